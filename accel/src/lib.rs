@@ -1,1 +1,37 @@
-//! (being written)
+//! What every device backend offers: element types, reduce ops and the [`Accelerator`] trait.
+//!
+//! This crate does not know any device API and any network. A backend is a crate of its own that
+//! implements [`Accelerator`] and passes the [`conformance`] suite (feature `conformance`).
+//!
+//! ```text
+//!   host slice  --upload-->  Buffer on device 0  --reduce-->  Buffer on device 0
+//!   [1, 2, 3]                [1, 2, 3]            Sum         [11, 22, 33]
+//!   host slice  <-download-  Buffer on device 0  --copy--->   Buffer on device 1
+//! ```
+//!
+//! Host memory is reduced by the same definition of the ops:
+//!
+//! ```
+//! use meshwork_accel::{ReduceOp, reduce_slice};
+//!
+//! let mut totals = [1.0_f32, 2.0, 3.0];
+//! reduce_slice(ReduceOp::Sum, &mut totals, &[10.0, 20.0, 30.0])?;
+//! assert_eq!(totals, [11.0, 22.0, 33.0]);
+//! # Ok::<(), meshwork_accel::Error>(())
+//! ```
+//!
+//! Map of the crate: `element` (which numbers can be moved and reduced), `reduce` (what each op
+//! means, on host slices), `accelerator` (the trait), `error`, `conformance` (the suite).
+#![forbid(unsafe_code)]
+
+mod accelerator;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod element;
+mod error;
+mod reduce;
+
+pub use accelerator::{Accelerator, Device, DeviceBuffer, DeviceId};
+pub use element::{Element, ElementType};
+pub use error::Error;
+pub use reduce::{ReduceOp, reduce_slice};
