@@ -1,0 +1,169 @@
+use std::fmt::{self, Display};
+use std::panic::Location;
+
+use meshwork_accel::{ElementType, ReduceOp};
+
+use crate::Rank;
+use crate::schedule::Algorithm;
+
+/// Which collective was called.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    AllReduce = 1,
+    Broadcast = 2,
+    Barrier = 3,
+}
+
+impl Kind {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::AllReduce, Self::Broadcast, Self::Barrier]
+            .into_iter()
+            .find(|kind| *kind as u8 == code)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::Broadcast => "broadcast",
+            Self::Barrier => "barrier",
+        }
+    }
+}
+
+/// What all ranks must agree on before one byte of an operation counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Contract {
+    pub(crate) sequence: u64,
+    pub(crate) kind: Kind,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) element: ElementType,
+    /// Elements in the whole buffer.
+    pub(crate) count: u64,
+    pub(crate) op: Option<ReduceOp>,
+    pub(crate) root: Option<Rank>,
+}
+
+/// One rank's call of a collective: what it asked for, and from which line of its program.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Call {
+    contract: Contract,
+    site: String,
+}
+
+impl Call {
+    pub(crate) fn new(contract: Contract, site: impl Into<String>) -> Self {
+        Self {
+            contract,
+            site: site.into(),
+        }
+    }
+
+    /// The `file:line` of the caller; empty where it is not known.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        &self.site
+    }
+
+    /// The operation's number in its group, from 1.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.contract.sequence
+    }
+}
+
+impl Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Contract {
+            sequence,
+            kind,
+            element,
+            count,
+            op,
+            root,
+            algorithm,
+        } = self.contract;
+        write!(f, "{} #{sequence}", kind.name())?;
+        if kind != Kind::Barrier {
+            write!(f, " of {count} {element}")?;
+        }
+        if let Some(op) = op {
+            write!(f, ", {op}")?;
+        }
+        if let Some(root) = root {
+            write!(f, ", from {root}")?;
+        }
+        if kind != Kind::Barrier {
+            write!(f, ", by {algorithm}")?;
+        }
+        if !self.site.is_empty() {
+            write!(f, " at {}", self.site)?;
+        }
+        Ok(())
+    }
+}
+
+/// `file:line` of a caller, cut at its front to fit a contract frame.
+pub(crate) fn site(location: &Location<'_>) -> String {
+    let whole = format!("{}:{}", location.file(), location.line());
+    let mut start = whole.len().saturating_sub(SITE_LIMIT);
+    while !whole.is_char_boundary(start) {
+        start += 1;
+    }
+    whole[start..].to_owned()
+}
+
+/// Bytes of a call site that fit in a contract frame.
+pub(crate) const SITE_LIMIT: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_reads_like_a_sentence() {
+        let contract = Contract {
+            sequence: 17,
+            kind: Kind::AllReduce,
+            algorithm: Algorithm::Ring,
+            element: ElementType::F32,
+            count: 100,
+            op: Some(ReduceOp::Sum),
+            root: None,
+        };
+        let call = Call::new(contract, "src/train.rs:88");
+        assert_eq!(
+            call.to_string(),
+            "all_reduce #17 of 100 f32, sum, by ring at src/train.rs:88"
+        );
+        let broadcast = Contract {
+            kind: Kind::Broadcast,
+            op: None,
+            root: Some(Rank::new(2)),
+            ..contract
+        };
+        assert_eq!(
+            Call::new(broadcast, "").to_string(),
+            "broadcast #17 of 100 f32, from rank 2, by ring"
+        );
+        let barrier = Contract {
+            kind: Kind::Barrier,
+            op: None,
+            ..contract
+        };
+        assert_eq!(
+            Call::new(barrier, "a.rs:1").to_string(),
+            "barrier #17 at a.rs:1"
+        );
+    }
+
+    #[test]
+    fn a_long_call_site_keeps_its_end() {
+        let here = site(Location::caller());
+        assert!(
+            here.ends_with(&format!("contract.rs:{}", line!() - 1)),
+            "{here}"
+        );
+        assert!(here.len() <= SITE_LIMIT);
+    }
+}

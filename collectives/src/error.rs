@@ -1,0 +1,449 @@
+use std::fmt::{self, Display};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::Rank;
+use crate::contract::Call;
+use crate::wire::WireError;
+
+/// Everything that can go wrong with a group.
+///
+/// After an error from a collective the group is over: every later call returns the same error,
+/// and the buffer of the failed call holds unspecified values.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller gave a rank or root that its group does not have.
+    #[error("{rank} is outside a group of {world} ranks, numbered from 0")]
+    RankOutside {
+        /// The rank that was given.
+        rank: Rank,
+        /// Ranks in the group.
+        world: u32,
+    },
+    /// The caller listed no member, or more than a group can have.
+    #[error("a group of {members} members cannot be formed: it takes 1 to {limit}")]
+    WorldSize {
+        /// Members listed.
+        members: usize,
+        /// The most there can be.
+        limit: u32,
+    },
+    /// A blocking call was made on a thread that runs asynchronous tasks, where it would stall them.
+    #[error(
+        "a blocking collective was called from asynchronous code: move it to a thread of its own, such as tokio's spawn_blocking"
+    )]
+    InsideAsync,
+    /// No job secret was handed over.
+    #[error(
+        "no job secret: set MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE to the same 64 hexadecimal digits in every process of the job ('meshwork secret' makes new ones, 'meshwork run' hands them over)"
+    )]
+    SecretMissing,
+    /// The job secret is no 64 hexadecimal digits; the value itself is never shown.
+    #[error(
+        "the job secret has {length} characters, of which {wrong} are no hexadecimal digits: it takes exactly 64 digits, as 'meshwork secret' prints them"
+    )]
+    SecretMalformed {
+        /// Characters found.
+        length: usize,
+        /// How many are no hexadecimal digits.
+        wrong: usize,
+    },
+    /// The file that should hold the job secret cannot be read.
+    #[error("the job secret file {path} cannot be read: {kind}")]
+    SecretFile {
+        /// The file.
+        path: String,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// A setting taken from the environment is no number of seconds.
+    #[error("{variable} is {value:?}: it takes a number of seconds above 0, such as 30 or 1.5")]
+    Setting {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The operating system gave no randomness, or the cryptography library refused a key.
+    #[error("this process's identity could not be made: {what} failed")]
+    Identity {
+        /// The step that failed.
+        what: &'static str,
+    },
+    /// Something else listens where this rank should.
+    #[error(
+        "{rank} cannot listen on {address}: the port is taken; end the process that holds it or give this rank another port"
+    )]
+    PortTaken {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: SocketAddr,
+    },
+    /// This rank's address is not one of this machine, or cannot be bound for another reason.
+    #[error("{rank} cannot listen on {address}: {kind}; is it an address of this machine?")]
+    Bind {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: String,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// Some members did not appear in time.
+    #[error(
+        "{} did not join within {waited:.1?}{}",
+        Listed(missing),
+        Refused(refused)
+    )]
+    NotJoined {
+        /// Who is missing.
+        missing: Vec<Member>,
+        /// How long this rank waited.
+        waited: Duration,
+        /// Processes that knocked and were refused meanwhile.
+        refused: Vec<Stranger>,
+    },
+    /// The process at a member's address belongs to another job, or has another secret.
+    #[error(
+        "{peer} belongs to another job: this process and it hold different job secrets; give every process of the job the same MESHWORK_JOB_SECRET"
+    )]
+    OtherJob {
+        /// The member whose address it is.
+        peer: Member,
+    },
+    /// A member, properly identified, refused this process.
+    #[error("{peer} refused {rank}: {reason}")]
+    Refused {
+        /// The rank, this process.
+        rank: Rank,
+        /// Who refused it.
+        peer: Member,
+        /// Why.
+        reason: Refusal,
+    },
+    /// A rank is gone. Everybody's operations end.
+    #[error("{peer} was lost: {cause}{}", Reporter(reporter))]
+    RankLost {
+        /// The rank that is gone.
+        peer: Member,
+        /// How it was noticed.
+        cause: LossCause,
+        /// Who noticed it, if it was not this rank.
+        reporter: Option<Rank>,
+    },
+    /// A rank, possibly this one, ended the group with a reason.
+    #[error("{peer} ended the group: {message}")]
+    Aborted {
+        /// The rank that ended it.
+        peer: Member,
+        /// Its reason.
+        message: String,
+    },
+    /// The launcher that started this process is gone, so nobody looks after the job any more.
+    #[error("the launcher (process {process}) ended, so this rank ends too")]
+    LauncherLost {
+        /// The launcher's process id.
+        process: u32,
+    },
+    /// Two ranks called different operations.
+    #[error(
+        "{rank} called {mine}, but {peer} called {theirs}: all ranks must make the same calls in the same order"
+    )]
+    Disagreement {
+        /// This rank.
+        rank: Rank,
+        /// Its call.
+        mine: Box<Call>,
+        /// The other rank.
+        peer: Rank,
+        /// The other rank's call.
+        theirs: Box<Call>,
+    },
+    /// An operation was not finished in time, though nobody is known to be dead.
+    #[error(
+        "{call} was not finished within {waited:.1?}: {rank} waits for {peer}, which is alive but does not answer; is it in another call, or slower than the operation time-out?"
+    )]
+    TimedOut {
+        /// The operation.
+        call: Box<Call>,
+        /// This rank.
+        rank: Rank,
+        /// Whom it waits for.
+        peer: Rank,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// A peer sent bytes that are no frame of this protocol.
+    #[error("{peer} sent something that is not understood: {error}")]
+    Protocol {
+        /// Who sent it.
+        peer: Rank,
+        /// What is wrong with it.
+        error: WireError,
+    },
+    /// The operating system refused a thread, a timer or a socket option.
+    #[error("the group could not be set up: {what} failed: {kind}")]
+    System {
+        /// The step.
+        what: &'static str,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+}
+
+/// A rank and where it is: what an error needs to be acted on.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Member {
+    rank: Rank,
+    address: String,
+}
+
+impl Member {
+    pub(crate) fn new(rank: Rank, address: impl Into<String>) -> Self {
+        Self {
+            rank,
+            address: address.into(),
+        }
+    }
+
+    /// Its rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// Its address as the members list has it, or what stands for it between threads.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.rank, self.address)
+    }
+}
+
+/// How the loss of a rank was noticed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Its process has ended, or the launcher said so.
+    Died,
+    /// Nothing was heard of it for this long.
+    Silent(Duration),
+    /// Its connection closed without a goodbye.
+    Disconnected,
+    /// It dropped its group without leaving.
+    Left,
+}
+
+impl Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Died => f.write_str("its process ended"),
+            Self::Silent(silence) => write!(f, "nothing was heard of it for {silence:.1?}"),
+            Self::Disconnected => f.write_str("its connection closed without a goodbye"),
+            Self::Left => f.write_str("it dropped its group before the others had finished"),
+        }
+    }
+}
+
+/// Why a member refuses a process that proved to belong to the job.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The two were started with member lists of different length.
+    World {
+        /// Ranks in the refuser's group.
+        expected: u32,
+        /// Ranks in the refused one's group.
+        found: u32,
+    },
+    /// The two were started with different member lists of equal length.
+    Members,
+    /// Another process of that rank is already in.
+    RankTaken,
+    /// The certificate is for another rank than the one it speaks for.
+    RankUnproved {
+        /// The rank it speaks for.
+        claimed: u32,
+    },
+    /// The rank is outside the group, or the one that should have dialled.
+    RankUnexpected {
+        /// The rank it speaks for.
+        claimed: u32,
+    },
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::World { expected, found } => write!(
+                f,
+                "it was started for {expected} ranks and this process for {found}; give all the same cluster"
+            ),
+            Self::Members => f.write_str(
+                "the two were started with different member addresses; give all the same cluster",
+            ),
+            Self::RankTaken => f.write_str(
+                "another process of this rank has joined already; give each process its own task index",
+            ),
+            Self::RankUnproved { claimed } => {
+                write!(f, "the certificate does not prove rank {claimed}")
+            }
+            Self::RankUnexpected { claimed } => write!(f, "rank {claimed} was not expected to call"),
+        }
+    }
+}
+
+/// A process that knocked during the join and was not let in.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stranger {
+    address: SocketAddr,
+    cause: StrangerCause,
+}
+
+impl Stranger {
+    pub(crate) fn new(address: SocketAddr, cause: StrangerCause) -> Self {
+        Self { address, cause }
+    }
+
+    /// Where it called from.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Why it was refused.
+    #[must_use]
+    pub fn cause(&self) -> StrangerCause {
+        self.cause
+    }
+}
+
+impl Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the process at {} {}", self.address, self.cause)
+    }
+}
+
+/// Why a stranger was refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum StrangerCause {
+    /// It has no certificate of this job.
+    OtherJob,
+    /// It belongs to the job but was refused for this reason.
+    Refused(Refusal),
+}
+
+impl Display for StrangerCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherJob => f.write_str("holds another job secret"),
+            Self::Refused(refusal) => write!(f, "was refused: {refusal}"),
+        }
+    }
+}
+
+struct Listed<'a>(&'a [Member]);
+
+impl Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        for (index, member) in self.0.iter().take(SHOWN).enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{member}")?;
+        }
+        match self.0.len().checked_sub(SHOWN) {
+            Some(more @ 1..) => write!(f, " and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Refused<'a>(&'a [Stranger]);
+
+impl Display for Refused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => f.write_str("; is every process started, and can its address be reached?"),
+            [first, rest @ ..] => {
+                write!(f, "; {first}")?;
+                rest.iter()
+                    .try_for_each(|stranger| write!(f, ", {stranger}"))
+            }
+        }
+    }
+}
+
+struct Reporter<'a>(&'a Option<Rank>);
+
+impl Display for Reporter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(reporter) => write!(f, " (reported by {reporter})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_rank_the_place_and_the_remedy() {
+        let member = Member::new(Rank::new(2), "10.0.0.3:4000");
+        let cases = [
+            (
+                Error::RankLost {
+                    peer: member.clone(),
+                    cause: LossCause::Died,
+                    reporter: None,
+                },
+                "rank 2 (10.0.0.3:4000) was lost: its process ended",
+            ),
+            (
+                Error::RankLost {
+                    peer: member.clone(),
+                    cause: LossCause::Silent(Duration::from_millis(1500)),
+                    reporter: Some(Rank::new(1)),
+                },
+                "rank 2 (10.0.0.3:4000) was lost: nothing was heard of it for 1.5s (reported by rank 1)",
+            ),
+            (
+                Error::NotJoined {
+                    missing: vec![member],
+                    waited: Duration::from_secs(30),
+                    refused: vec![],
+                },
+                "rank 2 (10.0.0.3:4000) did not join within 30.0s; is every process started, and can its address be reached?",
+            ),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_missing_ranks_is_cut() {
+        let missing = Rank::all(12).map(|rank| Member::new(rank, "h:1")).collect();
+        let error = Error::NotJoined {
+            missing,
+            waited: Duration::from_secs(1),
+            refused: vec![],
+        };
+        assert!(
+            error
+                .to_string()
+                .contains("rank 7 (h:1) and 4 more did not join"),
+            "{error}"
+        );
+    }
+}

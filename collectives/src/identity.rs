@@ -1,0 +1,18 @@
+//! Who a process is: the job secret, the private CA derived from it, and a rank's certificate.
+//!
+//! ```text
+//!   job secret ──HKDF──> key of the job's CA ──signs──> this process's certificate
+//!   (never on the wire)  (in every process)             "rank 2 of job 3fa9…", fresh key, one day
+//! ```
+//!
+//! Whoever holds the secret can be any rank of the job, so it is handed over like a password. Two
+//! processes with different secrets have different CAs and refuse each other in the TLS handshake,
+//! before either has sent anything of its own.
+
+mod certificate;
+mod secret;
+mod tls;
+
+pub(crate) use certificate::{Authority, Role};
+pub use secret::JobSecret;
+pub(crate) use tls::{Identity, is_other_job};

@@ -1,0 +1,165 @@
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, SanType,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use zeroize::Zeroizing;
+
+use crate::{Error, JobSecret, Rank};
+
+/// What a certificate says its holder is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    /// A member of the group.
+    Rank(Rank),
+    /// The process that started the members: it may report a loss and nothing else.
+    Launcher,
+}
+
+/// The private CA that every process of a job derives from the job secret for itself.
+pub(crate) struct Authority {
+    job: String,
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+}
+
+impl Authority {
+    pub(crate) fn derive(secret: &JobSecret) -> Result<Self, Error> {
+        let job = secret.job();
+        let key = ed25519(&secret.derive(b"certificate authority key"))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(&format!("meshwork job {job}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        // The same bytes in every process of the job, whatever its clock: the CA lasts as long as
+        // its secret is used, the certificates it signs are short-lived.
+        params.serial_number = Some(1_u64.into());
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(4096, 1, 1);
+        let certificate = params
+            .self_signed(&key)
+            .map_err(refused("signing the job's CA"))?
+            .der()
+            .clone();
+        Ok(Self {
+            job,
+            issuer: Issuer::new(params, key),
+            certificate,
+        })
+    }
+
+    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// A certificate for `role` with a fresh key, valid from an hour ago, for clocks that differ,
+    /// until a day from now: it is only shown when a connection begins.
+    pub(crate) fn certify(
+        &self,
+        role: Role,
+        now: SystemTime,
+    ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), Error> {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(refused("making a key"))?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name(&format!("{} of meshwork job {}", called(role), self.job));
+        params.subject_alt_names = vec![SanType::DnsName(
+            self.host(role)
+                .try_into()
+                .map_err(refused("naming the certificate"))?,
+        )];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let since_epoch = now
+            .duration_since(UNIX_EPOCH)
+            .map_err(|_| Error::Identity {
+                what: "reading the clock, which is before 1970,",
+            })?;
+        let now = rcgen::date_time_ymd(1970, 1, 1) + since_epoch;
+        params.not_before = now - HOUR;
+        params.not_after = now + 24 * HOUR;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(refused("signing the certificate"))?;
+        Ok((
+            certificate.der().clone(),
+            PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        ))
+    }
+
+    /// The name that a certificate of `role` in this job is valid for.
+    pub(crate) fn server_name(&self, role: Role) -> Result<ServerName<'static>, Error> {
+        ServerName::try_from(self.host(role)).map_err(|_| Error::Identity {
+            what: "naming a peer",
+        })
+    }
+
+    /// `.invalid` never resolves (RFC 6761): these are names of ranks, not of hosts.
+    fn host(&self, role: Role) -> String {
+        match role {
+            Role::Rank(rank) => format!("rank-{}.{}.meshwork.invalid", rank.number(), self.job),
+            Role::Launcher => format!("launcher.{}.meshwork.invalid", self.job),
+        }
+    }
+}
+
+fn called(role: Role) -> String {
+    match role {
+        Role::Rank(rank) => rank.to_string(),
+        Role::Launcher => "launcher".to_owned(),
+    }
+}
+
+fn name(common: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common);
+    name
+}
+
+/// The key pair of an Ed25519 seed: any 32 bytes are one. The 16 bytes before the seed are the
+/// fixed PKCS #8 wrapping of RFC 8410, section 7.
+fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, Error> {
+    const WRAPPING: [u8; 16] = [
+        0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
+        0x20,
+    ];
+    let mut wrapped = Zeroizing::new([0; 48]);
+    wrapped[..16].copy_from_slice(&WRAPPING);
+    wrapped[16..].copy_from_slice(seed);
+    let wrapped = PrivatePkcs8KeyDer::from(&wrapped[..]);
+    KeyPair::from_pkcs8_der_and_sign_algo(&wrapped, &PKCS_ED25519)
+        .map_err(refused("deriving the key of the job's CA"))
+}
+
+fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> Error {
+    move |_| Error::Identity { what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_process_of_a_job_derives_the_same_authority() {
+        let secret = JobSecret::generate().unwrap();
+        let first = Authority::derive(&secret).unwrap();
+        let second = Authority::derive(&secret).unwrap();
+        assert_eq!(first.certificate(), second.certificate());
+        let other = Authority::derive(&JobSecret::generate().unwrap()).unwrap();
+        assert_ne!(first.certificate(), other.certificate());
+    }
+
+    #[test]
+    fn two_certificates_of_one_rank_have_different_keys() {
+        let authority = Authority::derive(&JobSecret::generate().unwrap()).unwrap();
+        let role = Role::Rank(Rank::new(1));
+        let now = SystemTime::now();
+        let (_, first) = authority.certify(role, now).unwrap();
+        let (_, second) = authority.certify(role, now).unwrap();
+        assert_ne!(first.secret_der(), second.secret_der());
+    }
+}

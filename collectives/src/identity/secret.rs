@@ -1,0 +1,176 @@
+use std::fmt::{self, Debug};
+use std::{env, fs};
+
+use ring::hkdf;
+use ring::rand::{SecureRandom, SystemRandom};
+use zeroize::Zeroizing;
+
+use crate::Error;
+
+/// What all processes of one job share, and nobody else knows: 256 random bits.
+///
+/// Neither `Debug` nor any error shows it, and it is wiped from memory when dropped.
+///
+/// ```
+/// use meshwork_collectives::JobSecret;
+///
+/// let secret = JobSecret::generate()?;
+/// assert_eq!(JobSecret::from_hex(&secret.to_hex())?.job(), secret.job());
+/// assert!(!format!("{secret:?}").contains(&*secret.to_hex()));
+/// # Ok::<(), meshwork_collectives::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct JobSecret(Zeroizing<[u8; 32]>);
+
+impl JobSecret {
+    /// The environment variable that hands the secret to a process: 64 hexadecimal digits.
+    pub const ENV: &'static str = "MESHWORK_JOB_SECRET";
+
+    /// The environment variable that names a file with the secret, read when [`Self::ENV`] is not
+    /// set: 64 hexadecimal digits, white space around them ignored.
+    pub const FILE_ENV: &'static str = "MESHWORK_JOB_SECRET_FILE";
+
+    /// A new secret from the operating system's randomness.
+    ///
+    /// # Errors
+    /// [`Error::Identity`] when there is none to be had.
+    pub fn generate() -> Result<Self, Error> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        SystemRandom::new()
+            .fill(&mut *bytes)
+            .map_err(|_| Error::Identity {
+                what: "reading random bytes",
+            })?;
+        Ok(Self(bytes))
+    }
+
+    /// The secret that the launcher or the user handed over in the environment.
+    ///
+    /// # Errors
+    /// [`Error::SecretMissing`], [`Error::SecretFile`], [`Error::SecretMalformed`].
+    pub fn from_env() -> Result<Self, Error> {
+        if let Some(digits) = env::var_os(Self::ENV) {
+            return Self::from_hex(&Zeroizing::new(digits.to_string_lossy().into_owned()));
+        }
+        let path = env::var_os(Self::FILE_ENV).ok_or(Error::SecretMissing)?;
+        let digits = fs::read_to_string(&path)
+            .map(Zeroizing::new)
+            .map_err(|error| Error::SecretFile {
+                path: path.to_string_lossy().into_owned(),
+                kind: error.kind(),
+            })?;
+        Self::from_hex(digits.trim())
+    }
+
+    /// Reads 64 hexadecimal digits; inverse of [`JobSecret::to_hex`].
+    ///
+    /// # Errors
+    /// [`Error::SecretMalformed`]
+    pub fn from_hex(digits: &str) -> Result<Self, Error> {
+        let wrong = digits
+            .chars()
+            .filter(|digit| !digit.is_ascii_hexdigit())
+            .count();
+        if wrong > 0 || digits.len() != 64 {
+            return Err(Error::SecretMalformed {
+                length: digits.chars().count(),
+                wrong,
+            });
+        }
+        let mut bytes = Zeroizing::new([0; 32]);
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            *byte = 16 * value(pair[0]) + value(pair[1]);
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The 64 digits to hand to another process of the job; inverse of [`JobSecret::from_hex`].
+    #[must_use]
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        Zeroizing::new(hex(&*self.0))
+    }
+
+    /// A name of the job that may be shown: it tells two jobs apart and gives nothing away.
+    #[must_use]
+    pub fn job(&self) -> String {
+        hex(&*self.derive::<8>(b"job name"))
+    }
+
+    /// `N` bytes for one purpose, by HKDF-SHA256 (RFC 5869); purposes are independent.
+    pub(super) fn derive<const N: usize>(&self, purpose: &[u8]) -> Zeroizing<[u8; N]> {
+        struct Length(usize);
+        impl hkdf::KeyType for Length {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        let extracted =
+            hkdf::Salt::new(hkdf::HKDF_SHA256, b"meshwork job secret v1").extract(&*self.0);
+        let mut derived = Zeroizing::new([0; N]);
+        extracted
+            .expand(&[purpose], Length(N))
+            .and_then(|expanded| expanded.fill(&mut *derived))
+            .expect("HKDF-SHA256 gives up to 8,160 bytes, and the buffer has the length asked for");
+        derived
+    }
+}
+
+impl Debug for JobSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobSecret(of job {})", self.job())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|nibble| char::from(DIGITS[usize::from(nibble)]))
+        .collect()
+}
+
+/// The value of a hexadecimal digit, as checked by the caller.
+fn value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_of_either_case_are_the_same_secret() {
+        let digits = "00ff0123456789abcdefABCDEF00112233445566778899aabbccddeeff000102";
+        let secret = JobSecret::from_hex(digits).unwrap();
+        assert_eq!(*secret.to_hex(), digits.to_lowercase());
+    }
+
+    #[test]
+    fn malformed_digits_are_counted_and_not_shown() {
+        for (digits, length, wrong) in [
+            ("", 0, 0),
+            ("ab", 2, 0),
+            (&"z".repeat(64), 64, 64),
+            (&"ä".repeat(32), 32, 32),
+        ] {
+            let refused = JobSecret::from_hex(digits).unwrap_err();
+            assert_eq!(refused, Error::SecretMalformed { length, wrong });
+            assert!(digits.len() < 3 || !refused.to_string().contains(digits));
+        }
+    }
+
+    #[test]
+    fn secrets_and_purposes_give_independent_keys() {
+        let (a, b) = (
+            JobSecret::generate().unwrap(),
+            JobSecret::generate().unwrap(),
+        );
+        assert_ne!(a.job(), b.job());
+        assert_ne!(*a.derive::<8>(b"job name"), *a.derive::<8>(b"another"));
+        assert_eq!(a.job(), a.clone().job());
+    }
+}

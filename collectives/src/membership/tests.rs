@@ -1,0 +1,420 @@
+//! Whole groups in virtual time: links with a latency, ranks that die, fall silent or are cut off.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::StrangerCause;
+
+const PATIENCE: Patience = Patience {
+    join: Duration::from_secs(30),
+    heartbeat: Duration::from_millis(250),
+    silence: Duration::from_millis(1500),
+};
+
+/// What became of one rank's group, and when.
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    Over,
+    Failed(Error),
+}
+
+/// A group whose messages take `latency`, and whose members are `alive` or not.
+struct World {
+    began: Instant,
+    now: Instant,
+    latency: Duration,
+    /// Whether the end of a process is seen by the others at once, as on one host.
+    one_host: bool,
+    ranks: Vec<Membership>,
+    alive: Vec<bool>,
+    ends: Vec<Option<(Duration, End)>>,
+    queue: BinaryHeap<Reverse<(Instant, u64, usize, Box<Queued>)>>,
+    sent: u64,
+}
+
+/// Ordered by nothing: the time and number before it in the queue decide.
+struct Queued(Event);
+
+impl PartialEq for Queued {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+        std::cmp::Ordering::Equal
+    }
+}
+
+fn members(world: usize) -> Arc<[Member]> {
+    Rank::all(u32::try_from(world).unwrap())
+        .map(|rank| Member::new(rank, format!("host:{}", 4000 + rank.index())))
+        .collect()
+}
+
+impl World {
+    fn new(world: usize, latency: Duration) -> Self {
+        let began = Instant::now();
+        let rank = |rank| Membership::new(rank, members(world), PATIENCE, began);
+        Self {
+            began,
+            now: began,
+            latency,
+            one_host: false,
+            ranks: Rank::all(u32::try_from(world).unwrap()).map(rank).collect(),
+            alive: vec![true; world],
+            ends: vec![None; world],
+            queue: BinaryHeap::new(),
+            sent: 0,
+        }
+    }
+
+    /// Everybody appears at 0 and connects to everybody.
+    fn joined(world: usize, latency: Duration) -> Self {
+        let mut all = Self::new(world, latency);
+        for rank in 0..world {
+            all.connects(rank);
+        }
+        all
+    }
+
+    fn connects(&mut self, rank: usize) {
+        for other in (0..self.ranks.len()).filter(|other| *other != rank) {
+            self.post(
+                self.latency,
+                rank,
+                Event::Joined(Rank::new(u32::try_from(other).unwrap())),
+            );
+        }
+    }
+
+    fn post(&mut self, delay: Duration, to: usize, event: Event) {
+        self.sent += 1;
+        self.queue.push(Reverse((
+            self.now + delay,
+            self.sent,
+            to,
+            Box::new(Queued(event)),
+        )));
+    }
+
+    fn kill(&mut self, victim: usize) {
+        self.alive[victim] = false;
+        if self.one_host {
+            self.all_see(victim, Duration::ZERO, |rank| Event::Died(rank));
+        }
+    }
+
+    fn all_see(&mut self, of: usize, delay: Duration, event: impl Fn(Rank) -> Event) {
+        for other in (0..self.ranks.len()).filter(|other| *other != of) {
+            self.post(delay, other, event(Rank::new(u32::try_from(of).unwrap())));
+        }
+    }
+
+    /// Lets all events up to `until` happen, in order of time.
+    fn run(&mut self, until: Duration) {
+        let until = self.began + until;
+        loop {
+            let due = self.queue.peek().map(|Reverse((at, ..))| *at);
+            let tick = (0..self.ranks.len())
+                .filter(|rank| self.alive[*rank])
+                .filter_map(|rank| self.ranks[rank].wake().map(|at| (at.max(self.now), rank)))
+                .min();
+            match (due, tick) {
+                (Some(at), _) if at <= until && tick.is_none_or(|(tick, _)| at <= tick) => {
+                    let Reverse((at, _, rank, queued)) = self.queue.pop().unwrap();
+                    self.now = at;
+                    self.happens(rank, queued.0);
+                }
+                (_, Some((at, rank))) if at <= until => {
+                    self.now = at;
+                    self.happens(rank, Event::Tick);
+                }
+                _ => break,
+            }
+        }
+        self.now = until;
+    }
+
+    fn happens(&mut self, rank: usize, event: Event) {
+        if !self.alive[rank] {
+            return;
+        }
+        let mut out = Vec::new();
+        self.ranks[rank].handle(self.now, event, &mut out);
+        for action in out {
+            self.does(rank, action);
+        }
+    }
+
+    fn does(&mut self, rank: usize, action: Action) {
+        let me = Rank::new(u32::try_from(rank).unwrap());
+        match action {
+            Action::Send(to, message) => {
+                let event = match message {
+                    Message::Heartbeat => Event::Heard(me),
+                    Message::Goodbye => Event::Goodbye(me),
+                    Message::Abort(abort) => Event::Aborted { by: me, abort },
+                    other => panic!("a membership does not send {other:?}"),
+                };
+                self.post(self.latency, to.index(), event);
+            }
+            Action::Ready => {}
+            Action::Fail(error) => {
+                self.ends[rank] = Some((self.now - self.began, End::Failed(error)));
+                // A process whose group fails exits soon, and that is seen as well.
+                self.alive[rank] = false;
+                if self.one_host {
+                    self.all_see(rank, Duration::from_millis(1), Event::Died);
+                }
+                self.all_see(rank, self.latency, Event::Disconnected);
+            }
+            Action::Over => {
+                self.ends[rank] = Some((self.now - self.began, End::Over));
+                self.alive[rank] = false;
+                self.all_see(rank, self.latency, Event::Disconnected);
+            }
+        }
+    }
+
+    /// Every rank but `victim` failed by `deadline`, and blames `victim`.
+    #[track_caller]
+    fn all_blame(&self, victim: usize, deadline: Duration) {
+        for (rank, end) in self
+            .ends
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != victim)
+        {
+            let Some((at, End::Failed(Error::RankLost { peer, .. }))) = end else {
+                panic!("rank {rank} ended with {end:?}");
+            };
+            assert_eq!(peer.rank().index(), victim, "rank {rank}: {end:?}");
+            assert!(*at <= deadline, "rank {rank} noticed after {at:?}");
+        }
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[test]
+fn a_group_that_joins_and_leaves_is_over_on_every_rank() {
+    let mut world = World::joined(4, 5 * MS);
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.ends, vec![None; 4]);
+    for rank in 0..4 {
+        world.happens(rank, Event::Leave);
+    }
+    world.run(Duration::from_secs(3));
+    assert!(
+        world
+            .ends
+            .iter()
+            .all(|end| matches!(end, Some((_, End::Over)))),
+        "{:?}",
+        world.ends
+    );
+}
+
+#[test]
+fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refused() {
+    let mut alone = World::new(3, MS);
+    alone.alive[2] = false;
+    alone.post(MS, 0, Event::Joined(Rank::new(1)));
+    let stranger = Stranger::new("10.0.0.9:5".parse().unwrap(), StrangerCause::OtherJob);
+    alone.post(MS, 0, Event::Refused(stranger.clone()));
+    alone.post(MS, 1, Event::Joined(Rank::new(0)));
+    alone.run(Duration::from_secs(31));
+    let Some((_, End::Failed(error))) = &alone.ends[0] else {
+        panic!("{:?}", alone.ends[0])
+    };
+    let missing = vec![members(3)[2].clone()];
+    let waited = Duration::from_secs(30);
+    assert_eq!(
+        error,
+        &Error::NotJoined {
+            missing,
+            waited,
+            refused: vec![stranger]
+        }
+    );
+}
+
+#[test]
+fn a_death_on_one_host_is_named_by_all_within_the_settling_time() {
+    for victim in 0..4 {
+        let mut world = World::joined(4, MS);
+        world.one_host = true;
+        world.run(Duration::from_secs(1));
+        world.kill(victim);
+        world.run(Duration::from_secs(9));
+        world.all_blame(victim, Duration::from_secs(1) + SETTLING);
+    }
+}
+
+#[test]
+fn a_silent_rank_is_named_by_all_within_its_patience() {
+    let mut world = World::joined(4, MS);
+    world.run(Duration::from_secs(1));
+    world.kill(2);
+    world.run(Duration::from_secs(9));
+    world.all_blame(
+        2,
+        Duration::from_secs(1) + PATIENCE.silence + PATIENCE.heartbeat + SETTLING,
+    );
+}
+
+#[test]
+fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
+    let mut world = World::joined(3, 20 * MS);
+    world.run(Duration::from_secs(1));
+    // Rank 1 has lost rank 2 and closes; rank 0 sees rank 1 go before it hears why.
+    world.alive[2] = false;
+    world.happens(0, Event::Died(Rank::new(1)));
+    let abort = Abort {
+        culprit: 2,
+        cause: 1,
+        silent_ms: 0,
+        text: String::new(),
+    };
+    world.post(
+        20 * MS,
+        0,
+        Event::Aborted {
+            by: Rank::new(1),
+            abort,
+        },
+    );
+    world.run(Duration::from_secs(2));
+    let Some((_, End::Failed(Error::RankLost { peer, reporter, .. }))) = &world.ends[0] else {
+        panic!("{:?}", world.ends[0]);
+    };
+    assert_eq!((peer.rank(), *reporter), (Rank::new(2), Some(Rank::new(1))));
+}
+
+#[test]
+fn after_its_goodbye_a_rank_may_vanish() {
+    let mut world = World::joined(3, MS);
+    world.one_host = true;
+    world.run(Duration::from_secs(1));
+    world.happens(2, Event::Leave);
+    world.run(Duration::from_secs(2));
+    world.kill(2);
+    world.run(Duration::from_secs(6));
+    assert_eq!(world.ends[..2], [None, None]);
+    world.happens(0, Event::Leave);
+    world.happens(1, Event::Leave);
+    world.run(Duration::from_secs(7));
+    assert!(
+        world.ends[..2]
+            .iter()
+            .all(|end| matches!(end, Some((_, End::Over)))),
+        "{:?}",
+        world.ends
+    );
+}
+
+#[test]
+fn the_reason_of_a_rank_that_gives_up_reaches_all() {
+    let mut world = World::joined(3, MS);
+    world.run(Duration::from_secs(1));
+    let reason = Error::Aborted {
+        peer: members(3)[1].clone(),
+        message: "no data".to_owned(),
+    };
+    world.happens(1, Event::GiveUp(reason.clone()));
+    world.run(Duration::from_secs(2));
+    for end in &world.ends {
+        assert_eq!(
+            end.as_ref().map(|(_, end)| end),
+            Some(&End::Failed(reason.clone()))
+        );
+    }
+}
+
+#[test]
+fn a_process_that_slept_itself_blames_nobody() {
+    let mut world = World::joined(2, MS);
+    world.run(Duration::from_secs(1));
+    // Rank 0 is stopped for a minute and then runs before its mail is read.
+    world.now = world.began + Duration::from_secs(61);
+    world.happens(0, Event::Tick);
+    world.happens(0, Event::Heard(Rank::new(1)));
+    world.happens(0, Event::Tick);
+    assert_eq!(world.ends[0], None);
+}
+
+#[test]
+fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
+    let abort = Abort {
+        culprit: 77,
+        cause: 200,
+        silent_ms: 0,
+        text: "odd\nlines".to_owned(),
+    };
+    let error = verdict::understand(&abort, Rank::new(1), &members(3));
+    let expected = Error::Aborted {
+        peer: members(3)[1].clone(),
+        message: "odd lines".to_owned(),
+    };
+    assert_eq!(error, expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whoever dies, whenever, whatever the latency: all others end, blame the victim, in time.
+    #[test]
+    fn any_death_while_running_is_blamed_on_the_victim(
+        world in 2_usize..9,
+        victim in any::<prop::sample::Index>(),
+        latency in 0_u64..45,
+        at in 100_u64..5000,
+        one_host in any::<bool>(),
+    ) {
+        let victim = victim.index(world);
+        let mut all = World::joined(world, Duration::from_millis(latency));
+        all.one_host = one_host;
+        all.run(Duration::from_millis(at));
+        all.kill(victim);
+        all.run(Duration::from_secs(12));
+        let limit = PATIENCE.silence + PATIENCE.heartbeat + SETTLING + Duration::from_millis(latency);
+        all.all_blame(victim, Duration::from_millis(at) + limit);
+    }
+
+    /// A death while all leave ends every survivor in time, over or with the victim's name.
+    #[test]
+    fn any_death_while_leaving_ends_everybody(
+        world in 2_usize..6,
+        victim in any::<prop::sample::Index>(),
+        latency in 0_u64..45,
+        after in 0_u64..100,
+    ) {
+        let victim = victim.index(world);
+        let mut all = World::joined(world, Duration::from_millis(latency));
+        all.one_host = true;
+        all.run(Duration::from_secs(1));
+        for rank in 0..world {
+            all.happens(rank, Event::Leave);
+        }
+        all.run(Duration::from_millis(1000 + after));
+        all.kill(victim);
+        all.run(Duration::from_secs(9));
+        for (rank, end) in all.ends.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+            match end {
+                Some((_, End::Over)) => {}
+                Some((_, End::Failed(Error::RankLost { peer, .. }))) => prop_assert_eq!(peer.rank().index(), victim),
+                other => panic!("rank {rank} ended with {other:?}"),
+            }
+        }
+    }
+}

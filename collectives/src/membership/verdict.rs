@@ -1,0 +1,67 @@
+//! A group's last error as it is told to the other ranks, and as they understand it.
+
+use std::time::Duration;
+
+use crate::wire::{Abort, truncate};
+use crate::{Error, LossCause, Member, Rank};
+
+const DIED: u8 = 1;
+const SILENT: u8 = 2;
+const DISCONNECTED: u8 = 3;
+const LEFT: u8 = 4;
+const GAVE_UP: u8 = 5;
+
+/// What `me` tells the others when its group ends with `error`.
+pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
+    let blame = |culprit: Rank, cause, text: &str| Abort {
+        culprit: culprit.number(),
+        cause,
+        silent_ms: 0,
+        text: truncate(text),
+    };
+    match error {
+        Error::RankLost { peer, cause, .. } => {
+            let mut abort = blame(peer.rank(), code(*cause), "");
+            if let LossCause::Silent(silence) = cause {
+                abort.silent_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+            }
+            abort
+        }
+        Error::Aborted { peer, message } => blame(peer.rank(), GAVE_UP, message),
+        other => blame(me, GAVE_UP, &other.to_string()),
+    }
+}
+
+/// What `by`'s abort means here. Codes and ranks from the wire are taken for what they can be at
+/// most: an unknown one is the reporter's own giving up.
+pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {
+    let culprit = members
+        .get(abort.culprit as usize)
+        .unwrap_or(&members[by.index()])
+        .clone();
+    let reporter = (culprit.rank() != by).then_some(by);
+    let lost = |cause| Error::RankLost {
+        peer: culprit.clone(),
+        cause,
+        reporter,
+    };
+    match abort.cause {
+        DIED => lost(LossCause::Died),
+        SILENT => lost(LossCause::Silent(Duration::from_millis(abort.silent_ms))),
+        DISCONNECTED => lost(LossCause::Disconnected),
+        LEFT => lost(LossCause::Left),
+        _ => Error::Aborted {
+            peer: culprit,
+            message: truncate(&abort.text),
+        },
+    }
+}
+
+fn code(cause: LossCause) -> u8 {
+    match cause {
+        LossCause::Died => DIED,
+        LossCause::Silent(_) => SILENT,
+        LossCause::Disconnected => DISCONNECTED,
+        LossCause::Left => LEFT,
+    }
+}

@@ -1,0 +1,258 @@
+use rkyv::{Archive, Deserialize, Serialize, rancor};
+
+use super::{MAGIC, VERSION, WireError, begins_well};
+
+/// Bytes before each message body.
+pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
+
+/// Bytes of free text a message may carry.
+pub(crate) const TEXT_LIMIT: usize = 1024;
+
+/// Bytes a message body may have: texts at their limits and room for the numbers.
+const BODY_LIMIT: u32 = 4096;
+
+/// What goes over a control stream.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Message {
+    /// Dialler to acceptor, first: who I am and what group I believe to be in.
+    Hello(Hello),
+    /// Acceptor to dialler: the same, in answer.
+    Welcome(Hello),
+    /// Acceptor to dialler: you are not let in.
+    Refusal(Refusal),
+    /// I am alive.
+    Heartbeat,
+    /// The group has failed.
+    Abort(Abort),
+    /// I have finished and need nothing more from you.
+    Goodbye,
+}
+
+/// Who a process is.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Hello {
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    /// SHA-256 of the member addresses, so that two views of the cluster cannot meet.
+    pub(crate) members: [u8; 32],
+    /// The process id, meaningful only to a process on the same host.
+    pub(crate) process: u32,
+    /// Names the host and its process namespace; empty where unknown.
+    pub(crate) host: String,
+}
+
+/// Why a process is not let in.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Refusal {
+    pub(crate) code: u8,
+    /// The refuser's own value of what differs.
+    pub(crate) expected: u32,
+    /// The refused one's value.
+    pub(crate) found: u32,
+}
+
+/// Why the group has failed.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Abort {
+    /// The rank at fault.
+    pub(crate) culprit: u32,
+    pub(crate) cause: u8,
+    /// How long it had been silent, where that is the cause.
+    pub(crate) silent_ms: u64,
+    pub(crate) text: String,
+}
+
+/// The head of a message, decoded: how many bytes of which type follow.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct MessageHead {
+    kind: u8,
+    length: u32,
+}
+
+impl MessageHead {
+    pub(crate) fn decode(bytes: &[u8; MESSAGE_HEAD_BYTES]) -> Result<Self, WireError> {
+        begins_well(bytes)?;
+        let length = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        if length > BODY_LIMIT {
+            return Err(WireError::Length {
+                found: u64::from(length),
+                limit: u64::from(BODY_LIMIT),
+            });
+        }
+        Ok(Self {
+            kind: bytes[5],
+            length,
+        })
+    }
+
+    /// Bytes of the body.
+    pub(crate) fn length(self) -> usize {
+        self.length as usize
+    }
+}
+
+impl Message {
+    /// Head and body.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let body = match self {
+            Self::Hello(hello) | Self::Welcome(hello) => rkyv::to_bytes::<rancor::Error>(hello),
+            Self::Refusal(refusal) => rkyv::to_bytes(refusal),
+            Self::Abort(abort) => rkyv::to_bytes(abort),
+            Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
+        };
+        let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
+        let length = u32::try_from(body.len()).expect("texts are bounded by TEXT_LIMIT");
+        let mut bytes = Vec::with_capacity(MESSAGE_HEAD_BYTES + body.len());
+        bytes.extend(MAGIC);
+        bytes.extend([VERSION, self.code(), 0, 0]);
+        bytes.extend(length.to_le_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// The body that belongs to `head`.
+    pub(crate) fn decode(head: MessageHead, body: &[u8]) -> Result<Self, WireError> {
+        let malformed = |_: rancor::Error| WireError::Body { kind: head.kind };
+        match (head.kind, body) {
+            (1, _) => rkyv::from_bytes(body).map(Self::Hello).map_err(malformed),
+            (2, _) => rkyv::from_bytes(body).map(Self::Welcome).map_err(malformed),
+            (3, _) => rkyv::from_bytes(body).map(Self::Refusal).map_err(malformed),
+            (4, []) => Ok(Self::Heartbeat),
+            (5, _) => rkyv::from_bytes(body).map(Self::Abort).map_err(malformed),
+            (6, []) => Ok(Self::Goodbye),
+            (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
+            (kind, _) => Err(WireError::Code {
+                field: "message type",
+                found: u32::from(kind),
+            }),
+        }
+    }
+
+    fn code(&self) -> u8 {
+        match self {
+            Self::Hello(_) => 1,
+            Self::Welcome(_) => 2,
+            Self::Refusal(_) => 3,
+            Self::Heartbeat => 4,
+            Self::Abort(_) => 5,
+            Self::Goodbye => 6,
+        }
+    }
+}
+
+/// `text` in one line of at most [`TEXT_LIMIT`] bytes.
+pub(crate) fn truncate(text: &str) -> String {
+    let mut line = text.replace(['\n', '\r'], " ");
+    while line.len() > TEXT_LIMIT {
+        line.pop();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decode(bytes: &[u8]) -> Result<Message, WireError> {
+        let (head, body) = bytes.split_first_chunk::<MESSAGE_HEAD_BYTES>().unwrap();
+        Message::decode(MessageHead::decode(head)?, body)
+    }
+
+    fn hello() -> Hello {
+        Hello {
+            rank: 3,
+            world: 4,
+            members: [7; 32],
+            process: 4711,
+            host: "a host".to_owned(),
+        }
+    }
+
+    fn samples() -> Vec<Message> {
+        let abort = Abort {
+            culprit: 2,
+            cause: 1,
+            silent_ms: 1500,
+            text: truncate(&"ä\n".repeat(900)),
+        };
+        vec![
+            Message::Hello(hello()),
+            Message::Welcome(hello()),
+            Message::Refusal(Refusal {
+                code: 1,
+                expected: 4,
+                found: 3,
+            }),
+            Message::Heartbeat,
+            Message::Abort(abort),
+            Message::Goodbye,
+        ]
+    }
+
+    #[test]
+    fn encode_and_decode_are_inverse() {
+        for message in samples() {
+            let bytes = message.encode();
+            assert!(bytes.len() <= MESSAGE_HEAD_BYTES + BODY_LIMIT as usize);
+            assert_eq!(decode(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn a_body_at_any_alignment_decodes() {
+        let bytes = Message::Hello(hello()).encode();
+        for shift in 0..8 {
+            let mut shifted = vec![0; shift];
+            shifted.extend_from_slice(&bytes);
+            assert_eq!(decode(&shifted[shift..]), Ok(Message::Hello(hello())));
+        }
+    }
+
+    #[test]
+    fn a_truncated_or_lengthened_message_without_body_is_refused() {
+        for message in [Message::Heartbeat, Message::Goodbye] {
+            let mut bytes = message.encode();
+            bytes.push(0);
+            assert!(decode(&bytes).is_err());
+        }
+        let bytes = Message::Hello(hello()).encode();
+        assert_eq!(
+            decode(&bytes[..MESSAGE_HEAD_BYTES]),
+            Err(WireError::Body { kind: 1 })
+        );
+    }
+
+    #[test]
+    fn an_announced_length_beyond_the_limit_is_refused_before_anything_is_allocated() {
+        let mut bytes = Message::Heartbeat.encode();
+        bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        let expected = WireError::Length {
+            found: u64::from(u32::MAX),
+            limit: 4096,
+        };
+        assert_eq!(decode(&bytes), Err(expected));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(
+            kind in 0_u8..9,
+            body in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let head = MessageHead { kind, length: 0 };
+            let _ = Message::decode(head, &body);
+        }
+
+        #[test]
+        fn no_changed_byte_makes_the_decoder_panic(at in any::<prop::sample::Index>(), value in any::<u8>()) {
+            for message in samples() {
+                let mut bytes = message.encode();
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+                let _ = decode(&bytes);
+            }
+        }
+    }
+}
