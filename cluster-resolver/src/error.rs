@@ -1,0 +1,230 @@
+use std::fmt::{self, Display};
+
+use crate::text::{Jobs, Quoted, Shortened, TasksOf};
+use crate::{AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, Task};
+
+/// Why a cluster could not be described, or a question about it not be answered.
+///
+/// The message is one line, whatever text the error carries. Nothing is changed by a failing call.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller gave the tasks of one job in two places.
+    #[error(
+        "job {} is given twice: put all its tasks in one list or map",
+        Quoted(job)
+    )]
+    DuplicateJob {
+        /// The job.
+        job: String,
+    },
+    /// The caller gave a task an index above [`MAX_TASK_INDEX`].
+    #[error("task {task} has an index above {MAX_TASK_INDEX}: number tasks from 0")]
+    TaskIndexTooLarge {
+        /// The task.
+        task: Task,
+    },
+    /// The caller asked for a job that the cluster does not have.
+    #[error(
+        "job {} is not in the cluster, which has {}: ask for a job it has, or add this one",
+        Quoted(job),
+        Jobs(known)
+    )]
+    UnknownJob {
+        /// The job asked for.
+        job: String,
+        /// The jobs of the cluster, in its order.
+        known: Vec<String>,
+    },
+    /// The caller asked for an index that the job does not have.
+    #[error(
+        "task {task} is outside the cluster, which has {}: use an index it has, or add the \
+         address of {task}",
+        TasksOf { job: task.job(), indices }
+    )]
+    UnknownTask {
+        /// The task asked for.
+        task: Task,
+        /// The indices that the job has, ascending.
+        indices: Vec<u32>,
+    },
+    /// Nobody said which task this process is.
+    #[error(
+        "the task {part} of this process is unknown: set it in TF_CONFIG as {}, or give it to the \
+         resolver",
+        part.key()
+    )]
+    TaskUnknown {
+        /// The half of the task's name that is missing.
+        part: TaskPart,
+    },
+    /// An environment variable holds bytes that are no text.
+    #[error("{variable} is not valid UTF-8: set it to a text in JSON form")]
+    NotUnicode {
+        /// The variable.
+        variable: &'static str,
+    },
+    /// `TF_CONFIG` is not JSON.
+    #[error(
+        "TF_CONFIG is not valid JSON at line {line}, column {column}{}: {problem}",
+        Near(snippet)
+    )]
+    Json {
+        /// Line of the problem, counted from 1.
+        line: usize,
+        /// Column of the problem in bytes, counted from 1; 0 when a line ends too early.
+        column: usize,
+        /// The text around the problem, from its line alone and shortened.
+        snippet: String,
+        /// What is wrong there.
+        problem: JsonProblem,
+    },
+    /// A field of `TF_CONFIG` has a value of the wrong kind.
+    #[error("{} is {}: make it {expected}", Place(path), Shortened(found))]
+    Field {
+        /// The field, such as `task.index`; empty for the whole of `TF_CONFIG`.
+        path: String,
+        /// The value found, as JSON.
+        found: String,
+        /// What belongs there.
+        expected: Expected,
+    },
+    /// A key in a map of tasks is no index.
+    #[error(
+        "{} has the key {}: make each key a task index from \"0\" to \"{MAX_TASK_INDEX}\"",
+        Place(path),
+        Quoted(key)
+    )]
+    IndexKey {
+        /// The map, such as `cluster.worker`.
+        path: String,
+        /// The key.
+        key: String,
+    },
+    /// Two keys in a map of tasks, such as `"1"` and `"01"`, mean one index.
+    #[error(
+        "{} has two keys for the index {index}: keep the one that is right",
+        Place(path)
+    )]
+    IndexTwice {
+        /// The map, such as `cluster.worker`.
+        path: String,
+        /// The index.
+        index: u32,
+    },
+    /// The cluster has a job that no training job has.
+    #[error(
+        "job {} has no part in training: name it chief, worker, ps or evaluator, or remove it",
+        Quoted(job)
+    )]
+    UnknownRole {
+        /// The job.
+        job: String,
+    },
+    /// The cluster has several tasks of a job that can have one.
+    #[error(
+        "the cluster has {count} {job} tasks, but a training job has at most one: keep one address"
+    )]
+    TooManyTasks {
+        /// The job, `chief` or `evaluator`.
+        job: &'static str,
+        /// How many tasks it has.
+        count: usize,
+    },
+    /// The task is one that does not train, so it has no rank.
+    #[error(
+        "task {task} has no rank, because only chief and worker tasks train together: give this \
+         process one of those tasks, or do not ask for its placement"
+    )]
+    NotTraining {
+        /// The task.
+        task: Task,
+    },
+    /// The indices of a job that trains have a hole.
+    #[error(
+        "task {missing} is missing from the cluster, which goes up to {last}: add the address of \
+         {missing}, or number the {} tasks from 0 without holes",
+        Shortened(missing.job())
+    )]
+    MissingTask {
+        /// The first task that is missing.
+        missing: Task,
+        /// The task with the largest index.
+        last: Task,
+    },
+    /// The address of a task that trains cannot be connected to.
+    #[error("address {} of task {task} {problem}", Quoted(address))]
+    Address {
+        /// The task.
+        task: Task,
+        /// Its address, as given.
+        address: String,
+        /// What is wrong with it, and what to write instead.
+        problem: AddressProblem,
+    },
+    /// Two tasks that train have one address.
+    #[error(
+        "tasks {first} and {second} have the same address {}: give each its own host or port",
+        Quoted(address)
+    )]
+    DuplicateAddress {
+        /// The task with the lower rank.
+        first: Task,
+        /// The task with the higher rank.
+        second: Task,
+        /// The address as given for the second task.
+        address: String,
+    },
+}
+
+/// One half of the name of a task.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum TaskPart {
+    /// The job.
+    Type,
+    /// The index in the job.
+    Id,
+}
+
+impl TaskPart {
+    fn key(self) -> &'static str {
+        match self {
+            Self::Type => "task.type",
+            Self::Id => "task.index",
+        }
+    }
+}
+
+impl Display for TaskPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Type => "type",
+            Self::Id => "id",
+        })
+    }
+}
+
+/// A field, as a message calls it.
+struct Place<'a>(&'a str);
+
+impl Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            f.write_str("TF_CONFIG")
+        } else {
+            write!(f, "{} in TF_CONFIG", Shortened(self.0))
+        }
+    }
+}
+
+/// The text around a problem; nothing if there is none.
+struct Near<'a>(&'a str);
+
+impl Display for Near<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        write!(f, ", near `{}`", Shortened(self.0))
+    }
+}

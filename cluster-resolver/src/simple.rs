@@ -1,0 +1,216 @@
+use crate::resolver::format_master;
+use crate::{Accelerators, ClusterResolver, ClusterSpec, Error};
+
+/// A cluster that is known in advance: it answers what it was built with.
+///
+/// [`master`](ClusterResolver::master) looks up an address only when both the task type and the
+/// task id are given; with one of them alone it answers the master set by
+/// [`with_master`](Self::with_master). The task set by [`with_task_type`](Self::with_task_type) and
+/// [`with_task_id`](Self::with_task_id) does not influence it.
+///
+/// ```
+/// use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver};
+///
+/// let resolver = SimpleResolver::new(ClusterSpec::from_addresses(["w0:2222", "w1:2222"])?)
+///     .with_task_type("worker")
+///     .with_task_id(1);
+/// assert_eq!(resolver.master(Some("worker"), Some(0), Some("grpc"))?, "grpc://w0:2222");
+/// assert_eq!(resolver.task_id()?, Some(1));
+/// # Ok::<(), meshwork_cluster_resolver::Error>(())
+/// ```
+#[doc(alias = "SimpleClusterResolver")]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SimpleResolver {
+    cluster_spec: ClusterSpec,
+    master: String,
+    task_type: Option<String>,
+    task_id: Option<u32>,
+    rpc_layer: Option<String>,
+    environment: Option<String>,
+    num_accelerators: Accelerators,
+}
+
+impl SimpleResolver {
+    /// A resolver for this cluster, without a master and without a task of its own.
+    #[must_use]
+    pub fn new(cluster_spec: ClusterSpec) -> Self {
+        Self {
+            cluster_spec,
+            ..Self::default()
+        }
+    }
+
+    /// The address that [`master`](ClusterResolver::master) answers when no task is asked for.
+    #[must_use]
+    pub fn with_master(mut self, master: impl Into<String>) -> Self {
+        self.master = master.into();
+        self
+    }
+
+    /// The job of this process.
+    #[must_use]
+    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
+        self.task_type = Some(task_type.into());
+        self
+    }
+
+    /// The index of this process in its job.
+    #[must_use]
+    pub fn with_task_id(mut self, task_id: u32) -> Self {
+        self.task_id = Some(task_id);
+        self
+    }
+
+    /// The protocol put before addresses when a call names none.
+    #[must_use]
+    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
+        self.rpc_layer = Some(rpc_layer.into());
+        self
+    }
+
+    /// The kind of place the process runs in.
+    #[must_use]
+    pub fn with_environment(mut self, environment: impl Into<String>) -> Self {
+        self.environment = Some(environment.into());
+        self
+    }
+
+    /// The accelerators of each task.
+    #[must_use]
+    pub fn with_num_accelerators(mut self, accelerators: Accelerators) -> Self {
+        self.num_accelerators = accelerators;
+        self
+    }
+}
+
+impl ClusterResolver for SimpleResolver {
+    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+        Ok(self.cluster_spec.clone())
+    }
+
+    fn master(
+        &self,
+        task_type: Option<&str>,
+        task_id: Option<u32>,
+        rpc_layer: Option<&str>,
+    ) -> Result<String, Error> {
+        let address = match (task_type, task_id) {
+            (Some(job), Some(index)) => self.cluster_spec.task_address(job, index)?,
+            _ => &self.master,
+        };
+        // An empty argument does not hide the resolver's own layer here, as in TensorFlow; it does
+        // in the resolver for TF_CONFIG.
+        let layer = rpc_layer
+            .filter(|layer| !layer.is_empty())
+            .or(self.rpc_layer.as_deref());
+        Ok(format_master(layer, address))
+    }
+
+    fn task_type(&self) -> Result<Option<String>, Error> {
+        Ok(self.task_type.clone())
+    }
+
+    fn task_id(&self) -> Result<Option<u32>, Error> {
+        Ok(self.task_id)
+    }
+
+    fn rpc_layer(&self) -> Result<Option<String>, Error> {
+        Ok(self.rpc_layer.clone())
+    }
+
+    fn environment(&self) -> Option<&str> {
+        self.environment.as_deref()
+    }
+
+    fn num_accelerators(&self) -> Result<Accelerators, Error> {
+        Ok(self.num_accelerators.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Task, Tasks};
+
+    fn sample() -> SimpleResolver {
+        let jobs = [
+            ("worker", Tasks::list(["w0:1", "w1:1"])),
+            ("ps", Tasks::map([(2, "p2:1")])),
+        ];
+        SimpleResolver::new(ClusterSpec::new(jobs).unwrap())
+    }
+
+    #[track_caller]
+    fn check_master(
+        resolver: &SimpleResolver,
+        (task_type, task_id, layer): (Option<&str>, Option<u32>, Option<&str>),
+        expected: &str,
+    ) {
+        assert_eq!(
+            resolver.master(task_type, task_id, layer).as_deref(),
+            Ok(expected)
+        );
+    }
+
+    #[test]
+    fn an_address_is_looked_up_only_when_type_and_id_are_given() {
+        let resolver = sample()
+            .with_master("m:1")
+            .with_task_type("worker")
+            .with_task_id(1);
+        check_master(&resolver, (Some("worker"), Some(1), None), "w1:1");
+        check_master(&resolver, (Some("ps"), Some(2), None), "p2:1");
+        check_master(&resolver, (Some("worker"), None, None), "m:1");
+        check_master(&resolver, (None, Some(0), None), "m:1");
+        check_master(&resolver, (None, None, None), "m:1");
+    }
+
+    #[test]
+    fn a_layer_in_the_call_wins_unless_it_is_empty() {
+        let resolver = sample().with_rpc_layer("grpc");
+        check_master(
+            &resolver,
+            (Some("worker"), Some(0), Some("xyz")),
+            "xyz://w0:1",
+        );
+        check_master(
+            &resolver,
+            (Some("worker"), Some(0), Some("")),
+            "grpc://w0:1",
+        );
+        check_master(&resolver, (None, None, None), "grpc://");
+        check_master(&sample(), (None, None, None), "");
+    }
+
+    #[test]
+    fn a_task_outside_the_cluster_has_no_address() {
+        assert_eq!(
+            sample().master(Some("ps"), Some(0), None),
+            Err(Error::UnknownTask {
+                task: Task::new("ps", 0),
+                indices: vec![2],
+            })
+        );
+        assert!(matches!(
+            sample().master(Some("nope"), Some(0), None),
+            Err(Error::UnknownJob { .. })
+        ));
+    }
+
+    #[test]
+    fn it_answers_what_it_was_built_with() {
+        let accelerators = Accelerators::from([("GPU".to_owned(), 4)]);
+        let resolver = sample()
+            .with_environment("google")
+            .with_rpc_layer("grpc")
+            .with_num_accelerators(accelerators.clone());
+        assert_eq!(resolver.environment(), Some("google"));
+        assert_eq!(resolver.rpc_layer(), Ok(Some("grpc".to_owned())));
+        assert_eq!(resolver.num_accelerators(), Ok(accelerators));
+        assert_eq!(
+            (resolver.task_type(), resolver.task_id()),
+            (Ok(None), Ok(None))
+        );
+        assert_eq!(sample().environment(), None);
+    }
+}

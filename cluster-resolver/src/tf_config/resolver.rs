@@ -1,0 +1,178 @@
+use std::env;
+
+use crate::resolver::format_master;
+use crate::{ClusterResolver, ClusterSpec, Error, TaskPart, TfConfig};
+
+/// The cluster that the `TF_CONFIG` environment variable, or a text in its form, describes.
+///
+/// The variable is read and parsed again on each call. Unset, it describes an empty cluster;
+/// set to nothing, it is an error. Values given by the `with_` methods replace those of the text.
+///
+/// [`master`](ClusterResolver::master) answers, in this order: the `session_master` of the text; the
+/// empty text for a cluster without jobs, or with a single job of a single task numbered 0; the
+/// address of the task asked for, where the task and layer of this process fill in what the call
+/// leaves out. [`num_accelerators`](ClusterResolver::num_accelerators) is always empty: the text
+/// says nothing about them.
+///
+/// ```
+/// use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
+///
+/// let text = r#"{"cluster": {"worker": ["w0:2222", "w1:2222"]}, "task": {"type": "worker", "index": 1}}"#;
+/// let resolver = TfConfigResolver::from_json(text).with_rpc_layer("grpc");
+/// assert_eq!(resolver.task_id()?, Some(1));
+/// assert_eq!(resolver.master(None, None, None)?, "grpc://w1:2222");
+/// assert_eq!(resolver.master(None, Some(0), Some(""))?, "w0:2222");
+/// # Ok::<(), meshwork_cluster_resolver::Error>(())
+/// ```
+#[doc(alias = "TFConfigClusterResolver")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TfConfigResolver {
+    source: Source,
+    task_type: Option<String>,
+    task_id: Option<u32>,
+    rpc_layer: Option<String>,
+    environment: Option<String>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Source {
+    Environment,
+    Text(String),
+}
+
+impl TfConfigResolver {
+    /// A resolver that reads the `TF_CONFIG` environment variable of this process on each call.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::new(Source::Environment)
+    }
+
+    /// A resolver for this text; nothing is parsed before the first call.
+    #[must_use]
+    pub fn from_json(text: impl Into<String>) -> Self {
+        Self::new(Source::Text(text.into()))
+    }
+
+    /// The job of this process, whatever the text says.
+    #[must_use]
+    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
+        self.task_type = Some(task_type.into());
+        self
+    }
+
+    /// The index of this process in its job, whatever the text says.
+    #[must_use]
+    pub fn with_task_id(mut self, task_id: u32) -> Self {
+        self.task_id = Some(task_id);
+        self
+    }
+
+    /// The protocol put before addresses, whatever the text says; an empty one asks for none.
+    #[must_use]
+    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
+        self.rpc_layer = Some(rpc_layer.into());
+        self
+    }
+
+    /// The kind of place the process runs in; the text has no say in this.
+    #[must_use]
+    pub fn with_environment(mut self, environment: impl Into<String>) -> Self {
+        self.environment = Some(environment.into());
+        self
+    }
+
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            task_type: None,
+            task_id: None,
+            rpc_layer: None,
+            environment: None,
+        }
+    }
+
+    fn config(&self) -> Result<TfConfig, Error> {
+        match &self.source {
+            Source::Text(text) => TfConfig::parse(text),
+            Source::Environment => match env::var(VARIABLE) {
+                Ok(text) => TfConfig::parse(&text),
+                Err(env::VarError::NotPresent) => Ok(TfConfig::default()),
+                Err(env::VarError::NotUnicode(_)) => Err(Error::NotUnicode { variable: VARIABLE }),
+            },
+        }
+    }
+
+    fn task_type_in<'a>(&'a self, config: &'a TfConfig) -> Option<&'a str> {
+        self.task_type.as_deref().or_else(|| config.task_type())
+    }
+
+    fn task_id_in(&self, config: &TfConfig) -> Option<u32> {
+        self.task_id.or_else(|| config.task_index())
+    }
+
+    fn rpc_layer_in<'a>(&'a self, config: &'a TfConfig) -> Option<&'a str> {
+        self.rpc_layer.as_deref().or_else(|| config.rpc_layer())
+    }
+}
+
+impl ClusterResolver for TfConfigResolver {
+    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+        Ok(self.config()?.cluster().clone())
+    }
+
+    fn master(
+        &self,
+        task_type: Option<&str>,
+        task_id: Option<u32>,
+        rpc_layer: Option<&str>,
+    ) -> Result<String, Error> {
+        let config = self.config()?;
+        if let Some(master) = config.session_master() {
+            return Ok(master.to_owned());
+        }
+        if is_alone(config.cluster()) {
+            return Ok(String::new());
+        }
+        let missing = |part| move || Error::TaskUnknown { part };
+        let job = task_type
+            .or_else(|| self.task_type_in(&config))
+            .ok_or_else(missing(TaskPart::Type))?;
+        let index = task_id
+            .or_else(|| self.task_id_in(&config))
+            .ok_or_else(missing(TaskPart::Id))?;
+        let address = config.cluster().task_address(job, index)?;
+        Ok(format_master(
+            rpc_layer.or_else(|| self.rpc_layer_in(&config)),
+            address,
+        ))
+    }
+
+    fn task_type(&self) -> Result<Option<String>, Error> {
+        Ok(self.task_type_in(&self.config()?).map(str::to_owned))
+    }
+
+    fn task_id(&self) -> Result<Option<u32>, Error> {
+        Ok(self.task_id_in(&self.config()?))
+    }
+
+    fn rpc_layer(&self) -> Result<Option<String>, Error> {
+        Ok(self.rpc_layer_in(&self.config()?).map(str::to_owned))
+    }
+
+    fn environment(&self) -> Option<&str> {
+        self.environment.as_deref()
+    }
+}
+
+/// Whether there is nobody to connect to. A single task at another index than 0 does not count,
+/// because the slots below it may be filled by the time somebody asks again.
+fn is_alone(spec: &ClusterSpec) -> bool {
+    let mut jobs = spec.jobs();
+    match (jobs.next(), jobs.next()) {
+        (None, _) => true,
+        (Some(only), None) => spec.task_indices(only).is_ok_and(|indices| indices.eq([0])),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+const VARIABLE: &str = "TF_CONFIG";
