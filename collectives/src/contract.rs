@@ -13,11 +13,12 @@ pub(crate) enum Kind {
     AllReduce = 1,
     Broadcast = 2,
     Barrier = 3,
+    Leave = 4,
 }
 
 impl Kind {
     pub(crate) fn from_code(code: u8) -> Option<Self> {
-        [Self::AllReduce, Self::Broadcast, Self::Barrier]
+        [Self::AllReduce, Self::Broadcast, Self::Barrier, Self::Leave]
             .into_iter()
             .find(|kind| *kind as u8 == code)
     }
@@ -27,6 +28,7 @@ impl Kind {
             Self::AllReduce => "all_reduce",
             Self::Broadcast => "broadcast",
             Self::Barrier => "barrier",
+            Self::Leave => "leave",
         }
     }
 }
@@ -84,7 +86,8 @@ impl Display for Call {
             algorithm,
         } = self.contract;
         write!(f, "{} #{sequence}", kind.name())?;
-        if kind != Kind::Barrier {
+        let moves_data = !matches!(kind, Kind::Barrier | Kind::Leave);
+        if moves_data {
             write!(f, " of {count} {element}")?;
         }
         if let Some(op) = op {
@@ -93,7 +96,7 @@ impl Display for Call {
         if let Some(root) = root {
             write!(f, ", from {root}")?;
         }
-        if kind != Kind::Barrier {
+        if moves_data {
             write!(f, ", by {algorithm}")?;
         }
         if !self.site.is_empty() {
@@ -159,11 +162,8 @@ mod tests {
 
     #[test]
     fn a_long_call_site_keeps_its_end() {
-        let here = site(Location::caller());
-        assert!(
-            here.ends_with(&format!("contract.rs:{}", line!() - 1)),
-            "{here}"
-        );
+        let (line, here) = (line!(), site(Location::caller()));
+        assert!(here.ends_with(&format!("contract.rs:{line}")), "{here}");
         assert!(here.len() <= SITE_LIMIT);
     }
 }

@@ -92,6 +92,18 @@ pub enum Error {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// A member can only be reached over the other version of IP.
+    #[error(
+        "{peer} has no {family} address, but {rank} listens on one: give all members addresses of one IP version"
+    )]
+    AddressFamily {
+        /// The rank, this process.
+        rank: Rank,
+        /// `IPv4` or `IPv6`: what this rank listens on.
+        family: &'static str,
+        /// The member that lacks it.
+        peer: Member,
+    },
     /// Some members did not appear in time.
     #[error(
         "{} did not join within {waited:.1?}{}",

@@ -1,15 +1,60 @@
-//! x
-#![allow(dead_code, unused_imports)]
+//! Moves and reduces buffers between ranks, encrypted and authenticated from the first packet.
+//!
+//! This crate does not know tensors, layouts, strategies and device APIs. A [`Group`] joins the
+//! threads of one process ([`Group::local`]) or processes anywhere ([`Group::connect`]); every
+//! process of a job holds the same [`JobSecret`] and knows the same list of members.
+//!
+//! ```text
+//!    rank 0                    rank 1                     all_reduce(sum)
+//!   [1, 2] ── TLS 1.3 / QUIC ── [10, 20]        =>   rank 0: [11, 22]  rank 1: [11, 22]
+//! ```
+//!
+//! ```no_run
+//! use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, ReduceOp};
+//!
+//! let members = ["10.0.0.1:4000", "10.0.0.2:4000"];
+//! let config = GroupConfig::new(members, Rank::new(0), JobSecret::from_env()?)?;
+//! let mut group = Group::connect(&config)?;
+//! let mut gradients = vec![0.5_f32; 1000];
+//! group.all_reduce(&mut gradients, ReduceOp::Sum)?;
+//! group.leave()?;
+//! # Ok::<(), meshwork_collectives::Error>(())
+//! ```
+//!
+//! No call waits for ever: a rank that dies, falls silent or makes another call ends the group on
+//! every rank, with an error that names it.
+//!
+//! Map of the crate: `group` (the entry), `config`, `communication` (which algorithm); the pure
+//! parts [`schedule`] (algorithms as data, and their checker), `contract` (what ranks must agree
+//! on), `membership` (who is here, and when it is over), `wire` (bytes); `execute` (walks a
+//! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports);
+//! `host` (processes of the same machine).
+
+mod communication;
+mod config;
 mod contract;
 mod error;
+mod execute;
+mod group;
+mod host;
 mod identity;
+mod links;
+mod local;
 mod membership;
+mod quic;
 mod rank;
 pub mod schedule;
 mod wire;
+
+pub use meshwork_accel::{Element, ElementType, ReduceOp};
+
+pub use communication::Communication;
+pub use config::{GroupConfig, Timeouts};
 pub use contract::Call;
-pub use error::*;
+pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
+pub use group::Group;
 pub use identity::JobSecret;
+pub use quic::announce_loss;
 pub use rank::Rank;
 pub use schedule::Algorithm;
 pub use wire::WireError;

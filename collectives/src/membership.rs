@@ -24,6 +24,8 @@ use crate::{Error, LossCause, Member, Rank, Stranger};
 
 mod verdict;
 
+pub(crate) use verdict::tell;
+
 /// How long evidence is collected after the first sign of a loss.
 pub(crate) const SETTLING: Duration = Duration::from_millis(50);
 
@@ -338,7 +340,7 @@ impl Membership {
     }
 
     fn fail(&mut self, error: Error, out: &mut Vec<Action>) {
-        let abort = verdict::tell(&error, self.me);
+        let abort = tell(&error, self.me);
         let told = self
             .present()
             .map(|rank| Action::Send(rank, Message::Abort(abort.clone())));
@@ -355,8 +357,6 @@ impl Membership {
         u32::try_from(self.members.len()).expect("a group checks its size before it joins")
     }
 }
-
-pub(crate) use verdict::tell;
 
 #[cfg(test)]
 mod tests;

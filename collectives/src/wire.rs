@@ -10,7 +10,7 @@ mod message;
 
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
-    Abort, Hello, MESSAGE_HEAD_BYTES, Message, MessageHead, Refusal, TEXT_LIMIT, truncate,
+    Abort, Hello, MESSAGE_HEAD_BYTES, Message, MessageHead, Refusal, truncate,
 };
 
 /// "MSHW": no other protocol begins like this.

@@ -31,9 +31,12 @@ struct World {
     ranks: Vec<Membership>,
     alive: Vec<bool>,
     ends: Vec<Option<(Duration, End)>>,
-    queue: BinaryHeap<Reverse<(Instant, u64, usize, Box<Queued>)>>,
+    queue: BinaryHeap<Reverse<Entry>>,
     sent: u64,
 }
+
+/// When, in which order, to whom, what.
+type Entry = (Instant, u64, usize, Box<Queued>);
 
 /// Ordered by nothing: the time and number before it in the queue decide.
 struct Queued(Event);
@@ -110,7 +113,7 @@ impl World {
     fn kill(&mut self, victim: usize) {
         self.alive[victim] = false;
         if self.one_host {
-            self.all_see(victim, Duration::ZERO, |rank| Event::Died(rank));
+            self.all_see(victim, Duration::ZERO, Event::Died);
         }
     }
 

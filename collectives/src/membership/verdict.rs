@@ -37,7 +37,7 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
 pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {
     let culprit = members
         .get(abort.culprit as usize)
-        .unwrap_or(&members[by.index()])
+        .unwrap_or_else(|| &members[by.index()])
         .clone();
     let reporter = (culprit.rank() != by).then_some(by);
     let lost = |cause| Error::RankLost {

@@ -201,11 +201,14 @@ impl<'a> Replay<'a> {
                     (before[rank][element], before[receive.from.index()][element]);
                 self.held[rank][element] = match receive.then {
                     OnReceive::Replace => received,
-                    OnReceive::Reduce => self.sum(local, received).ok_or(Violation::Doubled {
-                        round,
-                        rank: named(rank),
-                        element,
-                    })?,
+                    OnReceive::Reduce => {
+                        self.sum(local, received)
+                            .ok_or_else(|| Violation::Doubled {
+                                round,
+                                rank: named(rank),
+                                element,
+                            })?
+                    }
                 };
             }
         }

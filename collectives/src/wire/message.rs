@@ -5,8 +5,9 @@ use super::{MAGIC, VERSION, WireError, begins_well};
 /// Bytes before each message body.
 pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
 
-/// Bytes of free text a message may carry.
-pub(crate) const TEXT_LIMIT: usize = 1024;
+/// Bytes of free text a message may carry: an abort must fit in one QUIC packet of 1,200 bytes,
+/// because it travels as the reason of a closed connection.
+pub(crate) const TEXT_LIMIT: usize = 900;
 
 /// Bytes a message body may have: texts at their limits and room for the numbers.
 const BODY_LIMIT: u32 = 4096;

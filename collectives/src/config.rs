@@ -1,0 +1,263 @@
+use std::env;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::{Error, JobSecret, Rank};
+
+/// The most members a group can have: every pair of ranks has a connection of its own.
+pub(crate) const WORLD_LIMIT: u32 = 1024;
+
+/// What a process needs to know to join its group.
+///
+/// ```
+/// use meshwork_collectives::{GroupConfig, JobSecret, Rank};
+///
+/// let members = ["10.0.0.1:4000", "10.0.0.2:4000"];
+/// let config = GroupConfig::new(members, Rank::new(1), JobSecret::generate()?)?;
+/// assert_eq!(config.rank(), Rank::new(1));
+/// # Ok::<(), meshwork_collectives::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GroupConfig {
+    members: Vec<String>,
+    rank: Rank,
+    secret: JobSecret,
+    timeouts: Timeouts,
+    bind: Option<SocketAddr>,
+    launcher: Option<u32>,
+}
+
+impl GroupConfig {
+    /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
+    /// and the same in every process.
+    ///
+    /// # Errors
+    /// [`Error::WorldSize`] for no members or too many, [`Error::RankOutside`].
+    pub fn new(
+        members: impl IntoIterator<Item = impl Into<String>>,
+        rank: Rank,
+        secret: JobSecret,
+    ) -> Result<Self, Error> {
+        let members: Vec<String> = members.into_iter().map(Into::into).collect();
+        let world = world(members.len())?;
+        inside(rank, world)?;
+        let timeouts = Timeouts::default();
+        Ok(Self {
+            members,
+            rank,
+            secret,
+            timeouts,
+            bind: None,
+            launcher: None,
+        })
+    }
+
+    /// Changes how long to wait for what.
+    #[must_use]
+    pub fn with_timeouts(mut self, timeouts: Timeouts) -> Self {
+        self.timeouts = timeouts;
+        self
+    }
+
+    /// Listens on `address` instead of this rank's own address in the member list, where the
+    /// others reach it through a forwarded port or a load balancer.
+    #[must_use]
+    pub fn with_bind(mut self, address: SocketAddr) -> Self {
+        self.bind = Some(address);
+        self
+    }
+
+    /// Ends the group when the process with this id, which looks after the job, ends.
+    #[must_use]
+    pub fn with_launcher(mut self, process: u32) -> Self {
+        self.launcher = Some(process);
+        self
+    }
+
+    /// This process's rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// The addresses of all ranks, in order.
+    #[must_use]
+    pub fn members(&self) -> &[String] {
+        &self.members
+    }
+
+    pub(crate) fn secret(&self) -> &JobSecret {
+        &self.secret
+    }
+
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    pub(crate) fn own_address(&self) -> &str {
+        &self.members[self.rank.index()]
+    }
+
+    pub(crate) fn bind(&self) -> Option<SocketAddr> {
+        self.bind
+    }
+
+    pub(crate) fn launcher(&self) -> Option<u32> {
+        self.launcher
+    }
+}
+
+/// How long a group waits before it gives up with an error. Nothing waits for ever.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Timeouts {
+    join: Duration,
+    silence: Duration,
+    operation: Duration,
+}
+
+impl Timeouts {
+    /// The environment variable for [`Timeouts::join`], in seconds.
+    pub const JOIN_ENV: &'static str = "MESHWORK_JOIN_TIMEOUT";
+    /// The environment variable for [`Timeouts::silence`], in seconds.
+    pub const SILENCE_ENV: &'static str = "MESHWORK_PEER_TIMEOUT";
+    /// The environment variable for [`Timeouts::operation`], in seconds.
+    pub const OPERATION_ENV: &'static str = "MESHWORK_OPERATION_TIMEOUT";
+
+    /// The defaults, with those replaced that the environment sets.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a variable that is no number of seconds above 0.
+    pub fn from_env() -> Result<Self, Error> {
+        let default = Self::default();
+        Ok(Self {
+            join: seconds(Self::JOIN_ENV)?.unwrap_or(default.join),
+            silence: seconds(Self::SILENCE_ENV)?.unwrap_or(default.silence),
+            operation: seconds(Self::OPERATION_ENV)?.unwrap_or(default.operation),
+        })
+    }
+
+    /// How long to wait for all members to appear. Default: 30 s.
+    #[must_use]
+    pub fn join(&self) -> Duration {
+        self.join
+    }
+
+    /// How long a member may be silent before it counts as lost; it sends six signs of life in
+    /// this time. Default: 1.5 s. On one host the end of a process is noticed at once.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// How long one operation may take, the wait for the slowest rank included. Default: 300 s.
+    #[must_use]
+    pub fn operation(&self) -> Duration {
+        self.operation
+    }
+
+    /// Changes [`Timeouts::join`].
+    #[must_use]
+    pub fn with_join(mut self, join: Duration) -> Self {
+        self.join = join;
+        self
+    }
+
+    /// Changes [`Timeouts::silence`].
+    #[must_use]
+    pub fn with_silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// Changes [`Timeouts::operation`].
+    #[must_use]
+    pub fn with_operation(mut self, operation: Duration) -> Self {
+        self.operation = operation;
+        self
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            join: Duration::from_secs(30),
+            silence: Duration::from_millis(1500),
+            operation: Duration::from_secs(300),
+        }
+    }
+}
+
+pub(crate) fn world(members: usize) -> Result<u32, Error> {
+    u32::try_from(members)
+        .ok()
+        .filter(|world| (1..=WORLD_LIMIT).contains(world))
+        .ok_or(Error::WorldSize {
+            members,
+            limit: WORLD_LIMIT,
+        })
+}
+
+pub(crate) fn inside(rank: Rank, world: u32) -> Result<(), Error> {
+    if rank.number() < world {
+        Ok(())
+    } else {
+        Err(Error::RankOutside { rank, world })
+    }
+}
+
+fn seconds(variable: &'static str) -> Result<Option<Duration>, Error> {
+    env::var_os(variable)
+        .map(|value| parse(variable, &value.to_string_lossy()))
+        .transpose()
+}
+
+/// A day is longer than anything should wait, and far from overflowing any clock.
+fn parse(variable: &'static str, value: &str) -> Result<Duration, Error> {
+    const DAY: f64 = 86_400.0;
+    match value.trim().parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds.is_finite() => {
+            Ok(Duration::from_secs_f64(seconds.clamp(0.001, DAY)))
+        }
+        _ => Err(Error::Setting {
+            variable,
+            value: value.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_members_and_contain_their_rank() {
+        let secret = JobSecret::generate().unwrap();
+        let refused = |members: &[&str], rank| {
+            GroupConfig::new(members.to_vec(), Rank::new(rank), secret.clone()).err()
+        };
+        let none = Error::WorldSize {
+            members: 0,
+            limit: WORLD_LIMIT,
+        };
+        assert_eq!(refused(&[], 0), Some(none));
+        let outside = Error::RankOutside {
+            rank: Rank::new(2),
+            world: 2,
+        };
+        assert_eq!(refused(&["a:1", "b:1"], 2), Some(outside));
+        assert_eq!(refused(&["a:1", "b:1"], 1), None);
+    }
+
+    #[test]
+    fn settings_are_seconds_above_zero() {
+        assert_eq!(parse("X", " 1.5 "), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse("X", "1e300"), Ok(Duration::from_secs(86_400)));
+        for wrong in ["", "soon", "0", "-1", "NaN", "inf"] {
+            let expected = Error::Setting {
+                variable: "X",
+                value: wrong.to_owned(),
+            };
+            assert_eq!(parse("X", wrong), Err(expected));
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Walks a schedule over links: the only place where schedules, contracts and bytes meet.
+//!
+//! Before the first round every rank tells its successor which call it makes, and checks what its
+//! predecessor tells. If any two ranks make different calls then two neighbours do, so no
+//! disagreement is missed, whatever the algorithm. Every chunk carries the contract again: no byte
+//! of another operation is ever taken in.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use meshwork_accel::{Element, ReduceOp};
+
+use crate::contract::{Call, Contract, SITE_LIMIT};
+use crate::links::{Broken, Inlets, Links, Outlets};
+use crate::schedule::{OnReceive, Receive, Schedule, chunk};
+use crate::wire::{FRAME_BYTES, Frame, FrameType};
+use crate::{Error, Rank};
+
+/// Bytes that are received before they are reduced: small enough to stay in a core's cache.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Why an operation stopped.
+#[derive(Debug)]
+pub(crate) enum Stopped {
+    Link(Broken),
+    Error(Error),
+}
+
+impl From<Broken> for Stopped {
+    fn from(broken: Broken) -> Self {
+        Self::Link(broken)
+    }
+}
+
+/// Memory that operations of one group share, so that none allocates for itself.
+#[derive(Debug)]
+pub(crate) struct Scratch(Vec<u64>);
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self(vec![0; PIECE_BYTES / size_of::<u64>()])
+    }
+}
+
+/// One operation of one rank.
+pub(crate) struct Operation<'a> {
+    pub(crate) me: Rank,
+    pub(crate) world: u32,
+    pub(crate) call: &'a Call,
+    pub(crate) contract: Contract,
+    pub(crate) schedule: Schedule,
+    /// Whom the operation waits for at the moment, for the error if it takes too long.
+    pub(crate) waits_for: &'a Cell<Rank>,
+}
+
+impl Operation<'_> {
+    /// Carries the operation out on `buffer`, which holds unspecified values if it stops.
+    pub(crate) async fn run<T: Element>(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        buffer: &mut [T],
+    ) -> Result<(), Stopped> {
+        let Links { outgoing, incoming } = links;
+        self.announce(outgoing).await?;
+        let mut inlet = Inlet {
+            operation: self,
+            incoming,
+            scratch,
+            checked: false,
+        };
+        if self.first_sender() != Some(self.predecessor()) {
+            inlet.check_predecessor().await?;
+        }
+        let chunks = self.schedule.chunks();
+        for round in self.schedule.rounds() {
+            let range = |index: Option<usize>| {
+                index.map_or(0..0, |index| chunk(buffer.len(), chunks, index))
+            };
+            let sent = range(round.send.map(|send| send.chunk));
+            let received = range(round.receive.map(|receive| receive.chunk));
+            let (out, into) = two_parts(buffer, sent, received);
+            let send = async {
+                match round.send {
+                    Some(send) => self.send_chunk(outgoing, send.to, out).await,
+                    None => Ok(()),
+                }
+            };
+            let receive = async {
+                match round.receive {
+                    Some(receive) => inlet.chunk(receive, into).await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(send, receive)?;
+        }
+        Ok(())
+    }
+
+    async fn announce(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
+        let site = self.call.site().as_bytes();
+        let mut bytes = Vec::with_capacity(FRAME_BYTES + site.len());
+        bytes.extend(self.frame(FrameType::Call, site.len()).encode());
+        bytes.extend_from_slice(site);
+        Ok(outgoing.send(self.successor(), &bytes).await?)
+    }
+
+    async fn send_chunk<T: Element>(
+        &self,
+        outgoing: &mut Outlets,
+        to: Rank,
+        part: &[T],
+    ) -> Result<(), Stopped> {
+        let bytes: &[u8] = bytemuck::cast_slice(part);
+        outgoing
+            .send(to, &self.frame(FrameType::Chunk, bytes.len()).encode())
+            .await?;
+        Ok(outgoing.send(to, bytes).await?)
+    }
+
+    fn frame(&self, frame_type: FrameType, length: usize) -> Frame {
+        Frame {
+            frame_type,
+            contract: self.contract,
+            length: length as u64,
+        }
+    }
+
+    /// Whom the first chunk comes from, if any does.
+    fn first_sender(&self) -> Option<Rank> {
+        self.schedule
+            .rounds()
+            .find_map(|round| round.receive)
+            .map(|receive| receive.from)
+    }
+
+    fn successor(&self) -> Rank {
+        Rank::new((self.me.number() + 1) % self.world)
+    }
+
+    fn predecessor(&self) -> Rank {
+        Rank::new((self.me.number() + self.world - 1) % self.world)
+    }
+}
+
+/// The receiving side of an operation.
+struct Inlet<'a> {
+    operation: &'a Operation<'a>,
+    incoming: &'a mut Inlets,
+    scratch: &'a mut Scratch,
+    /// Whether the predecessor's call has been read, which stands before its first chunk.
+    checked: bool,
+}
+
+impl Inlet<'_> {
+    async fn check_predecessor(&mut self) -> Result<(), Stopped> {
+        let from = self.operation.predecessor();
+        let frame = self.frame(from).await?;
+        if frame.frame_type != FrameType::Call {
+            return Err(self.disagreement(from, Call::new(frame.contract, "")));
+        }
+        let mut site = [0; SITE_LIMIT];
+        let site = &mut site[..usize::try_from(frame.length).unwrap_or(0).min(SITE_LIMIT)];
+        self.incoming.receive(from, site).await?;
+        self.checked = true;
+        if frame.contract != self.operation.contract {
+            let site = String::from_utf8_lossy(site).into_owned();
+            return Err(self.disagreement(from, Call::new(frame.contract, site)));
+        }
+        Ok(())
+    }
+
+    async fn chunk<T: Element>(&mut self, receive: Receive, into: &mut [T]) -> Result<(), Stopped> {
+        if receive.from == self.operation.predecessor() && !self.checked {
+            self.check_predecessor().await?;
+        }
+        let frame = self.frame(receive.from).await?;
+        let agreed =
+            frame.frame_type == FrameType::Chunk && frame.contract == self.operation.contract;
+        if !agreed || frame.length != size_of_val(into) as u64 {
+            return Err(self.disagreement(receive.from, Call::new(frame.contract, "")));
+        }
+        match (receive.then, self.operation.contract.op) {
+            (OnReceive::Reduce, Some(op)) => self.reduce(op, receive.from, into).await,
+            (OnReceive::Reduce, None) | (OnReceive::Replace, _) => Ok(self
+                .incoming
+                .receive(receive.from, bytemuck::cast_slice_mut(into))
+                .await?),
+        }
+    }
+
+    async fn reduce<T: Element>(
+        &mut self,
+        op: ReduceOp,
+        from: Rank,
+        into: &mut [T],
+    ) -> Result<(), Stopped> {
+        for piece in into.chunks_mut(PIECE_BYTES / size_of::<T>()) {
+            let received: &mut [T] = bytemuck::cast_slice_mut(&mut self.scratch.0);
+            let received = &mut received[..piece.len()];
+            self.incoming
+                .receive(from, bytemuck::cast_slice_mut(received))
+                .await?;
+            T::reduce(op, piece, received);
+        }
+        Ok(())
+    }
+
+    async fn frame(&mut self, from: Rank) -> Result<Frame, Stopped> {
+        self.operation.waits_for.set(from);
+        let mut bytes = [0; FRAME_BYTES];
+        self.incoming.receive(from, &mut bytes).await?;
+        Frame::decode(&bytes).map_err(|error| Stopped::Error(Error::Protocol { peer: from, error }))
+    }
+
+    fn disagreement(&self, peer: Rank, theirs: Call) -> Stopped {
+        Stopped::Error(Error::Disagreement {
+            rank: self.operation.me,
+            mine: Box::new(self.operation.call.clone()),
+            peer,
+            theirs: Box::new(theirs),
+        })
+    }
+}
+
+/// Two parts of `buffer` that do not overlap, as the checker proves of every round.
+fn two_parts<T>(buffer: &mut [T], read: Range<usize>, written: Range<usize>) -> (&[T], &mut [T]) {
+    if read.end <= written.start {
+        let (low, high) = buffer.split_at_mut(written.start);
+        let len = written.len();
+        (&low[read], &mut high[..len])
+    } else {
+        let (low, high) = buffer.split_at_mut(read.start);
+        let len = read.len();
+        (&high[..len], &mut low[written])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::two_parts;
+
+    #[test]
+    fn two_parts_are_those_asked_for_in_either_order_and_when_empty() {
+        let mut buffer = [0, 1, 2, 3, 4];
+        for (read, written) in [
+            (0..2, 3..5),
+            (3..5, 0..2),
+            (0..0, 0..5),
+            (0..5, 0..0),
+            (2..2, 2..2),
+            (5..5, 0..0),
+            (0..0, 5..5),
+        ] {
+            let expected = (
+                buffer[read.clone()].to_vec(),
+                buffer[written.clone()].to_vec(),
+            );
+            let (a, b) = two_parts(&mut buffer, read, written);
+            assert_eq!((a.to_vec(), b.to_vec()), expected);
+        }
+    }
+}

@@ -1,0 +1,538 @@
+//! The same claims for threads and for connections, then what only connections can do.
+
+use std::net::UdpSocket;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use super::*;
+use crate::{JobSecret, Refusal, StrangerCause};
+
+/// Long enough for any test to pass, short enough to see one hang.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A group of threads or of connections.
+#[derive(Clone, Copy, Debug)]
+enum Over {
+    Local,
+    Quic,
+}
+
+impl Over {
+    const BOTH: [Self; 2] = [Self::Local, Self::Quic];
+
+    fn groups(self, world: u32) -> Vec<Group> {
+        match self {
+            Self::Local => Group::local(world).unwrap(),
+            Self::Quic => {
+                let secret = JobSecret::generate().unwrap();
+                let members = free_addresses(world);
+                each(Rank::all(world), |rank| {
+                    Group::connect(&config(&members, rank, &secret)).unwrap()
+                })
+            }
+        }
+    }
+
+    /// Runs `program` on every rank and returns what each returned, by rank.
+    fn run<R: Send>(self, world: u32, program: impl Fn(Group) -> R + Sync) -> Vec<R> {
+        each(self.groups(world), |mut group| {
+            group.set_operation_timeout(PATIENCE);
+            program(group)
+        })
+    }
+}
+
+fn each<T: Send, R: Send>(
+    all: impl IntoIterator<Item = T>,
+    program: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = all
+            .into_iter()
+            .map(|one| scope.spawn(|| program(one)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+/// Addresses that were free a moment ago, all different.
+fn free_addresses(world: u32) -> Vec<String> {
+    let sockets: Vec<_> = (0..world)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .collect();
+    sockets
+        .iter()
+        .map(|socket| socket.local_addr().unwrap().to_string())
+        .collect()
+}
+
+fn config(members: &[String], rank: Rank, secret: &JobSecret) -> GroupConfig {
+    let timeouts = Timeouts::default()
+        .with_join(PATIENCE)
+        .with_silence(Duration::from_secs(5));
+    GroupConfig::new(members.to_vec(), rank, secret.clone())
+        .unwrap()
+        .with_timeouts(timeouts)
+}
+
+/// Some value that differs by rank and element, and sums exactly in every type.
+fn value(rank: Rank, element: usize) -> i64 {
+    i64::try_from((rank.index() + 1) * 1000 + element * 7 % 1000).unwrap()
+}
+
+fn fold(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
+    let combine = |a: i64, b: i64| match op {
+        ReduceOp::Sum => a.wrapping_add(b),
+        ReduceOp::Product => a.wrapping_mul(b),
+        ReduceOp::Min => a.min(b),
+        _ => a.max(b),
+    };
+    values.reduce(combine).unwrap()
+}
+
+fn lengths(world: u32) -> [usize; 6] {
+    let world = world as usize;
+    [0, 1, world - 1, world, world + 1, 1009]
+}
+
+/// All ops, lengths and algorithms in a row in one group.
+fn all_reduce_matches_the_fold(over: Over, world: u32) {
+    over.run(world, |mut group| {
+        for communication in [Communication::Ring, Communication::Tree] {
+            group.set_communication(communication);
+            for op in ReduceOp::ALL {
+                for len in lengths(world) {
+                    let mut buffer: Vec<i64> = (0..len).map(|at| value(group.rank(), at)).collect();
+                    group.all_reduce(&mut buffer, op).unwrap();
+                    for (at, got) in buffer.iter().enumerate() {
+                        let expected = fold(op, Rank::all(world).map(|rank| value(rank, at)));
+                        assert_eq!(
+                            *got, expected,
+                            "{over:?} {communication:?} {op} {len} elements, world {world}"
+                        );
+                    }
+                }
+            }
+        }
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn all_reduce_matches_the_fold_between_threads() {
+    for world in 1..=9 {
+        all_reduce_matches_the_fold(Over::Local, world);
+    }
+}
+
+#[test]
+fn all_reduce_matches_the_fold_between_connections() {
+    for world in 1..=4 {
+        all_reduce_matches_the_fold(Over::Quic, world);
+    }
+}
+
+#[test]
+fn floats_are_the_same_bits_on_every_rank() {
+    for over in Over::BOTH {
+        for communication in [Communication::Ring, Communication::Tree] {
+            let bits = over.run(3, |mut group| {
+                group.set_communication(communication);
+                let seed = group.rank().number() as f32 + 0.1;
+                let mut buffer: Vec<f32> =
+                    (0..300_001).map(|at| (at as f32 * seed).sin()).collect();
+                group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+                group.leave().unwrap();
+                buffer.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(
+                bits.iter().all(|other| *other == bits[0]),
+                "{over:?} {communication:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn broadcast_gives_everyone_the_buffer_of_any_root() {
+    for over in Over::BOTH {
+        let world = 5;
+        over.run(world, |mut group| {
+            for communication in [Communication::Ring, Communication::Tree] {
+                group.set_communication(communication);
+                for root in Rank::all(world) {
+                    for len in lengths(world) {
+                        let mut buffer: Vec<i64> =
+                            (0..len).map(|at| value(group.rank(), at)).collect();
+                        group.broadcast(&mut buffer, root).unwrap();
+                        let expected: Vec<i64> = (0..len).map(|at| value(root, at)).collect();
+                        assert_eq!(buffer, expected);
+                    }
+                }
+            }
+            group.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn nobody_passes_a_barrier_before_the_last_rank_reaches_it() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    for over in Over::BOTH {
+        let arrived = AtomicU32::new(0);
+        over.run(4, |mut group| {
+            for turn in 1..=20 {
+                arrived.fetch_add(1, Ordering::SeqCst);
+                group.barrier().unwrap();
+                assert!(arrived.load(Ordering::SeqCst) >= 4 * turn);
+            }
+            group.leave().unwrap();
+        });
+    }
+}
+
+/// Runs `odd` on the last rank and `usual` on the others; all get an error, and it is returned.
+fn disagree(
+    over: Over,
+    usual: impl Fn(&mut Group) -> Result<(), Error> + Sync,
+    odd: impl Fn(&mut Group) -> Result<(), Error> + Sync,
+) -> Vec<Error> {
+    over.run(3, |mut group| {
+        let called = if group.rank() == Rank::new(2) {
+            odd(&mut group)
+        } else {
+            usual(&mut group)
+        };
+        let first = called.and_then(|()| group.barrier()).unwrap_err();
+        // The group is over: the same error, at once, whatever is called.
+        assert_eq!(group.barrier().unwrap_err(), first);
+        first
+    })
+}
+
+#[track_caller]
+fn names_both_calls(errors: &[Error], usual: &str, odd: &str) {
+    for error in errors {
+        let text = error.to_string();
+        assert!(
+            text.contains(usual) && text.contains(odd) && text.contains("rank 2"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn ranks_that_call_different_operations_are_named_on_every_rank() {
+    let sum = |group: &mut Group| group.all_reduce(&mut [1.0_f32; 64], ReduceOp::Sum);
+    for over in Over::BOTH {
+        let longer = disagree(over, sum, |group| {
+            group.all_reduce(&mut [1.0_f32; 65], ReduceOp::Sum)
+        });
+        names_both_calls(&longer, "64 f32", "65 f32");
+        let max = disagree(over, sum, |group| {
+            group.all_reduce(&mut [1.0_f32; 64], ReduceOp::Max)
+        });
+        names_both_calls(&max, "f32, sum", "f32, max");
+        let doubles = disagree(over, sum, |group| {
+            group.all_reduce(&mut [1.0_f64; 32], ReduceOp::Sum)
+        });
+        names_both_calls(&doubles, "64 f32", "32 f64");
+        let broadcast = disagree(over, sum, |group| {
+            group.broadcast(&mut [1.0_f32; 64], Rank::new(1))
+        });
+        names_both_calls(&broadcast, "all_reduce #1", "broadcast #1");
+        let missing = disagree(over, sum, |_| Ok(()));
+        names_both_calls(&missing, "all_reduce #1", "barrier #1");
+        let left = over.run(2, |mut group| match group.rank() {
+            Rank::CHIEF => group.leave().unwrap_err(),
+            _ => sum(&mut group).unwrap_err(),
+        });
+        assert!(left[0].to_string().contains("leave #1"), "{}", left[0]);
+    }
+}
+
+#[test]
+fn a_large_buffer_against_a_small_one_takes_different_algorithms_and_is_still_named() {
+    for over in Over::BOTH {
+        let small = |group: &mut Group| group.all_reduce(&mut [1.0_f32; 4], ReduceOp::Sum);
+        let large =
+            |group: &mut Group| group.all_reduce(&mut vec![1.0_f32; 1 << 20], ReduceOp::Sum);
+        names_both_calls(&disagree(over, small, large), "of 4 f32", "of 1048576 f32");
+        names_both_calls(&disagree(over, large, small), "of 1048576 f32", "of 4 f32");
+    }
+}
+
+#[test]
+fn the_callers_line_is_in_the_error() {
+    let line = line!() + 2;
+    let errors = Over::Local.run(2, |mut group| match group.rank() {
+        Rank::CHIEF => group.barrier().unwrap_err(),
+        _ => group.all_reduce(&mut [1_u8], ReduceOp::Sum).unwrap_err(),
+    });
+    assert!(
+        errors[1].to_string().contains(&format!("tests.rs:{line}")),
+        "{}",
+        errors[1]
+    );
+}
+
+#[test]
+fn a_rank_that_drops_its_group_is_named_by_those_who_wait_for_it() {
+    for over in Over::BOTH {
+        let ended = over.run(4, |mut group| match group.rank().number() {
+            2 => None,
+            _ => Some(group.barrier().unwrap_err()),
+        });
+        for error in ended.into_iter().flatten() {
+            let Error::RankLost { peer, cause, .. } = &error else {
+                panic!("{over:?}: {error}")
+            };
+            assert_eq!(
+                (peer.rank(), *cause),
+                (Rank::new(2), LossCause::Left),
+                "{over:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_reason_of_an_abort_is_the_error_of_every_rank() {
+    for over in Over::BOTH {
+        let errors = over.run(3, |mut group| match group.rank().number() {
+            1 => group.abort("the data set is empty"),
+            _ => group
+                .all_reduce(&mut [0.0_f32; 8], ReduceOp::Sum)
+                .unwrap_err(),
+        });
+        for error in errors {
+            let text = error.to_string();
+            assert!(
+                text.starts_with("rank 1 (")
+                    && text.ends_with("ended the group: the data set is empty"),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_operation_that_nobody_joins_ends_at_its_deadline() {
+    for over in Over::BOTH {
+        let (done, wait) = mpsc::channel::<()>();
+        let (done, wait) = (
+            std::sync::Mutex::new(Some(done)),
+            std::sync::Mutex::new(wait),
+        );
+        let errors = over.run(2, |mut group| {
+            group.set_operation_timeout(Duration::from_millis(50));
+            if group.rank() == Rank::CHIEF {
+                let error = group
+                    .all_reduce(&mut [1_u8; 10], ReduceOp::Sum)
+                    .unwrap_err();
+                done.lock().unwrap().take();
+                return Some(error);
+            }
+            // Alive, but in no call until the other has given up.
+            let _ = wait.lock().unwrap().recv();
+            None
+        });
+        let Some(Error::TimedOut {
+            rank, peer, waited, ..
+        }) = &errors[0]
+        else {
+            panic!("{errors:?}")
+        };
+        assert_eq!(
+            (*rank, *peer, *waited),
+            (Rank::CHIEF, Rank::new(1), Duration::from_millis(50))
+        );
+    }
+}
+
+#[test]
+fn a_root_outside_the_group_is_refused_before_anything_is_sent() {
+    Over::Local.run(2, |mut group| {
+        let refused = group.broadcast(&mut [1_u8], Rank::new(2));
+        assert_eq!(
+            refused,
+            Err(Error::RankOutside {
+                rank: Rank::new(2),
+                world: 2
+            })
+        );
+        group.barrier().unwrap();
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn a_blocking_call_in_asynchronous_code_is_an_error_and_not_a_panic() {
+    let mut group = Group::local(1).unwrap().remove(0);
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        assert_eq!(group.barrier(), Err(Error::InsideAsync));
+        assert_eq!(
+            Group::connect(&config(
+                &free_addresses(2),
+                Rank::CHIEF,
+                &JobSecret::generate().unwrap()
+            ))
+            .err(),
+            Some(Error::InsideAsync)
+        );
+        drop(group);
+    });
+}
+
+#[test]
+fn a_process_with_another_secret_is_refused_by_name_on_both_sides() {
+    let members = free_addresses(2);
+    let secrets = [
+        JobSecret::generate().unwrap(),
+        JobSecret::generate().unwrap(),
+    ];
+    let short = Timeouts::default().with_join(Duration::from_millis(600));
+    let errors = each(Rank::all(2), |rank| {
+        Group::connect(&config(&members, rank, &secrets[rank.index()]).with_timeouts(short))
+            .unwrap_err()
+    });
+    let peer = Member::new(Rank::CHIEF, members[0].clone());
+    assert_eq!(errors[1], Error::OtherJob { peer });
+    let Error::NotJoined {
+        missing, refused, ..
+    } = &errors[0]
+    else {
+        panic!("{}", errors[0])
+    };
+    assert_eq!(missing, &[Member::new(Rank::new(1), members[1].clone())]);
+    assert_eq!(refused[0].cause(), StrangerCause::OtherJob);
+    assert_eq!(refused[0].address().to_string(), members[1]);
+}
+
+#[test]
+fn processes_of_different_clusters_refuse_each_other() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let short = Timeouts::default().with_join(Duration::from_millis(600));
+    let pair = &members[..2];
+    let errors = each(Rank::all(2), |rank| {
+        let view = if rank == Rank::CHIEF {
+            &members[..]
+        } else {
+            pair
+        };
+        Group::connect(&config(view, rank, &secret).with_timeouts(short)).unwrap_err()
+    });
+    let Error::Refused { reason, .. } = &errors[1] else {
+        panic!("{}", errors[1])
+    };
+    assert_eq!(
+        *reason,
+        Refusal::World {
+            expected: 3,
+            found: 2
+        }
+    );
+    let Error::NotJoined { refused, .. } = &errors[0] else {
+        panic!("{}", errors[0])
+    };
+    assert_eq!(refused[0].cause(), StrangerCause::Refused(*reason));
+}
+
+#[test]
+fn a_second_process_of_one_rank_is_refused_and_the_group_goes_on() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let groups = each(Rank::all(2), |rank| {
+        Group::connect(&config(&members, rank, &secret)).unwrap()
+    });
+    let double = config(&members, Rank::new(1), &secret).with_bind("127.0.0.1:0".parse().unwrap());
+    let Error::Refused { reason, .. } = Group::connect(&double).unwrap_err() else {
+        panic!("let in")
+    };
+    assert_eq!(reason, Refusal::RankTaken);
+    each(groups, |mut group| {
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
+#[test]
+fn a_member_that_never_appears_is_named_at_the_deadline() {
+    let members = free_addresses(3);
+    let secret = JobSecret::generate().unwrap();
+    let began = Instant::now();
+    let config = config(&members, Rank::new(1), &secret)
+        .with_timeouts(Timeouts::default().with_join(Duration::from_millis(200)));
+    let Error::NotJoined { missing, .. } = Group::connect(&config).unwrap_err() else {
+        panic!("joined")
+    };
+    assert_eq!(
+        missing.iter().map(Member::rank).collect::<Vec<_>>(),
+        [Rank::new(0), Rank::new(2)]
+    );
+    assert!(began.elapsed() < PATIENCE);
+}
+
+#[test]
+fn a_taken_port_is_named() {
+    let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = holder.local_addr().unwrap();
+    let members = [address.to_string(), free_addresses(1).remove(0)];
+    let refused = Group::connect(&config(
+        &members,
+        Rank::CHIEF,
+        &JobSecret::generate().unwrap(),
+    ));
+    assert_eq!(
+        refused.err(),
+        Some(Error::PortTaken {
+            rank: Rank::CHIEF,
+            address
+        })
+    );
+}
+
+#[test]
+fn the_launchers_word_ends_a_group_that_still_waits_for_the_lost_rank() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let lost = Rank::new(2);
+    let errors = thread::scope(|scope| {
+        let joining: Vec<_> = Rank::all(2)
+            .map(|rank| config(&members, rank, &secret))
+            .map(|config| scope.spawn(move || Group::connect(&config).unwrap_err()))
+            .collect();
+        quic::announce_loss(&members, &secret, lost, PATIENCE).unwrap();
+        joining
+            .into_iter()
+            .map(|rank| rank.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    for error in errors {
+        let Error::RankLost { peer, cause, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((peer.rank(), *cause), (lost, LossCause::Died));
+    }
+}
+
+#[test]
+fn a_stranger_cannot_announce_a_loss() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let groups = each(Rank::all(2), |rank| {
+        Group::connect(&config(&members, rank, &secret)).unwrap()
+    });
+    let stranger = JobSecret::generate().unwrap();
+    quic::announce_loss(
+        &members,
+        &stranger,
+        Rank::new(1),
+        Duration::from_millis(200),
+    )
+    .unwrap();
+    each(groups, |mut group| {
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}

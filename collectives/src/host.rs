@@ -1,0 +1,62 @@
+//! What a process can know of others on its own host: whether they share it, and when they end.
+
+use std::io;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{host, process_ended};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use other::{host, process_ended};
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs;
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    use super::io;
+
+    /// A name that two processes share exactly if the process id of one means the same process to
+    /// the other: the boot of a kernel and the process namespace. Empty when it cannot be told.
+    pub(crate) fn host() -> String {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let namespace = fs::read_link("/proc/self/ns/pid");
+        match (boot, namespace) {
+            (Ok(boot), Ok(namespace)) => format!("{} {}", boot.trim(), namespace.display()),
+            _ => String::new(),
+        }
+    }
+
+    /// Returns when the process with this id has ended.
+    ///
+    /// # Errors
+    /// When there is no such process, or the kernel cannot watch it.
+    #[expect(
+        unsafe_code,
+        reason = "tokio registers a file descriptor by an unsafe function only"
+    )]
+    pub(crate) async fn process_ended(process: u32) -> io::Result<()> {
+        let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+        let process = process.ok_or(io::ErrorKind::InvalidInput)?;
+        let handle = pidfd_open(process, PidfdFlags::NONBLOCK)?;
+        // SAFETY: the handle is an `OwnedFd`, whose descriptor is open for as long as `AsyncFd` owns it.
+        let handle = unsafe { AsyncFd::register_with_interest(handle, Interest::READABLE)? };
+        handle.readable().await.map(drop)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod other {
+    use super::io;
+
+    /// Process ids cannot be watched here, so no two processes claim to share a host.
+    pub(crate) fn host() -> String {
+        String::new()
+    }
+
+    /// Not to be had here: heartbeats notice the end instead.
+    pub(crate) async fn process_ended(_: u32) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

@@ -1,0 +1,151 @@
+//! Processes as a group: mutual TLS over QUIC between every pair of ranks.
+//!
+//! ```text
+//!            rank 0          rank 1          rank 2
+//!   dials      -               0              0, 1        the higher rank dials the lower
+//!
+//!   one connection per pair:   stream 0  control   hello, heartbeats, goodbye
+//!                              stream 1  data      frames of operations
+//! ```
+//!
+//! The end of a connection says why: its code, and an encoded abort as its reason.
+
+mod announce;
+mod control;
+mod driver;
+mod endpoint;
+mod join;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Endpoint, VarInt};
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use announce::announce_loss;
+
+use crate::config::GroupConfig;
+use crate::identity::{Identity, Role};
+use crate::links::Links;
+use crate::membership::{Event, Membership, Patience};
+use crate::{Error, Member, Rank};
+use join::Lobby;
+
+/// The group has failed; the reason holds an encoded abort.
+const ABORT: VarInt = VarInt::from_u32(1);
+/// The sender has finished.
+const GOODBYE: VarInt = VarInt::from_u32(2);
+/// The connection was never part of the group.
+const TURNED_AWAY: VarInt = VarInt::from_u32(3);
+
+/// Events that may wait for the driver; beyond it their senders wait.
+const EVENTS: usize = 1024;
+
+/// The way to a group's driver, which runs on the group's own thread.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    endpoint: Endpoint,
+    events: mpsc::Sender<Event>,
+    failure: watch::Receiver<Option<Error>>,
+    over: watch::Receiver<bool>,
+}
+
+impl Remote {
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<Error>> {
+        self.failure.clone()
+    }
+
+    pub(crate) async fn give_up(&self, error: Error) {
+        // A driver that is gone has already ended the group.
+        let _ = self.events.send(Event::GiveUp(error)).await;
+    }
+
+    /// Says goodbye and waits until all have.
+    pub(crate) async fn leave(&mut self) {
+        let _ = self.events.send(Event::Leave).await;
+        let _ = self.over.wait_for(|over| *over).await;
+    }
+
+    /// Gives the last packets, which tell the others why, a short time to go out.
+    pub(crate) async fn flush(&self) {
+        const FLUSHING: Duration = Duration::from_millis(300);
+        let _ = tokio::time::timeout(FLUSHING, self.endpoint.wait_idle()).await;
+    }
+}
+
+/// Joins the group: listens, dials, and returns when every pair of ranks has a connection.
+pub(crate) async fn join(
+    config: &GroupConfig,
+    members: Arc<[Member]>,
+) -> Result<(Links, Remote), Error> {
+    let rank = config.rank();
+    let identity = Identity::new(config.secret(), Role::Rank(rank))?;
+    let endpoint = endpoint::listen(config, &identity).await?;
+    let (events, inbox) = mpsc::channel(EVENTS);
+    let lobby = Lobby::new(rank, members.clone(), identity, events.clone());
+    let patience = patience(config);
+    let membership = Membership::new(rank, members, patience, std::time::Instant::now());
+    let (ready, joined) = oneshot::channel();
+    let (failed, failure) = watch::channel(None);
+    let (ended, over) = watch::channel(false);
+    let outbox = driver::Outbox {
+        lobby: lobby.clone(),
+        ready: Some(ready),
+        failed,
+        ended,
+    };
+    tokio::spawn(driver::drive(membership, inbox, outbox));
+    tokio::spawn(join::accept(lobby.clone(), endpoint.clone()));
+    join::dial_lower_ranks(&lobby, &endpoint);
+    join::watch_launcher(&lobby, config.launcher());
+    let remote = Remote {
+        endpoint,
+        events,
+        failure,
+        over,
+    };
+    match joined.await {
+        Ok(()) => Ok((lobby.links(), remote)),
+        Err(_) => Err(remote.ended_with().await),
+    }
+}
+
+impl Remote {
+    /// The error of a group that was over before it began.
+    async fn ended_with(mut self) -> Error {
+        let failure = self
+            .failure
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|error| error.clone());
+        self.flush().await;
+        failure.unwrap_or(Error::System {
+            what: "joining",
+            kind: std::io::ErrorKind::BrokenPipe,
+        })
+    }
+}
+
+fn patience(config: &GroupConfig) -> Patience {
+    let silence = config.timeouts().silence();
+    Patience {
+        join: config.timeouts().join(),
+        heartbeat: silence / 6,
+        silence,
+    }
+}
+
+/// The first of an address's IPs that is of the same version as `like`.
+async fn resolve(address: &str, like: SocketAddr) -> Result<Option<SocketAddr>, std::io::Error> {
+    let found = tokio::net::lookup_host(address).await?;
+    Ok(found
+        .into_iter()
+        .find(|candidate| candidate.is_ipv4() == like.is_ipv4()))
+}
+
+/// The member that has this rank.
+fn member(members: &[Member], rank: Rank) -> Member {
+    members[rank.index()].clone()
+}

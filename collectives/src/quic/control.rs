@@ -1,0 +1,99 @@
+use quinn::{Connection, ConnectionError, RecvStream, SendStream};
+use tokio::sync::mpsc;
+
+use super::{ABORT, GOODBYE};
+use crate::membership::Event;
+use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, WireError};
+use crate::{Error, Rank};
+
+/// Why no message came.
+#[derive(Debug)]
+pub(super) enum NoMessage {
+    /// The stream is over.
+    Ended,
+    /// What came is no message.
+    Malformed(WireError),
+}
+
+pub(super) async fn read(stream: &mut RecvStream) -> Result<Message, NoMessage> {
+    let mut head = [0; MESSAGE_HEAD_BYTES];
+    stream
+        .read_exact(&mut head)
+        .await
+        .map_err(|_| NoMessage::Ended)?;
+    let head = MessageHead::decode(&head).map_err(NoMessage::Malformed)?;
+    let mut body = vec![0; head.length()];
+    stream
+        .read_exact(&mut body)
+        .await
+        .map_err(|_| NoMessage::Ended)?;
+    Message::decode(head, &body).map_err(NoMessage::Malformed)
+}
+
+pub(super) async fn write(stream: &mut SendStream, message: &Message) -> Result<(), NoMessage> {
+    stream
+        .write_all(&message.encode())
+        .await
+        .map_err(|_| NoMessage::Ended)
+}
+
+/// Turns what a member says into events until it has no more to say.
+pub(super) async fn listen(from: Rank, mut stream: RecvStream, events: mpsc::Sender<Event>) {
+    loop {
+        let event = match read(&mut stream).await {
+            Ok(Message::Heartbeat) => Event::Heard(from),
+            Ok(Message::Goodbye) => Event::Goodbye(from),
+            Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
+            // Greetings are over: whoever begins again has lost its mind, and so its place.
+            Ok(Message::Hello(_) | Message::Welcome(_) | Message::Refusal(_)) => {
+                Event::Disconnected(from)
+            }
+            Err(NoMessage::Malformed(error)) => {
+                let _ = events
+                    .send(Event::GiveUp(Error::Protocol { peer: from, error }))
+                    .await;
+                return;
+            }
+            // Why the connection ended is reported by the one who waits for its end.
+            Err(NoMessage::Ended) => return,
+        };
+        if events.send(event).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends a member what the driver has for it.
+pub(super) async fn speak(mut stream: SendStream, mut messages: mpsc::Receiver<Message>) {
+    while let Some(message) = messages.recv().await {
+        if write(&mut stream, &message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for the end of a member's connection and says why it ended.
+pub(super) async fn until_closed(from: Rank, connection: Connection, events: mpsc::Sender<Event>) {
+    let event = match connection.closed().await {
+        ConnectionError::LocallyClosed => return,
+        ConnectionError::ApplicationClosed(close) if close.error_code == GOODBYE => {
+            Event::Goodbye(from)
+        }
+        ConnectionError::ApplicationClosed(close) if close.error_code == ABORT => {
+            abort(from, &close.reason)
+        }
+        _ => Event::Disconnected(from),
+    };
+    let _ = events.send(event).await;
+}
+
+/// The abort that stands in the reason of a closed connection.
+fn abort(from: Rank, reason: &[u8]) -> Event {
+    let message = reason
+        .split_first_chunk::<MESSAGE_HEAD_BYTES>()
+        .and_then(|(head, body)| Message::decode(MessageHead::decode(head).ok()?, body).ok());
+    match message {
+        Some(Message::Abort(abort)) => Event::Aborted { by: from, abort },
+        _ => Event::Disconnected(from),
+    }
+}

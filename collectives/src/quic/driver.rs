@@ -1,0 +1,58 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::join::Lobby;
+use crate::Error;
+use crate::membership::{Action, Event, Membership};
+
+/// Where the driver's results go.
+pub(super) struct Outbox {
+    pub(super) lobby: Arc<Lobby>,
+    /// Answered when everybody is in, dropped when the group fails before.
+    pub(super) ready: Option<oneshot::Sender<()>>,
+    pub(super) failed: watch::Sender<Option<Error>>,
+    pub(super) ended: watch::Sender<bool>,
+}
+
+/// Feeds the membership with events and the time, and does what it says, until the group is over.
+pub(super) async fn drive(
+    mut membership: Membership,
+    mut inbox: mpsc::Receiver<Event>,
+    mut outbox: Outbox,
+) {
+    let mut actions = Vec::new();
+    while let Some(wake) = membership.wake() {
+        let event = tokio::select! {
+            event = inbox.recv() => event.unwrap_or(Event::Tick),
+            () = tokio::time::sleep_until(wake.into()) => Event::Tick,
+        };
+        membership.handle(Instant::now(), event, &mut actions);
+        for action in actions.drain(..) {
+            outbox.act(action);
+        }
+    }
+}
+
+impl Outbox {
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send(rank, message) => self.lobby.tell(rank, message),
+            Action::Ready => {
+                if let Some(ready) = self.ready.take() {
+                    let _ = ready.send(());
+                }
+            }
+            Action::Fail(error) => {
+                tracing::debug!(%error, "the group is over");
+                self.failed.send_replace(Some(error));
+                self.ready = None;
+            }
+            Action::Over => {
+                self.lobby.close_all();
+                self.ended.send_replace(true);
+            }
+        }
+    }
+}
