@@ -1,1 +1,46 @@
-//! (being written)
+//! Named device meshes: ranks, their coordinates along named dimensions, and device names.
+//!
+//! This crate does not know tensors, processes, time or any I/O: a mesh is arithmetic.
+//!
+//! ```text
+//!             model 0   1   2   3
+//!   batch 0       ┌───┬───┬───┬───┐   size 8, shape 2×4, strides 4 and 1
+//!                 │ 0 │ 1 │ 2 │ 3 │
+//!   batch 1       ├───┼───┼───┼───┤   rank 6 has the coordinates batch=1, model=2
+//!                 │ 4 │ 5 │ 6 │ 7 │   its group along batch: 2, 6; along model: 4, 5, 6, 7
+//!                 └───┴───┴───┴───┘
+//! ```
+//!
+//! ```
+//! use meshwork_core::{Mesh, Rank};
+//!
+//! let mesh = Mesh::new([("batch", 2), ("model", 4)])?;
+//! assert_eq!(mesh.size(), 8);
+//! assert_eq!(mesh.coords(Rank::new(6))?.as_slice(), [1, 2]);
+//! assert_eq!(mesh.rank_of(&[1, 2])?, Rank::new(6));
+//!
+//! let group = mesh.group_of(Rank::new(6), "batch")?;
+//! assert!(group.ranks().eq([Rank::new(2), Rank::new(6)]));
+//! # Ok::<(), meshwork_core::Error>(())
+//! ```
+//!
+//! Every answer about one rank is computed from the shape alone, so a mesh of a million ranks takes
+//! as little memory as one of two.
+//!
+//! Map of the crate: `mesh` (shape, coordinates, devices), `group` (ranks that differ in one
+//! coordinate), `name` (names of dimensions), `rank`, `device` (device names), `error`.
+#![forbid(unsafe_code)]
+
+mod device;
+mod error;
+mod group;
+mod mesh;
+mod name;
+mod rank;
+
+pub use device::DeviceSpec;
+pub use error::Error;
+pub use group::Group;
+pub use mesh::{Coords, MAX_MESH_SIZE, Mesh, MeshDim};
+pub use name::DimName;
+pub use rank::Rank;

@@ -1,0 +1,325 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::{DeviceSpec, DimName, Error, Group, Rank};
+
+mod devices;
+
+/// The most ranks a mesh may have: sizes travel as signed integers.
+pub const MAX_MESH_SIZE: usize = isize::MAX.unsigned_abs();
+
+/// Coordinates of one rank, or anything else with one number for each mesh dimension.
+pub type Coords = SmallVec<[usize; 4]>;
+
+/// Ranks arranged along named dimensions.
+///
+/// Dimensions go from major to minor: ranks are counted row-major, so the last coordinate changes
+/// fastest. A mesh may have a name, and a device for each rank; meshes are equal when shapes, names
+/// and devices are. Clones share their contents.
+///
+/// Decided once and for all:
+///
+/// - a dimension of size 0 is refused, whatever the other sizes; a mesh without dimensions has one
+///   rank;
+/// - sizes whose product is above [`MAX_MESH_SIZE`] are refused;
+/// - two dimensions of one name are refused, and names that [`DimName`] refuses;
+/// - a rank outside the mesh is an error. TensorFlow wraps it around in `coords`, and a second
+///   method checks.
+///
+/// ```
+/// use meshwork_core::{DimName, Mesh, Rank};
+///
+/// let mesh = Mesh::new([("batch", 2), ("model", 4)])?;
+/// assert!(mesh.shape().eq([2, 4]));
+/// assert_eq!(mesh.strides(), [4, 1]);
+/// assert_eq!(mesh.dim_size("model")?, 4);
+/// let coords = mesh.named_coords(Rank::new(5))?.map(|(dim, coord)| (dim.as_str(), coord));
+/// assert!(coords.eq([("batch", 1), ("model", 1)]));
+/// # Ok::<(), meshwork_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Mesh(Arc<Parts>);
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Parts {
+    name: String,
+    dims: SmallVec<[MeshDim; 2]>,
+    strides: Coords,
+    size: usize,
+    devices: Option<Vec<DeviceSpec>>,
+}
+
+/// One dimension of a [`Mesh`].
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct MeshDim {
+    name: DimName,
+    size: usize,
+}
+
+impl MeshDim {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &DimName {
+        &self.name
+    }
+
+    /// How many ranks there are along this dimension; never 0.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+}
+
+impl Mesh {
+    /// A mesh of these dimensions, major to minor, without a name and without devices.
+    ///
+    /// # Errors
+    /// Those of [`DimName::new`], [`Error::EmptyDim`] for a size of 0, [`Error::DuplicateDim`], and
+    /// [`Error::TooManyRanks`].
+    pub fn new(dims: impl IntoIterator<Item = (impl AsRef<str>, usize)>) -> Result<Self, Error> {
+        let mut checked: SmallVec<[MeshDim; 2]> = SmallVec::new();
+        for (name, size) in dims {
+            let name = DimName::new(name)?;
+            if size == 0 {
+                return Err(Error::EmptyDim { name });
+            }
+            if checked.iter().any(|dim| dim.name == name) {
+                return Err(Error::DuplicateDim { name });
+            }
+            checked.push(MeshDim { name, size });
+        }
+        let (size, strides) = row_major(&checked)?;
+        Ok(Self(Arc::new(Parts {
+            name: String::new(),
+            dims: checked,
+            strides,
+            size,
+            devices: None,
+        })))
+    }
+
+    /// The same mesh under this name; an empty one takes the name away.
+    ///
+    /// # Errors
+    /// [`Error::MeshNameCharacter`] for a name with a control character or `|`, which could not be
+    /// read back from text.
+    pub fn with_name(self, name: impl Into<String>) -> Result<Self, Error> {
+        let name = name.into();
+        if let Some(character) = name.chars().find(|&c| c.is_control() || c == '|') {
+            return Err(Error::MeshNameCharacter { name, character });
+        }
+        let mut parts = Arc::unwrap_or_clone(self.0);
+        parts.name = name;
+        Ok(Self(Arc::new(parts)))
+    }
+
+    /// The same mesh with a device for each rank, in rank order, in place of those it had.
+    ///
+    /// As in TensorFlow, one host CPU may stand for every rank; otherwise devices are distinct.
+    ///
+    /// # Errors
+    /// [`Error::DeviceCount`], [`Error::DeviceWithoutType`], [`Error::MixedDeviceTypes`],
+    /// [`Error::DuplicateDevice`].
+    pub fn with_devices(
+        self,
+        devices: impl IntoIterator<Item = DeviceSpec>,
+    ) -> Result<Self, Error> {
+        let devices: Vec<DeviceSpec> = devices.into_iter().collect();
+        devices::check(&devices, self.size())?;
+        let mut parts = Arc::unwrap_or_clone(self.0);
+        parts.devices = Some(devices);
+        Ok(Self(Arc::new(parts)))
+    }
+
+    /// The name; empty for a mesh without one.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The dimensions, major to minor.
+    #[must_use]
+    pub fn dims(&self) -> &[MeshDim] {
+        &self.0.dims
+    }
+
+    /// The names of the dimensions, major to minor.
+    pub fn dim_names(&self) -> impl ExactSizeIterator<Item = &DimName> {
+        self.dims().iter().map(MeshDim::name)
+    }
+
+    /// The sizes of the dimensions, major to minor.
+    pub fn shape(&self) -> impl ExactSizeIterator<Item = usize> {
+        self.dims().iter().map(MeshDim::size)
+    }
+
+    /// How far apart, in ranks, neighbours along each dimension are; 1 for the last dimension.
+    #[must_use]
+    pub fn strides(&self) -> &[usize] {
+        &self.0.strides
+    }
+
+    /// How many ranks there are; never 0.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    /// All ranks, ascending.
+    pub fn ranks(&self) -> impl ExactSizeIterator<Item = Rank> + use<> {
+        (0..self.size()).map(Rank::new)
+    }
+
+    /// Whether the mesh has a dimension of this name.
+    #[must_use]
+    pub fn contains_dim(&self, name: &str) -> bool {
+        self.dim_index(name).is_ok()
+    }
+
+    /// The place of a dimension among [`dims`](Self::dims).
+    ///
+    /// # Errors
+    /// [`Error::UnknownDim`].
+    pub fn dim_index(&self, name: &str) -> Result<usize, Error> {
+        let found = self.dim_names().position(|dim| dim.as_str() == name);
+        found.ok_or_else(|| Error::UnknownDim {
+            name: name.to_owned(),
+            known: self.dim_names().cloned().collect(),
+        })
+    }
+
+    /// The size of a dimension.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDim`].
+    pub fn dim_size(&self, name: &str) -> Result<usize, Error> {
+        Ok(self.dims()[self.dim_index(name)?].size)
+    }
+
+    /// The coordinates of a rank, major to minor; inverse of [`rank_of`](Self::rank_of).
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`].
+    #[doc(alias = "device_location")]
+    pub fn coords(&self, rank: Rank) -> Result<Coords, Error> {
+        self.check_rank(rank)?;
+        let along = self.strides().iter().zip(self.shape());
+        Ok(along
+            .map(|(stride, size)| rank.index() / stride % size)
+            .collect())
+    }
+
+    /// The coordinates of a rank with the names of their dimensions, major to minor.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`].
+    #[doc(alias = "unravel_index")]
+    pub fn named_coords(
+        &self,
+        rank: Rank,
+    ) -> Result<impl ExactSizeIterator<Item = (&DimName, usize)>, Error> {
+        Ok(self.dim_names().zip(self.coords(rank)?))
+    }
+
+    /// The rank with these coordinates, major to minor; inverse of [`coords`](Self::coords).
+    ///
+    /// # Errors
+    /// [`Error::CoordCount`], [`Error::CoordOutside`].
+    pub fn rank_of(&self, coords: &[usize]) -> Result<Rank, Error> {
+        if coords.len() != self.dims().len() {
+            return Err(Error::CoordCount {
+                found: coords.len(),
+                expected: self.dims().len(),
+            });
+        }
+        // Below `size` throughout, because each coordinate is below the size of its dimension.
+        let mut rank = 0;
+        for ((dim, stride), &coord) in self.dims().iter().zip(self.strides()).zip(coords) {
+            if coord >= dim.size {
+                return Err(Error::CoordOutside {
+                    dim: dim.name.clone(),
+                    coord,
+                    size: dim.size,
+                });
+            }
+            rank += coord * stride;
+        }
+        Ok(Rank::new(rank))
+    }
+
+    /// The ranks that have all coordinates of `rank` but the one along `dim`, `rank` among them.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDim`], [`Error::RankOutside`].
+    pub fn group_of(&self, rank: Rank, dim: &str) -> Result<Group, Error> {
+        let dim = self.dim_index(dim)?;
+        self.check_rank(rank)?;
+        let (stride, size) = (self.strides()[dim], self.dims()[dim].size);
+        let coord = rank.index() / stride % size;
+        Ok(Group::new(
+            Rank::new(rank.index() - coord * stride),
+            stride,
+            size,
+        ))
+    }
+
+    /// All groups along `dim`, by their first rank, ascending: each rank is in one of them.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDim`].
+    pub fn groups(&self, dim: &str) -> Result<impl ExactSizeIterator<Item = Group> + use<>, Error> {
+        let dim = self.dim_index(dim)?;
+        let (stride, size) = (self.strides()[dim], self.dims()[dim].size);
+        // The first ranks are those whose coordinate is 0: `stride` of them in each block.
+        let block = stride * size;
+        Ok((0..self.size() / size).map(move |group| {
+            Group::new(
+                Rank::new(group / stride * block + group % stride),
+                stride,
+                size,
+            )
+        }))
+    }
+
+    /// The devices in rank order, if the mesh has any.
+    #[must_use]
+    pub fn devices(&self) -> Option<&[DeviceSpec]> {
+        self.0.devices.as_deref()
+    }
+
+    /// The type of all devices, such as `GPU`, if the mesh has any.
+    #[must_use]
+    pub fn device_type(&self) -> Option<&str> {
+        self.devices()?.first()?.device_type()
+    }
+
+    fn check_rank(&self, rank: Rank) -> Result<(), Error> {
+        let size = self.size();
+        if rank.index() < size {
+            Ok(())
+        } else {
+            Err(Error::RankOutside { rank, size })
+        }
+    }
+}
+
+/// The product of all sizes, and for each dimension the product of the sizes after it.
+fn row_major(dims: &[MeshDim]) -> Result<(usize, Coords), Error> {
+    let mut strides: Coords = SmallVec::with_capacity(dims.len());
+    let mut size: usize = 1;
+    for dim in dims.iter().rev() {
+        strides.push(size);
+        size = size
+            .checked_mul(dim.size)
+            .filter(|&size| size <= MAX_MESH_SIZE)
+            .ok_or_else(|| Error::TooManyRanks {
+                shape: dims.iter().map(MeshDim::size).collect(),
+            })?;
+    }
+    strides.reverse();
+    Ok((size, strides))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn mesh(shape: &[usize]) -> Mesh {
+    Mesh::new(
+        shape
+            .iter()
+            .zip('a'..)
+            .map(|(&size, name)| (name.to_string(), size)),
+    )
+    .unwrap()
+}
+
+/// All coordinates of a shape in row-major order, by counting like an odometer.
+fn odometer(shape: &[usize]) -> Vec<Vec<usize>> {
+    let mut rows = vec![vec![]];
+    for &size in shape {
+        rows = rows
+            .iter()
+            .flat_map(|row| (0..size).map(move |coord| [row.as_slice(), &[coord]].concat()))
+            .collect();
+    }
+    rows
+}
+
+/// Every shape of up to four dimensions with sizes up to 3, and the one without dimensions.
+fn small_shapes() -> Vec<Vec<usize>> {
+    (0..=4)
+        .flat_map(|dims| odometer(&vec![3; dims]))
+        .map(|row| row.iter().map(|c| c + 1).collect())
+        .collect()
+}
+
+#[track_caller]
+fn check_against_odometer(shape: &[usize]) {
+    let mesh = mesh(shape);
+    let rows = odometer(shape);
+    assert_eq!(mesh.size(), rows.len());
+    assert!(mesh.ranks().eq((0..rows.len()).map(Rank::new)));
+    for (rank, row) in mesh.ranks().zip(&rows) {
+        assert_eq!(mesh.coords(rank).unwrap().as_slice(), row);
+        assert_eq!(mesh.rank_of(row), Ok(rank));
+        let named = mesh.named_coords(rank).unwrap();
+        assert!(named.eq(mesh.dim_names().zip(row.iter().copied())));
+        for (dim, name) in mesh.dim_names().enumerate() {
+            let others_agree =
+                |other: &Vec<usize>| (0..row.len()).all(|d| d == dim || other[d] == row[d]);
+            let expected = mesh
+                .ranks()
+                .filter(|other| others_agree(&rows[other.index()]));
+            let group = mesh.group_of(rank, name.as_str()).unwrap();
+            assert!(group.ranks().eq(expected), "{shape:?} {rank} {name}");
+            assert_eq!(group.len(), shape[dim]);
+            for other in mesh.ranks() {
+                let position = others_agree(&rows[other.index()]).then(|| rows[other.index()][dim]);
+                assert_eq!(group.position(other), position);
+            }
+        }
+    }
+}
+
+#[test]
+fn coordinates_and_groups_match_nested_loops_on_every_small_mesh() {
+    for shape in small_shapes() {
+        check_against_odometer(&shape);
+    }
+}
+
+#[test]
+fn groups_along_a_dimension_hold_each_rank_once() {
+    for shape in small_shapes() {
+        let mesh = mesh(&shape);
+        for name in mesh.dim_names() {
+            let groups: Vec<Group> = mesh.groups(name.as_str()).unwrap().collect();
+            let mut members: Vec<Rank> = groups.iter().flat_map(Group::ranks).collect();
+            members.sort();
+            assert!(members.into_iter().eq(mesh.ranks()));
+            assert!(groups.iter().is_sorted_by_key(|group| group.rank_at(0)));
+            for group in groups {
+                for (position, rank) in group.ranks().enumerate() {
+                    assert_eq!(mesh.group_of(rank, name.as_str()), Ok(group));
+                    assert_eq!(group.rank_at(position), Some(rank));
+                }
+                assert_eq!(group.rank_at(group.len()), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mesh_without_dimensions_has_one_rank() {
+    let mesh = mesh(&[]);
+    assert_eq!(mesh.size(), 1);
+    assert_eq!(mesh.rank_of(&[]), Ok(Rank::new(0)));
+    assert!(mesh.coords(Rank::new(0)).unwrap().is_empty());
+}
+
+#[test]
+fn a_mesh_of_a_million_ranks_answers_for_one_of_them() {
+    let mesh = mesh(&[64, 128, 128]);
+    assert_eq!(mesh.size(), 1_048_576);
+    let last = Rank::new(1_048_575);
+    assert_eq!(mesh.coords(last).unwrap().as_slice(), [63, 127, 127]);
+    let group = mesh.group_of(last, "a").unwrap();
+    assert_eq!(
+        (group.len(), group.rank_at(0)),
+        (64, Some(Rank::new(16_383)))
+    );
+}
+
+#[test]
+fn a_size_of_zero_is_refused_in_any_place() {
+    for sizes in [[0, 2], [2, 0]] {
+        let result = Mesh::new(sizes.map(|size| (if size == 0 { "none" } else { "some" }, size)));
+        let name = DimName::new("none").unwrap();
+        assert_eq!(result, Err(Error::EmptyDim { name }));
+    }
+}
+
+#[test]
+fn a_product_that_overflows_is_refused() {
+    let too_many = |shape: &[usize]| {
+        let result = Mesh::new(
+            shape
+                .iter()
+                .zip('a'..)
+                .map(|(&size, name)| (name.to_string(), size)),
+        );
+        assert_eq!(
+            result,
+            Err(Error::TooManyRanks {
+                shape: shape.to_vec()
+            })
+        );
+    };
+    too_many(&[usize::MAX, 2]);
+    too_many(&[2, usize::MAX]);
+    too_many(&[MAX_MESH_SIZE + 1]);
+    too_many(&[1 << 32, 1 << 32, 1]);
+    assert_eq!(mesh(&[1, MAX_MESH_SIZE]).size(), MAX_MESH_SIZE);
+}
+
+#[test]
+fn one_name_for_two_dimensions_is_refused() {
+    let name = DimName::new("x").unwrap();
+    assert_eq!(
+        Mesh::new([("x", 2), ("x", 2)]),
+        Err(Error::DuplicateDim { name })
+    );
+    assert!(matches!(
+        Mesh::new([("any", 2)]),
+        Err(Error::ReservedDimName { .. })
+    ));
+}
+
+#[test]
+fn what_the_mesh_does_not_have_is_refused() {
+    let mesh = mesh(&[2, 4]);
+    let rank = Rank::new(8);
+    let outside = Error::RankOutside { rank, size: 8 };
+    assert_eq!(mesh.coords(rank), Err(outside.clone()));
+    assert_eq!(mesh.group_of(rank, "a"), Err(outside));
+    let known = mesh.dim_names().cloned().collect();
+    let unknown = Error::UnknownDim {
+        name: "q".into(),
+        known,
+    };
+    assert_eq!(mesh.dim_size("q"), Err(unknown.clone()));
+    assert_eq!(mesh.group_of(Rank::new(0), "q"), Err(unknown.clone()));
+    assert_eq!(mesh.groups("q").err(), Some(unknown));
+    assert!(mesh.contains_dim("a") && !mesh.contains_dim("q"));
+    assert_eq!(
+        mesh.rank_of(&[1]),
+        Err(Error::CoordCount {
+            found: 1,
+            expected: 2
+        })
+    );
+    let dim = DimName::new("b").unwrap();
+    assert_eq!(
+        mesh.rank_of(&[1, 4]),
+        Err(Error::CoordOutside {
+            dim,
+            coord: 4,
+            size: 4
+        })
+    );
+}
+
+#[test]
+fn meshes_that_differ_in_name_or_devices_differ() {
+    let mesh = mesh(&[2]);
+    let named = mesh.clone().with_name("train").unwrap();
+    assert_eq!((mesh.name(), named.name()), ("", "train"));
+    assert_ne!(named, mesh);
+    assert_eq!(named.with_name(""), Ok(mesh.clone()));
+    let error = Error::MeshNameCharacter {
+        name: "a|b".into(),
+        character: '|',
+    };
+    assert_eq!(mesh.clone().with_name("a|b"), Err(error));
+    assert_ne!(
+        mesh.clone()
+            .with_devices(devices(&["CPU:0", "CPU:1"]))
+            .unwrap(),
+        mesh
+    );
+}
+
+fn devices(names: &[&str]) -> Vec<DeviceSpec> {
+    names
+        .iter()
+        .map(|name| DeviceSpec::parse(name).unwrap())
+        .collect()
+}
+
+#[test]
+fn devices_come_in_rank_order_and_share_a_type() {
+    let mesh = mesh(&[2])
+        .with_devices(devices(&["/gpu:5", "/device:GPU:2"]))
+        .unwrap();
+    assert_eq!(
+        mesh.devices(),
+        Some(devices(&["GPU:5", "GPU:2"]).as_slice())
+    );
+    assert_eq!(mesh.device_type(), Some("GPU"));
+    assert_eq!(Mesh::new([("a", 2)]).unwrap().device_type(), None);
+}
+
+#[test]
+fn a_device_list_that_does_not_fit_the_mesh_is_refused() {
+    let with = |names: &[&str]| mesh(&[2, 1]).with_devices(devices(names));
+    let device = |name| DeviceSpec::parse(name).unwrap();
+    let rank = Rank::new;
+    assert_eq!(
+        with(&["CPU:0"]),
+        Err(Error::DeviceCount {
+            found: 1,
+            expected: 2
+        })
+    );
+    assert_eq!(
+        with(&["CPU:0", "/job:w"]),
+        Err(Error::DeviceWithoutType {
+            device: device("/job:w"),
+            rank: rank(1)
+        })
+    );
+    assert_eq!(
+        with(&["CPU:0", "GPU:1"]),
+        Err(Error::MixedDeviceTypes {
+            first: "CPU".into(),
+            other: "GPU".into(),
+            rank: rank(1)
+        })
+    );
+    assert_eq!(
+        with(&["GPU:0", "GPU:0"]),
+        Err(Error::DuplicateDevice {
+            device: device("GPU:0"),
+            first: rank(0),
+            second: rank(1)
+        })
+    );
+    assert!(with(&["CPU:0", "CPU:0"]).is_ok());
+    let three = mesh(&[3]).with_devices(devices(&["CPU:0", "CPU:1", "CPU:0"]));
+    assert!(matches!(three, Err(Error::DuplicateDevice { .. })));
+}
+
+proptest! {
+    #[test]
+    fn coordinates_are_inverse_to_ranks_on_large_meshes(
+        shape in proptest::collection::vec(1_usize..1000, 0..6),
+        seed: usize,
+    ) {
+        let mesh = mesh(&shape);
+        let rank = Rank::new(seed % mesh.size());
+        let coords = mesh.coords(rank)?;
+        prop_assert_eq!(mesh.rank_of(&coords)?, rank);
+        // Horner's rule reads the coordinates as one number in a mixed base.
+        let number = coords.iter().zip(&shape).fold(0, |number, (coord, size)| number * size + coord);
+        prop_assert_eq!(number, rank.index());
+    }
+}

@@ -1,0 +1,32 @@
+use std::fmt::{self, Display};
+
+/// A device's place in its mesh: `0..size`, counted row-major, the last dimension fastest.
+///
+/// ```
+/// use meshwork_core::Rank;
+///
+/// assert_eq!(Rank::new(6).index(), 6);
+/// assert_eq!(Rank::new(6).to_string(), "rank 6");
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Rank(usize);
+
+impl Rank {
+    /// The rank with this number; whether a mesh has it is for the mesh to say.
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    /// The number, for indexing what is stored in rank order.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.0)
+    }
+}
