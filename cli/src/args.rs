@@ -1,0 +1,107 @@
+use std::ffi::{OsStr, OsString};
+use std::num::ParseFloatError;
+use std::time::{Duration, TryFromFloatSecsError};
+
+use clap::{Args, Parser, Subcommand};
+
+/// Distributed training on meshes of devices
+#[derive(Debug, Parser)]
+#[command(name = "meshwork", version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Start a program as several workers on this machine and end them together
+    ///
+    /// Each worker gets TF_CONFIG, which says who is in the job and which rank it is, and
+    /// MESHWORK_JOB_SECRET, by which the workers know each other. When one fails the others are
+    /// ended, and the exit status is that of the first to fail: 128 plus the signal if it was
+    /// killed, 126 or 127 if the program cannot be run or found, 125 if the launcher itself failed.
+    Run(Run),
+    /// Print a new job secret, for jobs whose processes are started by hand
+    Secret,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// How many workers to start
+    #[arg(short = 'n', long, value_name = "N")]
+    pub(crate) workers: usize,
+
+    /// UDP port of the first worker; the others get the ones after it [default: free ports]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) host_port_base: Option<u16>,
+
+    /// How long a worker may take to end after SIGINT or SIGTERM before it is killed
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) grace: Duration,
+
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn program(&self) -> (&OsStr, &[OsString]) {
+        let (program, args) = self
+            .command
+            .split_first()
+            .expect("clap refuses an empty command, as it is required");
+        (program, args)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SecondsError {
+    #[error("it takes a number of seconds, such as 5 or 0.5")]
+    Number(#[source] ParseFloatError),
+    #[error("it takes a number of seconds from 0 up")]
+    Range(#[source] TryFromFloatSecsError),
+}
+
+fn seconds(text: &str) -> Result<Duration, SecondsError> {
+    let seconds = text.parse().map_err(SecondsError::Number)?;
+    Duration::try_from_secs_f64(seconds).map_err(SecondsError::Range)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_dashes_belongs_to_the_program() {
+        let line = ["meshwork", "run", "-n", "2", "--", "train", "-n", "--grace"];
+        let Task::Run(run) = Arguments::try_parse_from(line).unwrap().task else {
+            panic!("no run");
+        };
+        assert_eq!((run.workers, run.grace), (2, Duration::from_secs(5)));
+        let (program, args) = run.program();
+        assert_eq!(program, "train");
+        assert_eq!(args, ["-n", "--grace"]);
+    }
+
+    #[test]
+    fn a_program_without_dashes_before_it_is_refused() {
+        assert!(Arguments::try_parse_from(["meshwork", "run", "-n", "2", "train"]).is_err());
+        assert!(Arguments::try_parse_from(["meshwork", "run", "-n", "2", "--"]).is_err());
+    }
+
+    #[test]
+    fn grace_is_a_number_of_seconds_from_0_up() {
+        assert_eq!(seconds("0").unwrap(), Duration::ZERO);
+        assert_eq!(seconds("0.25").unwrap(), Duration::from_millis(250));
+        for wrong in ["-1", "inf", "NaN", "1e300", "soon", ""] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! One program, many workers: [`Launch`] says what to start, [`Outcome`] how it ended.
+//!
+//! # What a worker gets
+//!
+//! - `TF_CONFIG`: `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`,
+//!   with one UDP port per worker that was free just before the start;
+//! - `MESHWORK_JOB_SECRET`: 64 hexadecimal digits, the same for all workers of the run. The
+//!   launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else the file
+//!   that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown;
+//! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
+//! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
+//!   own, which also holds whatever it starts.
+//!
+//! # How a run ends
+//!
+//! Either all workers exit with status 0, or one is the first to exit with another status or to be
+//! killed. The others then have a second to end by themselves, with an error that says whom they
+//! lost; those left get SIGTERM, and SIGKILL once the [grace time](Launch::grace) is over too.
+//!
+//! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
+//! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
+//! the workers have the grace time to end; a second one kills them at once. Once no run is under
+//! way the six signals act as they did before the first run.
+//!
+//! No process is left behind on any way out of [`Launch::run`], a panic included: what remains of
+//! the workers' process groups is killed, and every worker reaped. Two things only escape that: a
+//! process that has left its worker's group, and everything if the launcher itself is killed by
+//! SIGKILL; a worker that wants to notice the latter can watch `MESHWORK_LAUNCHER_PID`.
+
+mod announce;
+mod course;
+mod environment;
+mod error;
+mod outcome;
+mod output;
+mod ports;
+mod signals;
+mod supervisor;
+mod workers;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Debug};
+use std::net::SocketAddr;
+use std::process::{self, Command, Stdio};
+use std::time::Duration;
+
+use meshwork_collectives::JobSecret;
+
+pub use error::LaunchError;
+pub use outcome::{Failure, Interruption, Outcome, Signal, WorkerEnd};
+pub use output::Output;
+
+use supervisor::Supervisor;
+
+/// What to start, how often, and how: built up, then [run](Launch::run).
+///
+/// ```
+/// use std::time::Duration;
+/// use meshwork_cli::launch::{Launch, Outcome};
+///
+/// let launch = Launch::new("sh")
+///     .args(["-c", "test $STEPS = 10 || exit 3"])
+///     .env("STEPS", "9")
+///     .grace(Duration::from_secs(1));
+/// let Outcome::Failed(failure) = launch.run()? else { panic!() };
+/// assert_eq!((failure.rank(), failure.end().exit_code()), (0, 3));
+/// # Ok::<(), meshwork_cli::launch::LaunchError>(())
+/// ```
+#[derive(Clone)]
+pub struct Launch {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    workers: usize,
+    port_base: Option<u16>,
+    grace: Duration,
+    output: Output,
+}
+
+impl Launch {
+    /// The most workers that one run starts.
+    pub const MOST_WORKERS: usize = 1024;
+
+    /// One worker of `program`, a path or a name to look up in `PATH`; no arguments, prefixed
+    /// output, free ports, 5 s of grace.
+    #[must_use]
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            workers: 1,
+            port_base: None,
+            grace: Duration::from_secs(5),
+            output: Output::Prefixed,
+        }
+    }
+
+    /// Adds arguments for the program, the same for all workers.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable of all workers; the three that the launcher itself sets win.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        let variable = (name.as_ref().to_owned(), value.as_ref().to_owned());
+        self.env.push(variable);
+        self
+    }
+
+    /// Sets how many workers to start.
+    ///
+    /// # Errors
+    /// [`LaunchError::WorkerCount`] for none or more than [`Launch::MOST_WORKERS`].
+    pub fn workers(mut self, workers: usize) -> Result<Self, LaunchError> {
+        if !(1..=Self::MOST_WORKERS).contains(&workers) {
+            return Err(LaunchError::WorkerCount { workers });
+        }
+        self.workers = workers;
+        Ok(self)
+    }
+
+    /// Gives the workers the ports from `base` on, in order of rank, rather than any free ones.
+    #[must_use]
+    pub fn port_base(mut self, base: u16) -> Self {
+        self.port_base = Some(base);
+        self
+    }
+
+    /// Sets how long workers may take to end after SIGINT or SIGTERM before they are killed.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets where the workers' output goes.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Starts the workers, waits until the last has ended, and says how it went.
+    ///
+    /// Blocks the calling thread; see the [module](self) for what happens meanwhile.
+    ///
+    /// # Errors
+    /// Every variant of [`LaunchError`] but [`WorkerCount`](LaunchError::WorkerCount); workers that
+    /// had already been started have then been killed. A worker that fails is no error but an
+    /// [`Outcome`].
+    pub fn run(&self) -> Result<Outcome, LaunchError> {
+        ports::check_open_files(self.workers)?;
+        let secret = handed_on_or_new()?;
+        let ports = ports::reserve(self.workers, self.port_base)?;
+        let mut supervisor = Supervisor::new(self.workers, self.grace)?;
+
+        // From here to the moment a worker binds it, anybody can take one of the ports.
+        let addresses = ports.release();
+        for rank in 0..self.workers {
+            let command = self.command(rank, &addresses, &secret);
+            supervisor.start(command)?;
+        }
+        supervisor.supervise(addresses, secret)
+    }
+
+    fn command(&self, rank: usize, addresses: &[SocketAddr], secret: &JobSecret) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .env("TF_CONFIG", environment::tf_config(addresses, rank))
+            .env(JobSecret::ENV, &*secret.to_hex())
+            .env("MESHWORK_LAUNCHER_PID", process::id().to_string())
+            .stdin(Stdio::null());
+        let (stdout, stderr) = match (self.output, rank) {
+            (Output::ChiefInherits, 0) => (Stdio::inherit(), Stdio::inherit()),
+            _ => (Stdio::piped(), Stdio::piped()),
+        };
+        command.stdout(stdout).stderr(stderr);
+        command
+    }
+}
+
+impl Debug for Launch {
+    /// Leaves out the values of environment variables, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Launch")
+            .field("program", &self.program)
+            .field("args", &self.args)
+            .field("env", &names)
+            .field("workers", &self.workers)
+            .field("port_base", &self.port_base)
+            .field("grace", &self.grace)
+            .field("output", &self.output)
+            .finish()
+    }
+}
+
+fn handed_on_or_new() -> Result<JobSecret, LaunchError> {
+    match JobSecret::from_env() {
+        Err(meshwork_collectives::Error::SecretMissing) => JobSecret::generate(),
+        handed_on => handed_on,
+    }
+    .map_err(|source| LaunchError::Secret { source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_and_1025_workers_are_refused() {
+        for workers in [0, 1025, usize::MAX] {
+            let refused = Launch::new("true").workers(workers).unwrap_err();
+            assert!(matches!(refused, LaunchError::WorkerCount { workers: w } if w == workers));
+        }
+        assert!(Launch::new("true").workers(1024).is_ok());
+    }
+
+    #[test]
+    fn debug_shows_names_and_no_values_of_variables() {
+        let shown = format!("{:?}", Launch::new("true").env("TOKEN", "abc123"));
+        assert!(shown.contains("TOKEN"), "{shown}");
+        assert!(!shown.contains("abc123"), "{shown}");
+    }
+
+    #[test]
+    fn the_launchers_variables_win_over_the_callers() {
+        let secret = JobSecret::generate().unwrap();
+        let launch = Launch::new("true").env("TF_CONFIG", "{}").env("A", "1");
+        let command = launch.command(0, &[SocketAddr::from(([127, 0, 0, 1], 9))], &secret);
+        let value = |name: &str| {
+            let mut variables = command.get_envs();
+            variables
+                .find(|(found, _)| *found == name)
+                .and_then(|(_, value)| value?.to_str())
+                .map(str::to_owned)
+        };
+        assert_eq!(value("A").unwrap(), "1");
+        assert!(value("TF_CONFIG").unwrap().contains("127.0.0.1:9"));
+        assert_eq!(value(JobSecret::ENV).unwrap(), *secret.to_hex());
+        assert_eq!(
+            value("MESHWORK_LAUNCHER_PID").unwrap(),
+            process::id().to_string()
+        );
+    }
+
+    #[test]
+    fn one_launch_can_be_run_twice() {
+        let launch = Launch::new("true").workers(3).unwrap();
+        assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
+        assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
+    }
+}

@@ -1,0 +1,189 @@
+use std::time::{Duration, Instant};
+
+use super::{Failure, Interruption, Outcome, Signal, WorkerEnd};
+
+/// What a run does when: told of exits, signals and the time, it says what to do to the workers.
+///
+/// ```text
+///            first failure            1 s over             grace over
+///   Running ───────────────> Warned ────────────> Ending ────────────> Killed
+///      └──── SIGINT or SIGTERM ─────────────────────^ └─ a second one ────^
+/// ```
+#[derive(Debug)]
+pub(super) struct Course {
+    workers: usize,
+    living: usize,
+    grace: Duration,
+    phase: Phase,
+    cause: Option<Cause>,
+    /// SIGINT and SIGTERM that have come.
+    interrupts: usize,
+    /// Workers that did not exit with status 0.
+    failed: usize,
+    /// Workers living when SIGKILL was sent.
+    killed: usize,
+}
+
+/// One thing to do; [`Course`] decides and the supervisor does it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Step {
+    /// Tell the survivors that this rank was lost.
+    Announce { rank: usize, end: WorkerEnd },
+    /// Send this signal to all workers.
+    Send(Signal),
+    /// Send SIGKILL to all workers.
+    Kill,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Running,
+    Warned {
+        until: Instant,
+    },
+    /// `None` if the grace time ends beyond what the clock can count.
+    Ending {
+        until: Option<Instant>,
+    },
+    Killed,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    Failure {
+        rank: usize,
+        end: WorkerEnd,
+        others: usize,
+    },
+    Interruption(Signal),
+}
+
+impl Course {
+    /// The time that survivors of a failure have to end by themselves.
+    pub(super) const WARNING: Duration = Duration::from_secs(1);
+
+    pub(super) fn new(workers: usize, grace: Duration) -> Self {
+        Self {
+            workers,
+            living: workers,
+            grace,
+            phase: Phase::Running,
+            cause: None,
+            interrupts: 0,
+            failed: 0,
+            killed: 0,
+        }
+    }
+
+    /// Workers have ended, in this order as far as it could be seen; all at one moment.
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        ended: &[(usize, WorkerEnd)],
+        out: &mut Vec<Step>,
+    ) {
+        let others = self.living.saturating_sub(1);
+        self.living = self.living.saturating_sub(ended.len());
+        self.failed += ended.iter().filter(|(_, end)| !end.is_success()).count();
+        if self.cause.is_some() {
+            return;
+        }
+        let Some(&(rank, end)) = first_failure(ended) else {
+            return;
+        };
+        self.cause = Some(Cause::Failure { rank, end, others });
+        if self.living > 0 {
+            self.phase = Phase::Warned {
+                until: now + Self::WARNING,
+            };
+            out.push(Step::Announce { rank, end });
+        }
+    }
+
+    /// A signal has come that is to be handed on.
+    pub(super) fn signalled(&mut self, now: Instant, signal: Signal, out: &mut Vec<Step>) {
+        out.push(Step::Send(signal));
+        if !signal.asks_to_end() {
+            return;
+        }
+        self.interrupts += 1;
+        self.cause.get_or_insert(Cause::Interruption(signal));
+        match self.phase {
+            _ if self.interrupts > 1 => self.kill(out),
+            Phase::Running | Phase::Warned { .. } => {
+                let until = now.checked_add(self.grace);
+                self.phase = Phase::Ending { until };
+            }
+            Phase::Ending { .. } | Phase::Killed => {}
+        }
+    }
+
+    /// Time has passed.
+    pub(super) fn tick(&mut self, now: Instant, out: &mut Vec<Step>) {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        match self.phase {
+            Phase::Warned { .. } => {
+                out.push(Step::Send(Signal::TERMINATE));
+                let until = now.checked_add(self.grace);
+                self.phase = Phase::Ending { until };
+            }
+            Phase::Ending { .. } => self.kill(out),
+            Phase::Running | Phase::Killed => {}
+        }
+    }
+
+    /// When [`Course::tick`] is due next, if nothing else happens.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Warned { until } => Some(until),
+            Phase::Ending { until } => until,
+            Phase::Running | Phase::Killed => None,
+        }
+    }
+
+    /// Whether all workers have ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.living == 0
+    }
+
+    /// How it went, once it is over; `last_words` of a rank are its last line on stderr.
+    pub(super) fn outcome(&self, last_words: impl FnOnce(usize) -> Option<String>) -> Outcome {
+        match self.cause {
+            None => Outcome::Succeeded,
+            Some(Cause::Interruption(_)) if self.failed == 0 => Outcome::Succeeded,
+            Some(Cause::Interruption(signal)) => Outcome::Interrupted(Interruption {
+                signal,
+                workers: self.workers,
+                killed: self.killed,
+            }),
+            Some(Cause::Failure { rank, end, others }) => Outcome::Failed(Failure {
+                rank,
+                end,
+                others,
+                last_words: last_words(rank),
+            }),
+        }
+    }
+
+    fn kill(&mut self, out: &mut Vec<Step>) {
+        if !matches!(self.phase, Phase::Killed) {
+            self.killed = self.living;
+            self.phase = Phase::Killed;
+            out.push(Step::Kill);
+        }
+    }
+}
+
+/// Of failures seen at one moment one by a signal comes first: a worker that loses a peer exits
+/// with an error of its own, so it is the likelier consequence.
+fn first_failure(ended: &[(usize, WorkerEnd)]) -> Option<&(usize, WorkerEnd)> {
+    let killed = ended
+        .iter()
+        .find(|(_, end)| matches!(end, WorkerEnd::Killed { .. }));
+    killed.or_else(|| ended.iter().find(|(_, end)| !end.is_success()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,210 @@
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(5);
+const KILLED: WorkerEnd = WorkerEnd::Killed {
+    signal: Signal::new(9),
+};
+const INTERRUPT: Signal = Signal::INTERRUPT;
+const TERMINATE: Signal = Signal::TERMINATE;
+const OK: WorkerEnd = exited(0);
+
+const fn exited(status: u8) -> WorkerEnd {
+    WorkerEnd::Exited { status }
+}
+
+/// A course in virtual time: seconds since its start.
+struct Trial {
+    start: Instant,
+    course: Course,
+}
+
+impl Trial {
+    fn of(workers: usize) -> Self {
+        Self {
+            start: Instant::now(),
+            course: Course::new(workers, GRACE),
+        }
+    }
+
+    fn at(&self, seconds: f64) -> Instant {
+        self.start + Duration::from_secs_f64(seconds)
+    }
+
+    fn ended(&mut self, seconds: f64, ended: &[(usize, WorkerEnd)]) -> Vec<Step> {
+        let mut out = Vec::new();
+        self.course.ended(self.at(seconds), ended, &mut out);
+        out
+    }
+
+    fn signalled(&mut self, seconds: f64, signal: Signal) -> Vec<Step> {
+        let mut out = Vec::new();
+        self.course.signalled(self.at(seconds), signal, &mut out);
+        out
+    }
+
+    fn tick(&mut self, seconds: f64) -> Vec<Step> {
+        let mut out = Vec::new();
+        self.course.tick(self.at(seconds), &mut out);
+        out
+    }
+
+    fn deadline(&self) -> Option<f64> {
+        let deadline = self.course.deadline()?;
+        Some(deadline.duration_since(self.start).as_secs_f64())
+    }
+
+    #[track_caller]
+    fn failure(&self) -> Failure {
+        assert!(self.course.is_over());
+        match self.course.outcome(|_| None) {
+            Outcome::Failed(failure) => failure,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_run_without_failure_succeeds_in_any_order() {
+    let mut trial = Trial::of(3);
+    for rank in [1, 0, 2] {
+        assert!(!trial.course.is_over());
+        assert_eq!(trial.ended(1.0, &[(rank, OK)]), []);
+        assert_eq!(trial.deadline(), None);
+    }
+    assert!(trial.course.is_over());
+    assert_eq!(trial.course.outcome(|_| None), Outcome::Succeeded);
+}
+
+#[test]
+fn after_a_failure_others_are_warned_then_asked_then_killed() {
+    let mut trial = Trial::of(4);
+    let announced = Step::Announce {
+        rank: 2,
+        end: exited(3),
+    };
+    assert_eq!(trial.ended(10.0, &[(2, exited(3))]), [announced]);
+    assert_eq!(trial.deadline(), Some(11.0));
+    assert_eq!(trial.tick(10.9), []);
+    assert_eq!(trial.tick(11.0), [Step::Send(TERMINATE)]);
+    assert_eq!(trial.deadline(), Some(16.0));
+    assert_eq!(trial.tick(15.9), []);
+    assert_eq!(trial.tick(16.0), [Step::Kill]);
+    assert_eq!(trial.deadline(), None);
+    trial.ended(16.1, &[(0, KILLED), (1, KILLED), (3, KILLED)]);
+    let failure = trial.failure();
+    assert_eq!((failure.rank(), failure.others()), (2, 3));
+}
+
+#[test]
+fn a_cascade_is_not_blamed() {
+    let mut trial = Trial::of(3);
+    trial.ended(1.0, &[(1, exited(7))]);
+    trial.ended(1.1, &[(0, KILLED)]);
+    trial.ended(1.2, &[(2, exited(1))]);
+    let failure = trial.failure();
+    assert_eq!((failure.rank(), failure.end()), (1, exited(7)));
+}
+
+#[test]
+fn of_ends_at_one_moment_a_killed_one_is_blamed_and_else_the_first_failure() {
+    let ends = [OK, exited(1), KILLED];
+    for all in 0..ends.len().pow(3) {
+        let moment: Vec<_> = (0..3)
+            .map(|rank| (rank, ends[all / ends.len().pow(rank) % ends.len()]))
+            .map(|(rank, end)| (rank as usize, end))
+            .collect();
+        let mut trial = Trial::of(3);
+        trial.ended(1.0, &moment);
+        let first = |wanted: WorkerEnd| moment.iter().position(|&(_, end)| end == wanted);
+        match first(KILLED).or_else(|| first(exited(1))) {
+            Some(rank) => assert_eq!(trial.failure().rank(), rank, "{moment:?}"),
+            None => assert_eq!(trial.course.outcome(|_| None), Outcome::Succeeded),
+        }
+    }
+}
+
+#[test]
+fn workers_that_had_succeeded_before_are_no_survivors() {
+    let mut trial = Trial::of(2);
+    trial.ended(1.0, &[(0, OK)]);
+    assert_eq!(trial.ended(2.0, &[(1, exited(1))]), []);
+    assert_eq!(trial.failure().others(), 0);
+}
+
+#[test]
+fn an_interrupted_run_is_killed_after_the_grace_time() {
+    let mut trial = Trial::of(2);
+    assert_eq!(trial.signalled(1.0, TERMINATE), [Step::Send(TERMINATE)]);
+    assert_eq!(trial.deadline(), Some(6.0));
+    trial.ended(2.0, &[(0, exited(1))]);
+    assert_eq!(trial.deadline(), Some(6.0), "nobody is blamed");
+    assert_eq!(trial.tick(6.0), [Step::Kill]);
+    trial.ended(6.1, &[(1, KILLED)]);
+    let outcome = trial.course.outcome(|_| None);
+    assert_eq!(outcome.exit_code(), 143);
+    let Outcome::Interrupted(interruption) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(interruption.killed(), 1);
+}
+
+#[test]
+fn a_second_interrupt_kills_at_once_whichever_it_is() {
+    for (first, second) in [
+        (INTERRUPT, INTERRUPT),
+        (INTERRUPT, TERMINATE),
+        (TERMINATE, INTERRUPT),
+    ] {
+        let mut trial = Trial::of(2);
+        trial.signalled(1.0, first);
+        assert_eq!(
+            trial.signalled(1.1, second),
+            [Step::Send(second), Step::Kill]
+        );
+        assert_eq!(trial.signalled(1.2, second), [Step::Send(second)]);
+        trial.ended(1.3, &[(0, KILLED), (1, KILLED)]);
+        let outcome = trial.course.outcome(|_| None);
+        assert_eq!(outcome.exit_code(), first.exit_code());
+    }
+}
+
+#[test]
+fn workers_that_all_follow_an_interrupt_with_status_0_succeed() {
+    let mut trial = Trial::of(2);
+    trial.signalled(1.0, TERMINATE);
+    trial.ended(1.1, &[(0, OK), (1, OK)]);
+    assert_eq!(trial.course.outcome(|_| None), Outcome::Succeeded);
+}
+
+#[test]
+fn other_signals_are_only_handed_on() {
+    let mut trial = Trial::of(1);
+    let user = Signal::new(signal_hook::consts::SIGUSR1);
+    for _ in 0..3 {
+        assert_eq!(trial.signalled(1.0, user), [Step::Send(user)]);
+    }
+    assert_eq!(trial.deadline(), None);
+    trial.ended(2.0, &[(0, KILLED)]);
+    assert_eq!(trial.failure().rank(), 0);
+}
+
+#[test]
+fn an_interrupt_after_a_failure_hastens_the_end_and_keeps_the_blame() {
+    let mut trial = Trial::of(2);
+    trial.ended(1.0, &[(1, exited(3))]);
+    assert_eq!(trial.signalled(1.5, INTERRUPT), [Step::Send(INTERRUPT)]);
+    assert_eq!(trial.deadline(), Some(6.5));
+    trial.ended(1.6, &[(0, exited(130))]);
+    assert_eq!(trial.failure().rank(), 1);
+}
+
+#[test]
+fn a_grace_time_beyond_the_clock_never_ends() {
+    let mut trial = Trial {
+        start: Instant::now(),
+        course: Course::new(1, Duration::MAX),
+    };
+    trial.signalled(1.0, INTERRUPT);
+    assert_eq!(trial.deadline(), None);
+    assert_eq!(trial.tick(1e9), []);
+}

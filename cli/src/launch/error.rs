@@ -1,0 +1,141 @@
+use std::io;
+use std::path::PathBuf;
+
+use crate::launch::Launch;
+
+/// Why a run could not be started or watched. Every worker already started has been ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// The caller asked for a number of workers that cannot be started.
+    #[error("{workers} workers cannot be started: ask for 1 to {most}", most = Launch::MOST_WORKERS)]
+    WorkerCount {
+        /// Workers asked for.
+        workers: usize,
+    },
+    /// The caller's port base leaves no valid port for some worker.
+    #[error(
+        "port base {base} has no room for {workers} workers: choose one from 1 to {highest}",
+        highest = 65_536_usize.saturating_sub(*workers)
+    )]
+    PortRange {
+        /// Port of the first worker.
+        base: u16,
+        /// Workers asked for, each with a port of its own.
+        workers: usize,
+    },
+    /// A port of the range that the caller chose cannot be had; nothing was started.
+    #[error(
+        "UDP port {port} on 127.0.0.1, meant for rank {rank}, cannot be used: end the program that holds it, choose another port base or leave it out"
+    )]
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// Rank of the worker that would get it.
+        rank: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system has no free port to give; nothing was started.
+    #[error("no free UDP port on 127.0.0.1 for rank {rank} of {workers}")]
+    NoFreePort {
+        /// Rank of the worker that would get it.
+        rank: usize,
+        /// Workers asked for.
+        workers: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// This process may not hold enough files open for the workers' output; nothing was started.
+    #[error(
+        "{workers} workers take up to {needed} open files and this process may have {limit}: raise the limit with 'ulimit -n {needed}' or start fewer workers"
+    )]
+    OpenFiles {
+        /// Workers asked for.
+        workers: usize,
+        /// Files that the launcher may have open at a time.
+        needed: u64,
+        /// The limit (`RLIMIT_NOFILE`, soft).
+        limit: u64,
+    },
+    /// The environment holds a job secret that cannot be used, or no new one could be made.
+    #[error("no job secret to hand to the workers")]
+    Secret {
+        /// What is wrong with it; never shows the secret itself.
+        source: meshwork_collectives::Error,
+    },
+    /// The program does not exist, or its first line names an interpreter that does not.
+    #[error(
+        "program {} was not found: give its path, or a name that is in PATH",
+        program.display()
+    )]
+    ProgramMissing {
+        /// The program, as the caller named it.
+        program: PathBuf,
+    },
+    /// The program exists and this user may not execute it.
+    #[error(
+        "program {} may not be executed: check that it is a program and 'chmod +x' it",
+        program.display()
+    )]
+    ProgramNotExecutable {
+        /// The program, as the caller named it.
+        program: PathBuf,
+    },
+    /// The system could not start a worker.
+    #[error("program {} could not be started as rank {rank}", program.display())]
+    Spawn {
+        /// The program, as the caller named it.
+        program: PathBuf,
+        /// Rank of the worker that could not be started.
+        rank: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The launcher could not set itself up to watch its workers.
+    #[error("the launcher could not start a thread or pipe to watch its workers with")]
+    Watch {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The launcher could not take over the signals that it hands on.
+    #[error("the launcher could not set its signal handlers")]
+    Signals {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be learnt how a worker ended, as when the launcher's parent made it ignore SIGCHLD
+    /// or other code in this process reaps children that are not its own.
+    #[error("the end of rank {rank} cannot be seen: is SIGCHLD ignored in this process?")]
+    Wait {
+        /// Rank of the worker.
+        rank: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl LaunchError {
+    /// The exit status for a command that fails so, as shells and `env` have it: 127 for a program
+    /// that was not found, 126 for one that cannot be executed, 125 for all else.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::ProgramMissing { .. } => 127,
+            Self::ProgramNotExecutable { .. } => 126,
+            _ => 125,
+        }
+    }
+
+    pub(super) fn spawn(program: PathBuf, rank: usize, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::ProgramMissing { program },
+            io::ErrorKind::PermissionDenied => Self::ProgramNotExecutable { program },
+            _ => Self::Spawn {
+                program,
+                rank,
+                source,
+            },
+        }
+    }
+}

@@ -1,0 +1,284 @@
+use std::fmt::{self, Display};
+
+use rustix::process::WaitIdStatus;
+
+/// How a run went. Its `Display` is one line for people, without rank prefixes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[must_use = "a run that failed is reported here and nowhere else"]
+#[non_exhaustive]
+pub enum Outcome {
+    /// All workers exited with status 0, even if they were asked to by a signal.
+    Succeeded,
+    /// One worker failed first, and the others were ended.
+    Failed(Failure),
+    /// SIGINT or SIGTERM reached the launcher before any worker had failed.
+    Interrupted(Interruption),
+}
+
+impl Outcome {
+    /// The exit status for a command whose run went so: 0, the first failed worker's, or 128 plus
+    /// the number of the signal.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Succeeded => 0,
+            Self::Failed(failure) => failure.end.exit_code(),
+            Self::Interrupted(interruption) => interruption.signal.exit_code(),
+        }
+    }
+}
+
+impl Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Succeeded => f.write_str("all workers succeeded"),
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Interrupted(interruption) => interruption.fmt(f),
+        }
+    }
+}
+
+/// The worker that failed first, which is where to look for the cause.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Failure {
+    pub(super) rank: usize,
+    pub(super) end: WorkerEnd,
+    pub(super) others: usize,
+    pub(super) last_words: Option<String>,
+}
+
+impl Failure {
+    /// Its rank.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub fn end(&self) -> WorkerEnd {
+        self.end
+    }
+
+    /// How many other workers were running when it failed.
+    #[must_use]
+    pub fn others(&self) -> usize {
+        self.others
+    }
+
+    /// The start of the last line it wrote to stderr, if the launcher saw any.
+    #[must_use]
+    pub fn last_words(&self) -> Option<&str> {
+        self.last_words.as_deref()
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = if self.others == 0 { "" } else { " first" };
+        write!(f, "rank {} failed{first}: {}", self.rank, self.end)?;
+        if let Some(words) = &self.last_words {
+            // Quoted as Rust would: what a worker writes cannot forge a line or colour a terminal.
+            write!(f, ": {words:?}")?;
+        }
+        match self.others {
+            0 => Ok(()),
+            1 => f.write_str("; the other one was ended"),
+            others => write!(f, "; the other {others} were ended"),
+        }
+    }
+}
+
+/// The signal that stopped a run, and who did not follow it in time.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Interruption {
+    pub(super) signal: Signal,
+    pub(super) workers: usize,
+    pub(super) killed: usize,
+}
+
+impl Interruption {
+    /// The first SIGINT or SIGTERM.
+    #[must_use]
+    pub fn signal(&self) -> Signal {
+        self.signal
+    }
+
+    /// How many workers had to be killed, after the grace time or by a second signal.
+    #[must_use]
+    pub fn killed(&self) -> usize {
+        self.killed
+    }
+}
+
+impl Display for Interruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            signal,
+            workers,
+            killed,
+        } = self;
+        write!(f, "interrupted by {signal}")?;
+        match killed {
+            0 => Ok(()),
+            _ => write!(
+                f,
+                "; {killed} of {workers} workers did not end in time and were killed"
+            ),
+        }
+    }
+}
+
+/// How a worker's process ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum WorkerEnd {
+    /// It exited by itself.
+    Exited {
+        /// Its exit status, 0 for success.
+        status: u8,
+    },
+    /// A signal killed it.
+    Killed {
+        /// Which one.
+        signal: Signal,
+    },
+}
+
+impl WorkerEnd {
+    /// The exit status that a shell would report: 128 plus the signal's number if killed by one.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Exited { status } => status,
+            Self::Killed { signal } => signal.exit_code(),
+        }
+    }
+
+    /// Whether it exited with status 0.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        self == Self::Exited { status: 0 }
+    }
+
+    /// Reads what `waitid` says of a child that has ended; nothing if it has not.
+    pub(super) fn from_wait(status: &WaitIdStatus) -> Option<Self> {
+        let exited = status.exit_status().map(|status| Self::Exited {
+            // The kernel keeps the low eight bits only.
+            status: u8::try_from(status & 0xff).unwrap_or(u8::MAX),
+        });
+        exited.or_else(|| {
+            let signal = Signal::new(status.terminating_signal()?);
+            Some(Self::Killed { signal })
+        })
+    }
+}
+
+impl Display for WorkerEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited { status } => write!(f, "exit status {status}"),
+            Self::Killed { signal } => write!(f, "killed by {signal}"),
+        }
+    }
+}
+
+/// A Unix signal; shown as `signal 9 (SIGKILL)`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Signal(i32);
+
+impl Signal {
+    pub(super) const INTERRUPT: Self = Self(signal_hook::consts::SIGINT);
+    pub(super) const TERMINATE: Self = Self(signal_hook::consts::SIGTERM);
+
+    /// `number` comes from the kernel or from constants, so it is one.
+    pub(super) const fn new(number: i32) -> Self {
+        Self(number)
+    }
+
+    /// Its number on this system.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        self.0
+    }
+
+    /// Whether it asks a program to end, in good order.
+    pub(super) fn asks_to_end(self) -> bool {
+        matches!(self, Self::INTERRUPT | Self::TERMINATE)
+    }
+
+    /// 128 plus its number, as shells report it.
+    pub(super) fn exit_code(self) -> u8 {
+        u8::try_from(self.0.saturating_add(128)).unwrap_or(u8::MAX)
+    }
+}
+
+impl Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match signal_hook::low_level::signal_name(self.0) {
+            Some(name) => write!(f, "signal {} ({name})", self.0),
+            None => write!(f, "signal {}", self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(end: WorkerEnd, others: usize, last_words: Option<&str>) -> Outcome {
+        Outcome::Failed(Failure {
+            rank: 2,
+            end,
+            others,
+            last_words: last_words.map(str::to_owned),
+        })
+    }
+
+    #[test]
+    fn a_killed_rank_is_named_with_its_signal() {
+        let signal = Signal::new(9);
+        let outcome = failure(WorkerEnd::Killed { signal }, 3, None);
+        assert_eq!(outcome.exit_code(), 137);
+        assert_eq!(
+            outcome.to_string(),
+            "rank 2 failed first: killed by signal 9 (SIGKILL); the other 3 were ended"
+        );
+    }
+
+    #[test]
+    fn last_words_are_quoted_so_that_they_cannot_forge_a_line() {
+        let outcome = failure(
+            WorkerEnd::Exited { status: 3 },
+            0,
+            Some("no \"x\"\n\x1b[0m"),
+        );
+        assert_eq!(outcome.exit_code(), 3);
+        assert_eq!(
+            outcome.to_string(),
+            r#"rank 2 failed: exit status 3: "no \"x\"\n\u{1b}[0m""#
+        );
+    }
+
+    #[test]
+    fn an_interruption_says_how_many_were_killed() {
+        let outcome = |killed| {
+            Outcome::Interrupted(Interruption {
+                signal: Signal::new(15),
+                workers: 4,
+                killed,
+            })
+        };
+        assert_eq!(outcome(0).exit_code(), 143);
+        assert_eq!(outcome(0).to_string(), "interrupted by signal 15 (SIGTERM)");
+        assert_eq!(
+            outcome(1).to_string(),
+            "interrupted by signal 15 (SIGTERM); 1 of 4 workers did not end in time and were killed"
+        );
+    }
+
+    #[test]
+    fn a_signal_without_a_name_is_a_number() {
+        assert_eq!(Signal::new(64).to_string(), "signal 64");
+        assert_eq!(Signal::new(64).exit_code(), 192);
+    }
+}

@@ -1,0 +1,211 @@
+use std::io::{self, PipeReader, PipeWriter};
+use std::iter::once;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::lines::Lines;
+use super::sink::{Sink, Stream};
+use crate::launch::LaunchError;
+use crate::launch::supervisor::Event;
+
+/// The end of a worker's stdout or stderr that the launcher reads.
+#[derive(Debug)]
+pub(in crate::launch) struct Pipe {
+    pub(in crate::launch) rank: usize,
+    pub(in crate::launch) stream: Stream,
+    pub(in crate::launch) end: OwnedFd,
+}
+
+/// The one thread that reads all workers' output and writes it, prefixed, to the launcher's own.
+///
+/// It ends when all pipes are at their end, and soon after [`Pump::stop`] or when dropped, then with
+/// what is in the pipes at that moment.
+#[derive(Debug)]
+pub(in crate::launch) struct Pump {
+    thread: JoinHandle<Vec<Option<String>>>,
+    stop: PipeWriter,
+}
+
+impl Pump {
+    /// Starts to read; sends [`Event::OutputEnded`] when done.
+    ///
+    /// # Errors
+    /// [`LaunchError::Watch`]
+    pub(in crate::launch) fn start(
+        pipes: Vec<Pipe>,
+        workers: usize,
+        events: SyncSender<Event>,
+    ) -> Result<Self, LaunchError> {
+        let (stopped, stop) = io::pipe().map_err(|source| LaunchError::Watch { source })?;
+        let thread = thread::Builder::new()
+            .name("launch output".to_owned())
+            .spawn(move || {
+                let _announced = AnnouncedEnd(events);
+                Pumping::new(pipes, workers).pump(&stopped)
+            })
+            .map_err(|source| LaunchError::Watch { source })?;
+        Ok(Self { thread, stop })
+    }
+
+    /// Makes the thread end even if somebody still holds a pipe open.
+    pub(in crate::launch) fn stop(self) -> Stopped {
+        drop(self.stop);
+        Stopped(self.thread)
+    }
+}
+
+/// A [`Pump`] that reads what there is and ends.
+#[derive(Debug)]
+pub(in crate::launch) struct Stopped(JoinHandle<Vec<Option<String>>>);
+
+impl Stopped {
+    /// The last line of every rank's stderr, where there was one. Waits until all is written.
+    pub(in crate::launch) fn last_words(self) -> Vec<Option<String>> {
+        self.0.join().unwrap_or_default()
+    }
+}
+
+/// Says that the output has ended on every way out of the thread.
+struct AnnouncedEnd(SyncSender<Event>);
+
+impl Drop for AnnouncedEnd {
+    fn drop(&mut self) {
+        let _ = self.0.send(Event::OutputEnded);
+    }
+}
+
+struct Pumping {
+    sources: Vec<Source>,
+    stdout: Sink,
+    stderr: Sink,
+    last_words: Vec<Option<String>>,
+}
+
+impl Pumping {
+    fn new(pipes: Vec<Pipe>, workers: usize) -> Self {
+        let sources = pipes
+            .into_iter()
+            .map(|pipe| Source {
+                lines: Lines::new(pipe.stream.style().prefix(pipe.rank, workers)),
+                pipe,
+            })
+            .collect();
+        Self {
+            sources,
+            stdout: Sink::new(Stream::Stdout),
+            stderr: Sink::new(Stream::Stderr),
+            last_words: vec![None; workers],
+        }
+    }
+
+    fn pump(mut self, stop: &PipeReader) -> Vec<Option<String>> {
+        let mut buffer = vec![0; READ];
+        while !self.sources.is_empty() {
+            match self.readable(stop, None) {
+                Ok(Readable {
+                    stopped: false,
+                    sources,
+                }) => self.read(&sources, &mut buffer),
+                Ok(Readable { stopped: true, .. }) | Err(_) => break,
+            }
+        }
+        // Somebody may hold the rest open and write without end: what the pipes hold now counts.
+        for _ in 0..LAST_READS {
+            match self.readable(stop, Some(&Timespec::default())) {
+                Ok(Readable { sources, .. }) if sources.contains(&true) => {
+                    self.read(&sources, &mut buffer);
+                }
+                _ => break,
+            }
+        }
+        for mut source in std::mem::take(&mut self.sources) {
+            self.finish(&mut source);
+        }
+        self.last_words
+    }
+
+    /// Waits until there is something to do; no time limit for `None`.
+    fn readable(&self, stop: &PipeReader, limit: Option<&Timespec>) -> Result<Readable, Errno> {
+        let mut polled: Vec<_> = once(PollFd::new(stop, PollFlags::IN))
+            .chain(
+                self.sources
+                    .iter()
+                    .map(|s| PollFd::new(&s.pipe.end, PollFlags::IN)),
+            )
+            .collect();
+        while let Err(error) = poll(&mut polled, limit) {
+            if error != Errno::INTR {
+                return Err(error);
+            }
+        }
+        let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+        Ok(Readable {
+            stopped: ready.next().unwrap_or(true),
+            sources: ready.collect(),
+        })
+    }
+
+    /// Reads once from each source that is `ready`, and lets go of those at their end.
+    fn read(&mut self, ready: &[bool], buffer: &mut [u8]) {
+        let mut out = Vec::new();
+        let mut open = Vec::with_capacity(self.sources.len());
+        for (mut source, &ready) in std::mem::take(&mut self.sources).into_iter().zip(ready) {
+            if !ready {
+                open.push(source);
+                continue;
+            }
+            match rustix::io::read(&source.pipe.end, &mut *buffer) {
+                Ok(0) => self.finish(&mut source),
+                Ok(len) => {
+                    out.clear();
+                    source.lines.push(&buffer[..len], &mut out);
+                    self.sink(source.pipe.stream).write(&out);
+                    open.push(source);
+                }
+                Err(Errno::INTR | Errno::AGAIN) => open.push(source),
+                Err(_) => self.finish(&mut source),
+            }
+        }
+        self.sources = open;
+    }
+
+    fn finish(&mut self, source: &mut Source) {
+        let mut out = Vec::new();
+        source.lines.finish(&mut out);
+        self.sink(source.pipe.stream).write(&out);
+        if let (Stream::Stderr, Some(words)) = (
+            source.pipe.stream,
+            self.last_words.get_mut(source.pipe.rank),
+        ) {
+            *words = source.lines.last_words();
+        }
+    }
+
+    fn sink(&mut self, stream: Stream) -> &mut Sink {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+}
+
+struct Source {
+    pipe: Pipe,
+    lines: Lines,
+}
+
+struct Readable {
+    stopped: bool,
+    /// In order of the sources.
+    sources: Vec<bool>,
+}
+
+/// Bytes that one read takes at most: what a pipe holds by default.
+const READ: usize = 64 * 1024;
+
+/// Reads after a stop: with [`READ`], the largest pipe that an ordinary user can make.
+const LAST_READS: usize = 16;

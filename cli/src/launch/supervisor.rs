@@ -1,0 +1,187 @@
+use std::io;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::JobSecret;
+
+use super::announce::tell_survivors;
+use super::course::{Course, Step};
+use super::output::{Pipe, Pump};
+use super::signals::SignalWatch;
+use super::workers::Workers;
+use super::{LaunchError, Outcome, Signal, WorkerEnd};
+
+/// What the threads of a run report.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The worker of this rank has ended, if that could be seen.
+    Ended(usize, io::Result<WorkerEnd>),
+    /// A signal that is to be handed on has come.
+    Signal(Signal),
+    /// All output of the workers is written, or can no longer be.
+    OutputEnded,
+}
+
+/// Starts workers and carries out what [`Course`] decides, on the thread that called.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    /// First, so that it is dropped first: threads that still have something to report then end.
+    events: Receiver<Event>,
+    sender: SyncSender<Event>,
+    workers: Workers,
+    pipes: Vec<Pipe>,
+    course: Course,
+    count: usize,
+    output_ended: bool,
+    _signals: SignalWatch,
+}
+
+impl Supervisor {
+    /// Takes over signals; no worker is started yet.
+    ///
+    /// # Errors
+    /// [`LaunchError::Signals`], [`LaunchError::Watch`]
+    pub(super) fn new(count: usize, grace: Duration) -> Result<Self, LaunchError> {
+        // One end per worker, the end of the output, and signals.
+        let (sender, events) = sync_channel(count.saturating_add(64));
+        Ok(Self {
+            events,
+            _signals: SignalWatch::install(sender.clone())?,
+            sender,
+            workers: Workers::default(),
+            pipes: Vec::new(),
+            course: Course::new(count, grace),
+            count,
+            output_ended: false,
+        })
+    }
+
+    /// Starts the worker of the next rank.
+    ///
+    /// # Errors
+    /// As [`Workers::start`].
+    pub(super) fn start(&mut self, command: Command) -> Result<(), LaunchError> {
+        let pipes = self.workers.start(command, self.sender.clone())?;
+        self.pipes.extend(pipes);
+        Ok(())
+    }
+
+    /// Watches the workers until all have ended and their output is written.
+    ///
+    /// # Errors
+    /// [`LaunchError::Watch`], [`LaunchError::Wait`]
+    pub(super) fn supervise(
+        mut self,
+        addresses: Vec<SocketAddr>,
+        secret: JobSecret,
+    ) -> Result<Outcome, LaunchError> {
+        let pipes = std::mem::take(&mut self.pipes);
+        let pump = Pump::start(pipes, self.count, self.sender.clone())?;
+        let mut job = Some((addresses, secret));
+        while !self.course.is_over() {
+            for step in self.next_steps()? {
+                match step {
+                    Step::Announce { rank, end } => {
+                        if let Some((addresses, secret)) = job.take() {
+                            announce(addresses, secret, rank, end)?;
+                        }
+                    }
+                    Step::Send(signal) => self.workers.signal(signal),
+                    Step::Kill => self.workers.kill(),
+                }
+            }
+        }
+        Ok(self.settle(pump))
+    }
+
+    /// Waits for something to happen and decides what to do about it.
+    fn next_steps(&mut self) -> Result<Vec<Step>, LaunchError> {
+        let first = self.next_event(self.course.deadline());
+        let now = Instant::now();
+        let (mut ended, mut signals) = (Vec::new(), Vec::new());
+        for event in first.into_iter().chain(self.events.try_iter()) {
+            match event {
+                Event::Ended(rank, end) => {
+                    let end = end.map_err(|source| LaunchError::Wait { rank, source })?;
+                    ended.push((rank, end));
+                }
+                Event::Signal(signal) => signals.push(signal),
+                Event::OutputEnded => self.output_ended = true,
+            }
+        }
+        let mut steps = Vec::new();
+        // Ends first: no worker has ended by a signal that has not been handed on yet.
+        self.course.ended(now, &ended, &mut steps);
+        for signal in signals {
+            self.course.signalled(now, signal, &mut steps);
+        }
+        self.course.tick(now, &mut steps);
+        Ok(steps)
+    }
+
+    /// All workers have ended: lets what they started finish its last lines, ends that too, and
+    /// waits until everything is written.
+    fn settle(mut self, pump: Pump) -> Outcome {
+        let linger = Instant::now() + LINGER;
+        let mut patient = true;
+        while patient && !self.output_ended && Instant::now() < linger {
+            patient = self.await_output(Some(linger));
+        }
+        self.workers.end();
+        let stopped = pump.stop();
+        // Whoever reads our output may take all the time they want, as with any program.
+        while patient && !self.output_ended {
+            patient = self.await_output(None);
+        }
+        let mut last_words = if self.output_ended {
+            stopped.last_words()
+        } else {
+            Vec::new()
+        };
+        self.course
+            .outcome(|rank| last_words.get_mut(rank).and_then(Option::take))
+    }
+
+    /// Waits for the next event; false for a signal that says to wait no longer.
+    fn await_output(&mut self, deadline: Option<Instant>) -> bool {
+        match self.next_event(deadline) {
+            Some(Event::OutputEnded) => self.output_ended = true,
+            Some(Event::Signal(signal)) => return !signal.asks_to_end(),
+            Some(Event::Ended(..)) | None => {}
+        }
+        true
+    }
+
+    /// Nothing if nothing happens before the deadline.
+    fn next_event(&self, deadline: Option<Instant>) -> Option<Event> {
+        match deadline {
+            // This cannot fail: `self` holds a sender.
+            None => self.events.recv().ok(),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                self.events.recv_timeout(left).ok()
+            }
+        }
+    }
+}
+
+/// Nobody waits for the thread: it ends by itself when the survivors' time is over.
+fn announce(
+    addresses: Vec<SocketAddr>,
+    secret: JobSecret,
+    rank: usize,
+    end: WorkerEnd,
+) -> Result<(), LaunchError> {
+    let deadline = Instant::now() + Course::WARNING;
+    thread::Builder::new()
+        .name("launch announcement".to_owned())
+        .spawn(move || tell_survivors(&addresses, &secret, rank, end, deadline))
+        .map(drop)
+        .map_err(|source| LaunchError::Watch { source })
+}
+
+/// How long what workers have started may keep their output open after the last worker's end.
+const LINGER: Duration = Duration::from_secs(1);

@@ -1,0 +1,172 @@
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::output::{Pipe, Stream};
+use super::supervisor::Event;
+use super::{LaunchError, Signal, WorkerEnd};
+
+/// Owns the workers' processes, in order of rank. None outlives it: dropping it kills and reaps.
+///
+/// A process id can be reused as soon as its process is reaped. So none is reaped before
+/// [`Workers::end`]: until then a worker that has ended stays a zombie, its process group keeps its
+/// number, and a signal sent here can reach no stranger.
+#[derive(Debug, Default)]
+pub(super) struct Workers(Vec<Worker>);
+
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    /// Its process id, and that of its group.
+    pid: Pid,
+    /// Waits for its end without reaping it.
+    waiter: Option<JoinHandle<()>>,
+}
+
+impl Workers {
+    /// Starts the worker of the next rank, in a process group of its own; its end will be an event.
+    /// Gives the pipes that the command asked for.
+    ///
+    /// # Errors
+    /// [`LaunchError::ProgramMissing`], [`LaunchError::ProgramNotExecutable`],
+    /// [`LaunchError::Spawn`], [`LaunchError::Watch`]
+    pub(super) fn start(
+        &mut self,
+        mut command: Command,
+        events: SyncSender<Event>,
+    ) -> Result<Vec<Pipe>, LaunchError> {
+        let rank = self.0.len();
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .map_err(|source| LaunchError::spawn(command.get_program().into(), rank, source))?;
+        let ends = [
+            (Stream::Stdout, child.stdout.take().map(OwnedFd::from)),
+            (Stream::Stderr, child.stderr.take().map(OwnedFd::from)),
+        ];
+        let pid = Pid::from_child(&child);
+        self.0.push(Worker {
+            child,
+            pid,
+            waiter: None,
+        });
+        let waiter = thread::Builder::new()
+            .name(format!("rank {rank} waiter"))
+            .stack_size(WAITER_STACK)
+            .spawn(move || {
+                let _ = events.send(Event::Ended(rank, end_of(pid)));
+            })
+            .map_err(|source| LaunchError::Watch { source })?;
+        self.0[rank].waiter = Some(waiter);
+        Ok(ends
+            .into_iter()
+            .filter_map(|(stream, end)| end.map(|end| Pipe { rank, stream, end }))
+            .collect())
+    }
+
+    /// Sends a signal to every worker's process group.
+    pub(super) fn signal(&self, signal: Signal) {
+        if let Some(signal) = rustix::process::Signal::from_named_raw(signal.number()) {
+            self.send(signal);
+        }
+    }
+
+    /// Sends SIGKILL to every worker's process group.
+    pub(super) fn kill(&self) {
+        self.send(rustix::process::Signal::KILL);
+    }
+
+    /// Kills what remains of the process groups, and reaps all workers.
+    pub(super) fn end(&mut self) {
+        self.kill();
+        for mut worker in self.0.drain(..) {
+            if let Some(waiter) = worker.waiter.take() {
+                let _ = waiter.join();
+            }
+            // The child is dead, so this cannot wait; it fails only if somebody else has reaped it.
+            let _ = worker.child.wait();
+        }
+    }
+
+    fn send(&self, signal: rustix::process::Signal) {
+        for worker in &self.0 {
+            // A failure means that nobody in the group can be reached, as when all have ended.
+            let _ = kill_process_group(worker.pid, signal);
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Waits for the end of a child and leaves it to be reaped.
+fn end_of(pid: Pid) -> io::Result<WorkerEnd> {
+    loop {
+        match waitid(
+            WaitId::Pid(pid),
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        ) {
+            Ok(status) => {
+                let end = status.as_ref().and_then(WorkerEnd::from_wait);
+                return end.ok_or_else(|| Errno::CHILD.into());
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A waiter makes two system calls and nothing else; there can be a thousand of them.
+const WAITER_STACK: usize = 128 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use rustix::process::test_kill_process;
+
+    use super::*;
+
+    #[test]
+    fn dropped_workers_are_killed_and_reaped() {
+        let (sender, events) = sync_channel(2);
+        let mut workers = Workers::default();
+        for _ in 0..2 {
+            let mut command = Command::new("sleep");
+            command.arg("1000");
+            workers.start(command, sender.clone()).unwrap();
+        }
+        let pids: Vec<_> = workers.0.iter().map(|worker| worker.pid).collect();
+        drop(workers);
+        for pid in pids {
+            assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
+        }
+        let signal = Signal::new(9);
+        for event in events.try_iter() {
+            assert!(
+                matches!(event, Event::Ended(_, Ok(end)) if end == WorkerEnd::Killed { signal })
+            );
+        }
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_keeps_its_process_id_until_all_end() {
+        let (sender, events) = sync_channel(1);
+        let mut workers = Workers::default();
+        workers.start(Command::new("true"), sender).unwrap();
+        let pid = workers.0[0].pid;
+        assert!(matches!(events.recv(), Ok(Event::Ended(0, Ok(end))) if end.is_success()));
+        assert_eq!(test_kill_process(pid), Ok(()));
+        workers.end();
+        assert_eq!(test_kill_process(pid), Err(Errno::SRCH));
+    }
+}

@@ -1,0 +1,76 @@
+//! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork secret` prints
+//! a new job secret.
+#![forbid(unsafe_code)]
+
+mod args;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::iter::successors;
+use std::process::ExitCode;
+
+use clap::Parser;
+use meshwork_cli::launch::{Launch, LaunchError, Outcome};
+use meshwork_collectives::JobSecret;
+
+use crate::args::{Arguments, Run, Task};
+
+fn main() -> ExitCode {
+    match Arguments::parse().task {
+        Task::Run(wanted) => run(&wanted),
+        Task::Secret => secret(),
+    }
+}
+
+fn run(wanted: &Run) -> ExitCode {
+    match launch(wanted).and_then(|launch| launch.run()) {
+        Ok(Outcome::Succeeded) => ExitCode::SUCCESS,
+        Ok(outcome) => {
+            complain("run", &outcome.to_string());
+            ExitCode::from(outcome.exit_code())
+        }
+        Err(error) => {
+            complain("run", &chain(&error));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
+    let (program, args) = wanted.program();
+    let launch = Launch::new(program)
+        .args(args)
+        .workers(wanted.workers)?
+        .grace(wanted.grace);
+    Ok(match wanted.host_port_base {
+        Some(base) => launch.port_base(base),
+        None => launch,
+    })
+}
+
+fn secret() -> ExitCode {
+    let printed = match JobSecret::generate() {
+        Ok(secret) => writeln!(io::stdout(), "{}", *secret.to_hex()).map_err(|e| e.to_string()),
+        Err(error) => Err(chain(&error)),
+    };
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            complain("secret", &why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn Error) -> String {
+    successors(Some(error), |&error| error.source())
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+/// Where stderr is closed there is nobody left to tell; the exit status still says it.
+fn complain(task: &str, what: &str) {
+    let _ = writeln!(io::stderr(), "meshwork {task}: {what}");
+}

@@ -1,0 +1,352 @@
+//! The `meshwork` command from outside: small shell programs as workers.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy.toml allows it in tests, which it does not take their helpers for"
+)]
+
+#[path = "run/harness.rs"]
+mod harness;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::{env, fs, io, thread};
+
+use harness::{Running, meshwork, read_to_end, run, script};
+use meshwork_cli::launch::{Launch, Outcome, Output};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// A worker that lives until it is ended, and says when it is ready for that.
+const LIVE: &str = "echo ready; exec sleep 1000";
+
+#[test]
+fn workers_get_cluster_secret_and_launcher() {
+    let running = Running::start(&mut script(
+        3,
+        &[],
+        "echo $TF_CONFIG; echo $MESHWORK_JOB_SECRET; echo $MESHWORK_LAUNCHER_PID; cat",
+    ));
+    let launcher = running.id().to_string();
+    let ended = running.end();
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.stderr, "");
+    let lines = ended.sorted();
+    let of_rank = |rank: usize| {
+        let prefix = format!("[{rank}] ");
+        let own = lines
+            .iter()
+            .filter_map(move |line| line.strip_prefix(&prefix));
+        own.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (mut secrets, mut clusters) = (BTreeSet::new(), BTreeSet::new());
+    for rank in 0..3 {
+        let said = of_rank(rank);
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert!(said.contains(&launcher));
+        let config = said.iter().find(|line| line.starts_with('{')).unwrap();
+        let config: Value = serde_json::from_str(config).unwrap();
+        assert_eq!(config["task"], json!({ "type": "worker", "index": rank }));
+        assert_eq!(config["cluster"]["worker"].as_array().unwrap().len(), 3);
+        clusters.insert(config["cluster"].to_string());
+        secrets.extend(said.into_iter().filter(|line| line.len() == 64));
+    }
+    assert_eq!((clusters.len(), secrets.len()), (1, 1));
+}
+
+#[test]
+fn a_secret_in_the_environment_is_handed_on() {
+    let secret = "0123456789abcdef".repeat(4);
+    let mut command = script(1, &[], "echo $MESHWORK_JOB_SECRET");
+    let ended = run(command.env("MESHWORK_JOB_SECRET", &secret));
+    assert_eq!(ended.sorted(), [format!("[0] {secret}")]);
+}
+
+#[test]
+fn a_malformed_secret_is_refused_and_not_shown() {
+    let mut command = script(1, &[], "echo started");
+    let ended = run(command.env("MESHWORK_JOB_SECRET", "hunter2"));
+    assert_eq!((ended.status, &ended.stdout[..]), (Some(125), &b""[..]));
+    assert!(ended.stderr.contains("7 characters"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("hunter2"), "{}", ended.stderr);
+}
+
+#[test]
+fn every_new_secret_is_64_other_digits() {
+    let [one, other] = [(); 2].map(|()| run(&mut meshwork(&["secret"])).sorted().concat());
+    assert_eq!((one.len(), other.len()), (64, 64));
+    assert!(
+        (one.clone() + &other)
+            .bytes()
+            .all(|b| b.is_ascii_hexdigit())
+    );
+    assert_ne!(one, other);
+}
+
+#[test]
+fn lines_keep_their_stream_and_get_aligned_ranks() {
+    let ended = run(&mut script(11, &[], "echo out; echo err >&2"));
+    let expected = |text: &str| (0..11).map(|r| format!("[{r:>2}] {text}\n")).collect();
+    let sorted = |text: &str| {
+        let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+        lines.sort_unstable();
+        lines.concat()
+    };
+    let stdout: String = expected("out");
+    let stderr: String = expected("err");
+    assert_eq!(sorted(&String::from_utf8(ended.stdout).unwrap()), stdout);
+    assert_eq!(sorted(&ended.stderr), stderr);
+}
+
+#[test]
+fn bytes_that_are_not_utf8_and_missing_newlines_are_kept() {
+    let ended = run(&mut script(1, &[], r"printf '\377\376\nend'"));
+    assert_eq!(ended.stdout, b"[0] \xff\xfe\n[0] end\n");
+}
+
+#[test]
+fn an_endless_line_arrives_whole_in_pieces() {
+    let ended = run(&mut script(
+        2,
+        &[],
+        r"head -c 300000 /dev/zero | tr '\0' $r",
+    ));
+    let lines = ended.sorted();
+    for rank in ["0", "1"] {
+        let prefix = format!("[{rank}] ");
+        let pieces = lines.iter().filter_map(|line| line.strip_prefix(&prefix));
+        let pieces: Vec<_> = pieces.collect();
+        assert!(pieces.iter().all(|piece| piece.len() <= 64 * 1024));
+        assert_eq!(pieces.concat(), rank.repeat(300_000));
+    }
+}
+
+#[test]
+fn workers_go_on_when_nobody_reads_their_output() {
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let mut command = script(2, &[], "head -c 300000 /dev/zero; echo done >&2");
+    let mut child = command
+        .stdout(Stdio::from(OwnedFd::from(writer)))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = read_to_end(child.stderr.take().unwrap());
+    assert!(child.wait().unwrap().success());
+    let stderr = String::from_utf8(stderr).unwrap();
+    assert_eq!(stderr.matches("done").count(), 2, "{stderr}");
+}
+
+#[test]
+fn what_a_worker_leaves_behind_may_finish_its_last_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    let text = "cat $FIFO & exec 3>$FIFO; echo late >&3; exit 0";
+    let ended = run(script(1, &[], text).env("FIFO", fifo));
+    assert_eq!(ended.sorted(), ["[0] late"]);
+}
+
+#[test]
+fn the_first_failed_rank_gives_status_and_last_words() {
+    let text = "if [ $r = 2 ]; then echo 'no such tensor' >&2; exit 3; fi; exec sleep 1000";
+    let ended = run(&mut script(4, &[], text));
+    assert_eq!(ended.status, Some(3));
+    assert_eq!(
+        ended.verdict(),
+        r#"meshwork run: rank 2 failed first: exit status 3: "no such tensor"; the other 3 were ended"#
+    );
+}
+
+#[test]
+fn a_killed_rank_is_named_with_its_signal() {
+    let running = Running::start(&mut script(2, &[], "echo $r $$; exec sleep 1000"));
+    let pids = [running.line(), running.line()];
+    let victim = pids.iter().find_map(|line| line.strip_prefix("[1] 1 "));
+    let victim = Pid::from_raw(victim.unwrap().parse().unwrap()).unwrap();
+    kill_process(victim, Signal::KILL).unwrap();
+    let ended = running.end();
+    assert_eq!(ended.status, Some(137));
+    assert_eq!(
+        ended.verdict(),
+        "meshwork run: rank 1 failed first: killed by signal 9 (SIGKILL); the other one was ended"
+    );
+}
+
+#[test]
+fn a_survivor_that_ignores_sigterm_is_killed_after_the_grace_time() {
+    let text = "if [ $r = 0 ]; then exit 1; fi; trap '' TERM; exec sleep 1000";
+    let ended = run(&mut script(2, &["--grace", "0.1"], text));
+    assert_eq!(ended.status, Some(1));
+}
+
+#[test]
+fn signals_reach_every_worker() {
+    for (signal, name) in [
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::TERM, "TERM"),
+    ] {
+        let text = format!("trap 'echo got $r; exit 0' {name}; echo ready; sleep 1000 & wait");
+        let running = Running::start(&mut script(2, &[], &text));
+        running.skip_lines(2);
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.sorted(), ["[0] got 0", "[1] got 1"]);
+        assert_eq!((ended.status, &ended.stderr[..]), (Some(0), ""), "{name}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_says_so() {
+    for (signal, status, name) in [
+        (Signal::INT, 130, "signal 2 (SIGINT)"),
+        (Signal::TERM, 143, "signal 15 (SIGTERM)"),
+    ] {
+        // A shell in the background starts its programs with SIGINT ignored: then killed.
+        let running = Running::start(&mut script(2, &["--grace", "0.5"], LIVE));
+        running.skip_lines(2);
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.status, Some(status));
+        let said = format!("meshwork run: interrupted by {name}");
+        assert!(ended.verdict().starts_with(&said), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_second_sigterm_kills_at_once() {
+    let text = format!("trap '' TERM INT; {LIVE}");
+    let running = Running::start(&mut script(2, &["--grace", "1000"], &text));
+    running.skip_lines(2);
+    running.signal(Signal::TERM);
+    // An interrupt of another number: two pending ones of the same number count as one.
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert!([Some(130), Some(143)].contains(&ended.status));
+    assert!(
+        ended.verdict().contains("2 of 2 workers"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn no_process_outlives_the_launcher() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = fifo(folder.path());
+    // Every process holds the fifo open, those that no worker waits for and no SIGTERM ends too.
+    let text = "exec 3>$FIFO; trap '' TERM; sleep 1000 & echo ready; \
+        if [ $r = 1 ]; then exit 4; fi; sleep 1000";
+    let mut command = script(3, &["--grace", "0.1"], text);
+    let running = Running::start(command.env("FIFO", &fifo));
+    let holders = File::open(fifo).unwrap();
+    let ended = running.end();
+    assert_eq!(ended.status, Some(4), "{}", ended.stderr);
+    assert_eq!(read_to_end(holders), b"");
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").unwrap();
+    for (program, status) in [("/no/such/program", 127), (plain.to_str().unwrap(), 126)] {
+        let ended = run(&mut meshwork(&["run", "-n", "3", "--", program]));
+        assert_eq!(ended.status, Some(status));
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains(program), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_taken_port_is_named_before_anything_starts() {
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let ended = run(&mut script(1, &["--host-port-base", &port], "echo started"));
+    assert_eq!((ended.status, &ended.stdout[..]), (Some(125), &b""[..]));
+    assert!(ended.stderr.contains(&port), "{}", ended.stderr);
+}
+
+#[test]
+fn numbers_that_do_not_fit_are_refused_with_the_range_that_does() {
+    for (line, said) in [
+        (&["-n", "0"][..], "1 to 1024"),
+        (&["-n", "1025"], "1 to 1024"),
+        (&["-n", "2", "--host-port-base", "65535"], "1 to 65534"),
+        (&["-n", "2", "--host-port-base", "0"], "1 to 65534"),
+    ] {
+        let args = [&["run"], line, &["--", "true"]].concat();
+        let ended = run(&mut meshwork(&args));
+        assert_eq!(ended.status, Some(125));
+        assert!(ended.stderr.contains(said), "{}", ended.stderr);
+    }
+    assert_eq!(
+        run(&mut meshwork(&["run", "-n", "2", "true"])).status,
+        Some(2)
+    );
+}
+
+#[test]
+fn a_chief_that_inherits_writes_without_prefix() {
+    let ended = run(&mut part("chief"));
+    let lines = ended.sorted();
+    assert!(lines.contains(&"rank 0".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"[1] rank 1".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn after_a_run_signals_act_as_before() {
+    let running = Running::start(&mut part("signal"));
+    while running.line() != "[0] over" {}
+    let ended = running.end();
+    assert_eq!(ended.status, None, "killed by the signal it sent itself");
+}
+
+/// Not a test of its own: what the two before start, in a process of its own.
+#[test]
+fn part_of_another_test() {
+    let Ok(part) = env::var(PART) else { return };
+    let text = format!("{} echo rank $r", harness::RANK);
+    match &part[..] {
+        "chief" => {
+            let launch = Launch::new("sh").args(["-c", &text]).workers(2).unwrap();
+            let launch = launch.output(Output::ChiefInherits);
+            assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
+        }
+        _ => {
+            let launch = Launch::new("echo").args(["over"]);
+            assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
+            kill_process(rustix::process::getpid(), Signal::TERM).unwrap();
+            // Whichever thread takes the signal, it ends this one too.
+            loop {
+                thread::park();
+            }
+        }
+    }
+}
+
+const PART: &str = "MESHWORK_TEST_PART";
+
+fn part(name: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command
+        .args(["--exact", "part_of_another_test", "--nocapture"])
+        .env(PART, name);
+    command
+}
+
+fn fifo(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    path
+}
