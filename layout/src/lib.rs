@@ -1,1 +1,41 @@
-//! (being written)
+//! How a tensor lies on a device mesh: which part of it each rank holds, and who holds an element.
+//!
+//! This crate does not know the tensor's data, devices or any network: a layout is arithmetic on a
+//! mesh and a shape.
+//!
+//! ```text
+//!   a tensor of 4×5, sharded over batch and model, on the mesh batch=2, model=3
+//!
+//!                 columns 0 1   2 3   4
+//!   rows 0 1             rank 0  1    2      batch 0
+//!   rows 2 3             rank 3  4    5      batch 1
+//!                     model 0    1    2      the last shard is shorter
+//! ```
+//!
+//! ```
+//! use meshwork_core::{Mesh, Rank};
+//! use meshwork_layout::{Layout, UNSHARDED};
+//!
+//! let mesh = Mesh::new([("batch", 2), ("model", 3)])?;
+//! let layout = Layout::from_names(["batch", "model"], &mesh)?;
+//! assert_eq!(layout.shard(Rank::new(5), &[4, 5])?.as_slice(), [2..4, 4..5]);
+//! assert!(layout.owners(&[2, 4], &[4, 5])?.eq([Rank::new(5)]));
+//!
+//! let rows = Layout::from_names(["batch", UNSHARDED], &mesh)?;
+//! assert_eq!(rows.local_shape(Rank::new(5), &[4, 5])?.as_slice(), [2, 5]);
+//! assert_eq!(rows.copies(), 3);
+//! # Ok::<(), meshwork_layout::Error>(())
+//! ```
+//!
+//! Map of the crate: `layout` (a mesh and a spec for each tensor dimension), `spec` (how one
+//! dimension is cut), `geometry` (the rule that cuts it), `error`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod geometry;
+mod layout;
+mod spec;
+
+pub use error::Error;
+pub use layout::{Layout, Ranges, Shape};
+pub use spec::{ShardingSpec, UNSHARDED};

@@ -190,7 +190,7 @@ impl Display for By<'_> {
     }
 }
 
-/// The dimensions of a mesh: `no dimensions`, `the dimensions x, y`.
+/// The dimensions of a mesh: `no dimensions`, `the dimension x`, `the dimensions x, y`.
 struct Dims<'a>(&'a [DimName]);
 
 impl Display for Dims<'_> {
@@ -198,7 +198,8 @@ impl Display for Dims<'_> {
         let [first, rest @ ..] = self.0 else {
             return f.write_str("no dimensions");
         };
-        write!(f, "the dimensions {first}")?;
+        let plural = if rest.is_empty() { "" } else { "s" };
+        write!(f, "the dimension{plural} {first}")?;
         rest.iter().try_for_each(|name| write!(f, ", {name}"))
     }
 }

@@ -1,0 +1,55 @@
+use meshwork_core::DimName;
+
+/// Why a layout is refused, or a question about it not answered.
+///
+/// The caller is at fault in every case, and nothing is changed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The mesh refuses a name or a rank.
+    #[error(transparent)]
+    Mesh(#[from] meshwork_core::Error),
+    /// One mesh dimension cuts two tensor dimensions, or one of them twice.
+    #[error(
+        "mesh dimension {dim} cuts tensor dimension {first} and again tensor dimension {second}: \
+         use each mesh dimension once"
+    )]
+    RepeatedDim {
+        /// The mesh dimension.
+        dim: DimName,
+        /// The first tensor dimension that it cuts, counted from 0.
+        first: usize,
+        /// The second one, which may be the same.
+        second: usize,
+    },
+    /// The layout has no such tensor dimension.
+    #[error("tensor dimension {axis} is outside a tensor of rank {rank}: dimensions count from 0")]
+    AxisOutside {
+        /// The tensor dimension.
+        axis: usize,
+        /// How many there are.
+        rank: usize,
+    },
+    /// A shape or an index has more or fewer numbers than the layout has tensor dimensions.
+    #[error(
+        "{found:?} has the rank {}, but the layout is for tensors of rank {expected}: give one \
+         number for each dimension",
+        found.len()
+    )]
+    RankMismatch {
+        /// The shape or index.
+        found: Vec<usize>,
+        /// How many tensor dimensions the layout has.
+        expected: usize,
+    },
+    /// An index reaches past the end of the tensor.
+    #[error("index {index} is outside tensor dimension {axis} of size {size}: indices run from 0")]
+    IndexOutside {
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+        /// The index along it.
+        index: usize,
+        /// Its size.
+        size: usize,
+    },
+}
