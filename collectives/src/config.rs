@@ -28,6 +28,9 @@ pub struct GroupConfig {
 }
 
 impl GroupConfig {
+    /// The environment variable in which a launcher names its own process id.
+    pub const LAUNCHER_ENV: &'static str = "MESHWORK_LAUNCHER_PID";
+
     /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
     /// and the same in every process.
     ///
@@ -72,6 +75,24 @@ impl GroupConfig {
     pub fn with_launcher(mut self, process: u32) -> Self {
         self.launcher = Some(process);
         self
+    }
+
+    /// Takes over what the environment sets: the [`Timeouts`], and the launcher's process id in
+    /// [`GroupConfig::LAUNCHER_ENV`].
+    ///
+    /// # Errors
+    /// [`Error::Setting`], [`Error::Launcher`] for a variable that cannot be read.
+    pub fn with_environment(self) -> Result<Self, Error> {
+        let configured = self.with_timeouts(Timeouts::from_env()?);
+        let Some(value) = env::var_os(Self::LAUNCHER_ENV) else {
+            return Ok(configured);
+        };
+        match value.to_str().and_then(|digits| digits.parse().ok()) {
+            Some(process) => Ok(configured.with_launcher(process)),
+            None => Err(Error::Launcher {
+                value: value.to_string_lossy().into_owned(),
+            }),
+        }
     }
 
     /// This process's rank.

@@ -66,6 +66,14 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// The process id of the launcher, taken from the environment, is none.
+    #[error(
+        "MESHWORK_LAUNCHER_PID is {value:?}: it takes a process id, and is set by the launcher only"
+    )]
+    Launcher {
+        /// Its value.
+        value: String,
+    },
     /// The operating system gave no randomness, or the cryptography library refused a key.
     #[error("this process's identity could not be made: {what} failed")]
     Identity {

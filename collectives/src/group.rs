@@ -267,7 +267,7 @@ impl Group {
     ///
     /// For a rank that cannot go on: its data is missing, its model differs. Returns the error
     /// that the group ends with on this rank: an earlier one, or [`Error::Aborted`].
-    pub fn abort(mut self, message: impl Into<String>) -> Error {
+    pub fn abort(&mut self, message: impl Into<String>) -> Error {
         let peer = self.members[self.rank.index()].clone();
         self.end(Error::Aborted {
             peer,

@@ -1,0 +1,255 @@
+use meshwork_collectives::Rank;
+use meshwork_collectives::schedule::chunk;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::Error;
+
+/// Which samples each worker takes: global batches of numbered samples, split among the workers.
+///
+/// All workers together see the same global batches in the same order whatever their number, so
+/// that a run with four workers can be compared with a run of one. Of a global batch of `b`
+/// samples, the first `b mod n` of `n` workers take one more than the others; in the last,
+/// shorter batch of an epoch some may take none. Every sample is taken once per epoch.
+///
+/// ```
+/// use meshwork_strategy::MultiWorkerMirroredStrategy;
+///
+/// let strategy = MultiWorkerMirroredStrategy::alone()?;
+/// let dataset = strategy.distribute_dataset(10, 4)?;
+/// let lengths: Vec<_> = dataset.epoch(0).map(|batch| batch.indices().len()).collect();
+/// assert_eq!(lengths, [4, 4, 2]);
+/// # Ok::<(), meshwork_strategy::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DistributedDataset {
+    samples: usize,
+    global_batch: usize,
+    workers: usize,
+    worker: usize,
+    seed: Option<u64>,
+}
+
+impl DistributedDataset {
+    pub(crate) fn new(
+        samples: usize,
+        global_batch: usize,
+        (worker, workers): (Rank, u32),
+    ) -> Result<Self, Error> {
+        let workers = workers as usize;
+        if global_batch < workers {
+            return Err(Error::BatchTooSmall {
+                global_batch,
+                workers,
+            });
+        }
+        if samples == 0 {
+            return Err(Error::NoSamples);
+        }
+        Ok(Self {
+            samples,
+            global_batch,
+            workers,
+            worker: worker.index(),
+            seed: None,
+        })
+    }
+
+    /// Visits the samples in another order in each epoch, decided by `seed`, which must be the
+    /// same in every worker.
+    #[must_use]
+    pub fn shuffled(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Global batches in one epoch, the shorter last one included.
+    #[must_use]
+    pub fn steps_per_epoch(&self) -> usize {
+        self.samples.div_ceil(self.global_batch)
+    }
+
+    /// This worker's parts of the global batches of epoch number `epoch`.
+    #[must_use]
+    pub fn epoch(&self, epoch: u64) -> Epoch {
+        let mut order: Vec<usize> = (0..self.samples).collect();
+        if let Some(seed) = self.seed {
+            shuffle(&mut order, seed, epoch);
+        }
+        Epoch {
+            dataset: *self,
+            order,
+            step: 0,
+        }
+    }
+}
+
+/// This worker's parts of the global batches of one epoch, in order.
+#[derive(Clone, Debug)]
+pub struct Epoch {
+    dataset: DistributedDataset,
+    order: Vec<usize>,
+    step: usize,
+}
+
+impl Iterator for Epoch {
+    type Item = Batch;
+
+    fn next(&mut self) -> Option<Batch> {
+        let DistributedDataset {
+            global_batch,
+            workers,
+            worker,
+            ..
+        } = self.dataset;
+        let global = self.order.chunks(global_batch).nth(self.step)?;
+        self.step += 1;
+        let indices = global[chunk(global.len(), workers, worker)].to_vec();
+        Some(Batch {
+            indices,
+            global_len: global.len(),
+        })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.dataset.steps_per_epoch() - self.step;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Epoch {}
+
+/// This worker's part of one global batch.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Batch {
+    indices: Vec<usize>,
+    global_len: usize,
+}
+
+impl Batch {
+    /// The samples of this worker; may be empty in the last batch of an epoch.
+    #[must_use]
+    pub fn indices(&self) -> &[usize] {
+        &self.indices
+    }
+
+    /// Samples of all workers together.
+    #[must_use]
+    pub fn global_len(&self) -> usize {
+        self.global_len
+    }
+
+    /// This worker's share of the global batch, 0 to 1: a mean over its own samples, times this,
+    /// summed over all workers is the mean over the global batch, however uneven the parts are.
+    #[must_use]
+    pub fn weight(&self) -> f64 {
+        self.indices.len() as f64 / self.global_len as f64
+    }
+}
+
+/// Fisher and Yates's shuffle, drawn from ChaCha8 (whose output is a fixed function of its key),
+/// so that a seed means the same order in every release.
+fn shuffle(order: &mut [usize], seed: u64, epoch: u64) {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key[8..16].copy_from_slice(&epoch.to_le_bytes());
+    let mut random = ChaCha8Rng::from_seed(key);
+    for last in (1..order.len()).rev() {
+        // The high half of a 128-bit product is below its second factor; the bias is below
+        // 2^-64 times the number of samples.
+        let product = u128::from(random.next_u64()) * (last as u128 + 1);
+        let other = usize::try_from(product >> 64).expect("at most `last`, which is a usize");
+        order.swap(last, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parts(samples: usize, global_batch: usize, workers: u32, epoch: u64) -> Vec<Vec<Batch>> {
+        Rank::all(workers)
+            .map(|worker| {
+                DistributedDataset::new(samples, global_batch, (worker, workers)).unwrap()
+            })
+            .map(|dataset| dataset.shuffled(7).epoch(epoch).collect())
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn workers_together_see_the_batches_of_one_worker(
+            samples in 1_usize..300,
+            workers in 1_u32..9,
+            more in 0_usize..40,
+            epoch in 0_u64..3,
+        ) {
+            let global_batch = workers as usize + more;
+            let alone = &parts(samples, global_batch, 1, epoch)[0];
+            let together = parts(samples, global_batch, workers, epoch);
+            for (step, whole) in alone.iter().enumerate() {
+                let joined: Vec<_> = together.iter().flat_map(|worker| worker[step].indices().to_vec()).collect();
+                prop_assert_eq!(&joined, whole.indices());
+                let weight: f64 = together.iter().map(|worker| worker[step].weight()).sum();
+                prop_assert!((weight - 1.0).abs() < 1e-12);
+                prop_assert!(together.iter().all(|worker| worker[step].global_len() == joined.len()));
+            }
+            let mut seen: Vec<_> = alone.iter().flat_map(|batch| batch.indices().to_vec()).collect();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..samples).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn epochs_and_seeds_give_different_orders_and_the_same_one_again() {
+        let order = |seed, epoch| {
+            let mut order: Vec<usize> = (0..100).collect();
+            shuffle(&mut order, seed, epoch);
+            order
+        };
+        assert_eq!(order(1, 0), order(1, 0));
+        assert_ne!(order(1, 0), order(1, 1));
+        assert_ne!(order(1, 0), order(2, 0));
+        // Held fixed: a change would make resumed runs visit other samples.
+        assert_eq!(order(1, 0)[..6], [89, 83, 27, 67, 6, 86]);
+    }
+
+    #[test]
+    fn a_shuffle_favours_no_place() {
+        let mut first = [0_u32; 8];
+        for epoch in 0..8000 {
+            let mut order: Vec<usize> = (0..8).collect();
+            shuffle(&mut order, 3, epoch);
+            first[order[0]] += 1;
+        }
+        assert!(
+            first.iter().all(|count| (850..1150).contains(count)),
+            "{first:?}"
+        );
+    }
+
+    #[test]
+    fn too_small_batches_and_no_samples_are_refused() {
+        let new = |samples, batch| DistributedDataset::new(samples, batch, (Rank::CHIEF, 4));
+        assert_eq!(
+            new(10, 3),
+            Err(Error::BatchTooSmall {
+                global_batch: 3,
+                workers: 4
+            })
+        );
+        assert_eq!(new(0, 4), Err(Error::NoSamples));
+    }
+
+    #[test]
+    fn the_iterator_knows_how_many_batches_are_left() {
+        let dataset = DistributedDataset::new(10, 4, (Rank::CHIEF, 1)).unwrap();
+        let mut epoch = dataset.epoch(0);
+        for left in [3, 2, 1, 0] {
+            assert_eq!(epoch.len(), left);
+            assert_eq!(epoch.next().is_some(), left > 0);
+        }
+    }
+}
