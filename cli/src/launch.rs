@@ -44,7 +44,7 @@ use std::net::SocketAddr;
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
 
-use meshwork_collectives::JobSecret;
+use meshwork_collectives::{JobSecret, Rank};
 
 pub use error::LaunchError;
 pub use outcome::{Failure, Interruption, Outcome, Signal, WorkerEnd};
@@ -63,7 +63,7 @@ use supervisor::Supervisor;
 ///     .env("STEPS", "9")
 ///     .grace(Duration::from_secs(1));
 /// let Outcome::Failed(failure) = launch.run()? else { panic!() };
-/// assert_eq!((failure.rank(), failure.end().exit_code()), (0, 3));
+/// assert_eq!((failure.rank().number(), failure.end().exit_code()), (0, 3));
 /// # Ok::<(), meshwork_cli::launch::LaunchError>(())
 /// ```
 #[derive(Clone)]
@@ -161,14 +161,14 @@ impl Launch {
 
         // From here to the moment a worker binds it, anybody can take one of the ports.
         let addresses = ports.release();
-        for rank in 0..self.workers {
+        for rank in Rank::all(u32::MAX).take(self.workers) {
             let command = self.command(rank, &addresses, &secret);
-            supervisor.start(command)?;
+            supervisor.start(rank, command)?;
         }
         supervisor.supervise(addresses, secret)
     }
 
-    fn command(&self, rank: usize, addresses: &[SocketAddr], secret: &JobSecret) -> Command {
+    fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &JobSecret) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
@@ -178,7 +178,7 @@ impl Launch {
             .env("MESHWORK_LAUNCHER_PID", process::id().to_string())
             .stdin(Stdio::null());
         let (stdout, stderr) = match (self.output, rank) {
-            (Output::ChiefInherits, 0) => (Stdio::inherit(), Stdio::inherit()),
+            (Output::ChiefInherits, Rank::CHIEF) => (Stdio::inherit(), Stdio::inherit()),
             _ => (Stdio::piped(), Stdio::piped()),
         };
         command.stdout(stdout).stderr(stderr);
@@ -234,7 +234,11 @@ mod tests {
     fn the_launchers_variables_win_over_the_callers() {
         let secret = JobSecret::generate().unwrap();
         let launch = Launch::new("true").env("TF_CONFIG", "{}").env("A", "1");
-        let command = launch.command(0, &[SocketAddr::from(([127, 0, 0, 1], 9))], &secret);
+        let command = launch.command(
+            Rank::CHIEF,
+            &[SocketAddr::from(([127, 0, 0, 1], 9))],
+            &secret,
+        );
         let value = |name: &str| {
             let mut variables = command.get_envs();
             variables

@@ -2,7 +2,8 @@
 #![cfg(unix)]
 #![allow(
     clippy::unwrap_used,
-    reason = "clippy.toml allows it in tests, which it does not take their helpers for"
+    clippy::print_stdout,
+    reason = "clippy.toml allows them in tests, and clippy does not take helpers for tests"
 )]
 
 #[path = "run/harness.rs"]
@@ -14,10 +15,11 @@ use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::{env, fs, io, thread};
+use std::{env, fs, io, process, thread};
 
 use harness::{Running, meshwork, read_to_end, run, script};
 use meshwork_cli::launch::{Launch, Outcome, Output};
+use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -299,6 +301,21 @@ fn a_chief_that_inherits_writes_without_prefix() {
 }
 
 #[test]
+fn survivors_learn_from_the_launcher_whom_they_lost() {
+    let this = env::current_exe().unwrap();
+    let mut command = meshwork(&["run", "-n", "3", "--", this.to_str().unwrap()]);
+    let ended = run(command
+        .args(["--exact", "part_of_another_test", "--nocapture"])
+        .env(PART, "join"));
+    assert_eq!(ended.status, Some(9), "{}", ended.stderr);
+    let lines = ended.sorted();
+    for rank in [0, 1] {
+        let said = format!("[{rank}] lost rank 2");
+        assert!(lines.contains(&said), "{lines:?}, {}", ended.stderr);
+    }
+}
+
+#[test]
 fn after_a_run_signals_act_as_before() {
     let running = Running::start(&mut part("signal"));
     while running.line() != "[0] over" {}
@@ -306,7 +323,7 @@ fn after_a_run_signals_act_as_before() {
     assert_eq!(ended.status, None, "killed by the signal it sent itself");
 }
 
-/// Not a test of its own: what the two before start, in a process of its own.
+/// Not a test of its own: what the ones before start, in a process of its own.
 #[test]
 fn part_of_another_test() {
     let Ok(part) = env::var(PART) else { return };
@@ -317,6 +334,7 @@ fn part_of_another_test() {
             let launch = launch.output(Output::ChiefInherits);
             assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
         }
+        "join" => join(),
         _ => {
             let launch = Launch::new("echo").args(["over"]);
             assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
@@ -327,6 +345,49 @@ fn part_of_another_test() {
             }
         }
     }
+}
+
+/// A worker that joins the job's group; rank 2 ends when the others wait for it.
+fn join() {
+    let config: Value = serde_json::from_str(&env::var("TF_CONFIG").unwrap()).unwrap();
+    let rank = config["task"]["index"]
+        .as_u64()
+        .unwrap()
+        .try_into()
+        .unwrap();
+    let workers = config["cluster"]["worker"].as_array().unwrap();
+    let addresses: Vec<_> = workers
+        .iter()
+        .map(|worker| worker.as_str().unwrap())
+        .collect();
+    if rank == 2 {
+        addresses[..2].iter().for_each(await_listener);
+        process::exit(9);
+    }
+    let secret = JobSecret::from_env().unwrap();
+    let config = GroupConfig::new(addresses, Rank::new(rank), secret).unwrap();
+    match Group::connect(&config).unwrap_err() {
+        meshwork_collectives::Error::RankLost { peer, .. } => println!("\nlost {}", peer.rank()),
+        other => println!("\n{other}"),
+    }
+}
+
+/// Knocks until nobody answers that the port is closed.
+fn await_listener(address: &&str) {
+    let knocker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    knocker.connect(address).unwrap();
+    knocker.set_nonblocking(true).unwrap();
+    while knocker
+        .send(b"?")
+        .and_then(|_| knocker.recv(&mut [0]))
+        .is_err_and(is_refusal)
+    {
+        thread::yield_now();
+    }
+}
+
+fn is_refusal(error: io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 const PART: &str = "MESHWORK_TEST_PART";

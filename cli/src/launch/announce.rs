@@ -1,22 +1,21 @@
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::thread;
 
-use meshwork_collectives::JobSecret;
+use meshwork_collectives::{JobSecret, Rank, announce_loss};
 
-use super::WorkerEnd;
+use super::course::Course;
 
-/// Tells the surviving workers over the network that `rank` was lost and why, so that they end with
-/// an error that names it rather than with one about a connection. `addresses` are those of all
-/// workers, in order of rank. Called once per run, on a thread of its own, when the first worker has
-/// failed while others live; over at `deadline` at the latest.
+/// Tells the surviving workers over the network that `lost` is lost, so that they end with an error
+/// that names it rather than wait for it. `addresses` are those of all workers, in order of rank.
 ///
-/// Without it survivors find out by themselves, from their connections.
-pub(super) fn tell_survivors(
-    addresses: &[SocketAddr],
-    secret: &JobSecret,
-    rank: usize,
-    cause: WorkerEnd,
-    deadline: Instant,
-) {
-    let _ = (addresses, secret, rank, cause, deadline);
+/// Done on a thread of its own, for which nobody waits: it ends with the time that survivors have,
+/// and where it fails they find out by themselves, from their connections.
+pub(super) fn announce(addresses: Vec<SocketAddr>, secret: JobSecret, lost: Rank) {
+    let telling = move || {
+        let members: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        let _ = announce_loss(&members, &secret, lost, Course::WARNING);
+    };
+    let _ = thread::Builder::new()
+        .name("launch announcement".to_owned())
+        .spawn(telling);
 }

@@ -1,5 +1,7 @@
 use std::time::{Duration, Instant};
 
+use meshwork_collectives::Rank;
+
 use super::{Failure, Interruption, Outcome, Signal, WorkerEnd};
 
 /// What a run does when: told of exits, signals and the time, it says what to do to the workers.
@@ -28,7 +30,7 @@ pub(super) struct Course {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Step {
     /// Tell the survivors that this rank was lost.
-    Announce { rank: usize, end: WorkerEnd },
+    Announce(Rank),
     /// Send this signal to all workers.
     Send(Signal),
     /// Send SIGKILL to all workers.
@@ -51,7 +53,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 enum Cause {
     Failure {
-        rank: usize,
+        rank: Rank,
         end: WorkerEnd,
         others: usize,
     },
@@ -76,12 +78,7 @@ impl Course {
     }
 
     /// Workers have ended, in this order as far as it could be seen; all at one moment.
-    pub(super) fn ended(
-        &mut self,
-        now: Instant,
-        ended: &[(usize, WorkerEnd)],
-        out: &mut Vec<Step>,
-    ) {
+    pub(super) fn ended(&mut self, now: Instant, ended: &[(Rank, WorkerEnd)], out: &mut Vec<Step>) {
         let others = self.living.saturating_sub(1);
         self.living = self.living.saturating_sub(ended.len());
         self.failed += ended.iter().filter(|(_, end)| !end.is_success()).count();
@@ -96,7 +93,7 @@ impl Course {
             self.phase = Phase::Warned {
                 until: now + Self::WARNING,
             };
-            out.push(Step::Announce { rank, end });
+            out.push(Step::Announce(rank));
         }
     }
 
@@ -149,7 +146,7 @@ impl Course {
     }
 
     /// How it went, once it is over; `last_words` of a rank are its last line on stderr.
-    pub(super) fn outcome(&self, last_words: impl FnOnce(usize) -> Option<String>) -> Outcome {
+    pub(super) fn outcome(&self, last_words: impl FnOnce(Rank) -> Option<String>) -> Outcome {
         match self.cause {
             None => Outcome::Succeeded,
             Some(Cause::Interruption(_)) if self.failed == 0 => Outcome::Succeeded,
@@ -178,7 +175,7 @@ impl Course {
 
 /// Of failures seen at one moment one by a signal comes first: a worker that loses a peer exits
 /// with an error of its own, so it is the likelier consequence.
-fn first_failure(ended: &[(usize, WorkerEnd)]) -> Option<&(usize, WorkerEnd)> {
+fn first_failure(ended: &[(Rank, WorkerEnd)]) -> Option<&(Rank, WorkerEnd)> {
     let killed = ended
         .iter()
         .find(|(_, end)| matches!(end, WorkerEnd::Killed { .. }));

@@ -1,11 +1,14 @@
 use std::net::SocketAddr;
 
+use meshwork_collectives::Rank;
+
 /// What worker `rank` finds in `TF_CONFIG`. Socket addresses need no escaping in JSON.
-pub(super) fn tf_config(addresses: &[SocketAddr], rank: usize) -> String {
+pub(super) fn tf_config(addresses: &[SocketAddr], rank: Rank) -> String {
     let workers: Vec<_> = addresses.iter().map(|a| format!("\"{a}\"")).collect();
     format!(
-        r#"{{"cluster":{{"worker":[{}]}},"task":{{"type":"worker","index":{rank}}}}}"#,
-        workers.join(",")
+        r#"{{"cluster":{{"worker":[{}]}},"task":{{"type":"worker","index":{}}}}}"#,
+        workers.join(","),
+        rank.number()
     )
 }
 
@@ -21,7 +24,7 @@ mod tests {
             let addresses: Vec<_> = (0..workers)
                 .map(|rank| SocketAddr::from(([127, 0, 0, 1], 4000 + rank)))
                 .collect();
-            let parsed: Value = serde_json::from_str(&tf_config(&addresses, 2)).unwrap();
+            let parsed: Value = serde_json::from_str(&tf_config(&addresses, Rank::new(2))).unwrap();
             let names: Vec<_> = (0..workers)
                 .map(|rank| format!("127.0.0.1:{}", 4000 + rank))
                 .collect();

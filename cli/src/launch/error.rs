@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use meshwork_collectives::Rank;
+
 use crate::launch::Launch;
 
 /// Why a run could not be started or watched. Every worker already started has been ended.
@@ -26,21 +28,21 @@ pub enum LaunchError {
     },
     /// A port of the range that the caller chose cannot be had; nothing was started.
     #[error(
-        "UDP port {port} on 127.0.0.1, meant for rank {rank}, cannot be used: end the program that holds it, choose another port base or leave it out"
+        "UDP port {port} on 127.0.0.1, meant for {rank}, cannot be used: end the program that holds it, choose another port base or leave it out"
     )]
     PortTaken {
         /// The port.
         port: u16,
         /// Rank of the worker that would get it.
-        rank: usize,
+        rank: Rank,
         /// What the system said.
         source: io::Error,
     },
     /// The system has no free port to give; nothing was started.
-    #[error("no free UDP port on 127.0.0.1 for rank {rank} of {workers}")]
+    #[error("no free UDP port on 127.0.0.1 for {rank} of {workers} workers")]
     NoFreePort {
         /// Rank of the worker that would get it.
-        rank: usize,
+        rank: Rank,
         /// Workers asked for.
         workers: usize,
         /// What the system said.
@@ -83,12 +85,12 @@ pub enum LaunchError {
         program: PathBuf,
     },
     /// The system could not start a worker.
-    #[error("program {} could not be started as rank {rank}", program.display())]
+    #[error("program {} could not be started as {rank}", program.display())]
     Spawn {
         /// The program, as the caller named it.
         program: PathBuf,
         /// Rank of the worker that could not be started.
-        rank: usize,
+        rank: Rank,
         /// What the system said.
         source: io::Error,
     },
@@ -106,10 +108,10 @@ pub enum LaunchError {
     },
     /// It cannot be learnt how a worker ended, as when the launcher's parent made it ignore SIGCHLD
     /// or other code in this process reaps children that are not its own.
-    #[error("the end of rank {rank} cannot be seen: is SIGCHLD ignored in this process?")]
+    #[error("the end of {rank} cannot be seen: is SIGCHLD ignored in this process?")]
     Wait {
         /// Rank of the worker.
-        rank: usize,
+        rank: Rank,
         /// What the system said.
         source: io::Error,
     },
@@ -127,7 +129,7 @@ impl LaunchError {
         }
     }
 
-    pub(super) fn spawn(program: PathBuf, rank: usize, source: io::Error) -> Self {
+    pub(super) fn spawn(program: PathBuf, rank: Rank, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound => Self::ProgramMissing { program },
             io::ErrorKind::PermissionDenied => Self::ProgramNotExecutable { program },

@@ -1,5 +1,6 @@
 use std::fmt::{self, Display};
 
+use meshwork_collectives::Rank;
 use rustix::process::WaitIdStatus;
 
 /// How a run went. Its `Display` is one line for people, without rank prefixes.
@@ -41,7 +42,7 @@ impl Display for Outcome {
 /// The worker that failed first, which is where to look for the cause.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Failure {
-    pub(super) rank: usize,
+    pub(super) rank: Rank,
     pub(super) end: WorkerEnd,
     pub(super) others: usize,
     pub(super) last_words: Option<String>,
@@ -50,7 +51,7 @@ pub struct Failure {
 impl Failure {
     /// Its rank.
     #[must_use]
-    pub fn rank(&self) -> usize {
+    pub fn rank(&self) -> Rank {
         self.rank
     }
 
@@ -76,7 +77,7 @@ impl Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = if self.others == 0 { "" } else { " first" };
-        write!(f, "rank {} failed{first}: {}", self.rank, self.end)?;
+        write!(f, "{} failed{first}: {}", self.rank, self.end)?;
         if let Some(words) = &self.last_words {
             // Quoted as Rust would: what a worker writes cannot forge a line or colour a terminal.
             write!(f, ": {words:?}")?;
@@ -227,7 +228,7 @@ mod tests {
 
     fn failure(end: WorkerEnd, others: usize, last_words: Option<&str>) -> Outcome {
         Outcome::Failed(Failure {
-            rank: 2,
+            rank: Rank::new(2),
             end,
             others,
             last_words: last_words.map(str::to_owned),

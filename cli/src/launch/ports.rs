@@ -1,5 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
+use meshwork_collectives::Rank;
 use rustix::process::{Resource, getrlimit};
 
 use super::LaunchError;
@@ -24,13 +25,14 @@ impl ReservedPorts {
 pub(super) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts, LaunchError> {
     let held = match base {
         Some(base) => numbered(base, workers)?
-            .enumerate()
-            .map(|(rank, port)| {
+            .zip(Rank::all(u32::MAX))
+            .map(|(port, rank)| {
                 hold(port).map_err(|source| LaunchError::PortTaken { port, rank, source })
             })
             .collect::<Result<_, _>>()?,
         // All are held before the first is let go: the system cannot give one twice.
-        None => (0..workers)
+        None => Rank::all(u32::MAX)
+            .take(workers)
             .map(|rank| {
                 hold(0).map_err(|source| LaunchError::NoFreePort {
                     rank,
@@ -115,7 +117,7 @@ mod tests {
         let port = address.port();
         let refused = reserve(1, Some(port)).unwrap_err();
         assert!(
-            matches!(refused, LaunchError::PortTaken { port: p, rank: 0, .. } if p == port),
+            matches!(refused, LaunchError::PortTaken { port: p, rank: Rank::CHIEF, .. } if p == port),
             "{refused}"
         );
     }

@@ -2,12 +2,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::JobSecret;
+use meshwork_collectives::{JobSecret, Rank};
 
-use super::announce::tell_survivors;
+use super::announce::announce;
 use super::course::{Course, Step};
 use super::output::{Pipe, Pump};
 use super::signals::SignalWatch;
@@ -18,7 +17,7 @@ use super::{LaunchError, Outcome, Signal, WorkerEnd};
 #[derive(Debug)]
 pub(super) enum Event {
     /// The worker of this rank has ended, if that could be seen.
-    Ended(usize, io::Result<WorkerEnd>),
+    Ended(Rank, io::Result<WorkerEnd>),
     /// A signal that is to be handed on has come.
     Signal(Signal),
     /// All output of the workers is written, or can no longer be.
@@ -59,12 +58,12 @@ impl Supervisor {
         })
     }
 
-    /// Starts the worker of the next rank.
+    /// Starts the worker of this rank, the next in order.
     ///
     /// # Errors
     /// As [`Workers::start`].
-    pub(super) fn start(&mut self, command: Command) -> Result<(), LaunchError> {
-        let pipes = self.workers.start(command, self.sender.clone())?;
+    pub(super) fn start(&mut self, rank: Rank, command: Command) -> Result<(), LaunchError> {
+        let pipes = self.workers.start(rank, command, self.sender.clone())?;
         self.pipes.extend(pipes);
         Ok(())
     }
@@ -84,9 +83,9 @@ impl Supervisor {
         while !self.course.is_over() {
             for step in self.next_steps()? {
                 match step {
-                    Step::Announce { rank, end } => {
+                    Step::Announce(lost) => {
                         if let Some((addresses, secret)) = job.take() {
-                            announce(addresses, secret, rank, end)?;
+                            announce(addresses, secret, lost);
                         }
                     }
                     Step::Send(signal) => self.workers.signal(signal),
@@ -142,7 +141,7 @@ impl Supervisor {
             Vec::new()
         };
         self.course
-            .outcome(|rank| last_words.get_mut(rank).and_then(Option::take))
+            .outcome(|rank| last_words.get_mut(rank.index()).and_then(Option::take))
     }
 
     /// Waits for the next event; false for a signal that says to wait no longer.
@@ -166,21 +165,6 @@ impl Supervisor {
             }
         }
     }
-}
-
-/// Nobody waits for the thread: it ends by itself when the survivors' time is over.
-fn announce(
-    addresses: Vec<SocketAddr>,
-    secret: JobSecret,
-    rank: usize,
-    end: WorkerEnd,
-) -> Result<(), LaunchError> {
-    let deadline = Instant::now() + Course::WARNING;
-    thread::Builder::new()
-        .name("launch announcement".to_owned())
-        .spawn(move || tell_survivors(&addresses, &secret, rank, end, deadline))
-        .map(drop)
-        .map_err(|source| LaunchError::Watch { source })
 }
 
 /// How long what workers have started may keep their output open after the last worker's end.

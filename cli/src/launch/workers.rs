@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
+use meshwork_collectives::Rank;
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -30,7 +31,7 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts the worker of the next rank, in a process group of its own; its end will be an event.
+    /// Starts the worker of this rank, the next in order, in a process group of its own; its end will be an event.
     /// Gives the pipes that the command asked for.
     ///
     /// # Errors
@@ -38,10 +39,10 @@ impl Workers {
     /// [`LaunchError::Spawn`], [`LaunchError::Watch`]
     pub(super) fn start(
         &mut self,
+        rank: Rank,
         mut command: Command,
         events: SyncSender<Event>,
     ) -> Result<Vec<Pipe>, LaunchError> {
-        let rank = self.0.len();
         let mut child = command
             .process_group(0)
             .spawn()
@@ -51,19 +52,21 @@ impl Workers {
             (Stream::Stderr, child.stderr.take().map(OwnedFd::from)),
         ];
         let pid = Pid::from_child(&child);
-        self.0.push(Worker {
+        // From here on whatever happens, the child is killed and reaped.
+        let mut worker = Worker {
             child,
             pid,
             waiter: None,
-        });
+        };
         let waiter = thread::Builder::new()
-            .name(format!("rank {rank} waiter"))
+            .name(format!("{rank} waiter"))
             .stack_size(WAITER_STACK)
             .spawn(move || {
                 let _ = events.send(Event::Ended(rank, end_of(pid)));
             })
             .map_err(|source| LaunchError::Watch { source })?;
-        self.0[rank].waiter = Some(waiter);
+        worker.waiter = Some(waiter);
+        self.0.push(worker);
         Ok(ends
             .into_iter()
             .filter_map(|(stream, end)| end.map(|end| Pipe { rank, stream, end }))
@@ -85,13 +88,7 @@ impl Workers {
     /// Kills what remains of the process groups, and reaps all workers.
     pub(super) fn end(&mut self) {
         self.kill();
-        for mut worker in self.0.drain(..) {
-            if let Some(waiter) = worker.waiter.take() {
-                let _ = waiter.join();
-            }
-            // The child is dead, so this cannot wait; it fails only if somebody else has reaped it.
-            let _ = worker.child.wait();
-        }
+        self.0.clear();
     }
 
     fn send(&self, signal: rustix::process::Signal) {
@@ -103,8 +100,20 @@ impl Workers {
 }
 
 impl Drop for Workers {
+    /// All are killed before the first is waited for.
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.pid, rustix::process::Signal::KILL);
+        if let Some(waiter) = self.waiter.take() {
+            let _ = waiter.join();
+        }
+        // It is dead, so this does not take long; it fails only if somebody else has reaped it.
+        let _ = self.child.wait();
     }
 }
 
@@ -140,10 +149,10 @@ mod tests {
     fn dropped_workers_are_killed_and_reaped() {
         let (sender, events) = sync_channel(2);
         let mut workers = Workers::default();
-        for _ in 0..2 {
+        for rank in Rank::all(2) {
             let mut command = Command::new("sleep");
             command.arg("1000");
-            workers.start(command, sender.clone()).unwrap();
+            workers.start(rank, command, sender.clone()).unwrap();
         }
         let pids: Vec<_> = workers.0.iter().map(|worker| worker.pid).collect();
         drop(workers);
@@ -162,9 +171,11 @@ mod tests {
     fn a_worker_that_has_ended_keeps_its_process_id_until_all_end() {
         let (sender, events) = sync_channel(1);
         let mut workers = Workers::default();
-        workers.start(Command::new("true"), sender).unwrap();
+        workers
+            .start(Rank::CHIEF, Command::new("true"), sender)
+            .unwrap();
         let pid = workers.0[0].pid;
-        assert!(matches!(events.recv(), Ok(Event::Ended(0, Ok(end))) if end.is_success()));
+        assert!(matches!(events.recv(), Ok(Event::Ended(_, Ok(end))) if end.is_success()));
         assert_eq!(test_kill_process(pid), Ok(()));
         workers.end();
         assert_eq!(test_kill_process(pid), Err(Errno::SRCH));

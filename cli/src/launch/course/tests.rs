@@ -30,9 +30,13 @@ impl Trial {
         self.start + Duration::from_secs_f64(seconds)
     }
 
-    fn ended(&mut self, seconds: f64, ended: &[(usize, WorkerEnd)]) -> Vec<Step> {
+    fn ended(&mut self, seconds: f64, ended: &[(u32, WorkerEnd)]) -> Vec<Step> {
         let mut out = Vec::new();
-        self.course.ended(self.at(seconds), ended, &mut out);
+        let ended: Vec<_> = ended
+            .iter()
+            .map(|&(rank, end)| (Rank::new(rank), end))
+            .collect();
+        self.course.ended(self.at(seconds), &ended, &mut out);
         out
     }
 
@@ -78,11 +82,10 @@ fn a_run_without_failure_succeeds_in_any_order() {
 #[test]
 fn after_a_failure_others_are_warned_then_asked_then_killed() {
     let mut trial = Trial::of(4);
-    let announced = Step::Announce {
-        rank: 2,
-        end: exited(3),
-    };
-    assert_eq!(trial.ended(10.0, &[(2, exited(3))]), [announced]);
+    assert_eq!(
+        trial.ended(10.0, &[(2, exited(3))]),
+        [Step::Announce(Rank::new(2))]
+    );
     assert_eq!(trial.deadline(), Some(11.0));
     assert_eq!(trial.tick(10.9), []);
     assert_eq!(trial.tick(11.0), [Step::Send(TERMINATE)]);
@@ -92,7 +95,7 @@ fn after_a_failure_others_are_warned_then_asked_then_killed() {
     assert_eq!(trial.deadline(), None);
     trial.ended(16.1, &[(0, KILLED), (1, KILLED), (3, KILLED)]);
     let failure = trial.failure();
-    assert_eq!((failure.rank(), failure.others()), (2, 3));
+    assert_eq!((failure.rank().number(), failure.others()), (2, 3));
 }
 
 #[test]
@@ -102,7 +105,7 @@ fn a_cascade_is_not_blamed() {
     trial.ended(1.1, &[(0, KILLED)]);
     trial.ended(1.2, &[(2, exited(1))]);
     let failure = trial.failure();
-    assert_eq!((failure.rank(), failure.end()), (1, exited(7)));
+    assert_eq!((failure.rank().number(), failure.end()), (1, exited(7)));
 }
 
 #[test]
@@ -111,13 +114,12 @@ fn of_ends_at_one_moment_a_killed_one_is_blamed_and_else_the_first_failure() {
     for all in 0..ends.len().pow(3) {
         let moment: Vec<_> = (0..3)
             .map(|rank| (rank, ends[all / ends.len().pow(rank) % ends.len()]))
-            .map(|(rank, end)| (rank as usize, end))
             .collect();
         let mut trial = Trial::of(3);
         trial.ended(1.0, &moment);
         let first = |wanted: WorkerEnd| moment.iter().position(|&(_, end)| end == wanted);
         match first(KILLED).or_else(|| first(exited(1))) {
-            Some(rank) => assert_eq!(trial.failure().rank(), rank, "{moment:?}"),
+            Some(rank) => assert_eq!(trial.failure().rank().index(), rank, "{moment:?}"),
             None => assert_eq!(trial.course.outcome(|_| None), Outcome::Succeeded),
         }
     }
@@ -185,7 +187,7 @@ fn other_signals_are_only_handed_on() {
     }
     assert_eq!(trial.deadline(), None);
     trial.ended(2.0, &[(0, KILLED)]);
-    assert_eq!(trial.failure().rank(), 0);
+    assert_eq!(trial.failure().rank().number(), 0);
 }
 
 #[test]
@@ -195,7 +197,7 @@ fn an_interrupt_after_a_failure_hastens_the_end_and_keeps_the_blame() {
     assert_eq!(trial.signalled(1.5, INTERRUPT), [Step::Send(INTERRUPT)]);
     assert_eq!(trial.deadline(), Some(6.5));
     trial.ended(1.6, &[(0, exited(130))]);
-    assert_eq!(trial.failure().rank(), 1);
+    assert_eq!(trial.failure().rank().number(), 1);
 }
 
 #[test]

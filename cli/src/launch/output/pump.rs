@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
+use meshwork_collectives::Rank;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -15,7 +16,7 @@ use crate::launch::supervisor::Event;
 /// The end of a worker's stdout or stderr that the launcher reads.
 #[derive(Debug)]
 pub(in crate::launch) struct Pipe {
-    pub(in crate::launch) rank: usize,
+    pub(in crate::launch) rank: Rank,
     pub(in crate::launch) stream: Stream,
     pub(in crate::launch) end: OwnedFd,
 }
@@ -179,7 +180,7 @@ impl Pumping {
         self.sink(source.pipe.stream).write(&out);
         if let (Stream::Stderr, Some(words)) = (
             source.pipe.stream,
-            self.last_words.get_mut(source.pipe.rank),
+            self.last_words.get_mut(source.pipe.rank.index()),
         ) {
             *words = source.lines.last_words();
         }

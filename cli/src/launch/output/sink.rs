@@ -2,6 +2,7 @@ use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use meshwork_collectives::Rank;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -37,7 +38,8 @@ pub(super) enum Style {
 
 impl Style {
     /// `[2] `, equally wide for all ranks of a run.
-    pub(super) fn prefix(self, rank: usize, workers: usize) -> String {
+    pub(super) fn prefix(self, rank: Rank, workers: usize) -> String {
+        let rank = rank.index();
         let width = workers.saturating_sub(1).to_string().len();
         match self {
             Self::Plain => format!("[{rank:>width$}] "),
@@ -107,10 +109,13 @@ mod tests {
 
     #[test]
     fn prefixes_of_one_run_are_equally_wide() {
-        assert_eq!(Style::Plain.prefix(0, 1), "[0] ");
-        assert_eq!(Style::Plain.prefix(9, 10), "[9] ");
-        assert_eq!(Style::Plain.prefix(9, 11), "[ 9] ");
-        assert_eq!(Style::Plain.prefix(1023, 1024), "[1023] ");
-        assert_eq!(Style::Coloured.prefix(7, 8), "\x1b[32m[7]\x1b[0m ");
+        assert_eq!(Style::Plain.prefix(Rank::new(0), 1), "[0] ");
+        assert_eq!(Style::Plain.prefix(Rank::new(9), 10), "[9] ");
+        assert_eq!(Style::Plain.prefix(Rank::new(9), 11), "[ 9] ");
+        assert_eq!(Style::Plain.prefix(Rank::new(1023), 1024), "[1023] ");
+        assert_eq!(
+            Style::Coloured.prefix(Rank::new(7), 8),
+            "\x1b[32m[7]\x1b[0m "
+        );
     }
 }
