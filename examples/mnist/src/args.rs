@@ -1,0 +1,165 @@
+//! The command line.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Parser;
+
+use crate::error::Error;
+
+/// Trains a small convolutional network on MNIST, with several worker processes that share every batch.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "mnist", version)]
+pub(crate) struct Args {
+    /// Worker processes; as many as there are cores by default
+    #[arg(long, value_name = "N", value_parser = count, default_value_t = cores())]
+    pub(crate) workers: NonZeroUsize,
+
+    /// Passes over the training images
+    #[arg(long, value_name = "E", value_parser = count, default_value = "3")]
+    pub(crate) epochs: NonZeroUsize,
+
+    /// Images in a batch, over all workers together
+    #[arg(long, value_name = "B", value_parser = count, default_value = "64")]
+    pub(crate) global_batch: NonZeroUsize,
+
+    /// Decides the initial variables and the order of the images
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// Learning rate of the first step; it falls in a straight line to a fiftieth
+    #[arg(long, value_name = "X", default_value = "0.1")]
+    pub(crate) lr: LearningRate,
+
+    /// Folder of the four MNIST files, compressed or plain
+    #[arg(long, value_name = "DIR", default_value = DATA_FOLDER, hide_default_value = true)]
+    pub(crate) data: PathBuf,
+
+    /// Write one JSON object for each step, and one for the result, to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Write the loss curve to this file, as SVG
+    #[arg(long, value_name = "FILE", default_value = "mnist-loss.svg")]
+    pub(crate) plot: PathBuf,
+
+    /// Compute threads of each worker
+    #[arg(long, value_name = "T", value_parser = count, default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+}
+
+/// A step length of gradient descent: finite and above 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LearningRate(f64);
+
+impl LearningRate {
+    /// The rate as a plain number.
+    pub(crate) fn value(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for LearningRate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text.parse::<f64>() {
+            Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(Self(rate)),
+            _ => Err(Error::LearningRate),
+        }
+    }
+}
+
+impl fmt::Display for LearningRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One line for what is wrong with the command line, of the several that clap has to say.
+pub(crate) fn usage_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let problem = first.strip_prefix("error: ").unwrap_or(first);
+    format!("{problem}; see --help")
+}
+
+fn count(text: &str) -> Result<NonZeroUsize, Error> {
+    let count = text
+        .parse()
+        .map_err(|source| Error::CountSyntax { source })?;
+    NonZeroUsize::new(count).ok_or(Error::CountZero)
+}
+
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The files that come with the source of this program.
+const DATA_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data");
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(std::iter::once(&"mnist").chain(args))
+    }
+
+    #[track_caller]
+    fn check_refused(args: &[&str], parts: &[&str]) {
+        let line = usage_line(&parse(args).unwrap_err());
+        assert!(!line.contains('\n'), "{line}");
+        for part in parts {
+            assert!(line.contains(part), "`{part}` not in `{line}`");
+        }
+    }
+
+    #[test]
+    fn nothing_has_to_be_given() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.workers, cores());
+        assert_eq!(
+            (
+                args.epochs.get(),
+                args.global_batch.get(),
+                args.threads.get()
+            ),
+            (3, 64, 1)
+        );
+        assert_eq!(args.lr, LearningRate(0.1));
+        assert_eq!(args.plot, Path::new("mnist-loss.svg"));
+        assert!(args.data.join("README.md").exists());
+        assert_eq!(args.json, None);
+    }
+
+    #[test]
+    fn every_count_has_to_be_a_whole_number_above_zero() {
+        for flag in ["--workers", "--epochs", "--global-batch", "--threads"] {
+            check_refused(&[flag, "0"], &["'0'", flag, "at least 1"]);
+            check_refused(&[flag, "two"], &["'two'", flag, "not a whole number"]);
+            check_refused(&[&format!("{flag}=-1")], &["'-1'", flag]);
+            check_refused(&[flag, "99999999999999999999999"], &[flag]);
+        }
+    }
+
+    #[test]
+    fn a_learning_rate_has_to_be_finite_and_above_zero() {
+        for rate in ["0", "-1", "NaN", "inf", "1e999", "fast"] {
+            check_refused(
+                &[&format!("--lr={rate}")],
+                &[rate, "--lr", "finite number above 0"],
+            );
+        }
+        assert_eq!(parse(&["--lr", "1e-3"]).unwrap().lr.value(), 1e-3);
+    }
+
+    #[test]
+    fn an_unknown_flag_is_one_line() {
+        check_refused(&["--epoch", "3"], &["--epoch", "see --help"]);
+    }
+}

@@ -1,0 +1,190 @@
+//! Everything that can stop the program, each as one line that says what to do.
+
+use std::num::ParseIntError;
+use std::path::{Path, PathBuf};
+
+use plotters::drawing::DrawingAreaErrorKind;
+
+/// Why training did not start or did not finish.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    /// Neither the compressed nor the plain form of a data file is in the data folder.
+    #[error(
+        "data file {path} does not exist, with or without .gz; pass --data DIR with the folder of the four MNIST files",
+        path = path.display()
+    )]
+    DataMissing { path: PathBuf },
+
+    /// The operating system refused to read a data file, or its compressed stream is damaged.
+    #[error("cannot read data file {path}", path = path.display())]
+    DataRead {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+
+    /// A file named `.gz` starts with other bytes than a gzip file does.
+    #[error(
+        "data file {path} starts with bytes {found:02x?} and not with [1f, 8b] as gzip does; fetch it again, or drop .gz from its name if it is plain",
+        path = path.display()
+    )]
+    DataNotGzip { path: PathBuf, found: Vec<u8> },
+
+    /// A data file ends inside its header or before the last element its header announces.
+    #[error(
+        "data file {path} ends after {found} of {expected} bytes; fetch it again",
+        path = path.display()
+    )]
+    DataTruncated {
+        path: PathBuf,
+        found: u64,
+        expected: u64,
+    },
+
+    /// A data file goes on after the last element its header announces.
+    #[error(
+        "data file {path} goes on after the {expected} bytes that its header announces; fetch it again",
+        path = path.display()
+    )]
+    DataTooLong { path: PathBuf, expected: u64 },
+
+    /// A data file is no IDX file of bytes with the right number of dimensions.
+    #[error(
+        "data file {path} has magic number {found:#010x} instead of {expected:#010x}; check that images and labels are not exchanged",
+        path = path.display()
+    )]
+    DataMagic {
+        path: PathBuf,
+        found: u32,
+        expected: u32,
+    },
+
+    /// A header announces no elements, or more bytes than can be addressed.
+    #[error(
+        "data file {path} announces dimensions {dims:?}, each must be at least 1 and their product addressable; fetch it again",
+        path = path.display()
+    )]
+    DataDimensions { path: PathBuf, dims: Vec<u32> },
+
+    /// The two files of a data set disagree on how many samples there are.
+    #[error(
+        "{images} images in {image_path} but {labels} labels in {label_path}; use two files of the same set",
+        image_path = image_path.display(),
+        label_path = label_path.display()
+    )]
+    DataCount {
+        image_path: PathBuf,
+        images: usize,
+        label_path: PathBuf,
+        labels: usize,
+    },
+
+    /// A label is no decimal digit.
+    #[error(
+        "label {label} of sample {index} in {path} is above 9; fetch the file again",
+        path = path.display()
+    )]
+    DataLabel {
+        path: PathBuf,
+        index: usize,
+        label: u8,
+    },
+
+    /// The images do not have the size the network is built for.
+    #[error(
+        "images in {path} have {rows}x{cols} pixels, the network takes {side}x{side}; scale them first",
+        path = path.display()
+    )]
+    DataImageSize {
+        path: PathBuf,
+        rows: usize,
+        cols: usize,
+        side: usize,
+    },
+
+    /// A count given on the command line is no whole number.
+    #[error("not a whole number of at least 1")]
+    CountSyntax { source: ParseIntError },
+
+    /// A count given on the command line is zero.
+    #[error("must be at least 1")]
+    CountZero,
+
+    /// A learning rate given on the command line is no number above zero.
+    #[error("must be a finite number above 0, such as 0.1")]
+    LearningRate,
+
+    /// The loss left the finite numbers; the variables are of no use any more.
+    #[error("loss is {loss} at step {step} with learning rate {rate}; pass a lower --lr")]
+    LossNotFinite { step: usize, loss: f32, rate: f64 },
+
+    /// The thread pool could not be made.
+    #[error("cannot start {threads} compute threads; pass a lower --threads")]
+    Threads {
+        threads: usize,
+        source: rayon::ThreadPoolBuildError,
+    },
+
+    /// candle refused an operation: a mistake in this program.
+    #[error("cannot evaluate the network")]
+    Network {
+        #[from]
+        source: candle_core::Error,
+    },
+
+    /// A result file cannot be written.
+    #[error("cannot write {path}; pass another name with {flag}", path = path.display())]
+    Write {
+        path: PathBuf,
+        flag: &'static str,
+        source: std::io::Error,
+    },
+
+    /// The loss curve could not be laid out: a mistake in this program.
+    #[error("cannot draw the loss curve of {steps} steps")]
+    Draw {
+        steps: usize,
+        source: DrawingAreaErrorKind<std::io::Error>,
+    },
+}
+
+impl Error {
+    /// Returns a function that makes an I/O error of a result file one that names it and its flag.
+    pub(crate) fn write(path: &Path, flag: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::Write {
+            path: path.to_owned(),
+            flag,
+            source,
+        }
+    }
+}
+
+/// One line for `error` and its causes, outermost first, without the backtraces some of them append.
+pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |cause| cause.source())
+        .map(|cause| {
+            cause
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect::<Vec<_>>()
+        .join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_follow_on_the_same_line() {
+        let source = std::io::Error::other("disk on fire\nframe 1\nframe 2");
+        let error = Error::write(Path::new("out.json"), "--json")(source);
+        assert_eq!(
+            one_line(&error),
+            "cannot write out.json; pass another name with --json: disk on fire"
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! What the user sees while training runs and when it has ended, and the log for programs.
+
+mod json;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::error::Error;
+use crate::replica::Traffic;
+use crate::train::Outcome;
+use json::JsonLog;
+
+/// One step of training as it is reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// From 1 over the whole run.
+    pub(crate) number: usize,
+    /// Mean over the global batch, before the update.
+    pub(crate) loss: f32,
+    /// Of the global batch.
+    pub(crate) samples: usize,
+    /// Of the whole step: samples fetched, gradients computed and exchanged, variables updated.
+    pub(crate) elapsed: Duration,
+    /// Of the exchange of gradients.
+    pub(crate) traffic: Traffic,
+}
+
+/// Where the steps of a run are reported.
+#[derive(Debug)]
+pub(crate) struct Report {
+    screen: Screen,
+    json: Option<JsonLog>,
+}
+
+#[derive(Debug)]
+enum Screen {
+    /// A bar that is drawn over itself.
+    Bar(ProgressBar),
+    /// A line now and then, for files and pipes.
+    Lines { epoch_steps: usize, total: usize },
+}
+
+impl Step {
+    /// Samples of the global batch in a second.
+    pub(crate) fn samples_per_second(&self) -> f64 {
+        self.samples as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+}
+
+impl Report {
+    /// Reports `epochs` times `epoch_steps` steps on standard error, and to the file `json` if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`] if the file cannot be created.
+    pub(crate) fn new(
+        epoch_steps: usize,
+        epochs: usize,
+        json: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let json = json.map(JsonLog::create).transpose()?;
+        let total = epoch_steps.saturating_mul(epochs);
+        let screen = if io::stderr().is_terminal() {
+            Screen::Bar(ProgressBar::new(total as u64).with_style(style()))
+        } else {
+            Screen::Lines { epoch_steps, total }
+        };
+        Ok(Self { screen, json })
+    }
+
+    /// Reports one step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`] if the file cannot be written; what happens to standard error never stops training.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Error> {
+        match &self.screen {
+            Screen::Bar(bar) => {
+                bar.set_message(measurements(step));
+                bar.inc(1);
+            }
+            Screen::Lines { epoch_steps, total } => {
+                if step.number.is_multiple_of(LINE_EVERY)
+                    || step.number.is_multiple_of(*epoch_steps)
+                {
+                    let line = format!("step {}/{total}  {}", step.number, measurements(step));
+                    print_line(io::stderr(), &line);
+                }
+            }
+        }
+        self.json.as_mut().map_or(Ok(()), |json| json.step(step))
+    }
+
+    /// Reports the end: `workers` workers came to `outcome`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`] if the file cannot be written.
+    pub(crate) fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
+        if let Screen::Bar(bar) = &self.screen {
+            bar.finish_and_clear();
+        }
+        let line = format!(
+            "test accuracy {:.2} % after {} steps in {:.1} s with {workers} {}",
+            outcome.test_accuracy * 100.0,
+            outcome.losses.len(),
+            outcome.wall.as_secs_f64(),
+            if workers == 1 { "worker" } else { "workers" },
+        );
+        print_line(io::stdout(), &line);
+        self.json
+            .as_mut()
+            .map_or(Ok(()), |json| json.finish(outcome, workers))
+    }
+}
+
+/// Tells where the loss curve is.
+pub(crate) fn announce_curve(path: &Path) {
+    let path = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path));
+    print_line(io::stdout(), &format!("loss curve in {}", path.display()));
+}
+
+/// Writes a line whole, and does not mind a reader that has gone.
+pub(crate) fn print_line(mut stream: impl Write, line: &str) {
+    let _ = stream
+        .write_all(format!("{line}\n").as_bytes())
+        .and_then(|()| stream.flush());
+}
+
+fn measurements(step: &Step) -> String {
+    format!(
+        "loss {:.4}  {:.0} samples/s  all-reduce {:.2} GB/s",
+        step.loss,
+        step.samples_per_second(),
+        step.traffic.gigabytes_per_second()
+    )
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:24} step {pos}/{len}  {msg}  {eta} left")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// A line each this many steps, and one at the end of an epoch.
+const LINE_EVERY: usize = 25;
