@@ -1,0 +1,106 @@
+//! The layers of the workspace, and the rules that every file keeps.
+//!
+//! [`LAYERS`] is the one place that says which package may depend on which; manifests and the table
+//! of ARCHITECTURE.md are held against it. The other tests read the source of all members.
+
+#[path = "edges/layers.rs"]
+mod layers;
+#[path = "edges/source.rs"]
+mod source;
+#[path = "edges/tidy.rs"]
+mod tidy;
+#[path = "edges/workspace.rs"]
+mod workspace;
+
+use layers::{Layer, MayUse};
+use source::Source;
+use workspace::Workspace;
+
+/// Every member of the workspace, by folder, and the folders it may depend on.
+const LAYERS: &[Layer] = &[
+    Layer::new("mesh-core", MayUse::Only(&[])),
+    Layer::new("layout", MayUse::Only(&["mesh-core"])),
+    Layer::new("cluster-resolver", MayUse::Only(&[])),
+    Layer::new("accel", MayUse::Only(&[])),
+    Layer::new("accel-cpu", MayUse::Only(&["accel"])),
+    Layer::new("collectives", MayUse::Only(&["accel"])),
+    Layer::new(
+        "strategy",
+        MayUse::Only(&["cluster-resolver", "collectives", "accel", "mesh-core"]),
+    ),
+    Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
+    Layer::new("cli", MayUse::All),
+    Layer::new("examples/mnist", MayUse::All),
+    Layer::new("integration-tests", MayUse::All),
+    Layer::new("benches", MayUse::All),
+];
+
+/// Where code neither waits, nor asks the time, nor sees the outside: all files that begin so.
+const PURE: &[&str] = &[
+    "mesh-core/src/",
+    "layout/src/",
+    "collectives/src/schedule",
+    "collectives/src/membership",
+    "collectives/src/wire",
+    "collectives/src/contract.rs",
+    "strategy/src/dataset",
+    "strategy/src/flat",
+    "strategy/src/variable",
+];
+
+/// Files that may say `unsafe`, and why each has to.
+const UNSAFE: &[(&str, &str)] = &[(
+    "collectives/src/host.rs",
+    "tokio registers a file descriptor by an unsafe function only",
+)];
+
+#[test]
+fn packages_depend_only_on_what_their_layer_may() {
+    report(layers::edge_problems(LAYERS, &workspace().members));
+}
+
+#[test]
+fn packages_are_named_by_folder_and_inherit_from_the_workspace() {
+    report(layers::manifest_problems(&workspace().members));
+}
+
+#[test]
+fn the_architecture_document_has_the_same_table() {
+    let document = workspace().document("ARCHITECTURE.md");
+    report(layers::document_problem(LAYERS, document.as_deref()));
+}
+
+#[test]
+fn pure_modules_know_no_time_threads_network_or_environment() {
+    report(tidy::impure(&sources(), PURE));
+}
+
+#[test]
+fn unsafe_code_is_where_it_is_expected_and_says_why_it_is_sound() {
+    report(tidy::unexpected_unsafe(&sources(), UNSAFE));
+}
+
+#[test]
+fn nothing_is_left_to_do_and_no_test_is_ignored() {
+    report(tidy::unfinished(&sources()));
+}
+
+#[test]
+fn files_are_short_and_named_after_their_module() {
+    report(tidy::misshapen(&sources()));
+}
+
+fn workspace() -> Workspace {
+    Workspace::read().unwrap_or_else(|error| panic!("reading the workspace: {error}"))
+}
+
+fn sources() -> Vec<Source> {
+    let sources = workspace().sources();
+    sources.unwrap_or_else(|error| panic!("reading the source: {error}"))
+}
+
+#[track_caller]
+fn report(problems: impl IntoIterator<Item = String>) {
+    let problems: Vec<_> = problems.into_iter().collect();
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
