@@ -1,0 +1,145 @@
+//! All-reduce between threads and over QUIC, beside what memory and QUIC themselves allow.
+//!
+//! Ranks are threads of this process and live as long as the benchmark: no start-up is measured.
+//! Over QUIC each of them joins a group of its own, as a process would. A benchmark that cannot go
+//! on panics, which is how criterion's users expect it.
+
+#[path = "all_reduce/lock_step.rs"]
+mod lock_step;
+#[path = "all_reduce/raw_quic.rs"]
+mod raw_quic;
+
+use std::hint::black_box;
+use std::net::UdpSocket;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
+use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+
+use lock_step::{LockStep, Span};
+
+/// Sizes of each rank's buffer, and the algorithms that are compared at that size.
+const SIZES: [(&str, usize, &[Communication]); 5] = [
+    (
+        "1 KiB",
+        1 << 10,
+        &[Communication::Ring, Communication::Tree],
+    ),
+    ("64 KiB", 64 << 10, &[Communication::Auto]),
+    (
+        "1 MiB",
+        1 << 20,
+        &[Communication::Ring, Communication::Tree],
+    ),
+    ("16 MiB", 16 << 20, &[Communication::Auto]),
+    ("64 MiB", 64 << 20, &[Communication::Auto]),
+];
+
+/// What all ranks do next.
+#[derive(Clone, Copy)]
+struct Order {
+    communication: Communication,
+    bytes: usize,
+    repeats: u64,
+}
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    let teams = [
+        ("local, 2 ranks", local(2)),
+        ("local, 4 ranks", local(4)),
+        ("QUIC, 2 ranks", over_quic(2)),
+    ];
+    let raw = raw_quic::pair();
+    for (name, bytes, algorithms) in SIZES {
+        let mut group = criterion.benchmark_group(format!("all-reduce, {name}"));
+        group.throughput(Throughput::Bytes(bytes as u64));
+        group.sampling_mode(SamplingMode::Flat);
+        bench_memcpy(&mut group, bytes);
+        for (team, ranks) in &teams {
+            for &communication in algorithms {
+                group.bench_function(format!("{team}, {communication:?}"), |bencher| {
+                    bencher.iter_custom(|repeats| {
+                        ranks.run(Order {
+                            communication,
+                            bytes,
+                            repeats,
+                        })
+                    });
+                });
+            }
+        }
+        group.bench_function("raw QUIC stream, both ways", |bencher| {
+            bencher.iter_custom(|repeats| raw.run(raw_quic::Order { bytes, repeats }));
+        });
+        group.finish();
+    }
+    criterion.final_summary();
+}
+
+fn bench_memcpy(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
+    let from = vec![1_u8; bytes];
+    let mut into = vec![2_u8; bytes];
+    group.bench_function("memcpy", |bencher| {
+        bencher.iter(|| black_box(&mut into).copy_from_slice(black_box(&from)));
+    });
+}
+
+fn local(world: u32) -> LockStep<Order> {
+    let groups = Group::local(world).expect("a few ranks fit in this process");
+    LockStep::start(groups, serve)
+}
+
+fn over_quic(world: u32) -> LockStep<Order> {
+    let secret = JobSecret::generate().expect("the system has randomness");
+    let members = free_addresses(world);
+    let joining: Vec<_> = Rank::all(world)
+        .map(|rank| GroupConfig::new(members.clone(), rank, secret.clone()))
+        .map(|config| config.expect("the rank is one of the members"))
+        .map(|config| thread::spawn(move || Group::connect(&config)))
+        .collect();
+    let groups = joining
+        .into_iter()
+        .map(|rank| rank.join().expect("joining returns its errors"))
+        .map(|group| group.expect("the members are on this machine"));
+    LockStep::start(groups.collect(), serve)
+}
+
+/// Addresses of loopback that were free a moment ago, all different.
+fn free_addresses(world: u32) -> Vec<String> {
+    let sockets: Vec<_> = (0..world)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port"))
+        .collect();
+    let address = |socket: &UdpSocket| socket.local_addr().map(|address| address.to_string());
+    let addresses: Result<_, _> = sockets.iter().map(address).collect();
+    addresses.expect("bound sockets have addresses")
+}
+
+/// One rank: what it does until there are no more orders.
+fn serve(mut group: Group, orders: Receiver<Order>, spans: Sender<Span>) {
+    let mut buffer = Vec::new();
+    for order in orders {
+        // A sum of negative zeros is one again, so values stay as they are. Positive zeros would
+        // come from the kernel as pages that are no memory yet.
+        buffer.resize(order.bytes / size_of::<f32>(), -0.0_f32);
+        group.set_communication(order.communication);
+        group.barrier().expect("all ranks are there");
+        let start = Instant::now();
+        for _ in 0..order.repeats {
+            group
+                .all_reduce(&mut buffer, ReduceOp::Sum)
+                .expect("all ranks make the same call");
+        }
+        let end = Instant::now();
+        if spans.send(Span { start, end }).is_err() {
+            break;
+        }
+    }
+    group.leave().expect("all ranks leave");
+}
