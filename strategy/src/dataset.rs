@@ -15,7 +15,7 @@ use crate::Error;
 /// ```
 /// use meshwork_strategy::MultiWorkerMirroredStrategy;
 ///
-/// let strategy = MultiWorkerMirroredStrategy::alone()?;
+/// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
 /// let dataset = strategy.distribute_dataset(10, 4)?;
 /// let lengths: Vec<_> = dataset.epoch(0).map(|batch| batch.indices().len()).collect();
 /// assert_eq!(lengths, [4, 4, 2]);

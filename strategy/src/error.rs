@@ -80,9 +80,9 @@ pub enum Error {
         /// This worker.
         rank: Rank,
         /// What it has in that place.
-        mine: Option<VariableSpec>,
+        mine: Option<Box<VariableSpec>>,
         /// What the chief has there.
-        chiefs: Option<VariableSpec>,
+        chiefs: Option<Box<VariableSpec>>,
     },
     /// Copies that must be equal are not.
     #[error(
@@ -95,7 +95,7 @@ pub enum Error {
     },
 }
 
-struct Known<'a>(&'a Option<VariableSpec>);
+struct Known<'a>(&'a Option<Box<VariableSpec>>);
 
 impl Display for Known<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -97,21 +97,18 @@ impl MultiWorkerMirroredStrategy {
     }
 
     /// Splits a data set of `samples` numbered samples among the workers, `global_batch` samples
-    /// of all workers together in each step.
+    /// of all workers together in each step. An error ends the training on all workers.
     ///
     /// # Errors
     /// [`Error::BatchTooSmall`], [`Error::NoSamples`].
     #[doc(alias = "experimental_distribute_dataset")]
     pub fn distribute_dataset(
-        &self,
+        &mut self,
         samples: usize,
         global_batch: usize,
     ) -> Result<DistributedDataset, Error> {
-        DistributedDataset::new(
-            samples,
-            global_batch,
-            (self.group.rank(), self.group.world()),
-        )
+        let worker = (self.group.rank(), self.group.world());
+        self.report(|_| DistributedDataset::new(samples, global_batch, worker))
     }
 
     /// Runs one step on this worker's replica.

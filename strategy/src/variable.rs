@@ -196,7 +196,7 @@ fn difference(mine: &[VariableSpec], chiefs: &[VariableSpec], rank: Rank) -> Err
         .zip(chiefs)
         .take_while(|(mine, chiefs)| mine == chiefs)
         .count();
-    let at = |specs: &[VariableSpec]| specs.get(index).cloned();
+    let at = |specs: &[VariableSpec]| specs.get(index).cloned().map(Box::new);
     Error::VariablesDiffer {
         index,
         rank,

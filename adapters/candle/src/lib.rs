@@ -1,1 +1,38 @@
-//! (being written)
+//! Trains candle models on many workers: candle's variables and gradients in and out of a strategy.
+//!
+//! This crate does not know the network: it copies numbers between candle and
+//! [`meshwork_strategy`].
+//!
+//! ```text
+//!   VarMap ── sorted by name ──> scope.mirror       every worker starts with rank 0's values
+//!   GradStore ── one buffer ──> replica.all_reduce ──> GradStore ──> the optimizer, unchanged
+//! ```
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use candle_nn::{Init, Optimizer, SGD, VarMap};
+//! use meshwork_candle::{Error, MirroredVars};
+//! use meshwork_strategy::MultiWorkerMirroredStrategy;
+//!
+//! let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
+//! let model = VarMap::new();
+//! let weight = model.get(1, "weight", Init::Const(5.0), DType::F32, &Device::Cpu)?;
+//! let mut mirrored = MirroredVars::new(&mut strategy, &model)?;
+//! let mut optimizer = SGD::new(model.all_vars(), 0.5)?;
+//! let loss = weight.sqr()?.sum_all()?;
+//! let mut gradients = loss.backward()?;
+//! strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0))?;
+//! optimizer.step(&gradients)?;
+//! assert_eq!(weight.to_vec1::<f32>()?, [0.0]);
+//! mirrored.verify(&mut strategy)?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Map of the crate: `vars` (all of it), `error`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod vars;
+
+pub use error::Error;
+pub use vars::MirroredVars;

@@ -125,6 +125,7 @@ impl Lobby {
             connection.close(TURNED_AWAY, b"");
             return;
         }
+        tracing::debug!("connected to {rank}");
         seats[rank.index()] = Some(Seat {
             connection: connection.clone(),
             messages,

@@ -1,0 +1,30 @@
+use candle_core::DType;
+
+/// Everything that can go wrong between candle and a strategy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The workers, or what they were asked to do.
+    #[error(transparent)]
+    Strategy(#[from] meshwork_strategy::Error),
+    /// candle refused an operation on a tensor.
+    #[error("candle: {}", FirstLine(.0))]
+    Candle(#[from] candle_core::Error),
+    /// A variable is not made of `f32`.
+    #[error("variable {name} holds {found:?} values: only F32 variables can be mirrored")]
+    ElementType {
+        /// The variable.
+        name: String,
+        /// What it holds.
+        found: DType,
+    },
+}
+
+/// candle appends a backtrace to its messages; an error of one line has none.
+struct FirstLine<'a>(&'a candle_core::Error);
+
+impl std::fmt::Display for FirstLine<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.to_string().lines().next().unwrap_or("unknown error"))
+    }
+}

@@ -1,0 +1,115 @@
+//! A small classifier, written by hand, that trains on numbers made from a seed: a worker for
+//! tests of whole processes. It says on standard output what it has reached, and can hold there
+//! until it is killed.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests read what it prints"
+)]
+
+mod args;
+mod model;
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use args::{Args, Point};
+use clap::Parser;
+use meshwork_cli::launch::Launch;
+use meshwork_strategy::{Batch, Error, FlatBuffer, MultiWorkerMirroredStrategy, ReduceOp};
+use model::Model;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    tracing_subscriber::fmt()
+        .with_max_level(args.log_level())
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+    let ended = match args.launch() {
+        Some(workers) => launch(workers),
+        None => train(&args)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("mlp: error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Starts this program again as `workers` workers, with the same arguments but for `--launch`.
+fn launch(workers: usize) -> Result<ExitCode, String> {
+    let text = |error: &dyn Display| error.to_string();
+    let program = std::env::current_exe().map_err(|error| text(&error))?;
+    let args = std::env::args_os()
+        .skip(1)
+        .filter(|arg| !arg.to_string_lossy().starts_with("--launch="));
+    let launch = Launch::new(program)
+        .args(args)
+        .workers(workers)
+        .map_err(|error| text(&error))?;
+    let outcome = launch.run().map_err(|error| text(&error))?;
+    eprintln!("{outcome}");
+    Ok(ExitCode::from(outcome.exit_code()))
+}
+
+fn train(args: &Args) -> Result<(), Error> {
+    println!("started as process {}", std::process::id());
+    if args.holds_at_start() {
+        hold();
+    }
+    let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
+    let rank = strategy.rank().number();
+    println!(
+        "joined as rank {rank} of {}",
+        strategy.num_replicas_in_sync()
+    );
+    let mut model = strategy.scope(|scope| Model::new(scope, args.hidden_on(rank), rank))?;
+    let mut gradients = FlatBuffer::new(&model.specs(), 1)?;
+    let data = strategy
+        .distribute_dataset(args.samples(), args.global_batch())?
+        .shuffled(1);
+    let mut step = 0;
+    for batch in (0..args.epochs()).flat_map(|epoch| data.epoch(epoch)) {
+        step += 1;
+        let held = args.holds(rank, Point::Step(step));
+        let loss = strategy.run(|replica| {
+            gradients.clear();
+            part_of(&model, &batch, &mut gradients)?;
+            if held {
+                hold();
+            }
+            replica.all_reduce(ReduceOp::Sum, gradients.as_mut_slice())?;
+            model.apply(&gradients);
+            Ok::<_, Error>(gradients.extra()[0])
+        })?;
+        let hash = strategy.verify_replicas(&model.values())?;
+        println!("step {step} loss {} hash {hash:016x}", loss.into_local());
+    }
+    println!("trained");
+    if args.holds(rank, Point::End) {
+        hold();
+    }
+    strategy.leave()
+}
+
+/// This worker's part of the mean loss over the global batch, and of its gradient.
+fn part_of(model: &Model, batch: &Batch, gradients: &mut FlatBuffer) -> Result<(), Error> {
+    let scale = 1.0 / batch.global_len() as f32;
+    let mut loss = 0.0;
+    for index in batch.indices() {
+        loss += model.accumulate(*index, scale, gradients);
+    }
+    gradients.extra_mut()[0] = loss;
+    Ok(())
+}
+
+/// Waits to be killed.
+fn hold() -> ! {
+    println!("holding");
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,16 @@
+//! Real processes that train together, and what they do when one dies, disagrees or is misled.
+//!
+//! `MESHWORK_SOAK=N` kills N processes at random moments instead of a few.
+
+#[path = "processes/bad_input.rs"]
+mod bad_input;
+#[path = "processes/death.rs"]
+mod death;
+#[path = "processes/equivalence.rs"]
+mod equivalence;
+#[path = "processes/relay.rs"]
+mod relay;
+#[path = "processes/strangers.rs"]
+mod strangers;
+#[path = "processes/worker.rs"]
+mod worker;

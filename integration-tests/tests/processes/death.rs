@@ -1,0 +1,158 @@
+//! `kill -9` of any worker at any moment: all others end with an error that names it, soon.
+
+use std::time::{Duration, Instant};
+
+use crate::worker::{Job, Worker, mlp};
+
+/// From the death to the end of the last survivor.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// Kills `victim` when it holds at `point`, with everybody else wherever they are by then.
+fn dies_at(victim: usize, point: &str) {
+    let job = Job::new(4);
+    let hold = format!("--hold={victim}:{point}");
+    let mut workers = job.start_all(&[&hold, "--epochs=1"]);
+    workers[victim].reaches("holding");
+    let died = workers[victim].kill();
+    survivors_name(victim, died, workers);
+}
+
+#[track_caller]
+fn survivors_name(victim: usize, died: Instant, workers: Vec<Worker>) {
+    for (rank, worker) in workers
+        .into_iter()
+        .enumerate()
+        .filter(|(rank, _)| *rank != victim)
+    {
+        let ended = worker.end();
+        let took = ended.at.saturating_duration_since(died);
+        assert!(took <= LIMIT, "rank {rank} ended after {took:?}");
+        ended.failed_naming(&[&format!("rank {victim} (127.0.0.1:"), "was lost"]);
+    }
+}
+
+#[test]
+fn any_worker_that_dies_in_the_middle_of_a_step_is_named() {
+    for victim in 0..4 {
+        dies_at(victim, "7");
+    }
+}
+
+#[test]
+fn any_worker_that_dies_at_the_end_of_training_is_named() {
+    for victim in 0..4 {
+        dies_at(victim, "end");
+    }
+}
+
+#[test]
+fn a_worker_that_dies_while_others_still_wait_for_one_that_has_not_come_is_named() {
+    for victim in [0, 1, 2] {
+        let job = Job::new(4);
+        // Rank 3 never starts: the others meet, and cannot be complete.
+        let mut commands: Vec<_> = (0..3)
+            .map(|rank| job.command(rank, &["--verbose"]))
+            .collect();
+        commands.iter_mut().for_each(|command| {
+            command.env("MESHWORK_JOIN_TIMEOUT", "50");
+        });
+        let mut workers: Vec<_> = commands.into_iter().map(Worker::start_merged).collect();
+        for (rank, worker) in workers.iter_mut().enumerate() {
+            let others = (0..3).filter(|other| *other != rank);
+            worker.reaches_all(
+                &others
+                    .map(|other| format!("connected to rank {other}"))
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let died = workers[victim].kill();
+        for (_, worker) in workers
+            .into_iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != victim)
+        {
+            let ended = worker.end();
+            assert!(ended.at.saturating_duration_since(died) <= LIMIT);
+            let last = ended
+                .lines
+                .iter()
+                .rfind(|line| line.starts_with("mlp: error: "));
+            let named = format!("rank {victim} (127.0.0.1:");
+            assert!(last.is_some_and(|line| line.contains(&named)), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn under_the_launcher_a_worker_that_dies_before_it_joins_is_named_by_all() {
+    for victim in [0, 3] {
+        let hold = format!("--hold={victim}:start");
+        let mut launcher = Worker::start(mlp(&["--launch=4", &hold]));
+        let started = launcher.reaches(&format!("[{victim}] started as process "));
+        let process = started.rsplit(' ').next().unwrap().parse().unwrap();
+        let died = kill(process);
+        let ended = launcher.end();
+        assert!(ended.at.saturating_duration_since(died) <= LIMIT + Duration::from_secs(1));
+        assert_eq!(ended.status.code(), Some(137), "{ended:?}");
+        let named = format!("rank {victim} (127.0.0.1:");
+        for rank in (0..4).filter(|rank| *rank != victim) {
+            let prefix = format!("[{rank}] mlp: error: ");
+            let line = ended.stderr.lines().find(|line| line.starts_with(&prefix));
+            assert!(
+                line.is_some_and(|line| line.contains(&named)),
+                "rank {rank}: {ended:?}"
+            );
+        }
+        let last = ended.stderr.lines().last().unwrap_or_default();
+        assert!(
+            last.contains(&format!("rank {victim} failed first")),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
+    let kills = std::env::var("MESHWORK_SOAK")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(8);
+    let mut moment = Moments(u64::from(std::process::id()));
+    for turn in 0..kills {
+        let victim = moment.below(4);
+        let step = 1 + moment.below(30);
+        let job = Job::new(4);
+        let mut workers = job.start_all(&["--epochs=20"]);
+        workers.iter_mut().for_each(|worker| {
+            worker.reaches("joined");
+        });
+        workers[victim].reaches(&format!("step {step} "));
+        // Somewhere in the steps that follow; nobody holds.
+        let spin = Instant::now() + Duration::from_micros(moment.below(3000) as u64);
+        while Instant::now() < spin {
+            std::hint::spin_loop();
+        }
+        let died = workers[victim].kill();
+        eprintln!("turn {turn}: rank {victim} after step {step}");
+        survivors_name(victim, died, workers);
+    }
+}
+
+/// Moments to kill at; the seed is this process's id, which a failure prints with its steps.
+struct Moments(u64);
+
+impl Moments {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % limit
+    }
+}
+
+fn kill(process: i32) -> Instant {
+    let process = rustix::process::Pid::from_raw(process).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    Instant::now()
+}

@@ -1,0 +1,129 @@
+//! What can be seen on the wire, and who is let in.
+
+use std::net::UdpSocket;
+use std::thread;
+
+use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, ReduceOp};
+
+use crate::relay::Relay;
+use crate::worker::{Job, Worker, free_addresses};
+
+/// As bytes, numbers that stand nowhere else.
+const PATTERN: &[u8; 16] = b"PLAINTEXTPAYLOAD";
+
+fn payload() -> Vec<u32> {
+    let words = PATTERN
+        .chunks(4)
+        .map(|word| u32::from_le_bytes(word.try_into().unwrap()));
+    words.cycle().take(64 * 1024).collect()
+}
+
+/// Rank 1 reaches rank 0 through the relay only.
+fn through(relay: &Relay, server: &str, secret: &JobSecret) -> Vec<u32> {
+    let members = [relay.address().to_string(), free_addresses(1).remove(0)];
+    let config = |rank| GroupConfig::new(members.clone(), Rank::new(rank), secret.clone()).unwrap();
+    let configs = [config(0).with_bind(server.parse().unwrap()), config(1)];
+    let run = |config: &GroupConfig| {
+        let mut group = Group::connect(config).unwrap();
+        let mut buffer = if group.rank() == Rank::CHIEF {
+            payload()
+        } else {
+            vec![0; 64 * 1024]
+        };
+        group.broadcast(&mut buffer, Rank::CHIEF).unwrap();
+        // Rank 1 adds nothing, so that the same bytes travel back.
+        let mut sum = if group.rank() == Rank::CHIEF {
+            vec![0; buffer.len()]
+        } else {
+            buffer.clone()
+        };
+        group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        group.leave().unwrap();
+        assert_eq!(sum, buffer);
+        buffer
+    };
+    thread::scope(|scope| {
+        let ranks = configs.each_ref().map(|config| scope.spawn(|| run(config)));
+        ranks
+            .map(|rank| rank.join().unwrap())
+            .into_iter()
+            .next_back()
+            .unwrap()
+    })
+}
+
+#[test]
+fn no_payload_and_no_secret_is_readable_on_the_wire() {
+    let server = free_addresses(1).remove(0);
+    let relay = Relay::to(server.parse().unwrap());
+    let secret = JobSecret::generate().unwrap();
+    assert_eq!(through(&relay, &server, &secret), payload());
+    let bytes: usize = relay.captured().iter().map(Vec::len).sum();
+    assert!(
+        bytes > 2 * 4 * payload().len(),
+        "only {bytes} bytes went through the relay"
+    );
+    // Neither the numbers, in any rotation a packet may begin with, nor the frames around them.
+    for start in 0..PATTERN.len() {
+        let rotated: Vec<u8> = PATTERN
+            .iter()
+            .cycle()
+            .skip(start)
+            .take(8)
+            .copied()
+            .collect();
+        assert_eq!(
+            relay.sightings(&rotated),
+            0,
+            "{:?} is on the wire",
+            String::from_utf8_lossy(&rotated)
+        );
+    }
+    for text in [
+        "MSHW",
+        secret.to_hex().as_str(),
+        secret.job().as_str(),
+        "meshwork.invalid",
+    ] {
+        assert_eq!(
+            relay.sightings(text.as_bytes()),
+            0,
+            "{text:?} is on the wire"
+        );
+    }
+}
+
+#[test]
+fn the_capture_would_see_plain_text() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let relay = Relay::to(server.local_addr().unwrap());
+    let caller = UdpSocket::bind("127.0.0.1:0").unwrap();
+    caller.send_to(&PATTERN.repeat(8), relay.address()).unwrap();
+    let mut buffer = [0; 200];
+    let (len, _) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(len, 128);
+    assert_eq!(relay.sightings(&PATTERN[3..11]), 1);
+}
+
+#[test]
+fn a_process_with_another_secret_is_refused_by_name_and_the_others_say_who_knocked() {
+    let job = Job::new(2);
+    let mut honest = job.command(0, &[]);
+    honest.env("MESHWORK_JOIN_TIMEOUT", "2");
+    let mut stranger = job.command(1, &[]);
+    stranger.env(
+        JobSecret::ENV,
+        JobSecret::generate().unwrap().to_hex().as_str(),
+    );
+    let [honest, stranger] = [honest, stranger].map(Worker::start);
+    let (zero, one) = (&job.addresses[0], &job.addresses[1]);
+    stranger.end().failed_naming(&[
+        &format!("rank 0 ({zero}) belongs to another job"),
+        "MESHWORK_JOB_SECRET",
+    ]);
+    let knocked = format!("the process at {one} holds another job secret");
+    honest.end().failed_naming(&[
+        &format!("rank 1 ({one}) did not join within 2.0s"),
+        &knocked,
+    ]);
+}

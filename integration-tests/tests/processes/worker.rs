@@ -1,0 +1,244 @@
+//! Worker processes under a test's control.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::JobSecret;
+
+/// Beyond any time a correct program takes; a test that waits this long has found a hang.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
+/// A running process; killed when dropped.
+pub(crate) struct Worker {
+    child: Child,
+    lines: Receiver<String>,
+    stderr: Option<thread::JoinHandle<String>>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) at: Instant,
+    /// What it printed and was not read before.
+    pub(crate) lines: Vec<String>,
+    pub(crate) stderr: String,
+}
+
+/// A job: addresses of its workers, and its secret.
+pub(crate) struct Job {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) secret: JobSecret,
+}
+
+impl Job {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            addresses: free_addresses(workers),
+            secret: JobSecret::generate().unwrap(),
+        }
+    }
+
+    /// The command that starts worker number `index` by hand.
+    pub(crate) fn command(&self, index: usize, args: &[&str]) -> Command {
+        let mut command = mlp(args);
+        command
+            .env("TF_CONFIG", tf_config(&self.addresses, index))
+            .env(JobSecret::ENV, self.secret.to_hex().as_str());
+        command
+    }
+
+    pub(crate) fn start(&self, index: usize, args: &[&str]) -> Worker {
+        Worker::start(self.command(index, args))
+    }
+
+    pub(crate) fn start_all(&self, args: &[&str]) -> Vec<Worker> {
+        (0..self.addresses.len())
+            .map(|index| self.start(index, args))
+            .collect()
+    }
+}
+
+pub(crate) fn tf_config(addresses: &[String], index: usize) -> String {
+    format!(
+        r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
+    )
+}
+
+/// The test worker without a job: nothing of this process's environment may reach it.
+pub(crate) fn mlp(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mlp"));
+    command
+        .args(args)
+        .env_remove("TF_CONFIG")
+        .env_remove(JobSecret::ENV)
+        .env("RUST_BACKTRACE", "1");
+    command
+}
+
+/// Addresses that were free a moment ago, all different.
+pub(crate) fn free_addresses(count: usize) -> Vec<String> {
+    let sockets: Vec<_> = (0..count)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .collect();
+    sockets
+        .iter()
+        .map(|socket| socket.local_addr().unwrap().to_string())
+        .collect()
+}
+
+impl Worker {
+    pub(crate) fn start(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        pass_on(child.stdout.take().unwrap(), sender);
+        let mut pipe = child.stderr.take().unwrap();
+        let stderr = thread::spawn(move || {
+            let mut text = String::new();
+            let _ = pipe.read_to_string(&mut text);
+            text
+        });
+        Self {
+            child,
+            lines,
+            stderr: Some(stderr),
+        }
+    }
+
+    /// As [`start`](Self::start), with standard error among its lines.
+    pub(crate) fn start_merged(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        pass_on(child.stdout.take().unwrap(), sender.clone());
+        pass_on(child.stderr.take().unwrap(), sender);
+        Self {
+            child,
+            lines,
+            stderr: None,
+        }
+    }
+
+    /// Reads what it prints up to a line that contains `text`.
+    #[track_caller]
+    pub(crate) fn reaches(&mut self, text: &str) -> String {
+        self.reaches_all(&[text.to_owned()])
+    }
+
+    /// Reads what it prints until each of `texts` was in a line, and returns the last such line.
+    #[track_caller]
+    pub(crate) fn reaches_all(&mut self, texts: &[String]) -> String {
+        let deadline = Instant::now() + HANG;
+        let mut missing = texts.to_vec();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                panic!(
+                    "never printed {missing:?}; standard error: {}",
+                    self.stop().stderr
+                )
+            };
+            missing.retain(|text| !line.contains(text));
+            if missing.is_empty() {
+                return line;
+            }
+        }
+    }
+
+    /// `kill -9`; returns when.
+    pub(crate) fn kill(&mut self) -> Instant {
+        self.child.kill().unwrap();
+        Instant::now()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Ended {
+        let deadline = Instant::now() + HANG;
+        // Its standard output ends with it: a wait that needs no polling.
+        let mut lines = Vec::new();
+        loop {
+            match self
+                .lines
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(line) => lines.push(line),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = self.child.kill();
+                    panic!(
+                        "hangs after {lines:?}; standard error: {}",
+                        self.stop().stderr
+                    );
+                }
+            }
+        }
+        let mut ended = self.stop_with(lines);
+        ended.at = Instant::now();
+        ended
+    }
+
+    fn stop(&mut self) -> Ended {
+        let _ = self.child.kill();
+        self.stop_with(Vec::new())
+    }
+
+    fn stop_with(&mut self, lines: Vec<String>) -> Ended {
+        let status = self.child.wait().unwrap();
+        let at = Instant::now();
+        let stderr = self
+            .stderr
+            .take()
+            .map(|thread| thread.join().unwrap())
+            .unwrap_or_default();
+        Ended {
+            status,
+            at,
+            lines,
+            stderr,
+        }
+    }
+}
+
+fn pass_on(pipe: impl Read + Send + 'static, lines: Sender<String>) {
+    thread::spawn(move || {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// It failed with one line that contains all `parts`, without a panic.
+    #[track_caller]
+    pub(crate) fn failed_naming(&self, parts: &[&str]) {
+        assert!(!self.status.success(), "succeeded: {self:?}");
+        assert!(self.status.code().is_some(), "killed: {self:?}");
+        let line = self.stderr.trim_end();
+        assert!(!line.contains('\n'), "more than one line: {line}");
+        assert!(line.starts_with("mlp: error: "), "{line:?}");
+        for part in parts {
+            assert!(line.contains(part), "{part:?} is not in: {line}");
+        }
+    }
+}
