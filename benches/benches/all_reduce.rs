@@ -1,4 +1,4 @@
-//! All-reduce between threads and over QUIC, beside what memory and QUIC themselves allow.
+//! All-reduce between threads and over QUIC, beside a copy of memory and a bare QUIC stream.
 //!
 //! Ranks are threads of this process and live as long as the benchmark: no start-up is measured.
 //! Over QUIC each of them joins a group of its own, as a process would. A benchmark that cannot go

@@ -1,4 +1,4 @@
-//! The ceiling of a two-rank all-reduce over QUIC: one stream of quinn that both ends fill.
+//! What a two-rank all-reduce over QUIC is measured by: one stream of quinn that both ends fill.
 //!
 //! A ring of two ranks moves as many bytes in each direction as the buffer has; so does one
 //! exchange here. Windows, socket buffers, cipher and threads are those of a group.
