@@ -14,7 +14,7 @@ mod announce;
 mod control;
 mod driver;
 mod endpoint;
-mod join;
+mod lobby;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
-use crate::{Error, Member, Rank};
-use join::Lobby;
+use crate::{Error, Member};
+use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
 const ABORT: VarInt = VarInt::from_u32(1);
@@ -96,9 +96,9 @@ pub(crate) async fn join(
         ended,
     };
     tokio::spawn(driver::drive(membership, inbox, outbox));
-    tokio::spawn(join::accept(lobby.clone(), endpoint.clone()));
-    join::dial_lower_ranks(&lobby, &endpoint);
-    join::watch_launcher(&lobby, config.launcher());
+    tokio::spawn(lobby::accept(lobby.clone(), endpoint.clone()));
+    lobby::dial_lower_ranks(&lobby, &endpoint);
+    lobby::watch_launcher(&lobby, config.launcher());
     let remote = Remote {
         endpoint,
         events,
@@ -143,9 +143,4 @@ async fn resolve(address: &str, like: SocketAddr) -> Result<Option<SocketAddr>, 
     Ok(found
         .into_iter()
         .find(|candidate| candidate.is_ipv4() == like.is_ipv4()))
-}
-
-/// The member that has this rank.
-fn member(members: &[Member], rank: Rank) -> Member {
-    members[rank.index()].clone()
 }

@@ -9,9 +9,7 @@ mod frame;
 mod message;
 
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
-pub(crate) use message::{
-    Abort, Hello, MESSAGE_HEAD_BYTES, Message, MessageHead, Refusal, truncate,
-};
+pub(crate) use message::{Abort, Hello, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
 
 /// "MSHW": no other protocol begins like this.
 const MAGIC: [u8; 4] = *b"MSHW";

@@ -57,3 +57,7 @@ pub use options::CommunicationOptions;
 pub use replica::{ReduceOp, ReplicaContext};
 pub use strategy::{MultiWorkerMirroredStrategy, Traffic};
 pub use variable::{MirroredVariable, Scope, VariableSpec};
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+mod readme {}

@@ -15,6 +15,12 @@ pub(super) enum NoMessage {
     Malformed(WireError),
 }
 
+impl From<ConnectionError> for NoMessage {
+    fn from(_: ConnectionError) -> Self {
+        Self::Ended
+    }
+}
+
 pub(super) async fn read(stream: &mut RecvStream) -> Result<Message, NoMessage> {
     let mut head = [0; MESSAGE_HEAD_BYTES];
     stream

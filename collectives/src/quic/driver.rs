@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::join::Lobby;
+use super::lobby::Lobby;
 use crate::Error;
 use crate::membership::{Action, Event, Membership};
 

@@ -141,6 +141,43 @@ impl Message {
     }
 }
 
+impl From<crate::Refusal> for Refusal {
+    fn from(reason: crate::Refusal) -> Self {
+        use crate::Refusal::{Members, RankTaken, RankUnexpected, RankUnproved, World};
+        let (code, expected, found) = match reason {
+            World { expected, found } => (1, expected, found),
+            Members => (2, 0, 0),
+            RankTaken => (3, 0, 0),
+            RankUnproved { claimed } => (4, 0, claimed),
+            RankUnexpected { claimed } => (5, 0, claimed),
+        };
+        Self {
+            code,
+            expected,
+            found,
+        }
+    }
+}
+
+/// Inverse of the above; a code of a later version is the least specific reason.
+impl From<Refusal> for crate::Refusal {
+    fn from(
+        Refusal {
+            code,
+            expected,
+            found,
+        }: Refusal,
+    ) -> Self {
+        match code {
+            1 => Self::World { expected, found },
+            2 => Self::Members,
+            3 => Self::RankTaken,
+            4 => Self::RankUnproved { claimed: found },
+            _ => Self::RankUnexpected { claimed: found },
+        }
+    }
+}
+
 /// `text` in one line of at most [`TEXT_LIMIT`] bytes.
 pub(crate) fn truncate(text: &str) -> String {
     let mut line = text.replace(['\n', '\r'], " ");
@@ -198,6 +235,24 @@ mod tests {
             let bytes = message.encode();
             assert!(bytes.len() <= MESSAGE_HEAD_BYTES + BODY_LIMIT as usize);
             assert_eq!(decode(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn every_reason_of_a_refusal_is_understood() {
+        use crate::Refusal::{Members, RankTaken, RankUnexpected, RankUnproved, World};
+        let world = World {
+            expected: 4,
+            found: 3,
+        };
+        for reason in [
+            world,
+            Members,
+            RankTaken,
+            RankUnproved { claimed: 7 },
+            RankUnexpected { claimed: 7 },
+        ] {
+            assert_eq!(crate::Refusal::from(Refusal::from(reason)), reason);
         }
     }
 

@@ -1,0 +1,196 @@
+//! Where members are admitted: shared by all that dial and accept.
+
+mod accept;
+mod dial;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use quinn::{Connection, RecvStream, SendStream};
+use ring::digest;
+use tokio::sync::mpsc;
+
+use super::control;
+use super::{ABORT, GOODBYE, TURNED_AWAY};
+use crate::identity::Identity;
+use crate::links::{self, Links};
+use crate::membership::Event;
+use crate::wire::{Hello, Message};
+use crate::{Error, Member, Rank, Refusal, host};
+
+pub(super) use accept::accept;
+pub(super) use dial::dial_lower_ranks;
+
+/// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
+const WAITING: usize = 16;
+/// Stands at the head of a data stream, so that the acceptor sees the stream at once.
+const DATA: [u8; 4] = *b"DATA";
+
+/// The members so far, and what everyone who wants to be one is measured by.
+pub(super) struct Lobby {
+    me: Rank,
+    members: Arc<[Member]>,
+    identity: Identity,
+    hello: Hello,
+    events: mpsc::Sender<Event>,
+    seats: Mutex<Vec<Option<Seat>>>,
+}
+
+/// A member that has been admitted.
+struct Seat {
+    connection: Connection,
+    messages: mpsc::Sender<Message>,
+    /// Taken when the group begins.
+    data: Option<(SendStream, RecvStream)>,
+}
+
+/// A connection whose two ends have agreed on everything.
+struct Admitted {
+    connection: Connection,
+    hello: Hello,
+    control: (SendStream, RecvStream),
+    data: (SendStream, RecvStream),
+}
+
+impl Lobby {
+    pub(super) fn new(
+        me: Rank,
+        members: Arc<[Member]>,
+        identity: Identity,
+        events: mpsc::Sender<Event>,
+    ) -> Arc<Self> {
+        let hello = Hello {
+            rank: me.number(),
+            world: u32::try_from(members.len()).expect("a group checks its size before it joins"),
+            members: fingerprint(&members),
+            process: std::process::id(),
+            host: host::host(),
+        };
+        let seats = Mutex::new(members.iter().map(|_| None).collect());
+        Arc::new(Self {
+            me,
+            members,
+            identity,
+            hello,
+            events,
+            seats,
+        })
+    }
+
+    /// The data streams of all members, once they are all in.
+    pub(super) fn links(&self) -> Links {
+        let mut seats = self.seats();
+        let streams = seats.iter_mut().map(|seat| {
+            let (send, receive) = seat.as_mut()?.data.take()?;
+            let streams: (links::Outgoing, links::Incoming) = (Box::new(send), Box::new(receive));
+            Some(streams)
+        });
+        Links::new(streams.collect::<Vec<_>>())
+    }
+
+    /// Sends a message to a member, without waiting. An abort closes the connection and travels
+    /// as its reason, so that it arrives even where a stream is stuck.
+    pub(super) fn tell(&self, rank: Rank, message: Message) {
+        let seats = self.seats();
+        let Some(seat) = &seats[rank.index()] else {
+            return;
+        };
+        match message {
+            Message::Abort(_) => seat.connection.close(ABORT, &message.encode()),
+            message => {
+                let _ = seat.messages.try_send(message);
+            }
+        }
+    }
+
+    /// Ends all connections of a group that has finished.
+    pub(super) fn close_all(&self) {
+        for seat in self.seats().iter().flatten() {
+            seat.connection.close(GOODBYE, b"");
+        }
+    }
+
+    fn admit(&self, rank: Rank, admitted: Admitted) {
+        let Admitted {
+            connection,
+            hello,
+            control: (send, receive),
+            data,
+        } = admitted;
+        let (messages, outgoing) = mpsc::channel(WAITING);
+        let mut seats = self.seats();
+        if seats[rank.index()].is_some() {
+            connection.close(TURNED_AWAY, b"");
+            return;
+        }
+        tracing::debug!("connected to {rank}");
+        seats[rank.index()] = Some(Seat {
+            connection: connection.clone(),
+            messages,
+            data: Some(data),
+        });
+        drop(seats);
+        tokio::spawn(control::speak(send, outgoing));
+        let events = self.events.clone();
+        let (process, shares_host) = (hello.process, self.shares_host(&hello));
+        tokio::spawn(async move {
+            // First of all events of this rank: nobody can be lost who has not joined.
+            let _ = events.send(Event::Joined(rank)).await;
+            tokio::join!(
+                control::listen(rank, receive, events.clone()),
+                control::until_closed(rank, connection, events.clone()),
+                async {
+                    if shares_host && host::process_ended(process).await.is_ok() {
+                        let _ = events.send(Event::Died(rank)).await;
+                    }
+                },
+            );
+        });
+    }
+
+    fn shares_host(&self, hello: &Hello) -> bool {
+        !hello.host.is_empty() && hello.host == self.hello.host
+    }
+
+    /// Whether `hello` fits this group; the certificate has been checked before.
+    fn examine(&self, hello: &Hello) -> Result<(), Refusal> {
+        if hello.world != self.hello.world {
+            return Err(Refusal::World {
+                expected: self.hello.world,
+                found: hello.world,
+            });
+        }
+        if hello.members != self.hello.members {
+            return Err(Refusal::Members);
+        }
+        Ok(())
+    }
+
+    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<Option<Seat>>> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the group when the launcher ends, so that no rank is left behind.
+pub(super) fn watch_launcher(lobby: &Arc<Lobby>, launcher: Option<u32>) {
+    let Some(process) = launcher else { return };
+    let events = lobby.events.clone();
+    tokio::spawn(async move {
+        if host::process_ended(process).await.is_ok() {
+            let _ = events
+                .send(Event::GiveUp(Error::LauncherLost { process }))
+                .await;
+        }
+    });
+}
+
+fn fingerprint(members: &[Member]) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for member in members {
+        context.update(member.address().as_bytes());
+        context.update(b"\n");
+    }
+    let mut fingerprint = [0; 32];
+    fingerprint.copy_from_slice(context.finish().as_ref());
+    fingerprint
+}
