@@ -1,7 +1,10 @@
 //! Real processes that train together, and what they do when one dies, disagrees or is misled.
 //!
 //! `MESHWORK_SOAK=N` kills N processes at random moments instead of a few.
-#![expect(clippy::unwrap_used, reason = "a test that cannot set the scene has failed")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot set the scene has failed"
+)]
 
 #[path = "processes/bad_input.rs"]
 mod bad_input;
