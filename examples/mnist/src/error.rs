@@ -17,7 +17,10 @@ pub(crate) enum Error {
     DataMissing { path: PathBuf },
 
     /// The operating system refused to read a data file, or its compressed stream is damaged.
-    #[error("cannot read data file {path}", path = path.display())]
+    #[error(
+        "cannot read data file {path}; fetch it again, or pass --data DIR with another copy",
+        path = path.display()
+    )]
     DataRead {
         path: PathBuf,
         source: std::io::Error,
@@ -124,6 +127,12 @@ pub(crate) enum Error {
         threads: usize,
         source: rayon::ThreadPoolBuildError,
     },
+
+    /// The program could not start itself over with another environment.
+    #[error(
+        "cannot restart; set RAYON_NUM_THREADS and CANDLE_NUM_THREADS to the value of --threads"
+    )]
+    Restart { source: std::io::Error },
 
     /// candle refused an operation: a mistake in this program.
     #[error("cannot evaluate the network")]

@@ -50,7 +50,8 @@ fn main() -> ExitCode {
         Err(error) if error.use_stderr() => return failure(&args::usage_line(&error)),
         Err(help) => help.exit(),
     };
-    match threads::within(args.threads, || run(&args)) {
+    let ready = threads::require_environment(args.threads);
+    match ready.and_then(|()| threads::within(args.threads, || run(&args))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure(&error::one_line(&error)),
     }

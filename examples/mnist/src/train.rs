@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) global_batch: NonZeroUsize,
     /// Decides initial variables and order.
     pub(crate) seed: u64,
-    /// Rate of the first step.
+    /// Learning rate at its highest.
     pub(crate) rate: LearningRate,
 }
 

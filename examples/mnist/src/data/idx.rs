@@ -99,12 +99,7 @@ fn parse(mut stream: impl Read, path: &Path, kind: Kind) -> Result<Idx, Error> {
             header_len + len,
         ));
     }
-    if !read_up_to(&mut stream, 1, path)?.is_empty() {
-        return Err(Error::DataTooLong {
-            path: path.to_owned(),
-            expected: header_len + len,
-        });
-    }
+    require_end(stream, path, header_len + len)?;
     Ok(Idx { dims, bytes })
 }
 
@@ -139,6 +134,21 @@ fn read_up_to(stream: &mut impl Read, len: u64, path: &Path) -> Result<Vec<u8>, 
         Ok(_) => Ok(bytes),
         // A compressed stream that stops early: the caller says how much is missing.
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(bytes),
+        Err(source) => Err(Error::DataRead {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Checks that nothing is left after `len` bytes; of a compressed stream this also compares its checksum.
+fn require_end(mut stream: impl Read, path: &Path, len: u64) -> Result<(), Error> {
+    match stream.read(&mut [0]) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(Error::DataTooLong {
+            path: path.to_owned(),
+            expected: len,
+        }),
         Err(source) => Err(Error::DataRead {
             path: path.to_owned(),
             source,

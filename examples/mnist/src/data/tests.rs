@@ -140,9 +140,15 @@ fn a_gz_file_that_is_not_gzip_is_told_from_a_damaged_one() {
         "{empty:?}"
     );
     let mut damaged = gzipped(&three_images());
-    damaged[12..].fill(0xff);
+    let checksum = damaged.len() - 8;
+    damaged[checksum] ^= 1;
     let error = load([(&name, &damaged), (LABELS, &three_labels())]).unwrap_err();
     assert!(matches!(&error, Error::DataRead { .. }), "{error:?}");
+    check_message(
+        &error,
+        &name,
+        &["cannot read", "fetch it again", "checksum"],
+    );
 }
 
 #[test]

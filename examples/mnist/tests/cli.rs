@@ -1,0 +1,177 @@
+//! The program as its user sees it, on a data set of a few made-up images.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+#[test]
+fn a_run_logs_every_step_and_its_result_and_draws_the_curve() {
+    let folder = data_folder();
+    let output = mnist(
+        folder.path(),
+        &["--json", "log.json", "--epochs", "2", "--lr", "0.05"],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        stdout.contains("test accuracy") && stdout.contains("mnist-loss.svg"),
+        "{stdout}"
+    );
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("step 3/6") && stderr.contains("step 6/6"),
+        "{stderr}"
+    );
+
+    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+    let mut lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let last = lines.pop().unwrap();
+    assert_eq!(
+        (&last["final"], &last["workers"]),
+        (&Value::Bool(true), &Value::from(1))
+    );
+    assert!(
+        (0.0..=1.0).contains(&last["test_accuracy"].as_f64().unwrap()),
+        "{last}"
+    );
+    assert!(last["wall_s"].as_f64().unwrap() > 0.0, "{last}");
+    assert!(
+        lines
+            .iter()
+            .map(|line| line["step"].as_u64().unwrap())
+            .eq(1..=6),
+        "{log}"
+    );
+    for line in &lines {
+        assert!(line["loss"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(line["samples_per_s"].as_f64().unwrap() > 0.0, "{line}");
+        assert_eq!(line["allreduce_gbps"].as_f64(), Some(0.0), "{line}");
+    }
+    let curve = fs::read_to_string(folder.path().join("mnist-loss.svg")).unwrap();
+    assert!(curve.starts_with("<svg") && curve.contains("cross entropy"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_losses() {
+    let folder = data_folder();
+    let losses = |seed| {
+        let output = mnist(
+            folder.path(),
+            &["--json", "log.json", "--epochs", "1", "--seed", seed],
+        );
+        assert!(output.status.success(), "{output:?}");
+        let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+        let line = |line| serde_json::from_str::<Value>(line).unwrap()["loss"].to_string();
+        log.lines().map(line).collect::<Vec<_>>()
+    };
+    assert_eq!(losses("1"), losses("1"));
+    assert_ne!(losses("1"), losses("2"));
+}
+
+#[test]
+fn a_reader_that_leaves_does_not_stop_training() {
+    let folder = data_folder();
+    let mut child = command(folder.path(), &["--json", "log.json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert!(child.wait().unwrap().success());
+    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+    assert!(log.lines().last().unwrap().contains("final"), "{log}");
+}
+
+#[test]
+fn every_mistake_is_one_line_and_a_failure() {
+    let folder = data_folder();
+    for (args, part) in [
+        (["--workers", "0"], "at least 1"),
+        (["--epochs", "many"], "whole number"),
+        (["--lr", "0"], "finite number above 0"),
+        (["--lr", "1e30"], "lower --lr"),
+        (["--data", "nowhere"], "--data DIR"),
+        (["--json", "no/such/folder/log.json"], "--json"),
+        (["--plot", "no/such/folder/curve.svg"], "--plot"),
+        (["--frobnicate", "1"], "--help"),
+    ] {
+        let output = mnist(folder.path(), &args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+        assert!(
+            stderr.starts_with("mnist: error: ") && stderr.contains(part),
+            "{args:?}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn help_is_no_mistake() {
+    let output = mnist(Path::new("."), &["--help"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("--global-batch")
+    );
+}
+
+/// Runs the program in `folder`, with batches of 16 out of the files there unless `args` say otherwise.
+fn mnist(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().expect("the program starts")
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mnist"));
+    command.current_dir(folder).args(args);
+    for default in [
+        ["--workers", "1"],
+        ["--global-batch", "16"],
+        ["--epochs", "1"],
+        ["--data", "."],
+    ] {
+        if !args.contains(&default[0]) {
+            command.args(default);
+        }
+    }
+    command
+}
+
+/// A folder with 40 training and 10 test images, plain files: digit d is a bright row at height 2 d.
+fn data_folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a new folder");
+    for (name, count) in [("train", 40u8), ("t10k", 10)] {
+        let digits: Vec<u8> = (0..count).map(|index| index % 10).collect();
+        let mut images = header(0x0803, &[count.into(), 28, 28]);
+        for &digit in &digits {
+            let row = |y: u8| [if y / 2 == digit { 255 } else { 0 }; 28];
+            images.extend((0..28).flat_map(row));
+        }
+        let labels = [header(0x0801, &[count.into()]), digits].concat();
+        fs::write(
+            folder.path().join(format!("{name}-images-idx3-ubyte")),
+            images,
+        )
+        .expect("a new file");
+        fs::write(
+            folder.path().join(format!("{name}-labels-idx1-ubyte")),
+            labels,
+        )
+        .expect("a new file");
+    }
+    folder
+}
+
+fn header(magic: u32, dims: &[u32]) -> Vec<u8> {
+    std::iter::once(&magic)
+        .chain(dims)
+        .flat_map(|word| word.to_be_bytes())
+        .collect()
+}
