@@ -1,7 +1,8 @@
 //! What every device backend offers: element types, reduce ops and the [`Accelerator`] trait.
 //!
 //! This crate does not know any device API and any network. A backend is a crate of its own that
-//! implements [`Accelerator`] and passes the [`conformance`] suite (feature `conformance`).
+//! implements [`Accelerator`] and passes the suite in the module `conformance` (a feature of the same
+//! name).
 //!
 //! ```text
 //!   host slice  --upload-->  Buffer on device 0  --reduce-->  Buffer on device 0

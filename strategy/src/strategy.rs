@@ -222,7 +222,8 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-/// What the all-reduces of a replica have moved, and how long they took.
+/// What the all-reduces of a replica have moved, and how long they took. A worker that is alone
+/// moves nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Traffic {
     operations: u64,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{
-    ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime,
+    TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -18,6 +19,9 @@ const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
 /// What the kernel may hold of one socket; the usual 208 KiB lose packets at full speed.
 const SOCKET_BUFFER: usize = 4 << 20;
+/// The largest packet that the search for the path's limit tries: jumbo frames and loopback carry
+/// it. quinn hands ten packets at a time to the kernel, which refuses more than 65,535 bytes.
+const LARGEST_PACKET: u16 = 6500;
 /// QUIC waits three times this before it repeats an unanswered first packet: a peer that starts a
 /// moment later is found soon.
 const FIRST_GUESS_OF_ROUND_TRIP: Duration = Duration::from_millis(50);
@@ -63,13 +67,12 @@ pub(super) fn client(identity: &Identity) -> ClientConfig {
 }
 
 fn endpoint(socket: UdpSocket, server: Option<ServerConfig>) -> Result<Endpoint, Error> {
-    Endpoint::new(
-        EndpointConfig::default(),
-        server,
-        socket,
-        Arc::new(TokioRuntime),
-    )
-    .map_err(|error| system("starting QUIC", &error))
+    let mut config = EndpointConfig::default();
+    config
+        .max_udp_payload_size(LARGEST_PACKET)
+        .expect("a constant between 1,200 and 65,527");
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
+        .map_err(|error| system("starting QUIC", &error))
 }
 
 /// Binds the first candidate that can be. An address that is valid but not this machine's own, as
@@ -129,6 +132,8 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 fn transport() -> Arc<TransportConfig> {
+    let mut search = MtuDiscoveryConfig::default();
+    search.upper_bound(LARGEST_PACKET);
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
@@ -136,6 +141,7 @@ fn transport() -> Arc<TransportConfig> {
         .send_window(u64::from(CONNECTION_WINDOW))
         .max_concurrent_bidi_streams(VarInt::from_u32(2))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .mtu_discovery_config(Some(search))
         .initial_rtt(FIRST_GUESS_OF_ROUND_TRIP)
         .max_idle_timeout(IDLE.try_into().ok());
     Arc::new(transport)

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Learning rate; reached after 20 steps, then falling in a straight line to a fiftieth
+    /// Learning rate; reached after 10 steps, then falling in a straight line to a fiftieth
     #[arg(long, value_name = "X", default_value = "0.1")]
     pub(crate) lr: LearningRate,
 

@@ -134,6 +134,18 @@ pub(crate) enum Error {
     )]
     Restart { source: std::io::Error },
 
+    /// A worker was lost, or differs from the others, or the cluster is described wrongly.
+    #[error(transparent)]
+    Workers(#[from] meshwork_candle::Error),
+
+    /// The workers could not be started.
+    #[error(transparent)]
+    Launch(#[from] meshwork_cli::launch::LaunchError),
+
+    /// The workers were started, and one of them failed.
+    #[error("{outcome}")]
+    Job { status: u8, outcome: String },
+
     /// candle refused an operation: a mistake in this program.
     #[error("cannot evaluate the network")]
     Network {
@@ -165,6 +177,12 @@ impl Error {
             flag,
             source,
         }
+    }
+}
+
+impl From<meshwork_strategy::Error> for Error {
+    fn from(error: meshwork_strategy::Error) -> Self {
+        Self::Workers(error.into())
     }
 }
 

@@ -1,88 +1,107 @@
 //! Gradient descent with momentum, and a learning rate that falls over the run.
 
-use crate::args::LearningRate;
+use candle_core::backprop::GradStore;
+use candle_core::{Tensor, Var};
 
-/// The velocity of each element, and how far the run has got.
+use crate::args::LearningRate;
+use crate::error::Error;
+
+/// The velocity of each variable, and how far the run has got.
 #[derive(Debug)]
 pub(crate) struct Momentum {
-    velocity: Vec<f32>,
+    moving: Vec<(Var, Tensor)>,
     rate: LearningRate,
     steps: usize,
     done: usize,
 }
 
 impl Momentum {
-    /// At rest, before a run of `steps` steps over `elements` elements.
-    pub(crate) fn new(elements: usize, rate: LearningRate, steps: usize) -> Self {
-        Self {
-            velocity: vec![0.0; elements],
+    /// At rest, before a run of `steps` steps over `vars`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Network`] for this and the other methods, if candle refuses an operation.
+    pub(crate) fn new(vars: Vec<Var>, rate: LearningRate, steps: usize) -> Result<Self, Error> {
+        let at_rest = |var: Var| var.zeros_like().map(|velocity| (var, velocity));
+        let moving = vars.into_iter().map(at_rest).collect::<Result<_, _>>()?;
+        Ok(Self {
+            moving,
             rate,
             steps,
             done: 0,
-        }
+        })
     }
 
-    /// Moves `elements` one step along `gradients`.
-    pub(crate) fn step(&mut self, elements: &mut [f32], gradients: &[f32]) {
+    /// Moves the variables one step along `gradients`; those without a gradient coast.
+    pub(crate) fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
         let rate = self.current_rate();
-        for ((element, velocity), gradient) in
-            elements.iter_mut().zip(&mut self.velocity).zip(gradients)
-        {
-            *velocity = INERTIA * *velocity + gradient;
-            *element -= rate * *velocity;
+        for (var, velocity) in &mut self.moving {
+            *velocity = (&*velocity * INERTIA)?;
+            if let Some(gradient) = gradients.get(var) {
+                *velocity = (&*velocity + gradient)?.detach();
+            }
+            var.set(&(var.as_tensor() - (&*velocity * rate)?)?)?;
         }
         self.done += 1;
+        Ok(())
     }
 
     /// Up to the given rate over the first steps, and in a straight line down to a fraction of it over the whole run.
-    fn current_rate(&self) -> f32 {
+    fn current_rate(&self) -> f64 {
         let warm = ((self.done + 1) as f64 / WARM_UP as f64).min(1.0);
         let progress = (self.done as f64 / self.steps as f64).min(1.0);
-        let rate = self.rate.value() * warm * (1.0 - (1.0 - LAST_FRACTION) * progress);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the elements are of this precision too"
-        )]
-        let rate = rate as f32;
-        rate
+        self.rate.value() * warm * (1.0 - (1.0 - LAST_FRACTION) * progress)
     }
 }
 
-/// How much of its velocity an element keeps. Higher values learn no faster here, and amplify rounding.
-const INERTIA: f32 = 0.8;
+/// How much of its velocity a variable keeps. Higher values learn no faster here, and amplify rounding.
+const INERTIA: f64 = 0.8;
 
 /// Steps until the full rate is reached; without them some seeds lose in one step what they learned in ten.
-const WARM_UP: usize = 20;
+const WARM_UP: usize = 10;
 
 /// A rate that ends low averages out the noise of single batches, which at full rate costs 1 % of accuracy.
 const LAST_FRACTION: f64 = 0.02;
 
 #[cfg(test)]
 mod tests {
+    use candle_core::Device;
+
     use super::*;
 
     #[test]
     fn two_steps_follow_the_formula() {
-        let mut optimizer = Momentum::new(2, "10".parse().unwrap(), 2);
-        let mut elements = [1.0, -1.0];
-        optimizer.step(&mut elements, &[1.0, 0.0]);
-        assert_eq!(elements, [0.5, -1.0]);
-        optimizer.step(&mut elements, &[0.0, 2.0]);
-        // A tenth of 51 % of the rate, times velocities of 0.8 and 2.
-        assert!((elements[0] - (0.5 - 0.408)).abs() < 1e-6, "{elements:?}");
-        assert!((elements[1] - (-1.0 - 1.02)).abs() < 1e-6, "{elements:?}");
+        let var = Var::new(&[1.0_f32, -1.0], &Device::Cpu).unwrap();
+        let mut optimizer = Momentum::new(vec![var.clone()], "5".parse().unwrap(), 2).unwrap();
+        let mut step = |slopes: &[f32; 2]| {
+            let slopes = Tensor::new(slopes, &Device::Cpu).unwrap();
+            let loss = (var.as_tensor() * slopes).unwrap().sum_all().unwrap();
+            optimizer.step(&loss.backward().unwrap()).unwrap();
+            var.to_vec1::<f32>().unwrap()
+        };
+        // A tenth of the rate, then a fifth of 51 % of it, times velocities of 0.8 and 2.
+        assert_eq!(step(&[1.0, 0.0]), [0.5, -1.0]);
+        let second = step(&[0.0, 2.0]);
+        assert!((second[0] - (0.5 - 0.408)).abs() < 1e-6, "{second:?}");
+        assert!((second[1] - (-1.0 - 1.02)).abs() < 1e-6, "{second:?}");
     }
 
     #[test]
     fn the_rate_rises_over_the_first_steps_then_falls_and_stays_above_zero() {
-        let mut optimizer = Momentum::new(0, "1".parse().unwrap(), 100);
-        let mut rates = Vec::new();
-        for _ in 0..=102 {
-            rates.push(optimizer.current_rate());
-            optimizer.step(&mut [], &[]);
+        let mut optimizer = Momentum::new(Vec::new(), "1".parse().unwrap(), 100).unwrap();
+        let rates: Vec<f64> = (0..=102)
+            .map(|done| {
+                optimizer.done = done;
+                optimizer.current_rate()
+            })
+            .collect();
+        for (done, expected) in [(0, 0.1), (50, 0.51), (100, 0.02), (102, 0.02)] {
+            assert!(
+                (rates[done] - expected).abs() < 1e-12,
+                "{done}: {}",
+                rates[done]
+            );
         }
-        assert_eq!((rates[0], rates[50], rates[100]), (0.05, 0.51, 0.02));
         assert!(rates[..WARM_UP].is_sorted() && rates[WARM_UP..].is_sorted_by(|a, b| a >= b));
-        assert_eq!(rates[102], 0.02);
     }
 }

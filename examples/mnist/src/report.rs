@@ -9,7 +9,6 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::Error;
-use crate::replica::Traffic;
 use crate::train::Outcome;
 use json::JsonLog;
 
@@ -24,8 +23,8 @@ pub(crate) struct Step {
     pub(crate) samples: usize,
     /// Of the whole step: samples fetched, gradients computed and exchanged, variables updated.
     pub(crate) elapsed: Duration,
-    /// Of the exchange of gradients.
-    pub(crate) traffic: Traffic,
+    /// Gigabytes (10⁹) of gradients that were reduced in a second; 0 if nobody else was there.
+    pub(crate) allreduce_gbps: f64,
 }
 
 /// Where the steps of a run are reported.
@@ -41,6 +40,8 @@ enum Screen {
     Bar(ProgressBar),
     /// A line now and then, for files and pipes.
     Lines { epoch_steps: usize, total: usize },
+    /// Nothing: another worker reports.
+    Nothing,
 }
 
 impl Step {
@@ -71,6 +72,14 @@ impl Report {
         Ok(Self { screen, json })
     }
 
+    /// Reports nothing: for all workers but the chief.
+    pub(crate) fn silent() -> Self {
+        Self {
+            screen: Screen::Nothing,
+            json: None,
+        }
+    }
+
     /// Reports one step.
     ///
     /// # Errors
@@ -90,6 +99,7 @@ impl Report {
                     print_line(io::stderr(), &line);
                 }
             }
+            Screen::Nothing => {}
         }
         self.json.as_mut().map_or(Ok(()), |json| json.step(step))
     }
@@ -135,7 +145,7 @@ fn measurements(step: &Step) -> String {
         "loss {:.4}  {:.0} samples/s  all-reduce {:.2} GB/s",
         step.loss,
         step.samples_per_second(),
-        step.traffic.gigabytes_per_second()
+        step.allreduce_gbps
     )
 }
 

@@ -1,16 +1,18 @@
-//! The training loop: one global batch after the other, of which this worker computes its share.
+//! The training loop: one global batch after the other, of which this worker computes its part.
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use candle_nn::VarMap;
+use meshwork_candle::MirroredVars;
+use meshwork_strategy::{Batch, MultiWorkerMirroredStrategy, ReduceOp};
+
 use crate::args::{Args, LearningRate};
 use crate::data::{Dataset, Split};
 use crate::error::Error;
-use crate::model::{Contribution, Model, SIDE};
+use crate::model::{Model, SIDE};
 use crate::optimizer::Momentum;
-use crate::replica::Replica;
 use crate::report::{Report, Step};
-use crate::shard;
 
 /// What decides the result of a run; the number of workers is not among it.
 #[derive(Clone, Copy, Debug)]
@@ -43,26 +45,36 @@ pub(crate) struct Outcome {
     pub(crate) wall: Duration,
 }
 
-/// Trains a network from its initial variables and measures it.
+/// Trains a network from the chief's initial variables and measures it.
 ///
 /// # Errors
 ///
-/// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be written.
+/// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be written,
+/// [`Error::Workers`] if a worker is lost or differs.
 pub(crate) fn run(
     settings: Settings,
     images: &Images,
-    replica: &mut Replica,
+    strategy: &mut MultiWorkerMirroredStrategy,
     report: &mut Report,
 ) -> Result<Outcome, Error> {
-    let model = Model::seeded(settings.seed)?;
-    let mut elements = model.variables().to_vec()?;
-    replica.broadcast(&mut elements)?;
-    model.variables().set(&elements)?;
-
+    let vars = VarMap::new();
+    let model = Model::seeded(&vars, settings.seed)?;
+    // One number is summed with the gradients: the loss.
+    let mirrored = MirroredVars::with_extra(strategy, &vars, 1)?;
+    let steps = settings
+        .epoch_steps(images.train_len())
+        .saturating_mul(settings.epochs.get());
+    let optimizer = Momentum::new(vars.all_vars(), settings.rate, steps)?;
     let start = Instant::now();
-    let losses = fit(settings, &images.train, &model, replica, report)?;
-    replica.require_equal(&model.variables().to_vec()?)?;
-    let test_accuracy = accuracy(&model, &images.test, replica)?;
+    let mut run = Run {
+        settings,
+        model,
+        mirrored,
+        optimizer,
+        strategy,
+    };
+    let losses = run.fit(&images.train, report)?;
+    let test_accuracy = run.accuracy(&images.test)?;
     Ok(Outcome {
         losses,
         test_accuracy,
@@ -114,62 +126,106 @@ impl Images {
     }
 }
 
-/// Runs all epochs and returns the loss of each step.
-fn fit(
+/// Everything that the steps of one run share.
+struct Run<'a> {
     settings: Settings,
-    data: &Dataset,
-    model: &Model,
-    replica: &mut Replica,
-    report: &mut Report,
-) -> Result<Vec<f32>, Error> {
-    let steps = settings
-        .epoch_steps(data.len())
-        .saturating_mul(settings.epochs.get());
-    let mut elements = model.variables().to_vec()?;
-    let mut optimizer = Momentum::new(elements.len(), settings.rate, steps);
-    let mut contribution = Contribution::zeros(model.variables());
-    let mut losses = Vec::new();
-    for epoch in 0..settings.epochs.get() as u64 {
-        let order = shard::epoch_order(data.len(), settings.seed, epoch);
-        for batch in order.chunks(settings.global_batch.get()) {
-            let start = Instant::now();
-            let part = &batch[replica.share(batch.len())];
-            let weight = part.len() as f64 / batch.len() as f64;
-            model.contribute(data.gather(part), weight, &mut contribution)?;
-            let traffic = replica.all_reduce(contribution.as_mut_slice())?;
-            let (loss, gradients) = contribution.split();
+    model: Model,
+    mirrored: MirroredVars,
+    optimizer: Momentum,
+    strategy: &'a mut MultiWorkerMirroredStrategy,
+}
+
+impl Run<'_> {
+    /// Runs all epochs and returns the loss of each step.
+    fn fit(&mut self, data: &Dataset, report: &mut Report) -> Result<Vec<f32>, Error> {
+        let Settings {
+            epochs,
+            global_batch,
+            seed,
+            ..
+        } = self.settings;
+        let batches = self
+            .strategy
+            .distribute_dataset(data.len(), global_batch.get())?
+            .shuffled(seed);
+        let mut losses = Vec::new();
+        for batch in (0..epochs.get() as u64).flat_map(|epoch| batches.epoch(epoch)) {
+            let (start, before) = (Instant::now(), self.strategy.traffic());
             let number = losses.len() + 1;
+            let loss = self.step(data, &batch, number)?;
+            losses.push(loss);
+            report.step(&Step {
+                number,
+                loss,
+                samples: batch.global_len(),
+                elapsed: start.elapsed(),
+                allreduce_gbps: self.strategy.traffic().since(before).gigabytes_per_second(),
+            })?;
+        }
+        Ok(losses)
+    }
+
+    /// One global batch: this worker's gradients, their sum over all workers, the same update everywhere.
+    fn step(&mut self, data: &Dataset, batch: &Batch, number: usize) -> Result<f32, Error> {
+        let rate = self.settings.rate.value();
+        let Self {
+            model,
+            mirrored,
+            optimizer,
+            strategy,
+            ..
+        } = self;
+        let step = strategy.run(|replica| {
+            // A worker without samples in a short last batch takes part with any sample, at weight 0.
+            let part = if batch.indices().is_empty() {
+                &[0]
+            } else {
+                batch.indices()
+            };
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "gradients are of this precision too"
+            )]
+            let weight = batch.weight() as f32;
+            let loss = model.loss(data.gather(part))?;
+            let mut gradients = loss.backward()?;
+            mirrored.extra_mut()[0] = loss.to_scalar::<f32>()? * weight;
+            mirrored.all_reduce(replica, &mut gradients, weight)?;
+            let loss = mirrored.extra_mut()[0];
             if !loss.is_finite() {
                 return Err(Error::LossNotFinite {
                     step: number,
                     loss,
-                    rate: settings.rate.value(),
+                    rate,
                 });
             }
-            optimizer.step(&mut elements, gradients);
-            model.variables().set(&elements)?;
-            losses.push(loss);
-            let (samples, elapsed) = (batch.len(), start.elapsed());
-            report.step(&Step {
-                number,
-                loss,
-                samples,
-                elapsed,
-                traffic,
-            })?;
-        }
+            optimizer.step(&gradients)?;
+            Ok(loss)
+        });
+        let loss = step?.into_local();
+        mirrored.verify(strategy)?;
+        Ok(loss)
     }
-    Ok(losses)
-}
 
-/// Each worker looks at its own share of the images; the correct ones are counted over all.
-fn accuracy(model: &Model, data: &Dataset, replica: &mut Replica) -> Result<f64, Error> {
-    let share: Vec<usize> = replica.share(data.len()).collect();
-    let mut correct = 0;
-    for indices in share.chunks(TEST_BATCH) {
-        correct += model.count_correct(data.gather(indices))?;
+    /// Each worker looks at its own part of the images; the correct ones are counted over all.
+    fn accuracy(&mut self, data: &Dataset) -> Result<f64, Error> {
+        let workers = self.strategy.num_replicas_in_sync();
+        let parts = self
+            .strategy
+            .distribute_dataset(data.len(), data.len().max(workers))?;
+        let own: Vec<usize> = parts
+            .epoch(0)
+            .flat_map(|part| part.indices().to_vec())
+            .collect();
+        let model = &self.model;
+        let counted = self.strategy.run(|_| {
+            own.chunks(TEST_BATCH).try_fold(0.0, |correct, indices| {
+                Ok::<_, Error>(correct + model.count_correct(data.gather(indices))?)
+            })
+        })?;
+        let correct: f64 = self.strategy.reduce(ReduceOp::Sum, counted)?;
+        Ok(correct / data.len() as f64)
     }
-    Ok(replica.sum(correct)? as f64 / data.len() as f64)
 }
 
 /// Small enough for the activations to stay in the cache.

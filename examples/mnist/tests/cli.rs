@@ -75,6 +75,35 @@ fn the_same_seed_gives_the_same_losses() {
 }
 
 #[test]
+fn several_workers_have_the_losses_of_one() {
+    let folder = data_folder();
+    let losses = |workers| {
+        let args = ["--json", "log.json", "--epochs", "2", "--workers", workers];
+        let output = mnist(folder.path(), &args);
+        assert!(output.status.success(), "{output:?}");
+        let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+        let lines: Vec<Value> = log
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let (last, steps) = lines.split_last().unwrap();
+        assert_eq!(last["workers"].to_string(), workers, "{last}");
+        let losses = steps.iter().map(|step| step["loss"].as_f64().unwrap());
+        (losses.collect::<Vec<_>>(), last["test_accuracy"].clone())
+    };
+    let (alone, accuracy) = losses("1");
+    assert_eq!(alone.len(), 6);
+    // The last batch of each epoch has 8 images: with 3 workers parts of 3, 3 and 2.
+    for workers in ["2", "3"] {
+        let (together, same_accuracy) = losses(workers);
+        for (one, other) in alone.iter().zip(&together) {
+            assert!((one - other).abs() <= 1e-4 * one, "{alone:?} {together:?}");
+        }
+        assert_eq!(same_accuracy, accuracy);
+    }
+}
+
+#[test]
 fn a_reader_that_leaves_does_not_stop_training() {
     let folder = data_folder();
     let mut child = command(folder.path(), &["--json", "log.json"])
@@ -100,6 +129,10 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--json", "no/such/folder/log.json"], "--json"),
         (["--plot", "no/such/folder/curve.svg"], "--plot"),
         (["--frobnicate", "1"], "--help"),
+        (
+            ["--workers", "17"],
+            "16 samples cannot be split among 17 workers",
+        ),
     ] {
         let output = mnist(folder.path(), &args);
         let stderr = String::from_utf8(output.stderr).unwrap();

@@ -31,7 +31,7 @@ impl JsonLog {
             "step": step.number,
             "loss": step.loss,
             "samples_per_s": step.samples_per_second(),
-            "allreduce_gbps": step.traffic.gigabytes_per_second(),
+            "allreduce_gbps": step.allreduce_gbps,
         }))
     }
 
@@ -57,7 +57,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::replica::Traffic;
 
     #[test]
     fn each_line_is_in_the_file_when_the_call_returns() {
@@ -65,16 +64,12 @@ mod tests {
         let path = folder.path().join("log.json");
         let mut log = JsonLog::create(&path).unwrap();
         let elapsed = Duration::from_millis(500);
-        let traffic = Traffic {
-            bytes: 1_000_000,
-            elapsed: Duration::from_millis(1),
-        };
         log.step(&Step {
             number: 1,
             loss: 2.5,
             samples: 64,
             elapsed,
-            traffic,
+            allreduce_gbps: 1.0,
         })
         .unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

@@ -1,0 +1,99 @@
+//! This process among the workers of its job: one of them, or the one that starts them.
+
+use std::env;
+use std::fs::OpenOptions;
+
+use meshwork_cli::launch::{Launch, Outcome, Output};
+use meshwork_strategy::MultiWorkerMirroredStrategy;
+
+use crate::args::Args;
+use crate::error::Error;
+use crate::report::{self, Report};
+use crate::train::{self, Images, Settings};
+use crate::{plot, threads};
+
+/// Trains as the worker that `TF_CONFIG` says this process is. Without it, starts as many workers as asked for, and is
+/// itself the only one if that is one.
+pub(crate) fn run(args: &Args) -> Result<(), Error> {
+    if env::var_os("TF_CONFIG").is_none() && args.workers.get() > 1 {
+        return start_workers(args);
+    }
+    threads::require_environment(args.threads)?;
+    threads::within(args.threads, || work(args))
+}
+
+/// Starts this program again as the workers; the chief draws on this terminal, the others are prefixed.
+fn start_workers(args: &Args) -> Result<(), Error> {
+    // What would stop every worker is said once, before there are any.
+    let workers = args.workers.get();
+    if args.global_batch.get() < workers {
+        let global_batch = args.global_batch.get();
+        return Err(meshwork_strategy::Error::BatchTooSmall {
+            global_batch,
+            workers,
+        }
+        .into());
+    }
+    Images::load(&args.data)?;
+    check_results(args)?;
+    let program = env::current_exe().map_err(|source| Error::Restart { source })?;
+    let variables = threads::environment(args.threads);
+    let launch = Launch::new(program)
+        .args(env::args_os().skip(1))
+        .workers(workers)?
+        .output(Output::ChiefInherits);
+    let launch = variables
+        .into_iter()
+        .fold(launch, |launch, (name, value)| launch.env(name, value));
+    match launch.run()? {
+        Outcome::Succeeded => Ok(()),
+        outcome => Err(Error::Job {
+            status: outcome.exit_code(),
+            outcome: outcome.to_string(),
+        }),
+    }
+}
+
+fn work(args: &Args) -> Result<(), Error> {
+    let settings = Settings::new(args);
+    // First of all, so that the others know soon whether this worker lives.
+    let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
+    let worked = train(args, settings, &mut strategy);
+    if let Err(error) = &worked {
+        // So that the others end with this reason; nothing if theirs is known already.
+        strategy.abort(crate::error::one_line(error));
+        return worked;
+    }
+    Ok(strategy.leave()?)
+}
+
+fn train(
+    args: &Args,
+    settings: Settings,
+    strategy: &mut MultiWorkerMirroredStrategy,
+) -> Result<(), Error> {
+    let images = Images::load(&args.data)?;
+    if !strategy.is_chief() {
+        return train::run(settings, &images, strategy, &mut Report::silent()).map(drop);
+    }
+    check_results(args)?;
+    let steps = settings.epoch_steps(images.train_len());
+    let mut report = Report::new(steps, args.epochs.get(), args.json.as_deref())?;
+    let outcome = train::run(settings, &images, strategy, &mut report)?;
+    report.finish(&outcome, strategy.num_replicas_in_sync())?;
+    plot::write(&args.plot, &outcome.losses)?;
+    report::announce_curve(&args.plot);
+    Ok(())
+}
+
+/// Checks that the results can be written, before minutes are spent on them.
+fn check_results(args: &Args) -> Result<(), Error> {
+    let files = [(Some(&args.plot), "--plot"), (args.json.as_ref(), "--json")];
+    for (path, flag) in files {
+        if let Some(path) = path {
+            let open = OpenOptions::new().create(true).append(true).open(path);
+            open.map(drop).map_err(Error::write(path, flag))?;
+        }
+    }
+    Ok(())
+}
