@@ -27,7 +27,8 @@ pub struct MultiWorkerMirroredStrategy {
 impl MultiWorkerMirroredStrategy {
     /// The strategy that the environment describes: the cluster in `TF_CONFIG`, the job secret in
     /// `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all workers
-    /// have met. Without `TF_CONFIG` this worker trains alone.
+    /// have met. Without `TF_CONFIG`, or as the only worker in it, this worker trains alone and
+    /// needs no secret.
     ///
     /// # Errors
     /// [`Error::Cluster`], [`Error::NoTask`], [`Error::Group`].
@@ -40,7 +41,7 @@ impl MultiWorkerMirroredStrategy {
     }
 
     /// The strategy for the cluster that `resolver` describes. Blocks until all workers have met.
-    /// With an empty cluster this worker trains alone.
+    /// With an empty cluster, or as its only worker, this worker trains alone.
     ///
     /// # Errors
     /// [`Error::Cluster`], [`Error::NoTask`], [`Error::Group`].
@@ -277,13 +278,14 @@ impl Traffic {
     }
 }
 
-/// Which worker this process is; `None` for an empty cluster, in which it is alone.
+/// Which worker this process is; `None` where it is the only one, and has nobody to meet.
 fn placement(resolver: &dyn ClusterResolver) -> Result<Option<WorkerPlacement>, Error> {
     let spec = resolver.cluster_spec()?;
     if spec.is_empty() {
         return Ok(None);
     }
-    Ok(Some(WorkerPlacement::resolve(resolver)?))
+    let placement = WorkerPlacement::resolve(resolver)?;
+    Ok((placement.world() > 1).then_some(placement))
 }
 
 fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig, Error> {

@@ -477,6 +477,44 @@ fn a_member_that_never_appears_is_named_at_the_deadline() {
 }
 
 #[test]
+fn members_may_have_addresses_of_version_6() {
+    let Ok(socket) = UdpSocket::bind("[::1]:0") else {
+        eprintln!("skipped: this machine has no IPv6 loopback address");
+        return;
+    };
+    let other = UdpSocket::bind("[::1]:0").unwrap();
+    let members = [&socket, &other].map(|socket| socket.local_addr().unwrap().to_string());
+    drop((socket, other));
+    let secret = JobSecret::generate().unwrap();
+    each(Rank::all(2), |rank| {
+        let mut group = Group::connect(&config(&members, rank, &secret)).unwrap();
+        group.barrier().unwrap();
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn a_member_of_the_other_ip_version_is_named() {
+    let members = [free_addresses(1).remove(0), "127.0.0.1:1".to_owned()];
+    let secret = JobSecret::generate().unwrap();
+    let config = config(&members, Rank::new(1), &secret).with_bind("[::1]:0".parse().unwrap());
+    let refused = Group::connect(&config).unwrap_err();
+    if matches!(refused, Error::Bind { .. }) {
+        eprintln!("skipped: this machine has no IPv6 loopback address");
+        return;
+    }
+    let peer = Member::new(Rank::CHIEF, members[0].clone());
+    assert_eq!(
+        refused,
+        Error::AddressFamily {
+            rank: Rank::new(1),
+            family: "IPv6",
+            peer
+        }
+    );
+}
+
+#[test]
 fn a_taken_port_is_named() {
     let holder = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = holder.local_addr().unwrap();

@@ -1,6 +1,10 @@
 //! `kill -9` of any worker at any moment: all others end with an error that names it, soon.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::worker::{Job, Worker, mlp};
 
@@ -138,6 +142,35 @@ fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
     }
 }
 
+#[test]
+fn workers_end_when_their_launcher_is_killed() {
+    let mut launcher = Worker::start(mlp(&["--launch=3", "--epochs=1000000"]));
+    let mut processes = Vec::new();
+    while processes.len() < 3 {
+        let line = launcher.reaches("] started as process ");
+        processes.push(watch(line.rsplit(' ').next().unwrap().parse().unwrap()));
+    }
+    launcher.reaches("[2] step 3 ");
+    launcher.kill();
+    for process in &processes {
+        let mut ended = [PollFd::new(process, PollFlags::IN)];
+        let hang = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        assert_eq!(
+            poll(&mut ended, Some(&hang)).unwrap(),
+            1,
+            "a worker is left behind"
+        );
+    }
+}
+
+/// A handle that can be read from when the process has ended.
+fn watch(process: i32) -> OwnedFd {
+    pidfd_open(Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
+}
+
 /// Moments to kill at; the seed is this process's id, which a failure prints with its steps.
 struct Moments(u64);
 
@@ -152,7 +185,6 @@ impl Moments {
 }
 
 fn kill(process: i32) -> Instant {
-    let process = rustix::process::Pid::from_raw(process).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
     Instant::now()
 }

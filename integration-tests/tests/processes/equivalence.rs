@@ -89,6 +89,17 @@ fn a_process_without_a_cluster_trains_alone_and_needs_no_secret() {
 }
 
 #[test]
+fn the_only_worker_of_a_cluster_needs_no_secret_either() {
+    let mut command = mlp(&["--samples=128", "--epochs=1"]);
+    command.env(
+        "TF_CONFIG",
+        r#"{"cluster":{"worker":["127.0.0.1:9"]},"task":{"type":"worker","index":0}}"#,
+    );
+    let ended = Worker::start(command).end();
+    assert!(ended.status.success(), "{ended:?}");
+}
+
+#[test]
 fn the_launcher_starts_workers_that_find_each_other() {
     let ended = Worker::start(mlp(&["--launch=3", "--samples=128", "--epochs=1"])).end();
     assert!(ended.status.success(), "{ended:?}");

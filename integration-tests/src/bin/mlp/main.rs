@@ -2,16 +2,20 @@
 //! tests of whole processes. It says on standard output what it has reached, and can hold there
 //! until it is killed.
 #![forbid(unsafe_code)]
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "tests read what it prints"
-)]
+#![expect(clippy::print_stderr, reason = "tests read what it prints")]
+
+/// Prints a line; a reader that has gone is no reason to stop.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($part)*);
+    }};
+}
 
 mod args;
 mod model;
 
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 use args::{Args, Point};
@@ -56,13 +60,13 @@ fn launch(workers: usize) -> Result<ExitCode, String> {
 }
 
 fn train(args: &Args) -> Result<(), Error> {
-    println!("started as process {}", std::process::id());
+    say!("started as process {}", std::process::id());
     if args.holds_at_start() {
         hold();
     }
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
     let rank = strategy.rank().number();
-    println!(
+    say!(
         "joined as rank {rank} of {}",
         strategy.num_replicas_in_sync()
     );
@@ -86,9 +90,9 @@ fn train(args: &Args) -> Result<(), Error> {
             Ok::<_, Error>(gradients.extra()[0])
         })?;
         let hash = strategy.verify_replicas(&model.values())?;
-        println!("step {step} loss {} hash {hash:016x}", loss.into_local());
+        say!("step {step} loss {} hash {hash:016x}", loss.into_local());
     }
-    println!("trained");
+    say!("trained");
     if args.holds(rank, Point::End) {
         hold();
     }
@@ -108,7 +112,7 @@ fn part_of(model: &Model, batch: &Batch, gradients: &mut FlatBuffer) -> Result<(
 
 /// Waits to be killed.
 fn hold() -> ! {
-    println!("holding");
+    say!("holding");
     loop {
         std::thread::park();
     }
