@@ -30,9 +30,10 @@ pub enum Error {
         /// The most there can be.
         limit: u32,
     },
-    /// A blocking call was made on a thread that runs asynchronous tasks, where it would stall them.
+    /// A blocking call was made on a thread of an asynchronous runtime, where it would stall tasks.
+    /// tokio's threads for blocking work count too, as they cannot be told apart.
     #[error(
-        "a blocking collective was called from asynchronous code: move it to a thread of its own, such as tokio's spawn_blocking"
+        "a blocking collective was called from asynchronous code: move it to a thread of its own, by std::thread::spawn"
     )]
     InsideAsync,
     /// No job secret was handed over.

@@ -80,6 +80,9 @@ impl Operation<'_> {
             let sent = range(round.send.map(|send| send.chunk));
             let received = range(round.receive.map(|receive| receive.chunk));
             let (out, into) = two_parts(buffer, sent, received);
+            if let (Some(send), None) = (round.send, round.receive) {
+                self.waits_for.set(send.to);
+            }
             let send = async {
                 match round.send {
                     Some(send) => self.send_chunk(outgoing, send.to, out).await,

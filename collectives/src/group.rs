@@ -97,7 +97,14 @@ impl Group {
             .enable_all()
             .build()
             .map_err(no_runtime)?;
-        let (links, remote) = runtime.block_on(quic::join(config, members.clone()))?;
+        let (links, remote) = match runtime.block_on(quic::join(config, members.clone())) {
+            Ok(joined) => joined,
+            Err(error) => {
+                // A name that is still being looked up must not hold the error back.
+                runtime.shutdown_background();
+                return Err(error);
+            }
+        };
         let mut group = Self::over_links(
             (config.rank(), members),
             links,

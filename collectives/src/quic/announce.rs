@@ -1,3 +1,5 @@
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::Endpoint;
@@ -36,55 +38,88 @@ pub fn announce_loss(
             what: "starting a runtime",
             kind: error.kind(),
         })?;
-    let identity = std::sync::Arc::new(Identity::new(secret, Role::Launcher)?);
-    runtime.block_on(async {
+    let told = runtime.block_on(async {
+        let herald = Arc::new(Herald::new(secret, lost)?);
         let mut telling = JoinSet::new();
         for (rank, address) in Rank::all(u32::MAX).zip(members.iter().cloned()) {
             if rank != lost {
-                telling.spawn(tell(identity.clone(), rank, address, lost));
+                telling.spawn(herald.clone().tell(rank, address));
             }
         }
         let _ = timeout(deadline, telling.join_all()).await;
+        Ok(())
     });
-    Ok(())
+    // A name that is still being looked up must not hold the launcher back.
+    runtime.shutdown_background();
+    told
 }
 
-/// Tries until the rank has been told; the caller's deadline ends it.
-async fn tell(identity: std::sync::Arc<Identity>, rank: Rank, address: String, lost: Rank) {
-    loop {
-        if let Ok(Some(())) = timeout(ATTEMPT, attempt(&identity, rank, &address, lost)).await {
-            return;
-        }
-        sleep(PAUSE).await;
+/// What it takes to tell any rank.
+struct Herald {
+    identity: Identity,
+    /// For each version of IP that this machine has.
+    diallers: Vec<Endpoint>,
+    message: Message,
+}
+
+impl Herald {
+    fn new(secret: &JobSecret, lost: Rank) -> Result<Self, Error> {
+        let peer = Member::new(lost, "");
+        let loss = Error::RankLost {
+            peer,
+            cause: LossCause::Died,
+            reporter: None,
+        };
+        let any = [
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        ];
+        Ok(Self {
+            identity: Identity::new(secret, Role::Launcher)?,
+            diallers: any
+                .into_iter()
+                .filter_map(|any| endpoint::dialler(any).ok())
+                .collect(),
+            message: Message::Abort(verdict(&loss, lost)),
+        })
     }
-}
 
-async fn attempt(identity: &Identity, rank: Rank, address: &str, lost: Rank) -> Option<()> {
-    let address = tokio::net::lookup_host(address).await.ok()?.next()?;
-    let dialler: Endpoint = endpoint::dialler(address).ok()?;
-    let name = identity
-        .server_name(Role::Rank(rank))
-        .ok()?
-        .to_str()
-        .into_owned();
-    let connection = dialler
-        .connect_with(endpoint::client(identity), address, &name)
-        .ok()?
-        .await
-        .ok()?;
-    let (mut send, _receive) = connection.open_bi().await.ok()?;
-    let error = Error::RankLost {
-        peer: Member::new(lost, ""),
-        cause: LossCause::Died,
-        reporter: None,
-    };
-    let abort = verdict(&error, lost);
-    control::write(&mut send, &Message::Abort(abort))
-        .await
-        .ok()?;
-    send.finish().ok()?;
-    // Answered when the rank has received it all.
-    let _ = send.stopped().await;
-    connection.close(TURNED_AWAY, b"");
-    Some(())
+    /// Tries until the rank has been told; the caller's deadline ends it.
+    async fn tell(self: Arc<Self>, rank: Rank, address: String) {
+        while !matches!(
+            timeout(ATTEMPT, self.attempt(rank, &address)).await,
+            Ok(Some(()))
+        ) {
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn attempt(&self, rank: Rank, address: &str) -> Option<()> {
+        let address = tokio::net::lookup_host(address).await.ok()?.next()?;
+        let reaches = |dialler: &&Endpoint| {
+            dialler
+                .local_addr()
+                .is_ok_and(|own| own.is_ipv4() == address.is_ipv4())
+        };
+        let dialler = self.diallers.iter().find(reaches)?;
+        let name = self
+            .identity
+            .server_name(Role::Rank(rank))
+            .ok()?
+            .to_str()
+            .into_owned();
+        let client = endpoint::client(&self.identity);
+        let connection = dialler
+            .connect_with(client, address, &name)
+            .ok()?
+            .await
+            .ok()?;
+        let (mut send, _receive) = connection.open_bi().await.ok()?;
+        control::write(&mut send, &self.message).await.ok()?;
+        send.finish().ok()?;
+        // Answered when the rank has received it all.
+        let _ = send.stopped().await;
+        connection.close(TURNED_AWAY, b"");
+        Some(())
+    }
 }

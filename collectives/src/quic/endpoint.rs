@@ -1,5 +1,5 @@
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,14 +49,9 @@ pub(super) async fn listen(config: &GroupConfig, identity: &Identity) -> Result<
     endpoint(socket, Some(server))
 }
 
-/// An endpoint that only dials, towards addresses like `like`.
-pub(super) fn dialler(like: SocketAddr) -> Result<Endpoint, Error> {
-    let any: SocketAddr = if like.is_ipv4() {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let socket = bind(any).map_err(|error| system("binding a socket", &error))?;
+/// An endpoint that only dials, from `any` address of one IP version.
+pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, Error> {
+    let socket = bind((any, 0).into()).map_err(|error| system("binding a socket", &error))?;
     endpoint(socket, None)
 }
 
