@@ -1,7 +1,8 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
+use std::collections::BTreeSet;
 use std::net::UdpSocket;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -59,15 +60,22 @@ fn each<T: Send, R: Send>(
     })
 }
 
-/// Addresses that were free a moment ago, all different.
-fn free_addresses(world: u32) -> Vec<String> {
-    let sockets: Vec<_> = (0..world)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .collect();
-    sockets
-        .iter()
-        .map(|socket| socket.local_addr().unwrap().to_string())
-        .collect()
+/// Addresses that were free a moment ago, and that no other test of this process is given.
+fn free_addresses(count: u32) -> Vec<String> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap();
+    // All are held until there are enough, or the system would offer the same ones again.
+    let mut held = Vec::new();
+    let mut addresses = Vec::new();
+    while addresses.len() < count as usize {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        if given.insert(address.port()) {
+            addresses.push(address.to_string());
+        }
+        held.push(socket);
+    }
+    addresses
 }
 
 fn config(members: &[String], rank: Rank, secret: &JobSecret) -> GroupConfig {
@@ -324,10 +332,7 @@ fn the_reason_of_an_abort_is_the_error_of_every_rank() {
 fn an_operation_that_nobody_joins_ends_at_its_deadline() {
     for over in Over::BOTH {
         let (done, wait) = mpsc::channel::<()>();
-        let (done, wait) = (
-            std::sync::Mutex::new(Some(done)),
-            std::sync::Mutex::new(wait),
-        );
+        let (done, wait) = (Mutex::new(Some(done)), Mutex::new(wait));
         let errors = over.run(2, |mut group| {
             group.set_operation_timeout(Duration::from_millis(50));
             if group.rank() == Rank::CHIEF {

@@ -1,8 +1,10 @@
 //! Worker processes under a test's control.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -80,15 +82,22 @@ pub(crate) fn mlp(args: &[&str]) -> Command {
     command
 }
 
-/// Addresses that were free a moment ago, all different.
+/// Addresses that were free a moment ago, and that no other test of this process is given.
 pub(crate) fn free_addresses(count: usize) -> Vec<String> {
-    let sockets: Vec<_> = (0..count)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .collect();
-    sockets
-        .iter()
-        .map(|socket| socket.local_addr().unwrap().to_string())
-        .collect()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap();
+    // All are held until there are enough, or the system would offer the same ones again.
+    let mut held = Vec::new();
+    let mut addresses = Vec::new();
+    while addresses.len() < count {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        if given.insert(address.port()) {
+            addresses.push(address.to_string());
+        }
+        held.push(socket);
+    }
+    addresses
 }
 
 impl Worker {
