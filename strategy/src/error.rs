@@ -84,6 +84,16 @@ pub enum Error {
         /// What the chief has there.
         chiefs: Option<Box<VariableSpec>>,
     },
+    /// A buffer is shorter than what the check of copies takes at its end.
+    #[error(
+        "a buffer of {found} numbers has no room for a check, which takes {needed} at its end: make it longer by check_len"
+    )]
+    NoRoomForCheck {
+        /// Numbers in the buffer.
+        found: usize,
+        /// Numbers that the check takes.
+        needed: usize,
+    },
     /// Copies that must be equal are not.
     #[error(
         "the copies of the model are not equal any more: those of {} differ from rank 0's; was a variable changed outside a step, or by different values?",

@@ -34,13 +34,14 @@
 //!
 //! Map of the crate: `strategy` (the entry), `replica` (what a step can do), `variable` (names,
 //! shapes, the scope that makes copies equal), `flat` (many gradients as one buffer), `dataset`
-//! (which worker takes which samples), `distributed` (one value per replica), `error`.
+//! (which worker takes which samples), `hash` (equal copies), `distributed` (one value per replica), `error`.
 #![forbid(unsafe_code)]
 
 mod dataset;
 mod distributed;
 mod error;
 mod flat;
+mod hash;
 mod options;
 mod replica;
 mod strategy;

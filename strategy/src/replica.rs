@@ -2,8 +2,8 @@ use std::time::Instant;
 
 use meshwork_collectives::{self as collectives, Element, Group, Rank};
 
-use crate::Error;
 use crate::strategy::Traffic;
+use crate::{Error, hash};
 
 /// How the values of several replicas become one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -55,6 +55,38 @@ impl<'a> ReplicaContext<'a> {
             self.traffic.count(size_of_val(values), began.elapsed());
         }
         Ok(())
+    }
+
+    /// As [`all_reduce`](Self::all_reduce) with a sum, and checks in the same operation that all
+    /// replicas hold the same bits in `copy`, their copy of the model.
+    ///
+    /// # Shapes
+    /// The last [`check_len`](Self::check_len) of `values` are overwritten by the check.
+    ///
+    /// # Errors
+    /// [`Error::ReplicasDiverged`], on every replica, with the ranks whose copy differs from rank
+    /// 0's; [`Error::NoRoomForCheck`] before anything is sent; [`Error::Group`].
+    #[track_caller]
+    pub fn all_reduce_checked(&mut self, values: &mut [f32], copy: &[f32]) -> Result<(), Error> {
+        let (found, needed) = (values.len(), self.check_len());
+        let Some(start) = found.checked_sub(needed) else {
+            return Err(Error::NoRoomForCheck { found, needed });
+        };
+        hash::write(hash::of(copy), self.group.rank(), &mut values[start..]);
+        self.all_reduce(ReduceOp::Sum, values)?;
+        let ranks = hash::different(&values[start..]);
+        if ranks.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::ReplicasDiverged { ranks })
+        }
+    }
+
+    /// How many numbers at the end of a buffer [`all_reduce_checked`](Self::all_reduce_checked)
+    /// takes for its check: four per replica.
+    #[must_use]
+    pub fn check_len(&self) -> usize {
+        hash::room(self.num_replicas_in_sync())
     }
 }
 

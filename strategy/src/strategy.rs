@@ -4,12 +4,11 @@ use std::time::Duration;
 use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver, WorkerPlacement};
 use meshwork_collectives::{self as collectives, Group, GroupConfig, JobSecret, Rank, Timeouts};
 use meshwork_core::Mesh;
-use twox_hash::XxHash3_64;
 
 use crate::distributed::{PerReplica, Reduce};
 use crate::replica::{ReduceOp, ReplicaContext};
 use crate::variable::Scope;
-use crate::{CommunicationOptions, DistributedDataset, Error};
+use crate::{CommunicationOptions, DistributedDataset, Error, hash};
 
 /// Synchronous data-parallel training: each worker computes on its part of a global batch, and all
 /// apply the same update.
@@ -147,16 +146,14 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::ReplicasDiverged`], on every worker, with the ranks that differ from rank 0.
     #[track_caller]
     pub fn verify_replicas(&mut self, values: &[f32]) -> Result<u64, Error> {
-        let mine = XxHash3_64::oneshot(bytemuck::cast_slice(values));
-        let mut hashes = vec![0; self.num_replicas_in_sync()];
-        hashes[self.group.rank().index()] = mine;
-        // Every place is zero on all ranks but one: the sum collects them.
+        let hash = hash::of(values);
+        let mut hashes = vec![0.0; hash::room(self.num_replicas_in_sync())];
+        hash::write(hash, self.group.rank(), &mut hashes);
         self.group
             .all_reduce(&mut hashes, collectives::ReduceOp::Sum)?;
-        let differs = |rank: &Rank| hashes[rank.index()] != hashes[0];
-        let ranks: Vec<_> = Rank::all(self.group.world()).filter(differs).collect();
+        let ranks = hash::different(&hashes);
         if ranks.is_empty() {
-            Ok(mine)
+            Ok(hash)
         } else {
             Err(Error::ReplicasDiverged { ranks })
         }
@@ -430,6 +427,40 @@ mod tests {
             assert_eq!(strategy.verify_replicas(&values), Err(expected));
             strategy.leave().unwrap();
         });
+    }
+
+    #[test]
+    fn a_checked_sum_finds_copies_that_differed_before_it() {
+        each(3, |mut strategy| {
+            let rank = strategy.rank().number();
+            let mut copy = [1.0, 2.0];
+            let mut step = |copy: &[f32]| {
+                strategy.run(|replica| {
+                    let mut values = vec![rank as f32; 1 + replica.check_len()];
+                    replica.all_reduce_checked(&mut values, copy)?;
+                    Ok::<_, Error>(values[0])
+                })
+            };
+            assert_eq!(step(&copy).unwrap().into_local(), 3.0);
+            if rank == 1 {
+                copy[1] = 2.5;
+            }
+            let ranks = vec![Rank::new(1)];
+            assert_eq!(step(&copy), Err(Error::ReplicasDiverged { ranks }));
+        });
+    }
+
+    #[test]
+    fn a_checked_sum_needs_room_for_its_hashes() {
+        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let refused = strategy.run(|replica| replica.all_reduce_checked(&mut [1.0; 3], &[1.0]));
+        assert_eq!(
+            refused,
+            Err(Error::NoRoomForCheck {
+                found: 3,
+                needed: 4
+            })
+        );
     }
 
     #[test]

@@ -1,9 +1,7 @@
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Storage, Tensor, Var};
 use candle_nn::VarMap;
-use meshwork_strategy::{
-    FlatBuffer, MultiWorkerMirroredStrategy, ReduceOp, ReplicaContext, VariableSpec,
-};
+use meshwork_strategy::{FlatBuffer, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 use crate::Error;
 
@@ -14,7 +12,11 @@ use crate::Error;
 #[derive(Debug)]
 pub struct MirroredVars {
     vars: Vec<Var>,
-    flat: FlatBuffer,
+    /// The gradients, the caller's extra numbers, and room for the check of copies.
+    gradients: FlatBuffer,
+    extra: usize,
+    /// This worker's copy of the values.
+    values: FlatBuffer,
 }
 
 impl MirroredVars {
@@ -48,14 +50,17 @@ impl MirroredVars {
             }
             specs.push(VariableSpec::new(name, var.dims())?);
         }
-        let vars = named.into_iter().map(|(_, var)| var).collect();
+        let checks = strategy
+            .run(|replica| Ok::<_, Error>(replica.check_len()))?
+            .into_local();
         let mut mirrored = Self {
-            vars,
-            flat: FlatBuffer::new(&specs, extra)?,
+            vars: named.into_iter().map(|(_, var)| var).collect(),
+            gradients: FlatBuffer::new(&specs, extra + checks)?,
+            extra,
+            values: FlatBuffer::new(&specs, 0)?,
         };
         mirrored.read_values()?;
-        let len = mirrored.flat.as_mut_slice().len() - extra;
-        strategy.scope(|scope| scope.mirror(&specs, &mut mirrored.flat.as_mut_slice()[..len]))?;
+        strategy.scope(|scope| scope.mirror(&specs, mirrored.values.as_mut_slice()))?;
         mirrored.write_values()?;
         Ok(mirrored)
     }
@@ -63,17 +68,18 @@ impl MirroredVars {
     /// Names and shapes, in the order in which gradients are reduced.
     #[must_use]
     pub fn specs(&self) -> &[VariableSpec] {
-        self.flat.specs()
+        self.values.specs()
     }
 
     /// The numbers that are summed with the gradients: written before
     /// [`all_reduce`](Self::all_reduce), read after it.
     pub fn extra_mut(&mut self) -> &mut [f32] {
-        self.flat.extra_mut()
+        &mut self.gradients.extra_mut()[..self.extra]
     }
 
     /// Replaces the gradients of this worker by the sum over all workers of each worker's
-    /// gradients times its `weight`.
+    /// gradients times its `weight`. The same operation checks that all copies of the model are
+    /// equal, bit for bit.
     ///
     /// With a loss that is the mean over the worker's samples, [`Batch::weight`] makes the sum the
     /// gradient of the mean over the global batch. A variable without a gradient counts as zero.
@@ -89,17 +95,19 @@ impl MirroredVars {
         gradients: &mut GradStore,
         weight: f32,
     ) -> Result<(), Error> {
+        self.read_values()?;
         for (index, var) in self.vars.iter().enumerate() {
-            let slot = self.flat.gradient_mut(index);
+            let slot = self.gradients.gradient_mut(index);
             match gradients.get(var) {
                 Some(gradient) => read(gradient, slot)?,
                 None => slot.fill(0.0),
             }
             slot.iter_mut().for_each(|value| *value *= weight);
         }
-        replica.all_reduce(ReduceOp::Sum, self.flat.as_mut_slice())?;
+        replica.all_reduce_checked(self.gradients.as_mut_slice(), self.values.as_mut_slice())?;
         for (index, var) in self.vars.iter().enumerate() {
-            let sum = Tensor::from_slice(self.flat.gradient(index), var.shape(), var.device())?;
+            let sum =
+                Tensor::from_slice(self.gradients.gradient(index), var.shape(), var.device())?;
             gradients.insert(var, sum);
         }
         Ok(())
@@ -112,13 +120,12 @@ impl MirroredVars {
     #[track_caller]
     pub fn verify(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<u64, Error> {
         self.read_values()?;
-        let len = self.flat.as_mut_slice().len() - self.flat.extra().len();
-        Ok(strategy.verify_replicas(&self.flat.as_mut_slice()[..len])?)
+        Ok(strategy.verify_replicas(self.values.as_mut_slice())?)
     }
 
     fn read_values(&mut self) -> Result<(), Error> {
         for (index, var) in self.vars.iter().enumerate() {
-            read(var.as_tensor(), self.flat.gradient_mut(index))?;
+            read(var.as_tensor(), self.values.gradient_mut(index))?;
         }
         Ok(())
     }
@@ -126,7 +133,7 @@ impl MirroredVars {
     fn write_values(&self) -> Result<(), Error> {
         for (index, var) in self.vars.iter().enumerate() {
             var.set(&Tensor::from_slice(
-                self.flat.gradient(index),
+                self.values.gradient(index),
                 var.shape(),
                 var.device(),
             )?)?;

@@ -162,6 +162,8 @@ impl Run<'_> {
                 allreduce_gbps: self.strategy.traffic().since(before).gigabytes_per_second(),
             })?;
         }
+        // Each step has checked what the steps before it made.
+        self.mirrored.verify(self.strategy)?;
         Ok(losses)
     }
 
@@ -202,9 +204,7 @@ impl Run<'_> {
             optimizer.step(&gradients)?;
             Ok(loss)
         });
-        let loss = step?.into_local();
-        mirrored.verify(strategy)?;
-        Ok(loss)
+        Ok(step?.into_local())
     }
 
     /// Each worker looks at its own part of the images; the correct ones are counted over all.
