@@ -445,8 +445,12 @@ mod tests {
             if rank == 1 {
                 copy[1] = 2.5;
             }
-            let ranks = vec![Rank::new(1)];
-            assert_eq!(step(&copy), Err(Error::ReplicasDiverged { ranks }));
+            // Whoever finds it first may end the group before another has looked.
+            let text = step(&copy).unwrap_err().to_string();
+            assert!(
+                text.contains("those of rank 1 differ from rank 0's"),
+                "{text}"
+            );
         });
     }
 

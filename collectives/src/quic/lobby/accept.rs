@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,36 +28,30 @@ pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, endpoint: Endpoint) {
         };
         let lobby = lobby.clone();
         tokio::spawn(async move {
-            let address = incoming.remote_address();
-            let verdict = timeout(PROVING, receive(&lobby, incoming)).await;
+            let _ = timeout(PROVING, receive(&lobby, incoming)).await;
             drop(place);
-            if let Ok(Err(TurnedAway::For(cause))) = verdict {
-                let stranger = Stranger::new(address, cause);
-                tracing::warn!(rank = lobby.me.number(), "{stranger}");
-                let _ = lobby.events.send(Event::Refused(stranger)).await;
-            }
         });
     }
 }
 
-/// Why an incoming connection did not become a member's.
-enum TurnedAway {
-    For(StrangerCause),
-    /// It broke off, or it had only something to say.
-    Gone,
+/// Tells the membership, and whoever reads the log, who was not let in.
+async fn report(lobby: &Lobby, address: SocketAddr, cause: StrangerCause) {
+    let stranger = Stranger::new(address, cause);
+    tracing::warn!(rank = lobby.me.number(), "{stranger}");
+    let _ = lobby.events.send(Event::Refused(stranger)).await;
 }
 
-impl<E: Into<NoMessage>> From<E> for TurnedAway {
-    fn from(_: E) -> Self {
-        Self::Gone
-    }
-}
-
-async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), TurnedAway> {
-    let connection = incoming.await.map_err(|error| match is_other_job(&error) {
-        true => TurnedAway::For(StrangerCause::OtherJob),
-        false => TurnedAway::Gone,
-    })?;
+/// Makes a member of whoever calls, unless it breaks off or is refused.
+async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), NoMessage> {
+    let address = incoming.remote_address();
+    let connection = match incoming.await {
+        Ok(connection) => connection,
+        Err(error) if is_other_job(&error) => {
+            report(lobby, address, StrangerCause::OtherJob).await;
+            return Ok(());
+        }
+        Err(_) => return Ok(()),
+    };
     let (mut send, mut receive) = connection.accept_bi().await?;
     let hello = match control::read(&mut receive).await? {
         Message::Hello(hello) => hello,
@@ -69,14 +64,14 @@ async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), TurnedAwa
             }
             return Ok(());
         }
-        _ => return Err(TurnedAway::Gone),
+        _ => return Ok(()),
     };
     if let Err(refusal) = answer(lobby, &connection, &hello) {
-        let message = Message::Refusal(refusal.into());
-        control::write(&mut send, &message).await?;
-        // The refused one closes when it has read why; `PROVING` bounds the wait.
+        report(lobby, address, StrangerCause::Refused(refusal)).await;
+        control::write(&mut send, &Message::Refusal(refusal.into())).await?;
+        // The refused one closes when it has read why.
         connection.closed().await;
-        return Err(TurnedAway::For(StrangerCause::Refused(refusal)));
+        return Ok(());
     }
     control::write(&mut send, &Message::Welcome(lobby.hello.clone())).await?;
     let mut data = connection.accept_bi().await?;
@@ -86,12 +81,13 @@ async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), TurnedAwa
         .await
         .map_err(|_| NoMessage::Ended)?;
     let rank = Rank::new(hello.rank);
+    let control = (send, receive);
     lobby.admit(
         rank,
         Admitted {
             connection,
             hello,
-            control: (send, receive),
+            control,
             data,
         },
     );
