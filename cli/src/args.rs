@@ -35,6 +35,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "PORT")]
     pub(crate) host_port_base: Option<u16>,
 
+    /// Give each worker its own share of the cores, if there are enough (Linux)
+    #[arg(long)]
+    pub(crate) pin: bool,
+
     /// How long a worker may take to end after SIGINT or SIGTERM before it is killed
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) grace: Duration,

@@ -28,6 +28,7 @@
 //! SIGKILL; a worker that wants to notice the latter can watch `MESHWORK_LAUNCHER_PID`.
 
 mod announce;
+mod cores;
 mod course;
 mod environment;
 mod error;
@@ -46,6 +47,7 @@ use std::time::Duration;
 
 use meshwork_collectives::{JobSecret, Rank};
 
+pub use cores::Cores;
 pub use error::LaunchError;
 pub use outcome::{Failure, Interruption, Outcome, Signal, WorkerEnd};
 pub use output::Output;
@@ -75,6 +77,7 @@ pub struct Launch {
     port_base: Option<u16>,
     grace: Duration,
     output: Output,
+    cores: Cores,
 }
 
 impl Launch {
@@ -93,6 +96,7 @@ impl Launch {
             port_base: None,
             grace: Duration::from_secs(5),
             output: Output::Prefixed,
+            cores: Cores::Shared,
         }
     }
 
@@ -145,6 +149,13 @@ impl Launch {
         self
     }
 
+    /// Sets which cores the workers run on.
+    #[must_use]
+    pub fn cores(mut self, cores: Cores) -> Self {
+        self.cores = cores;
+        self
+    }
+
     /// Starts the workers, waits until the last has ended, and says how it went.
     ///
     /// Blocks the calling thread; see the [module](self) for what happens meanwhile.
@@ -163,7 +174,8 @@ impl Launch {
         let addresses = ports.release();
         for rank in Rank::all(u32::MAX).take(self.workers) {
             let command = self.command(rank, &addresses, &secret);
-            supervisor.start(rank, command)?;
+            let place = (rank.index(), self.workers);
+            cores::within(self.cores, place, || supervisor.start(rank, command))?;
         }
         supervisor.supervise(addresses, secret)
     }
@@ -198,6 +210,7 @@ impl Debug for Launch {
             .field("port_base", &self.port_base)
             .field("grace", &self.grace)
             .field("output", &self.output)
+            .field("cores", &self.cores)
             .finish()
     }
 }

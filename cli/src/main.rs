@@ -10,7 +10,7 @@ use std::iter::successors;
 use std::process::ExitCode;
 
 use clap::Parser;
-use meshwork_cli::launch::{Launch, LaunchError, Outcome};
+use meshwork_cli::launch::{Cores, Launch, LaunchError, Outcome};
 use meshwork_collectives::JobSecret;
 
 use crate::args::{Arguments, Run, Task};
@@ -41,7 +41,12 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
     let launch = Launch::new(program)
         .args(args)
         .workers(wanted.workers)?
-        .grace(wanted.grace);
+        .grace(wanted.grace)
+        .cores(if wanted.pin {
+            Cores::Split
+        } else {
+            Cores::Shared
+        });
     Ok(match wanted.host_port_base {
         Some(base) => launch.port_base(base),
         None => launch,

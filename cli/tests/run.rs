@@ -411,3 +411,31 @@ fn fifo(folder: &Path) -> std::path::PathBuf {
     );
     path
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn pinned_workers_have_cores_of_their_own_where_there_are_enough() {
+    let shares = |workers: usize| {
+        let output = script(
+            workers,
+            &["--pin"],
+            "grep Cpus_allowed_list /proc/self/status",
+        )
+        .output()
+        .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let shares: Vec<_> = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().next_back())
+            .collect();
+        assert_eq!(shares.len(), workers, "{text}");
+        shares
+            .iter()
+            .map(ToString::to_string)
+            .collect::<BTreeSet<_>>()
+            .len()
+    };
+    let cores = rustix::thread::sched_getaffinity(None).unwrap().count() as usize;
+    assert_eq!(shares(cores), cores);
+    assert_eq!(shares(cores + 1), 1);
+}

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::OpenOptions;
 
-use meshwork_cli::launch::{Launch, Outcome, Output};
+use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
 use meshwork_strategy::MultiWorkerMirroredStrategy;
 
 use crate::args::Args;
@@ -41,6 +41,7 @@ fn start_workers(args: &Args) -> Result<(), Error> {
     let launch = Launch::new(program)
         .args(env::args_os().skip(1))
         .workers(workers)?
+        .cores(Cores::Split)
         .output(Output::ChiefInherits);
     let launch = variables
         .into_iter()
