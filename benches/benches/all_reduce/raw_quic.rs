@@ -1,7 +1,7 @@
 //! What a two-rank all-reduce over QUIC is measured by: one stream of quinn that both ends fill.
 //!
 //! A ring of two ranks moves as many bytes in each direction as the buffer has; so does one
-//! exchange here. Windows, socket buffers, cipher and threads are those of a group.
+//! exchange here. Windows, largest packet, socket buffers, cipher and threads are those of a group.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use std::time::Instant;
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use quinn::{
-    ClientConfig, Endpoint, EndpointConfig, RecvStream, SendStream, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, RecvStream, SendStream,
+    ServerConfig, TokioRuntime, TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::Builder;
 
 use crate::lock_step::{LockStep, Span};
 
+const LARGEST_PACKET: u16 = 6500;
 const SOCKET_BUFFER: usize = 4 << 20;
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
@@ -153,14 +154,20 @@ fn socket() -> Socket {
 }
 
 fn endpoint(socket: Socket, server: Option<ServerConfig>) -> Endpoint {
-    let config = EndpointConfig::default();
+    let mut config = EndpointConfig::default();
+    config
+        .max_udp_payload_size(LARGEST_PACKET)
+        .expect("it is a size that packets can have");
     Endpoint::new(config, server, socket.into(), Arc::new(TokioRuntime))
         .expect("the socket is bound")
 }
 
 fn transport() -> Arc<TransportConfig> {
+    let mut search = MtuDiscoveryConfig::default();
+    search.upper_bound(LARGEST_PACKET);
     let mut transport = TransportConfig::default();
     transport
+        .mtu_discovery_config(Some(search))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
         .send_window(u64::from(CONNECTION_WINDOW))
