@@ -45,7 +45,7 @@ use std::net::SocketAddr;
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
 
-use meshwork_collectives::{JobSecret, Rank};
+use meshwork_collectives::{GroupConfig, JobSecret, Rank};
 
 pub use cores::Cores;
 pub use error::LaunchError;
@@ -187,7 +187,7 @@ impl Launch {
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env("TF_CONFIG", environment::tf_config(addresses, rank))
             .env(JobSecret::ENV, &*secret.to_hex())
-            .env("MESHWORK_LAUNCHER_PID", process::id().to_string())
+            .env(GroupConfig::LAUNCHER_ENV, process::id().to_string())
             .stdin(Stdio::null());
         let (stdout, stderr) = match (self.output, rank) {
             (Output::ChiefInherits, Rank::CHIEF) => (Stdio::inherit(), Stdio::inherit()),

@@ -26,7 +26,7 @@
 //! The `meshwork` command is a thin layer over [`launch`]: `meshwork run -n 4 -- PROGRAM ARGS…`.
 //!
 //! Map of the crate: [`launch`] (the builder, what comes out of a run, what each worker is told);
-//! under it `ports` and `environment` (what a worker is handed), `workers` (the processes and their
+//! under it `ports`, `environment` and `cores` (what a worker is handed), `workers` (the processes and their
 //! one owner), `course` (what to do when, as a pure function of events and time), `supervisor`
 //! (does it), `output` (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
 #![forbid(unsafe_code)]

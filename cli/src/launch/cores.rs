@@ -14,10 +14,7 @@ pub enum Cores {
 }
 
 /// The share of worker `rank` among `cores` cores, as a range of them; none if there are too few.
-#[cfg_attr(
-    not(target_os = "linux"),
-    expect(dead_code, reason = "only Linux splits")
-)]
+#[cfg(any(target_os = "linux", test))]
 fn share(cores: usize, workers: usize, rank: usize) -> Option<Range<usize>> {
     (cores >= workers).then(|| rank * cores / workers..(rank + 1) * cores / workers)
 }

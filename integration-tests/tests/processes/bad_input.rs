@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::process::Command;
 
-use meshwork_collectives::JobSecret;
+use meshwork_collectives::{GroupConfig, JobSecret};
 
 use crate::worker::{Job, Worker, mlp, tf_config};
 
@@ -113,6 +113,28 @@ fn a_missing_or_malformed_secret_is_explained_and_not_shown() {
     let ended = Worker::start(malformed).end();
     ended.failed_naming(&["14 characters", "64 digits"]);
     assert!(!ended.stderr.contains("hunter2"), "{ended:?}");
+}
+
+#[test]
+fn a_secret_file_that_cannot_be_read_is_named() {
+    let job = Job::new(2);
+    let mut command = job.command(0, &[]);
+    command
+        .env_remove(JobSecret::ENV)
+        .env(JobSecret::FILE_ENV, "no/such/secret");
+    Worker::start(command)
+        .end()
+        .failed_naming(&["job secret file no/such/secret cannot be read"]);
+}
+
+#[test]
+fn a_launcher_that_is_no_process_id_is_named() {
+    let job = Job::new(2);
+    let mut command = job.command(0, &[]);
+    command.env(GroupConfig::LAUNCHER_ENV, "me");
+    Worker::start(command)
+        .end()
+        .failed_naming(&["MESHWORK_LAUNCHER_PID is \"me\""]);
 }
 
 #[test]
