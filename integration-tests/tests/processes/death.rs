@@ -50,6 +50,27 @@ fn any_worker_that_dies_at_the_end_of_training_is_named() {
 }
 
 #[test]
+fn a_worker_that_is_stopped_but_not_dead_is_named_for_its_silence() {
+    let job = Job::new(3);
+    let mut workers = job.start_all(&["--epochs=1000000"]);
+    let started = workers[1].reaches("started as process ");
+    let process = started.rsplit(' ').next().unwrap().parse().unwrap();
+    for worker in &mut workers {
+        worker.reaches("step 3 ");
+    }
+    kill_process(Pid::from_raw(process).unwrap(), Signal::STOP).unwrap();
+    let stopped = workers.remove(1);
+    for worker in workers {
+        let named = [
+            "rank 1 (127.0.0.1:",
+            "was lost: nothing was heard of it for",
+        ];
+        worker.end().failed_naming(&named);
+    }
+    drop(stopped);
+}
+
+#[test]
 fn a_worker_that_dies_while_others_still_wait_for_one_that_has_not_come_is_named() {
     for victim in [0, 1, 2] {
         let job = Job::new(4);
