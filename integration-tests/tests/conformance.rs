@@ -1,0 +1,27 @@
+//! What other systems answered when they were run, held against this project.
+//!
+//! Every file of recorded cases under `vectors/` (or under the folder that `MESHWORK_VECTORS`
+//! names) is a topic. A topic is claimed by a function that judges one case; the outcome is one
+//! line a topic, `topic: P passed, F failed, D deviations`, and the test fails on any failure.
+//! Topics that nothing claims are listed as unclaimed, files that are not there are skipped.
+//!
+//! Where the recorded system crashes, is wrong, or accepts what nobody can mean, this project
+//! deviates by a rule of `deviations.rs`, never by a case's number.
+
+#[path = "conformance/deviations.rs"]
+mod deviations;
+#[path = "conformance/harness.rs"]
+mod harness;
+
+use harness::Topic;
+
+/// Every topic that code answers for.
+fn topics() -> Vec<Topic> {
+    let claimed: [&[Topic]; 0] = [];
+    claimed.concat()
+}
+
+#[test]
+fn recorded_answers_are_met_or_deviated_from_by_rule() {
+    harness::run(&topics());
+}
