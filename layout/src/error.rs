@@ -22,6 +22,23 @@ pub enum Error {
         /// The second one, which may be the same.
         second: usize,
     },
+    /// One mesh dimension would both cut a tensor dimension and be partial.
+    #[error(
+        "mesh dimension {dim} cuts tensor dimension {axis} and cannot be partial: along it ranks \
+         hold different elements, not terms of the same"
+    )]
+    CutAndPartial {
+        /// The mesh dimension.
+        dim: DimName,
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+    },
+    /// A mesh dimension is listed twice among the partial ones.
+    #[error("mesh dimension {dim} is partial twice: list each mesh dimension once")]
+    RepeatedPartial {
+        /// The mesh dimension.
+        dim: DimName,
+    },
     /// The layout has no such tensor dimension.
     #[error("tensor dimension {axis} is outside a tensor of rank {rank}: dimensions count from 0")]
     AxisOutside {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use meshwork_core::{DimName, Mesh, Rank};
 use smallvec::SmallVec;
 
-use crate::{Error, ShardingSpec, UNSHARDED, geometry};
+use crate::{Error, Reduction, ShardingSpec, UNSHARDED, geometry};
 
 /// For each tensor dimension the indices that a rank holds, in elements.
 pub type Ranges = SmallVec<[Range<usize>; 4]>;
@@ -15,9 +15,14 @@ pub type Shape = SmallVec<[usize; 4]>;
 /// How tensors of one rank (number of dimensions) lie on a mesh.
 ///
 /// Each tensor dimension is whole on every rank, or cut by one mesh dimension or several; see
-/// [`ShardingSpec`]. Ranks that differ only along mesh dimensions that cut nothing hold the same
-/// part of the tensor. A mesh dimension may be used once. Layouts are equal when meshes and specs
-/// are.
+/// [`ShardingSpec`]. A mesh dimension is in one of three states:
+///
+/// - it *cuts* one tensor dimension: ranks that differ along it hold different indices;
+/// - it is [*partial*](Self::with_partial): they hold a term each of every element, still to be
+///   reduced;
+/// - it is *idle*: they hold the same.
+///
+/// Layouts are equal when meshes, specs and partial dimensions are.
 ///
 /// # Uneven shards
 ///
@@ -40,8 +45,17 @@ pub type Shape = SmallVec<[usize; 4]>;
 pub struct Layout {
     mesh: Mesh,
     axes: SmallVec<[Axis; 4]>,
-    /// The mesh dimensions that cut nothing, major to minor.
+    partial: Option<Partial>,
+    /// The mesh dimensions that neither cut nor are partial, major to minor.
     idle: SmallVec<[Cut; 2]>,
+}
+
+/// The mesh dimensions along which elements are still to be reduced.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct Partial {
+    reduction: Reduction,
+    /// Major to minor, never empty.
+    cuts: SmallVec<[Cut; 1]>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -82,20 +96,11 @@ impl Layout {
             }
             axes.push(Axis { spec, cuts });
         }
-        let cuts_nothing = |dim: &usize| {
-            !axes
-                .iter()
-                .flat_map(|axis| &axis.cuts)
-                .any(|cut| cut.dim == *dim)
-        };
-        let idle = (0..mesh.dims().len())
-            .filter(cuts_nothing)
-            .map(|dim| Cut::of(mesh, dim))
-            .collect();
         Ok(Self {
             mesh: mesh.clone(),
+            idle: idle(mesh, axes.iter().flat_map(|axis| &axis.cuts)),
             axes,
-            idle,
+            partial: None,
         })
     }
 
@@ -124,9 +129,8 @@ impl Layout {
         Self {
             mesh: mesh.clone(),
             axes: std::iter::repeat_n(whole, rank).collect(),
-            idle: (0..mesh.dims().len())
-                .map(|dim| Cut::of(mesh, dim))
-                .collect(),
+            partial: None,
+            idle: idle(mesh, []),
         }
     }
 
@@ -161,6 +165,53 @@ impl Layout {
         )
     }
 
+    /// The same layout with exactly these mesh dimensions partial: along them each rank holds a term
+    /// of every element, and the value is what `reduction` makes of the terms.
+    ///
+    /// This is what is left of a sum over an axis that they cut, until an all-reduce or a
+    /// reduce-scatter finishes it. Their order does not matter; without any, nothing is partial.
+    /// TensorFlow has no such layouts, it reduces at once.
+    ///
+    /// ```
+    /// use meshwork_core::Mesh;
+    /// use meshwork_layout::{Layout, Reduction};
+    ///
+    /// let mesh = Mesh::new([("batch", 4), ("model", 2)])?;
+    /// let loss = Layout::replicated(&mesh, 0).with_partial(["batch"], Reduction::Sum)?;
+    /// assert_eq!(loss.reduction(), Some(Reduction::Sum));
+    /// assert_eq!((loss.terms(), loss.copies()), (4, 2));
+    /// # Ok::<(), meshwork_layout::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Mesh`] for a mesh dimension that the mesh does not have, [`Error::CutAndPartial`] for
+    /// one that cuts a tensor dimension, [`Error::RepeatedPartial`] for one that is given twice.
+    pub fn with_partial(
+        self,
+        dims: impl IntoIterator<Item = impl AsRef<str>>,
+        reduction: Reduction,
+    ) -> Result<Self, Error> {
+        let mut cuts: SmallVec<[Cut; 1]> = SmallVec::new();
+        for dim in dims {
+            let cut = Cut::of(&self.mesh, self.mesh.dim_index(dim.as_ref())?);
+            let dim = || self.mesh.dims()[cut.dim].name().clone();
+            if let Some(axis) = self.axes.iter().position(|axis| axis.cuts.contains(&cut)) {
+                return Err(Error::CutAndPartial { dim: dim(), axis });
+            }
+            if cuts.contains(&cut) {
+                return Err(Error::RepeatedPartial { dim: dim() });
+            }
+            cuts.push(cut);
+        }
+        cuts.sort_unstable_by_key(|cut| cut.dim);
+        let cutting = self.axes.iter().flat_map(|axis| &axis.cuts);
+        Ok(Self {
+            idle: idle(&self.mesh, cutting.chain(&cuts)),
+            partial: (!cuts.is_empty()).then_some(Partial { reduction, cuts }),
+            ..self
+        })
+    }
+
     /// This layout without these tensor dimensions; the order and repetitions do not matter.
     ///
     /// # Errors
@@ -174,7 +225,11 @@ impl Layout {
             .specs()
             .enumerate()
             .filter(|(axis, _)| !axes.contains(axis));
-        Self::new(kept.map(|(_, spec)| spec.clone()), &self.mesh)
+        let rest = Self::new(kept.map(|(_, spec)| spec.clone()), &self.mesh)?;
+        match self.reduction() {
+            Some(reduction) => rest.with_partial(self.partial(), reduction),
+            None => Ok(rest),
+        }
     }
 
     /// The mesh.
@@ -208,23 +263,45 @@ impl Layout {
         Ok(axis.num_shards())
     }
 
-    /// How many ranks hold each element.
+    /// The partial mesh dimensions, major to minor.
+    #[doc(alias = "unreduced")]
+    pub fn partial(&self) -> impl ExactSizeIterator<Item = &DimName> {
+        let cuts = self.partial_cuts().iter();
+        cuts.map(|cut| self.mesh.dims()[cut.dim].name())
+    }
+
+    /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
+    #[must_use]
+    pub fn reduction(&self) -> Option<Reduction> {
+        self.partial.as_ref().map(|partial| partial.reduction)
+    }
+
+    /// How many terms are to be reduced to one element: 1 where nothing is partial.
+    #[must_use]
+    pub fn terms(&self) -> usize {
+        // A factor of the mesh's size, which fits.
+        self.partial_cuts().iter().map(|cut| cut.size).product()
+    }
+
+    /// How many ranks hold each element, or each of its [`terms`](Self::terms).
     #[must_use]
     pub fn copies(&self) -> usize {
         // A factor of the mesh's size, which fits.
         self.idle.iter().map(|cut| cut.size).product()
     }
 
-    /// Whether every rank holds whole tensors; mesh dimensions of size 1 cut nothing off.
+    /// Whether every rank holds whole tensors, of final values; mesh dimensions of size 1 cut nothing
+    /// off and have nothing to reduce.
     #[must_use]
     pub fn is_fully_replicated(&self) -> bool {
-        self.axes.iter().all(|axis| axis.num_shards() == 1)
+        self.copies() == self.mesh.size()
     }
 
-    /// Whether at most the first tensor dimension is cut.
+    /// Whether at most the first tensor dimension is cut, and values are final.
     #[must_use]
     pub fn is_batch_parallel(&self) -> bool {
-        self.axes.iter().skip(1).all(|axis| axis.num_shards() == 1)
+        let whole = |axis: &Axis| axis.num_shards() == 1;
+        self.axes.iter().skip(1).all(whole) && self.terms() == 1
     }
 
     /// The indices that a rank holds of a tensor of this shape; an empty range lies at the end of
@@ -256,8 +333,8 @@ impl Layout {
             .collect())
     }
 
-    /// The ranks that hold this element of a tensor of this shape, ascending, [`copies`](Self::copies)
-    /// of them. Takes no more time than their number.
+    /// The ranks that hold this element of a tensor of this shape, or a term of it, ascending:
+    /// [`copies`](Self::copies) × [`terms`](Self::terms). Takes no more time than their number.
     ///
     /// # Errors
     /// [`Error::RankMismatch`] for an index or shape of another rank, [`Error::IndexOutside`].
@@ -280,16 +357,19 @@ impl Layout {
                 first += part * cut.stride;
             }
         }
-        Ok((0..self.copies()).map(move |copy| Rank::new(first + self.copy_offset(copy))))
+        let mut whole: SmallVec<[Cut; 4]> = self
+            .idle
+            .iter()
+            .chain(self.partial_cuts())
+            .copied()
+            .collect();
+        whole.sort_unstable_by_key(|cut| cut.dim);
+        let holders = self.copies() * self.terms();
+        Ok((0..holders).map(move |holder| Rank::new(first + offset(holder, &whole))))
     }
 
-    /// How far the ranks of a copy lie behind those of copy 0: its number, written in the sizes of
-    /// the idle mesh dimensions.
-    fn copy_offset(&self, copy: usize) -> usize {
-        let digit = |(copy, offset): (usize, usize), cut: &Cut| {
-            (copy / cut.size, offset + copy % cut.size * cut.stride)
-        };
-        self.idle.iter().rev().fold((copy, 0), digit).1
+    fn partial_cuts(&self) -> &[Cut] {
+        self.partial.as_ref().map_or(&[], |partial| &partial.cuts)
     }
 
     fn check_rank(&self, numbers: &[usize]) -> Result<(), Error> {
@@ -303,19 +383,17 @@ impl Layout {
     }
 }
 
-/// TensorFlow's `sharding_specs:x,unsharded,`, without its mesh; a layout that TensorFlow cannot
-/// express shows as `[x|y, unsharded]`.
+/// TensorFlow's `sharding_specs:x,unsharded,`, without its mesh. What TensorFlow cannot express is
+/// added so that it would refuse it: `sharding_specs:x|y,unsharded, partial:sum:z,`.
 impl Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.specs().all(|spec| spec.dims().len() <= 1) {
-            f.write_str("sharding_specs:")?;
-            return self.specs().try_for_each(|spec| write!(f, "{spec},"));
+        f.write_str("sharding_specs:")?;
+        self.specs().try_for_each(|spec| write!(f, "{spec},"))?;
+        if let Some(reduction) = self.reduction() {
+            write!(f, " partial:{reduction}:")?;
+            self.partial().try_for_each(|dim| write!(f, "{dim},"))?;
         }
-        for (axis, spec) in self.specs().enumerate() {
-            let opening = if axis == 0 { "[" } else { ", " };
-            write!(f, "{opening}{spec}")?;
-        }
-        f.write_str("]")
+        Ok(())
     }
 }
 
@@ -334,6 +412,22 @@ impl Cut {
             stride: mesh.strides()[dim],
         }
     }
+}
+
+/// The mesh dimensions that are in none of these, major to minor.
+fn idle<'a>(mesh: &Mesh, used: impl IntoIterator<Item = &'a Cut>) -> SmallVec<[Cut; 2]> {
+    let used: SmallVec<[usize; 4]> = used.into_iter().map(|cut| cut.dim).collect();
+    let idle = (0..mesh.dims().len()).filter(|dim| !used.contains(dim));
+    idle.map(|dim| Cut::of(mesh, dim)).collect()
+}
+
+/// How far the rank of this number lies behind that of number 0, where ranks are counted along these
+/// mesh dimensions, the last fastest.
+fn offset(number: usize, along: &[Cut]) -> usize {
+    let digit = |(number, offset): (usize, usize), cut: &Cut| {
+        (number / cut.size, offset + number % cut.size * cut.stride)
+    };
+    along.iter().rev().fold((number, 0), digit).1
 }
 
 #[cfg(test)]

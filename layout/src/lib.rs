@@ -27,15 +27,18 @@
 //! # Ok::<(), meshwork_layout::Error>(())
 //! ```
 //!
-//! Map of the crate: `layout` (a mesh and a spec for each tensor dimension), `spec` (how one
-//! dimension is cut), `geometry` (the rule that cuts it), `error`.
+//! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
+//! reduced), `spec` (how one dimension is cut), `geometry` (the rule that cuts it), `reduction`,
+//! `error`.
 #![forbid(unsafe_code)]
 
 mod error;
 mod geometry;
 mod layout;
+mod reduction;
 mod spec;
 
 pub use error::Error;
 pub use layout::{Layout, Ranges, Shape};
+pub use reduction::Reduction;
 pub use spec::{ShardingSpec, UNSHARDED};

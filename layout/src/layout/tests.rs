@@ -167,6 +167,86 @@ fn copies_are_the_ranks_along_idle_mesh_dimensions() {
 }
 
 #[test]
+fn partial_mesh_dimensions_turn_copies_into_terms() {
+    let mesh = mesh(&[2, 3, 2]);
+    let layout = Layout::from_names(["y"], &mesh).unwrap();
+    for (dims, terms) in [
+        (vec![], 1),
+        (vec!["x"], 2),
+        (vec!["z"], 2),
+        (vec!["z", "x"], 4),
+    ] {
+        let partial = layout.clone().with_partial(&dims, Reduction::Sum).unwrap();
+        assert_eq!((partial.copies(), partial.terms()), (4 / terms, terms));
+        let owners = partial.owners(&[3], &[6]).unwrap().map(Rank::index);
+        assert!(owners.eq([2, 3, 8, 9]), "{partial}");
+        for rank in mesh.ranks() {
+            assert_eq!(partial.shard(rank, &[6]), layout.shard(rank, &[6]));
+        }
+    }
+}
+
+#[test]
+fn partial_mesh_dimensions_are_shown_and_replaced() {
+    let mesh = mesh(&[2, 3, 2]);
+    let whole = Layout::replicated(&mesh, 1);
+    let both = whole.clone().with_partial(["z", "x"], Reduction::Min);
+    let both = both.unwrap();
+    assert!(both.partial().map(DimName::as_str).eq(["x", "z"]));
+    assert_eq!(both.reduction(), Some(Reduction::Min));
+    assert!(!both.is_fully_replicated());
+    let one = both.clone().with_partial(["z"], Reduction::Min).unwrap();
+    assert!(one.partial().map(DimName::as_str).eq(["z"]));
+    assert_ne!(
+        Ok(&one),
+        whole.clone().with_partial(["z"], Reduction::Sum).as_ref()
+    );
+    assert_eq!(both.with_partial([""; 0], Reduction::Min), Ok(whole));
+}
+
+#[test]
+fn deleting_axes_leaves_partial_dimensions_partial() {
+    let mesh = mesh(&[2, 2]);
+    let layout = Layout::from_names([UNSHARDED, "y"], &mesh).unwrap();
+    let partial = layout.with_partial(["x"], Reduction::Sum).unwrap();
+    assert_eq!(
+        partial.delete(&[1]),
+        Layout::replicated(&mesh, 1).with_partial(["x"], Reduction::Sum)
+    );
+}
+
+#[test]
+fn a_partial_mesh_dimension_is_idle_known_and_listed_once() {
+    let mesh = mesh(&[2, 2]);
+    let layout = Layout::from_names([UNSHARDED, "y"], &mesh).unwrap();
+    let partial = |dims: &[&str]| layout.clone().with_partial(dims, Reduction::Sum);
+    let dim = |name| DimName::new(name).unwrap();
+    assert_eq!(
+        partial(&["x", "y"]),
+        Err(Error::CutAndPartial {
+            dim: dim("y"),
+            axis: 1
+        })
+    );
+    assert_eq!(
+        partial(&["x", "x"]),
+        Err(Error::RepeatedPartial { dim: dim("x") })
+    );
+    assert!(matches!(partial(&["q"]), Err(Error::Mesh(_))));
+}
+
+#[test]
+fn values_are_final_where_one_rank_holds_the_only_term() {
+    let mesh = mesh(&[1, 2]);
+    let layout = |dims: &[&str]| {
+        let whole = Layout::replicated(&mesh, 1);
+        whole.with_partial(dims, Reduction::Sum).unwrap()
+    };
+    assert!(layout(&["x"]).is_fully_replicated() && layout(&["x"]).is_batch_parallel());
+    assert!(!layout(&["y"]).is_fully_replicated() && !layout(&["y"]).is_batch_parallel());
+}
+
+#[test]
 fn nested_cuts_cut_the_chunks_of_the_major_one() {
     let mesh = mesh(&[2, 2]);
     let layout = Layout::new([ShardingSpec::nested(["x", "y"]).unwrap()], &mesh).unwrap();
@@ -335,7 +415,12 @@ fn layouts_show_as_tensorflow_writes_them_where_it_can() {
     let nested = ShardingSpec::nested(["x", "y"]).unwrap();
     assert_eq!(
         shown(Layout::new([nested, ShardingSpec::unsharded()], &mesh)),
-        "[x|y, unsharded]"
+        "sharding_specs:x|y,unsharded,"
+    );
+    let product = Layout::from_names([UNSHARDED], &mesh).unwrap();
+    assert_eq!(
+        shown(product.with_partial(["y", "x"], Reduction::Max)),
+        "sharding_specs:unsharded, partial:max:x,y,"
     );
 }
 
