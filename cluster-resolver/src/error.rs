@@ -5,7 +5,8 @@ use crate::{AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, Task};
 
 /// Why a cluster could not be described, or a question about it not be answered.
 ///
-/// The message is one line, whatever text the error carries. Nothing is changed by a failing call.
+/// The message is one line, whatever text the error carries, and holds no secret. Nothing is changed
+/// by a failing call. A source with problems of its own has an enum of its own, wrapped here.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -59,7 +60,7 @@ pub enum Error {
         part: TaskPart,
     },
     /// An environment variable holds bytes that are no text.
-    #[error("{variable} is not valid UTF-8: set it to a text in JSON form")]
+    #[error("{variable} is not valid UTF-8: set it to plain text")]
     NotUnicode {
         /// The variable.
         variable: &'static str,

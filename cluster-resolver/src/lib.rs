@@ -27,11 +27,14 @@
 //! ```
 //!
 //! Map of the crate: `spec` (jobs, tasks, addresses), `task` (the name of one task), `resolver`
-//! (the trait), `simple` and `tf_config` (two sources), [`multi_worker`] (what a cluster means for
-//! one process of a training job), `error`.
+//! (the trait), `simple` and `tf_config` (two sources), `variables` (where the environment is read),
+//! `explanation` (how answers came about), `watch` and `difference` (what changed),
+//! [`multi_worker`] (what a cluster means for one process of a training job), `error`.
 #![forbid(unsafe_code)]
 
+mod difference;
 mod error;
+mod explanation;
 pub mod multi_worker;
 mod resolver;
 mod simple;
@@ -39,11 +42,17 @@ mod spec;
 mod task;
 mod text;
 mod tf_config;
+mod variables;
+mod watch;
 
+pub use difference::{Difference, Moved};
 pub use error::{Error, TaskPart};
+pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 pub use multi_worker::{AddressProblem, WorkerPlacement};
 pub use resolver::{Accelerators, ClusterResolver};
 pub use simple::SimpleResolver;
 pub use spec::{ClusterSpec, MAX_TASK_INDEX, Tasks};
 pub use task::Task;
 pub use tf_config::{Expected, JsonProblem, TfConfig, TfConfigResolver};
+pub use variables::Variables;
+pub use watch::{Signal, Stop, Update, Watch};

@@ -1,6 +1,8 @@
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
 
-use crate::{ClusterSpec, Error};
+use crate::{ClusterSpec, Error, Explanation, Signal, Stop, Watch};
 
 /// How many accelerators a task has, by device type such as `GPU`.
 pub type Accelerators = BTreeMap<String, u32>;
@@ -9,7 +11,11 @@ pub type Accelerators = BTreeMap<String, u32>;
 ///
 /// Every call asks the source again, so two calls may see two states of the world; nothing is
 /// cached. The texts are TensorFlow's: a task is a job name (its *type*) and an index (its *id*).
-pub trait ClusterResolver {
+///
+/// A call blocks while the source is asked, for a limited time. Resolvers are asked a few times in
+/// the life of a process, so async code does it on a thread that may block, such as that of tokio's
+/// `spawn_blocking`: every resolver can be sent and shared.
+pub trait ClusterResolver: Debug + Send + Sync {
     /// The cluster as it is now; empty when the process runs alone.
     ///
     /// # Errors
@@ -40,6 +46,10 @@ pub trait ClusterResolver {
     /// Those of [`cluster_spec`](Self::cluster_spec).
     fn task_id(&self) -> Result<Option<u32>, Error>;
 
+    /// How this resolver comes to its answers now: what it looked at, what it ignored and why, and
+    /// what it concluded, or why it cannot.
+    fn explain(&self) -> Explanation;
+
     /// The protocol that [`master`](Self::master) puts before addresses, such as `grpc`.
     ///
     /// # Errors
@@ -60,6 +70,32 @@ pub trait ClusterResolver {
     /// Those of [`cluster_spec`](Self::cluster_spec).
     fn num_accelerators(&self) -> Result<Accelerators, Error> {
         Ok(Accelerators::new())
+    }
+
+    /// Yields the cluster now and whenever it changes, with a look at least as often as this time.
+    ///
+    /// Where only a `dyn ClusterResolver` is at hand, [`Watch::new`] does the same.
+    fn watch(&self, interval: Duration) -> Watch<'_>
+    where
+        Self: Sized,
+    {
+        Watch::new(self, interval)
+    }
+
+    /// Waits until the cluster may differ from what was seen, until the time is over, or until the
+    /// stop, whichever comes first. A [`Watch`] passes its time here; sources that announce changes
+    /// end it early, the others just wait.
+    ///
+    /// # Errors
+    /// Whatever keeps the source from announcing changes; the watch then looks at its interval.
+    fn wait_for_change(
+        &self,
+        seen: &ClusterSpec,
+        time: Duration,
+        stop: &Stop,
+    ) -> Result<Signal, Error> {
+        let _ = seen;
+        Ok(stop.wait(time))
     }
 }
 

@@ -1,5 +1,5 @@
 use crate::resolver::format_master;
-use crate::{Accelerators, ClusterResolver, ClusterSpec, Error};
+use crate::{Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question};
 
 /// A cluster that is known in advance: it answers what it was built with.
 ///
@@ -125,6 +125,14 @@ impl ClusterResolver for SimpleResolver {
     fn num_accelerators(&self) -> Result<Accelerators, Error> {
         Ok(self.num_accelerators.clone())
     }
+
+    fn explain(&self) -> Explanation {
+        let mut explanation = Explanation::default();
+        let all = "all that this resolver answers";
+        explanation.read(Question::Cluster, Origin::program(), all);
+        explanation.settle_all(self);
+        explanation
+    }
 }
 
 #[cfg(test)]
@@ -212,5 +220,15 @@ mod tests {
             (Ok(None), Ok(None))
         );
         assert_eq!(sample().environment(), None);
+    }
+
+    #[test]
+    fn it_explains_that_the_program_said_so() {
+        let resolver = sample().with_task_type("worker").with_task_id(1);
+        assert_eq!(
+            resolver.explain().to_string(),
+            "cluster: worker 2, ps 1\n    the program: all that this resolver answers\n\
+             task: worker:1\nmaster: \naccelerators: not known\n"
+        );
     }
 }

@@ -153,6 +153,15 @@ impl ClusterSpec {
         Ok((0..slots).map(|index| tasks.get(&index).map(String::as_str)))
     }
 
+    /// Every task as job, index and address: jobs in the order of [`jobs`](Self::jobs), the tasks of
+    /// each by index.
+    pub fn tasks(&self) -> impl Iterator<Item = (&str, u32, &str)> {
+        self.jobs.iter().flat_map(|job| {
+            let tasks = job.tasks.iter();
+            tasks.map(|(&index, address)| (job.name.as_str(), index, address.as_str()))
+        })
+    }
+
     /// Each job with its tasks, in the order of [`jobs`](Self::jobs): a list where the indices run
     /// from 0 without holes, a map otherwise and for a job without tasks. [`ClusterSpec::new`]
     /// makes an equal spec out of it.

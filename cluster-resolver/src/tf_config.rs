@@ -43,6 +43,7 @@ pub struct TfConfig {
     task_index: Option<u32>,
     rpc_layer: Option<String>,
     session_master: Option<String>,
+    unread: Vec<String>,
 }
 
 impl TfConfig {
@@ -81,6 +82,7 @@ impl TfConfig {
             task_index,
             rpc_layer: read_optional_text("rpc_layer", root)?,
             session_master: read_optional_text("session_master", root)?,
+            unread: unread_keys(root),
         })
     }
 
@@ -112,6 +114,13 @@ impl TfConfig {
     #[must_use]
     pub fn session_master(&self) -> Option<&str> {
         self.session_master.as_deref()
+    }
+
+    /// The keys that the text has and that mean nothing here, such as `environment` and
+    /// `task.trial`, in the order of the text.
+    #[must_use]
+    pub fn unread(&self) -> &[String] {
+        &self.unread
     }
 }
 
@@ -223,6 +232,22 @@ fn read_index(value: &Value) -> Result<u32, Error> {
         _ => None,
     };
     index.ok_or_else(|| wrong("task.index", value, Expected::Index))
+}
+
+fn unread_keys(root: &Map<String, Value>) -> Vec<String> {
+    let unread = |keys: &Map<String, Value>, prefix: &str, read: &[&str]| -> Vec<String> {
+        let keys = keys.keys().filter(|key| !read.contains(&key.as_str()));
+        keys.map(|key| format!("{prefix}{key}")).collect()
+    };
+    let mut keys = unread(
+        root,
+        "",
+        &["cluster", "task", "rpc_layer", "session_master"],
+    );
+    if let Some(Value::Object(task)) = root.get("task") {
+        keys.extend(unread(task, "task.", &["type", "index"]));
+    }
+    keys
 }
 
 fn read_optional_text(key: &str, root: &Map<String, Value>) -> Result<Option<String>, Error> {

@@ -39,6 +39,13 @@ const LAYERS: &[Layer] = &[
 const PURE: &[&str] = &[
     "mesh-core/src/",
     "layout/src/",
+    "cluster-resolver/src/difference",
+    "cluster-resolver/src/error",
+    "cluster-resolver/src/explanation",
+    "cluster-resolver/src/multi_worker.rs",
+    "cluster-resolver/src/spec",
+    "cluster-resolver/src/tf_config.rs",
+    "cluster-resolver/src/tf_config/syntax.rs",
     "collectives/src/schedule",
     "collectives/src/membership",
     "collectives/src/wire",

@@ -1,7 +1,9 @@
-use std::env;
-
 use crate::resolver::format_master;
-use crate::{ClusterResolver, ClusterSpec, Error, TaskPart, TfConfig};
+use crate::text::Counts;
+use crate::{
+    ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question, TaskPart, TfConfig,
+    Variables,
+};
 
 /// The cluster that the `TF_CONFIG` environment variable, or a text in its form, describes.
 ///
@@ -36,7 +38,7 @@ pub struct TfConfigResolver {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Source {
-    Environment,
+    Variable(Variables),
     Text(String),
 }
 
@@ -44,7 +46,13 @@ impl TfConfigResolver {
     /// A resolver that reads the `TF_CONFIG` environment variable of this process on each call.
     #[must_use]
     pub fn from_env() -> Self {
-        Self::new(Source::Environment)
+        Self::from_variables(Variables::of_process())
+    }
+
+    /// A resolver that reads `TF_CONFIG` among these variables on each call.
+    #[must_use]
+    pub fn from_variables(variables: Variables) -> Self {
+        Self::new(Source::Variable(variables))
     }
 
     /// A resolver for this text; nothing is parsed before the first call.
@@ -94,11 +102,63 @@ impl TfConfigResolver {
     fn config(&self) -> Result<TfConfig, Error> {
         match &self.source {
             Source::Text(text) => TfConfig::parse(text),
-            Source::Environment => match env::var(VARIABLE) {
-                Ok(text) => TfConfig::parse(&text),
-                Err(env::VarError::NotPresent) => Ok(TfConfig::default()),
-                Err(env::VarError::NotUnicode(_)) => Err(Error::NotUnicode { variable: VARIABLE }),
+            Source::Variable(variables) => match variables.read(VARIABLE)? {
+                Some(text) => TfConfig::parse(&text),
+                None => Ok(TfConfig::default()),
             },
+        }
+    }
+
+    fn origin(&self) -> Origin {
+        match &self.source {
+            Source::Text(_) => Origin::program(),
+            Source::Variable(_) => Origin::variable(VARIABLE),
+        }
+    }
+
+    fn explain_fields(&self, config: &TfConfig, explanation: &mut Explanation) {
+        let shown = |index: Option<u32>| index.map(|index| index.to_string());
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        let cluster = Some(Counts(config.cluster()).to_string());
+        let master = owned(config.session_master());
+        for (question, name, given, in_text) in [
+            (Question::Cluster, "cluster", None, cluster),
+            (Question::Master, "session_master", None, master),
+            (
+                Question::Task,
+                "task.type",
+                self.task_type.clone(),
+                owned(config.task_type()),
+            ),
+            (
+                Question::Task,
+                "task.index",
+                shown(self.task_id),
+                shown(config.task_index()),
+            ),
+            (
+                Question::RpcLayer,
+                "rpc_layer",
+                self.rpc_layer.clone(),
+                owned(config.rpc_layer()),
+            ),
+        ] {
+            let from = self.origin().field(name);
+            match (given, in_text) {
+                (None, None) => explanation.absent(question, from),
+                (None, Some(value)) => explanation.read(question, from, value),
+                (Some(given), in_text) => {
+                    explanation.read(question, Origin::program().field(name), given);
+                    if let Some(value) = in_text {
+                        let why = "the program says otherwise";
+                        explanation.ignore(question, from, value, why);
+                    }
+                }
+            }
+        }
+        for key in config.unread() {
+            let (from, why) = (self.origin().field(key), "no key that is read here");
+            explanation.ignore(Question::Cluster, from, "a value", why);
         }
     }
 
@@ -161,6 +221,22 @@ impl ClusterResolver for TfConfigResolver {
 
     fn environment(&self) -> Option<&str> {
         self.environment.as_deref()
+    }
+
+    fn explain(&self) -> Explanation {
+        let mut explanation = Explanation::default();
+        let is_set = match &self.source {
+            Source::Text(_) => true,
+            // A variable that cannot be read is reported with each answer.
+            Source::Variable(variables) => variables.read(VARIABLE) != Ok(None),
+        };
+        if !is_set {
+            explanation.absent(Question::Cluster, self.origin());
+        } else if let Ok(config) = self.config() {
+            self.explain_fields(&config, &mut explanation);
+        }
+        explanation.settle_all(self);
+        explanation
     }
 }
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ClusterResolver, JsonProblem, Task, TaskPart};
+use crate::{ClusterResolver, JsonProblem, Task, TaskPart, Variables};
 
 const TWO_WORKERS: &str =
     r#"{"cluster": {"worker": ["w0:1", "w1:1"]}, "task": {"type": "worker", "index": 1}}"#;
@@ -61,9 +61,51 @@ fn check_master(text: &str, call: (Option<&str>, Option<u32>, Option<&str>), exp
 #[test]
 fn an_empty_object_is_an_empty_cluster_and_no_task() {
     assert_eq!(TfConfig::parse("{}"), Ok(TfConfig::default()));
+    assert_eq!(TfConfig::parse(r#" {"task": {}}"#), Ok(TfConfig::default()));
+}
+
+#[test]
+fn keys_that_mean_nothing_are_listed() {
+    let text = r#"{"environment": "cloud", "task": {"trial": "1", "type": "ps"}, "job": {}}"#;
+    let config = TfConfig::parse(text).unwrap();
+    assert_eq!(config.unread(), ["environment", "job", "task.trial"]);
+}
+
+#[test]
+fn the_explanation_names_fields_and_what_overrules_them() {
+    let text = r#"{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}, "job": 7}"#;
+    let variables = Variables::fixed([("TF_CONFIG", text)]);
+    let resolver = TfConfigResolver::from_variables(variables).with_task_id(0);
     assert_eq!(
-        TfConfig::parse(r#" {"task": {}, "environment": "cloud"}"#),
-        Ok(TfConfig::default())
+        resolver.explain().to_string(),
+        "cluster: worker 2
+    cluster in variable TF_CONFIG: worker 2
+    not job in variable TF_CONFIG: a value (no key that is read here)
+task: worker:0
+    task.type in variable TF_CONFIG: worker
+    task.index in the program: 0
+    not task.index in variable TF_CONFIG: 1 (the program says otherwise)
+master: a:1
+    nothing in session_master in variable TF_CONFIG
+rpc layer:
+    nothing in rpc_layer in variable TF_CONFIG
+accelerators: not known
+"
+    );
+}
+
+#[test]
+fn an_unset_variable_and_a_wrong_one_are_explained() {
+    let unset = TfConfigResolver::from_variables(Variables::fixed([("PATH", "/")]));
+    let shown = unset.explain().to_string();
+    assert!(
+        shown.starts_with("cluster: no jobs\n    nothing in variable TF_CONFIG\n"),
+        "{shown}"
+    );
+    let wrong = TfConfigResolver::from_json("[]").explain().to_string();
+    assert!(
+        wrong.starts_with("cluster: unknown, because TF_CONFIG is []"),
+        "{wrong}"
     );
 }
 

@@ -1,0 +1,211 @@
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{ClusterResolver, ClusterSpec, Difference, Error};
+
+/// Looks at a cluster again and again, and yields it whenever it changed.
+///
+/// It is made by [`ClusterResolver::watch`]. As an iterator it yields the cluster as it is at first,
+/// then each change, however long that takes, and ends when a [`Stop`] says so.
+/// [`next_within`](Self::next_within) waits for a limited time. A look that fails is yielded as its
+/// error, and the next one follows at its time: whether to go on is for the caller to say.
+///
+/// It blocks the thread that asks; async code gives it one of its own, and a channel.
+///
+/// ```
+/// use std::{sync::mpsc, thread, time::Duration};
+/// use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver, Stop};
+///
+/// let resolver = SimpleResolver::new(ClusterSpec::from_addresses(["a:1"])?);
+/// let (stop, (send, updates)) = (Stop::default(), mpsc::channel());
+/// let watch = resolver.watch(Duration::from_secs(5)).until(&stop);
+/// let first = thread::scope(|scope| {
+///     scope.spawn(|| watch.for_each(|update| drop(send.send(update))));
+///     let first = updates.recv().expect("the first look is made at once");
+///     stop.stop();
+///     first
+/// })?;
+/// assert_eq!(first.difference().added().len(), 1);
+/// # Ok::<(), meshwork_cluster_resolver::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Watch<'a> {
+    resolver: &'a dyn ClusterResolver,
+    interval: Duration,
+    /// The last cluster that was yielded.
+    seen: Option<ClusterSpec>,
+    /// When the next look is due, at once if `None`.
+    due: Option<Instant>,
+    pace: Pace,
+    stop: Stop,
+}
+
+/// A cluster that changed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Update {
+    spec: ClusterSpec,
+    difference: Difference,
+}
+
+/// Why [`ClusterResolver::wait_for_change`] returned.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Signal {
+    /// The cluster may have changed: look now.
+    Changed,
+    /// The time is over, or the watch was stopped.
+    Quiet,
+}
+
+/// Ends a [`Watch`], from any thread and at once. Clones end the same watches.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stopped: Mutex<bool>,
+    told: Condvar,
+}
+
+/// How to pass the time until the next look.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Pace {
+    /// By asking the source for a sign of change.
+    Alert,
+    /// By doing nothing, because the source is out of order.
+    Resting,
+}
+
+impl<'a> Watch<'a> {
+    /// A watch over this cluster, with this time between the end of a look and the next one.
+    ///
+    /// Sources that announce changes are looked at sooner.
+    #[must_use]
+    pub fn new(resolver: &'a dyn ClusterResolver, interval: Duration) -> Self {
+        Self {
+            resolver,
+            interval,
+            seen: None,
+            due: None,
+            pace: Pace::Resting,
+            stop: Stop::default(),
+        }
+    }
+
+    /// Ends when told by this handle.
+    #[must_use]
+    pub fn until(mut self, stop: &Stop) -> Self {
+        self.stop = stop.clone();
+        self
+    }
+
+    /// The next change that is seen within this time; `None` if there is none, or if the watch was
+    /// stopped. The time limits the waiting, not a look that has begun. The first look of all is
+    /// always made.
+    pub fn next_within(&mut self, patience: Duration) -> Option<Result<Update, Error>> {
+        // A time that ends after the clock does has no end.
+        let deadline = Instant::now().checked_add(patience);
+        while !self.stop.is_stopped() {
+            let now = Instant::now();
+            let pause = self.due.map_or(Duration::ZERO, |due| due - now);
+            if pause.is_zero() {
+                if let Some(update) = self.look().transpose() {
+                    return Some(update);
+                }
+                continue;
+            }
+            let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
+            if left.is_zero() {
+                return None;
+            }
+            if let Err(error) = self.pass(pause.min(left)) {
+                self.pace = Pace::Resting;
+                return Some(Err(error));
+            }
+        }
+        None
+    }
+
+    fn look(&mut self) -> Result<Option<Update>, Error> {
+        let looked = self.resolver.cluster_spec();
+        self.due = Instant::now().checked_add(self.interval);
+        self.pace = Pace::Resting;
+        let spec = looked?;
+        self.pace = Pace::Alert;
+        if self.seen.as_ref() == Some(&spec) {
+            return Ok(None);
+        }
+        let before = self.seen.replace(spec.clone()).unwrap_or_default();
+        let difference = before.difference_to(&spec);
+        Ok(Some(Update { spec, difference }))
+    }
+
+    fn pass(&mut self, time: Duration) -> Result<(), Error> {
+        let signal = match (&self.seen, self.pace) {
+            (Some(seen), Pace::Alert) => self.resolver.wait_for_change(seen, time, &self.stop)?,
+            _ => self.stop.wait(time),
+        };
+        if signal == Signal::Changed {
+            self.due = None;
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Watch<'_> {
+    type Item = Result<Update, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_within(Duration::MAX)
+    }
+}
+
+impl Update {
+    /// The cluster as it is now.
+    #[must_use]
+    pub fn spec(&self) -> &ClusterSpec {
+        &self.spec
+    }
+
+    /// What changed since the update before; since the empty cluster in the first one.
+    #[must_use]
+    pub fn difference(&self) -> &Difference {
+        &self.difference
+    }
+}
+
+impl Stop {
+    /// Ends the watches that were given this handle, now and for ever.
+    pub fn stop(&self) {
+        *self.stopped() = true;
+        self.shared.told.notify_all();
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        *self.stopped()
+    }
+
+    /// Waits until [`stop`](Self::stop) is called, or this time is over; always
+    /// [`Signal::Quiet`].
+    pub fn wait(&self, time: Duration) -> Signal {
+        let waiting = |stopped: &mut bool| !*stopped;
+        let waited = self
+            .shared
+            .told
+            .wait_timeout_while(self.stopped(), time, waiting);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        Signal::Quiet
+    }
+
+    /// A flag is whole whatever happened to the thread that held it.
+    fn stopped(&self) -> MutexGuard<'_, bool> {
+        let stopped = self.shared.stopped.lock();
+        stopped.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+use std::collections::VecDeque;
+
+use super::*;
+use crate::Explanation;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+type Look = Result<&'static [&'static str], Error>;
+
+/// A cluster that is another at each look, and tells at once that it changed.
+#[derive(Debug, Default)]
+struct Script {
+    looks: Mutex<VecDeque<Look>>,
+    waits: Mutex<VecDeque<Result<Signal, Error>>>,
+    waited: Mutex<Vec<usize>>,
+}
+
+impl Script {
+    fn new(
+        looks: impl IntoIterator<Item = Look>,
+        waits: impl IntoIterator<Item = Result<Signal, Error>>,
+    ) -> Self {
+        Self {
+            looks: Mutex::new(looks.into_iter().collect()),
+            waits: Mutex::new(waits.into_iter().collect()),
+            waited: Mutex::default(),
+        }
+    }
+}
+
+impl ClusterResolver for Script {
+    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+        let look = self.looks.lock().unwrap().pop_front();
+        ClusterSpec::from_addresses(look.expect("a look too many")?.iter().copied())
+    }
+
+    fn master(&self, _: Option<&str>, _: Option<u32>, _: Option<&str>) -> Result<String, Error> {
+        Ok(String::new())
+    }
+
+    fn task_type(&self) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
+    fn task_id(&self) -> Result<Option<u32>, Error> {
+        Ok(None)
+    }
+
+    fn explain(&self) -> Explanation {
+        Explanation::default()
+    }
+
+    fn wait_for_change(
+        &self,
+        seen: &ClusterSpec,
+        _: Duration,
+        stop: &Stop,
+    ) -> Result<Signal, Error> {
+        self.waited.lock().unwrap().push(seen.num_tasks("worker")?);
+        self.waits.lock().unwrap().pop_front().unwrap_or_else(|| {
+            stop.stop();
+            Ok(Signal::Quiet)
+        })
+    }
+}
+
+fn broken() -> Error {
+    let variable = "TF_CONFIG";
+    Error::NotUnicode { variable }
+}
+
+fn sizes(update: &Result<Update, Error>) -> (usize, [usize; 3]) {
+    let update = update.as_ref().unwrap();
+    let difference = update.difference();
+    let parts = [
+        difference.added().len(),
+        difference.removed().len(),
+        difference.moved().len(),
+    ];
+    (update.spec().num_tasks("worker").unwrap(), parts)
+}
+
+#[test]
+fn only_changes_are_yielded_and_the_stop_ends_the_watch() {
+    let looks: [&[&str]; 4] = [&["a:1"], &["a:1"], &["a:1", "b:1"], &["c:1"]];
+    let script = Script::new(looks.map(Ok), [const { Ok(Signal::Changed) }; 3]);
+    let updates: Vec<_> = script.watch(HOUR).collect();
+    let seen: Vec<_> = updates.iter().map(sizes).collect();
+    assert_eq!(seen, [(1, [1, 0, 0]), (2, [1, 0, 0]), (1, [0, 1, 1])]);
+    assert_eq!(*script.waited.lock().unwrap(), [1, 1, 2, 1]);
+}
+
+#[test]
+fn a_look_that_fails_is_yielded_and_the_next_one_is_compared_with_the_last_good_one() {
+    let looks = [Ok(&["a:1"][..]), Err(broken()), Ok(&["a:1"]), Ok(&["b:1"])];
+    let script = Script::new(looks, []);
+    let updates: Vec<_> = script.watch(Duration::ZERO).take(3).collect();
+    assert_eq!(sizes(&updates[0]), (1, [1, 0, 0]));
+    assert_eq!(updates[1], Err(broken()));
+    assert_eq!(sizes(&updates[2]), (1, [0, 0, 1]));
+}
+
+#[test]
+fn a_source_that_cannot_wait_is_yielded_and_not_asked_to_wait_again_before_the_next_look() {
+    let script = Script::new([Ok(&["a:1"][..])], [Err(broken())]);
+    let mut watch = script.watch(HOUR);
+    assert!(watch.next().unwrap().is_ok());
+    assert_eq!(watch.next(), Some(Err(broken())));
+    assert_eq!(watch.next_within(Duration::from_millis(1)), None);
+    assert_eq!(*script.waited.lock().unwrap(), [1]);
+}
+
+#[test]
+fn the_first_look_is_made_without_patience_and_no_other() {
+    let script = Script::new([Ok(&["a:1"][..])], []);
+    let mut watch = script.watch(HOUR);
+    assert!(watch.next_within(Duration::ZERO).unwrap().is_ok());
+    assert_eq!(watch.next_within(Duration::ZERO), None);
+}
+
+#[test]
+fn a_stop_from_another_thread_ends_the_wait() {
+    let stop = Stop::default();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| stop.wait(HOUR));
+        stop.stop();
+        assert_eq!(waiting.join().unwrap(), Signal::Quiet);
+    });
+    let script = Script::new([], []);
+    assert_eq!(script.watch(HOUR).until(&stop).count(), 0);
+}
