@@ -69,4 +69,43 @@ pub enum Error {
         /// Its size.
         size: usize,
     },
+    /// Not all shards would be of one size.
+    #[error(
+        "tensor dimension {axis} of size {size} makes no {shards} equal shards: ask what each rank \
+         holds, or pad it to a multiple of {shards}"
+    )]
+    Uneven {
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+        /// Its size.
+        size: usize,
+        /// Into how many shards it is cut.
+        shards: usize,
+    },
+    /// A tensor would be larger than memory can be addressed.
+    #[error(
+        "tensor dimension {axis} would have {shards} shards of {size} indices, more than {}: make \
+         it smaller",
+        usize::MAX
+    )]
+    TooLarge {
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+        /// The size of each shard.
+        size: usize,
+        /// How many shards there are.
+        shards: usize,
+    },
+    /// A tensor dimension has fewer shards.
+    #[error(
+        "shard {shard} is outside tensor dimension {axis} of {shards} shards: shards count from 0"
+    )]
+    ShardOutside {
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+        /// The shard asked for.
+        shard: usize,
+        /// How many there are.
+        shards: usize,
+    },
 }

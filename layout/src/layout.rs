@@ -1,10 +1,13 @@
 use std::fmt::{self, Display};
 use std::ops::Range;
 
-use meshwork_core::{DimName, Mesh, Rank};
+use meshwork_core::{DimName, Mesh};
 use smallvec::SmallVec;
 
-use crate::{Error, Reduction, ShardingSpec, UNSHARDED, geometry};
+use crate::{Error, Reduction, ShardingSpec, UNSHARDED};
+
+mod partial;
+mod placement;
 
 /// For each tensor dimension the indices that a rank holds, in elements.
 pub type Ranges = SmallVec<[Range<usize>; 4]>;
@@ -165,53 +168,6 @@ impl Layout {
         )
     }
 
-    /// The same layout with exactly these mesh dimensions partial: along them each rank holds a term
-    /// of every element, and the value is what `reduction` makes of the terms.
-    ///
-    /// This is what is left of a sum over an axis that they cut, until an all-reduce or a
-    /// reduce-scatter finishes it. Their order does not matter; without any, nothing is partial.
-    /// TensorFlow has no such layouts, it reduces at once.
-    ///
-    /// ```
-    /// use meshwork_core::Mesh;
-    /// use meshwork_layout::{Layout, Reduction};
-    ///
-    /// let mesh = Mesh::new([("batch", 4), ("model", 2)])?;
-    /// let loss = Layout::replicated(&mesh, 0).with_partial(["batch"], Reduction::Sum)?;
-    /// assert_eq!(loss.reduction(), Some(Reduction::Sum));
-    /// assert_eq!((loss.terms(), loss.copies()), (4, 2));
-    /// # Ok::<(), meshwork_layout::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Mesh`] for a mesh dimension that the mesh does not have, [`Error::CutAndPartial`] for
-    /// one that cuts a tensor dimension, [`Error::RepeatedPartial`] for one that is given twice.
-    pub fn with_partial(
-        self,
-        dims: impl IntoIterator<Item = impl AsRef<str>>,
-        reduction: Reduction,
-    ) -> Result<Self, Error> {
-        let mut cuts: SmallVec<[Cut; 1]> = SmallVec::new();
-        for dim in dims {
-            let cut = Cut::of(&self.mesh, self.mesh.dim_index(dim.as_ref())?);
-            let dim = || self.mesh.dims()[cut.dim].name().clone();
-            if let Some(axis) = self.axes.iter().position(|axis| axis.cuts.contains(&cut)) {
-                return Err(Error::CutAndPartial { dim: dim(), axis });
-            }
-            if cuts.contains(&cut) {
-                return Err(Error::RepeatedPartial { dim: dim() });
-            }
-            cuts.push(cut);
-        }
-        cuts.sort_unstable_by_key(|cut| cut.dim);
-        let cutting = self.axes.iter().flat_map(|axis| &axis.cuts);
-        Ok(Self {
-            idle: idle(&self.mesh, cutting.chain(&cuts)),
-            partial: (!cuts.is_empty()).then_some(Partial { reduction, cuts }),
-            ..self
-        })
-    }
-
     /// This layout without these tensor dimensions; the order and repetitions do not matter.
     ///
     /// # Errors
@@ -244,7 +200,7 @@ impl Layout {
         self.axes.iter().map(|axis| &axis.spec)
     }
 
-    /// How many dimensions the tensors have; not to be taken for a [`Rank`] of the mesh.
+    /// How many dimensions the tensors have; not to be taken for a [`Rank`](meshwork_core::Rank) of the mesh.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.axes.len()
@@ -261,26 +217,6 @@ impl Layout {
             .get(axis)
             .ok_or(Error::AxisOutside { axis, rank })?;
         Ok(axis.num_shards())
-    }
-
-    /// The partial mesh dimensions, major to minor.
-    #[doc(alias = "unreduced")]
-    pub fn partial(&self) -> impl ExactSizeIterator<Item = &DimName> {
-        let cuts = self.partial_cuts().iter();
-        cuts.map(|cut| self.mesh.dims()[cut.dim].name())
-    }
-
-    /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
-    #[must_use]
-    pub fn reduction(&self) -> Option<Reduction> {
-        self.partial.as_ref().map(|partial| partial.reduction)
-    }
-
-    /// How many terms are to be reduced to one element: 1 where nothing is partial.
-    #[must_use]
-    pub fn terms(&self) -> usize {
-        // A factor of the mesh's size, which fits.
-        self.partial_cuts().iter().map(|cut| cut.size).product()
     }
 
     /// How many ranks hold each element, or each of its [`terms`](Self::terms).
@@ -302,84 +238,6 @@ impl Layout {
     pub fn is_batch_parallel(&self) -> bool {
         let whole = |axis: &Axis| axis.num_shards() == 1;
         self.axes.iter().skip(1).all(whole) && self.terms() == 1
-    }
-
-    /// The indices that a rank holds of a tensor of this shape; an empty range lies at the end of
-    /// what is cut. [`owners`](Self::owners) asks the other way round.
-    ///
-    /// # Errors
-    /// [`Error::Mesh`] for a rank outside the mesh, [`Error::RankMismatch`] for a shape of another
-    /// rank.
-    pub fn shard(&self, rank: Rank, global_shape: &[usize]) -> Result<Ranges, Error> {
-        self.check_rank(global_shape)?;
-        let coords = self.mesh.coords(rank)?;
-        let held = |(axis, &size): (&Axis, &usize)| {
-            let part = |piece, cut: &Cut| geometry::part(&piece, cut.size, coords[cut.dim]);
-            axis.cuts.iter().fold(0..size, part)
-        };
-        Ok(self.axes.iter().zip(global_shape).map(held).collect())
-    }
-
-    /// The shape of what a rank holds of a tensor of this shape, exact for uneven and empty shards.
-    ///
-    /// # Errors
-    /// Those of [`shard`](Self::shard).
-    #[doc(alias = "local_shape_from_global_shape")]
-    pub fn local_shape(&self, rank: Rank, global_shape: &[usize]) -> Result<Shape, Error> {
-        Ok(self
-            .shard(rank, global_shape)?
-            .iter()
-            .map(Range::len)
-            .collect())
-    }
-
-    /// The ranks that hold this element of a tensor of this shape, or a term of it, ascending:
-    /// [`copies`](Self::copies) × [`terms`](Self::terms). Takes no more time than their number.
-    ///
-    /// # Errors
-    /// [`Error::RankMismatch`] for an index or shape of another rank, [`Error::IndexOutside`].
-    pub fn owners(
-        &self,
-        index: &[usize],
-        global_shape: &[usize],
-    ) -> Result<impl ExactSizeIterator<Item = Rank>, Error> {
-        self.check_rank(global_shape)?;
-        self.check_rank(index)?;
-        let mut first = 0;
-        for (axis, (&index, &size)) in index.iter().zip(global_shape).enumerate() {
-            if index >= size {
-                return Err(Error::IndexOutside { axis, index, size });
-            }
-            let mut piece = 0..size;
-            for cut in &self.axes[axis].cuts {
-                let part = geometry::part_of(&piece, cut.size, index);
-                piece = geometry::part(&piece, cut.size, part);
-                first += part * cut.stride;
-            }
-        }
-        let mut whole: SmallVec<[Cut; 4]> = self
-            .idle
-            .iter()
-            .chain(self.partial_cuts())
-            .copied()
-            .collect();
-        whole.sort_unstable_by_key(|cut| cut.dim);
-        let holders = self.copies() * self.terms();
-        Ok((0..holders).map(move |holder| Rank::new(first + offset(holder, &whole))))
-    }
-
-    fn partial_cuts(&self) -> &[Cut] {
-        self.partial.as_ref().map_or(&[], |partial| &partial.cuts)
-    }
-
-    fn check_rank(&self, numbers: &[usize]) -> Result<(), Error> {
-        if numbers.len() == self.rank() {
-            return Ok(());
-        }
-        Err(Error::RankMismatch {
-            found: numbers.to_vec(),
-            expected: self.rank(),
-        })
     }
 }
 
@@ -419,15 +277,6 @@ fn idle<'a>(mesh: &Mesh, used: impl IntoIterator<Item = &'a Cut>) -> SmallVec<[C
     let used: SmallVec<[usize; 4]> = used.into_iter().map(|cut| cut.dim).collect();
     let idle = (0..mesh.dims().len()).filter(|dim| !used.contains(dim));
     idle.map(|dim| Cut::of(mesh, dim)).collect()
-}
-
-/// How far the rank of this number lies behind that of number 0, where ranks are counted along these
-/// mesh dimensions, the last fastest.
-fn offset(number: usize, along: &[Cut]) -> usize {
-    let digit = |(number, offset): (usize, usize), cut: &Cut| {
-        (number / cut.size, offset + number % cut.size * cut.stride)
-    };
-    along.iter().rev().fold((number, 0), digit).1
 }
 
 #[cfg(test)]

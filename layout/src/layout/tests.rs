@@ -1,3 +1,4 @@
+use meshwork_core::Rank;
 use proptest::prelude::*;
 
 use super::*;
