@@ -39,6 +39,36 @@ pub enum Error {
         /// The mesh dimension.
         dim: DimName,
     },
+    /// A pattern leaves two tensor dimensions to match.
+    #[error(
+        "tensor dimensions {first} and {second} are both left to match: leave one, and name the \
+         mesh dimensions of the other or leave it to any"
+    )]
+    RepeatedMatch {
+        /// The first tensor dimension, counted from 0.
+        first: usize,
+        /// The second one.
+        second: usize,
+    },
+    /// A pattern leaves a tensor dimension open, where a layout is needed.
+    #[error(
+        "tensor dimension {axis} is left to {word}, so this is no layout yet: resolve it for a \
+         tensor, by its layout"
+    )]
+    OpenSpec {
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+        /// `match` or `any`.
+        word: &'static str,
+    },
+    /// A pattern is resolved for a tensor with more or fewer dimensions.
+    #[error("a pattern for tensors of rank {expected} cannot be resolved for one of rank {found}")]
+    PatternRank {
+        /// The rank of the tensor's layout.
+        found: usize,
+        /// The rank of the pattern.
+        expected: usize,
+    },
     /// The layout has no such tensor dimension.
     #[error("tensor dimension {axis} is outside a tensor of rank {rank}: dimensions count from 0")]
     AxisOutside {

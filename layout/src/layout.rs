@@ -25,7 +25,7 @@ pub type Shape = SmallVec<[usize; 4]>;
 ///   reduced;
 /// - it is *idle*: they hold the same.
 ///
-/// Layouts are equal when meshes, specs and partial dimensions are.
+/// Layouts are equal when meshes, types, specs and partial dimensions are.
 ///
 /// # Uneven shards
 ///
@@ -47,10 +47,24 @@ pub type Shape = SmallVec<[usize; 4]>;
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Layout {
     mesh: Mesh,
+    layout_type: LayoutType,
     axes: SmallVec<[Axis; 4]>,
     partial: Option<Partial>,
     /// The mesh dimensions that neither cut nor are partial, major to minor.
     idle: SmallVec<[Cut; 2]>,
+}
+
+/// What the tensor dimensions of a layout mean to what computes with them; where elements lie is the
+/// same for all.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LayoutType {
+    /// The parts are parts of one tensor.
+    #[default]
+    Static,
+    /// Each rank's part is a tensor of its own along the dimensions that are cut; see
+    /// [`Layout::to_parted`].
+    Parted,
 }
 
 /// The mesh dimensions along which elements are still to be reduced.
@@ -101,6 +115,7 @@ impl Layout {
         }
         Ok(Self {
             mesh: mesh.clone(),
+            layout_type: LayoutType::Static,
             idle: idle(mesh, axes.iter().flat_map(|axis| &axis.cuts)),
             axes,
             partial: None,
@@ -131,6 +146,7 @@ impl Layout {
         };
         Self {
             mesh: mesh.clone(),
+            layout_type: LayoutType::Static,
             axes: std::iter::repeat_n(whole, rank).collect(),
             partial: None,
             idle: idle(mesh, []),
@@ -181,10 +197,29 @@ impl Layout {
             .specs()
             .enumerate()
             .filter(|(axis, _)| !axes.contains(axis));
-        let rest = Self::new(kept.map(|(_, spec)| spec.clone()), &self.mesh)?;
+        self.with_specs(kept.map(|(_, spec)| spec.clone()))
+    }
+
+    /// The same layout, of the type [`LayoutType::Parted`]: each rank's part is a tensor of its own
+    /// along the dimensions that are cut, so nothing is to be exchanged to compute along them.
+    #[must_use]
+    pub fn to_parted(&self) -> Self {
+        Self {
+            layout_type: LayoutType::Parted,
+            ..self.clone()
+        }
+    }
+
+    /// The layout with these specs and all else as in this one.
+    pub(crate) fn with_specs(
+        &self,
+        specs: impl IntoIterator<Item = ShardingSpec>,
+    ) -> Result<Self, Error> {
+        let mut other = Self::new(specs, &self.mesh)?;
+        other.layout_type = self.layout_type;
         match self.reduction() {
-            Some(reduction) => rest.with_partial(self.partial(), reduction),
-            None => Ok(rest),
+            Some(reduction) => other.with_partial(self.partial(), reduction),
+            None => Ok(other),
         }
     }
 
@@ -192,6 +227,12 @@ impl Layout {
     #[must_use]
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
+    }
+
+    /// What the tensor dimensions mean to what computes with them.
+    #[must_use]
+    pub fn layout_type(&self) -> LayoutType {
+        self.layout_type
     }
 
     /// The spec of each tensor dimension.

@@ -28,17 +28,20 @@
 //! ```
 //!
 //! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
-//! reduced), `spec` (how one dimension is cut), `geometry` (the rule that cuts it), `reduction`,
+//! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
+//! `geometry` (the rule that cuts it), `reduction`, `pattern` (layouts with open dimensions),
 //! `error`.
 #![forbid(unsafe_code)]
 
 mod error;
 mod geometry;
 mod layout;
+mod pattern;
 mod reduction;
 mod spec;
 
 pub use error::Error;
-pub use layout::{Layout, Ranges, Shape};
+pub use layout::{Layout, LayoutType, Ranges, Shape};
+pub use pattern::{LayoutPattern, MATCH, SpecPattern};
 pub use reduction::Reduction;
 pub use spec::{ShardingSpec, UNSHARDED};
