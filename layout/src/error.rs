@@ -138,4 +138,16 @@ pub enum Error {
         /// How many there are.
         shards: usize,
     },
+    /// Text names partial mesh dimensions and not how they are reduced.
+    #[error("partial mesh dimensions {text:?} have no reduction: write them such as partial:sum:y")]
+    PartialText {
+        /// What follows `partial:`.
+        text: String,
+    },
+    /// Text names a reduction that there is not.
+    #[error("{word:?} is no reduction: use one of sum, product, min, max")]
+    UnknownReduction {
+        /// The word.
+        word: String,
+    },
 }

@@ -30,7 +30,7 @@
 //! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
 //! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
 //! `geometry` (the rule that cuts it), `reduction`, `pattern` (layouts with open dimensions),
-//! `error`.
+//! `text`, `error`.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -39,6 +39,7 @@ mod layout;
 mod pattern;
 mod reduction;
 mod spec;
+mod text;
 
 pub use error::Error;
 pub use layout::{Layout, LayoutType, Ranges, Shape};
