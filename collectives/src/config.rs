@@ -25,6 +25,18 @@ pub struct GroupConfig {
     timeouts: Timeouts,
     bind: Option<SocketAddr>,
     launcher: Option<u32>,
+    transport: Transport,
+}
+
+/// How bytes get from one rank to another.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Through memory if all ranks share a host, by QUIC otherwise.
+    #[default]
+    Auto,
+    /// By QUIC even between ranks of one host: every byte is encrypted.
+    Quic,
 }
 
 impl GroupConfig {
@@ -52,6 +64,7 @@ impl GroupConfig {
             timeouts,
             bind: None,
             launcher: None,
+            transport: Transport::Auto,
         })
     }
 
@@ -74,6 +87,13 @@ impl GroupConfig {
     #[must_use]
     pub fn with_launcher(mut self, process: u32) -> Self {
         self.launcher = Some(process);
+        self
+    }
+
+    /// Chooses how bytes get from one rank to another, in the same way on every rank.
+    #[must_use]
+    pub fn with_transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
         self
     }
 
@@ -121,6 +141,10 @@ impl GroupConfig {
 
     pub(crate) fn bind(&self) -> Option<SocketAddr> {
         self.bind
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.transport
     }
 
     pub(crate) fn launcher(&self) -> Option<u32> {

@@ -14,21 +14,51 @@ pub(crate) enum Kind {
     Broadcast = 2,
     Barrier = 3,
     Leave = 4,
+    Reduce = 5,
+    ReduceScatter = 6,
+    AllGather = 7,
+    Gather = 8,
+    Scatter = 9,
+    AllToAll = 10,
+    Permute = 11,
+    Send = 12,
 }
 
 impl Kind {
+    /// Every kind, in the order of its wire code.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::AllReduce,
+        Self::Broadcast,
+        Self::Barrier,
+        Self::Leave,
+        Self::Reduce,
+        Self::ReduceScatter,
+        Self::AllGather,
+        Self::Gather,
+        Self::Scatter,
+        Self::AllToAll,
+        Self::Permute,
+        Self::Send,
+    ];
+
     pub(crate) fn from_code(code: u8) -> Option<Self> {
-        [Self::AllReduce, Self::Broadcast, Self::Barrier, Self::Leave]
-            .into_iter()
-            .find(|kind| *kind as u8 == code)
+        Self::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
 
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "all_reduce",
             Self::Broadcast => "broadcast",
             Self::Barrier => "barrier",
             Self::Leave => "leave",
+            Self::Reduce => "reduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllGather => "all_gather",
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Permute => "permute",
+            Self::Send => "send",
         }
     }
 }
@@ -38,7 +68,8 @@ impl Kind {
 pub(crate) struct Contract {
     pub(crate) sequence: u64,
     pub(crate) kind: Kind,
-    pub(crate) algorithm: Algorithm,
+    /// `None` between the ranks of one host, which need no schedule.
+    pub(crate) algorithm: Option<Algorithm>,
     pub(crate) element: ElementType,
     /// Elements in the whole buffer.
     pub(crate) count: u64,
@@ -94,9 +125,13 @@ impl Display for Call {
             write!(f, ", {op}")?;
         }
         if let Some(root) = root {
-            write!(f, ", from {root}")?;
+            let preposition = match kind {
+                Kind::Reduce | Kind::Gather | Kind::Send => "to",
+                _ => "from",
+            };
+            write!(f, ", {preposition} {root}")?;
         }
-        if moves_data {
+        if let (true, Some(algorithm)) = (moves_data, algorithm) {
             write!(f, ", by {algorithm}")?;
         }
         if !self.site.is_empty() {
@@ -128,7 +163,7 @@ mod tests {
         let contract = Contract {
             sequence: 17,
             kind: Kind::AllReduce,
-            algorithm: Algorithm::Ring,
+            algorithm: Some(Algorithm::Ring),
             element: ElementType::F32,
             count: 100,
             op: Some(ReduceOp::Sum),

@@ -205,6 +205,56 @@ pub enum Error {
         /// What is wrong with it.
         error: WireError,
     },
+    /// Two ranks have different numbers for what one sends the other.
+    #[error(
+        "{peer} has {offered} elements for {rank}, which expects {expected}: give both the same number"
+    )]
+    Uneven {
+        /// This rank.
+        rank: Rank,
+        /// Who offers.
+        peer: Rank,
+        /// Elements that it offers.
+        offered: u64,
+        /// Elements that this rank expects.
+        expected: u64,
+    },
+    /// A buffer has another length than the operation asks for.
+    #[error("the {buffer} of {operation} has {found} elements, but this call takes {expected}")]
+    Length {
+        /// The operation.
+        operation: &'static str,
+        /// Which of its buffers or lists.
+        buffer: &'static str,
+        /// How many elements it has.
+        found: usize,
+        /// How many it should have.
+        expected: usize,
+    },
+    /// A rank would send to itself, or receive from itself.
+    #[error("{rank} is this rank: a message goes to another one")]
+    OwnRank {
+        /// The rank, this process.
+        rank: Rank,
+    },
+    /// The targets of a permutation leave a rank out, or name one that does not exist.
+    #[error(
+        "the targets of a permutation name {target} twice, or it is outside the group: name each rank once"
+    )]
+    NoPermutation {
+        /// The first target that is wrong.
+        target: Rank,
+    },
+    /// The memory of a rank of the same host cannot be reached.
+    #[error(
+        "the registered memory of {peer} cannot be mapped: {kind}; is it limited for this process?"
+    )]
+    Memory {
+        /// Whose.
+        peer: Rank,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
     /// The operating system refused a thread, a timer or a socket option.
     #[error("the group could not be set up: {what} failed: {kind}")]
     System {

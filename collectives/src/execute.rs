@@ -12,6 +12,7 @@ use meshwork_accel::{Element, ReduceOp};
 
 use crate::contract::{Call, Contract, SITE_LIMIT};
 use crate::links::{Broken, Inlets, Links, Outlets};
+use crate::memory::{Errand, Then};
 use crate::schedule::{OnReceive, Receive, Schedule, chunk};
 use crate::wire::{FRAME_BYTES, Frame, FrameType};
 use crate::{Error, Rank};
@@ -23,6 +24,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) enum Stopped {
     Link(Broken),
+    TimedOut,
     Error(Error),
 }
 
@@ -48,32 +50,27 @@ pub(crate) struct Operation<'a> {
     pub(crate) world: u32,
     pub(crate) call: &'a Call,
     pub(crate) contract: Contract,
-    pub(crate) schedule: Schedule,
     /// Whom the operation waits for at the moment, for the error if it takes too long.
     pub(crate) waits_for: &'a Cell<Rank>,
 }
 
 impl Operation<'_> {
-    /// Carries the operation out on `buffer`, which holds unspecified values if it stops.
+    /// Walks a schedule on `buffer`, which holds unspecified values if it stops.
     pub(crate) async fn run<T: Element>(
         &self,
+        schedule: Schedule,
         links: &mut Links,
         scratch: &mut Scratch,
         buffer: &mut [T],
     ) -> Result<(), Stopped> {
         let Links { outgoing, incoming } = links;
         self.announce(outgoing).await?;
-        let mut inlet = Inlet {
-            operation: self,
-            incoming,
-            scratch,
-            checked: false,
-        };
-        if self.first_sender() != Some(self.predecessor()) {
+        let mut inlet = Inlet::new(self, incoming, scratch);
+        if first_sender(schedule) != Some(self.predecessor()) {
             inlet.check_predecessor().await?;
         }
-        let chunks = self.schedule.chunks();
-        for round in self.schedule.rounds() {
+        let chunks = schedule.chunks();
+        for round in schedule.rounds() {
             let range = |index: Option<usize>| {
                 index.map_or(0..0, |index| chunk(buffer.len(), chunks, index))
             };
@@ -98,6 +95,77 @@ impl Operation<'_> {
             tokio::try_join!(send, receive)?;
         }
         Ok(())
+    }
+
+    /// Sends every other rank its block and receives the blocks that are for this one, the nearest
+    /// ranks first.
+    pub(crate) async fn exchange<T: Element>(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        errand: Errand<'_, T>,
+    ) -> Result<(), Stopped> {
+        let Errand {
+            offer,
+            takes,
+            output,
+            then,
+        } = errand;
+        let Links { outgoing, incoming } = links;
+        self.announce(outgoing).await?;
+        let mut inlet = Inlet::new(self, incoming, scratch);
+        let then = match then {
+            Then::Copy => OnReceive::Replace,
+            Then::Fold(_) => {
+                output.copy_from_slice(offer.block_for(self.me.index()).unwrap_or_default());
+                OnReceive::Reduce
+            }
+        };
+        for distance in 1..self.world {
+            let to = Rank::new((self.me.number() + distance) % self.world);
+            let from = Rank::new((self.me.number() + self.world - distance) % self.world);
+            let taken = takes.iter().find(|take| take.from == from.index());
+            let into = taken.map(|take| &mut output[take.into.clone()]);
+            let send = async {
+                match offer.block_for(to.index()) {
+                    Some(block) => self.send_chunk(outgoing, to, block).await,
+                    None => Ok(()),
+                }
+            };
+            let receive = async {
+                let chunk = 0;
+                match into {
+                    Some(into) => inlet.chunk(Receive { from, chunk, then }, into).await,
+                    None if distance == 1 => inlet.check_predecessor().await,
+                    None => Ok(()),
+                }
+            };
+            tokio::try_join!(send, receive)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn send<T: Element>(
+        &self,
+        links: &mut Links,
+        input: &[T],
+        to: Rank,
+    ) -> Result<(), Stopped> {
+        self.waits_for.set(to);
+        self.send_chunk(&mut links.outgoing, to, input).await
+    }
+
+    pub(crate) async fn receive<T: Element>(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        (output, from): (&mut [T], Rank),
+    ) -> Result<(), Stopped> {
+        let mut inlet = Inlet::new(self, &mut links.incoming, scratch);
+        // A message is between two ranks, and announced to nobody.
+        inlet.checked = true;
+        let (chunk, then) = (0, OnReceive::Replace);
+        inlet.chunk(Receive { from, chunk, then }, output).await
     }
 
     async fn announce(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
@@ -129,14 +197,6 @@ impl Operation<'_> {
         }
     }
 
-    /// Whom the first chunk comes from, if any does.
-    fn first_sender(&self) -> Option<Rank> {
-        self.schedule
-            .rounds()
-            .find_map(|round| round.receive)
-            .map(|receive| receive.from)
-    }
-
     fn successor(&self) -> Rank {
         Rank::new((self.me.number() + 1) % self.world)
     }
@@ -144,6 +204,13 @@ impl Operation<'_> {
     fn predecessor(&self) -> Rank {
         Rank::new((self.me.number() + self.world - 1) % self.world)
     }
+}
+
+/// Whom the first chunk comes from, if any does.
+fn first_sender(schedule: Schedule) -> Option<Rank> {
+    let mut rounds = schedule.rounds();
+    let first = rounds.find_map(|round| round.receive)?;
+    Some(first.from)
 }
 
 /// The receiving side of an operation.
@@ -155,7 +222,20 @@ struct Inlet<'a> {
     checked: bool,
 }
 
-impl Inlet<'_> {
+impl<'a> Inlet<'a> {
+    fn new(
+        operation: &'a Operation<'a>,
+        incoming: &'a mut Inlets,
+        scratch: &'a mut Scratch,
+    ) -> Self {
+        Self {
+            operation,
+            incoming,
+            scratch,
+            checked: false,
+        }
+    }
+
     async fn check_predecessor(&mut self) -> Result<(), Stopped> {
         let from = self.operation.predecessor();
         let frame = self.frame(from).await?;
@@ -180,8 +260,16 @@ impl Inlet<'_> {
         let frame = self.frame(receive.from).await?;
         let agreed =
             frame.frame_type == FrameType::Chunk && frame.contract == self.operation.contract;
-        if !agreed || frame.length != size_of_val(into) as u64 {
+        if !agreed {
             return Err(self.disagreement(receive.from, Call::new(frame.contract, "")));
+        }
+        if frame.length != size_of_val(into) as u64 {
+            return Err(Stopped::Error(Error::Uneven {
+                rank: self.operation.me,
+                peer: receive.from,
+                offered: frame.length / size_of::<T>() as u64,
+                expected: into.len() as u64,
+            }));
         }
         match (receive.then, self.operation.contract.op) {
             (OnReceive::Reduce, Some(op)) => self.reduce(op, receive.from, into).await,

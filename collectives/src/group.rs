@@ -1,23 +1,28 @@
-mod perform;
+mod collect;
+mod engine;
+mod network;
+mod pending;
+mod registered;
+mod setup;
 
 use std::fmt::{self, Debug};
 use std::io;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use meshwork_accel::{Element, ReduceOp};
-use tokio::runtime::{Builder, Handle, Runtime};
+use meshwork_accel::Element;
+use tokio::runtime::Builder;
 
-use perform::{Asked, failed};
+use engine::{Asked, Bond, Engine, Work, outside_async};
+use pending::Worker;
 
-use crate::contract::Kind;
 use crate::execute::Scratch;
-use crate::links::Links;
-use crate::schedule::Schedule;
-use crate::{
-    Communication, Error, GroupConfig, LossCause, Member, Rank, Timeouts, config, local, quic,
-};
+use crate::memory::{Domain, Registry};
+use crate::{Communication, Error, GroupConfig, Member, Rank, Transport, config, local, quic};
+
+pub use pending::Pending;
+pub use registered::Registered;
 
 /// Ranks that reduce and share buffers together: this rank's end of it.
 ///
@@ -43,36 +48,17 @@ use crate::{
 pub struct Group {
     rank: Rank,
     members: Arc<[Member]>,
-    world: u32,
-    links: Links,
-    bond: Bond,
-    communication: Communication,
-    timeouts: Timeouts,
-    scratch: Scratch,
-    sequence: u64,
-    state: State,
-    /// Taken when the group is dropped, which must not block where tasks run.
-    runtime: Option<Runtime>,
-}
-
-#[derive(Debug)]
-enum State {
-    Live,
-    Left,
-    /// Every later call returns this.
-    Failed(Error),
-}
-
-/// What ties the ranks together, apart from the links.
-enum Bond {
-    Local(Arc<local::Hub>),
-    Remote(quic::Remote),
+    /// Ends before the engine does, once all that was started is done.
+    worker: Option<Worker>,
+    engine: Arc<Mutex<Engine>>,
+    registry: Arc<Registry>,
 }
 
 impl Group {
     /// Joins the group of `config`: blocks until every member is connected with every other.
     ///
-    /// Connections are mutually authenticated and encrypted by TLS 1.3 over QUIC.
+    /// Connections are mutually authenticated and encrypted by TLS 1.3 over QUIC. If all members
+    /// run on one host, the bytes of operations go through memory that they share.
     ///
     /// # Errors
     /// [`Error::NotJoined`] at the deadline; at once [`Error::PortTaken`], [`Error::Bind`],
@@ -96,7 +82,7 @@ impl Group {
             .thread_name("meshwork-net")
             .enable_all()
             .build()
-            .map_err(no_runtime)?;
+            .map_err(no_thread)?;
         let (links, remote) = match runtime.block_on(quic::join(config, members.clone())) {
             Ok(joined) => joined,
             Err(error) => {
@@ -105,14 +91,14 @@ impl Group {
                 return Err(error);
             }
         };
-        let mut group = Self::over_links(
-            (config.rank(), members),
-            links,
-            Bond::Remote(remote),
-            runtime,
-        )?;
-        group.timeouts = config.timeouts();
-        Ok(group)
+        let transport = engine::Transport::Links(links, Scratch::new());
+        let place = (config.rank(), members);
+        let mut engine = Engine::new(place, transport, Bond::Remote(remote), runtime)?;
+        engine.timeouts = config.timeouts();
+        if config.transport() == Transport::Auto {
+            engine.share_memory()?;
+        }
+        Ok(Self::over(engine))
     }
 
     /// A group of `world` ranks for threads of this process, in the order of their ranks.
@@ -121,42 +107,34 @@ impl Group {
     /// [`Error::WorldSize`], [`Error::System`].
     pub fn local(world: u32) -> Result<Vec<Self>, Error> {
         config::world(world as usize)?;
-        let (links, hub) = local::wire(world);
+        let hub = local::Hub::new();
         let members = local::members(world);
-        let group = |(rank, links)| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let domains = Domain::threads(world, cores).map_err(|error| Error::System {
+            what: "allocating the memory that threads share",
+            kind: error.kind(),
+        })?;
+        let group = |(rank, domain)| {
             let runtime = Builder::new_current_thread()
                 .enable_time()
                 .build()
-                .map_err(no_runtime)?;
-            Self::over_links(
-                (rank, members.clone()),
-                links,
-                Bond::Local(hub.clone()),
-                runtime,
-            )
+                .map_err(no_thread)?;
+            let place = (rank, members.clone());
+            let bond = Bond::Local(hub.clone());
+            let engine = Engine::new(place, engine::Transport::Memory(domain), bond, runtime)?;
+            Ok(Self::over(engine))
         };
-        Rank::all(world).zip(links).map(group).collect()
+        Rank::all(world).zip(domains).map(group).collect()
     }
 
-    fn over_links(
-        (rank, members): (Rank, Arc<[Member]>),
-        links: Links,
-        bond: Bond,
-        runtime: Runtime,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            rank,
-            world: config::world(members.len())?,
-            members,
-            links,
-            bond,
-            communication: Communication::Auto,
-            timeouts: Timeouts::default(),
-            scratch: Scratch::new(),
-            sequence: 0,
-            state: State::Live,
-            runtime: Some(runtime),
-        })
+    fn over(engine: Engine) -> Self {
+        Self {
+            rank: engine.rank,
+            members: engine.members.clone(),
+            worker: None,
+            registry: engine.registry(),
+            engine: Arc::new(Mutex::new(engine)),
+        }
     }
 
     /// This process's or thread's rank.
@@ -167,8 +145,12 @@ impl Group {
 
     /// How many ranks there are.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a group checks its size first"
+    )]
     pub fn world(&self) -> u32 {
-        self.world
+        self.members.len() as u32
     }
 
     /// The ranks and their addresses, in order.
@@ -178,69 +160,16 @@ impl Group {
     }
 
     /// Chooses the algorithm of the following operations, in the same way on every rank.
+    ///
+    /// Ranks that share memory need none.
     pub fn set_communication(&mut self, communication: Communication) {
-        self.communication = communication;
+        self.settled().communication = communication;
     }
 
     /// Changes how long operations wait; the times of a connection's life are set when joining.
     pub fn set_operation_timeout(&mut self, operation: Duration) {
-        self.timeouts = self.timeouts.with_operation(operation);
-    }
-
-    /// Replaces `buffer`, on every rank, by the reduction of all ranks' buffers.
-    ///
-    /// All ranks end with the same bits.
-    ///
-    /// # Shapes
-    /// `buffer` has the same length on every rank.
-    ///
-    /// # Errors
-    /// [`Error::Disagreement`], [`Error::RankLost`], [`Error::Aborted`], [`Error::TimedOut`];
-    /// `buffer` then holds unspecified values, and the group is over.
-    #[track_caller]
-    pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
-        let algorithm = self.communication.choose(self.world, size_of_val(buffer));
-        let schedule = Schedule::all_reduce(algorithm, self.world, self.rank);
-        let asked = Asked {
-            kind: Kind::AllReduce,
-            op: Some(op),
-            root: None,
-            algorithm,
-            schedule,
-        };
-        self.perform(asked, Location::caller(), buffer)
-    }
-
-    /// Replaces `buffer`, on every rank, by the buffer of `root`.
-    ///
-    /// # Shapes
-    /// `buffer` has the same length on every rank.
-    ///
-    /// # Errors
-    /// [`Error::RankOutside`] for a root that does not exist, and those of
-    /// [`all_reduce`](Self::all_reduce).
-    #[track_caller]
-    pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
-        config::inside(root, self.world)?;
-        let algorithm = self.communication.choose(self.world, size_of_val(buffer));
-        let schedule = Schedule::broadcast(algorithm, self.world, self.rank, root);
-        let asked = Asked {
-            kind: Kind::Broadcast,
-            op: None,
-            root: Some(root),
-            algorithm,
-            schedule,
-        };
-        self.perform(asked, Location::caller(), buffer)
-    }
-
-    /// Returns when every rank has called it.
-    ///
-    /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce).
-    #[track_caller]
-    pub fn barrier(&mut self) -> Result<(), Error> {
-        self.meet(Kind::Barrier, Location::caller())
+        let mut engine = self.settled();
+        engine.timeouts = engine.timeouts.with_operation(operation);
     }
 
     /// Leaves the group: returns when every rank has finished, and nothing is under way any more.
@@ -250,25 +179,9 @@ impl Group {
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn leave(mut self) -> Result<(), Error> {
-        self.meet(Kind::Leave, Location::caller())?;
-        let Some(runtime) = &self.runtime else {
-            return Ok(());
-        };
-        let mut failure = self.bond.failure();
-        let world = self.world;
-        let left = runtime.block_on(async {
-            tokio::select! {
-                biased;
-                () = self.bond.leave(world) => Ok(()),
-                error = failed(&mut failure) => Err(error),
-            }
-        });
-        self.state = match &left {
-            Ok(()) => State::Left,
-            Err(error) => State::Failed(error.clone()),
-        };
-        left
+    pub fn leave(self) -> Result<(), Error> {
+        let caller = Location::caller();
+        self.settled().leave(caller)
     }
 
     /// Ends the group on every rank, with a reason that all of them report.
@@ -277,31 +190,26 @@ impl Group {
     /// that the group ends with on this rank: an earlier one, or [`Error::Aborted`].
     pub fn abort(&mut self, message: impl Into<String>) -> Error {
         let peer = self.members[self.rank.index()].clone();
-        self.end(Error::Aborted {
-            peer,
-            message: message.into(),
-        })
+        let message = message.into();
+        self.settled().end(Error::Aborted { peer, message })
     }
-}
 
-impl Drop for Group {
-    fn drop(&mut self) {
-        let may_block = outside_async().is_ok();
-        if matches!(self.state, State::Live) && may_block {
-            let peer = self.members[self.rank.index()].clone();
-            self.end(Error::RankLost {
-                peer,
-                cause: LossCause::Left,
-                reporter: None,
-            });
+    fn perform<T: Element>(
+        &mut self,
+        asked: Asked,
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        self.settled().perform(asked, caller, work)
+    }
+
+    /// The engine, when all that was started before is done.
+    fn settled(&self) -> MutexGuard<'_, Engine> {
+        if let Some(worker) = &self.worker {
+            worker.settle();
         }
-        let Some(runtime) = self.runtime.take() else {
-            return;
-        };
-        if let (Bond::Remote(remote), true) = (&self.bond, may_block) {
-            runtime.block_on(remote.flush());
-        }
-        runtime.shutdown_background();
+        // An operation that panicked has ended its group; see the engine's own state.
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -309,24 +217,14 @@ impl Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group")
             .field("rank", &self.rank)
-            .field("world", &self.world)
-            .field("sequence", &self.sequence)
-            .field("state", &self.state)
+            .field("world", &self.world())
             .finish_non_exhaustive()
     }
 }
 
-fn outside_async() -> Result<(), Error> {
-    if Handle::try_current().is_ok() {
-        Err(Error::InsideAsync)
-    } else {
-        Ok(())
-    }
-}
-
-fn no_runtime(error: io::Error) -> Error {
+fn no_thread(error: io::Error) -> Error {
     Error::System {
-        what: "starting the network thread",
+        what: "starting a thread of the group",
         kind: error.kind(),
     }
 }

@@ -29,7 +29,7 @@ use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
-use crate::{Error, Member};
+use crate::{Error, Member, Rank};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -49,9 +49,15 @@ pub(crate) struct Remote {
     events: mpsc::Sender<Event>,
     failure: watch::Receiver<Option<Error>>,
     over: watch::Receiver<bool>,
+    neighbours: Vec<(Rank, u32)>,
 }
 
 impl Remote {
+    /// The members that run on this host, by rank, this one among them, and their process ids.
+    pub(crate) fn neighbours(&self) -> &[(Rank, u32)] {
+        &self.neighbours
+    }
+
     pub(crate) fn failure(&self) -> watch::Receiver<Option<Error>> {
         self.failure.clone()
     }
@@ -99,14 +105,18 @@ pub(crate) async fn join(
     tokio::spawn(lobby::accept(lobby.clone(), endpoint.clone()));
     lobby::dial_lower_ranks(&lobby, &endpoint);
     lobby::watch_launcher(&lobby, config.launcher());
-    let remote = Remote {
+    let mut remote = Remote {
         endpoint,
         events,
         failure,
         over,
+        neighbours: Vec::new(),
     };
     match joined.await {
-        Ok(()) => Ok((lobby.links(), remote)),
+        Ok(()) => {
+            remote.neighbours = lobby.neighbours();
+            Ok((lobby.links(), remote))
+        }
         Err(_) => Err(remote.ended_with().await),
     }
 }

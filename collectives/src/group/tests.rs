@@ -1,5 +1,7 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
+mod operations;
+
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
 use std::sync::{Mutex, mpsc};
@@ -7,31 +9,29 @@ use std::thread;
 use std::time::Instant;
 
 use super::*;
-use crate::{JobSecret, Refusal, StrangerCause};
+use crate::{JobSecret, LossCause, ReduceOp, Refusal, StrangerCause, Timeouts, Transport};
 
 /// Long enough for any test to pass, short enough to see one hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A group of threads or of connections.
+/// How the ranks of a group reach each other.
 #[derive(Clone, Copy, Debug)]
 enum Over {
+    /// They are threads of one process.
     Local,
+    /// They are processes of one host, which is all that they know of each other.
+    Memory,
     Quic,
 }
 
 impl Over {
-    const BOTH: [Self; 2] = [Self::Local, Self::Quic];
+    const ALL: [Self; 3] = [Self::Local, Self::Memory, Self::Quic];
 
     fn groups(self, world: u32) -> Vec<Group> {
         match self {
             Self::Local => Group::local(world).unwrap(),
-            Self::Quic => {
-                let secret = JobSecret::generate().unwrap();
-                let members = free_addresses(world);
-                each(Rank::all(world), |rank| {
-                    Group::connect(&config(&members, rank, &secret)).unwrap()
-                })
-            }
+            Self::Memory => connected(world, Transport::Auto),
+            Self::Quic => connected(world, Transport::Quic),
         }
     }
 
@@ -42,6 +42,15 @@ impl Over {
             program(group)
         })
     }
+}
+
+fn connected(world: u32, transport: Transport) -> Vec<Group> {
+    let secret = JobSecret::generate().unwrap();
+    let members = free_addresses(world);
+    each(Rank::all(world), |rank| {
+        let config = config(&members, rank, &secret).with_transport(transport);
+        Group::connect(&config).unwrap()
+    })
 }
 
 fn each<T: Send, R: Send>(
@@ -146,7 +155,7 @@ fn all_reduce_matches_the_fold_between_connections() {
 
 #[test]
 fn floats_are_the_same_bits_on_every_rank() {
-    for over in Over::BOTH {
+    for over in Over::ALL {
         for communication in [Communication::Ring, Communication::Tree] {
             let bits = over.run(3, |mut group| {
                 group.set_communication(communication);
@@ -167,7 +176,7 @@ fn floats_are_the_same_bits_on_every_rank() {
 
 #[test]
 fn broadcast_gives_everyone_the_buffer_of_any_root() {
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let world = 5;
         over.run(world, |mut group| {
             for communication in [Communication::Ring, Communication::Tree] {
@@ -190,7 +199,7 @@ fn broadcast_gives_everyone_the_buffer_of_any_root() {
 #[test]
 fn nobody_passes_a_barrier_before_the_last_rank_reaches_it() {
     use std::sync::atomic::{AtomicU32, Ordering};
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let arrived = AtomicU32::new(0);
         over.run(4, |mut group| {
             for turn in 1..=20 {
@@ -236,7 +245,7 @@ fn names_both_calls(errors: &[Error], usual: &str, odd: &str) {
 #[test]
 fn ranks_that_call_different_operations_are_named_on_every_rank() {
     let sum = |group: &mut Group| group.all_reduce(&mut [1.0_f32; 64], ReduceOp::Sum);
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let longer = disagree(over, sum, |group| {
             group.all_reduce(&mut [1.0_f32; 65], ReduceOp::Sum)
         });
@@ -265,7 +274,7 @@ fn ranks_that_call_different_operations_are_named_on_every_rank() {
 
 #[test]
 fn a_large_buffer_against_a_small_one_takes_different_algorithms_and_is_still_named() {
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let small = |group: &mut Group| group.all_reduce(&mut [1.0_f32; 4], ReduceOp::Sum);
         let large =
             |group: &mut Group| group.all_reduce(&mut vec![1.0_f32; 1 << 20], ReduceOp::Sum);
@@ -290,7 +299,7 @@ fn the_callers_line_is_in_the_error() {
 
 #[test]
 fn a_rank_that_drops_its_group_is_named_by_those_who_wait_for_it() {
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let ended = over.run(4, |mut group| match group.rank().number() {
             2 => None,
             _ => Some(group.barrier().unwrap_err()),
@@ -310,7 +319,7 @@ fn a_rank_that_drops_its_group_is_named_by_those_who_wait_for_it() {
 
 #[test]
 fn the_reason_of_an_abort_is_the_error_of_every_rank() {
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let errors = over.run(3, |mut group| match group.rank().number() {
             1 => group.abort("the data set is empty"),
             _ => group
@@ -330,7 +339,7 @@ fn the_reason_of_an_abort_is_the_error_of_every_rank() {
 
 #[test]
 fn an_operation_that_nobody_joins_ends_at_its_deadline() {
-    for over in Over::BOTH {
+    for over in Over::ALL {
         let (done, wait) = mpsc::channel::<()>();
         let (done, wait) = (Mutex::new(Some(done)), Mutex::new(wait));
         let errors = over.run(2, |mut group| {

@@ -39,6 +39,8 @@ pub(super) struct Lobby {
 struct Seat {
     connection: Connection,
     messages: mpsc::Sender<Message>,
+    /// Its process id, if it runs on this host.
+    shares_host: Option<u32>,
     /// Taken when the group begins.
     data: Option<(SendStream, RecvStream)>,
 }
@@ -87,6 +89,19 @@ impl Lobby {
         Links::new(streams.collect::<Vec<_>>())
     }
 
+    /// The members that run on this host, this one among them, and their process ids.
+    pub(super) fn neighbours(&self) -> Vec<(Rank, u32)> {
+        let mut neighbours = vec![(self.me, self.hello.process)];
+        let seats = self.seats();
+        for (rank, seat) in self.members.iter().zip(seats.iter()) {
+            if let Some(process) = seat.as_ref().and_then(|seat| seat.shares_host) {
+                neighbours.push((rank.rank(), process));
+            }
+        }
+        neighbours.sort_unstable();
+        neighbours
+    }
+
     /// Sends a message to a member, without waiting. An abort closes the connection and travels
     /// as its reason, so that it arrives even where a stream is stuck.
     pub(super) fn tell(&self, rank: Rank, message: Message) {
@@ -117,6 +132,7 @@ impl Lobby {
             data,
         } = admitted;
         let (messages, outgoing) = mpsc::channel(WAITING);
+        let shares_host = self.shares_host(&hello).then_some(hello.process);
         let mut seats = self.seats();
         if seats[rank.index()].is_some() {
             connection.close(TURNED_AWAY, b"");
@@ -126,12 +142,12 @@ impl Lobby {
         seats[rank.index()] = Some(Seat {
             connection: connection.clone(),
             messages,
+            shares_host,
             data: Some(data),
         });
         drop(seats);
         tokio::spawn(control::speak(send, outgoing));
         let events = self.events.clone();
-        let (process, shares_host) = (hello.process, self.shares_host(&hello));
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
@@ -139,7 +155,9 @@ impl Lobby {
                 control::listen(rank, receive, events.clone()),
                 control::until_closed(rank, connection, events.clone()),
                 async {
-                    if shares_host && host::process_ended(process).await.is_ok() {
+                    if let Some(process) = shares_host
+                        && host::process_ended(process).await.is_ok()
+                    {
                         let _ = events.send(Event::Died(rank)).await;
                     }
                 },

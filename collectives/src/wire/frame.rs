@@ -50,7 +50,7 @@ impl Frame {
         bytes[4] = VERSION;
         bytes[5] = self.frame_type as u8;
         bytes[6] = kind as u8;
-        bytes[7] = algorithm.code();
+        bytes[7] = algorithm.map_or(0, Algorithm::code);
         bytes[8] = element.code();
         bytes[9] = op.map_or(0, ReduceOp::code);
         bytes[12..16].copy_from_slice(&root.map_or(NO_ROOT, Rank::number).to_le_bytes());
@@ -75,10 +75,14 @@ impl Frame {
             0 => None,
             found => Some(ReduceOp::from_code(found).ok_or_else(|| code("reduce op", 9))?),
         };
+        let algorithm = match bytes[7] {
+            0 => None,
+            found => Some(Algorithm::from_code(found).ok_or_else(|| code("algorithm", 7))?),
+        };
         let root = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
         let contract = Contract {
             kind: Kind::from_code(bytes[6]).ok_or_else(|| code("operation", 6))?,
-            algorithm: Algorithm::from_code(bytes[7]).ok_or_else(|| code("algorithm", 7))?,
+            algorithm,
             element: ElementType::from_code(bytes[8]).ok_or_else(|| code("element type", 8))?,
             op,
             root: (root != NO_ROOT).then(|| Rank::new(root)),
@@ -113,8 +117,8 @@ mod tests {
     use super::*;
 
     fn any_frame() -> impl Strategy<Value = Frame> {
-        let kinds = prop::sample::select(vec![Kind::AllReduce, Kind::Broadcast, Kind::Barrier]);
-        let algorithms = prop::sample::select(Algorithm::ALL.to_vec());
+        let kinds = prop::sample::select(Kind::ALL.to_vec());
+        let algorithms = prop::option::of(prop::sample::select(Algorithm::ALL.to_vec()));
         let elements = prop::sample::select(ElementType::ALL.to_vec());
         let ops = prop::option::of(prop::sample::select(ReduceOp::ALL.to_vec()));
         let roots = prop::option::of((0..NO_ROOT).prop_map(Rank::new));
@@ -159,7 +163,7 @@ mod tests {
             contract: Contract {
                 sequence: 1,
                 kind: Kind::Barrier,
-                algorithm: Algorithm::Tree,
+                algorithm: Some(Algorithm::Tree),
                 element: ElementType::U8,
                 count: 0,
                 op: None,

@@ -1,0 +1,394 @@
+//! The collective operations: their shapes, and who takes what from whom.
+
+mod blocks;
+
+use std::panic::Location;
+
+use super::Group;
+use super::engine::{Asked, Work};
+use crate::contract::Kind;
+use crate::memory::Offer;
+use crate::{Error, Rank, config};
+use blocks::{Takes, end_of, length, take};
+use meshwork_accel::{Element, ReduceOp};
+
+impl Group {
+    /// Replaces `buffer`, on every rank, by the reduction of all ranks' buffers.
+    ///
+    /// All ranks end with the same bits.
+    ///
+    /// # Shapes
+    /// `buffer` has the same length on every rank.
+    ///
+    /// # Errors
+    /// [`Error::Disagreement`], [`Error::RankLost`], [`Error::Aborted`], [`Error::TimedOut`];
+    /// `buffer` then holds unspecified values, and the group is over.
+    #[track_caller]
+    pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
+        let root = None;
+        self.perform(asked, Location::caller(), Work::Reduce { buffer, op, root })
+    }
+
+    /// Replaces `output`, on every rank, by the reduction of all ranks' inputs.
+    ///
+    /// # Shapes
+    /// `input` and `output` have one length, the same on every rank.
+    ///
+    /// # Errors
+    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn all_reduce_into<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        length("all_reduce", "output", output.len(), input.len())?;
+        output.copy_from_slice(input);
+        self.all_reduce(output, op)
+    }
+
+    /// Replaces `root`'s buffer by the reduction of all ranks' buffers; the others keep theirs.
+    ///
+    /// # Shapes
+    /// `buffer` has the same length on every rank.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`] for a root that does not exist, and those of
+    /// [`all_reduce`](Self::all_reduce); after an error the others' buffers hold unspecified
+    /// values too.
+    #[track_caller]
+    pub fn reduce<T: Element>(
+        &mut self,
+        buffer: &mut [T],
+        op: ReduceOp,
+        root: Rank,
+    ) -> Result<(), Error> {
+        config::inside(root, self.world())?;
+        let asked = Asked::new(Kind::Reduce, buffer.len())
+            .with_op(op)
+            .with_root(root);
+        let root = Some(root);
+        self.perform(asked, Location::caller(), Work::Reduce { buffer, op, root })
+    }
+
+    /// Replaces `buffer`, on every rank, by the buffer of `root`.
+    ///
+    /// # Shapes
+    /// `buffer` has the same length on every rank.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`] for a root that does not exist, and those of
+    /// [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
+        config::inside(root, self.world())?;
+        let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(root);
+        self.perform(asked, Location::caller(), Work::Broadcast { buffer, root })
+    }
+
+    /// Reduces all ranks' inputs and leaves each rank with its block of the result.
+    ///
+    /// # Shapes
+    /// `output` has the same length on every rank, and `input` that length times the world: block
+    /// `r` of it is for rank `r`.
+    ///
+    /// # Errors
+    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn reduce_scatter<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        let blocks = self.even(output.len());
+        let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
+        self.fold_blocks(asked, Location::caller(), (input, output, &blocks), op)
+    }
+
+    /// Like [`reduce_scatter`](Self::reduce_scatter), with a block length for each rank.
+    ///
+    /// # Shapes
+    /// `lengths` is the same on every rank; `input` has their sum, and `output` this rank's.
+    ///
+    /// # Errors
+    /// Those of [`reduce_scatter`](Self::reduce_scatter).
+    #[track_caller]
+    pub fn reduce_scatter_uneven<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        lengths: &[usize],
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        let blocks = self.uneven("reduce_scatter", lengths)?;
+        let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
+        let asked = asked.with_lengths(lengths);
+        self.fold_blocks(asked, Location::caller(), (input, output, &blocks), op)
+    }
+
+    /// Gives every rank the inputs of all, one after the other in the order of the ranks.
+    ///
+    /// # Shapes
+    /// `input` has the same length on every rank, and `output` that length times the world.
+    ///
+    /// # Errors
+    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        let blocks = self.even(input.len());
+        let asked = Asked::new(Kind::AllGather, output.len());
+        self.gather_blocks(asked, Location::caller(), (input, Some(output), &blocks))
+    }
+
+    /// Like [`all_gather`](Self::all_gather), with an input of another length on each rank.
+    ///
+    /// # Shapes
+    /// `lengths` is the same on every rank; `input` has this rank's, and `output` their sum.
+    ///
+    /// # Errors
+    /// Those of [`all_gather`](Self::all_gather).
+    #[track_caller]
+    pub fn all_gather_uneven<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        lengths: &[usize],
+    ) -> Result<(), Error> {
+        let blocks = self.uneven("all_gather", lengths)?;
+        let asked = Asked::new(Kind::AllGather, output.len()).with_lengths(lengths);
+        self.gather_blocks(asked, Location::caller(), (input, Some(output), &blocks))
+    }
+
+    /// Gives `root` the inputs of all, one after the other in the order of the ranks.
+    ///
+    /// # Shapes
+    /// `input` has the same length on every rank. `output` has that length times the world at the
+    /// root; the others' is not touched and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`], [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn gather<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: Rank,
+    ) -> Result<(), Error> {
+        config::inside(root, self.world())?;
+        let blocks = self.even(input.len());
+        let asked = Asked::new(Kind::Gather, input.len()).with_root(root);
+        let output = (root == self.rank()).then_some(output);
+        self.gather_blocks(asked, Location::caller(), (input, output, &blocks))
+    }
+
+    /// Like [`gather`](Self::gather), with an input of another length on each rank.
+    ///
+    /// # Shapes
+    /// `lengths` is the same on every rank; `input` has this rank's, and the root's `output` their
+    /// sum.
+    ///
+    /// # Errors
+    /// Those of [`gather`](Self::gather).
+    #[track_caller]
+    pub fn gather_uneven<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        lengths: &[usize],
+        root: Rank,
+    ) -> Result<(), Error> {
+        config::inside(root, self.world())?;
+        let blocks = self.uneven("gather", lengths)?;
+        let asked = Asked::new(Kind::Gather, 0)
+            .with_root(root)
+            .with_lengths(lengths);
+        let output = (root == self.rank()).then_some(output);
+        self.gather_blocks(asked, Location::caller(), (input, output, &blocks))
+    }
+
+    /// Gives each rank its block of `root`'s input.
+    ///
+    /// # Shapes
+    /// `output` has the same length on every rank. `input` has that length times the world at the
+    /// root; the others' is not looked at and may be empty.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`], [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn scatter<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        root: Rank,
+    ) -> Result<(), Error> {
+        config::inside(root, self.world())?;
+        let blocks = self.even(output.len());
+        let asked = Asked::new(Kind::Scatter, output.len()).with_root(root);
+        self.scatter_blocks(asked, Location::caller(), (input, output, &blocks), root)
+    }
+
+    /// Like [`scatter`](Self::scatter), with a block length for each rank.
+    ///
+    /// # Shapes
+    /// `lengths` is the same on every rank; `output` has this rank's, and the root's `input` their
+    /// sum.
+    ///
+    /// # Errors
+    /// Those of [`scatter`](Self::scatter).
+    #[track_caller]
+    pub fn scatter_uneven<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        lengths: &[usize],
+        root: Rank,
+    ) -> Result<(), Error> {
+        config::inside(root, self.world())?;
+        let blocks = self.uneven("scatter", lengths)?;
+        let asked = Asked::new(Kind::Scatter, 0)
+            .with_root(root)
+            .with_lengths(lengths);
+        self.scatter_blocks(asked, Location::caller(), (input, output, &blocks), root)
+    }
+
+    /// Gives every rank a block from every rank: block `r` of the input goes to rank `r`, and block
+    /// `r` of the output comes from there.
+    ///
+    /// # Shapes
+    /// `input` and `output` have one length, the same on every rank: the world times that of a
+    /// block.
+    ///
+    /// # Errors
+    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        let world = self.world() as usize;
+        let whole = input.len() / world * world;
+        length("all_to_all", "input", input.len(), whole)?;
+        length("all_to_all", "output", output.len(), input.len())?;
+        let blocks = self.even(input.len() / world);
+        let asked = Asked::new(Kind::AllToAll, input.len());
+        let offer = Offer::each(input, &blocks);
+        self.exchange_blocks(asked, Location::caller(), (offer, output, &blocks))
+    }
+
+    /// Like [`all_to_all`](Self::all_to_all), with a block length for each pair of ranks.
+    ///
+    /// # Shapes
+    /// `input` has the sum of `sent`, the lengths of the blocks to each rank; `output` that of
+    /// `received`, the lengths of those from each. What one rank sends the other must expect.
+    ///
+    /// # Errors
+    /// [`Error::Uneven`] where two ranks' numbers differ, and those of
+    /// [`all_to_all`](Self::all_to_all).
+    #[track_caller]
+    pub fn all_to_all_uneven<T: Element>(
+        &mut self,
+        (input, sent): (&[T], &[usize]),
+        (output, received): (&mut [T], &[usize]),
+    ) -> Result<(), Error> {
+        let offered = self.uneven("all_to_all", sent)?;
+        let taken = self.uneven("all_to_all", received)?;
+        length("all_to_all", "input", input.len(), end_of(&offered))?;
+        length("all_to_all", "output", output.len(), end_of(&taken))?;
+        // Lengths differ from pair to pair; this only tells the operation from the even one.
+        let asked = Asked::new(Kind::AllToAll, 0).with_lengths(&[]);
+        let mut offer = Offer::each(input, &offered);
+        offer.counts = Some(sent);
+        self.exchange_blocks(asked, Location::caller(), (offer, output, &taken))
+    }
+
+    /// Gives each rank the input of another: that of rank `r` goes to rank `targets[r]`.
+    ///
+    /// # Shapes
+    /// `input` and `output` have one length, the same on every rank. `targets` is the same on every
+    /// rank and names each rank once.
+    ///
+    /// # Errors
+    /// [`Error::Length`], [`Error::NoPermutation`], and those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn permute<T: Element>(
+        &mut self,
+        input: &[T],
+        output: &mut [T],
+        targets: &[Rank],
+    ) -> Result<(), Error> {
+        let world = self.world() as usize;
+        length("permute", "targets", targets.len(), world)?;
+        length("permute", "output", output.len(), input.len())?;
+        let mut sources = vec![None; world];
+        for (from, to) in targets.iter().enumerate() {
+            let place = sources
+                .get_mut(to.index())
+                .filter(|place| place.is_none())
+                .ok_or(Error::NoPermutation { target: *to })?;
+            *place = Some(from);
+        }
+        let numbers: Vec<usize> = targets.iter().map(|target| target.index()).collect();
+        let asked = Asked::new(Kind::Permute, input.len()).with_lengths(&numbers);
+        let whole = 0..input.len();
+        let from = sources[self.rank().index()].unwrap_or_default();
+        let mut takes = Takes::new();
+        if from == self.rank().index() {
+            output.copy_from_slice(input);
+        } else {
+            takes.push(take(from, 0, 0, whole.clone()));
+        }
+        let to = targets[self.rank().index()].index();
+        let offer = Offer::whole(input, std::slice::from_ref(&whole)).only_for(to);
+        self.copy(asked, Location::caller(), (offer, &takes, output))
+    }
+
+    /// Sends `input` to rank `to`; returns when it has been received, or is on its way.
+    ///
+    /// Two ranks that send to each other before they receive wait for each other until the
+    /// deadline: use [`permute`](Self::permute).
+    ///
+    /// # Shapes
+    /// `to` receives as many elements.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`], [`Error::OwnRank`], and those of
+    /// [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn send<T: Element>(&mut self, input: &[T], to: Rank) -> Result<(), Error> {
+        let caller = Location::caller();
+        self.other(to)?;
+        self.settled().send(caller, input, to)
+    }
+
+    /// Replaces `output` by what rank `from` sends.
+    ///
+    /// # Shapes
+    /// `from` sends as many elements.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    #[track_caller]
+    pub fn receive<T: Element>(&mut self, output: &mut [T], from: Rank) -> Result<(), Error> {
+        let caller = Location::caller();
+        self.other(from)?;
+        self.settled().receive(caller, output, from)
+    }
+
+    fn other(&self, rank: Rank) -> Result<(), Error> {
+        config::inside(rank, self.world())?;
+        if rank == self.rank() {
+            return Err(Error::OwnRank { rank });
+        }
+        Ok(())
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// Those of [`all_reduce`](Self::all_reduce).
+    #[track_caller]
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        let asked = Asked::new(Kind::Barrier, 0);
+        self.perform::<u8>(asked, Location::caller(), Work::Meet)
+    }
+}

@@ -1,0 +1,457 @@
+//! What stands behind every operation of a group: its contract, its deadline, and its end.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use meshwork_accel::{Element, ReduceOp};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::contract::{Call, Contract, Kind, site};
+use crate::execute::Scratch;
+use crate::links::{Broken, Links};
+use crate::memory::{Domain, Errand, Halt, Receiver, Registry, Task};
+use crate::{Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic};
+
+/// One rank's means to carry operations out, one at a time.
+pub(super) struct Engine {
+    pub(super) rank: Rank,
+    pub(super) members: Arc<[Member]>,
+    pub(super) world: u32,
+    pub(super) transport: Transport,
+    pub(super) bond: Bond,
+    pub(super) communication: Communication,
+    pub(super) timeouts: Timeouts,
+    pub(super) sequence: u64,
+    /// Messages sent to and received from each rank.
+    messages: Vec<(u64, u64)>,
+    pub(super) state: State,
+    /// Taken when the group is dropped, which must not block where tasks run.
+    pub(super) runtime: Option<Runtime>,
+}
+
+/// How bytes get from one rank to another.
+pub(super) enum Transport {
+    /// All ranks share memory.
+    Memory(Domain),
+    /// By streams.
+    Links(Links, Scratch),
+}
+
+/// What ties the ranks together, apart from the bytes of operations.
+pub(super) enum Bond {
+    Local(Arc<local::Hub>),
+    Remote(quic::Remote),
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Live,
+    Left,
+    /// Every later call returns this.
+    Failed(Error),
+}
+
+/// What a caller asked for: the part of it that all ranks must agree on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: Kind,
+    pub(super) op: Option<ReduceOp>,
+    pub(super) root: Option<Rank>,
+    /// Elements, by a rule that gives the same number on every rank.
+    pub(super) count: usize,
+    /// Stands for the lengths of uneven blocks.
+    pub(super) digest: u64,
+}
+
+impl Asked {
+    pub(super) fn new(kind: Kind, count: usize) -> Self {
+        Self {
+            kind,
+            op: None,
+            root: None,
+            count,
+            digest: 0,
+        }
+    }
+
+    pub(super) fn with_op(self, op: ReduceOp) -> Self {
+        Self {
+            op: Some(op),
+            ..self
+        }
+    }
+
+    pub(super) fn with_root(self, root: Rank) -> Self {
+        Self {
+            root: Some(root),
+            ..self
+        }
+    }
+
+    fn contract<T: Element>(self, sequence: u64) -> Contract {
+        Contract {
+            sequence,
+            kind: self.kind,
+            algorithm: None,
+            element: T::TYPE,
+            count: self.count as u64,
+            op: self.op,
+            root: self.root,
+        }
+    }
+
+    /// By FNV-1a, never 0, which stands for even blocks.
+    pub(super) fn with_lengths(self, lengths: &[usize]) -> Self {
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let bytes = lengths.iter().flat_map(|len| (*len as u64).to_le_bytes());
+        let digest = bytes.fold(0xcbf2_9ce4_8422_2325, step).max(1);
+        Self { digest, ..self }
+    }
+}
+
+/// The buffers of an operation, and what is to be done with them.
+pub(super) enum Work<'a, T> {
+    /// Nothing moves; all meet.
+    Meet,
+    /// The root's buffer, or everybody's, becomes the reduction of all.
+    Reduce {
+        buffer: &'a mut [T],
+        op: ReduceOp,
+        root: Option<Rank>,
+    },
+    /// Blocks go from whoever offers them to whoever takes them.
+    Pull(Errand<'a, T>),
+    /// The root's buffer becomes everybody's.
+    Broadcast {
+        buffer: &'a mut [T],
+        root: Rank,
+    },
+    Send {
+        input: &'a [T],
+        to: Rank,
+    },
+    Receive {
+        output: &'a mut [T],
+        from: Rank,
+    },
+}
+
+impl Engine {
+    pub(super) fn new(
+        (rank, members): (Rank, Arc<[Member]>),
+        transport: Transport,
+        bond: Bond,
+        runtime: Runtime,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            rank,
+            world: config::world(members.len())?,
+            messages: vec![(0, 0); members.len()],
+            members,
+            transport,
+            bond,
+            communication: Communication::Auto,
+            timeouts: Timeouts::default(),
+            sequence: 0,
+            state: State::Live,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Where the buffers are registered that other ranks of the host can reach.
+    pub(super) fn registry(&self) -> Arc<Registry> {
+        match &self.transport {
+            Transport::Memory(domain) => domain.registry().clone(),
+            Transport::Links(..) => Registry::private(),
+        }
+    }
+
+    /// Carries one operation out. An error ends the group.
+    pub(super) fn perform<T: Element>(
+        &mut self,
+        asked: Asked,
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        self.ready()?;
+        self.sequence += 1;
+        let contract = asked.contract::<T>(self.sequence);
+        self.carry_out((contract, asked.digest), caller, work)
+    }
+
+    pub(super) fn send<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        input: &[T],
+        to: Rank,
+    ) -> Result<(), Error> {
+        self.ready()?;
+        let (sent, _) = &mut self.messages[to.index()];
+        *sent += 1;
+        let asked = Asked::new(Kind::Send, input.len()).with_root(to);
+        let contract = asked.contract::<T>(*sent);
+        self.carry_out((contract, 0), caller, Work::Send { input, to })
+    }
+
+    pub(super) fn receive<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        output: &mut [T],
+        from: Rank,
+    ) -> Result<(), Error> {
+        self.ready()?;
+        let (_, received) = &mut self.messages[from.index()];
+        *received += 1;
+        // The same words as those of the sender.
+        let asked = Asked::new(Kind::Send, output.len()).with_root(self.rank);
+        let contract = asked.contract::<T>(*received);
+        self.carry_out((contract, 0), caller, Work::Receive { output, from })
+    }
+
+    fn ready(&self) -> Result<(), Error> {
+        outside_async()?;
+        match &self.state {
+            State::Failed(error) => Err(error.clone()),
+            State::Live | State::Left => Ok(()),
+        }
+    }
+
+    /// Does the work on whatever carries this group's bytes. An error ends the group.
+    fn carry_out<T: Element>(
+        &mut self,
+        (contract, digest): (Contract, u64),
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        let done = match self.transport {
+            Transport::Memory(_) => self.through_memory(contract, digest, caller, work),
+            Transport::Links(..) => self.over_links(contract, caller, work),
+        };
+        done.map_err(|error| self.end(error))
+    }
+
+    fn through_memory<T: Element>(
+        &mut self,
+        contract: Contract,
+        digest: u64,
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        let Transport::Memory(domain) = &mut self.transport else {
+            return Err(no_runtime());
+        };
+        let failure = self.bond.failure();
+        let over = || failure.borrow().is_some();
+        let task = Task::new(
+            contract,
+            digest,
+            caller,
+            domain.patience(self.timeouts.operation(), &over),
+        );
+        let done = match work {
+            Work::Meet => domain.barrier(&task),
+            Work::Reduce { buffer, op, root } => {
+                let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
+                domain.reduce(&task, buffer, op, receiver)
+            }
+            Work::Pull(errand) => domain.pull(&task, errand),
+            Work::Broadcast { buffer, root } => domain.broadcast(&task, buffer, root.index()),
+            Work::Send { input, to } => domain.send(&task, input, to.index()),
+            Work::Receive { output, from } => domain.receive(&task, output, from.index()),
+        };
+        if done.is_err() {
+            // What others were told of this rank's memory ends here.
+            domain.close();
+        }
+        done.map_err(|halt| self.explain(halt, &Call::new(contract, site(caller))))
+    }
+
+    fn explain(&self, halt: Halt, call: &Call) -> Error {
+        let (call, rank) = (Box::new(call.clone()), self.rank);
+        match halt {
+            Halt::Over => {
+                let told = self.failure_within(self.timeouts.silence());
+                told.unwrap_or_else(|| self.lost(rank))
+            }
+            Halt::TimedOut(peer) => Error::TimedOut {
+                call,
+                rank,
+                peer,
+                waited: self.timeouts.operation(),
+            },
+            Halt::Disagrees(peer, theirs) => Error::Disagreement {
+                rank,
+                mine: call,
+                peer,
+                theirs,
+            },
+            Halt::Malformed(peer, error) => Error::Protocol { peer, error },
+            Halt::Uneven {
+                peer,
+                offered,
+                expected,
+            } => Error::Uneven {
+                rank,
+                peer,
+                offered,
+                expected,
+            },
+            Halt::Unreachable(peer, kind) => Error::Memory { peer, kind },
+        }
+    }
+
+    /// Why a link broke. Membership knows soon: it sees the same connection end.
+    pub(super) fn verdict(&self, Broken(rank): Broken) -> Error {
+        self.failure_within(self.timeouts.silence())
+            .unwrap_or_else(|| self.lost(rank))
+    }
+
+    /// What is known when nobody says why.
+    fn lost(&self, rank: Rank) -> Error {
+        Error::RankLost {
+            peer: self.members[rank.index()].clone(),
+            cause: LossCause::Disconnected,
+            reporter: None,
+        }
+    }
+
+    /// The error that the group has failed with, or fails with in this time.
+    fn failure_within(&self, time: Duration) -> Option<Error> {
+        let mut failure = self.bond.failure();
+        let runtime = self.runtime.as_ref()?;
+        runtime.block_on(async { timeout(time, failed(&mut failure)).await.ok() })
+    }
+
+    /// Ends the group with `error`, or the one it has ended with before, and tells the others.
+    pub(super) fn end(&mut self, error: Error) -> Error {
+        if let State::Failed(earlier) = &self.state {
+            return earlier.clone();
+        }
+        if let Some(runtime) = &self.runtime {
+            runtime.block_on(self.bond.give_up(error.clone()));
+        }
+        let error = self
+            .failure_within(self.timeouts.silence())
+            .unwrap_or(error);
+        self.state = State::Failed(error.clone());
+        error
+    }
+
+    /// Says goodbye, and waits until all have.
+    pub(super) fn leave(&mut self, caller: &'static Location<'static>) -> Result<(), Error> {
+        self.meet(Kind::Leave, caller)?;
+        let Some(runtime) = &self.runtime else {
+            return Ok(());
+        };
+        let mut failure = self.bond.failure();
+        let world = self.world;
+        let left = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.bond.leave(world) => Ok(()),
+                error = failed(&mut failure) => Err(error),
+            }
+        });
+        self.state = match &left {
+            Ok(()) => State::Left,
+            Err(error) => State::Failed(error.clone()),
+        };
+        left
+    }
+
+    pub(super) fn meet(
+        &mut self,
+        kind: Kind,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        self.perform::<u8>(Asked::new(kind, 0), caller, Work::Meet)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let may_block = outside_async().is_ok();
+        if matches!(self.state, State::Live) && may_block {
+            let peer = self.members[self.rank.index()].clone();
+            self.end(Error::RankLost {
+                peer,
+                cause: LossCause::Left,
+                reporter: None,
+            });
+        }
+        let Some(runtime) = self.runtime.take() else {
+            return;
+        };
+        if let (Bond::Remote(remote), true) = (&self.bond, may_block) {
+            runtime.block_on(remote.flush());
+        }
+        runtime.shutdown_background();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("rank", &self.rank)
+            .field("sequence", &self.sequence)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bond {
+    pub(super) fn failure(&self) -> watch::Receiver<Option<Error>> {
+        match self {
+            Self::Local(hub) => hub.failure(),
+            Self::Remote(remote) => remote.failure(),
+        }
+    }
+
+    async fn give_up(&self, error: Error) {
+        match self {
+            Self::Local(hub) => hub.give_up(error),
+            Self::Remote(remote) => remote.give_up(error).await,
+        }
+    }
+
+    async fn leave(&mut self, world: u32) {
+        match self {
+            Self::Local(hub) => hub.leave(world).await,
+            Self::Remote(remote) => remote.leave().await,
+        }
+    }
+}
+
+/// Returns when the group is over, with the reason.
+pub(super) async fn failed(failure: &mut watch::Receiver<Option<Error>>) -> Error {
+    match failure
+        .wait_for(Option::is_some)
+        .await
+        .map(|error| error.clone())
+    {
+        Ok(Some(error)) => error,
+        // The driver is gone: either the group was left, and nobody waits here, or it has
+        // announced its failure before, and this is not reached.
+        _ => std::future::pending().await,
+    }
+}
+
+pub(super) fn outside_async() -> Result<(), Error> {
+    if Handle::try_current().is_ok() {
+        Err(Error::InsideAsync)
+    } else {
+        Ok(())
+    }
+}
+
+/// The runtime is there until the engine is dropped.
+pub(super) fn no_runtime() -> Error {
+    Error::System {
+        what: "waiting for the network",
+        kind: io::ErrorKind::NotConnected,
+    }
+}

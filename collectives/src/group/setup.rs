@@ -1,0 +1,132 @@
+//! How a group of processes finds out whether it can share memory, and begins to.
+
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::engine::{Asked, Bond, Engine, Transport, Work};
+use crate::contract::Kind;
+use crate::memory::{Board, Domain, Mapping, SegmentName, Shape};
+use crate::{Error, Rank, ReduceOp};
+
+/// What a rank tells all others of its memory, in words: the name of its board, then its cores.
+type Record = [u64; NAME_WORDS + CORE_WORDS];
+/// Words by which the memory of a board is found.
+const NAME_WORDS: usize = 2;
+/// Room for the numbers of 1,024 cores.
+const CORE_WORDS: usize = 16;
+
+impl Engine {
+    /// Lets the ranks share memory if all of them run on this host and can reach each other's.
+    ///
+    /// All ranks come to the same end; where memory cannot be shared, the links go on.
+    pub(super) fn share_memory(&mut self) -> Result<(), Error> {
+        let Bond::Remote(remote) = &self.bond else {
+            return Ok(());
+        };
+        let neighbours = remote.neighbours().to_vec();
+        let own = if neighbours.len() == self.world as usize {
+            Mapping::segment(Shape::for_ranks(neighbours.len()).bytes())
+        } else {
+            Err(io::ErrorKind::Unsupported.into())
+        };
+        let records = self.tell_all(own.as_ref().ok().map(|(_, name)| *name))?;
+        let domain = own.and_then(|(own, _)| self.domain(own, &neighbours, &records));
+        if let Err(error) = &domain {
+            tracing::debug!(%error, "memory is not shared");
+        }
+        let possible = self.least(u8::from(domain.is_ok()))? == 1;
+        if let (true, Ok(domain)) = (possible, domain) {
+            self.transport = Transport::Memory(domain);
+        }
+        self.sequence = 0;
+        Ok(())
+    }
+
+    /// The record of every rank, by rank.
+    fn tell_all(&mut self, own: Option<SegmentName>) -> Result<Vec<Record>, Error> {
+        let mut records = vec![Record::default(); self.world as usize];
+        if let Some(own) = own {
+            let record = &mut records[self.rank.index()];
+            record[..NAME_WORDS].copy_from_slice(&[own.descriptor.into(), own.bytes]);
+            record[NAME_WORDS..].copy_from_slice(&own_cores());
+        }
+        for root in Rank::all(self.world) {
+            let buffer = &mut records[root.index()];
+            let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(root);
+            self.perform(asked, Location::caller(), Work::Broadcast { buffer, root })?;
+        }
+        Ok(records)
+    }
+
+    /// The least of all ranks' numbers.
+    fn least(&mut self, number: u8) -> Result<u8, Error> {
+        let mut least = [number];
+        let (buffer, op, root) = (&mut least[..], ReduceOp::Min, None);
+        let asked = Asked::new(Kind::AllReduce, 1).with_op(op);
+        self.perform(asked, Location::caller(), Work::Reduce { buffer, op, root })?;
+        let [least] = least;
+        Ok(least)
+    }
+
+    fn domain(
+        &self,
+        own: Mapping,
+        neighbours: &[(Rank, u32)],
+        records: &[Record],
+    ) -> io::Result<Domain> {
+        let shape = Shape::for_ranks(neighbours.len());
+        let me = self.rank.index();
+        let mut own = Some(own);
+        let board = |(place, &(_, process)): (usize, &(Rank, u32))| {
+            let memory = match own.take_if(|_| place == me) {
+                Some(own) => own,
+                None => name(&records[place], process)?.map()?,
+            };
+            Board::new(Arc::new(memory), shape).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        };
+        let boards = neighbours.iter().enumerate().map(board);
+        let boards = boards.collect::<io::Result<Vec<_>>>()?;
+        let (ranks, processes) = neighbours.iter().copied().unzip();
+        let cores = cores_of(records);
+        Ok(Domain::processes((me, boards), ranks, processes, cores))
+    }
+}
+
+fn name(record: &Record, process: u32) -> io::Result<SegmentName> {
+    let descriptor = u32::try_from(record[0]).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok(SegmentName {
+        process,
+        descriptor,
+        bytes: record[1],
+    })
+}
+
+/// The cores that any of the ranks may run on, counted once.
+fn cores_of(records: &[Record]) -> usize {
+    let mut union = [0; CORE_WORDS];
+    for record in records {
+        for (word, own) in union.iter_mut().zip(&record[NAME_WORDS..]) {
+            *word |= own;
+        }
+    }
+    let cores: u32 = union.iter().map(|word| word.count_ones()).sum();
+    cores as usize
+}
+
+/// The cores that this thread may run on, as bits.
+#[cfg(target_os = "linux")]
+fn own_cores() -> [u64; CORE_WORDS] {
+    let mut words = [0; CORE_WORDS];
+    if let Ok(cores) = rustix::thread::sched_getaffinity(None) {
+        for core in (0..CORE_WORDS * 64).filter(|core| cores.is_set(*core)) {
+            words[core / 64] |= 1 << (core % 64);
+        }
+    }
+    words
+}
+
+#[cfg(not(target_os = "linux"))]
+fn own_cores() -> [u64; CORE_WORDS] {
+    [0; CORE_WORDS]
+}

@@ -1,0 +1,322 @@
+//! Every operation against what it should give, worked out from all inputs at once.
+
+use super::*;
+
+/// The input of a rank: values that differ by rank, element and operation.
+fn input(rank: usize, len: usize, salt: usize) -> Vec<i64> {
+    let value = |at: usize| i64::try_from(rank * 1_000_003 + at * 17 + salt).unwrap();
+    (0..len).map(value).collect()
+}
+
+fn sum_of_all(world: usize, len: usize, salt: usize) -> Vec<i64> {
+    let mut sum = vec![0; len];
+    for rank in 0..world {
+        for (sum, own) in sum.iter_mut().zip(input(rank, len, salt)) {
+            *sum += own;
+        }
+    }
+    sum
+}
+
+fn blocks(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
+    let mut end = 0;
+    let range = |len: &usize| {
+        end += len;
+        end - len..end
+    };
+    lengths.iter().map(range).collect()
+}
+
+/// One rank of a group, and what it makes of lengths.
+struct Trial<'a> {
+    group: &'a mut Group,
+    me: usize,
+    world: usize,
+    over: Over,
+}
+
+impl Trial<'_> {
+    #[track_caller]
+    fn check(&self, what: &str, len: usize, got: &[i64], expected: &[i64]) {
+        let Self {
+            me, world, over, ..
+        } = self;
+        let wrong = got.iter().zip(expected).position(|(a, b)| a != b);
+        assert!(
+            got.len() == expected.len() && wrong.is_none(),
+            "{what} of {len} on rank {me} of {world} over {over:?}: wrong from {wrong:?}"
+        );
+    }
+
+    fn reductions(&mut self, len: usize) {
+        let (me, world) = (self.me, self.world);
+        let sum = sum_of_all(world, len, 1);
+        let mut buffer = input(me, len, 1);
+        self.group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+        self.check("all_reduce", len, &buffer, &sum);
+        let mut output = vec![-1; len];
+        let own = input(me, len, 1);
+        self.group
+            .all_reduce_into(&own, &mut output, ReduceOp::Sum)
+            .unwrap();
+        self.check("all_reduce_into", len, &output, &sum);
+        for root in [0, world - 1] {
+            let mut buffer = own.clone();
+            let to = Rank::new(u32::try_from(root).unwrap());
+            self.group.reduce(&mut buffer, ReduceOp::Sum, to).unwrap();
+            let expected = if me == root { &sum } else { &own };
+            self.check("reduce", len, &buffer, expected);
+        }
+        let whole = input(me, len * world, 2);
+        let mut output = vec![-1; len];
+        self.group
+            .reduce_scatter(&whole, &mut output, ReduceOp::Sum)
+            .unwrap();
+        let sum = sum_of_all(world, len * world, 2);
+        self.check(
+            "reduce_scatter",
+            len,
+            &output,
+            &sum[me * len..(me + 1) * len],
+        );
+    }
+
+    fn gathers(&mut self, len: usize) {
+        let (me, world) = (self.me, self.world);
+        let own = input(me, len, 3);
+        let all: Vec<i64> = (0..world).flat_map(|rank| input(rank, len, 3)).collect();
+        let mut output = vec![-1; len * world];
+        self.group.all_gather(&own, &mut output).unwrap();
+        self.check("all_gather", len, &output, &all);
+        let root = self.world / 2;
+        let to = Rank::new(u32::try_from(root).unwrap());
+        let mut output = vec![-1; if me == root { len * world } else { 0 }];
+        self.group.gather(&own, &mut output, to).unwrap();
+        let expected = if me == root { all.as_slice() } else { &[] };
+        self.check("gather", len, &output, expected);
+        let mut output = vec![-1; len];
+        let whole = input(root, len * world, 4);
+        let given = if me == root { whole.as_slice() } else { &[] };
+        self.group.scatter(given, &mut output, to).unwrap();
+        self.check("scatter", len, &output, &whole[me * len..(me + 1) * len]);
+        let mut buffer = input(me, len, 5);
+        self.group.broadcast(&mut buffer, to).unwrap();
+        self.check("broadcast", len, &buffer, &input(root, len, 5));
+    }
+
+    fn exchanges(&mut self, len: usize) {
+        let (me, world) = (self.me, self.world);
+        let mut output = vec![-1; len * world];
+        self.group
+            .all_to_all(&input(me, len * world, 6), &mut output)
+            .unwrap();
+        let block = |from: usize| input(from, len * world, 6)[me * len..(me + 1) * len].to_vec();
+        let expected: Vec<i64> = (0..world).flat_map(block).collect();
+        self.check("all_to_all", len, &output, &expected);
+        for step in [1, world - 1] {
+            let targets: Vec<Rank> = (0..world)
+                .map(|rank| Rank::new(u32::try_from((rank + step) % world).unwrap()))
+                .collect();
+            let mut output = vec![-1; len];
+            self.group
+                .permute(&input(me, len, 7), &mut output, &targets)
+                .unwrap();
+            let source = (me + world - step % world) % world;
+            self.check("permute", len, &output, &input(source, len, 7));
+        }
+        if let (0 | 1, true) = (me, world > 1) {
+            let other = Rank::new(u32::try_from(1 - me).unwrap());
+            let mut output = vec![-1; len];
+            if me == 0 {
+                self.group.send(&input(me, len, 8), other).unwrap();
+                self.group.receive(&mut output, other).unwrap();
+            } else {
+                self.group.receive(&mut output, other).unwrap();
+                self.group.send(&input(me, len, 8), other).unwrap();
+            }
+            self.check("send and receive", len, &output, &input(1 - me, len, 8));
+        }
+    }
+
+    /// Blocks of 0, len, 0, 2·len … elements.
+    fn uneven(&mut self, len: usize) {
+        let (me, world) = (self.me, self.world);
+        let lengths: Vec<usize> = (0..world)
+            .map(|rank| rank % 2 * (rank + 1) / 2 * len)
+            .collect();
+        let blocks = blocks(&lengths);
+        let total = blocks[world - 1].end;
+        let to = Rank::new(u32::try_from(world - 1).unwrap());
+        let all: Vec<i64> = (0..world)
+            .flat_map(|rank| input(rank, lengths[rank], 9))
+            .collect();
+        let own = input(me, lengths[me], 9);
+        let mut output = vec![-1; total];
+        self.group
+            .all_gather_uneven(&own, &mut output, &lengths)
+            .unwrap();
+        self.check("all_gather_uneven", len, &output, &all);
+        output.fill(-1);
+        self.group
+            .gather_uneven(&own, &mut output, &lengths, to)
+            .unwrap();
+        let untouched = vec![-1; total];
+        let expected = if me == world - 1 { &all } else { &untouched };
+        self.check("gather_uneven", len, &output, expected);
+        let mut output = vec![-1; lengths[me]];
+        let whole = input(world - 1, total, 10);
+        self.group
+            .scatter_uneven(&whole, &mut output, &lengths, to)
+            .unwrap();
+        self.check("scatter_uneven", len, &output, &whole[blocks[me].clone()]);
+        self.group
+            .reduce_scatter_uneven(&input(me, total, 11), &mut output, &lengths, ReduceOp::Sum)
+            .unwrap();
+        let sum = sum_of_all(world, total, 11);
+        self.check(
+            "reduce_scatter_uneven",
+            len,
+            &output,
+            &sum[blocks[me].clone()],
+        );
+        self.uneven_exchange(len);
+    }
+
+    /// Rank a sends rank b (a + 2·b) mod 3 times `len` elements.
+    fn uneven_exchange(&mut self, len: usize) {
+        let (me, world) = (self.me, self.world);
+        let count = |from: usize, to: usize| (from + 2 * to) % 3 * len;
+        let sent = |from: usize| {
+            (0..world)
+                .map(move |to| count(from, to))
+                .collect::<Vec<_>>()
+        };
+        let received: Vec<usize> = (0..world).map(|from| count(from, me)).collect();
+        let give = |from: usize| input(from, sent(from).iter().sum(), 12);
+        let mut output = vec![-1; received.iter().sum()];
+        self.group
+            .all_to_all_uneven((&give(me), &sent(me)), (&mut output, &received))
+            .unwrap();
+        let block = |from: usize| give(from)[blocks(&sent(from))[me].clone()].to_vec();
+        let expected: Vec<i64> = (0..world).flat_map(block).collect();
+        self.check("all_to_all_uneven", len, &output, &expected);
+    }
+}
+
+fn every_operation(over: Over, world: u32, lengths: &[usize]) {
+    over.run(world, |mut group| {
+        for len in lengths {
+            let mut trial = Trial {
+                me: group.rank().index(),
+                world: world as usize,
+                over,
+                group: &mut group,
+            };
+            trial.reductions(*len);
+            trial.gathers(*len);
+            trial.exchanges(*len);
+            trial.uneven(*len);
+        }
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn every_operation_gives_what_it_should_between_threads() {
+    for world in 1..=9 {
+        every_operation(Over::Local, world, &lengths(world));
+    }
+}
+
+#[test]
+fn every_operation_gives_what_it_should_through_memory() {
+    for world in 2..=9 {
+        every_operation(Over::Memory, world, &lengths(world));
+    }
+}
+
+#[test]
+fn every_operation_gives_what_it_should_between_connections() {
+    for world in [2, 3, 5] {
+        every_operation(Over::Quic, world, &lengths(world));
+    }
+}
+
+/// Long enough to go through slots, or to be worked on in place.
+#[test]
+fn long_buffers_arrive_whole_whatever_the_way() {
+    for over in Over::ALL {
+        for world in [2, 3] {
+            every_operation(over, world, &[5_001, 70_001, 200_003]);
+        }
+    }
+}
+
+#[test]
+fn registered_buffers_are_reduced_in_place_and_with_private_ones_among_them() {
+    const LEN: usize = 100_003;
+    for registered in [0b111, 0b101, 0b001] {
+        Over::Memory.run(3, |mut group| {
+            let me = group.rank().index();
+            let mut buffer = group.alloc::<i64>(LEN).unwrap();
+            let mut private = input(me, LEN, 1);
+            buffer.copy_from_slice(&private);
+            for round in 0..3 {
+                let chosen: &mut [i64] = if registered >> me & 1 == 1 {
+                    &mut buffer
+                } else {
+                    &mut private
+                };
+                chosen.copy_from_slice(&input(me, LEN, round));
+                group.all_reduce(&mut chosen[1..], ReduceOp::Sum).unwrap();
+                assert_eq!(chosen[0], input(me, 1, round)[0]);
+                assert_eq!(chosen[1..], sum_of_all(3, LEN, round)[1..]);
+            }
+            group.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn operations_that_were_started_are_done_in_order_and_with_blocking_ones_between() {
+    for over in Over::ALL {
+        over.run(3, |mut group| {
+            let me = group.rank().index();
+            let started: Vec<_> = (0..20)
+                .map(|salt| {
+                    let buffer = input(me, 1000, salt);
+                    group.start_all_reduce(buffer, ReduceOp::Sum).unwrap()
+                })
+                .collect();
+            let mut blocking = input(me, 1000, 77);
+            group.all_reduce(&mut blocking, ReduceOp::Sum).unwrap();
+            assert_eq!(blocking, sum_of_all(3, 1000, 77));
+            for (salt, pending) in started.into_iter().enumerate() {
+                assert_eq!(pending.wait().unwrap(), sum_of_all(3, 1000, salt));
+            }
+            group.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn pairs_that_disagree_on_a_length_are_named() {
+    for over in Over::ALL {
+        let errors = over.run(2, |mut group| {
+            let mut output = [0_u8; 4];
+            let (sent, received) = match group.rank().number() {
+                0 => ([0, 3], [0, 2]),
+                _ => ([4, 0], [3, 0]),
+            };
+            let input = vec![1; sent.iter().sum()];
+            let output = &mut output[..received.iter().sum()];
+            group
+                .all_to_all_uneven((&input, &sent), (output, &received))
+                // Rank 1 gets what it expects, and hears of it in its next call.
+                .and_then(|()| group.barrier())
+                .unwrap_err()
+        });
+        let uneven = |error: &Error| error.to_string().contains("4 elements");
+        assert!(errors.iter().all(uneven), "{over:?}: {errors:?}");
+    }
+}

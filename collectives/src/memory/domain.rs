@@ -1,0 +1,377 @@
+//! The ranks of one host, and how they meet for an operation.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{io, ptr};
+
+use smallvec::SmallVec;
+
+use super::board::{Board, Shape};
+use super::kernel::Block;
+use super::mail::Correspondence;
+use super::mapping::Mapping;
+use super::post::{self, Notice, Place, Terms};
+use super::registry::{Neighbour, Registry};
+use super::span::Span;
+use super::wait::{Eagerness, Patience, Vain};
+use crate::Rank;
+use crate::contract::{Call, Contract, site};
+use crate::wire::WireError;
+
+/// One rank's end of the memory that the ranks of a host share.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    /// This rank's place among the ranks of the host.
+    pub(super) me: usize,
+    /// The boards of all ranks of the host, by place.
+    pub(super) boards: Vec<Board>,
+    ranks: Vec<Rank>,
+    reach: Reach,
+    pub(super) shape: Shape,
+    eagerness: Eagerness,
+    /// Operations so far.
+    pub(super) sequence: u32,
+    /// Slots that operations have gone through so far, the same on all ranks.
+    pub(super) ticks: u32,
+    /// What this rank and each other have sent each other, by place.
+    pub(super) mail: Vec<Correspondence>,
+    pub(super) block: Block,
+    /// The call sites that the two places on the board show.
+    shown: [Option<&'static Location<'static>>; 2],
+}
+
+/// How much of the others' memory a rank can reach.
+#[derive(Debug)]
+enum Reach {
+    /// All of it: they are threads of the same process.
+    Threads(Arc<Registry>),
+    /// What they have registered.
+    Processes {
+        registry: Arc<Registry>,
+        neighbours: Vec<Neighbour>,
+    },
+}
+
+/// What one operation needs, whatever it is.
+pub(crate) struct Task<'a> {
+    pub(super) contract: Contract,
+    /// Stands for what the contract has no room for.
+    pub(super) digest: u64,
+    pub(super) site: &'static Location<'static>,
+    pub(super) patience: Patience<'a>,
+}
+
+impl<'a> Task<'a> {
+    pub(crate) fn new(
+        contract: Contract,
+        digest: u64,
+        site: &'static Location<'static>,
+        patience: Patience<'a>,
+    ) -> Self {
+        Self {
+            contract,
+            digest,
+            site,
+            patience,
+        }
+    }
+}
+
+/// Why an operation stopped.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The group has failed meanwhile.
+    Over,
+    /// The time was up while waiting for this rank.
+    TimedOut(Rank),
+    /// This rank made another call.
+    Disagrees(Rank, Box<Call>),
+    /// This rank's post means nothing.
+    Malformed(Rank, WireError),
+    /// This rank offers another number of elements than this rank was told to expect.
+    Uneven {
+        peer: Rank,
+        offered: u64,
+        expected: u64,
+    },
+    /// The registered memory of this rank cannot be reached.
+    Unreachable(Rank, io::ErrorKind),
+}
+
+/// Bytes below which handing over a copy is faster than meeting twice.
+const SHORT: usize = 8 << 10;
+
+/// What a closed rank's flag says; open ones say 0.
+const CLOSED: u32 = 1;
+/// How long a process may take to leave the memory of one that has failed.
+const LAST_TOUCH: Duration = Duration::from_secs(1);
+
+/// How an operation's bytes travel; all ranks conclude the same from the same notices.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Mode {
+    /// Every rank has put its bytes in its board's small place.
+    Small,
+    /// Every rank's bytes can be reached where they are.
+    Direct,
+    /// Through slots, piece by piece.
+    Slots,
+}
+
+pub(super) type Notices = SmallVec<[Notice; 8]>;
+pub(super) type Spans = SmallVec<[Span; 8]>;
+
+impl Domain {
+    /// The domains of `world` threads of this process.
+    ///
+    /// # Errors
+    /// When there is no memory for the boards.
+    pub(crate) fn threads(world: u32, cores: usize) -> io::Result<Vec<Self>> {
+        let local = world as usize;
+        let shape = Shape::for_ranks(local);
+        let board = |_| {
+            let memory = Arc::new(Mapping::heap(shape.bytes())?);
+            Board::new(memory, shape).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        };
+        let boards = (0..local).map(board).collect::<io::Result<Vec<_>>>()?;
+        let domain = |me| {
+            let reach = Reach::Threads(Registry::private());
+            let ranks = Rank::all(world).collect();
+            Self::new(me, boards.clone(), ranks, reach, cores)
+        };
+        Ok((0..local).map(domain).collect())
+    }
+
+    /// The domain of a process, given what it has found out about the others of its host.
+    pub(crate) fn processes(
+        (me, boards): (usize, Vec<Board>),
+        ranks: Vec<Rank>,
+        ids: Vec<u32>,
+        cores: usize,
+    ) -> Self {
+        let registry = Registry::shown_on(boards[me].clone());
+        let neighbours = ids.into_iter().map(Neighbour::new).collect();
+        let reach = Reach::Processes {
+            registry,
+            neighbours,
+        };
+        Self::new(me, boards, ranks, reach, cores)
+    }
+
+    fn new(me: usize, boards: Vec<Board>, ranks: Vec<Rank>, reach: Reach, cores: usize) -> Self {
+        Self {
+            me,
+            shape: Shape::for_ranks(boards.len()),
+            eagerness: Eagerness::new(boards.len(), cores),
+            mail: vec![Correspondence::default(); boards.len()],
+            boards,
+            ranks,
+            reach,
+            sequence: 0,
+            ticks: 0,
+            block: Block::new(),
+            shown: [None; 2],
+        }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        match &self.reach {
+            Reach::Threads(registry) | Reach::Processes { registry, .. } => registry,
+        }
+    }
+
+    /// The patience of one operation: at most `limit`, and while the group is not `over`.
+    pub(crate) fn patience<'a>(&self, limit: Duration, over: &'a dyn Fn() -> bool) -> Patience<'a> {
+        Patience::new(self.eagerness, limit, over)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.boards.len()
+    }
+
+    /// The places of the other ranks, beginning behind this one, so that not all turn to the same.
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (me, len) = (self.me, self.len());
+        (1..len).map(move |distance| (me + distance) % len)
+    }
+
+    /// Says what this rank does next and where its bytes are, and hears it of all others.
+    ///
+    /// When it returns, every other rank has finished the operation before this one.
+    pub(super) fn meet(
+        &mut self,
+        task: &Task<'_>,
+        place: Place,
+        pieces: u64,
+    ) -> Result<Notices, Halt> {
+        let terms = post::terms(&task.contract, task.digest);
+        let own = Notice {
+            terms,
+            place,
+            pieces,
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        let parity = self.sequence as usize % 2;
+        self.show_site(parity, task.site);
+        own.write(&self.boards[self.me].head().posts[parity], self.sequence);
+        let mut notices: Notices = SmallVec::from_elem(own, self.len());
+        for other in self.others() {
+            let post = &self.boards[other].head().posts[parity];
+            task.patience
+                .wait(&post.flag, self.sequence)
+                .map_err(|vain| self.halt(vain, other))?;
+            notices[other] = Notice::read(post);
+            if notices[other].terms != terms {
+                return Err(self.disagreement(other, parity, &notices[other].terms));
+            }
+        }
+        Ok(notices)
+    }
+
+    fn show_site(&mut self, parity: usize, caller: &'static Location<'static>) {
+        if self.shown[parity].is_none_or(|shown| !ptr::eq(shown, caller)) {
+            let words = &self.boards[self.me].head().sites[parity];
+            post::write_site(words, &site(caller));
+            self.shown[parity] = Some(caller);
+        }
+    }
+
+    fn disagreement(&self, other: usize, parity: usize, theirs: &Terms) -> Halt {
+        let site = post::read_site(&self.boards[other].head().sites[parity]);
+        self.other_call_at(other, theirs, site)
+    }
+
+    /// A message that is not the expected one; where it was sent is not told with it.
+    pub(super) fn other_call(&self, other: usize, theirs: &Terms) -> Halt {
+        self.other_call_at(other, theirs, String::new())
+    }
+
+    fn other_call_at(&self, other: usize, theirs: &Terms, site: String) -> Halt {
+        let rank = self.ranks[other];
+        match post::contract(theirs) {
+            Ok(contract) => Halt::Disagrees(rank, Box::new(Call::new(contract, site))),
+            Err(error) => Halt::Malformed(rank, error),
+        }
+    }
+
+    pub(super) fn uneven(&self, other: usize, offered: u64, expected: u64) -> Halt {
+        let peer = self.ranks[other];
+        Halt::Uneven {
+            peer,
+            offered,
+            expected,
+        }
+    }
+
+    pub(super) fn halt(&self, vain: Vain, other: usize) -> Halt {
+        match vain {
+            Vain::Over => Halt::Over,
+            Vain::TimedOut => Halt::TimedOut(self.ranks[other]),
+        }
+    }
+
+    /// Announces that this rank now touches the memory of others, unless one of them has failed.
+    ///
+    /// Either this rank sees that another has closed, or the other sees that this one is inside.
+    pub(super) fn enter(&self) -> Result<(), Halt> {
+        let inside = &self.own().inside.0;
+        inside.set(self.sequence);
+        let closed = |place: usize| self.boards[place].head().closed.0.reached(CLOSED);
+        if self.others().any(closed) {
+            inside.set(self.sequence.wrapping_sub(1));
+            return Err(Halt::Over);
+        }
+        Ok(())
+    }
+
+    /// Takes this rank's memory back after a failure: returns when no other touches it any more.
+    ///
+    /// Threads are waited for however long they take, which is no longer than it takes to go
+    /// once through memory. A process may have died inside, so waiting for it has an end; what it
+    /// still writes then are registered bytes, whose values are unspecified anyway.
+    pub(crate) fn close(&self) {
+        self.own().closed.0.set(CLOSED);
+        let since = Instant::now();
+        let gives_up = matches!(self.reach, Reach::Processes { .. });
+        for other in self.others() {
+            let head = self.boards[other].head();
+            let touches = || head.inside.0.is(self.sequence) && !head.done.0.reached(self.sequence);
+            while touches() && !(gives_up && since.elapsed() > LAST_TOUCH) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Waits until all others have finished with this rank's memory in this operation.
+    pub(super) fn part(&self, patience: &Patience<'_>) -> Result<(), Halt> {
+        self.boards[self.me].head().done.0.set(self.sequence);
+        for other in self.others() {
+            let done = &self.boards[other].head().done.0;
+            patience
+                .wait(done, self.sequence)
+                .map_err(|vain| self.halt(vain, other))?;
+        }
+        Ok(())
+    }
+
+    /// Where this rank's bytes are for the others; if [`Place::Small`], the caller copies them
+    /// there before it meets them.
+    pub(super) fn place(&self, bytes: Span) -> Place {
+        if bytes.bytes() <= SHORT {
+            return Place::Small;
+        }
+        let reachable = match &self.reach {
+            Reach::Threads(_) => Some(Place::Address(bytes.address() as u64)),
+            Reach::Processes { registry, .. } => registry.find(bytes),
+        };
+        match reachable {
+            Some(place) => place,
+            None if bytes.bytes() <= self.shape.small() => Place::Small,
+            None => Place::Private,
+        }
+    }
+
+    pub(super) fn mode(notices: &[Notice]) -> Mode {
+        let all = |holds: fn(&Place) -> bool| notices.iter().all(|notice| holds(&notice.place));
+        if all(|place| matches!(place, Place::Nothing | Place::Small)) {
+            Mode::Small
+        } else if all(|place| {
+            matches!(
+                place,
+                Place::Nothing | Place::Address(_) | Place::Segment { .. }
+            )
+        }) {
+            Mode::Direct
+        } else {
+            Mode::Slots
+        }
+    }
+
+    /// `bytes` from where the rank at this place says that its bytes begin.
+    pub(super) fn reach(&mut self, other: usize, place: Place, bytes: usize) -> Result<Span, Halt> {
+        let found = match (place, &mut self.reach) {
+            (Place::Address(address), Reach::Threads(_)) => usize::try_from(address)
+                .ok()
+                .and_then(|address| Span::at(address, bytes))
+                .ok_or(io::ErrorKind::InvalidData),
+            (
+                Place::Segment {
+                    index,
+                    generation,
+                    offset,
+                },
+                Reach::Processes { neighbours, .. },
+            ) => neighbours[other]
+                .segment(&self.boards[other], index, generation)
+                .map_err(|error| error.kind())
+                .and_then(|segment| {
+                    let start = usize::try_from(offset).ok();
+                    start
+                        .and_then(|start| segment.part(start..start.checked_add(bytes)?))
+                        .ok_or(io::ErrorKind::InvalidData)
+                }),
+            _ => Err(io::ErrorKind::InvalidData),
+        };
+        found.map_err(|kind| Halt::Unreachable(self.ranks[other], kind))
+    }
+}

@@ -1,0 +1,282 @@
+//! All-reduce and reduce among the ranks of a host.
+//!
+//! ```text
+//!   small:   all copy in | meet | each folds everything
+//!   direct:  meet | each folds its part of all buffers, into all buffers | part
+//!   slots:   for each piece:  copy in the others' parts | fold the own part | copy out
+//! ```
+//!
+//! Every element is folded once, by one rank, in the order of the ranks: the bits depend on nothing
+//! but the contributions.
+
+#![expect(
+    unsafe_code,
+    reason = "the buffers of other ranks are reached by address; flags order who touches them"
+)]
+
+use std::ops::Range;
+
+use meshwork_accel::{Element, ReduceOp};
+
+use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
+use super::kernel::blend;
+use super::post::Place;
+use super::span::Span;
+use super::wait::Patience;
+
+/// Who gets the result of a reduction.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Receiver {
+    /// Every rank.
+    All,
+    /// The rank at this place among the ranks of the host.
+    One(usize),
+}
+
+/// A reduction: the op, and who gets the result.
+#[derive(Clone, Copy, Debug)]
+struct Reduction {
+    op: ReduceOp,
+    receiver: Receiver,
+}
+
+impl Receiver {
+    fn is(self, place: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(root) => root == place,
+        }
+    }
+}
+
+impl Domain {
+    /// The receiver's buffer becomes the reduction of all buffers, which have one length; the
+    /// others' stay as they are.
+    pub(crate) fn reduce<T: Element>(
+        &mut self,
+        task: &Task<'_>,
+        buffer: &mut [T],
+        op: ReduceOp,
+        receiver: Receiver,
+    ) -> Result<(), Halt> {
+        let reduction = Reduction { op, receiver };
+        let place = self.place(Span::of(buffer));
+        if place == Place::Small {
+            let small = self.boards[self.me].small(self.sequence.wrapping_add(1));
+            let small = small.part(0..size_of_val(buffer));
+            let small = small.expect("`place` has compared the length");
+            // SAFETY: all have read what was here two operations ago; see `Head`.
+            unsafe { small.write() }.copy_from_slice(buffer);
+        }
+        let pieces = buffer.len().div_ceil(self.piece_elements::<T>());
+        let notices = self.meet(task, place, pieces as u64)?;
+        match Self::mode(&notices) {
+            Mode::Small => {
+                self.reduce_small(buffer, reduction);
+                Ok(())
+            }
+            Mode::Direct => self.reduce_direct(&task.patience, &notices, buffer, reduction),
+            Mode::Slots => self.reduce_by_slots(&task.patience, buffer, reduction),
+        }
+    }
+
+    /// Returns when every rank has called it.
+    pub(crate) fn barrier(&mut self, task: &Task<'_>) -> Result<(), Halt> {
+        self.meet(task, Place::Small, 0).map(drop)
+    }
+
+    fn reduce_small<T: Element>(&mut self, buffer: &mut [T], reduction: Reduction) {
+        if !reduction.receiver.is(self.me) {
+            return;
+        }
+        let bytes = size_of_val(buffer);
+        let sources: Spans = self
+            .boards
+            .iter()
+            .map(|board| board.small(self.sequence))
+            .map(|small| {
+                small
+                    .part(0..bytes)
+                    .expect("`place` has compared the length")
+            })
+            .collect();
+        let own = [Span::of_mut(buffer)];
+        // SAFETY: every rank has posted, so what they have copied in is complete, and they write
+        // there again two operations later, when all have read it; the buffer is the caller's.
+        unsafe { blend::<T>(&mut self.block, reduction.op, &sources, &own) };
+    }
+
+    fn reduce_direct<T: Element>(
+        &mut self,
+        patience: &Patience<'_>,
+        notices: &Notices,
+        buffer: &mut [T],
+        reduction: Reduction,
+    ) -> Result<(), Halt> {
+        let bytes = size_of_val(buffer);
+        let mut buffers: Spans = Spans::new();
+        for (place, notice) in notices.iter().enumerate() {
+            buffers.push(if place == self.me {
+                Span::of_mut(buffer)
+            } else {
+                self.reach(place, notice.place, bytes)?
+            });
+        }
+        let own = part_of::<T>(buffer.len(), self.len(), self.me);
+        let own = own.start * size_of::<T>()..own.end * size_of::<T>();
+        let part = |span: &Span| span.part(own.clone()).expect("all buffers are as long");
+        let sources: Spans = buffers.iter().map(part).collect();
+        let receives = |(place, _): &(usize, &Span)| reduction.receiver.is(*place);
+        let targets = sources.iter().enumerate().filter(receives);
+        let targets: Spans = targets.map(|(_, span)| *span).collect();
+        self.enter()?;
+        // SAFETY: every rank has posted and waits in `part`, so nobody but the owner of this part,
+        // which is this rank, touches these ranges of the buffers; a rank that fails meanwhile
+        // waits in `close`.
+        unsafe { blend::<T>(&mut self.block, reduction.op, &sources, &targets) };
+        self.part(patience)
+    }
+
+    /// Each piece goes through three stages, and three pieces are under way at a time.
+    fn reduce_by_slots<T: Element>(
+        &mut self,
+        patience: &Patience<'_>,
+        buffer: &mut [T],
+        reduction: Reduction,
+    ) -> Result<(), Halt> {
+        let piece = self.piece_elements::<T>();
+        let len = buffer.len();
+        let pieces = len.div_ceil(piece);
+        let range = |index: usize| index * piece..((index + 1) * piece).min(len);
+        for step in 0..pieces + 2 {
+            if step < pieces {
+                self.copy_in(patience, self.tick(step), &buffer[range(step)])?;
+            }
+            if let Some(index) = step.checked_sub(1).filter(|index| *index < pieces) {
+                let tick = self.tick(index);
+                self.fold_own_part(patience, tick, &mut buffer[range(index)], reduction)?;
+            }
+            if let Some(index) = step.checked_sub(2) {
+                let tick = self.tick(index);
+                self.copy_out(patience, tick, &mut buffer[range(index)], reduction)?;
+            }
+        }
+        self.ticks = self.tick(pieces);
+        Ok(())
+    }
+
+    /// Puts the parts that others fold into this rank's slot.
+    fn copy_in<T: Element>(
+        &self,
+        patience: &Patience<'_>,
+        tick: u32,
+        piece: &[T],
+    ) -> Result<(), Halt> {
+        self.await_free_slot(patience, tick)?;
+        for other in self.others() {
+            let part = part_of::<T>(piece.len(), self.len(), other);
+            let slot = self.in_slot::<T>(self.me, tick, &part);
+            // SAFETY: all ranks are done with what was in the slot.
+            unsafe { slot.write() }.copy_from_slice(&piece[part]);
+        }
+        self.own().published.0.set(tick.wrapping_add(1));
+        Ok(())
+    }
+
+    /// Folds this rank's part of all slots, into its slot and its buffer.
+    fn fold_own_part<T: Element>(
+        &mut self,
+        patience: &Patience<'_>,
+        tick: u32,
+        piece: &mut [T],
+        reduction: Reduction,
+    ) -> Result<(), Halt> {
+        let part = part_of::<T>(piece.len(), self.len(), self.me);
+        let mut sources = Spans::new();
+        for place in 0..self.len() {
+            sources.push(if place == self.me {
+                Span::of_mut(&mut piece[part.clone()])
+            } else {
+                let published = &self.boards[place].head().published.0;
+                patience
+                    .wait(published, tick.wrapping_add(1))
+                    .map_err(|vain| self.halt(vain, place))?;
+                self.in_slot::<T>(place, tick, &part)
+            });
+        }
+        let mut targets = Spans::new();
+        if reduction.receiver != Receiver::One(self.me) {
+            targets.push(self.in_slot::<T>(self.me, tick, &part));
+        }
+        if reduction.receiver.is(self.me) {
+            targets.push(sources[self.me]);
+        }
+        // SAFETY: the others have published this piece, and this part of it is read by this rank
+        // alone; in the own slot the part is free, because nothing was published in it.
+        unsafe { blend::<T>(&mut self.block, reduction.op, &sources, &targets) };
+        self.own().combined.0.set(tick.wrapping_add(1));
+        Ok(())
+    }
+
+    /// Takes the parts that others have folded.
+    fn copy_out<T: Element>(
+        &self,
+        patience: &Patience<'_>,
+        tick: u32,
+        piece: &mut [T],
+        reduction: Reduction,
+    ) -> Result<(), Halt> {
+        for other in self.others() {
+            let combined = &self.boards[other].head().combined.0;
+            patience
+                .wait(combined, tick.wrapping_add(1))
+                .map_err(|vain| self.halt(vain, other))?;
+            if reduction.receiver.is(self.me) {
+                let part = part_of::<T>(piece.len(), self.len(), other);
+                let slot = self.in_slot::<T>(other, tick, &part);
+                // SAFETY: the owner has folded the part and leaves it until all have consumed it.
+                piece[part].copy_from_slice(unsafe { slot.read() });
+            }
+        }
+        self.own().consumed.0.set(tick.wrapping_add(1));
+        Ok(())
+    }
+
+    fn in_slot<T: Element>(&self, place: usize, tick: u32, part: &Range<usize>) -> Span {
+        let bytes = part.start * size_of::<T>()..part.end * size_of::<T>();
+        let slot = self.boards[place].slot(tick).part(bytes);
+        slot.expect("a piece is no longer than a slot")
+    }
+
+    fn piece_elements<T: Element>(&self) -> usize {
+        self.shape.slot() / size_of::<T>()
+    }
+}
+
+/// The part of a buffer that the rank at `place` folds: whole cache lines, so that two ranks never
+/// write to one.
+fn part_of<T>(len: usize, ranks: usize, place: usize) -> Range<usize> {
+    let line = 64 / size_of::<T>();
+    let part = len.div_ceil(ranks).next_multiple_of(line);
+    (place * part).min(len)..((place + 1) * part).min(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_and_cover_the_buffer() {
+        for len in (0..200).chain([1000, 4097]) {
+            for ranks in 1..=9 {
+                let mut end = 0;
+                for place in 0..ranks {
+                    let part = part_of::<f32>(len, ranks, place);
+                    assert_eq!(part.start, end);
+                    end = part.end;
+                }
+                assert_eq!(end, len);
+            }
+        }
+    }
+}

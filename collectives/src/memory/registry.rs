@@ -1,0 +1,202 @@
+//! Registered memory: buffers that the other ranks of the host can reach where they are.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::board::{Board, SEGMENTS};
+use super::mapping::{Mapping, SegmentName};
+use super::post::Place;
+use super::span::Span;
+
+/// The registered memory of one rank.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    /// Shows the segments to the other processes of the host; none where there are no others.
+    board: Option<Board>,
+    entries: Mutex<Vec<Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    generation: u32,
+    /// Address and length in bytes, of a segment that is in use.
+    used: Option<(usize, usize)>,
+}
+
+/// Memory that is in a registry until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    memory: Mapping,
+    registry: Arc<Registry>,
+    index: Option<usize>,
+}
+
+impl Registry {
+    /// For a rank whose peers reach all its memory, or none of it.
+    pub(crate) fn private() -> Arc<Self> {
+        Arc::new(Self {
+            board: None,
+            entries: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// For a rank that shows its segments on this board of its own.
+    pub(crate) fn shown_on(board: Board) -> Arc<Self> {
+        Arc::new(Self {
+            board: Some(board),
+            entries: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Zeroed memory; registered if others can make use of it and there is a free entry.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> io::Result<Registered> {
+        let (memory, index) = match &self.board {
+            Some(board) => {
+                let (memory, name) = Mapping::segment(bytes)?;
+                let index = self.enter(board, &memory, name);
+                (memory, index)
+            }
+            None => (Mapping::heap(bytes)?, None),
+        };
+        Ok(Registered {
+            memory,
+            registry: self.clone(),
+            index,
+        })
+    }
+
+    /// Where others find these bytes, if they lie in one segment.
+    pub(super) fn find(&self, bytes: Span) -> Option<Place> {
+        let entries = self.entries();
+        let (index, entry, start) = entries.iter().enumerate().find_map(|(index, entry)| {
+            let (start, length) = entry.used?;
+            let inside =
+                bytes.address() >= start && bytes.address() + bytes.bytes() <= start + length;
+            inside.then_some((index, entry, start))
+        })?;
+        Some(Place::Segment {
+            index: u32::try_from(index).ok()?,
+            generation: entry.generation,
+            offset: (bytes.address() - start) as u64,
+        })
+    }
+
+    fn enter(&self, board: &Board, memory: &Mapping, name: SegmentName) -> Option<usize> {
+        let mut entries = self.entries();
+        let free = entries.iter().position(|entry| entry.used.is_none());
+        let index = free.unwrap_or(entries.len());
+        if index == SEGMENTS {
+            return None;
+        }
+        if index == entries.len() {
+            entries.push(Entry {
+                generation: 0,
+                used: None,
+            });
+        }
+        let entry = &mut entries[index];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.used = Some((Span::of_mapping(memory).address(), memory.bytes()));
+        let words = [entry.generation.into(), name.descriptor.into(), name.bytes];
+        // Visible to the others before the post that first names the segment.
+        for (place, word) in board.head().segments[index].iter().zip(words) {
+            place.store(word, Ordering::Release);
+        }
+        Some(index)
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registered {
+    pub(crate) fn bytes(&self) -> Span {
+        Span::of_mapping(&self.memory)
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let Some(index) = self.index else { return };
+        self.registry.entries()[index].used = None;
+        if let Some(board) = &self.registry.board {
+            board.head().segments[index][0].store(0, Ordering::Release);
+        }
+    }
+}
+
+/// The segments of one other process, mapped when they are first named.
+#[derive(Debug)]
+pub(super) struct Neighbour {
+    process: u32,
+    mapped: Vec<Option<(u32, Mapping)>>,
+}
+
+impl Neighbour {
+    pub(super) fn new(process: u32) -> Self {
+        Self {
+            process,
+            mapped: Vec::new(),
+        }
+    }
+
+    /// The segment that the neighbour's board shows at this index.
+    ///
+    /// # Errors
+    /// When it is not there in this generation, or cannot be mapped.
+    pub(super) fn segment(
+        &mut self,
+        board: &Board,
+        index: u32,
+        generation: u32,
+    ) -> io::Result<Span> {
+        let index = index as usize;
+        if index >= SEGMENTS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if self.mapped.len() <= index {
+            self.mapped.resize_with(index + 1, || None);
+        }
+        self.forget_freed(board);
+        if let Some((known, mapping)) = &self.mapped[index]
+            && *known == generation
+        {
+            return Ok(Span::of_mapping(mapping));
+        }
+        self.mapped[index] = None;
+        let mapping = self.map(board, index, generation)?;
+        let span = Span::of_mapping(&mapping);
+        self.mapped[index] = Some((generation, mapping));
+        Ok(span)
+    }
+
+    /// Unmaps what the neighbour has freed, so that the memory goes back to the system.
+    fn forget_freed(&mut self, board: &Board) {
+        for (mapped, shown) in self.mapped.iter_mut().zip(&board.head().segments) {
+            let current = shown[0].load(Ordering::Acquire);
+            if mapped
+                .as_ref()
+                .is_some_and(|(known, _)| u64::from(*known) != current)
+            {
+                *mapped = None;
+            }
+        }
+    }
+
+    fn map(&self, board: &Board, index: usize, generation: u32) -> io::Result<Mapping> {
+        let words = &board.head().segments[index];
+        let [shown, descriptor, bytes] = [0, 1, 2].map(|word| words[word].load(Ordering::Acquire));
+        if shown != u64::from(generation) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let name = SegmentName {
+            process: self.process,
+            descriptor: u32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidData)?,
+            bytes,
+        };
+        name.map()
+    }
+}

@@ -1,0 +1,98 @@
+//! Bytes that another rank may reach, without a lifetime: flags say when they may be touched.
+
+#![expect(
+    unsafe_code,
+    reason = "what other ranks share with this one can only be reached by address"
+)]
+
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use bytemuck::Pod;
+
+use super::mapping::Mapping;
+
+/// Where bytes are, and how many. Making one is harmless, reading and writing are not.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address and a length; reading and writing through them is unsafe in itself.
+unsafe impl Send for Span {}
+
+impl Span {
+    pub(crate) fn of<T: Pod>(slice: &[T]) -> Self {
+        Self {
+            start: NonNull::from(slice).cast(),
+            bytes: size_of_val(slice),
+        }
+    }
+
+    pub(crate) fn of_mut<T: Pod>(slice: &mut [T]) -> Self {
+        Self {
+            start: NonNull::from(&mut *slice).cast(),
+            bytes: size_of_val(slice),
+        }
+    }
+
+    pub(crate) fn of_mapping(mapping: &Mapping) -> Self {
+        Self {
+            start: mapping.start(),
+            bytes: mapping.bytes(),
+        }
+    }
+
+    /// An address that another thread of this process has told.
+    pub(crate) fn at(address: usize, bytes: usize) -> Option<Self> {
+        let start = NonNull::new(std::ptr::with_exposed_provenance_mut(address))?;
+        Some(Self { start, bytes })
+    }
+
+    /// The address, for [`Span::at`].
+    pub(crate) fn address(self) -> usize {
+        self.start.as_ptr().expose_provenance()
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// The part at these bytes, `None` when it reaches past the end.
+    pub(crate) fn part(self, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > self.bytes {
+            return None;
+        }
+        // SAFETY: at most one past the end of the bytes that the span was made for.
+        let start = unsafe { self.start.add(range.start) };
+        Some(Self {
+            start,
+            bytes: range.len(),
+        })
+    }
+
+    /// The bytes as elements; what is left over at the end is not part of the slice.
+    ///
+    /// # Safety
+    /// The bytes are mapped and aligned for `T`, and nobody writes to them during `'a`.
+    pub(crate) unsafe fn read<'a, T: Pod>(self) -> &'a [T] {
+        debug_assert!(self.start.cast::<T>().is_aligned());
+        // SAFETY: the caller's promise; any bytes are a value of `T`.
+        unsafe {
+            std::slice::from_raw_parts(self.start.cast().as_ptr(), self.bytes / size_of::<T>())
+        }
+    }
+
+    /// The bytes as elements; what is left over at the end is not part of the slice.
+    ///
+    /// # Safety
+    /// The bytes are mapped and aligned for `T`, and nobody else touches them during `'a`.
+    pub(crate) unsafe fn write<'a, T: Pod>(self) -> &'a mut [T] {
+        debug_assert!(self.start.cast::<T>().is_aligned());
+        // SAFETY: the caller's promise; any bytes are a value of `T`.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.cast().as_ptr(), self.bytes / size_of::<T>())
+        }
+    }
+}

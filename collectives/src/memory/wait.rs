@@ -1,0 +1,98 @@
+//! How to wait for a flag: spin, then yield, then sleep, and never for ever.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::flag::Flag;
+
+/// How eagerly a rank waits, by the cores that the ranks of its host share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Eagerness {
+    spins: u32,
+    yields: u32,
+}
+
+impl Eagerness {
+    /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
+    /// fewer cores it would only keep the awaited rank from running, so the core is yielded.
+    pub(crate) fn new(ranks: usize, cores: usize) -> Self {
+        let spins = if ranks <= cores { 200 } else { 20 };
+        Self {
+            spins,
+            yields: 1_000,
+        }
+    }
+}
+
+/// One operation's patience.
+pub(crate) struct Patience<'a> {
+    eagerness: Eagerness,
+    limit: Duration,
+    /// Whether the group has failed meanwhile.
+    over: &'a dyn Fn() -> bool,
+    /// When the operation first slept: asking the time earlier would cost more than a short wait.
+    since: Cell<Option<Instant>>,
+}
+
+/// Why a wait ended without its flag.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Vain {
+    /// The group has failed.
+    Over,
+    /// The operation's time is up.
+    TimedOut,
+}
+
+/// Between two looks at whether the group has failed, while asleep.
+const SLICE: Duration = Duration::from_millis(5);
+/// Yields between two such looks, while awake.
+const LOOKS: u32 = 64;
+
+impl<'a> Patience<'a> {
+    pub(crate) fn new(eagerness: Eagerness, limit: Duration, over: &'a dyn Fn() -> bool) -> Self {
+        Self {
+            eagerness,
+            limit,
+            over,
+            since: Cell::new(None),
+        }
+    }
+
+    /// Returns when the flag has reached the number.
+    #[inline]
+    pub(crate) fn wait(&self, flag: &Flag, number: u32) -> Result<(), Vain> {
+        for _ in 0..self.eagerness.spins {
+            if flag.reached(number) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.wait_longer(flag, number)
+    }
+
+    #[cold]
+    fn wait_longer(&self, flag: &Flag, number: u32) -> Result<(), Vain> {
+        for turn in 0..self.eagerness.yields {
+            if flag.reached(number) {
+                return Ok(());
+            }
+            if turn % LOOKS == LOOKS - 1 && (self.over)() {
+                return Err(Vain::Over);
+            }
+            std::thread::yield_now();
+        }
+        let since = self.since.get().unwrap_or_else(Instant::now);
+        self.since.set(Some(since));
+        while !flag.reached(number) {
+            if (self.over)() {
+                return Err(Vain::Over);
+            }
+            let left = self.limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(Vain::TimedOut);
+            }
+            flag.sleep_until(number, left.min(SLICE));
+        }
+        Ok(())
+    }
+}
