@@ -1,7 +1,7 @@
 use std::fmt::{self, Display};
 
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
-use crate::{AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, Task};
+use crate::{AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, SlurmError, Task};
 
 /// Why a cluster could not be described, or a question about it not be answered.
 ///
@@ -63,8 +63,11 @@ pub enum Error {
     #[error("{variable} is not valid UTF-8: set it to plain text")]
     NotUnicode {
         /// The variable.
-        variable: &'static str,
+        variable: String,
     },
+    /// What Slurm says does not tell who is in the step.
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
     /// `TF_CONFIG` is not JSON.
     #[error(
         "TF_CONFIG is not valid JSON at line {line}, column {column}{}: {problem}",

@@ -346,7 +346,7 @@ impl Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program => f.write_str("the program"),
-            Self::Default => f.write_str("by default"),
+            Self::Default => f.write_str("the default"),
             Self::Variable(name) => write!(f, "variable {}", Shortened(name)),
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Url(url) => f.write_str(url),
@@ -446,7 +446,7 @@ mod tests {
     fn an_answer_that_is_missing_says_why() {
         let mut explanation = Explanation::default();
         explanation.absent(Question::Task, Origin::variable("TF_CONFIG").field("task"));
-        let variable = "TF_CONFIG";
+        let variable = "TF_CONFIG".to_owned();
         explanation.settle(
             Question::Task,
             Err::<String, _>(Error::NotUnicode { variable }),

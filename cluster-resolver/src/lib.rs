@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Map of the crate: `spec` (jobs, tasks, addresses), `task` (the name of one task), `resolver`
-//! (the trait), `simple` and `tf_config` (two sources), `variables` (where the environment is read),
+//! (the trait), `simple`, `tf_config` and `slurm` (the sources), `variables` (where the environment is read),
 //! `explanation` (how answers came about), `watch` and `difference` (what changed),
 //! [`multi_worker`] (what a cluster means for one process of a training job), `error`.
 #![forbid(unsafe_code)]
@@ -38,6 +38,7 @@ mod explanation;
 pub mod multi_worker;
 mod resolver;
 mod simple;
+mod slurm;
 mod spec;
 mod task;
 mod text;
@@ -51,6 +52,9 @@ pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 pub use multi_worker::{AddressProblem, WorkerPlacement};
 pub use resolver::{Accelerators, ClusterResolver};
 pub use simple::SimpleResolver;
+pub use slurm::{
+    HostListProblem, ScontrolProblem, SlurmError, SlurmResolver, Summed, TasksPerNode,
+};
 pub use spec::{ClusterSpec, MAX_TASK_INDEX, Tasks};
 pub use task::Task;
 pub use tf_config::{Expected, JsonProblem, TfConfig, TfConfigResolver};

@@ -44,13 +44,15 @@ impl Variables {
     ///
     /// # Errors
     /// [`Error::NotUnicode`].
-    pub fn read(&self, name: &'static str) -> Result<Option<String>, Error> {
+    pub fn read(&self, name: &str) -> Result<Option<String>, Error> {
         match &self.fixed {
             Some(variables) => Ok(variables.get(name).cloned()),
             None => match env::var(name) {
                 Ok(value) => Ok(Some(value)),
                 Err(env::VarError::NotPresent) => Ok(None),
-                Err(env::VarError::NotUnicode(_)) => Err(Error::NotUnicode { variable: name }),
+                Err(env::VarError::NotUnicode(_)) => Err(Error::NotUnicode {
+                    variable: name.to_owned(),
+                }),
             },
         }
     }

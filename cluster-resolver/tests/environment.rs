@@ -77,7 +77,7 @@ fn bytes_that_are_no_text_are_an_error() {
             Some(OsStr::from_bytes(b"\xff")),
         );
     }
-    let variable = "TF_CONFIG";
+    let variable = "TF_CONFIG".to_owned();
     assert_eq!(
         TfConfigResolver::from_env().task_id(),
         Err(Error::NotUnicode { variable })

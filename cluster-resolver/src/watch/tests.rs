@@ -65,7 +65,7 @@ impl ClusterResolver for Script {
 }
 
 fn broken() -> Error {
-    let variable = "TF_CONFIG";
+    let variable = "TF_CONFIG".to_owned();
     Error::NotUnicode { variable }
 }
 

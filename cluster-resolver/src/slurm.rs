@@ -1,0 +1,306 @@
+//! Slurm steps: tasks that `srun` started.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::resolver::format_master;
+use crate::{
+    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Task, Tasks, Variables,
+};
+
+mod counts;
+mod error;
+mod explain;
+mod gpus;
+mod hostlist;
+mod layout;
+mod placement;
+mod scontrol;
+mod step;
+
+pub use error::{HostListProblem, ScontrolProblem, SlurmError, Summed};
+pub use step::TasksPerNode;
+
+use gpus::Gpus;
+use placement::Placement;
+use scontrol::Scontrol;
+use step::Step;
+
+/// The tasks of a Slurm step, as `srun` tells each of them by environment variables.
+///
+/// Ranks are where Slurm puts them: in block, cyclic and plane distributions over the nodes of the
+/// step in its order, in an arbitrary one as the host file says. The `k`-th task of a node listens
+/// on the port base plus `k`. Two steps that share a node need port bases of their own.
+///
+/// All tasks are workers unless [`with_jobs`](Self::with_jobs) names other jobs; then jobs take
+/// ranks in the order of their names. Without arguments, [`master`](ClusterResolver::master)
+/// answers the address of this task.
+///
+/// Where the variables leave two answers, `scontrol show step` is asked, and without an answer the
+/// resolver refuses. This concerns heterogeneous jobs: each part has a distribution of its own, of
+/// which the environment tells one.
+///
+/// ```
+/// use meshwork_cluster_resolver::{ClusterResolver, SlurmResolver, Variables};
+///
+/// let resolver = SlurmResolver::from_variables(Variables::fixed([
+///     ("SLURM_PROCID", "3"),
+///     ("SLURM_STEP_NUM_TASKS", "4"),
+///     ("SLURM_STEP_NODELIST", "n[8-10]"),
+///     ("SLURM_STEP_TASKS_PER_NODE", "2,1(x2)"),
+/// ]));
+/// assert_eq!(resolver.cluster_spec()?.task_address("worker", 1)?, "n8:8889");
+/// assert_eq!(resolver.master(None, None, None)?, "grpc://n10:8888");
+/// # Ok::<(), meshwork_cluster_resolver::Error>(())
+/// ```
+///
+/// # Where TensorFlow differs
+///
+/// - It sorts hosts as text (`n10` before `n8`) and places ranks in that order, in block order
+///   whatever the distribution.
+/// - It cannot describe a step without GPUs, and runs `nvidia-smi`. Here devices are counted from
+///   the environment, and a step without any is fine.
+/// - It overwrites `CUDA_VISIBLE_DEVICES`, and knows its task only after a first call of
+///   `cluster_spec`. Here nothing is changed, and every call stands alone.
+/// - Lists of nodes and of counts that do not fit each other are cut to the shorter one; a node
+///   named twice is taken once. Here they are refused.
+#[doc(alias = "SlurmClusterResolver")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SlurmResolver {
+    variables: Variables,
+    jobs: Option<BTreeMap<String, u32>>,
+    port_base: u16,
+    rpc_layer: Option<String>,
+    tasks_per_node: Option<TasksPerNode>,
+    gpus_per_node: Option<u32>,
+    gpus_per_task: Option<u32>,
+    addresses: BTreeMap<String, String>,
+    scontrol: Scontrol,
+}
+
+impl SlurmResolver {
+    /// A resolver that reads the variables of this process on each call.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::from_variables(Variables::of_process())
+    }
+
+    /// A resolver that reads these variables.
+    #[must_use]
+    pub fn from_variables(variables: Variables) -> Self {
+        Self {
+            variables,
+            jobs: None,
+            port_base: PORT,
+            rpc_layer: Some("grpc".to_owned()),
+            tasks_per_node: None,
+            gpus_per_node: None,
+            gpus_per_task: None,
+            addresses: BTreeMap::new(),
+            scontrol: Scontrol::program("scontrol"),
+        }
+    }
+
+    /// The jobs of the cluster and how many tasks each has; together they are the tasks of the
+    /// step, ranks dealt to jobs in the order of their names. A repeated job keeps its last count.
+    #[must_use]
+    pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = (impl Into<String>, u32)>) -> Self {
+        let jobs = jobs.into_iter();
+        self.jobs = Some(jobs.map(|(job, tasks)| (job.into(), tasks)).collect());
+        self
+    }
+
+    /// The port of the first task of each node, 8888 if not given.
+    #[must_use]
+    pub fn with_port_base(mut self, port: u16) -> Self {
+        self.port_base = port;
+        self
+    }
+
+    /// The protocol put before addresses when a call names none, `grpc` if not given; an empty one
+    /// asks for bare addresses.
+    #[must_use]
+    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
+        self.rpc_layer = Some(rpc_layer.into());
+        self
+    }
+
+    /// How many tasks run on each node, whatever the environment says.
+    #[must_use]
+    pub fn with_tasks_per_node(mut self, tasks: TasksPerNode) -> Self {
+        self.tasks_per_node = Some(tasks);
+        self
+    }
+
+    /// How many GPUs each node has, whatever the environment says.
+    #[must_use]
+    pub fn with_gpus_per_node(mut self, gpus: u32) -> Self {
+        self.gpus_per_node = Some(gpus);
+        self
+    }
+
+    /// How many GPUs each task has, whatever the environment says.
+    #[must_use]
+    pub fn with_gpus_per_task(mut self, gpus: u32) -> Self {
+        self.gpus_per_task = Some(gpus);
+        self
+    }
+
+    /// The hosts to connect to, by node name, for nodes whose names do not resolve. An IPv6 address
+    /// is written without brackets.
+    #[must_use]
+    pub fn with_hosts(
+        mut self,
+        hosts: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
+    ) -> Self {
+        let hosts = hosts.into_iter();
+        self.addresses = hosts
+            .map(|(node, host)| (node.into(), host.into()))
+            .collect();
+        self
+    }
+
+    /// The `scontrol` command, looked up on the `PATH` if not given.
+    #[must_use]
+    pub fn with_scontrol(mut self, program: impl Into<PathBuf>) -> Self {
+        self.scontrol = Scontrol::program(program);
+        self
+    }
+
+    /// Refuses rather than asks `scontrol`.
+    #[must_use]
+    pub fn without_scontrol(mut self) -> Self {
+        self.scontrol = Scontrol::not_asked();
+        self
+    }
+
+    fn placed(&self) -> Result<Placed, Error> {
+        let jobs = self.jobs.as_ref();
+        let wanted = jobs.map(|jobs| jobs.values().copied().map(u64::from).sum());
+        let step = Step::read(&self.variables, self.tasks_per_node.as_ref(), wanted)?;
+        let placement = placement::place(&step, &self.scontrol)?;
+        Ok(Placed { step, placement })
+    }
+
+    fn addresses(&self, placed: &Placed) -> Result<Vec<String>, Error> {
+        let mut used = vec![0_u32; placed.step.nodes.len()];
+        let mut addresses = Vec::new();
+        for &node in &placed.placement.nodes {
+            let (name, tasks) = (&placed.step.nodes[node], placed.step.counts[node]);
+            let local = u16::try_from(used[node]).ok();
+            let port = local.and_then(|local| self.port_base.checked_add(local));
+            let port = port.ok_or_else(|| SlurmError::Ports {
+                node: name.clone(),
+                tasks,
+                base: self.port_base,
+            })?;
+            used[node] += 1;
+            let host = self.addresses.get(name).unwrap_or(name);
+            addresses.push(if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            });
+        }
+        Ok(addresses)
+    }
+
+    /// The jobs with their first rank and the number of their ranks.
+    fn shares(&self, step: &Step) -> Vec<(&str, u32, u32)> {
+        let Some(jobs) = &self.jobs else {
+            return vec![(WORKER, 0, step.tasks)];
+        };
+        let mut first = 0;
+        let shares = jobs.iter().map(|(job, &tasks)| {
+            let share = (job.as_str(), first, tasks);
+            // The sum over all jobs is known to be that of the step.
+            first += tasks;
+            share
+        });
+        shares.collect()
+    }
+
+    fn own_task(&self) -> Result<Task, Error> {
+        let step = self.placed()?.step;
+        let shares = self.shares(&step);
+        let own = shares
+            .iter()
+            .find(|(_, first, tasks)| step.rank - first < *tasks);
+        let (job, first, _) = own.expect("the jobs share out all ranks, in ascending order");
+        Ok(Task::new(*job, step.rank - first))
+    }
+}
+
+/// A step, and where its ranks run.
+struct Placed {
+    step: Step,
+    placement: Placement,
+}
+
+impl ClusterResolver for SlurmResolver {
+    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+        let placed = self.placed()?;
+        let addresses = self.addresses(&placed)?;
+        let mut addresses = addresses.into_iter();
+        let shares = self.shares(&placed.step).into_iter();
+        ClusterSpec::new(shares.map(|(job, _, tasks)| {
+            let addresses: Vec<_> = addresses.by_ref().take(tasks as usize).collect();
+            (job, Tasks::List(addresses))
+        }))
+    }
+
+    fn master(
+        &self,
+        task_type: Option<&str>,
+        task_id: Option<u32>,
+        rpc_layer: Option<&str>,
+    ) -> Result<String, Error> {
+        let own = self.own_task()?;
+        let spec = self.cluster_spec()?;
+        let job = task_type.unwrap_or_else(|| own.job());
+        let address = spec.task_address(job, task_id.unwrap_or_else(|| own.index()))?;
+        Ok(format_master(
+            rpc_layer.or(self.rpc_layer.as_deref()),
+            address,
+        ))
+    }
+
+    fn task_type(&self) -> Result<Option<String>, Error> {
+        Ok(Some(self.own_task()?.job().to_owned()))
+    }
+
+    fn task_id(&self) -> Result<Option<u32>, Error> {
+        Ok(Some(self.own_task()?.index()))
+    }
+
+    fn rpc_layer(&self) -> Result<Option<String>, Error> {
+        Ok(self.rpc_layer.clone())
+    }
+
+    fn num_accelerators(&self) -> Result<Accelerators, Error> {
+        let step = self.placed()?.step;
+        let gpus = Gpus {
+            per_task: self.gpus_per_task,
+            per_node: self.gpus_per_node,
+            ..Gpus::read(&self.variables)?
+        };
+        let most = step.counts.iter().copied().max().unwrap_or_default();
+        let each = gpus.of_each_task(most)?;
+        Ok(each
+            .map(|gpus| ("GPU".to_owned(), gpus))
+            .into_iter()
+            .collect())
+    }
+
+    fn explain(&self) -> Explanation {
+        explain::explain(self)
+    }
+}
+
+const WORKER: &str = "worker";
+
+/// TensorFlow's port base.
+const PORT: u16 = 8888;
+
+#[cfg(test)]
+mod tests;
