@@ -1,5 +1,6 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::Error;
 
@@ -7,7 +8,7 @@ use crate::Error;
 ///
 /// All parts are optional: job, replica, task, device type, and with a type the device index. Shown,
 /// a spec has the canonical form `/job:worker/replica:0/task:1/device:GPU:2`, with `*` for an open
-/// index; [`parse`](Self::parse) reads it back.
+/// index; [`parse`](Self::parse) reads it back. Clones share the text.
 ///
 /// ```
 /// use meshwork_core::DeviceSpec;
@@ -20,7 +21,7 @@ use crate::Error;
 /// ```
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct DeviceSpec {
-    job: Option<String>,
+    job: Option<Arc<str>>,
     replica: Option<u32>,
     task: Option<u32>,
     device: Option<Device>,
@@ -28,7 +29,7 @@ pub struct DeviceSpec {
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Device {
-    kind: String,
+    kind: Arc<str>,
     index: Option<u32>,
 }
 
@@ -60,8 +61,8 @@ impl DeviceSpec {
     /// # Errors
     /// [`Error::DeviceWord`] for a text that is empty or has a blank, a control character, or one
     /// of `/ : , |`.
-    pub fn with_job(mut self, job: impl Into<String>) -> Result<Self, Error> {
-        self.job = Some(checked_word(job.into())?);
+    pub fn with_job(mut self, job: impl AsRef<str>) -> Result<Self, Error> {
+        self.job = Some(checked_word(job.as_ref())?.into());
         Ok(self)
     }
 
@@ -79,20 +80,26 @@ impl DeviceSpec {
         self
     }
 
+    /// The same spec with this index for its device; unchanged if it names none.
+    #[must_use]
+    pub fn with_index(mut self, index: u32) -> Self {
+        if let Some(device) = &mut self.device {
+            device.index = Some(index);
+        }
+        self
+    }
+
     /// The same spec with a device of this type, `cpu` and `gpu` in upper case; `None` leaves the
     /// index open.
     ///
     /// # Errors
     /// [`Error::DeviceWord`] as for [`with_job`](Self::with_job).
-    pub fn with_device(
-        mut self,
-        kind: impl Into<String>,
-        index: Option<u32>,
-    ) -> Result<Self, Error> {
-        let mut kind = checked_word(kind.into())?;
-        if kind == "cpu" || kind == "gpu" {
-            kind.make_ascii_uppercase();
-        }
+    pub fn with_device(mut self, kind: impl AsRef<str>, index: Option<u32>) -> Result<Self, Error> {
+        let kind = match checked_word(kind.as_ref())? {
+            "cpu" => "CPU".into(),
+            "gpu" => "GPU".into(),
+            other => other.into(),
+        };
         self.device = Some(Device { kind, index });
         Ok(self)
     }
@@ -136,13 +143,43 @@ impl DeviceSpec {
     /// The device type, such as `GPU`.
     #[must_use]
     pub fn device_type(&self) -> Option<&str> {
-        self.device.as_ref().map(|device| device.kind.as_str())
+        self.device.as_ref().map(|device| &*device.kind)
     }
 
     /// The device's index among those of its type in its task.
     #[must_use]
     pub fn device_index(&self) -> Option<u32> {
         self.device.as_ref()?.index
+    }
+
+    /// The same spec with the numbers that it has, task and index, taken as 0: what the devices of a
+    /// cluster have in common.
+    pub(crate) fn family(&self) -> Self {
+        self.numbered(0, 0)
+    }
+
+    /// The same spec with these numbers in place of those it has.
+    pub(crate) fn numbered(&self, task: u32, index: u32) -> Self {
+        let mut spec = self.clone();
+        spec.task = self.task.map(|_| task);
+        if let Some(device) = &mut spec.device {
+            device.index = device.index.map(|_| index);
+        }
+        spec
+    }
+
+    /// Whether both have one [`family`](Self::family).
+    pub(crate) fn is_akin(&self, other: &Self) -> bool {
+        let devices_akin = match (&self.device, &other.device) {
+            (Some(own), Some(other)) => {
+                own.kind == other.kind && own.index.is_some() == other.index.is_some()
+            }
+            (own, other) => own.is_none() && other.is_none(),
+        };
+        devices_akin
+            && self.job == other.job
+            && self.replica == other.replica
+            && self.task.is_some() == other.task.is_some()
     }
 
     fn read_part(&mut self, spec: &str, part: &str) -> Result<(), Error> {
@@ -163,7 +200,7 @@ impl DeviceSpec {
         let words: Vec<&str> = part.splitn(4, ':').collect();
         let (kind, index) = match *words.as_slice() {
             ["job", job] => {
-                self.job = Some(checked_word(job.to_owned())?);
+                self.job = Some(checked_word(job)?.into());
                 return Ok(());
             }
             ["replica", replica] => {
@@ -221,10 +258,12 @@ impl FromStr for DeviceSpec {
     }
 }
 
-fn checked_word(word: String) -> Result<String, Error> {
+fn checked_word(word: &str) -> Result<&str, Error> {
     let separates = |c: char| c.is_whitespace() || c.is_control() || "/:,|".contains(c);
     if word.is_empty() || word.contains(separates) {
-        return Err(Error::DeviceWord { word });
+        return Err(Error::DeviceWord {
+            word: word.to_owned(),
+        });
     }
     Ok(word)
 }

@@ -92,41 +92,222 @@ pub enum Error {
         /// The size of the dimension.
         size: usize,
     },
-    /// There are more or fewer devices than ranks.
-    #[error("a mesh of {} was given {}: give one for each rank", Counted(*expected, "rank"), Counted(*found, "device"))]
-    DeviceCount {
+    /// There are more or fewer device ids than ranks.
+    #[error("a mesh of {} was given {}: give one for each rank", Counted(*expected, "rank"), Counted(*found, "device id"))]
+    IdCount {
         /// How many were given.
         found: usize,
         /// How many ranks the mesh has.
         expected: usize,
     },
+    /// The device ids of a mesh that is built do not count up.
+    #[error(
+        "device id {id} stands at position {position} of ids that count up from {start}: leave no gap and keep the order"
+    )]
+    IdsNotConsecutive {
+        /// The first id out of order.
+        id: i64,
+        /// Where it stands, from 0.
+        position: usize,
+        /// The first id.
+        start: i64,
+    },
+    /// The last of ids that count up is above the largest.
+    #[error(
+        "{count} device ids from {first} on go above the largest, {}: start lower",
+        i64::MAX
+    )]
+    IdsTooLarge {
+        /// The first id.
+        first: i64,
+        /// How many there should be.
+        count: usize,
+    },
+    /// An id stands for two devices.
+    #[error(
+        "device id {id} is given at the positions {first} and {second}: give each device its own"
+    )]
+    DuplicateId {
+        /// The id.
+        id: i64,
+        /// The first position that has it.
+        first: usize,
+        /// The second position that has it.
+        second: usize,
+    },
+    /// A local device id is not one of the mesh.
+    #[error("local device id {id} is none of the mesh: give ids of the mesh's own")]
+    ForeignLocalId {
+        /// The id.
+        id: i64,
+    },
+    /// There are more or fewer local devices than local ids.
+    #[error("{} were given {}: give one for each", Counted(*ids, "local device id"), Counted(*devices, "local device"))]
+    LocalDeviceCount {
+        /// How many ids there are.
+        ids: usize,
+        /// How many devices there are.
+        devices: usize,
+    },
+    /// There are more or fewer global devices than ranks.
+    #[error("a mesh of {} was given {}: give one for each rank, or none", Counted(*expected, "rank"), Counted(*found, "global device"))]
+    GlobalDeviceCount {
+        /// How many were given.
+        found: usize,
+        /// How many ranks the mesh has.
+        expected: usize,
+    },
+    /// A mesh was given its devices, and there are none.
+    #[error(
+        "the mesh was given empty lists of devices: name local or global devices, or give no list"
+    )]
+    NoDevices,
+    /// More devices are counted than there are numbers for.
+    #[error("the indices of counted devices go above {}: count fewer", u32::MAX)]
+    TooManyDevices,
     /// A device of a mesh does not say what it is.
-    #[error("the device {device:?} of {rank} has no type: name it such as /device:GPU:0", device = device.to_string())]
+    #[error("device {device:?} at position {position} has no type: name it such as /device:GPU:0", device = device.to_string())]
     DeviceWithoutType {
         /// The device.
         device: DeviceSpec,
-        /// Its rank.
-        rank: Rank,
+        /// Where it stands, from 0.
+        position: usize,
+    },
+    /// A local device does not say which process has it.
+    #[error("device {device:?} at position {position} has no job or no task: name it such as /job:worker/task:0/device:GPU:0", device = device.to_string())]
+    DeviceWithoutHost {
+        /// The device.
+        device: DeviceSpec,
+        /// Where it stands, from 0.
+        position: usize,
     },
     /// Two devices of a mesh are of different types.
-    #[error("the devices of rank 0 and {rank} are of the types {first} and {other}: use one type")]
+    #[error(
+        "the devices at the positions 0 and {position} are of the types {first} and {other}: use one type"
+    )]
     MixedDeviceTypes {
-        /// The type of the device of rank 0.
+        /// The type of the first device.
         first: String,
         /// The first other type.
         other: String,
-        /// The rank that has it.
-        rank: Rank,
+        /// Where it stands.
+        position: usize,
     },
-    /// Two ranks of a mesh have one device.
-    #[error("the device {device} is given to {first} and to {second}: give each rank its own")]
+    /// The local devices of a mesh are of another type than the global ones.
+    #[error("the local devices are of the type {local}, the global ones of {global}: use one type")]
+    LocalDeviceType {
+        /// The type of the local devices.
+        local: String,
+        /// The type of the global devices.
+        global: String,
+    },
+    /// A device is given twice.
+    #[error(
+        "device {device} is given at the positions {first} and {second}: give each rank its own"
+    )]
     DuplicateDevice {
         /// The device.
         device: DeviceSpec,
-        /// The first rank that has it.
-        first: Rank,
-        /// The second rank that has it.
-        second: Rank,
+        /// The first position that has it.
+        first: usize,
+        /// The second position that has it.
+        second: usize,
+    },
+    /// XLA SPMD was asked for devices that it does not know.
+    #[error("XLA SPMD is for TPU, not for a {device_type} mesh: leave it out")]
+    SpmdNeedsTpu {
+        /// The type of the mesh's devices.
+        device_type: String,
+    },
+    /// The local devices of a mesh do not divide it.
+    #[error("{} do not divide a mesh of {}: have as many on every process", Counted(*local, "local device"), Counted(*size, "rank"))]
+    UnevenLocalDevices {
+        /// How many local devices there are.
+        local: usize,
+        /// How many ranks the mesh has.
+        size: usize,
+    },
+    /// A mesh without local devices was asked for the CPUs beside them.
+    #[error("the mesh has no local devices, so no host: ask on a process that has some")]
+    RemoteHost,
+    /// The text of a mesh has too few or too many parts.
+    #[error("the text of a mesh has {} between |: there are 3, 5, 6 or 7, or 1 for one device", Counted(*found, "part"))]
+    TextParts {
+        /// How many there are.
+        found: usize,
+    },
+    /// A dimension in the text of a mesh has no size.
+    #[error("mesh dimension {part:?} has no size: write it such as batch=2")]
+    TextDim {
+        /// The dimension as it stands there.
+        part: String,
+    },
+    /// A number in the text of a mesh is none.
+    #[error(
+        "{part:?} is no number that the text of a mesh may have: write a whole one of 32 bits, a size without a sign"
+    )]
+    TextNumber {
+        /// The number as it stands there.
+        part: String,
+    },
+    /// The text of a mesh should say which devices it has, and does not.
+    #[error("{part:?} names no devices: write one star and a type such as *CPU")]
+    TextGenerator {
+        /// What stands there.
+        part: String,
+    },
+    /// The seventh part of the text of a mesh is unknown.
+    #[error("{part:?} stands where only use_xla_spmd may: leave it out")]
+    TextFlag {
+        /// What stands there.
+        part: String,
+    },
+    /// The text of a mesh has more local devices than devices, or not as many as local ids.
+    #[error("{}, {} and {} do not fit together: give each local device an id of the mesh", Counted(*ids, "device id"), Counted(*local_ids, "local device id"), Counted(*local_devices, "local device"))]
+    TextLocalCount {
+        /// How many ids the mesh has.
+        ids: usize,
+        /// How many local ids it has.
+        local_ids: usize,
+        /// How many local devices it has.
+        local_devices: usize,
+    },
+    /// A text is neither a mesh nor a device that can stand for one.
+    #[error(
+        "{text:?} is no mesh and no full device: write such as /job:worker/task:0/device:GPU:0"
+    )]
+    SingleDeviceText {
+        /// The text.
+        text: String,
+    },
+    /// A device that should stand alone has no name.
+    #[error("the single device has an empty name: write such as GPU:0")]
+    EmptySingleDevice,
+    /// Devices arranged along dimensions are needed, and there are none.
+    #[error("the mesh is empty: it has to have one device at least")]
+    EmptyMesh,
+    /// Devices arranged along dimensions are needed, and there is one alone.
+    #[error("the device {device:?} stands alone: a mesh with dimensions is needed here")]
+    OnlyOneDevice {
+        /// The device.
+        device: String,
+    },
+    /// Bytes are no mesh in protobuf form.
+    #[error("the bytes are no mesh in protobuf form")]
+    Decode {
+        /// Where they go wrong.
+        source: prost::DecodeError,
+    },
+    /// A dimension of a mesh in protobuf form has a size that none can have.
+    #[error(
+        "mesh dimension {name:?} has size {size}: sizes run from 0 to {}",
+        MAX_MESH_SIZE
+    )]
+    ProtoSize {
+        /// The dimension.
+        name: String,
+        /// The size.
+        size: i64,
     },
     /// A part of a device name is none of `job:…`, `replica:…`, `task:…`, `device:…:…` and a device.
     #[error(
@@ -234,7 +415,7 @@ mod tests {
         );
         check(
             mesh.with_devices([DeviceSpec::parse("CPU:0").unwrap()]),
-            "a mesh of 8 ranks was given 1 device: give one for each rank",
+            "8 local device ids were given 1 local device: give one for each",
         );
         check(
             DeviceSpec::parse("/job:w/task:x"),

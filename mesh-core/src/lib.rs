@@ -24,23 +24,32 @@
 //! # Ok::<(), meshwork_core::Error>(())
 //! ```
 //!
-//! Every answer about one rank is computed from the shape alone, so a mesh of a million ranks takes
-//! as little memory as one of two.
+//! Every answer about one rank is computed from the shape alone, and ids and devices that count up
+//! are kept as runs: a mesh of a million ranks is as quick to ask as one of two.
 //!
-//! Map of the crate: `mesh` (shape, coordinates, devices), `group` (ranks that differ in one
-//! coordinate), `name` (names of dimensions), `rank`, `device` (device names), `error`.
+//! Map of the crate: `mesh` (shape, coordinates, ids, devices, and the builder), `any_mesh` (what
+//! TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form), `ids` and `devices`
+//! (long lists, kept short), `group` (ranks that differ in one coordinate), `name` (names of
+//! dimensions), `rank`, `device` (device names), `error`.
 #![forbid(unsafe_code)]
 
+mod any_mesh;
 mod device;
+mod devices;
 mod error;
 mod group;
+mod ids;
 mod mesh;
 mod name;
+pub mod proto;
 mod rank;
 
+pub use any_mesh::{AnyMesh, SingleDevice};
 pub use device::DeviceSpec;
+pub use devices::Devices;
 pub use error::Error;
 pub use group::Group;
-pub use mesh::{Coords, MAX_MESH_SIZE, Mesh, MeshDim};
+pub use ids::DeviceIds;
+pub use mesh::{Coords, MAX_MESH_SIZE, Mesh, MeshBuilder, MeshDim};
 pub use name::DimName;
 pub use rank::Rank;

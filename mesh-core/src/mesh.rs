@@ -2,9 +2,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{DeviceSpec, DimName, Error, Group, Rank};
+use crate::{DeviceIds, DeviceSpec, Devices, DimName, Error, Group, Rank};
 
+mod builder;
 mod devices;
+mod host;
+
+pub use builder::MeshBuilder;
 
 /// The most ranks a mesh may have: sizes travel as signed integers.
 pub const MAX_MESH_SIZE: usize = isize::MAX.unsigned_abs();
@@ -12,18 +16,24 @@ pub const MAX_MESH_SIZE: usize = isize::MAX.unsigned_abs();
 /// Coordinates of one rank, or anything else with one number for each mesh dimension.
 pub type Coords = SmallVec<[usize; 4]>;
 
-/// Ranks arranged along named dimensions.
+/// Ranks arranged along named dimensions, and the devices they stand for.
 ///
 /// Dimensions go from major to minor: ranks are counted row-major, so the last coordinate changes
-/// fastest. A mesh may have a name, and a device for each rank; meshes are equal when shapes, names
-/// and devices are. Clones share their contents.
+/// fastest. Each rank has a device id, by default its number. A process knows which ids and devices
+/// are its own, the *local* ones, and may know the devices of all ranks, the *global* ones. A mesh
+/// of which a process has no device is [remote](Self::is_remote); one without any device is still
+/// good for arithmetic. Clones share their contents.
+///
+/// Meshes are equal when all of this is: dimensions, name, ids, and devices as they were written,
+/// which is when their text forms and protobuf forms are.
 ///
 /// Decided once and for all:
 ///
 /// - a dimension of size 0 is refused, whatever the other sizes; a mesh without dimensions has one
-///   rank;
+///   rank; no device at all is [`AnyMesh::Empty`](crate::AnyMesh::Empty), and not a mesh;
 /// - sizes whose product is above [`MAX_MESH_SIZE`] are refused;
-/// - two dimensions of one name are refused, and names that [`DimName`] refuses;
+/// - two dimensions of one name are refused, and names that [`DimName`] refuses, and two ranks of
+///   one id or device (but one CPU may stand for all local ranks);
 /// - a rank outside the mesh is an error. TensorFlow wraps it around in `coords`, and a second
 ///   method checks.
 ///
@@ -47,7 +57,11 @@ struct Parts {
     dims: SmallVec<[MeshDim; 2]>,
     strides: Coords,
     size: usize,
-    devices: Option<Vec<DeviceSpec>>,
+    ids: DeviceIds,
+    local_ids: DeviceIds,
+    local_devices: Devices,
+    global_devices: Devices,
+    xla_spmd: bool,
 }
 
 /// One dimension of a [`Mesh`].
@@ -78,25 +92,12 @@ impl Mesh {
     /// Those of [`DimName::new`], [`Error::EmptyDim`] for a size of 0, [`Error::DuplicateDim`], and
     /// [`Error::TooManyRanks`].
     pub fn new(dims: impl IntoIterator<Item = (impl AsRef<str>, usize)>) -> Result<Self, Error> {
-        let mut checked: SmallVec<[MeshDim; 2]> = SmallVec::new();
-        for (name, size) in dims {
-            let name = DimName::new(name)?;
-            if size == 0 {
-                return Err(Error::EmptyDim { name });
-            }
-            if checked.iter().any(|dim| dim.name == name) {
-                return Err(Error::DuplicateDim { name });
-            }
-            checked.push(MeshDim { name, size });
-        }
-        let (size, strides) = row_major(&checked)?;
-        Ok(Self(Arc::new(Parts {
-            name: String::new(),
-            dims: checked,
-            strides,
-            size,
-            devices: None,
-        })))
+        Self::builder(dims).build()
+    }
+
+    /// Starts a mesh of these dimensions, major to minor, that has more than dimensions.
+    pub fn builder(dims: impl IntoIterator<Item = (impl AsRef<str>, usize)>) -> MeshBuilder {
+        MeshBuilder::new(dims)
     }
 
     /// The same mesh under this name; an empty one takes the name away.
@@ -105,30 +106,30 @@ impl Mesh {
     /// [`Error::MeshNameCharacter`] for a name with a control character or `|`, which could not be
     /// read back from text.
     pub fn with_name(self, name: impl Into<String>) -> Result<Self, Error> {
-        let name = name.into();
-        if let Some(character) = name.chars().find(|&c| c.is_control() || c == '|') {
-            return Err(Error::MeshNameCharacter { name, character });
-        }
         let mut parts = Arc::unwrap_or_clone(self.0);
-        parts.name = name;
+        parts.name = name.into();
+        parts.check_name()?;
         Ok(Self(Arc::new(parts)))
     }
 
-    /// The same mesh with a device for each rank, in rank order, in place of those it had.
-    ///
-    /// As in TensorFlow, one host CPU may stand for every rank; otherwise devices are distinct.
+    /// The same mesh with a device for each rank, in rank order, all of them local, in place of the
+    /// devices it had.
     ///
     /// # Errors
-    /// [`Error::DeviceCount`], [`Error::DeviceWithoutType`], [`Error::MixedDeviceTypes`],
-    /// [`Error::DuplicateDevice`].
+    /// [`Error::LocalDeviceCount`], [`Error::DuplicateDevice`] (but one CPU may stand for every
+    /// rank), [`Error::DeviceWithoutType`], [`Error::MixedDeviceTypes`].
     pub fn with_devices(
         self,
         devices: impl IntoIterator<Item = DeviceSpec>,
     ) -> Result<Self, Error> {
-        let devices: Vec<DeviceSpec> = devices.into_iter().collect();
-        devices::check(&devices, self.size())?;
         let mut parts = Arc::unwrap_or_clone(self.0);
-        parts.devices = Some(devices);
+        parts.local_ids = parts.ids.clone();
+        parts.local_devices = devices.into_iter().collect();
+        parts.global_devices = Devices::default();
+        if parts.local_devices.len() != parts.size {
+            return Err(parts.local_device_count());
+        }
+        parts.check_devices()?;
         Ok(Self(Arc::new(parts)))
     }
 
@@ -282,18 +283,6 @@ impl Mesh {
         }))
     }
 
-    /// The devices in rank order, if the mesh has any.
-    #[must_use]
-    pub fn devices(&self) -> Option<&[DeviceSpec]> {
-        self.0.devices.as_deref()
-    }
-
-    /// The type of all devices, such as `GPU`, if the mesh has any.
-    #[must_use]
-    pub fn device_type(&self) -> Option<&str> {
-        self.devices()?.first()?.device_type()
-    }
-
     fn check_rank(&self, rank: Rank) -> Result<(), Error> {
         let size = self.size();
         if rank.index() < size {
@@ -302,23 +291,6 @@ impl Mesh {
             Err(Error::RankOutside { rank, size })
         }
     }
-}
-
-/// The product of all sizes, and for each dimension the product of the sizes after it.
-fn row_major(dims: &[MeshDim]) -> Result<(usize, Coords), Error> {
-    let mut strides: Coords = SmallVec::with_capacity(dims.len());
-    let mut size: usize = 1;
-    for dim in dims.iter().rev() {
-        strides.push(size);
-        size = size
-            .checked_mul(dim.size)
-            .filter(|&size| size <= MAX_MESH_SIZE)
-            .ok_or_else(|| Error::TooManyRanks {
-                shape: dims.iter().map(MeshDim::size).collect(),
-            })?;
-    }
-    strides.reverse();
-    Ok((size, strides))
 }
 
 #[cfg(test)]

@@ -1,53 +1,100 @@
-//! Which lists of devices a mesh accepts.
+//! What a mesh says about ids and devices.
 
-use std::collections::HashMap;
+use super::Mesh;
+use crate::{DeviceIds, DeviceSpec, Devices, Error, Rank};
 
-use crate::{DeviceSpec, Error, Rank};
-
-/// Checks a list in rank order for a mesh of `size` ranks.
-pub(super) fn check(devices: &[DeviceSpec], size: usize) -> Result<(), Error> {
-    if devices.len() != size {
-        return Err(Error::DeviceCount {
-            found: devices.len(),
-            expected: size,
-        });
+impl Mesh {
+    /// The device ids, in rank order.
+    #[must_use]
+    pub fn global_device_ids(&self) -> &DeviceIds {
+        &self.0.ids
     }
-    check_types(devices)?;
-    check_distinct(devices)
-}
 
-fn check_types(devices: &[DeviceSpec]) -> Result<(), Error> {
-    let mut first = None;
-    for (device, rank) in devices.iter().zip((0..).map(Rank::new)) {
-        let Some(other) = device.device_type() else {
-            let device = device.clone();
-            return Err(Error::DeviceWithoutType { device, rank });
-        };
-        let first = *first.get_or_insert(other);
-        if first != other {
-            let (first, other) = (first.to_owned(), other.to_owned());
-            return Err(Error::MixedDeviceTypes { first, other, rank });
-        }
+    /// The smallest device id.
+    #[must_use]
+    pub fn min_global_device_id(&self) -> i64 {
+        self.0
+            .ids
+            .min()
+            .expect("a mesh has one rank at least, and an id for each")
     }
-    Ok(())
-}
 
-fn check_distinct(devices: &[DeviceSpec]) -> Result<(), Error> {
-    let one_cpu =
-        |device: &DeviceSpec| *device == devices[0] && device.device_type() == Some("CPU");
-    if devices.iter().all(one_cpu) {
-        return Ok(());
+    /// The device id of a rank; inverse of [`rank_of_device_id`](Self::rank_of_device_id).
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`].
+    pub fn device_id(&self, rank: Rank) -> Result<i64, Error> {
+        let size = self.size();
+        let id = self.0.ids.get(rank.index());
+        id.ok_or(Error::RankOutside { rank, size })
     }
-    let mut owners = HashMap::with_capacity(devices.len());
-    for (device, second) in devices.iter().zip((0..).map(Rank::new)) {
-        if let Some(first) = owners.insert(device, second) {
-            let device = device.clone();
-            return Err(Error::DuplicateDevice {
-                device,
-                first,
-                second,
-            });
-        }
+
+    /// The rank that has this device id; inverse of [`device_id`](Self::device_id).
+    #[must_use]
+    pub fn rank_of_device_id(&self, id: i64) -> Option<Rank> {
+        self.0.ids.position(id).map(Rank::new)
     }
-    Ok(())
+
+    /// The ids of this process's devices.
+    #[must_use]
+    pub fn local_device_ids(&self) -> &DeviceIds {
+        &self.0.local_ids
+    }
+
+    /// This process's devices, in the order of [`local_device_ids`](Self::local_device_ids).
+    #[must_use]
+    pub fn local_devices(&self) -> &Devices {
+        &self.0.local_devices
+    }
+
+    /// How many devices this process has.
+    #[must_use]
+    pub fn num_local_devices(&self) -> usize {
+        self.0.local_devices.len()
+    }
+
+    /// The devices of all ranks, in rank order; empty if they are not known.
+    #[must_use]
+    pub fn global_devices(&self) -> &Devices {
+        &self.0.global_devices
+    }
+
+    /// The ranks of this process, in the order of [`local_device_ids`](Self::local_device_ids).
+    ///
+    /// Their [`named_coords`](Self::named_coords) are what TensorFlow calls
+    /// `local_device_locations`; there it fails for ids that do not start at 0.
+    #[doc(alias = "local_device_locations")]
+    pub fn local_ranks(&self) -> impl Iterator<Item = Rank> + '_ {
+        let ids = self.0.local_ids.iter();
+        ids.filter_map(|id| self.rank_of_device_id(id))
+    }
+
+    /// The device of a rank, if the mesh knows it: the global one, or else the local one.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`].
+    pub fn device(&self, rank: Rank) -> Result<Option<DeviceSpec>, Error> {
+        let id = self.device_id(rank)?;
+        let local = || self.0.local_devices.get(self.0.local_ids.position(id)?);
+        Ok(self.0.global_devices.get(rank.index()).or_else(local))
+    }
+
+    /// The type of all devices, such as `GPU`, if the mesh has any.
+    #[must_use]
+    pub fn device_type(&self) -> Option<&str> {
+        let global = self.0.global_devices.device_type();
+        global.or_else(|| self.0.local_devices.device_type())
+    }
+
+    /// Whether no rank belongs to this process.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.0.local_ids.is_empty()
+    }
+
+    /// Whether the XLA compiler partitions the programs of this mesh.
+    #[must_use]
+    pub fn use_xla_spmd(&self) -> bool {
+        self.0.xla_spmd
+    }
 }

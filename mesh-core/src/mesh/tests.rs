@@ -220,31 +220,29 @@ fn devices_come_in_rank_order_and_share_a_type() {
     let mesh = mesh(&[2])
         .with_devices(devices(&["/gpu:5", "/device:GPU:2"]))
         .unwrap();
-    assert_eq!(
-        mesh.devices(),
-        Some(devices(&["GPU:5", "GPU:2"]).as_slice())
-    );
+    let expected = devices(&["GPU:5", "GPU:2"]);
+    assert!(mesh.local_devices().iter().eq(expected.clone()));
+    assert_eq!(mesh.device(Rank::new(1)), Ok(Some(expected[1].clone())));
     assert_eq!(mesh.device_type(), Some("GPU"));
-    assert_eq!(Mesh::new([("a", 2)]).unwrap().device_type(), None);
+    assert!(!mesh.is_remote());
+    let bare = Mesh::new([("a", 2)]).unwrap();
+    assert_eq!((bare.device_type(), bare.is_remote()), (None, true));
+    assert_eq!(bare.device(Rank::new(1)), Ok(None));
 }
 
 #[test]
 fn a_device_list_that_does_not_fit_the_mesh_is_refused() {
     let with = |names: &[&str]| mesh(&[2, 1]).with_devices(devices(names));
     let device = |name| DeviceSpec::parse(name).unwrap();
-    let rank = Rank::new;
     assert_eq!(
         with(&["CPU:0"]),
-        Err(Error::DeviceCount {
-            found: 1,
-            expected: 2
-        })
+        Err(Error::LocalDeviceCount { ids: 2, devices: 1 })
     );
     assert_eq!(
         with(&["CPU:0", "/job:w"]),
         Err(Error::DeviceWithoutType {
             device: device("/job:w"),
-            rank: rank(1)
+            position: 1
         })
     );
     assert_eq!(
@@ -252,20 +250,134 @@ fn a_device_list_that_does_not_fit_the_mesh_is_refused() {
         Err(Error::MixedDeviceTypes {
             first: "CPU".into(),
             other: "GPU".into(),
-            rank: rank(1)
+            position: 1
         })
     );
     assert_eq!(
         with(&["GPU:0", "GPU:0"]),
         Err(Error::DuplicateDevice {
             device: device("GPU:0"),
-            first: rank(0),
-            second: rank(1)
+            first: 0,
+            second: 1
         })
     );
     assert!(with(&["CPU:0", "CPU:0"]).is_ok());
     let three = mesh(&[3]).with_devices(devices(&["CPU:0", "CPU:1", "CPU:0"]));
     assert!(matches!(three, Err(Error::DuplicateDevice { .. })));
+}
+
+#[test]
+fn a_builder_refuses_what_no_process_can_mean() {
+    let ids = |ids: &[i64]| DeviceIds::new(ids.iter().copied()).unwrap();
+    let list = |texts: &[&str]| Devices::parse(texts).unwrap();
+    let builder = || Mesh::builder([("x", 2), ("y", 2)]);
+    let two = list(&["/job:w/task:1/GPU:0", "/job:w/task:1/GPU:1"]);
+    assert!(builder().local(ids(&[3, 1]), two.clone()).build().is_ok());
+    assert_eq!(
+        builder().local(ids(&[1, 4]), two.clone()).build(),
+        Err(Error::ForeignLocalId { id: 4 })
+    );
+    assert_eq!(
+        builder().local(ids(&[1]), two.clone()).build(),
+        Err(Error::LocalDeviceCount { ids: 1, devices: 2 })
+    );
+    assert_eq!(
+        builder().local(ids(&[]), list(&[])).build(),
+        Err(Error::NoDevices)
+    );
+    assert_eq!(
+        builder().global_devices(two.clone()).build(),
+        Err(Error::GlobalDeviceCount {
+            found: 2,
+            expected: 4
+        })
+    );
+    assert_eq!(
+        builder().global_device_ids(ids(&[0, 1])).build(),
+        Err(Error::IdCount {
+            found: 2,
+            expected: 4
+        })
+    );
+    assert_eq!(
+        builder().global_device_ids(ids(&[0, 2, 1, 3])).build(),
+        Err(Error::IdsNotConsecutive {
+            id: 2,
+            position: 1,
+            start: 0
+        })
+    );
+    let cpus = list(&["CPU:0", "CPU:1", "CPU:2", "CPU:3"]);
+    let mixed = builder().local(ids(&[0, 1]), two.clone());
+    assert_eq!(
+        mixed.global_devices(cpus).build(),
+        Err(Error::LocalDeviceType {
+            local: "GPU".into(),
+            global: "CPU".into()
+        })
+    );
+    assert_eq!(
+        builder().local(ids(&[0, 1]), two).xla_spmd().build(),
+        Err(Error::SpmdNeedsTpu {
+            device_type: "GPU".into()
+        })
+    );
+}
+
+#[test]
+fn ids_that_start_elsewhere_stand_for_ranks_from_0() {
+    let ids = DeviceIds::consecutive(8, 4).unwrap();
+    let gpus = Devices::parse(["GPU:0", "GPU:1"]).unwrap();
+    let mesh = Mesh::builder([("x", 2), ("y", 2)])
+        .global_device_ids(ids)
+        .local(DeviceIds::new([11, 9]).unwrap(), gpus)
+        .build()
+        .unwrap();
+    assert_eq!(mesh.min_global_device_id(), 8);
+    assert!(mesh.local_ranks().eq([Rank::new(3), Rank::new(1)]));
+    assert_eq!(mesh.device_id(Rank::new(3)), Ok(11));
+    assert_eq!(mesh.rank_of_device_id(11), Some(Rank::new(3)));
+    assert_eq!(mesh.rank_of_device_id(7), None);
+    let first = mesh.device(Rank::new(3)).unwrap().unwrap();
+    assert_eq!(first.to_string(), "/device:GPU:0");
+    let rank = Rank::new(4);
+    assert_eq!(
+        mesh.device_id(rank),
+        Err(Error::RankOutside { rank, size: 4 })
+    );
+}
+
+#[test]
+fn a_host_mesh_has_a_cpu_for_each_local_device() {
+    let mesh: Mesh = "g|x=2,y=2|0,1,2,3|2,3|/job:w/task:1/device:GPU:0,/job:w/task:1/device:GPU:1"
+        .parse()
+        .unwrap();
+    assert_eq!(
+        mesh.host_mesh().unwrap().to_string(),
+        "|x=2,y=2|0,1,2,3|2,3|/job:w/replica:0/task:1/device:CPU:0,\
+         /job:w/replica:0/task:1/device:CPU:1"
+    );
+    assert_eq!(
+        Mesh::new([("x", 2)]).unwrap().host_mesh(),
+        Err(Error::RemoteHost)
+    );
+    let homeless = Mesh::new([("x", 1)]).unwrap();
+    let homeless = homeless.with_devices(devices(&["GPU:0"])).unwrap();
+    assert!(matches!(
+        homeless.host_mesh(),
+        Err(Error::DeviceWithoutHost { position: 0, .. })
+    ));
+    let uneven = Mesh::builder([("x", 3)])
+        .local(
+            DeviceIds::consecutive(0, 2).unwrap(),
+            Devices::parse(["/job:w/task:0/GPU:0", "/job:w/task:0/GPU:1"]).unwrap(),
+        )
+        .build()
+        .unwrap();
+    assert_eq!(
+        uneven.host_mesh(),
+        Err(Error::UnevenLocalDevices { local: 2, size: 3 })
+    );
 }
 
 proptest! {
