@@ -11,9 +11,78 @@ pub(crate) struct Deviation {
     pub(crate) reason: &'static str,
 }
 
-#[expect(dead_code, reason = "the first topics bring the first rules")]
 impl Deviation {
     const fn new(rule: &'static str, reason: &'static str) -> Self {
         Self { rule, reason }
     }
+}
+
+/// Meshes and devices.
+pub(crate) mod mesh {
+    use super::Deviation;
+
+    pub(crate) const EMPTY_DIM_NAME: Deviation = Deviation::new(
+        "a mesh dimension has a name",
+        "nothing can refer to a dimension without one",
+    );
+    pub(crate) const RESERVED_DIM_NAME: Deviation = Deviation::new(
+        "no mesh dimension is named unsharded, match or any",
+        "TensorFlow's constructor takes such a mesh, which its own parser refuses",
+    );
+    pub(crate) const DUPLICATE_DIM: Deviation = Deviation::new(
+        "mesh dimensions have different names",
+        "TensorFlow's constructor takes such a mesh, which its own parser refuses",
+    );
+    pub(crate) const SEPARATORS: Deviation = Deviation::new(
+        "names have no character that separates names in text",
+        "TensorFlow writes a text that it reads as another mesh, or crashes on",
+    );
+    pub(crate) const DUPLICATE_ID: Deviation = Deviation::new(
+        "a device id stands for one device",
+        "no id could be found again",
+    );
+    pub(crate) const FOREIGN_LOCAL_ID: Deviation = Deviation::new(
+        "a local device id is one of the mesh",
+        "TensorFlow fails later, when it asks where the device is",
+    );
+    pub(crate) const IDS_FROM_ELSEWHERE: Deviation = Deviation::new(
+        "local devices have locations whatever the first id is",
+        "TensorFlow takes ids for positions and fails with a KeyError",
+    );
+    pub(crate) const DEVICE_COUNT: Deviation = Deviation::new(
+        "a list of devices has one for each id, or none",
+        "nothing says which devices are left out",
+    );
+    pub(crate) const DUPLICATE_DEVICE: Deviation = Deviation::new(
+        "a device stands at one place, but for one CPU at all",
+        "TensorFlow's constructor refuses what its parsers do not look at",
+    );
+    pub(crate) const DEVICE_TYPES: Deviation = Deviation::new(
+        "all devices of a mesh are of one type",
+        "TensorFlow's constructor refuses what its parsers do not look at",
+    );
+    pub(crate) const NO_DEVICE: Deviation = Deviation::new(
+        "a device has a name that says what it is",
+        "TensorFlow takes any text here, and fails when the device is used",
+    );
+    pub(crate) const NUMBER_WITH_MORE: Deviation = Deviation::new(
+        "a number has nothing behind it",
+        "TensorFlow reads 2abc, 2.5 and 2=3 as 2",
+    );
+    pub(crate) const IMPOSSIBLE_SIZE: Deviation = Deviation::new(
+        "a mesh with devices has sizes above 0",
+        "TensorFlow runs out of memory, or keeps a mesh whose sizes do not count its devices",
+    );
+    pub(crate) const GLOBAL_DEVICES_KEPT: Deviation = Deviation::new(
+        "global devices are read where a further part follows them",
+        "TensorFlow loses them, so a mesh that it wrote comes back as another",
+    );
+    pub(crate) const EMPTY_KEEPS_NOTHING: Deviation = Deviation::new(
+        "a mesh of no devices is the empty mesh",
+        "TensorFlow prints it so, and sends its name and dimensions all the same",
+    );
+    pub(crate) const RANK_OUTSIDE: Deviation = Deviation::new(
+        "a rank outside the mesh has no coordinates",
+        "TensorFlow's coords wraps around where its device_location refuses",
+    );
 }
