@@ -1,4 +1,6 @@
-use std::fmt::{self, Display};
+mod show;
+
+use show::{By, Counted, Dims};
 
 use crate::{DeviceSpec, DimName, MAX_MESH_SIZE, Rank};
 
@@ -92,6 +94,43 @@ pub enum Error {
         /// The size of the dimension.
         size: usize,
     },
+    /// There are more or fewer devices than ranks.
+    #[error("a mesh of {} was given {}: give one for each", Counted(*expected, "rank"), Counted(*found, "device"))]
+    DeviceCount {
+        /// How many were given.
+        found: usize,
+        /// How many ranks the mesh has.
+        expected: usize,
+    },
+    /// A process has no devices of a type.
+    #[error("the process has no {device_type} devices: use another type, or name the devices")]
+    NoSuchDevices {
+        /// The type asked for.
+        device_type: String,
+    },
+    /// Devices were given, and another type than theirs.
+    #[error(
+        "device {device} is not of the type {asked}: leave the type out, or give devices of it"
+    )]
+    ConflictingDeviceType {
+        /// The type asked for.
+        asked: String,
+        /// The first device.
+        device: DeviceSpec,
+    },
+    /// A process has a number that none of them has.
+    #[error("client {index} is outside a job of {}: clients run from 0", Counted(*count as usize, "client"))]
+    ClientOutside {
+        /// The number.
+        index: u32,
+        /// How many processes there are.
+        count: u32,
+    },
+    /// A TPU mesh of several processes was asked for without the slice that orders it.
+    #[error(
+        "the order of TPU devices depends on their slice: make the mesh by tpu::create_tpu_mesh"
+    )]
+    TpuWithoutTopology,
     /// There are more or fewer device ids than ranks.
     #[error("a mesh of {} was given {}: give one for each rank", Counted(*expected, "rank"), Counted(*found, "device id"))]
     IdCount {
@@ -348,43 +387,6 @@ pub enum Error {
     },
 }
 
-/// A number with its noun: `1 rank`, `8 ranks`.
-struct Counted(usize, &'static str);
-
-impl Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.0 == 1 { "" } else { "s" };
-        write!(f, "{} {}{plural}", self.0, self.1)
-    }
-}
-
-/// Sizes joined by `×`.
-struct By<'a>(&'a [usize]);
-
-impl Display for By<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, size) in self.0.iter().enumerate() {
-            let separator = if position == 0 { "" } else { "×" };
-            write!(f, "{separator}{size}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The dimensions of a mesh: `no dimensions`, `the dimension x`, `the dimensions x, y`.
-struct Dims<'a>(&'a [DimName]);
-
-impl Display for Dims<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, rest @ ..] = self.0 else {
-            return f.write_str("no dimensions");
-        };
-        let plural = if rest.is_empty() { "" } else { "s" };
-        write!(f, "the dimension{plural} {first}")?;
-        rest.iter().try_for_each(|name| write!(f, ", {name}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{DeviceSpec, Mesh};
@@ -415,7 +417,7 @@ mod tests {
         );
         check(
             mesh.with_devices([DeviceSpec::parse("CPU:0").unwrap()]),
-            "8 local device ids were given 1 local device: give one for each",
+            "a mesh of 8 ranks was given 1 device: give one for each",
         );
         check(
             DeviceSpec::parse("/job:w/task:x"),

@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod any_mesh;
+mod create;
 mod device;
 mod devices;
 mod error;
@@ -43,8 +44,10 @@ mod mesh;
 mod name;
 pub mod proto;
 mod rank;
+pub mod tpu;
 
 pub use any_mesh::{AnyMesh, SingleDevice};
+pub use create::{Client, CreateMesh};
 pub use device::DeviceSpec;
 pub use devices::Devices;
 pub use error::Error;

@@ -116,8 +116,8 @@ impl Mesh {
     /// devices it had.
     ///
     /// # Errors
-    /// [`Error::LocalDeviceCount`], [`Error::DuplicateDevice`] (but one CPU may stand for every
-    /// rank), [`Error::DeviceWithoutType`], [`Error::MixedDeviceTypes`].
+    /// [`Error::DeviceCount`], [`Error::DuplicateDevice`] (but one CPU may stand for every rank),
+    /// [`Error::DeviceWithoutType`], [`Error::MixedDeviceTypes`].
     pub fn with_devices(
         self,
         devices: impl IntoIterator<Item = DeviceSpec>,
@@ -127,7 +127,10 @@ impl Mesh {
         parts.local_devices = devices.into_iter().collect();
         parts.global_devices = Devices::default();
         if parts.local_devices.len() != parts.size {
-            return Err(parts.local_device_count());
+            return Err(Error::DeviceCount {
+                found: parts.local_devices.len(),
+                expected: parts.size,
+            });
         }
         parts.check_devices()?;
         Ok(Self(Arc::new(parts)))

@@ -6,12 +6,16 @@ mod answers;
 mod constructor;
 #[path = "mesh/coords.rs"]
 mod coords;
+#[path = "mesh/create.rs"]
+mod create;
 #[path = "mesh/device.rs"]
 mod device;
 #[path = "mesh/excuses.rs"]
 mod excuses;
 #[path = "mesh/forms.rs"]
 mod forms;
+#[path = "mesh/tpu.rs"]
+mod tpu;
 
 use crate::harness::Topic;
 
@@ -26,4 +30,6 @@ pub(crate) const TOPICS: &[Topic] = &[
     Topic::lines("mesh_proto", "mesh/mesh_proto.jsonl", forms::judge_proto),
     Topic::lines("mesh_coords", "mesh/mesh_coords.jsonl", coords::judge),
     Topic::lines("mesh_host", "mesh/mesh_host.jsonl", constructor::judge_host),
+    Topic::lines("create_mesh", "mesh/create_mesh.jsonl", create::judge),
+    Topic::lines("tpu_ring", "mesh/tpu_ring.jsonl", tpu::judge),
 ];

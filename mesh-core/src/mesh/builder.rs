@@ -34,7 +34,7 @@ pub struct MeshBuilder {
 }
 
 impl MeshBuilder {
-    pub(super) fn new(dims: impl IntoIterator<Item = (impl AsRef<str>, usize)>) -> Self {
+    pub(crate) fn new(dims: impl IntoIterator<Item = (impl AsRef<str>, usize)>) -> Self {
         let dims = dims.into_iter();
         Self {
             dims: dims
@@ -46,6 +46,11 @@ impl MeshBuilder {
             global_devices: Devices::default(),
             xla_spmd: false,
         }
+    }
+
+    /// The sizes of the dimensions as they were given, major to minor.
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        self.dims.iter().map(|(_, size)| *size).collect()
     }
 
     /// The name; none by default.

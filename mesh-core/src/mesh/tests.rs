@@ -236,7 +236,10 @@ fn a_device_list_that_does_not_fit_the_mesh_is_refused() {
     let device = |name| DeviceSpec::parse(name).unwrap();
     assert_eq!(
         with(&["CPU:0"]),
-        Err(Error::LocalDeviceCount { ids: 2, devices: 1 })
+        Err(Error::DeviceCount {
+            found: 1,
+            expected: 2
+        })
     );
     assert_eq!(
         with(&["CPU:0", "/job:w"]),

@@ -96,10 +96,7 @@ fn fits(category: Option<&str>, error: &Error) -> bool {
                 | Error::TwoDevices { .. }
         ),
         Some("size_mismatch") => {
-            matches!(
-                error,
-                Error::LocalDeviceCount { .. } | Error::IdCount { .. }
-            )
+            matches!(error, Error::DeviceCount { .. })
         }
         Some("other") | None => true,
         Some(_) => false,

@@ -6,6 +6,7 @@ use prost::Message;
 use serde_json::Value;
 
 use super::answers::{bytes, integers, text, texts};
+use super::create::pairs;
 use crate::deviations::Deviation;
 use crate::deviations::mesh as rules;
 use crate::harness::Verdict;
@@ -37,6 +38,15 @@ impl Asked {
         }
         if let Some(sent) = input.get("parse_proto_hex") {
             return Self::read_proto(text(sent));
+        }
+        if let Some(args) = input.get("args") {
+            let dims = pairs(&args["mesh_dims"]).into_iter();
+            return Self {
+                dims: dims.map(|(name, size)| (name, size.to_string())).collect(),
+                name: args["mesh_name"].as_str().unwrap_or_default().to_owned(),
+                local_devices: texts(&args["devices"]),
+                ..Self::default()
+            };
         }
         let ctor = input.get("ctor").or_else(|| input.get("roundtrip_of"));
         let Some(ctor) = ctor.filter(|ctor| ctor.get("single_device").is_none()) else {
