@@ -127,10 +127,15 @@ impl Devices {
     /// The device at this position.
     #[must_use]
     pub fn get(&self, position: usize) -> Option<DeviceSpec> {
-        let index = self.runs.partition_point(|run| run.end <= position);
-        let run = self.runs.get(index)?;
-        let offset = position - self.start(index);
-        Some(self.families[run.family].spec(run, offset))
+        let (family, run, offset) = self.at(position)?;
+        Some(family.spec(run, offset))
+    }
+
+    /// The device at this position as it was written.
+    #[must_use]
+    pub fn text(&self, position: usize) -> Option<Cow<'_, str>> {
+        let (family, run, offset) = self.at(position)?;
+        Some(family.text(run, offset))
     }
 
     /// All devices, in order.
@@ -151,6 +156,17 @@ impl Devices {
         self.families
             .iter()
             .find_map(|family| family.spec.device_type())
+    }
+
+    /// A device as its family, its run, and its place in the run.
+    fn at(&self, position: usize) -> Option<(&Family, &Run, usize)> {
+        let index = self.runs.partition_point(|run| run.end <= position);
+        let run = self.runs.get(index)?;
+        Some((
+            &self.families[run.family],
+            run,
+            position - self.start(index),
+        ))
     }
 
     /// Every device with its family, its run, and its place in the run.

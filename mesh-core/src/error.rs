@@ -43,6 +43,58 @@ pub enum Error {
         /// The name.
         name: DimName,
     },
+    /// A mesh dimension is named twice where each may be named once.
+    #[error("mesh dimension {name} is named twice: name it once")]
+    RepeatedDim {
+        /// The name.
+        name: DimName,
+    },
+    /// Some dimensions of a mesh are left out where all have to be named.
+    #[error("{found} of {} are named: name each once", Counted(*expected, "mesh dimension"))]
+    DimsLeftOut {
+        /// How many are named.
+        found: usize,
+        /// How many there are.
+        expected: usize,
+    },
+    /// No mesh dimension is named where one has to be.
+    #[error("no mesh dimension is named: name one at least")]
+    NoDims,
+    /// A range of coordinates is empty or reaches past the end of its dimension.
+    #[error(
+        "{start}..{end} selects nothing, or more than there is, of mesh dimension {dim} of size {size}: select from 0..{size}"
+    )]
+    RangeOutside {
+        /// The dimension.
+        dim: DimName,
+        /// The first coordinate.
+        start: usize,
+        /// The coordinate behind the last.
+        end: usize,
+        /// The size of the dimension.
+        size: usize,
+    },
+    /// A dimension is to be split into sizes that do not make it up.
+    #[error(
+        "mesh dimension {dim} of size {size} is not {}: give sizes whose product is {size}",
+        By(parts)
+    )]
+    SplitSize {
+        /// The dimension.
+        dim: DimName,
+        /// Its size.
+        size: usize,
+        /// The sizes of the parts.
+        parts: Vec<usize>,
+    },
+    /// Ranks at irregular distances are to be cut through.
+    #[error(
+        "mesh dimension {dim} was flattened from others and cannot be cut there: cut it before it is flattened"
+    )]
+    NotStrided {
+        /// The dimension.
+        dim: DimName,
+    },
     /// A mesh dimension has size 0.
     #[error("mesh dimension {name} has size 0: a mesh has at least one rank along each dimension")]
     EmptyDim {

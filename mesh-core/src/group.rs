@@ -1,21 +1,22 @@
-use crate::Rank;
+use std::iter::FusedIterator;
+use std::ops::Range;
 
-/// The ranks that differ in one coordinate only, in the order of that coordinate.
+use smallvec::SmallVec;
+
+use crate::Rank;
+use crate::strided::{Digit, Strided};
+
+/// The ranks that differ along some dimensions only, in the order of their coordinates there.
 ///
-/// Made by [`Mesh::group_of`](crate::Mesh::group_of) and [`Mesh::groups`](crate::Mesh::groups); it
-/// takes three numbers, however many ranks it stands for.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Group {
-    first: Rank,
-    stride: usize,
-    len: usize,
-}
+/// Made by [`Mesh::group_of`](crate::Mesh::group_of) and its relatives; it takes a few numbers,
+/// however many ranks it stands for.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Group(Strided);
 
 impl Group {
-    /// `first + (len - 1) * stride` is a rank of the mesh, which keeps the sums below from
-    /// overflowing; `stride` and `len` are at least 1.
-    pub(crate) fn new(first: Rank, stride: usize, len: usize) -> Self {
-        Self { first, stride, len }
+    /// `first` has the coordinate 0 along every one of `digits`.
+    pub(crate) fn new(first: usize, digits: impl IntoIterator<Item = Digit>) -> Self {
+        Self(Strided::new(first, digits))
     }
 
     /// How many ranks there are; never 0.
@@ -25,27 +26,65 @@ impl Group {
         reason = "a mesh dimension has size 1 at least"
     )]
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
-    /// The ranks, ascending: the i-th one has coordinate i.
+    /// The ranks, by their coordinates along the group's dimensions, the last dimension fastest;
+    /// ascending where the dimensions stand in the order of the mesh.
     pub fn ranks(&self) -> impl ExactSizeIterator<Item = Rank> + use<> {
-        let Self { first, stride, len } = *self;
-        (0..len).map(move |coord| Rank::new(first.index() + coord * stride))
+        let strided = self.0.clone();
+        (0..strided.len()).map(move |position| Rank::new(strided.at(position)))
     }
 
     /// The rank at this place of the group; inverse of [`position`](Self::position).
     #[must_use]
     pub fn rank_at(&self, position: usize) -> Option<Rank> {
-        (position < self.len).then(|| Rank::new(self.first.index() + position * self.stride))
+        (position < self.len()).then(|| Rank::new(self.0.at(position)))
     }
 
-    /// The place of this rank in the group, which is its coordinate; inverse of
+    /// The place of this rank in the group, which for one dimension is its coordinate; inverse of
     /// [`rank_at`](Self::rank_at).
     #[must_use]
     pub fn position(&self, rank: Rank) -> Option<usize> {
-        let distance = rank.index().checked_sub(self.first.index())?;
-        let position = distance / self.stride;
-        (distance % self.stride == 0 && position < self.len).then_some(position)
+        self.0.position(rank.index())
     }
 }
+
+/// All groups of a mesh along some dimensions, by their first rank, ascending.
+///
+/// Made by [`Mesh::groups`](crate::Mesh::groups) and
+/// [`Mesh::groups_along`](crate::Mesh::groups_along).
+#[derive(Clone, Debug)]
+pub struct Groups {
+    firsts: Strided,
+    digits: SmallVec<[Digit; 4]>,
+    left: Range<usize>,
+}
+
+impl Groups {
+    /// Groups along `digits`, one from each of `firsts`.
+    pub(crate) fn new(firsts: Strided, digits: SmallVec<[Digit; 4]>) -> Self {
+        Self {
+            left: 0..firsts.len(),
+            firsts,
+            digits,
+        }
+    }
+}
+
+impl Iterator for Groups {
+    type Item = Group;
+
+    fn next(&mut self) -> Option<Group> {
+        let first = self.firsts.at(self.left.next()?);
+        Some(Group::new(first, self.digits.iter().copied()))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.left.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Groups {}
+
+impl FusedIterator for Groups {}

@@ -72,6 +72,15 @@ impl DeviceIds {
         }
     }
 
+    /// The ids 0 and up, for a mesh of `len` ranks: at most `i64::MAX`.
+    pub(crate) fn counted(len: usize) -> Self {
+        let runs = Vec::from_iter((len > 0).then_some(Run { first: 0, end: len }));
+        Self {
+            runs,
+            by_id: Vec::new(),
+        }
+    }
+
     /// How many ids there are.
     #[must_use]
     pub fn len(&self) -> usize {

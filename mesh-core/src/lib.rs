@@ -27,10 +27,12 @@
 //! Every answer about one rank is computed from the shape alone, and ids and devices that count up
 //! are kept as runs: a mesh of a million ranks is as quick to ask as one of two.
 //!
-//! Map of the crate: `mesh` (shape, coordinates, ids, devices, and the builder), `any_mesh` (what
-//! TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form), `ids` and `devices`
-//! (long lists, kept short), `group` (ranks that differ in one coordinate), `name` (names of
-//! dimensions), `rank`, `device` (device names), `error`.
+//! Map of the crate: `mesh` (shape, coordinates, groups, ids, devices, and the builder), `group` (ranks
+//! that differ along some dimensions), `submesh` (parts of a mesh, and other views of it), `any_mesh`
+//! (what TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form), `create` (the
+//! mesh of a process's devices), [`tpu`] (the order of a TPU slice), `ids` and `devices` (long lists,
+//! kept short), `strided` (ranks at regular distances), `name` (names of dimensions), `rank`,
+//! `device` (device names), `error`.
 #![forbid(unsafe_code)]
 
 mod any_mesh;
@@ -44,6 +46,8 @@ mod mesh;
 mod name;
 pub mod proto;
 mod rank;
+mod strided;
+mod submesh;
 pub mod tpu;
 
 pub use any_mesh::{AnyMesh, SingleDevice};
@@ -51,8 +55,9 @@ pub use create::{Client, CreateMesh};
 pub use device::DeviceSpec;
 pub use devices::Devices;
 pub use error::Error;
-pub use group::Group;
+pub use group::{Group, Groups};
 pub use ids::DeviceIds;
 pub use mesh::{Coords, MAX_MESH_SIZE, Mesh, MeshBuilder, MeshDim};
 pub use name::DimName;
 pub use rank::Rank;
+pub use submesh::Submesh;

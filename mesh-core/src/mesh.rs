@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{DeviceIds, DeviceSpec, Devices, DimName, Error, Group, Rank};
+use crate::{DeviceIds, DeviceSpec, Devices, DimName, Error, Rank};
 
 mod builder;
 mod devices;
+mod groups;
 mod host;
 
 pub use builder::MeshBuilder;
@@ -252,41 +253,23 @@ impl Mesh {
         Ok(Rank::new(rank))
     }
 
-    /// The ranks that have all coordinates of `rank` but the one along `dim`, `rank` among them.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDim`], [`Error::RankOutside`].
-    pub fn group_of(&self, rank: Rank, dim: &str) -> Result<Group, Error> {
-        let dim = self.dim_index(dim)?;
-        self.check_rank(rank)?;
-        let (stride, size) = (self.strides()[dim], self.dims()[dim].size);
-        let coord = rank.index() / stride % size;
-        Ok(Group::new(
-            Rank::new(rank.index() - coord * stride),
-            stride,
-            size,
-        ))
-    }
-
-    /// All groups along `dim`, by their first rank, ascending: each rank is in one of them.
-    ///
-    /// # Errors
-    /// [`Error::UnknownDim`].
-    pub fn groups(&self, dim: &str) -> Result<impl ExactSizeIterator<Item = Group> + use<>, Error> {
-        let dim = self.dim_index(dim)?;
-        let (stride, size) = (self.strides()[dim], self.dims()[dim].size);
-        // The first ranks are those whose coordinate is 0: `stride` of them in each block.
-        let block = stride * size;
-        Ok((0..self.size() / size).map(move |group| {
-            Group::new(
-                Rank::new(group / stride * block + group % stride),
-                stride,
-                size,
-            )
+    /// The same dimensions without name and devices, and with the ids 0 and up.
+    pub(crate) fn bare(&self) -> Self {
+        let parts = &*self.0;
+        Self(Arc::new(Parts {
+            name: String::new(),
+            dims: parts.dims.clone(),
+            strides: parts.strides.clone(),
+            size: parts.size,
+            ids: DeviceIds::counted(parts.size),
+            local_ids: DeviceIds::default(),
+            local_devices: Devices::default(),
+            global_devices: Devices::default(),
+            xla_spmd: false,
         }))
     }
 
-    fn check_rank(&self, rank: Rank) -> Result<(), Error> {
+    pub(crate) fn check_rank(&self, rank: Rank) -> Result<(), Error> {
         let size = self.size();
         if rank.index() < size {
             Ok(())

@@ -25,6 +25,9 @@ fn check(texts: &[String]) {
     for (position, spec) in specs.iter().enumerate() {
         assert_eq!(devices.get(position).as_ref(), Some(spec), "{texts:?}");
     }
+    for (position, text) in texts.iter().enumerate() {
+        assert_eq!(devices.text(position).as_deref(), Some(text.as_str()));
+    }
     assert_eq!(devices.get(texts.len()), None);
     let canonical: Devices = specs.into_iter().collect();
     assert!(

@@ -131,10 +131,7 @@ impl MeshBuilder {
     pub(crate) fn assemble(self) -> Result<Mesh, Error> {
         let dims = checked_dims(self.dims)?;
         let (size, strides) = row_major(&dims)?;
-        let ids = match self.ids {
-            Some(ids) => ids,
-            None => DeviceIds::consecutive(0, size)?,
-        };
+        let ids = self.ids.unwrap_or_else(|| DeviceIds::counted(size));
         let (local_ids, local_devices) = self.local.unwrap_or_default();
         let parts = Parts {
             name: self.name,

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Group;
 
 fn mesh(shape: &[usize]) -> Mesh {
     Mesh::new(
@@ -67,6 +68,60 @@ fn coordinates_and_groups_match_nested_loops_on_every_small_mesh() {
     }
 }
 
+/// All ordered choices of some of the dimensions.
+fn choices(count: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![]];
+    let mut start = 0;
+    while start < all.len() {
+        let longer = (0..count).filter(|dim| !all[start].contains(dim));
+        let longer: Vec<_> = longer
+            .map(|dim| [all[start].as_slice(), &[dim]].concat())
+            .collect();
+        all.extend(longer);
+        start += 1;
+    }
+    all
+}
+
+#[test]
+fn groups_along_several_dimensions_match_sorted_lists_on_every_small_mesh() {
+    for shape in small_shapes().into_iter().filter(|shape| shape.len() < 4) {
+        let (mesh, rows) = (mesh(&shape), odometer(&shape));
+        let names: Vec<&str> = mesh.dim_names().map(DimName::as_str).collect();
+        for dims in choices(shape.len()) {
+            let along = || dims.iter().map(|&dim| names[dim]);
+            let place = |rank: &usize| dims.iter().map(|&dim| rows[*rank][dim]).collect::<Vec<_>>();
+            let rest = |rank: usize| {
+                let other = (0..shape.len()).filter(|dim| !dims.contains(dim));
+                other.map(|dim| rows[rank][dim]).collect::<Vec<_>>()
+            };
+            let mut seen = vec![];
+            for group in mesh.groups_along(along()).unwrap() {
+                let first = group.rank_at(0).unwrap();
+                let mut expected: Vec<usize> = (0..rows.len())
+                    .filter(|&rank| rest(rank) == rest(first.index()))
+                    .collect();
+                assert!(seen.last() < Some(&expected[0]), "{shape:?} {dims:?}");
+                seen.push(expected[0]);
+                expected.sort_by_key(place);
+                assert!(group.ranks().map(Rank::index).eq(expected.iter().copied()));
+                assert_eq!(
+                    mesh.group_along(Rank::new(expected[expected.len() / 2]), along()),
+                    Ok(group.clone())
+                );
+                for rank in 0..=rows.len() {
+                    let position = expected.iter().position(|&other| other == rank);
+                    assert_eq!(group.position(Rank::new(rank)), position);
+                }
+            }
+            assert_eq!(
+                seen.len() * dims.iter().map(|&dim| shape[dim]).product::<usize>(),
+                rows.len()
+            );
+        }
+    }
+}
+
 #[test]
 fn groups_along_a_dimension_hold_each_rank_once() {
     for shape in small_shapes() {
@@ -79,7 +134,7 @@ fn groups_along_a_dimension_hold_each_rank_once() {
             assert!(groups.iter().is_sorted_by_key(|group| group.rank_at(0)));
             for group in groups {
                 for (position, rank) in group.ranks().enumerate() {
-                    assert_eq!(mesh.group_of(rank, name.as_str()), Ok(group));
+                    assert_eq!(mesh.group_of(rank, name.as_str()), Ok(group.clone()));
                     assert_eq!(group.rank_at(position), Some(rank));
                 }
                 assert_eq!(group.rank_at(group.len()), None);
@@ -169,6 +224,9 @@ fn what_the_mesh_does_not_have_is_refused() {
     assert_eq!(mesh.dim_size("q"), Err(unknown.clone()));
     assert_eq!(mesh.group_of(Rank::new(0), "q"), Err(unknown.clone()));
     assert_eq!(mesh.groups("q").err(), Some(unknown));
+    let name = DimName::new("a").unwrap();
+    let repeated = mesh.group_along(Rank::new(0), ["a", "b", "a"]);
+    assert_eq!(repeated, Err(Error::RepeatedDim { name }));
     assert!(mesh.contains_dim("a") && !mesh.contains_dim("q"));
     assert_eq!(
         mesh.rank_of(&[1]),
