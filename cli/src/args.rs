@@ -4,6 +4,8 @@ use std::time::{Duration, TryFromFloatSecsError};
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::Bench;
+
 /// Distributed training on meshes of devices
 #[derive(Debug, Parser)]
 #[command(name = "meshwork", version)]
@@ -21,6 +23,8 @@ pub(crate) enum Task {
     /// ended, and the exit status is that of the first to fail: 128 plus the signal if it was
     /// killed, 126 or 127 if the program cannot be run or found, 125 if the launcher itself failed.
     Run(Run),
+    /// Measure how fast ranks exchange data here, with the values checked
+    Bench(Bench),
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
 }

@@ -1,8 +1,9 @@
-//! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork secret` prints
-//! a new job secret.
+//! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
+//! how fast ranks exchange data, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -18,6 +19,13 @@ use crate::args::{Arguments, Run, Task};
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Run(wanted) => run(&wanted),
+        Task::Bench(wanted) => match bench::run(&wanted) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain("bench", &chain(error.as_ref()));
+                ExitCode::FAILURE
+            }
+        },
         Task::Secret => secret(),
     }
 }

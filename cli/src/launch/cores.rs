@@ -9,14 +9,19 @@ pub enum Cores {
     Shared,
     /// Each worker has its own share of those cores, of equal size or one more, and keeps it. The
     /// system then never stacks two workers on one core while another is idle. Where there are
-    /// fewer cores than workers, or on systems other than Linux, this is as [`Cores::Shared`].
+    /// fewer cores than workers each has one, and as many workers share a core as have to. On
+    /// systems other than Linux this is as [`Cores::Shared`].
     Split,
 }
 
-/// The share of worker `rank` among `cores` cores, as a range of them; none if there are too few.
+/// The share of worker `rank` among `cores` cores, as a range of them.
 #[cfg(any(target_os = "linux", test))]
-fn share(cores: usize, workers: usize, rank: usize) -> Option<Range<usize>> {
-    (cores >= workers).then(|| rank * cores / workers..(rank + 1) * cores / workers)
+fn share(cores: usize, workers: usize, rank: usize) -> Range<usize> {
+    if cores >= workers {
+        return rank * cores / workers..(rank + 1) * cores / workers;
+    }
+    let core = rank % cores.max(1);
+    core..core + 1
 }
 
 /// Runs `start` so that a process it starts has the cores of worker `rank` among `workers`.
@@ -38,11 +43,11 @@ pub(super) fn within<T>(
         .collect();
     let share = match cores {
         Cores::Shared => None,
-        Cores::Split => share(allowed.len(), workers, rank),
+        Cores::Split => allowed.get(share(allowed.len(), workers, rank)),
     };
     let Some(share) = share else { return start() };
     let mut set = CpuSet::new();
-    allowed[share].iter().for_each(|core| set.set(*core));
+    share.iter().for_each(|core| set.set(*core));
     // A system that refuses leaves the worker where any worker may run: slower, but right.
     let _ = sched_setaffinity(None, &set);
     let started = start();
@@ -60,12 +65,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_tile_the_cores_and_differ_by_at_most_one() {
+    fn shares_tile_the_cores_and_are_one_core_where_there_are_too_few() {
         for cores in 1..20 {
             for workers in 1..=cores {
                 let mut covered = 0;
                 for rank in 0..workers {
-                    let share = share(cores, workers, rank).unwrap();
+                    let share = share(cores, workers, rank);
                     assert_eq!(share.start, covered);
                     assert!(
                         share.len() == cores / workers || share.len() == cores.div_ceil(workers)
@@ -74,7 +79,7 @@ mod tests {
                 }
                 assert_eq!(covered, cores);
             }
-            assert_eq!(share(cores, cores + 1, 0), None);
+            assert_eq!(share(cores, cores + 1, cores), 0..1);
         }
     }
 }

@@ -1,0 +1,100 @@
+//! `meshwork bench`: how fast operations are here, with their values checked.
+
+mod args;
+mod measure;
+mod table;
+mod trial;
+
+use std::error::Error;
+use std::io;
+use std::thread;
+
+use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
+use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
+use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank};
+
+pub(crate) use args::Bench;
+
+use args::Carrier;
+use measure::Series;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Runs the benchmark and prints its table; the text says what went wrong.
+pub(crate) fn run(wanted: &Bench) -> Result<(), Failure> {
+    if wanted.is_worker() || !wanted.hosts().is_empty() {
+        return as_rank(wanted);
+    }
+    match wanted.carrier() {
+        Carrier::Local => among_threads(wanted),
+        Carrier::Shm | Carrier::Quic => among_processes(wanted),
+    }
+}
+
+/// Starts this program once for each rank.
+fn among_processes(wanted: &Bench) -> Result<(), Failure> {
+    let this = std::env::current_exe()?;
+    let arguments = std::env::args_os().skip(1);
+    let outcome = Launch::new(this)
+        .args(arguments)
+        .args(["--worker"])
+        .workers(wanted.ranks())?
+        .output(Output::ChiefInherits)
+        .cores(if wanted.pins() {
+            Cores::Split
+        } else {
+            Cores::Shared
+        })
+        .run()?;
+    match outcome {
+        Outcome::Succeeded => Ok(()),
+        other => Err(other.to_string().into()),
+    }
+}
+
+fn among_threads(wanted: &Bench) -> Result<(), Failure> {
+    let ranks = u32::try_from(wanted.ranks())?;
+    let groups = Group::local(ranks)?;
+    thread::scope(|scope| {
+        let threads: Vec<_> = groups
+            .into_iter()
+            .map(|group| scope.spawn(|| measure_all(wanted, group)))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err("a rank panicked".into()))
+        })
+    })
+}
+
+/// One rank of several processes: its place comes from the command line or from TF_CONFIG.
+fn as_rank(wanted: &Bench) -> Result<(), Failure> {
+    let (members, rank) = match wanted.hosts() {
+        [] => {
+            let placement = WorkerPlacement::resolve(&TfConfigResolver::from_env())?;
+            (placement.addresses().to_vec(), placement.rank())
+        }
+        hosts => (hosts.to_vec(), wanted.rank()?),
+    };
+    let config = GroupConfig::new(members, Rank::new(rank), JobSecret::from_env()?)?
+        .with_environment()?
+        .with_transport(wanted.carrier().transport());
+    measure_all(wanted, Group::connect(&config)?)
+}
+
+fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
+    group.set_communication(Communication::from(wanted.algorithm()));
+    // The table is the same on all ranks: one prints it.
+    let mut out: Box<dyn io::Write> = match group.rank() {
+        Rank::CHIEF => Box::new(io::stdout()),
+        _ => Box::new(io::sink()),
+    };
+    table::head(&mut out, wanted)?;
+    for bytes in wanted.sizes() {
+        let row = Series::new(wanted, *bytes).run(&mut group)?;
+        table::row(&mut out, wanted, &row)?;
+    }
+    group.leave()?;
+    Ok(())
+}

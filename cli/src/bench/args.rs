@@ -1,0 +1,278 @@
+use clap::{Args, ValueEnum};
+use meshwork_collectives::{Communication, Transport};
+
+/// What to measure, and how.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Bench {
+    /// The operation
+    #[arg(value_enum, default_value = "all-reduce")]
+    operation: Operation,
+
+    /// How many ranks
+    #[arg(short = 'n', long, default_value = "2", value_name = "N", value_parser = ranks)]
+    ranks: usize,
+
+    /// Sizes of a rank's larger buffer, with K, M or G for powers of 1,024
+    #[arg(long, default_value = "1K,64K,1M,16M,64M", value_delimiter = ',', value_parser = size)]
+    bytes: Vec<usize>,
+
+    /// How bytes get from one rank to another
+    #[arg(long, value_enum, default_value = "shm")]
+    transport: Carrier,
+
+    /// Use buffers that other ranks of the host can reach (the default)
+    #[arg(long, conflicts_with = "private")]
+    registered: bool,
+
+    /// Use buffers that only their own rank can reach
+    #[arg(long)]
+    private: bool,
+
+    /// The algorithm, where one can be chosen
+    #[arg(long, value_enum, default_value = "auto")]
+    algorithm: Algorithm,
+
+    /// Give each rank its own core, or its own share of them (Linux)
+    #[arg(long)]
+    pin: bool,
+
+    /// How long to measure each size
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    seconds: f64,
+
+    /// Print comma-separated values
+    #[arg(long)]
+    csv: bool,
+
+    /// The addresses of all ranks, host:port, to run as one of them
+    #[arg(
+        long,
+        value_delimiter = ',',
+        requires = "rank",
+        value_name = "HOST:PORT,…"
+    )]
+    hosts: Vec<String>,
+
+    /// Which of the hosts this is, from 0
+    #[arg(long, requires = "hosts")]
+    rank: Option<u32>,
+
+    /// This process is one of the ranks that another has started
+    #[arg(long, hide = true)]
+    worker: bool,
+}
+
+/// The operations that can be measured.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Operation {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    Broadcast,
+    AllToAll,
+    SendRecv,
+}
+
+/// Ways for bytes to travel.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Carrier {
+    /// Memory that the processes of one host share
+    Shm,
+    /// QUIC, encrypted
+    Quic,
+    /// Threads of one process
+    Local,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Algorithm {
+    Auto,
+    Ring,
+    Tree,
+}
+
+/// Whose reach the buffers are in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Buffers {
+    Registered,
+    Private,
+}
+
+impl Bench {
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    pub(crate) fn sizes(&self) -> &[usize] {
+        &self.bytes
+    }
+
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.transport
+    }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    pub(crate) fn buffers(&self) -> Buffers {
+        if self.private {
+            Buffers::Private
+        } else {
+            Buffers::Registered
+        }
+    }
+
+    pub(crate) fn pins(&self) -> bool {
+        self.pin
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    pub(crate) fn prints_csv(&self) -> bool {
+        self.csv
+    }
+
+    pub(crate) fn hosts(&self) -> &[String] {
+        &self.hosts
+    }
+
+    pub(crate) fn is_worker(&self) -> bool {
+        self.worker
+    }
+
+    /// # Errors
+    /// Never where clap has seen the line, which refuses hosts without a rank.
+    pub(crate) fn rank(&self) -> Result<u32, ArgumentError> {
+        self.rank.ok_or(ArgumentError::Rank)
+    }
+
+    /// The name of what is measured, as in the tables of others.
+    pub(crate) fn peer(&self) -> &'static str {
+        match (self.transport, self.buffers()) {
+            (Carrier::Shm, Buffers::Registered) => "meshwork-shm-registered",
+            (Carrier::Shm, Buffers::Private) => "meshwork-shm-private",
+            (Carrier::Quic, _) => "meshwork-quic",
+            (Carrier::Local, _) => "meshwork-local",
+        }
+    }
+}
+
+impl Carrier {
+    pub(crate) fn transport(self) -> Transport {
+        match self {
+            Self::Quic => Transport::Quic,
+            Self::Shm | Self::Local => Transport::Auto,
+        }
+    }
+}
+
+impl From<Algorithm> for Communication {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Auto => Self::Auto,
+            Algorithm::Ring => Self::Ring,
+            Algorithm::Tree => Self::Tree,
+        }
+    }
+}
+
+impl Operation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "allreduce",
+            Self::AllGather => "allgather",
+            Self::ReduceScatter => "reducescatter",
+            Self::Broadcast => "broadcast",
+            Self::AllToAll => "alltoall",
+            Self::SendRecv => "sendrecv",
+        }
+    }
+
+    /// By what the algorithm bandwidth is multiplied to compare with that of a link, as the
+    /// collectives tables of others have it.
+    pub(crate) fn bus_factor(self, ranks: usize) -> f64 {
+        let ranks = ranks as f64;
+        match self {
+            Self::AllReduce => 2.0 * (ranks - 1.0) / ranks,
+            Self::AllGather | Self::ReduceScatter | Self::AllToAll => (ranks - 1.0) / ranks,
+            Self::Broadcast | Self::SendRecv => 1.0,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArgumentError {
+    #[error("it takes 1 to 1024 ranks")]
+    Ranks,
+    #[error("it takes a number of bytes such as 65536, 64K or 16M, a multiple of 4")]
+    Size,
+    #[error("it takes a number of seconds above 0, such as 2 or 0.5")]
+    Seconds,
+    #[error("--hosts takes --rank")]
+    Rank,
+}
+
+fn ranks(text: &str) -> Result<usize, ArgumentError> {
+    let ranks = text.parse().ok().filter(|ranks| (1..=1024).contains(ranks));
+    ranks.ok_or(ArgumentError::Ranks)
+}
+
+fn size(text: &str) -> Result<usize, ArgumentError> {
+    let (digits, shift) = match text.char_indices().next_back() {
+        Some((end, 'K' | 'k')) => (&text[..end], 10),
+        Some((end, 'M' | 'm')) => (&text[..end], 20),
+        Some((end, 'G' | 'g')) => (&text[..end], 30),
+        _ => (text, 0),
+    };
+    let number: usize = digits.parse().map_err(|_| ArgumentError::Size)?;
+    let bytes = number.checked_mul(1 << shift);
+    let whole = bytes.filter(|bytes| bytes % size_of::<f32>() == 0 && *bytes > 0);
+    whole.ok_or(ArgumentError::Size)
+}
+
+fn seconds(text: &str) -> Result<f64, ArgumentError> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|s: &f64| s.is_finite() && *s > 0.0);
+    seconds.ok_or(ArgumentError::Seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_are_whole_elements() {
+        assert_eq!(size("1K").unwrap(), 1024);
+        assert_eq!(size("3m").unwrap(), 3 << 20);
+        assert_eq!(size("2G").unwrap(), 2 << 30);
+        assert_eq!(size("4096").unwrap(), 4096);
+        for wrong in [
+            "",
+            "K",
+            "0",
+            "6",
+            "-4",
+            "1.5M",
+            "99999999999999999999G",
+            "1T",
+        ] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bus_bandwidth_is_that_of_the_busiest_link() {
+        assert!((Operation::AllReduce.bus_factor(4) - 1.5).abs() < 1e-12);
+        assert!((Operation::AllGather.bus_factor(4) - 0.75).abs() < 1e-12);
+        assert!((Operation::Broadcast.bus_factor(4) - 1.0).abs() < 1e-12);
+    }
+}

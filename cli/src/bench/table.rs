@@ -1,0 +1,47 @@
+//! The results as people and as programs read them.
+
+use std::io::{self, Write};
+
+use super::args::Bench;
+use super::measure::Row;
+
+pub(super) fn head(out: &mut dyn Write, wanted: &Bench) -> io::Result<()> {
+    if wanted.prints_csv() {
+        return writeln!(out, "peer,op,ranks,bytes,median_us,algbw_GBps,busbw_GBps");
+    }
+    writeln!(
+        out,
+        "{} of f32 by {}, times of the slowest rank; GB = 1e9 bytes",
+        wanted.operation().name(),
+        wanted.peer()
+    )?;
+    writeln!(
+        out,
+        "{:>12} {:>12} {:>12} {:>12} {:>8}",
+        "bytes", "time µs", "algbw GB/s", "busbw GB/s", "wrong"
+    )
+}
+
+pub(super) fn row(out: &mut dyn Write, wanted: &Bench, row: &Row) -> io::Result<()> {
+    let Row {
+        ranks,
+        bytes,
+        median,
+        errors,
+    } = *row;
+    let algorithm = bytes as f64 / median / 1e9;
+    let bus = algorithm * wanted.operation().bus_factor(ranks);
+    let micros = median * 1e6;
+    if wanted.prints_csv() {
+        let wrong = if errors == 0 { "" } else { "_WRONG" };
+        let (peer, name) = (wanted.peer(), wanted.operation().name());
+        return writeln!(
+            out,
+            "{peer},{name}{wrong},{ranks},{bytes},{micros:.2},{algorithm:.4},{bus:.4}"
+        );
+    }
+    writeln!(
+        out,
+        "{bytes:>12} {micros:>12.2} {algorithm:>12.3} {bus:>12.3} {errors:>8}"
+    )
+}
