@@ -30,12 +30,13 @@
 //! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
 //! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
 //! `geometry` (the rule that cuts it), `reduction`, `pattern` (layouts with open dimensions),
-//! `text`, `error`.
+//! `text`, [`ops`] (what ops make of layouts), `error`.
 #![forbid(unsafe_code)]
 
 mod error;
 mod geometry;
 mod layout;
+pub mod ops;
 mod pattern;
 mod reduction;
 mod spec;

@@ -1,0 +1,117 @@
+//! What an op makes of layouts: how its operands must lie, what ranks do, and how the results lie.
+//!
+//! [`infer`] takes shapes and layouts of operands and answers with those of the results, the layouts
+//! that operands have to be brought into first, and the all-reduces that are needed. It does not
+//! know element types or data.
+//!
+//! ```text
+//!   matmul, mesh x=2, y=4:      [x, y] · [y, unsharded]  →  [x, unsharded]
+//!
+//!   axis        operand 0    operand 1    result
+//!   rows        x                         x
+//!   summed      y            y            partial over y, finished by an all-reduce
+//!   columns                  whole        whole
+//! ```
+//!
+//! ```
+//! use meshwork_core::Mesh;
+//! use meshwork_layout::ops::{Op, Orientation, Placement, infer};
+//! use meshwork_layout::{Layout, UNSHARDED};
+//!
+//! let mesh = Mesh::new([("x", 2), ("y", 4)])?;
+//! let left = Placement::new([64, 32], Layout::from_names(["x", "y"], &mesh)?)?;
+//! let right = Placement::new([32, 16], Layout::from_names(["y", UNSHARDED], &mesh)?)?;
+//! let plain = Orientation::Plain;
+//! let product = infer(&Op::MatMul { lhs: plain, rhs: plain }, &[left, right])?;
+//! assert_eq!(product.results()[0].layout(), &Layout::from_names(["x", UNSHARDED], &mesh)?);
+//! assert!(product.collectives().all(|collective| collective.dims()[0].as_str() == "y"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Choices
+//!
+//! Layouts of results are those that TensorFlow infers; it looks at names of mesh dimensions, so one
+//! of size 1 counts. Where a mesh dimension is asked for twice, it is
+//!
+//! - taken from both: two axes of an element-wise op, a concatenation, or a stack of matrices that
+//!   different operands cut by it, and rows and columns of a product;
+//! - given to the axis of the result: an axis of a product that is summed, and one that is not;
+//! - given to the first operand: a gather, a bias, a cross-entropy.
+//!
+//! Where different mesh dimensions cut one axis, the first operand has its way; sums of products
+//! refuse. Where TensorFlow computes wrong values, the layout is the same and the values are right:
+//! every axis that has to be whole is, in [`Inferred::operands`].
+//!
+//! Map of the module: `op` and `params` (what there is), `equation`, `placement`, `inferred` (the
+//! answer), `gradient`; and behind them `rules` (which axes of each op belong together, by `rule`),
+//! `settle` (which mesh dimensions cut them), `engine` (the layouts that follow), `error`.
+
+mod engine;
+mod equation;
+mod error;
+mod gradient;
+mod inferred;
+#[cfg(any(test, feature = "testing"))]
+pub mod naive;
+mod op;
+mod params;
+mod placement;
+mod rule;
+mod rules;
+mod settle;
+
+pub use equation::Equation;
+pub use error::Error;
+pub use gradient::{Gradient, GradientInput, GradientStep, gradients};
+pub use inferred::{Collective, Inferred, Outcome};
+pub use op::Op;
+pub use params::{Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
+pub use placement::Placement;
+
+use crate::Layout;
+
+/// How an op is carried out on operands that lie so, and how its results lie.
+///
+/// Operands may be partial; they are to be finished first.
+///
+/// # Errors
+/// [`Error::OperandCount`], [`Error::NoOperands`], [`Error::MeshesDiffer`]; those of the op for shapes
+/// that do not fit it; [`Error::SpecsDiffer`], [`Error::AxisCut`] and [`Error::StepAcrossShards`] for
+/// layouts that TensorFlow refuses as well.
+pub fn infer(op: &Op, operands: &[Placement]) -> Result<Inferred, Error> {
+    check_operands(op, operands)?;
+    let shapes: Vec<&[usize]> = operands.iter().map(Placement::shape).collect();
+    let rule = rules::rule(op, &shapes)?;
+    if let Op::Relayout(to) = op {
+        let moved = Placement::new(shapes[0].iter().copied(), Layout::clone(to))?;
+        return engine::apply(&rule, &[moved]);
+    }
+    engine::apply(&rule, operands)
+}
+
+fn check_operands(op: &Op, operands: &[Placement]) -> Result<(), Error> {
+    let (name, found) = (op.name(), operands.len());
+    if let Some(expected) = rules::operand_count(op)
+        && found != expected
+    {
+        return Err(Error::OperandCount {
+            op: name,
+            found,
+            expected,
+        });
+    }
+    let Some((first, rest)) = operands.split_first() else {
+        return Err(Error::NoOperands { op: name });
+    };
+    let mesh = first.layout().mesh();
+    match rest.iter().position(|other| other.layout().mesh() != mesh) {
+        Some(operand) => Err(Error::MeshesDiffer {
+            op: name,
+            operand: operand + 1,
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

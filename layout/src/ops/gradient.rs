@@ -1,0 +1,275 @@
+use super::{Equation, Error, Inferred, Op, Orientation, Placement, ReducedAxes, Reducer, infer};
+use crate::Shape;
+
+/// The gradient by one operand of an op, as the ops that it is made of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Gradient {
+    steps: Vec<GradientStep>,
+    placement: Placement,
+}
+
+/// One op of a [`Gradient`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GradientStep {
+    op: Op,
+    inputs: Vec<GradientInput>,
+    inferred: Inferred,
+}
+
+/// What a [`GradientStep`] is applied to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum GradientInput {
+    /// The gradient by the result of the op.
+    Upstream,
+    /// An operand of the op, counted from 0.
+    Operand(usize),
+    /// The result of the step before; for the first one, the gradient by the result.
+    Previous,
+}
+
+impl Gradient {
+    /// The ops, in order; each has one result.
+    #[must_use]
+    pub fn steps(&self) -> &[GradientStep] {
+        &self.steps
+    }
+
+    /// How the gradient lies, which need not be how the operand does. Its shape is that of the operand.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+}
+
+impl GradientStep {
+    /// What is done.
+    #[must_use]
+    pub fn op(&self) -> &Op {
+        &self.op
+    }
+
+    /// To what.
+    #[must_use]
+    pub fn inputs(&self) -> &[GradientInput] {
+        &self.inputs
+    }
+
+    /// How.
+    #[must_use]
+    pub fn inferred(&self) -> &Inferred {
+        &self.inferred
+    }
+}
+
+/// How the gradients by all operands of an op are computed, and how they lie, as TensorFlow infers
+/// them; `upstream` is how the gradient by the result of the op lies.
+///
+/// An element-wise op is taken to need all its operands for that.
+///
+/// # Errors
+/// Those of [`infer`] for the op itself and for the ops of its gradient; [`Error::UpstreamShape`] for an
+/// upstream gradient of another shape than the result; [`Error::NoGradient`] for ops other than element-wise ones, matmul, einsum, sum and mean, transpose, reshape, expand, squeeze and
+/// relayout, and for an einsum with a diagonal, or with a label that is in one operand only.
+pub fn gradients(
+    op: &Op,
+    operands: &[Placement],
+    upstream: &Placement,
+) -> Result<Vec<Gradient>, Error> {
+    check_upstream(op, operands, upstream)?;
+    (0..operands.len())
+        .map(|operand| {
+            let mut builder = Builder {
+                operands,
+                upstream,
+                previous: upstream.clone(),
+                steps: Vec::new(),
+            };
+            builder.differentiate(op, operand)?;
+            Ok(Gradient {
+                steps: builder.steps,
+                placement: builder.previous,
+            })
+        })
+        .collect()
+}
+
+fn check_upstream(op: &Op, operands: &[Placement], upstream: &Placement) -> Result<(), Error> {
+    let inferred = infer(op, operands)?;
+    let shape = inferred.results()[0].placement().shape();
+    if upstream.shape() == shape {
+        return Ok(());
+    }
+    Err(Error::UpstreamShape {
+        op: op.name(),
+        found: Shape::from(upstream.shape()),
+        expected: Shape::from(shape),
+    })
+}
+
+struct Builder<'a> {
+    operands: &'a [Placement],
+    upstream: &'a Placement,
+    previous: Placement,
+    steps: Vec<GradientStep>,
+}
+
+impl Builder<'_> {
+    fn differentiate(&mut self, op: &Op, operand: usize) -> Result<(), Error> {
+        let shape = self.operands[operand].shape().to_vec();
+        match op {
+            Op::Elementwise => {
+                let others = (0..self.operands.len()).map(GradientInput::Operand);
+                let inputs = [GradientInput::Upstream].into_iter().chain(others);
+                self.step(Op::Elementwise, inputs)?;
+                self.reduce_to(&shape)
+            }
+            Op::MatMul { lhs, rhs } => {
+                self.matmul(operand, [*lhs, *rhs])?;
+                self.reduce_to(&shape)
+            }
+            Op::Einsum(equation) => self.einsum(equation, operand),
+            Op::Reduce {
+                reducer: reducer @ (Reducer::Sum | Reducer::Mean),
+                axes,
+                ..
+            } => self.spread(*reducer, axes, shape),
+            Op::Transpose { perm } => {
+                let mut inverse = vec![0; perm.len()];
+                for (axis, &from) in perm.iter().enumerate() {
+                    inverse[from] = axis;
+                }
+                self.follow(Op::Transpose { perm: inverse })
+            }
+            Op::Reshape { .. } | Op::ExpandDims { .. } | Op::Squeeze { .. } => self.reshape(&shape),
+            Op::Relayout(_) => {
+                let layout = self.operands[operand].layout().clone();
+                self.follow(Op::Relayout(Box::new(layout)))
+            }
+            _ => Err(Error::NoGradient { op: op.name() }),
+        }
+    }
+
+    /// One of the two products that a gradient of a product is; each is stored as the operand is.
+    fn matmul(&mut self, operand: usize, stored: [Orientation; 2]) -> Result<(), Error> {
+        let other = GradientInput::Operand(1 - operand);
+        let upstream = GradientInput::Upstream;
+        let (plain, transposed) = (Orientation::Plain, Orientation::Transposed);
+        // The gradient by the left is G·Bᵀ, by the right Aᵀ·G: the other operand is turned round
+        // unless it is stored so. Where the operand itself is stored turned round, so is the product.
+        let turned = match stored[1 - operand] {
+            Orientation::Plain => transposed,
+            Orientation::Transposed => plain,
+        };
+        let (lhs, rhs, inputs) = match (operand, stored[operand]) {
+            (0, Orientation::Plain) => (plain, turned, [upstream, other]),
+            (0, Orientation::Transposed) => (stored[1], transposed, [other, upstream]),
+            (_, Orientation::Plain) => (turned, plain, [other, upstream]),
+            (_, Orientation::Transposed) => (transposed, stored[0], [upstream, other]),
+        };
+        self.step(Op::MatMul { lhs, rhs }, inputs)
+    }
+
+    /// The einsum in which the operand and the result have changed places.
+    fn einsum(&mut self, equation: &Equation, operand: usize) -> Result<(), Error> {
+        let all: Vec<&[char]> = equation.operands().collect();
+        let mut operands = vec![equation.result().to_vec()];
+        let mut inputs = vec![GradientInput::Upstream];
+        for (other, labels) in all
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != operand)
+        {
+            operands.push(labels.to_vec());
+            inputs.push(GradientInput::Operand(other));
+        }
+        let known = |label: &char| operands.iter().flatten().any(|other| other == label);
+        let once = |labels: &&[char]| {
+            let mut places = labels.iter().enumerate();
+            places.all(|(place, label)| !labels[..place].contains(label))
+        };
+        if !all[operand].iter().all(known) || !all.iter().all(once) {
+            let op = Op::Einsum(equation.clone());
+            return Err(Error::NoGradient { op: op.name() });
+        }
+        let swapped = Equation::of(operands, all[operand].to_vec());
+        self.step(Op::Einsum(swapped), inputs)
+    }
+
+    /// The gradient by each element of a sum is that by the sum.
+    fn spread(&mut self, reducer: Reducer, axes: &[isize], shape: Vec<usize>) -> Result<(), Error> {
+        let mut kept = shape.clone();
+        for &axis in axes {
+            let from_end = kept.len().saturating_sub(axis.unsigned_abs());
+            let axis = if axis < 0 {
+                from_end
+            } else {
+                axis.unsigned_abs()
+            };
+            kept[axis] = 1;
+        }
+        self.reshape(&kept)?;
+        self.follow(Op::BroadcastTo { shape })?;
+        match reducer {
+            Reducer::Mean => self.follow(Op::Elementwise),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sums over the axes along which an operand of this shape was repeated.
+    fn reduce_to(&mut self, shape: &[usize]) -> Result<(), Error> {
+        let wide = self.previous.shape();
+        let missing = wide.len() - shape.len();
+        let repeated = |&axis: &usize| axis < missing || shape[axis - missing] != wide[axis];
+        let axes: Vec<isize> = (0..wide.len())
+            .filter(repeated)
+            .map(usize::cast_signed)
+            .collect();
+        if axes.is_empty() {
+            return Ok(());
+        }
+        self.follow(Op::Reduce {
+            reducer: Reducer::Sum,
+            axes,
+            reduced: ReducedAxes::Removed,
+        })?;
+        self.reshape(shape)
+    }
+
+    fn reshape(&mut self, shape: &[usize]) -> Result<(), Error> {
+        if self.previous.shape() == shape {
+            return Ok(());
+        }
+        let shape = shape.iter().copied().map(Some).collect();
+        self.follow(Op::Reshape { shape })
+    }
+
+    fn follow(&mut self, op: Op) -> Result<(), Error> {
+        self.step(op, [GradientInput::Previous])
+    }
+
+    fn step(
+        &mut self,
+        op: Op,
+        inputs: impl IntoIterator<Item = GradientInput>,
+    ) -> Result<(), Error> {
+        let inputs: Vec<GradientInput> = inputs.into_iter().collect();
+        let placement = |input: &GradientInput| match *input {
+            GradientInput::Upstream => self.upstream.clone(),
+            GradientInput::Operand(operand) => self.operands[operand].clone(),
+            GradientInput::Previous => self.previous.clone(),
+        };
+        let inferred = infer(&op, &inputs.iter().map(placement).collect::<Vec<_>>())?;
+        for result in inferred.results() {
+            self.previous = result.placement().clone();
+        }
+        self.steps.push(GradientStep {
+            op,
+            inputs,
+            inferred,
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+use super::{Equation, Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
+use crate::Layout;
+
+/// What is done to tensors, as far as layouts and shapes can tell.
+///
+/// Axes count from 0; where they are signed, negative ones count from the end, −1 is the last. Sizes
+/// are in elements and those of whole tensors, never of shards.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Op {
+    /// Any function of elements at the same index, of one operand or more: add, mul, cast, relu.
+    /// Shapes are broadcast: aligned at the last axis, an axis of size 1 fits any.
+    Elementwise,
+    /// Elements of the second operand where the first holds, of the third elsewhere; broadcasts.
+    #[doc(alias = "where")]
+    Select,
+    /// The second operand, a vector, added to the last axis of the first.
+    BiasAdd,
+    /// The product of matrices, or of stacks of them: the axes before the last two are broadcast.
+    MatMul {
+        /// How the matrices of the first operand are stored.
+        lhs: Orientation,
+        /// How those of the second are.
+        rhs: Orientation,
+    },
+    /// Sums of products along named axes.
+    Einsum(Equation),
+    /// The elements along some axes reduced to one.
+    Reduce {
+        /// How.
+        reducer: Reducer,
+        /// The axes, in any order; none reduces nothing.
+        axes: Vec<isize>,
+        /// What becomes of them.
+        reduced: ReducedAxes,
+    },
+    /// The index of the largest or the smallest element along an axis, which goes away.
+    #[doc(alias = "argmax")]
+    #[doc(alias = "argmin")]
+    ArgReduce {
+        /// The axis.
+        axis: isize,
+    },
+    /// Each element together with those before it along an axis.
+    #[doc(alias = "cumsum")]
+    Scan {
+        /// The axis.
+        axis: isize,
+    },
+    /// Softmax or its logarithm along an axis.
+    #[doc(alias = "log_softmax")]
+    Softmax {
+        /// The axis of classes.
+        axis: isize,
+    },
+    /// The cross-entropy of a softmax along the last axis with labels. Two results: the loss, without
+    /// that axis, and its gradient by the logits.
+    #[doc(alias = "softmax_cross_entropy_with_logits")]
+    CrossEntropy(Labels),
+    /// Axes in another order: axis i of the result is axis `perm[i]` of the operand.
+    Transpose {
+        /// The order.
+        perm: Vec<usize>,
+    },
+    /// The same elements, row-major, in another shape.
+    Reshape {
+        /// The new sizes; one may be [`None`] and is what is left.
+        shape: Vec<Option<usize>>,
+    },
+    /// A new axis of size 1.
+    ExpandDims {
+        /// Where it is in the result.
+        axis: isize,
+    },
+    /// Without these axes of size 1, or without all of that size if none is given.
+    Squeeze {
+        /// The axes, in any order.
+        axes: Vec<isize>,
+    },
+    /// Repeated along new leading axes and along axes of size 1.
+    BroadcastTo {
+        /// The new sizes.
+        shape: Vec<usize>,
+    },
+    /// Each axis repeated as a whole.
+    Tile {
+        /// How often, one number for each axis.
+        multiples: Vec<usize>,
+    },
+    /// Elements added before and after each axis.
+    Pad {
+        /// How many before and how many after, a pair for each axis.
+        paddings: Vec<(usize, usize)>,
+    },
+    /// A new last axis, 1 at the index that the element states and 0 elsewhere.
+    OneHot {
+        /// The size of the new axis.
+        depth: usize,
+    },
+    /// The sizes of the operand's axes, a vector.
+    #[doc(alias = "shape")]
+    ShapeOf,
+    /// Operands behind one another along an axis.
+    Concat {
+        /// The axis.
+        axis: isize,
+    },
+    /// Operands of one shape behind one another along a new axis.
+    #[doc(alias = "pack")]
+    Stack {
+        /// Where the new axis is in the result.
+        axis: isize,
+    },
+    /// Several results: parts of an axis.
+    Split {
+        /// The axis.
+        axis: isize,
+        /// Its parts.
+        parts: Parts,
+    },
+    /// One result for each index of an axis, which goes away.
+    #[doc(alias = "unpack")]
+    Unstack {
+        /// The axis.
+        axis: isize,
+    },
+    /// A box cut out of the tensor.
+    Slice {
+        /// The first index along each axis.
+        begin: Vec<usize>,
+        /// How many from there on along each axis; [`None`] is all that are left.
+        size: Vec<Option<usize>>,
+    },
+    /// Indices taken along each axis as Python's brackets do; axes that are not named are taken whole.
+    #[doc(alias = "getitem")]
+    StridedSlice(Vec<Index>),
+    /// The slices of the first operand along an axis at the indices that the second one holds. The
+    /// axes of the second take the place of that axis.
+    Gather {
+        /// The axis of the first operand.
+        axis: isize,
+    },
+    /// The same tensor in another layout; what is partial there is finished.
+    Relayout(Box<Layout>),
+}
+
+impl Op {
+    /// The name under which errors speak of it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Elementwise => "elementwise",
+            Self::Select => "select",
+            Self::BiasAdd => "bias_add",
+            Self::MatMul { .. } => "matmul",
+            Self::Einsum(_) => "einsum",
+            Self::Reduce { .. } => "reduce",
+            Self::ArgReduce { .. } => "arg_reduce",
+            Self::Scan { .. } => "scan",
+            Self::Softmax { .. } => "softmax",
+            Self::CrossEntropy(_) => "cross_entropy",
+            Self::Transpose { .. } => "transpose",
+            Self::Reshape { .. } => "reshape",
+            Self::ExpandDims { .. } => "expand_dims",
+            Self::Squeeze { .. } => "squeeze",
+            Self::BroadcastTo { .. } => "broadcast_to",
+            Self::Tile { .. } => "tile",
+            Self::Pad { .. } => "pad",
+            Self::OneHot { .. } => "one_hot",
+            Self::ShapeOf => "shape_of",
+            Self::Concat { .. } => "concat",
+            Self::Stack { .. } => "stack",
+            Self::Split { .. } => "split",
+            Self::Unstack { .. } => "unstack",
+            Self::Slice { .. } => "slice",
+            Self::StridedSlice(_) => "strided_slice",
+            Self::Gather { .. } => "gather",
+            Self::Relayout(_) => "relayout",
+        }
+    }
+}

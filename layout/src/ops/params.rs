@@ -1,0 +1,108 @@
+use std::num::NonZeroIsize;
+
+use crate::Reduction;
+
+/// How a matrix is stored, by [`Op::MatMul`](super::Op::MatMul).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Orientation {
+    /// Rows, then columns.
+    #[default]
+    Plain,
+    /// Columns, then rows.
+    #[doc(alias = "adjoint")]
+    Transposed,
+}
+
+/// How [`Op::Reduce`](super::Op::Reduce) makes one element of several.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reducer {
+    /// Addition.
+    Sum,
+    /// Addition, divided by how many there are.
+    Mean,
+    /// Multiplication.
+    Product,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// Whether one holds.
+    Any,
+    /// Whether each holds.
+    All,
+}
+
+impl Reducer {
+    /// How ranks that have each reduced what they hold are to reduce the outcome.
+    ///
+    /// For a [`Mean`](Self::Mean) each divides its sum by the count of elements on all ranks.
+    /// [`Any`](Self::Any) is the largest and [`All`](Self::All) the smallest, where holding is 1.
+    #[must_use]
+    pub fn reduction(self) -> Reduction {
+        match self {
+            Self::Sum | Self::Mean => Reduction::Sum,
+            Self::Product => Reduction::Product,
+            Self::Min | Self::All => Reduction::Min,
+            Self::Max | Self::Any => Reduction::Max,
+        }
+    }
+}
+
+/// What becomes of an axis that [`Op::Reduce`](super::Op::Reduce) reduces.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[doc(alias = "keepdims")]
+pub enum ReducedAxes {
+    /// It goes away.
+    #[default]
+    Removed,
+    /// It stays with size 1.
+    Kept,
+}
+
+/// How [`Op::CrossEntropy`](super::Op::CrossEntropy) is told the right class.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Labels {
+    /// A probability for each class: labels have the shape of the logits.
+    Dense,
+    /// The number of the class: labels have the shape of the logits without the last axis.
+    Sparse,
+}
+
+/// How [`Op::Split`](super::Op::Split) parts an axis.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Parts {
+    /// This many of equal size.
+    Equal(usize),
+    /// Parts of these sizes, which add up to that of the axis.
+    Sizes(Vec<usize>),
+}
+
+/// What [`Op::StridedSlice`](super::Op::StridedSlice) does at one place between the brackets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Index {
+    /// One index of an axis, which goes away; negative ones count from the end.
+    At(isize),
+    /// Indices from `begin` up to `end`, which is left out, in steps: `begin:end:step`. Bounds past
+    /// the end of the axis stand for its end.
+    Range {
+        /// The first index; [`None`] is the end of the axis at which the steps start.
+        begin: Option<isize>,
+        /// Where to stop; [`None`] is behind the end of the axis at which the steps arrive.
+        end: Option<isize>,
+        /// How far apart the indices are; negative steps go backwards.
+        step: NonZeroIsize,
+    },
+    /// A new axis of size 1.
+    NewAxis,
+    /// As many whole axes as the other places leave; at most once.
+    Ellipsis,
+}
+
+impl Index {
+    /// A whole axis.
+    pub const FULL: Self = Self::Range {
+        begin: None,
+        end: None,
+        step: NonZeroIsize::new(1).expect("1 is not 0"),
+    };
+}

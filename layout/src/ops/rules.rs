@@ -1,0 +1,149 @@
+//! The rule of each op.
+
+use super::rule::Rule;
+use super::{Error, Op};
+
+mod contract;
+mod join;
+mod pointwise;
+mod rearrange;
+mod reduce;
+mod slice;
+
+/// The rule of an op for operands of these shapes, of which there are as many as it takes.
+pub(super) fn rule(op: &Op, shapes: &[&[usize]]) -> Result<Rule, Error> {
+    let name = op.name();
+    let first = shapes[0];
+    match op {
+        Op::Elementwise | Op::Select => pointwise::elementwise(name, shapes),
+        Op::BiasAdd => pointwise::bias_add(name, first, shapes[1]),
+        Op::BroadcastTo { shape } => pointwise::broadcast_to(name, first, shape),
+        Op::Tile { multiples } => pointwise::tile(name, first, multiples),
+        Op::Pad { paddings } => pointwise::pad(name, first, paddings),
+        Op::OneHot { depth } => Ok(pointwise::one_hot(name, first, *depth)),
+        Op::ShapeOf => Ok(pointwise::shape_of(name, first)),
+        Op::Relayout(_) => Ok(pointwise::identity(name, first)),
+        Op::MatMul { lhs, rhs } => contract::matmul(name, [first, shapes[1]], [*lhs, *rhs]),
+        Op::Einsum(equation) => contract::einsum(name, shapes, equation),
+        Op::Reduce {
+            reducer,
+            axes,
+            reduced,
+        } => reduce::reduce(name, first, (*reducer, *reduced), axes),
+        Op::ArgReduce { axis } => reduce::arg_reduce(name, first, *axis),
+        Op::Scan { axis } => reduce::scan(name, first, *axis),
+        Op::Softmax { axis } => reduce::softmax(name, first, *axis),
+        Op::CrossEntropy(labels) => reduce::cross_entropy(name, [first, shapes[1]], *labels),
+        Op::Transpose { perm } => rearrange::transpose(name, first, perm),
+        Op::Reshape { shape } => rearrange::reshape(name, first, shape),
+        Op::ExpandDims { axis } => rearrange::expand_dims(name, first, *axis),
+        Op::Squeeze { axes } => rearrange::squeeze(name, first, axes),
+        Op::Concat { axis } => join::concat(name, shapes, *axis),
+        Op::Stack { axis } => join::stack(name, shapes, *axis),
+        Op::Split { axis, parts } => join::split(name, first, *axis, parts),
+        Op::Unstack { axis } => join::unstack(name, first, *axis),
+        Op::Slice { begin, size } => slice::slice(name, first, begin, size),
+        Op::StridedSlice(indices) => slice::strided_slice(name, first, indices),
+        Op::Gather { axis } => slice::gather(name, [first, shapes[1]], *axis),
+    }
+}
+
+/// How many operands an op takes; [`None`] for one or more.
+pub(super) fn operand_count(op: &Op) -> Option<usize> {
+    match op {
+        Op::Elementwise | Op::Concat { .. } | Op::Stack { .. } => None,
+        Op::Select => Some(3),
+        Op::BiasAdd | Op::MatMul { .. } | Op::CrossEntropy(_) | Op::Gather { .. } => Some(2),
+        Op::Einsum(equation) => Some(equation.operands().len()),
+        _ => Some(1),
+    }
+}
+
+/// The place of an axis that may be counted from the end.
+fn resolve(op: &'static str, axis: isize, rank: usize) -> Result<usize, Error> {
+    let place = if axis < 0 {
+        rank.checked_sub(axis.unsigned_abs())
+    } else {
+        Some(axis.unsigned_abs())
+    };
+    place
+        .filter(|&place| place < rank)
+        .ok_or(Error::AxisOutside { op, axis, rank })
+}
+
+/// The places of axes, none of them twice.
+fn resolve_all(op: &'static str, axes: &[isize], rank: usize) -> Result<Vec<usize>, Error> {
+    let mut places = Vec::new();
+    for &axis in axes {
+        let axis = resolve(op, axis, rank)?;
+        if places.contains(&axis) {
+            return Err(Error::RepeatedAxis { op, axis });
+        }
+        places.push(axis);
+    }
+    Ok(places)
+}
+
+/// One entry for each axis.
+fn check_entries<T>(op: &'static str, entries: &[T], expected: usize) -> Result<(), Error> {
+    let found = entries.len();
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::EntryCount {
+        op,
+        found,
+        expected,
+    })
+}
+
+/// An operand has this rank.
+fn check_rank(
+    op: &'static str,
+    operand: usize,
+    shape: &[usize],
+    expected: usize,
+) -> Result<(), Error> {
+    let found = shape.len();
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::RankMismatch {
+        op,
+        operand,
+        found,
+        expected,
+    })
+}
+
+/// An operand has this rank at least.
+fn check_rank_of_at_least(
+    op: &'static str,
+    operand: usize,
+    shape: &[usize],
+    least: usize,
+) -> Result<(), Error> {
+    check_rank(op, operand, shape, shape.len().max(least))
+}
+
+/// An axis of an operand has this size.
+fn check_size(
+    op: &'static str,
+    operand: usize,
+    (axis, found): (usize, usize),
+    expected: usize,
+) -> Result<(), Error> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::SizesDiffer {
+        op,
+        operand,
+        axis,
+        found,
+        expected,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Ops that reduce along axes, or need all of one to compute each element.
+
+use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along};
+use super::super::{Error, Labels, ReducedAxes, Reducer};
+use super::{check_rank, check_rank_of_at_least, check_size, resolve, resolve_all};
+use crate::Reduction;
+
+pub(super) fn reduce(
+    op: &'static str,
+    shape: &[usize],
+    (reducer, reduced): (Reducer, ReducedAxes),
+    axes: &[isize],
+) -> Result<Rule, Error> {
+    let gone = resolve_all(op, axes, shape.len())?;
+    let mut rule = Rule::new(op);
+    let mut operand = Vec::new();
+    let mut result = Vec::new();
+    for (axis, &size) in shape.iter().enumerate() {
+        if !gone.contains(&axis) {
+            let factor = rule.factor(Kind::Apart);
+            operand.push(along(factor));
+            result.push((size, along(factor)));
+            continue;
+        }
+        operand.push(along(rule.factor(Kind::Reduced(reducer.reduction()))));
+        if reduced == ReducedAxes::Kept {
+            result.push((1, None));
+        }
+    }
+    rule.operand(operand);
+    let (sizes, axes): (Vec<usize>, Vec<Axis>) = result.into_iter().unzip();
+    rule.result(sizes, axes);
+    Ok(rule)
+}
+
+/// Indices of an axis in parts are no indices of the axis, so it is needed whole.
+pub(super) fn arg_reduce(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+    let axis = resolve(op, axis, shape.len())?;
+    let (mut rule, axes) = whole_along(op, shape, axis);
+    let kept = |place: &usize| *place != axis;
+    let places: Vec<usize> = (0..shape.len()).filter(kept).collect();
+    rule.result(
+        places.iter().map(|&place| shape[place]),
+        places.iter().map(|&place| axes[place]),
+    );
+    Ok(rule)
+}
+
+pub(super) fn scan(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+    let axis = resolve(op, axis, shape.len())?;
+    let (mut rule, axes) = whole_along(op, shape, axis);
+    rule.result(shape.iter().copied(), axes);
+    Ok(rule)
+}
+
+/// A rule with an operand of which one axis is needed whole, and the axes of that operand.
+fn whole_along(op: &'static str, shape: &[usize], whole: usize) -> (Rule, Vec<Axis>) {
+    let mut rule = Rule::new(op);
+    let factors = rule.apart(shape.len()).into_iter();
+    let axes: Vec<Axis> = factors
+        .map(|factor| along(factor).filter(|_| factor != whole))
+        .collect();
+    rule.operand(axes.iter().copied());
+    (rule, axes)
+}
+
+/// The largest element keeps exponentials from overflowing, their sum makes them add up to 1.
+pub(super) fn softmax(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+    let classes = resolve(op, axis, shape.len())?;
+    let mut rule = Rule::new(op);
+    let kind = |axis: usize| {
+        if axis == classes {
+            Kind::Joint
+        } else {
+            Kind::Apart
+        }
+    };
+    let axes: Vec<Axis> = (0..shape.len())
+        .map(|axis| along(rule.factor(kind(axis))))
+        .collect();
+    rule.within = &[Reduction::Max, Reduction::Sum];
+    rule.operand(axes.iter().copied());
+    rule.result(shape.iter().copied(), axes);
+    Ok(rule)
+}
+
+/// The axes of the batch come before that of the classes, and the logits before the labels. The last
+/// sum is that of the loss.
+pub(super) fn cross_entropy(
+    op: &'static str,
+    [logits, labels]: [&[usize]; 2],
+    form: Labels,
+) -> Result<Rule, Error> {
+    check_rank_of_at_least(op, 0, logits, 1)?;
+    let classes = logits.len() - 1;
+    let labelled = match form {
+        Labels::Dense => logits,
+        Labels::Sparse => &logits[..classes],
+    };
+    check_rank(op, 1, labels, labelled.len())?;
+    for (axis, (&size, &expected)) in labels.iter().zip(labelled).enumerate() {
+        check_size(op, 1, (axis, size), expected)?;
+    }
+    let mut rule = Rule::new(op);
+    rule.clashes = Clashes::Won;
+    rule.within = &[Reduction::Max, Reduction::Sum, Reduction::Sum];
+    let kind = |axis: usize| {
+        if axis == classes {
+            Kind::Joint
+        } else {
+            Kind::Apart
+        }
+    };
+    let axes: Vec<Axis> = (0..logits.len())
+        .map(|axis| along(rule.ranked_factor(kind(axis), Disagreement::First, classes - axis)))
+        .collect();
+    rule.operand(axes.iter().copied());
+    rule.operand(axes[..labels.len()].iter().copied());
+    rule.result(
+        logits[..classes].iter().copied(),
+        axes[..classes].iter().copied(),
+    );
+    rule.result(logits.iter().copied(), axes);
+    Ok(rule)
+}

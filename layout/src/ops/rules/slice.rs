@@ -1,0 +1,252 @@
+//! Parts of a tensor.
+
+use std::num::NonZeroIsize;
+
+use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along, coarsely};
+use super::super::{Error, Index};
+use super::{check_entries, check_rank_of_at_least, resolve};
+
+/// Axes that are taken whole stay cut.
+pub(super) fn slice(
+    op: &'static str,
+    shape: &[usize],
+    begin: &[usize],
+    size: &[Option<usize>],
+) -> Result<Rule, Error> {
+    check_entries(op, begin, shape.len())?;
+    check_entries(op, size, shape.len())?;
+    let mut rule = Rule::new(op);
+    let mut sizes = Vec::new();
+    let mut axes = Vec::new();
+    for (axis, &whole) in shape.iter().enumerate() {
+        let left = whole.checked_sub(begin[axis]);
+        let taken = size[axis].or(left);
+        let Some(taken) = taken.filter(|&taken| left.is_some_and(|left| taken <= left)) else {
+            let end = begin[axis].saturating_add(size[axis].unwrap_or(0));
+            return Err(Error::IndexOutside {
+                op,
+                axis,
+                index: isize::try_from(end).unwrap_or(isize::MAX),
+                size: whole,
+            });
+        };
+        sizes.push(taken);
+        axes.push(along(rule.factor(Kind::Apart)).filter(|_| taken == whole));
+    }
+    rule.operand(axes.iter().copied());
+    rule.result(sizes, axes);
+    Ok(rule)
+}
+
+/// Axes that are named are cut as they were where they are taken whole, those that are not are cut as
+/// the operand's axis at their place in the result is. TensorFlow mistakes the one for the other, which
+/// shows if an axis goes away before them: of `[x, y]`, `t[0]` is `[x]` and `t[0, :]` is `[y]`. Where it
+/// reads past the last axis that way, they stay cut as they were.
+pub(super) fn strided_slice(
+    op: &'static str,
+    shape: &[usize],
+    indices: &[Index],
+) -> Result<Rule, Error> {
+    let mut rule = Rule::new(op);
+    rule.clashes = Clashes::Won;
+    let mut operand: Vec<Axis> = Vec::new();
+    let mut result: Vec<(usize, Axis)> = Vec::new();
+    let mut unnamed: Vec<Unnamed> = Vec::new();
+    for index in spelled_out(op, shape, indices)? {
+        let axis = operand.len();
+        match index {
+            Some(Index::At(at)) => {
+                check_index(op, axis, at, shape[axis])?;
+                operand.push(None);
+            }
+            Some(Index::Range { begin, end, step }) => {
+                let size = shape[axis];
+                let taken = Taken::of(size, (begin, end), step).ok_or(Error::TooLarge { op })?;
+                let (before, after) = taken.axes(&mut rule, size);
+                operand.push(before);
+                result.push((taken.count, after));
+            }
+            Some(Index::NewAxis | Index::Ellipsis) => result.push((1, None)),
+            None => {
+                let factor = rule.factor(Kind::Apart);
+                unnamed.push(Unnamed {
+                    axis,
+                    place: result.len(),
+                    factor,
+                });
+                operand.push(along(factor));
+                result.push((shape[axis], along(factor)));
+            }
+        }
+    }
+    if unnamed.iter().all(|unnamed| unnamed.place < shape.len()) {
+        rule.claims = Some(claims_by_place(&operand, &unnamed));
+    }
+    rule.operand(operand);
+    let (sizes, axes): (Vec<usize>, Vec<Axis>) = result.into_iter().unzip();
+    rule.result(sizes, axes);
+    Ok(rule)
+}
+
+/// An axis for which nothing stands between the brackets.
+struct Unnamed {
+    /// The axis of the operand.
+    axis: usize,
+    /// The axis of the result.
+    place: usize,
+    factor: usize,
+}
+
+fn claims_by_place(operand: &[Axis], unnamed: &[Unnamed]) -> Vec<(usize, usize)> {
+    let is_named = |axis: &usize| unnamed.iter().all(|unnamed| unnamed.axis != *axis);
+    let named = (0..operand.len()).filter(is_named);
+    let named = named.filter_map(|axis| Some((axis, operand[axis]?.factor)));
+    let unnamed = unnamed
+        .iter()
+        .map(|unnamed| (unnamed.place, unnamed.factor));
+    named.chain(unnamed).collect()
+}
+
+/// One place for each axis: none where whole axes stand for the ellipsis, or for what is missing at
+/// the end.
+fn spelled_out(
+    op: &'static str,
+    shape: &[usize],
+    indices: &[Index],
+) -> Result<Vec<Option<Index>>, Error> {
+    let names_an_axis = |index: &&Index| matches!(index, Index::At(_) | Index::Range { .. });
+    let named = indices.iter().filter(names_an_axis).count();
+    check_rank_of_at_least(op, 0, shape, named)?;
+    let ellipses: Vec<usize> = (0..indices.len())
+        .filter(|&place| indices[place] == Index::Ellipsis)
+        .collect();
+    let (before, after) = match ellipses[..] {
+        [] => (indices, [].as_slice()),
+        [place] => (&indices[..place], &indices[place + 1..]),
+        _ => return Err(Error::TwoEllipses),
+    };
+    let whole = std::iter::repeat_n(None, shape.len() - named);
+    let before = before.iter().copied().map(Some);
+    let after = after.iter().copied().map(Some);
+    Ok(before.chain(whole).chain(after).collect())
+}
+
+fn check_index(op: &'static str, axis: usize, index: isize, size: usize) -> Result<(), Error> {
+    match resolve(op, index, size) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::IndexOutside {
+            op,
+            axis,
+            index,
+            size,
+        }),
+    }
+}
+
+/// The indices that a range takes of an axis.
+struct Taken {
+    first: usize,
+    step: NonZeroIsize,
+    count: usize,
+}
+
+impl Taken {
+    /// What Python takes; nothing if the axis is too long to count down to it.
+    fn of(
+        size: usize,
+        (begin, end): (Option<isize>, Option<isize>),
+        step: NonZeroIsize,
+    ) -> Option<Self> {
+        let size = isize::try_from(size).ok()?;
+        let (low, high) = if step.is_positive() {
+            (0, size)
+        } else {
+            (-1, size - 1)
+        };
+        let bound = |bound: isize| {
+            let from_front = if bound < 0 {
+                bound.saturating_add(size)
+            } else {
+                bound
+            };
+            from_front.clamp(low, high)
+        };
+        let (begin, end) = if step.is_positive() {
+            (begin.map_or(low, bound), end.map_or(high, bound))
+        } else {
+            (begin.map_or(high, bound), end.map_or(low, bound))
+        };
+        let distance = if step.is_positive() {
+            end - begin
+        } else {
+            begin - end
+        };
+        let count = match usize::try_from(distance) {
+            Ok(distance) => distance.div_ceil(step.unsigned_abs().get()),
+            Err(_) => 0,
+        };
+        Some(Self {
+            first: usize::try_from(begin).unwrap_or(0),
+            step,
+            count,
+        })
+    }
+
+    /// The axis before and after.
+    fn axes(&self, rule: &mut Rule, size: usize) -> (Axis, Axis) {
+        let step = self.step.unsigned_abs().get();
+        if self.count == size && self.step.get() == 1 {
+            let factor = rule.ranked_factor(Kind::Apart, Disagreement::First, 1);
+            return (along(factor), along(factor));
+        }
+        if self.reaches_both_ends(size) {
+            let (kind, grain) = if self.step.is_positive() {
+                (Kind::Stepped, step)
+            } else {
+                (Kind::Recut, 1)
+            };
+            let factor = rule.ranked_factor(kind, Disagreement::First, 1);
+            return (along(factor), coarsely(factor, grain));
+        }
+        (None, None)
+    }
+
+    /// Whether indices are taken, and no further one could be before the first or after the last.
+    fn reaches_both_ends(&self, size: usize) -> bool {
+        let step = self.step.unsigned_abs().get();
+        let before = if self.step.is_positive() {
+            Some(self.first)
+        } else {
+            size.checked_sub(self.first + 1)
+        };
+        // Indices that are taken lie inside the axis, so their distance does as well.
+        let reaches_end = |before| size - before <= self.count.saturating_mul(step);
+        self.count > 0 && before.is_some_and(|before| before < step && reaches_end(before))
+    }
+}
+
+/// Cuts of the first operand come before those of the indices. The axis that is looked up is needed
+/// whole.
+pub(super) fn gather(
+    op: &'static str,
+    [params, indices]: [&[usize]; 2],
+    axis: isize,
+) -> Result<Rule, Error> {
+    let axis = resolve(op, axis, params.len())?;
+    let mut rule = Rule::new(op);
+    rule.clashes = Clashes::Won;
+    let mut axes_of = |count: usize, precedence: usize| -> Vec<Axis> {
+        (0..count)
+            .map(|_| along(rule.ranked_factor(Kind::Apart, Disagreement::First, precedence)))
+            .collect()
+    };
+    let mut sliced = axes_of(params.len(), 1);
+    let looked_up = axes_of(indices.len(), 0);
+    sliced[axis] = None;
+    rule.operand(sliced.iter().copied());
+    rule.operand(looked_up.iter().copied());
+    let shape = [&params[..axis], indices, &params[axis + 1..]].concat();
+    let axes = [&sliced[..axis], &looked_up, &sliced[axis + 1..]].concat();
+    rule.result(shape, axes);
+    Ok(rule)
+}
