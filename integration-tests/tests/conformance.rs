@@ -14,12 +14,14 @@ mod deviations;
 mod harness;
 #[path = "conformance/mesh.rs"]
 mod mesh;
+#[path = "conformance/ops.rs"]
+mod ops;
 
 use harness::Topic;
 
 /// Every topic that code answers for.
 fn topics() -> Vec<Topic> {
-    let claimed: [&[Topic]; 1] = [mesh::TOPICS];
+    let claimed: [&[Topic]; _] = [mesh::TOPICS, ops::TOPICS];
     claimed.concat()
 }
 

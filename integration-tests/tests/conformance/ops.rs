@@ -1,0 +1,122 @@
+//! What ops give: layouts, and what each rank holds.
+//!
+//! Element types are not compared: a layout does not know them.
+
+#[path = "ops/carry_out.rs"]
+mod carry_out;
+#[path = "ops/case.rs"]
+mod case;
+#[path = "ops/translate.rs"]
+mod translate;
+
+use meshwork_layout::ops::Error;
+use meshwork_layout::ops::naive::Tensor;
+use serde_json::Value;
+
+use crate::harness::{Topic, Verdict};
+
+use carry_out::{Answer, Computed, carry_out};
+use case::Case;
+
+pub(crate) const TOPICS: &[Topic] = &[
+    Topic::lines("ops_elementwise", "mesh/ops_elementwise.jsonl", judge),
+    Topic::lines("ops_matmul", "mesh/ops_matmul.jsonl", judge),
+    Topic::lines("ops_einsum", "mesh/ops_einsum.jsonl", judge),
+    Topic::lines("ops_reduce", "mesh/ops_reduce.jsonl", judge),
+    Topic::lines("ops_nn", "mesh/ops_nn.jsonl", judge),
+    Topic::lines("ops_shape", "mesh/ops_shape.jsonl", judge),
+    Topic::lines("ops_slice", "mesh/ops_slice.jsonl", judge),
+    Topic::lines("ops_grad", "mesh/ops_grad.jsonl", judge),
+];
+
+fn judge(recorded: &Value) -> Verdict {
+    let case = Case::read(&recorded["input"]);
+    let problem = match (carry_out(&case), recorded.get("expect_error")) {
+        (Ok(answers), None) => compare(&case, &answers, &recorded["expect"]),
+        (Err(error), Some(expected)) => compare_error(&error, expected),
+        (Ok(answers), Some(expected)) => Some(format!("{answers:?} instead of {expected}")),
+        (Err(error), None) => Some(format!("error: {error}")),
+    };
+    problem.map_or(Verdict::Passed, Verdict::Failed)
+}
+
+fn compare(case: &Case, answers: &[Answer], expected: &Value) -> Option<String> {
+    let outputs = expected["outputs"].as_array().expect("a list of outputs");
+    // TensorFlow's functions keep the gradient that cross-entropies come with to themselves.
+    let given = if case.op.ends_with("xent") {
+        1
+    } else {
+        answers.len()
+    };
+    if outputs.len() != given {
+        return Some(format!(
+            "{} results instead of {}",
+            answers.len(),
+            outputs.len()
+        ));
+    }
+    let mut results = outputs.iter().zip(answers).enumerate();
+    results.find_map(|(number, (output, answer))| match answer {
+        Answer::Number(number) => {
+            let same = output["not_a_dtensor"] == true && output["value"] == *number;
+            (!same).then(|| format!("{number} instead of {output}"))
+        }
+        Answer::Tensor(computed) => {
+            // Where TensorFlow's elements are wrong, those of one device are recorded beside them.
+            let right = (expected["TF_WRONG_VALUE"] == true)
+                .then(|| case::tensor(&expected["single_device_value"][number]));
+            compare_placement(case, computed, output)
+                .or_else(|| compare_elements(computed, output, right.as_ref()))
+        }
+    })
+}
+
+fn compare_placement(case: &Case, computed: &Computed, expected: &Value) -> Option<String> {
+    let (expected_shape, expected_layout) = (&expected["global_shape"], &expected["layout"]);
+    let (shape, layout) = (computed.placement.shape(), computed.placement.layout());
+    let same = shape == case::sizes(expected_shape) && *layout == case.layout(expected_layout);
+    (!same).then(|| format!("{shape:?} {layout} instead of {expected_shape} {expected_layout}"))
+}
+
+fn compare_elements(
+    computed: &Computed,
+    expected: &Value,
+    right: Option<&Tensor>,
+) -> Option<String> {
+    let layout = computed.placement.layout();
+    let recorded = |rank: usize| {
+        let unique = case::size(&expected["shards"]["device_to_unique"][rank]);
+        case::tensor(&expected["shards"]["unique"][unique])
+    };
+    let mut ranks = layout.mesh().ranks().zip(&computed.shards);
+    ranks.find_map(|(rank, found)| {
+        let expected = match right {
+            Some(whole) => whole.shard(layout, rank),
+            None => recorded(rank.index()),
+        };
+        let own = computed.whole.shard(layout, rank);
+        let same = is_close(found, &expected) && is_close(&own, &expected);
+        (!same).then(|| format!("{rank} holds {found:?} instead of {expected:?}"))
+    })
+}
+
+/// Recorded elements have 32 bits, of which 7 digits were written down.
+fn is_close(found: &Tensor, expected: &Tensor) -> bool {
+    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+    found.shape() == expected.shape() && found.values().iter().zip(expected.values()).all(close)
+}
+
+fn compare_error(error: &Error, expected: &Value) -> Option<String> {
+    let category = expected["category"].as_str().unwrap_or_default();
+    let allowed: &[&str] = match error {
+        Error::SpecsDiffer { op: "matmul", .. } => &["contracting_dim_conflict"],
+        Error::SpecsDiffer { .. } => &["mesh_dim_conflict"],
+        Error::EinsumEllipsis { .. } => &["unsupported"],
+        Error::StepAcrossShards { .. } => &["not_divisible"],
+        // TensorFlow notices a padded shard by the shape that it does not have.
+        Error::AxisCut { op: "pad", .. } => &["not_divisible", "output_inconsistent_with_layout"],
+        Error::AxisCut { .. } => &["unsupported", "not_divisible"],
+        _ => &[],
+    };
+    (!allowed.contains(&category)).then(|| format!("{error} instead of {expected}"))
+}
