@@ -1,7 +1,9 @@
 use std::fmt::{self, Display};
 
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
-use crate::{AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, SlurmError, Task};
+use crate::{
+    AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, SageMakerError, SlurmError, Task,
+};
 
 /// Why a cluster could not be described, or a question about it not be answered.
 ///
@@ -49,6 +51,55 @@ pub enum Error {
         /// The indices that the job has, ascending.
         indices: Vec<u32>,
     },
+    /// Two members of a union have the same task.
+    #[error(
+        "task {task} is in two of the united clusters, at {} and {}: number the tasks of each \
+         cluster on their own, or without holes from 0",
+        Quoted(first),
+        Quoted(second)
+    )]
+    TaskTwice {
+        /// The task.
+        task: Task,
+        /// Its address in the earlier cluster.
+        first: String,
+        /// Its address in the later cluster.
+        second: String,
+    },
+    /// The caller gave bytes that are no `ClusterDef` message.
+    #[error("these {length} bytes are no ClusterDef message: give them as they were written")]
+    NotClusterDef {
+        /// How many bytes there are.
+        length: usize,
+    },
+    /// A `ClusterDef` message has a task with a negative index.
+    #[error("job {} has a task {index}: number tasks from 0", Quoted(job))]
+    NegativeIndex {
+        /// The job.
+        job: String,
+        /// The index.
+        index: i32,
+    },
+    /// The caller left out the job of a server, and the cluster has not just one.
+    #[error(
+        "the cluster has {}: say which of its jobs the server is in",
+        Jobs(known)
+    )]
+    NoServerJob {
+        /// The jobs of the cluster, in its order.
+        known: Vec<String>,
+    },
+    /// The caller left out the index of a server, and its job has not just one task.
+    #[error(
+        "the cluster has {}: say which of them the server is",
+        TasksOf { job, indices }
+    )]
+    NoServerIndex {
+        /// The job of the server.
+        job: String,
+        /// The indices that the job has, ascending.
+        indices: Vec<u32>,
+    },
     /// Nobody said which task this process is.
     #[error(
         "the task {part} of this process is unknown: set it in TF_CONFIG as {}, or give it to the \
@@ -65,6 +116,9 @@ pub enum Error {
         /// The variable.
         variable: String,
     },
+    /// The variables of a SageMaker container do not tell who is in the cluster.
+    #[error(transparent)]
+    SageMaker(#[from] SageMakerError),
     /// What Slurm says does not tell who is in the step.
     #[error(transparent)]
     Slurm(#[from] SlurmError),

@@ -210,6 +210,11 @@ impl Explanation {
         self.settle(Question::Accelerators, accelerators);
     }
 
+    /// Keeps what is about this question.
+    pub(crate) fn retain(&mut self, question: Question) {
+        self.steps.retain(|step| step.question == question);
+    }
+
     /// What was seen and decided, in order.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = &Step> {
         self.steps.iter()

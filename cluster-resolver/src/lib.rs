@@ -27,7 +27,8 @@
 //! ```
 //!
 //! Map of the crate: `spec` (jobs, tasks, addresses), `task` (the name of one task), `resolver`
-//! (the trait), `simple`, `tf_config` and `slurm` (the sources), `variables` (where the environment is read),
+//! (the trait), `simple`, `tf_config`, `slurm`, `sagemaker` and `union` (the sources), `proto`
+//! (message forms), `variables` (where the environment is read),
 //! `explanation` (how answers came about), `watch` and `difference` (what changed),
 //! [`multi_worker`] (what a cluster means for one process of a training job), `error`.
 #![forbid(unsafe_code)]
@@ -36,13 +37,16 @@ mod difference;
 mod error;
 mod explanation;
 pub mod multi_worker;
+mod proto;
 mod resolver;
+mod sagemaker;
 mod simple;
 mod slurm;
 mod spec;
 mod task;
 mod text;
 mod tf_config;
+mod union;
 mod variables;
 mod watch;
 
@@ -50,7 +54,9 @@ pub use difference::{Difference, Moved};
 pub use error::{Error, TaskPart};
 pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 pub use multi_worker::{AddressProblem, WorkerPlacement};
+pub use proto::{DeviceFilters, ServerDef};
 pub use resolver::{Accelerators, ClusterResolver};
+pub use sagemaker::{SageMakerError, SageMakerResolver};
 pub use simple::SimpleResolver;
 pub use slurm::{
     HostListProblem, ScontrolProblem, SlurmError, SlurmResolver, Summed, TasksPerNode,
@@ -58,5 +64,6 @@ pub use slurm::{
 pub use spec::{ClusterSpec, MAX_TASK_INDEX, Tasks};
 pub use task::Task;
 pub use tf_config::{Expected, JsonProblem, TfConfig, TfConfigResolver};
+pub use union::UnionResolver;
 pub use variables::Variables;
 pub use watch::{Signal, Stop, Update, Watch};

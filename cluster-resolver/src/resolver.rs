@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::{ClusterSpec, Error, Explanation, Signal, Stop, Watch};
+use crate::{ClusterSpec, Error, Explanation, Signal, Stop, TaskPart, Watch};
 
 /// How many accelerators a task has, by device type such as `GPU`.
 pub type Accelerators = BTreeMap<String, u32>;
@@ -104,5 +104,45 @@ pub(crate) fn format_master(rpc_layer: Option<&str>, address: &str) -> String {
     match rpc_layer {
         None | Some("") => address.to_owned(),
         Some(layer) => format!("{layer}://{address}"),
+    }
+}
+
+/// What a process knows about itself, to fill in what a call of `master` leaves out.
+pub(crate) struct OwnTask {
+    pub(crate) job: Option<String>,
+    pub(crate) index: Option<u32>,
+    pub(crate) rpc_layer: Option<String>,
+}
+
+impl OwnTask {
+    /// Where to reach a task; the empty text where there is nobody to connect to.
+    pub(crate) fn master(
+        &self,
+        spec: &ClusterSpec,
+        task_type: Option<&str>,
+        task_id: Option<u32>,
+        rpc_layer: Option<&str>,
+    ) -> Result<String, Error> {
+        if is_alone(spec) {
+            return Ok(String::new());
+        }
+        let missing = |part| move || Error::TaskUnknown { part };
+        let job = task_type.or(self.job.as_deref());
+        let job = job.ok_or_else(missing(TaskPart::Type))?;
+        let index = task_id.or(self.index).ok_or_else(missing(TaskPart::Id))?;
+        let address = spec.task_address(job, index)?;
+        let layer = rpc_layer.or(self.rpc_layer.as_deref());
+        Ok(format_master(layer, address))
+    }
+}
+
+/// Whether there is nobody to connect to. A single task at another index than 0 does not count,
+/// because the slots below it may be filled by the time somebody asks again.
+fn is_alone(spec: &ClusterSpec) -> bool {
+    let mut jobs = spec.jobs();
+    match (jobs.next(), jobs.next()) {
+        (None, _) => true,
+        (Some(only), None) => spec.task_indices(only).is_ok_and(|indices| indices.eq([0])),
+        (Some(_), Some(_)) => false,
     }
 }

@@ -27,6 +27,17 @@ pub const MAX_TASK_INDEX: u32 = i32::MAX.unsigned_abs();
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSpec {
     jobs: Vec<Job>,
+    order: Order,
+}
+
+/// How jobs are written out as a message.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Order {
+    /// By name.
+    #[default]
+    ByName,
+    /// As they were read from one.
+    AsRead,
 }
 
 /// The addresses of one job's tasks, as they are given to [`ClusterSpec::new`] and read back by
@@ -40,9 +51,9 @@ pub enum Tasks {
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Job {
-    name: String,
-    tasks: BTreeMap<u32, String>,
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) tasks: BTreeMap<u32, String>,
 }
 
 impl Tasks {
@@ -171,6 +182,19 @@ impl ClusterSpec {
             .iter()
             .map(|job| (job.name.as_str(), job.as_tasks()))
             .collect()
+    }
+
+    /// Jobs with distinct names, and tasks within [`MAX_TASK_INDEX`].
+    pub(crate) fn from_jobs(jobs: Vec<Job>, order: Order) -> Self {
+        Self { jobs, order }
+    }
+
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.iter()
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
     }
 
     fn job(&self, name: &str) -> Result<&Job, Error> {

@@ -1,7 +1,7 @@
-use crate::resolver::format_master;
+use crate::resolver::OwnTask;
 use crate::text::Counts;
 use crate::{
-    ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question, TaskPart, TfConfig,
+    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question, TfConfig,
     Variables,
 };
 
@@ -13,8 +13,8 @@ use crate::{
 /// [`master`](ClusterResolver::master) answers, in this order: the `session_master` of the text; the
 /// empty text for a cluster without jobs, or with a single job of a single task numbered 0; the
 /// address of the task asked for, where the task and layer of this process fill in what the call
-/// leaves out. [`num_accelerators`](ClusterResolver::num_accelerators) is always empty: the text
-/// says nothing about them.
+/// leaves out. [`num_accelerators`](ClusterResolver::num_accelerators) is empty where this task has
+/// a master, for the text says nothing about them, and the error of `master` otherwise.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
@@ -190,21 +190,12 @@ impl ClusterResolver for TfConfigResolver {
         if let Some(master) = config.session_master() {
             return Ok(master.to_owned());
         }
-        if is_alone(config.cluster()) {
-            return Ok(String::new());
-        }
-        let missing = |part| move || Error::TaskUnknown { part };
-        let job = task_type
-            .or_else(|| self.task_type_in(&config))
-            .ok_or_else(missing(TaskPart::Type))?;
-        let index = task_id
-            .or_else(|| self.task_id_in(&config))
-            .ok_or_else(missing(TaskPart::Id))?;
-        let address = config.cluster().task_address(job, index)?;
-        Ok(format_master(
-            rpc_layer.or_else(|| self.rpc_layer_in(&config)),
-            address,
-        ))
+        let own = OwnTask {
+            job: self.task_type_in(&config).map(str::to_owned),
+            index: self.task_id_in(&config),
+            rpc_layer: self.rpc_layer_in(&config).map(str::to_owned),
+        };
+        own.master(config.cluster(), task_type, task_id, rpc_layer)
     }
 
     fn task_type(&self) -> Result<Option<String>, Error> {
@@ -223,6 +214,11 @@ impl ClusterResolver for TfConfigResolver {
         self.environment.as_deref()
     }
 
+    fn num_accelerators(&self) -> Result<Accelerators, Error> {
+        self.master(None, None, None)?;
+        Ok(Accelerators::new())
+    }
+
     fn explain(&self) -> Explanation {
         let mut explanation = Explanation::default();
         let is_set = match &self.source {
@@ -237,17 +233,6 @@ impl ClusterResolver for TfConfigResolver {
         }
         explanation.settle_all(self);
         explanation
-    }
-}
-
-/// Whether there is nobody to connect to. A single task at another index than 0 does not count,
-/// because the slots below it may be filled by the time somebody asks again.
-fn is_alone(spec: &ClusterSpec) -> bool {
-    let mut jobs = spec.jobs();
-    match (jobs.next(), jobs.next()) {
-        (None, _) => true,
-        (Some(only), None) => spec.task_indices(only).is_ok_and(|indices| indices.eq([0])),
-        (Some(_), Some(_)) => false,
     }
 }
 
