@@ -30,7 +30,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, ReduceOp,
+    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, ReduceOp, bf16, f16,
     reduce_slice,
 };
 
@@ -150,13 +150,19 @@ impl Accelerator for CpuAccelerator {
             });
         }
         match into.element {
-            ElementType::U8 => reduce::<u8>(op, into, from),
-            ElementType::U32 => reduce::<u32>(op, into, from),
-            ElementType::U64 => reduce::<u64>(op, into, from),
+            ElementType::Bool => reduce::<bool>(op, into, from),
+            ElementType::I8 => reduce::<i8>(op, into, from),
+            ElementType::I16 => reduce::<i16>(op, into, from),
             ElementType::I32 => reduce::<i32>(op, into, from),
             ElementType::I64 => reduce::<i64>(op, into, from),
-            ElementType::F64 => reduce::<f64>(op, into, from),
+            ElementType::U8 => reduce::<u8>(op, into, from),
+            ElementType::U16 => reduce::<u16>(op, into, from),
+            ElementType::U32 => reduce::<u32>(op, into, from),
+            ElementType::U64 => reduce::<u64>(op, into, from),
+            ElementType::F16 => reduce::<f16>(op, into, from),
+            ElementType::Bf16 => reduce::<bf16>(op, into, from),
             ElementType::F32 => reduce::<f32>(op, into, from),
+            ElementType::F64 => reduce::<f64>(op, into, from),
             element => Err(Error::UnsupportedElement { element }),
         }
     }
@@ -231,14 +237,17 @@ impl CpuBuffer {
         Ok(&mut bytemuck::cast_slice_mut::<u64, u8>(&mut self.memory)[span])
     }
 
+    /// Elements are only ever written as what they are, so the check of their bytes cannot fail.
     fn part<T: Element>(&self, start: usize, len: usize) -> Result<&[T], Error> {
         self.holds(T::TYPE)?;
-        Ok(bytemuck::cast_slice(self.bytes(start, len)?))
+        Ok(bytemuck::checked::cast_slice(self.bytes(start, len)?))
     }
 
     fn part_mut<T: Element>(&mut self, start: usize, len: usize) -> Result<&mut [T], Error> {
         self.holds(T::TYPE)?;
-        Ok(bytemuck::cast_slice_mut(self.bytes_mut(start, len)?))
+        Ok(bytemuck::checked::cast_slice_mut(
+            self.bytes_mut(start, len)?,
+        ))
     }
 }
 

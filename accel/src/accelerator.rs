@@ -69,13 +69,15 @@ pub trait Accelerator: Send + Sync {
         value: T,
     ) -> Result<(), Error>;
 
-    /// Replaces each element of `into` by `op` of itself and the same element of `from`.
+    /// Replaces each element of `into` by `op` of itself and the same element of `from`, as
+    /// [`Reduction::reduce`](crate::Reduction::reduce) does, so a mean stays a sum.
     ///
     /// # Shapes
     /// Both buffers hold the same number of elements of the same type on the same device.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`].
+    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`],
+    /// [`Error::UnsupportedOp`].
     fn reduce(
         &self,
         op: ReduceOp,

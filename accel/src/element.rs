@@ -1,22 +1,26 @@
 use std::fmt::{self, Debug, Display};
 
-use bytemuck::Pod;
+use bytemuck::{CheckedBitPattern, NoUninit};
 
-use crate::ReduceOp;
+use crate::kernel::Kernel;
 
-/// A number that buffers hold, ranks exchange and reduce ops combine.
+/// A value that buffers hold, ranks exchange and reduce ops combine.
 ///
 /// Sealed: an element type has one wire form (little-endian) and one meaning of every
-/// [`ReduceOp`] on all backends, so it is added here and nowhere else.
-pub trait Element: Pod + PartialEq + Debug + Default + Send + Sync + sealed::Sealed {
+/// [`ReduceOp`](crate::ReduceOp) on all backends, so it is added here and nowhere else.
+///
+/// The bytes of a slice of elements are `bytemuck::cast_slice`; bytes become elements by
+/// `bytemuck::checked`, which costs nothing but for `bool`, or by writing to
+/// [`bytes_mut`](Self::bytes_mut).
+pub trait Element:
+    NoUninit + CheckedBitPattern + PartialEq + Debug + Default + Send + Sync + Kernel
+{
     /// The type's tag on the wire and in buffers.
     const TYPE: ElementType;
 
-    /// Replaces each `into[i]` by `op(into[i], from[i])`, over the shorter of both lengths.
-    ///
-    /// Callers want [`reduce_slice`](crate::reduce_slice), which checks the lengths.
-    #[doc(hidden)]
-    fn reduce(op: ReduceOp, into: &mut [Self], from: &[Self]);
+    /// The memory of `values`, if any bytes may be written to it: `None` for `bool`, of whose bytes
+    /// only 0 and 1 are values.
+    fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]>;
 }
 
 /// Names an [`Element`] type at run time.
@@ -38,11 +42,23 @@ pub enum ElementType {
     F32 = 6,
     /// IEEE 754 double precision.
     F64 = 7,
+    /// A truth value, in one byte.
+    Bool = 8,
+    /// Signed, 8 bits.
+    I8 = 9,
+    /// Signed, 16 bits.
+    I16 = 10,
+    /// Unsigned, 16 bits.
+    U16 = 11,
+    /// IEEE 754 half precision.
+    F16 = 12,
+    /// The upper half of a single precision number.
+    Bf16 = 13,
 }
 
 impl ElementType {
     /// Every element type, in the order of its wire code.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 13] = [
         Self::U8,
         Self::U32,
         Self::U64,
@@ -50,6 +66,12 @@ impl ElementType {
         Self::I64,
         Self::F32,
         Self::F64,
+        Self::Bool,
+        Self::I8,
+        Self::I16,
+        Self::U16,
+        Self::F16,
+        Self::Bf16,
     ];
 
     /// Bytes of one element.
@@ -60,7 +82,8 @@ impl ElementType {
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
-            Self::U8 => 1,
+            Self::Bool | Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 | Self::Bf16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
         }
@@ -83,74 +106,51 @@ impl ElementType {
 impl Display for ElementType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::U8 => "u8",
-            Self::U32 => "u32",
-            Self::U64 => "u64",
+            Self::Bool => "bool",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
             Self::I32 => "i32",
             Self::I64 => "i64",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
             Self::F32 => "f32",
             Self::F64 => "f64",
         })
     }
 }
 
-macro_rules! integer {
-    ($($number:ty => $kind:ident),+) => {$(
-        impl sealed::Sealed for $number {}
-        impl Element for $number {
-            const TYPE: ElementType = ElementType::$kind;
+impl Element for bool {
+    const TYPE: ElementType = ElementType::Bool;
 
-            fn reduce(op: ReduceOp, into: &mut [Self], from: &[Self]) {
-                match op {
-                    ReduceOp::Sum => combine(into, from, <$number>::wrapping_add),
-                    ReduceOp::Product => combine(into, from, <$number>::wrapping_mul),
-                    ReduceOp::Min => combine(into, from, Ord::min),
-                    ReduceOp::Max => combine(into, from, Ord::max),
-                }
-            }
-        }
-    )+};
-}
-
-macro_rules! float {
-    ($($number:ty => $kind:ident),+) => {$(
-        impl sealed::Sealed for $number {}
-        impl Element for $number {
-            const TYPE: ElementType = ElementType::$kind;
-
-            fn reduce(op: ReduceOp, into: &mut [Self], from: &[Self]) {
-                match op {
-                    ReduceOp::Sum => combine(into, from, |a, b| a + b),
-                    ReduceOp::Product => combine(into, from, |a, b| a * b),
-                    // Not `f32::min`: it drops a NaN, and a lost NaN is a lost diverging run.
-                    ReduceOp::Min => combine(into, from, |a, b| if a < b || a.is_nan() { a } else { b }),
-                    ReduceOp::Max => combine(into, from, |a, b| if a > b || a.is_nan() { a } else { b }),
-                }
-            }
-        }
-    )+};
-}
-
-integer!(u8 => U8, u32 => U32, u64 => U64, i32 => I32, i64 => I64);
-float!(f32 => F32, f64 => F64);
-
-/// The closure is a type parameter so that each op becomes a loop of its own and vectorises.
-fn combine<T: Copy>(into: &mut [T], from: &[T], op: impl Fn(T, T) -> T) {
-    for (a, b) in into.iter_mut().zip(from) {
-        *a = op(*a, *b);
+    fn bytes_mut(_: &mut [Self]) -> Option<&mut [u8]> {
+        None
     }
 }
 
-mod sealed {
-    #[expect(
-        unnameable_types,
-        reason = "a sealed trait is sealed by having no path"
-    )]
-    pub trait Sealed {}
+macro_rules! element {
+    ($($number:ty => $kind:ident),+) => {$(
+        impl Element for $number {
+            const TYPE: ElementType = ElementType::$kind;
+
+            fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]> {
+                Some(bytemuck::cast_slice_mut(values))
+            }
+        }
+    )+};
 }
+
+element!(i8 => I8, i16 => I16, i32 => I32, i64 => I64);
+element!(u8 => U8, u16 => U16, u32 => U32, u64 => U64);
+element!(half::f16 => F16, half::bf16 => Bf16, f32 => F32, f64 => F64);
 
 #[cfg(test)]
 mod tests {
+    use half::{bf16, f16};
+
     use super::*;
 
     #[test]
@@ -166,15 +166,36 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_rust_types() {
+    fn codes_never_change() {
+        let codes = ElementType::ALL.map(|kind| (kind.to_string(), kind.code()));
+        let names = codes.iter().map(|(name, _)| name.as_str());
+        assert_eq!(
+            names.collect::<Vec<_>>().join(" "),
+            "u8 u32 u64 i32 i64 f32 f64 bool i8 i16 u16 f16 bf16"
+        );
+        assert!(codes.iter().map(|(_, code)| *code).eq(1..=13));
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_rust_types_and_all_but_bool_take_any_bytes() {
         fn check<T: Element>() {
             assert_eq!(T::TYPE.size(), size_of::<T>(), "{}", T::TYPE);
+            let mut values = [T::default(); 3];
+            let bytes = T::bytes_mut(&mut values).map(|bytes| bytes.len());
+            let expected = (T::TYPE != ElementType::Bool).then_some(3 * size_of::<T>());
+            assert_eq!(bytes, expected, "{}", T::TYPE);
         }
-        check::<u8>();
-        check::<u32>();
-        check::<u64>();
+        check::<bool>();
+        check::<i8>();
+        check::<i16>();
         check::<i32>();
         check::<i64>();
+        check::<u8>();
+        check::<u16>();
+        check::<u32>();
+        check::<u64>();
+        check::<f16>();
+        check::<bf16>();
         check::<f32>();
         check::<f64>();
     }

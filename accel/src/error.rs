@@ -1,4 +1,4 @@
-use crate::{DeviceId, ElementType};
+use crate::{DeviceId, ElementType, ReduceOp};
 
 /// What a backend refuses. No variant leaves a buffer half written: arguments are checked first.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -37,6 +37,22 @@ pub enum Error {
     UnsupportedElement {
         /// The type it cannot work on.
         element: ElementType,
+    },
+    /// The op means nothing for this element type.
+    #[error(
+        "{op} of {element} elements is not defined: and, or and xor need integers or bool, sum, product and mean need numbers"
+    )]
+    UnsupportedOp {
+        /// The op.
+        op: ReduceOp,
+        /// The type that does not have it.
+        element: ElementType,
+    },
+    /// Nothing was given to reduce; not every op has a value that stands for nothing.
+    #[error("{op} of 0 sources is not defined: give at least 1")]
+    NoSources {
+        /// The op.
+        op: ReduceOp,
     },
     /// Two slices or buffers that must be equally long are not.
     #[error("{left} elements cannot be reduced with {right} elements: lengths must be equal")]

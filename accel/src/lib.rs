@@ -21,8 +21,8 @@
 //! # Ok::<(), meshwork_accel::Error>(())
 //! ```
 //!
-//! Map of the crate: `element` (which numbers can be moved and reduced), `reduce` (what each op
-//! means, on host slices), `accelerator` (the trait), `error`, `conformance` (the suite).
+//! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
+//! host slices), `kernel` (the loops), `accelerator` (the trait), `error`, `conformance` (the suite).
 #![forbid(unsafe_code)]
 
 mod accelerator;
@@ -30,9 +30,13 @@ mod accelerator;
 pub mod conformance;
 mod element;
 mod error;
+mod kernel;
 mod reduce;
 
 pub use accelerator::{Accelerator, Device, DeviceBuffer, DeviceId};
 pub use element::{Element, ElementType};
 pub use error::Error;
-pub use reduce::{ReduceOp, reduce_slice};
+pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};
+
+// Callers that hold 16-bit floats must name the very types that are elements here.
+pub use half::{bf16, f16};

@@ -1,11 +1,23 @@
 use std::fmt::{self, Display};
+use std::num::NonZeroU32;
 
-use crate::{Element, Error};
+use crate::kernel::Loops;
+use crate::{Element, ElementType, Error};
 
 /// How the contributions of several ranks become one value.
 ///
-/// Integers wrap on overflow. A NaN in any float contribution makes the result NaN, for
-/// [`Min`](ReduceOp::Min) and [`Max`](ReduceOp::Max) too.
+/// | elements | ops |
+/// |---|---|
+/// | `bool` | min, max, and, or, xor; false is smaller than true |
+/// | integers | all |
+/// | floats | sum, product, min, max, mean |
+///
+/// A sum of truth values could be a count, an or or a parity, so the caller says which.
+///
+/// Every op commutes to the last bit. Integers wrap on overflow. A NaN in any contribution makes
+/// the result NaN, for [`Min`](Self::Min) and [`Max`](Self::Max) too, and all NaN that come out
+/// have the same bits; −0 is smaller than +0. 16-bit floats are computed in `f32` and rounded to the
+/// nearest, ties to even, once per call.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -18,11 +30,29 @@ pub enum ReduceOp {
     Min = 3,
     /// The largest contribution.
     Max = 4,
+    /// The sum, divided by the number of contributions; of integers, what is left of the division
+    /// is dropped, and a sum that wraps is not the mean.
+    Mean = 5,
+    /// The bits that all contributions have.
+    And = 6,
+    /// The bits that any contribution has.
+    Or = 7,
+    /// The bits that an odd number of contributions has.
+    Xor = 8,
 }
 
 impl ReduceOp {
     /// Every op, in the order of its wire code.
-    pub const ALL: [Self; 4] = [Self::Sum, Self::Product, Self::Min, Self::Max];
+    pub const ALL: [Self; 8] = [
+        Self::Sum,
+        Self::Product,
+        Self::Min,
+        Self::Max,
+        Self::Mean,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+    ];
 
     /// The code that stands for this op on the wire; inverse of [`ReduceOp::from_code`].
     #[must_use]
@@ -35,6 +65,25 @@ impl ReduceOp {
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|op| op.code() == code)
     }
+
+    /// Whether elements of this type have this op: what [`Reduction::new`] refuses otherwise.
+    ///
+    /// ```
+    /// use meshwork_accel::{ElementType, ReduceOp};
+    ///
+    /// assert!(ReduceOp::Mean.supports(ElementType::I32));
+    /// assert!(!ReduceOp::Xor.supports(ElementType::F32));
+    /// ```
+    #[must_use]
+    pub const fn supports(self, element: ElementType) -> bool {
+        match element {
+            ElementType::Bool => !matches!(self, Self::Sum | Self::Product | Self::Mean),
+            ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64 => {
+                !matches!(self, Self::And | Self::Or | Self::Xor)
+            }
+            _ => true,
+        }
+    }
 }
 
 impl Display for ReduceOp {
@@ -44,90 +93,141 @@ impl Display for ReduceOp {
             Self::Product => "product",
             Self::Min => "min",
             Self::Max => "max",
+            Self::Mean => "mean",
+            Self::And => "and",
+            Self::Or => "or",
+            Self::Xor => "xor",
         })
     }
 }
 
-/// Replaces each `into[i]` by `op(into[i], from[i])`.
+/// An op together with an element type that has it: what is left to do cannot be undefined.
+///
+/// A reduction has two steps. Contributions are combined, two at a time by [`reduce`](Self::reduce)
+/// or many at once by [`fold`](Self::fold), in as many calls as it takes; when all are in,
+/// [`finish`](Self::finish) makes a mean of the sum.
+///
+/// ```
+/// use meshwork_accel::{ReduceOp, Reduction};
+/// use std::num::NonZeroU32;
+///
+/// let mean = Reduction::<f32>::new(ReduceOp::Mean)?;
+/// let mut into = [0.0; 2];
+/// mean.fold(&mut into, &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 9.0]])?;
+/// mean.finish(&mut into, NonZeroU32::new(3).expect("not zero"));
+/// assert_eq!(into, [3.0, 5.0]);
+/// # Ok::<(), meshwork_accel::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Reduction<T> {
+    op: ReduceOp,
+    loops: Loops<T>,
+}
+
+impl<T: Element> Reduction<T> {
+    /// The reduction of elements `T` by `op`.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOp`] where [`ReduceOp::supports`] says no.
+    pub fn new(op: ReduceOp) -> Result<Self, Error> {
+        let element = T::TYPE;
+        let loops = T::loops(op).ok_or(Error::UnsupportedOp { op, element })?;
+        Ok(Self { op, loops })
+    }
+
+    /// The op.
+    #[must_use]
+    pub fn op(&self) -> ReduceOp {
+        self.op
+    }
+
+    /// Replaces each `into[i]` by `op(into[i], from[i])`.
+    ///
+    /// # Shapes
+    /// `into` and `from` hold the same number of elements.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] when they do not; `into` is then unchanged.
+    pub fn reduce(&self, into: &mut [T], from: &[T]) -> Result<(), Error> {
+        equally_long(into, from)?;
+        (self.loops.reduce)(into, from);
+        Ok(())
+    }
+
+    /// Replaces each `into[i]` by the op of all `sources[_][i]`.
+    ///
+    /// The order is the [balanced tree](balanced_split) over the places of the sources, and does
+    /// not depend on how the elements are cut into calls. 16-bit floats are rounded once, at the
+    /// end; the result for two sources is that of [`reduce`](Self::reduce).
+    ///
+    /// # Shapes
+    /// `into` and each source hold the same number of elements.
+    ///
+    /// # Errors
+    /// [`Error::NoSources`], [`Error::LengthMismatch`]; `into` is then unchanged.
+    pub fn fold(&self, into: &mut [T], sources: &[&[T]]) -> Result<(), Error> {
+        if sources.is_empty() {
+            return Err(Error::NoSources { op: self.op });
+        }
+        for source in sources {
+            equally_long(into, source)?;
+        }
+        (self.loops.fold)(into, sources);
+        Ok(())
+    }
+
+    /// Makes results of what `contributions` were combined to: divides a mean, leaves other ops.
+    pub fn finish(&self, values: &mut [T], contributions: NonZeroU32) {
+        if self.op == ReduceOp::Mean {
+            T::divide(values, contributions);
+        }
+    }
+}
+
+impl<T> Clone for Reduction<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Reduction<T> {}
+
+/// Where the balanced tree over `places` places parts: so many are on the left, at least half and a
+/// power of two. `None` for a leaf, that is fewer than two places.
+///
+/// Of 6 places: `((0 1)(2 3)) (4 5)`. A binomial tree and a recursive doubling combine ranks in the
+/// same way, so that algorithms of both kinds can agree on every bit.
+///
+/// ```
+/// use meshwork_accel::balanced_split;
+/// assert_eq!([1, 2, 3, 4, 5, 8].map(balanced_split), [None, Some(1), Some(2), Some(2), Some(4), Some(4)]);
+/// ```
+#[must_use]
+pub const fn balanced_split(places: usize) -> Option<usize> {
+    match places {
+        0 | 1 => None,
+        _ => Some(1 << (places - 1).ilog2()),
+    }
+}
+
+/// Replaces each `into[i]` by `op(into[i], from[i])`: [`Reduction::reduce`] for a single call.
 ///
 /// # Shapes
 /// `into` and `from` hold the same number of elements.
 ///
 /// # Errors
-/// [`Error::LengthMismatch`] when they do not; `into` is then unchanged.
+/// [`Error::UnsupportedOp`], [`Error::LengthMismatch`]; `into` is then unchanged.
 pub fn reduce_slice<T: Element>(op: ReduceOp, into: &mut [T], from: &[T]) -> Result<(), Error> {
-    if into.len() != from.len() {
-        return Err(Error::LengthMismatch {
-            left: into.len(),
-            right: from.len(),
-        });
+    Reduction::new(op)?.reduce(into, from)
+}
+
+fn equally_long<T>(into: &[T], from: &[T]) -> Result<(), Error> {
+    let (left, right) = (into.len(), from.len());
+    if left == right {
+        return Ok(());
     }
-    T::reduce(op, into, from);
-    Ok(())
+    Err(Error::LengthMismatch { left, right })
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn codes_and_ops_are_inverse_and_other_codes_are_refused() {
-        for code in 0..=u8::MAX {
-            let op = ReduceOp::from_code(code);
-            assert_eq!(op.map(ReduceOp::code), op.is_some().then_some(code));
-        }
-        assert_eq!(
-            (0..=u8::MAX).filter_map(ReduceOp::from_code).count(),
-            ReduceOp::ALL.len()
-        );
-    }
-
-    #[test]
-    fn unequal_lengths_are_refused_and_nothing_is_written() {
-        let mut into = [1_i32, 2];
-        let refused = reduce_slice(ReduceOp::Sum, &mut into, &[1]);
-        assert_eq!(refused, Err(Error::LengthMismatch { left: 2, right: 1 }));
-        assert_eq!(into, [1, 2]);
-    }
-
-    #[test]
-    fn integers_wrap() {
-        let mut into = [u8::MAX, 200];
-        reduce_slice(ReduceOp::Sum, &mut into, &[1, 100]).unwrap();
-        assert_eq!(into, [0, 44]);
-        reduce_slice(ReduceOp::Product, &mut into, &[3, 8]).unwrap();
-        assert_eq!(into, [0, 96]);
-    }
-
-    #[test]
-    fn a_nan_on_either_side_survives_every_op() {
-        for op in ReduceOp::ALL {
-            let mut into = [f32::NAN, 1.0];
-            reduce_slice(op, &mut into, &[1.0, f32::NAN]).unwrap();
-            assert!(into.iter().all(|x| x.is_nan()), "{op}: {into:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn matches_the_definition_element_by_element(pairs in proptest::collection::vec((any::<i64>(), any::<i64>()), 0..70)) {
-            let (a, b): (Vec<i64>, Vec<i64>) = pairs.iter().copied().unzip();
-            for op in ReduceOp::ALL {
-                let mut got = a.clone();
-                reduce_slice(op, &mut got, &b).unwrap();
-                for (i, (x, y)) in pairs.iter().enumerate() {
-                    let (x, y) = (i128::from(*x), i128::from(*y));
-                    let want = match op {
-                        ReduceOp::Sum => x + y,
-                        ReduceOp::Product => x * y,
-                        ReduceOp::Min => if x < y { x } else { y },
-                        ReduceOp::Max => if x > y { x } else { y },
-                    };
-                    prop_assert_eq!(i128::from(got[i]).rem_euclid(1 << 64), want.rem_euclid(1 << 64));
-                }
-            }
-        }
-    }
-}
+mod tests;

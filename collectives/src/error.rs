@@ -197,6 +197,9 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
+    /// The op of a reduction means nothing for its elements; nothing was sent.
+    #[error(transparent)]
+    Unsupported(#[from] meshwork_accel::Error),
     /// A peer sent bytes that are no frame of this protocol.
     #[error("{peer} sent something that is not understood: {error}")]
     Protocol {

@@ -6,15 +6,16 @@
 //! of another operation is ever taken in.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, Reduction};
 
 use crate::contract::{Call, Contract, SITE_LIMIT};
 use crate::links::{Broken, Inlets, Links, Outlets};
 use crate::memory::{Errand, Then};
 use crate::schedule::{OnReceive, Receive, Schedule, chunk};
-use crate::wire::{FRAME_BYTES, Frame, FrameType};
+use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 use crate::{Error, Rank};
 
 /// Bytes that are received before they are reduced: small enough to stay in a core's cache.
@@ -31,6 +32,12 @@ pub(crate) enum Stopped {
 impl From<Broken> for Stopped {
     fn from(broken: Broken) -> Self {
         Self::Link(broken)
+    }
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
     }
 }
 
@@ -64,6 +71,8 @@ impl Operation<'_> {
         buffer: &mut [T],
     ) -> Result<(), Stopped> {
         let Links { outgoing, incoming } = links;
+        let reduction = self.contract.op.map(Reduction::new).transpose();
+        let reduction = reduction.map_err(Error::from)?;
         self.announce(outgoing).await?;
         let mut inlet = Inlet::new(self, incoming, scratch);
         if first_sender(schedule) != Some(self.predecessor()) {
@@ -88,13 +97,20 @@ impl Operation<'_> {
             };
             let receive = async {
                 match round.receive {
-                    Some(receive) => inlet.chunk(receive, into).await,
+                    Some(receive) => inlet.chunk(receive, into, reduction).await,
                     None => Ok(()),
                 }
             };
             tokio::try_join!(send, receive)?;
         }
+        self.finish(reduction, buffer);
         Ok(())
+    }
+
+    fn finish<T: Element>(&self, reduction: Option<Reduction<T>>, buffer: &mut [T]) {
+        if let (Some(reduction), Some(world)) = (reduction, NonZeroU32::new(self.world)) {
+            reduction.finish(buffer, world);
+        }
     }
 
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
@@ -114,11 +130,11 @@ impl Operation<'_> {
         let Links { outgoing, incoming } = links;
         self.announce(outgoing).await?;
         let mut inlet = Inlet::new(self, incoming, scratch);
-        let then = match then {
-            Then::Copy => OnReceive::Replace,
-            Then::Fold(_) => {
+        let (then, reduction) = match then {
+            Then::Copy => (OnReceive::Replace, None),
+            Then::Fold(reduction) => {
                 output.copy_from_slice(offer.block_for(self.me.index()).unwrap_or_default());
-                OnReceive::Reduce
+                (OnReceive::Reduce, Some(reduction))
             }
         };
         for distance in 1..self.world {
@@ -135,13 +151,17 @@ impl Operation<'_> {
             let receive = async {
                 let chunk = 0;
                 match into {
-                    Some(into) => inlet.chunk(Receive { from, chunk, then }, into).await,
+                    Some(into) => {
+                        let receive = Receive { from, chunk, then };
+                        inlet.chunk(receive, into, reduction).await
+                    }
                     None if distance == 1 => inlet.check_predecessor().await,
                     None => Ok(()),
                 }
             };
             tokio::try_join!(send, receive)?;
         }
+        self.finish(reduction, output);
         Ok(())
     }
 
@@ -165,7 +185,8 @@ impl Operation<'_> {
         // A message is between two ranks, and announced to nobody.
         inlet.checked = true;
         let (chunk, then) = (0, OnReceive::Replace);
-        inlet.chunk(Receive { from, chunk, then }, output).await
+        let receive = Receive { from, chunk, then };
+        inlet.chunk(receive, output, None).await
     }
 
     async fn announce(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
@@ -253,7 +274,12 @@ impl<'a> Inlet<'a> {
         Ok(())
     }
 
-    async fn chunk<T: Element>(&mut self, receive: Receive, into: &mut [T]) -> Result<(), Stopped> {
+    async fn chunk<T: Element>(
+        &mut self,
+        receive: Receive,
+        into: &mut [T],
+        reduction: Option<Reduction<T>>,
+    ) -> Result<(), Stopped> {
         if receive.from == self.operation.predecessor() && !self.checked {
             self.check_predecessor().await?;
         }
@@ -271,28 +297,33 @@ impl<'a> Inlet<'a> {
                 expected: into.len() as u64,
             }));
         }
-        match (receive.then, self.operation.contract.op) {
-            (OnReceive::Reduce, Some(op)) => self.reduce(op, receive.from, into).await,
-            (OnReceive::Reduce, None) | (OnReceive::Replace, _) => Ok(self
-                .incoming
-                .receive(receive.from, bytemuck::cast_slice_mut(into))
-                .await?),
+        let reduction = reduction.filter(|_| receive.then == OnReceive::Reduce);
+        match (T::bytes_mut(into), reduction) {
+            (Some(bytes), None) => Ok(self.incoming.receive(receive.from, bytes).await?),
+            _ => self.pieces(receive.from, into, reduction).await,
         }
     }
 
-    async fn reduce<T: Element>(
+    /// Receives through memory of its own what is to be reduced, or may have bytes that are no value.
+    async fn pieces<T: Element>(
         &mut self,
-        op: ReduceOp,
         from: Rank,
         into: &mut [T],
+        reduction: Option<Reduction<T>>,
     ) -> Result<(), Stopped> {
         for piece in into.chunks_mut(PIECE_BYTES / size_of::<T>()) {
-            let received: &mut [T] = bytemuck::cast_slice_mut(&mut self.scratch.0);
-            let received = &mut received[..piece.len()];
-            self.incoming
-                .receive(from, bytemuck::cast_slice_mut(received))
-                .await?;
-            T::reduce(op, piece, received);
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
+            let bytes = &mut bytes[..size_of_val(piece)];
+            self.incoming.receive(from, bytes).await?;
+            let received: &[T] = bytemuck::checked::try_cast_slice(bytes).map_err(|_| {
+                let element = T::TYPE;
+                let error = WireError::Value { element };
+                Error::Protocol { peer: from, error }
+            })?;
+            match reduction {
+                Some(reduction) => reduction.reduce(piece, received).map_err(Error::from)?,
+                None => piece.copy_from_slice(received),
+            }
         }
         Ok(())
     }

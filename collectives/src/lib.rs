@@ -47,7 +47,7 @@ mod rank;
 pub mod schedule;
 mod wire;
 
-pub use meshwork_accel::{Element, ElementType, ReduceOp};
+pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
 pub use communication::Communication;
 pub use config::{GroupConfig, Timeouts, Transport};

@@ -8,6 +8,8 @@
 mod frame;
 mod message;
 
+use meshwork_accel::ElementType;
+
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{Abort, Hello, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
 
@@ -50,6 +52,12 @@ pub enum WireError {
         found: u64,
         /// The limit.
         limit: u64,
+    },
+    /// Bytes of a chunk are no value of its element type.
+    #[error("a byte of a chunk of {element} elements is none")]
+    Value {
+        /// The element type.
+        element: ElementType,
     },
     /// The body of a message is not a value of its type.
     #[error("the body of message type {kind} is malformed")]

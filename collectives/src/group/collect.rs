@@ -10,7 +10,7 @@ use crate::contract::Kind;
 use crate::memory::Offer;
 use crate::{Error, Rank, config};
 use blocks::{Takes, end_of, length, take};
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, ReduceOp, Reduction};
 
 impl Group {
     /// Replaces `buffer`, on every rank, by the reduction of all ranks' buffers.
@@ -21,13 +21,19 @@ impl Group {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
+    /// [`Error::Unsupported`] for an op that `T` does not have, and nothing has happened;
     /// [`Error::Disagreement`], [`Error::RankLost`], [`Error::Aborted`], [`Error::TimedOut`];
     /// `buffer` then holds unspecified values, and the group is over.
     #[track_caller]
     pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        let (reduction, root) = (Reduction::new(op)?, None);
         let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
-        let root = None;
-        self.perform(asked, Location::caller(), Work::Reduce { buffer, op, root })
+        let work = Work::Reduce {
+            buffer,
+            reduction,
+            root,
+        };
+        self.perform(asked, Location::caller(), work)
     }
 
     /// Replaces `output`, on every rank, by the reduction of all ranks' inputs.
@@ -66,11 +72,16 @@ impl Group {
         root: Rank,
     ) -> Result<(), Error> {
         config::inside(root, self.world())?;
+        let (reduction, to) = (Reduction::new(op)?, Some(root));
         let asked = Asked::new(Kind::Reduce, buffer.len())
             .with_op(op)
             .with_root(root);
-        let root = Some(root);
-        self.perform(asked, Location::caller(), Work::Reduce { buffer, op, root })
+        let work = Work::Reduce {
+            buffer,
+            reduction,
+            root: to,
+        };
+        self.perform(asked, Location::caller(), work)
     }
 
     /// Replaces `buffer`, on every rank, by the buffer of `root`.
@@ -105,7 +116,13 @@ impl Group {
     ) -> Result<(), Error> {
         let blocks = self.even(output.len());
         let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
-        self.fold_blocks(asked, Location::caller(), (input, output, &blocks), op)
+        let reduction = Reduction::new(op)?;
+        self.fold_blocks(
+            asked,
+            Location::caller(),
+            (input, output, &blocks),
+            reduction,
+        )
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with a block length for each rank.
@@ -126,7 +143,13 @@ impl Group {
         let blocks = self.uneven("reduce_scatter", lengths)?;
         let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
         let asked = asked.with_lengths(lengths);
-        self.fold_blocks(asked, Location::caller(), (input, output, &blocks), op)
+        let reduction = Reduction::new(op)?;
+        self.fold_blocks(
+            asked,
+            Location::caller(),
+            (input, output, &blocks),
+            reduction,
+        )
     }
 
     /// Gives every rank the inputs of all, one after the other in the order of the ranks.

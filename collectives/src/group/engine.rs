@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, ReduceOp, Reduction};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -120,7 +120,7 @@ pub(super) enum Work<'a, T> {
     /// The root's buffer, or everybody's, becomes the reduction of all.
     Reduce {
         buffer: &'a mut [T],
-        op: ReduceOp,
+        reduction: Reduction<T>,
         root: Option<Rank>,
     },
     /// Blocks go from whoever offers them to whoever takes them.
@@ -254,9 +254,13 @@ impl Engine {
         );
         let done = match work {
             Work::Meet => domain.barrier(&task),
-            Work::Reduce { buffer, op, root } => {
+            Work::Reduce {
+                buffer,
+                reduction,
+                root,
+            } => {
                 let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
-                domain.reduce(&task, buffer, op, receiver)
+                domain.reduce(&task, buffer, reduction, receiver)
             }
             Work::Pull(errand) => domain.pull(&task, errand),
             Work::Broadcast { buffer, root } => domain.broadcast(&task, buffer, root.index()),

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use super::engine::{Asked, Engine, Work};
 use super::{Group, no_thread};
@@ -81,7 +81,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`Error::System`] when no thread can be started; what goes wrong later is told by
+    /// [`Error::Unsupported`] for an op that `T` does not have, [`Error::System`] when no thread
+    /// can be started; what goes wrong later is told by
     /// [`Pending::wait`].
     #[track_caller]
     pub fn start_all_reduce<T, B>(&mut self, buffer: B, op: ReduceOp) -> Result<Pending<B>, Error>
@@ -89,12 +90,16 @@ impl Group {
         T: Element,
         B: AsMut<[T]> + Send + 'static,
     {
-        let caller = Location::caller();
+        let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
         self.start(buffer, move |engine, buffer| {
             let buffer = buffer.as_mut();
             let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
-            let root = None;
-            engine.perform(asked, caller, Work::Reduce { buffer, op, root })
+            let work = Work::Reduce {
+                buffer,
+                reduction,
+                root: None,
+            };
+            engine.perform(asked, caller, work)
         })
     }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::engine::{Asked, Bond, Engine, Transport, Work};
 use crate::contract::Kind;
 use crate::memory::{Board, Domain, Mapping, SegmentName, Shape};
-use crate::{Error, Rank, ReduceOp};
+use crate::{Error, Rank};
+use meshwork_accel::{ReduceOp, Reduction};
 
 /// What a rank tells all others of its memory, in words: the name of its board, then its cores.
 type Record = [u64; NAME_WORDS + CORE_WORDS];
@@ -62,9 +63,13 @@ impl Engine {
     /// The least of all ranks' numbers.
     fn least(&mut self, number: u8) -> Result<u8, Error> {
         let mut least = [number];
-        let (buffer, op, root) = (&mut least[..], ReduceOp::Min, None);
-        let asked = Asked::new(Kind::AllReduce, 1).with_op(op);
-        self.perform(asked, Location::caller(), Work::Reduce { buffer, op, root })?;
+        let work = Work::Reduce {
+            buffer: &mut least,
+            reduction: Reduction::new(ReduceOp::Min)?,
+            root: None,
+        };
+        let asked = Asked::new(Kind::AllReduce, 1).with_op(ReduceOp::Min);
+        self.perform(asked, Location::caller(), work)?;
         let [least] = least;
         Ok(least)
     }

@@ -102,13 +102,24 @@ fn value(rank: Rank, element: usize) -> i64 {
 }
 
 fn fold(op: ReduceOp, values: impl Iterator<Item = i64>) -> i64 {
+    let values: Vec<i64> = values.collect();
+    let world = i64::try_from(values.len()).unwrap();
     let combine = |a: i64, b: i64| match op {
-        ReduceOp::Sum => a.wrapping_add(b),
+        ReduceOp::Sum | ReduceOp::Mean => a.wrapping_add(b),
         ReduceOp::Product => a.wrapping_mul(b),
         ReduceOp::Min => a.min(b),
-        _ => a.max(b),
+        ReduceOp::Max => a.max(b),
+        ReduceOp::And => a & b,
+        ReduceOp::Or => a | b,
+        ReduceOp::Xor => a ^ b,
+        _ => unreachable!("{op}"),
     };
-    values.reduce(combine).unwrap()
+    let total = values.into_iter().reduce(combine).unwrap();
+    if op == ReduceOp::Mean {
+        total / world
+    } else {
+        total
+    }
 }
 
 fn lengths(world: u32) -> [usize; 6] {
@@ -171,6 +182,25 @@ fn floats_are_the_same_bits_on_every_rank() {
                 "{over:?} {communication:?}"
             );
         }
+    }
+}
+
+#[test]
+fn truth_values_are_reduced_and_an_op_they_do_not_have_is_refused_without_ending_the_group() {
+    for over in Over::ALL {
+        let any = over.run(3, |mut group| {
+            let mut buffer: Vec<bool> = (0..5).map(|at| at == group.rank().index()).collect();
+            let refused = group.all_reduce(&mut buffer, ReduceOp::Sum);
+            assert_eq!(
+                refused.unwrap_err().to_string(),
+                "sum of bool elements is not defined: and, or and xor need integers or bool, sum, product and mean need numbers"
+            );
+            group.all_reduce(&mut buffer, ReduceOp::Or).unwrap();
+            group.broadcast(&mut buffer, Rank::new(2)).unwrap();
+            group.leave().unwrap();
+            buffer
+        });
+        assert_eq!(any, vec![[true, true, true, false, false]; 3]);
     }
 }
 

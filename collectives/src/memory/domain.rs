@@ -8,7 +8,6 @@ use std::{io, ptr};
 use smallvec::SmallVec;
 
 use super::board::{Board, Shape};
-use super::kernel::Block;
 use super::mail::Correspondence;
 use super::mapping::Mapping;
 use super::post::{self, Notice, Place, Terms};
@@ -36,7 +35,6 @@ pub(crate) struct Domain {
     pub(super) ticks: u32,
     /// What this rank and each other have sent each other, by place.
     pub(super) mail: Vec<Correspondence>,
-    pub(super) block: Block,
     /// The call sites that the two places on the board show.
     shown: [Option<&'static Location<'static>>; 2],
 }
@@ -169,7 +167,6 @@ impl Domain {
             reach,
             sequence: 0,
             ticks: 0,
-            block: Block::new(),
             shown: [None; 2],
         }
     }

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
@@ -102,16 +102,16 @@ pub(crate) struct Errand<'a, T> {
     pub(crate) offer: Offer<'a, T>,
     pub(crate) takes: &'a [Take],
     pub(crate) output: &'a mut [T],
-    pub(crate) then: Then,
+    pub(crate) then: Then<T>,
 }
 
 /// What becomes of the blocks that are taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Then {
+#[derive(Debug)]
+pub(crate) enum Then<T> {
     /// Each is copied to its place.
     Copy,
     /// All go to one place, which becomes their reduction; each rank takes one block of each.
-    Fold(ReduceOp),
+    Fold(Reduction<T>),
 }
 
 impl Domain {
@@ -219,10 +219,10 @@ impl Domain {
                     output[take.into.clone()].copy_from_slice(unsafe { source.read() });
                 }
             }
-            Then::Fold(op) => {
+            Then::Fold(reduction) => {
                 let own = own_block(&offer, self.me);
                 let spans = (Span::of(own), Span::of_mut(output));
-                self.fold::<T>(op, takes, sources, spans);
+                self.fold(reduction, takes, sources, spans);
             }
         }
     }
@@ -230,7 +230,7 @@ impl Domain {
     /// Folds one range of all ranks in their order, this rank's `own` among them.
     fn fold<T: Element>(
         &mut self,
-        op: ReduceOp,
+        reduction: Reduction<T>,
         takes: &[Take],
         sources: &[Span],
         (own, into): (Span, Span),
@@ -241,7 +241,7 @@ impl Domain {
         }
         // SAFETY: the owners leave their bytes until this rank has taken them, and the output is
         // the caller's.
-        unsafe { blend::<T>(&mut self.block, op, &ordered, &[into]) };
+        unsafe { blend(reduction, &ordered, &[into]) };
     }
 
     fn pull_by_slots<T: Element>(
@@ -320,13 +320,13 @@ impl Domain {
                 Then::Fold(_) => sources.push(slot),
             }
         }
-        if let Then::Fold(op) = errand.then {
+        if let Then::Fold(reduction) = errand.then {
             let own = own_block(&errand.offer, self.me);
             let range = part(&(0..own.len()), index, room);
             if !range.is_empty() {
                 let own = Span::of(&own[range.clone()]);
                 let into = Span::of_mut(&mut errand.output[range]);
-                self.fold::<T>(op, errand.takes, &sources, (own, into));
+                self.fold(reduction, errand.takes, &sources, (own, into));
             }
         }
         self.own().consumed.0.set(tick.wrapping_add(1));

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, Reduction};
 
 use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
 use super::kernel::blend;
@@ -33,10 +33,10 @@ pub(crate) enum Receiver {
     One(usize),
 }
 
-/// A reduction: the op, and who gets the result.
-#[derive(Clone, Copy, Debug)]
-struct Reduction {
-    op: ReduceOp,
+/// A reduction, and who gets the result.
+#[derive(Debug)]
+struct Plan<T> {
+    reduction: Reduction<T>,
     receiver: Receiver,
 }
 
@@ -56,10 +56,13 @@ impl Domain {
         &mut self,
         task: &Task<'_>,
         buffer: &mut [T],
-        op: ReduceOp,
+        reduction: Reduction<T>,
         receiver: Receiver,
     ) -> Result<(), Halt> {
-        let reduction = Reduction { op, receiver };
+        let plan = &Plan {
+            reduction,
+            receiver,
+        };
         let place = self.place(Span::of(buffer));
         if place == Place::Small {
             let small = self.boards[self.me].small(self.sequence.wrapping_add(1));
@@ -72,11 +75,11 @@ impl Domain {
         let notices = self.meet(task, place, pieces as u64)?;
         match Self::mode(&notices) {
             Mode::Small => {
-                self.reduce_small(buffer, reduction);
+                self.reduce_small(buffer, plan);
                 Ok(())
             }
-            Mode::Direct => self.reduce_direct(&task.patience, &notices, buffer, reduction),
-            Mode::Slots => self.reduce_by_slots(&task.patience, buffer, reduction),
+            Mode::Direct => self.reduce_direct(&task.patience, &notices, buffer, plan),
+            Mode::Slots => self.reduce_by_slots(&task.patience, buffer, plan),
         }
     }
 
@@ -85,8 +88,8 @@ impl Domain {
         self.meet(task, Place::Small, 0).map(drop)
     }
 
-    fn reduce_small<T: Element>(&mut self, buffer: &mut [T], reduction: Reduction) {
-        if !reduction.receiver.is(self.me) {
+    fn reduce_small<T: Element>(&mut self, buffer: &mut [T], plan: &Plan<T>) {
+        if !plan.receiver.is(self.me) {
             return;
         }
         let bytes = size_of_val(buffer);
@@ -103,7 +106,7 @@ impl Domain {
         let own = [Span::of_mut(buffer)];
         // SAFETY: every rank has posted, so what they have copied in is complete, and they write
         // there again two operations later, when all have read it; the buffer is the caller's.
-        unsafe { blend::<T>(&mut self.block, reduction.op, &sources, &own) };
+        unsafe { blend(plan.reduction, &sources, &own) };
     }
 
     fn reduce_direct<T: Element>(
@@ -111,7 +114,7 @@ impl Domain {
         patience: &Patience<'_>,
         notices: &Notices,
         buffer: &mut [T],
-        reduction: Reduction,
+        plan: &Plan<T>,
     ) -> Result<(), Halt> {
         let bytes = size_of_val(buffer);
         let mut buffers: Spans = Spans::new();
@@ -126,14 +129,14 @@ impl Domain {
         let own = own.start * size_of::<T>()..own.end * size_of::<T>();
         let part = |span: &Span| span.part(own.clone()).expect("all buffers are as long");
         let sources: Spans = buffers.iter().map(part).collect();
-        let receives = |(place, _): &(usize, &Span)| reduction.receiver.is(*place);
+        let receives = |(place, _): &(usize, &Span)| plan.receiver.is(*place);
         let targets = sources.iter().enumerate().filter(receives);
         let targets: Spans = targets.map(|(_, span)| *span).collect();
         self.enter()?;
         // SAFETY: every rank has posted and waits in `part`, so nobody but the owner of this part,
         // which is this rank, touches these ranges of the buffers; a rank that fails meanwhile
         // waits in `close`.
-        unsafe { blend::<T>(&mut self.block, reduction.op, &sources, &targets) };
+        unsafe { blend(plan.reduction, &sources, &targets) };
         self.part(patience)
     }
 
@@ -142,7 +145,7 @@ impl Domain {
         &mut self,
         patience: &Patience<'_>,
         buffer: &mut [T],
-        reduction: Reduction,
+        plan: &Plan<T>,
     ) -> Result<(), Halt> {
         let piece = self.piece_elements::<T>();
         let len = buffer.len();
@@ -154,11 +157,11 @@ impl Domain {
             }
             if let Some(index) = step.checked_sub(1).filter(|index| *index < pieces) {
                 let tick = self.tick(index);
-                self.fold_own_part(patience, tick, &mut buffer[range(index)], reduction)?;
+                self.fold_own_part(patience, tick, &mut buffer[range(index)], plan)?;
             }
             if let Some(index) = step.checked_sub(2) {
                 let tick = self.tick(index);
-                self.copy_out(patience, tick, &mut buffer[range(index)], reduction)?;
+                self.copy_out(patience, tick, &mut buffer[range(index)], plan)?;
             }
         }
         self.ticks = self.tick(pieces);
@@ -189,7 +192,7 @@ impl Domain {
         patience: &Patience<'_>,
         tick: u32,
         piece: &mut [T],
-        reduction: Reduction,
+        plan: &Plan<T>,
     ) -> Result<(), Halt> {
         let part = part_of::<T>(piece.len(), self.len(), self.me);
         let mut sources = Spans::new();
@@ -205,15 +208,15 @@ impl Domain {
             });
         }
         let mut targets = Spans::new();
-        if reduction.receiver != Receiver::One(self.me) {
+        if plan.receiver != Receiver::One(self.me) {
             targets.push(self.in_slot::<T>(self.me, tick, &part));
         }
-        if reduction.receiver.is(self.me) {
+        if plan.receiver.is(self.me) {
             targets.push(sources[self.me]);
         }
         // SAFETY: the others have published this piece, and this part of it is read by this rank
         // alone; in the own slot the part is free, because nothing was published in it.
-        unsafe { blend::<T>(&mut self.block, reduction.op, &sources, &targets) };
+        unsafe { blend(plan.reduction, &sources, &targets) };
         self.own().combined.0.set(tick.wrapping_add(1));
         Ok(())
     }
@@ -224,14 +227,14 @@ impl Domain {
         patience: &Patience<'_>,
         tick: u32,
         piece: &mut [T],
-        reduction: Reduction,
+        plan: &Plan<T>,
     ) -> Result<(), Halt> {
         for other in self.others() {
             let combined = &self.boards[other].head().combined.0;
             patience
                 .wait(combined, tick.wrapping_add(1))
                 .map_err(|vain| self.halt(vain, other))?;
-            if reduction.receiver.is(self.me) {
+            if plan.receiver.is(self.me) {
                 let part = part_of::<T>(piece.len(), self.len(), other);
                 let slot = self.in_slot::<T>(other, tick, &part);
                 // SAFETY: the owner has folded the part and leaves it until all have consumed it.

@@ -8,7 +8,8 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use bytemuck::Pod;
+use bytemuck::NoUninit;
+use meshwork_accel::Element;
 
 use super::mapping::Mapping;
 
@@ -23,14 +24,14 @@ pub(crate) struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
-    pub(crate) fn of<T: Pod>(slice: &[T]) -> Self {
+    pub(crate) fn of<T: NoUninit>(slice: &[T]) -> Self {
         Self {
             start: NonNull::from(slice).cast(),
             bytes: size_of_val(slice),
         }
     }
 
-    pub(crate) fn of_mut<T: Pod>(slice: &mut [T]) -> Self {
+    pub(crate) fn of_mut<T: NoUninit>(slice: &mut [T]) -> Self {
         Self {
             start: NonNull::from(&mut *slice).cast(),
             bytes: size_of_val(slice),
@@ -75,10 +76,10 @@ impl Span {
     /// The bytes as elements; what is left over at the end is not part of the slice.
     ///
     /// # Safety
-    /// The bytes are mapped and aligned for `T`, and nobody writes to them during `'a`.
-    pub(crate) unsafe fn read<'a, T: Pod>(self) -> &'a [T] {
+    /// The bytes are mapped, aligned and values of `T`, and nobody writes to them during `'a`.
+    pub(crate) unsafe fn read<'a, T: Element>(self) -> &'a [T] {
         debug_assert!(self.start.cast::<T>().is_aligned());
-        // SAFETY: the caller's promise; any bytes are a value of `T`.
+        // SAFETY: the caller's promise.
         unsafe {
             std::slice::from_raw_parts(self.start.cast().as_ptr(), self.bytes / size_of::<T>())
         }
@@ -87,10 +88,10 @@ impl Span {
     /// The bytes as elements; what is left over at the end is not part of the slice.
     ///
     /// # Safety
-    /// The bytes are mapped and aligned for `T`, and nobody else touches them during `'a`.
-    pub(crate) unsafe fn write<'a, T: Pod>(self) -> &'a mut [T] {
+    /// The bytes are mapped, aligned and values of `T`, and nobody else touches them during `'a`.
+    pub(crate) unsafe fn write<'a, T: Element>(self) -> &'a mut [T] {
         debug_assert!(self.start.cast::<T>().is_aligned());
-        // SAFETY: the caller's promise; any bytes are a value of `T`.
+        // SAFETY: the caller's promise.
         unsafe {
             std::slice::from_raw_parts_mut(self.start.cast().as_ptr(), self.bytes / size_of::<T>())
         }

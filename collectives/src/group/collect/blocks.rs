@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::panic::Location;
 
-use meshwork_accel::{Element, ReduceOp};
+use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use crate::group::Group;
@@ -20,7 +20,7 @@ impl Group {
         asked: Asked,
         caller: &'static Location<'static>,
         (input, output, blocks): (&[T], &mut [T], &[Range<usize>]),
-        op: ReduceOp,
+        reduction: Reduction<T>,
     ) -> Result<(), Error> {
         let me = self.rank().index();
         length("reduce_scatter", "input", input.len(), end_of(blocks))?;
@@ -34,7 +34,7 @@ impl Group {
             offer: Offer::each(input, blocks),
             takes: &takes,
             output,
-            then: Then::Fold(op),
+            then: Then::Fold(reduction),
         };
         self.perform(asked, caller, Work::Pull(errand))
     }

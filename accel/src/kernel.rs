@@ -1,0 +1,210 @@
+//! The loops behind every reduction, one per op and element type, compiled for several instruction
+//! sets and chosen when called.
+//!
+//! Wider vectors only do more elements at once: no loop is reordered and nothing is contracted, so
+//! every machine computes the same bits.
+
+mod lane;
+mod ops;
+
+use std::num::NonZeroU32;
+
+use half::{bf16, f16};
+use multiversion::multiversion;
+
+use crate::ReduceOp;
+use lane::Lane;
+use ops::{And, Max, Min, Op, Or, Product, Sum, Xor};
+
+/// The loops that a type has.
+#[expect(
+    unnameable_types,
+    reason = "a sealed trait is sealed by having no path"
+)]
+pub trait Kernel: Sized {
+    /// The loops of `op`, `None` if this type does not have the op.
+    fn loops(op: ReduceOp) -> Option<Loops<Self>>;
+
+    /// Divides each value, integers towards zero.
+    fn divide(values: &mut [Self], by: NonZeroU32);
+}
+
+/// One op on slices of equal length; of longer ones, on their beginnings.
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "part of a sealed trait")]
+pub struct Loops<T> {
+    /// Replaces each `into[i]` by the op of itself and `from[i]`.
+    pub(crate) reduce: fn(into: &mut [T], from: &[T]),
+    /// Replaces each `into[i]` by the op of all `sources[_][i]`, as a balanced tree.
+    pub(crate) fold: fn(into: &mut [T], sources: &[&[T]]),
+}
+
+impl<T> Clone for Loops<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Loops<T> {}
+
+macro_rules! kernel {
+    ($($number:ty),+ => $loops:ident) => {$(
+        impl Kernel for $number {
+            fn loops(op: ReduceOp) -> Option<Loops<Self>> {
+                $loops(op)
+            }
+
+            fn divide(values: &mut [Self], by: NonZeroU32) {
+                for value in values {
+                    *value = value.divided(by);
+                }
+            }
+        }
+    )+};
+}
+
+kernel!(bool => truth_loops);
+kernel!(i8, i16, i32, i64, u8, u16, u32, u64 => integer_loops);
+kernel!(f16, bf16, f32, f64 => float_loops);
+
+fn loops<T: Lane, O: Op<T::Wide>>() -> Loops<T> {
+    Loops {
+        reduce: reduce::<T, O>,
+        fold: fold::<T, O>,
+    }
+}
+
+fn truth_loops(op: ReduceOp) -> Option<Loops<bool>> {
+    match op {
+        ReduceOp::Min | ReduceOp::And => Some(loops::<_, And>()),
+        ReduceOp::Max | ReduceOp::Or => Some(loops::<_, Or>()),
+        ReduceOp::Xor => Some(loops::<_, Xor>()),
+        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Mean => None,
+    }
+}
+
+fn integer_loops<T: Lane>(op: ReduceOp) -> Option<Loops<T>>
+where
+    And: Op<T::Wide>,
+    Or: Op<T::Wide>,
+    Xor: Op<T::Wide>,
+    Sum: Op<T::Wide>,
+    Product: Op<T::Wide>,
+    Min: Op<T::Wide>,
+    Max: Op<T::Wide>,
+{
+    match op {
+        ReduceOp::And => Some(loops::<_, And>()),
+        ReduceOp::Or => Some(loops::<_, Or>()),
+        ReduceOp::Xor => Some(loops::<_, Xor>()),
+        _ => float_loops(op),
+    }
+}
+
+fn float_loops<T: Lane>(op: ReduceOp) -> Option<Loops<T>>
+where
+    Sum: Op<T::Wide>,
+    Product: Op<T::Wide>,
+    Min: Op<T::Wide>,
+    Max: Op<T::Wide>,
+{
+    match op {
+        // A mean is a sum until it is divided.
+        ReduceOp::Sum | ReduceOp::Mean => Some(loops::<_, Sum>()),
+        ReduceOp::Product => Some(loops::<_, Product>()),
+        ReduceOp::Min => Some(loops::<_, Min>()),
+        ReduceOp::Max => Some(loops::<_, Max>()),
+        ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn reduce<T: Lane, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = T::narrow(O::of(a.widen(), b.widen()));
+    }
+}
+
+/// Up to four sources are one loop, in registers. More are reduced tile by tile, so that what is in
+/// between stays in a cache: by fours, and these like the digits of a binary counter.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn fold<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]]) {
+    if sources.len() <= 4 {
+        return leaf::<T, O, T>(into, sources, 0, T::narrow);
+    }
+    let depth = sources.len().div_ceil(4).ilog2() as usize + 1;
+    // `partial[level]` is the reduction of `4 << level` sources that waits for its other half.
+    let mut partial = vec![[T::default().widen(); TILE]; depth];
+    for (index, tile) in into.chunks_mut(TILE).enumerate() {
+        let mut total = [T::default().widen(); TILE];
+        for (four, group) in sources.chunks(4).enumerate() {
+            let len = tile.len();
+            leaf::<T, O, T::Wide>(&mut total[..len], group, index * TILE, |wide| wide);
+            let halves = four.trailing_ones() as usize;
+            for earlier in &partial[..halves] {
+                join::<T, O>(earlier, &mut total);
+            }
+            if let Some(waiting) = partial.get_mut(halves) {
+                *waiting = total;
+            }
+        }
+        let groups = sources.len().div_ceil(4);
+        // The last group has joined the levels below the lowest that is left.
+        let joined = groups.trailing_zeros() as usize + 1;
+        for (level, earlier) in partial.iter().enumerate().skip(joined) {
+            if groups >> level & 1 == 1 {
+                join::<T, O>(earlier, &mut total);
+            }
+        }
+        for (into, total) in tile.iter_mut().zip(total) {
+            *into = T::narrow(total);
+        }
+    }
+}
+
+/// Elements that are reduced at a time, and fit a first-level cache several times over.
+const TILE: usize = 256;
+
+#[inline(always)]
+fn join<T: Lane, O: Op<T::Wide>>(earlier: &[T::Wide; TILE], later: &mut [T::Wide; TILE]) {
+    for (later, earlier) in later.iter_mut().zip(earlier) {
+        *later = O::of(*earlier, *later);
+    }
+}
+
+/// The balanced tree of at most four sources, from their element `at` on.
+#[inline(always)]
+fn leaf<T: Lane, O: Op<T::Wide>, U>(
+    into: &mut [U],
+    sources: &[&[T]],
+    at: usize,
+    finish: impl Fn(T::Wide) -> U,
+) {
+    match *sources {
+        [a] => {
+            for (into, a) in into.iter_mut().zip(&a[at..]) {
+                *into = finish(a.widen());
+            }
+        }
+        [a, b] => {
+            for (into, (a, b)) in into.iter_mut().zip(a[at..].iter().zip(&b[at..])) {
+                *into = finish(O::of(a.widen(), b.widen()));
+            }
+        }
+        [a, b, c] => {
+            let pairs = a[at..].iter().zip(&b[at..]);
+            for (into, ((a, b), c)) in into.iter_mut().zip(pairs.zip(&c[at..])) {
+                *into = finish(O::of(O::of(a.widen(), b.widen()), c.widen()));
+            }
+        }
+        [a, b, c, d] => {
+            let left = a[at..].iter().zip(&b[at..]);
+            let right = c[at..].iter().zip(&d[at..]);
+            for (into, ((a, b), (c, d))) in into.iter_mut().zip(left.zip(right)) {
+                let left = O::of(a.widen(), b.widen());
+                *into = finish(O::of(left, O::of(c.widen(), d.widen())));
+            }
+        }
+        _ => {}
+    }
+}
