@@ -39,7 +39,11 @@
 //! - given to the first operand: a gather, a bias, a cross-entropy.
 //!
 //! Where different mesh dimensions cut one axis, the first operand has its way; sums of products
-//! refuse. Where TensorFlow computes wrong values, the layout is the same and the values are right:
+//! refuse, and a stack leaves the axis whole. Two oddities are TensorFlow's: a stack looks at the first
+//! axis of its operands only, and an axis that a slice does not name is cut as the one at its place in
+//! the result was, so that `t[0]` and `t[0, :]` may lie differently.
+//!
+//! Where TensorFlow computes wrong values, the layout is the same and the values are right:
 //! every axis that has to be whole is, in [`Inferred::operands`].
 //!
 //! Map of the module: `op` and `params` (what there is), `equation`, `placement`, `inferred` (the

@@ -32,9 +32,10 @@ pub(crate) const TOPICS: &[Topic] = &[
 fn judge(recorded: &Value) -> Verdict {
     let case = Case::read(&recorded["input"]);
     let problem = match (carry_out(&case), recorded.get("expect_error")) {
-        (Ok(answers), None) => compare(&case, &answers, &recorded["expect"]),
+        (Ok(Some(answers)), None) => compare(&case, &answers, &recorded["expect"]),
+        (Ok(Some(answers)), Some(expected)) => Some(format!("{answers:?} instead of {expected}")),
+        (Ok(None), _) => Some(format!("the function {} is not known", case.op)),
         (Err(error), Some(expected)) => compare_error(&error, expected),
-        (Ok(answers), Some(expected)) => Some(format!("{answers:?} instead of {expected}")),
         (Err(error), None) => Some(format!("error: {error}")),
     };
     problem.map_or(Verdict::Passed, Verdict::Failed)

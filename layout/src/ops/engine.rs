@@ -48,6 +48,9 @@ impl Engine<'_> {
             let (axis, _) = self.first_place(factor);
             return Err(Error::AxisCut { op, axis, spec });
         }
+        if !matches!(kind, Kind::Apart | Kind::Stepped) {
+            return Ok(spec);
+        }
         let fitting = self.fitting(factor, &spec)?;
         if kind == Kind::Stepped && fitting != spec {
             let (axis, size) = self.first_place(factor);
@@ -79,7 +82,7 @@ impl Engine<'_> {
             for (size, _) in &mut places {
                 *size = size.div_ceil(parts);
             }
-            // Sizes are those of shapes, whose elements can be counted, so the product fits.
+            // The elements of a run of axes, or the indices that steps pass: both can be counted.
             let mut shards = places.iter().map(|(size, grain)| size * grain);
             let first = shards.next();
             if parts > 1 && !shards.all(|shard| Some(shard) == first) {

@@ -106,6 +106,8 @@ fn labels_used_once(operands: &[Vec<char>]) -> Vec<char> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -146,6 +148,15 @@ mod tests {
         for (text, label) in [("ij->ik", 'k'), ("ij->jj", 'j')] {
             let equation = equation(text);
             assert_eq!(refused(text), Error::EinsumResult { equation, label });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-cA-C ,.>-]{0,12}|.{0,12}") {
+            if let Ok(equation) = text.parse::<Equation>() {
+                prop_assert_eq!(equation.to_string().parse(), Ok(equation));
+            }
         }
     }
 }

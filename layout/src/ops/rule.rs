@@ -77,8 +77,8 @@ pub(super) enum Kind {
 pub(super) enum Disagreement {
     /// The first operand to cut it has its way.
     First,
-    /// It is cut by none.
-    None,
+    /// None has, and it is whole.
+    Neither,
     /// The op is refused.
     Refused,
 }

@@ -22,7 +22,7 @@ pub(super) fn settle(rule: &Rule, operands: &[Placement]) -> Result<Vec<Sharding
     for operand in visiting_order(operands.len()) {
         let theirs = claims(rule, operand, &operands[operand])?;
         for (factor, given_up) in given_up.iter_mut().enumerate() {
-            *given_up |= rule.factors[factor].disagreement == Disagreement::None
+            *given_up |= rule.factors[factor].disagreement == Disagreement::Neither
                 && differ(settled[factor], theirs[factor]).is_some();
         }
         settled = merge(rule, &settled, &theirs)?;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::naive::{Tensor, shards, whole};
 use super::*;
-use crate::{Layout, ShardingSpec, UNSHARDED};
+use crate::{Layout, Reduction, ShardingSpec, UNSHARDED};
 
 /// A mesh, sizes and choices, all at random.
 #[derive(Debug)]
@@ -167,6 +167,53 @@ fn layouts(mesh: &Mesh, rank: usize) -> Vec<Layout> {
     }
     let layouts = all.into_iter().map(|names| Layout::from_names(names, mesh));
     layouts.filter_map(Result::ok).collect()
+}
+
+/// The rule of element-wise ops in other words: a mesh dimension that the operands use on two axes
+/// spoils every axis on which one uses it; on the others the first to cut an axis has its way.
+fn elementwise_specs(left: &Layout, right: &Layout) -> Vec<String> {
+    let shown = |layout: &Layout| layout.specs().map(ToString::to_string).collect();
+    let (left, right): (Vec<String>, Vec<String>) = (shown(left), shown(right));
+    let mut specs: Vec<String> = Vec::new();
+    for (a, b) in left.iter().zip(&right) {
+        specs.push(if a == UNSHARDED { b.clone() } else { a.clone() });
+    }
+    for dim in ["x", "y", "z"] {
+        let place = |specs: &[String]| specs.iter().position(|spec| spec == dim);
+        if let (Some(a), Some(b)) = (place(&left), place(&right))
+            && a != b
+        {
+            specs[a] = UNSHARDED.into();
+            specs[b] = UNSHARDED.into();
+        }
+    }
+    specs
+}
+
+#[test]
+fn elementwise_ops_follow_their_rule_for_all_layouts() {
+    let mesh = Mesh::new([("x", 2), ("y", 2), ("z", 2)]).unwrap();
+    let all = layouts(&mesh, 3);
+    for left in &all {
+        for right in &all {
+            let placed = [left, right].map(|layout| Placement::new([4, 4, 4], layout.clone()));
+            let inferred = infer(&Op::Elementwise, &placed.map(Result::unwrap)).unwrap();
+            let expected = Layout::from_names(elementwise_specs(left, right), &mesh).unwrap();
+            assert_eq!(inferred.results()[0].layout(), &expected, "{left} {right}");
+        }
+    }
+    assert_eq!(all.len() * all.len(), 1156);
+}
+
+#[test]
+fn operands_that_are_partial_are_finished_first() {
+    let mesh = Mesh::new([("x", 2), ("y", 3)]).unwrap();
+    let layout = Layout::from_names(["y"], &mesh).unwrap();
+    let partial = layout.clone().with_partial(["x"], Reduction::Sum).unwrap();
+    let operand = Placement::new([6], partial).unwrap();
+    let inferred = infer(&Op::Elementwise, &[operand]).unwrap();
+    assert_eq!(inferred.operands(), std::slice::from_ref(&layout));
+    assert_eq!(inferred.results()[0].layout(), &layout);
 }
 
 /// All pairs of layouts of operands of these shapes.

@@ -25,18 +25,21 @@ pub(super) struct Computed {
     pub(super) shards: Vec<Tensor>,
 }
 
-/// What the function of a case gives.
-pub(super) fn carry_out(case: &Case) -> Result<Vec<Answer>, Error> {
+/// What the function of a case gives; none for an unknown function.
+pub(super) fn carry_out(case: &Case) -> Result<Option<Vec<Answer>>, Error> {
     let operand = &case.operands[0];
     match case.op.as_str() {
-        "rank" => return Ok(vec![Answer::Number(operand.rank())]),
-        "size" => return Ok(vec![Answer::Number(operand.shape().iter().product())]),
+        "rank" => return Ok(Some(vec![Answer::Number(operand.rank())])),
+        "size" => return Ok(Some(vec![Answer::Number(operand.shape().iter().product())])),
         _ => {}
     }
+    let Some(calls) = calls(case)? else {
+        return Ok(None);
+    };
     let placed = case.operands.iter().cloned().zip(&case.tensors);
     let mut tensors: Vec<Computed> = placed.map(|(placed, whole)| given(placed, whole)).collect();
     let mut applied = Vec::new();
-    for call in calls(case)? {
+    for call in calls {
         let results = apply(&call.op, call.function, &tensors)?;
         applied.push((call, std::mem::replace(&mut tensors, results)));
     }
@@ -44,7 +47,7 @@ pub(super) fn carry_out(case: &Case) -> Result<Vec<Answer>, Error> {
         tensors = differentiate(&applied, tensors)?;
     }
     let tensors = tensors.into_iter().map(Box::new);
-    Ok(tensors.map(Answer::Tensor).collect())
+    Ok(Some(tensors.map(Answer::Tensor).collect()))
 }
 
 /// A tensor that lies so from the start.

@@ -78,9 +78,10 @@ pub(super) fn einsum(
                 check_size(op, operand, (axis, size), labels[known].1)?;
                 continue;
             }
-            let precedence = match equation.result().contains(&label) {
-                true => all,
-                false => all - labels.len() - 1,
+            let precedence = if equation.result().contains(&label) {
+                all
+            } else {
+                all - labels.len() - 1
             };
             labels.push((label, size));
             let kind = label_kind(equation, label);

@@ -49,7 +49,7 @@ pub(super) fn stack(op: &'static str, shapes: &[&[usize]], axis: isize) -> Resul
         }
     }
     let mut rule = Rule::new(op);
-    let leading = rule.ranked_factor(Kind::Apart, Disagreement::None, 0);
+    let leading = rule.ranked_factor(Kind::Apart, Disagreement::Neither, 0);
     let mut axes: Vec<Axis> = vec![None; first.len()];
     if let Some(axis) = axes.first_mut() {
         *axis = along(leading);

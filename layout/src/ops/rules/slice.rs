@@ -19,23 +19,32 @@ pub(super) fn slice(
     let mut sizes = Vec::new();
     let mut axes = Vec::new();
     for (axis, &whole) in shape.iter().enumerate() {
-        let left = whole.checked_sub(begin[axis]);
-        let taken = size[axis].or(left);
-        let Some(taken) = taken.filter(|&taken| left.is_some_and(|left| taken <= left)) else {
-            let end = begin[axis].saturating_add(size[axis].unwrap_or(0));
-            return Err(Error::IndexOutside {
+        let taken = box_size((begin[axis], size[axis]), whole).map_err(|index| {
+            let index = isize::try_from(index).unwrap_or(isize::MAX);
+            let size = whole;
+            Error::IndexOutside {
                 op,
                 axis,
-                index: isize::try_from(end).unwrap_or(isize::MAX),
-                size: whole,
-            });
-        };
+                index,
+                size,
+            }
+        })?;
         sizes.push(taken);
         axes.push(along(rule.factor(Kind::Apart)).filter(|_| taken == whole));
     }
     rule.operand(axes.iter().copied());
     rule.result(sizes, axes);
     Ok(rule)
+}
+
+/// How many indices a box takes of an axis, or the last one it reaches if that is outside.
+fn box_size((begin, size): (usize, Option<usize>), whole: usize) -> Result<usize, usize> {
+    let left = whole.checked_sub(begin).ok_or(begin)?;
+    match size {
+        Some(size) if size > left => Err(begin.saturating_add(size) - 1),
+        Some(size) => Ok(size),
+        None => Ok(left),
+    }
 }
 
 /// Axes that are named are cut as they were where they are taken whole, those that are not are cut as

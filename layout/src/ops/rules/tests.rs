@@ -185,7 +185,7 @@ fn brackets_that_reach_past_an_end_are_refused() {
     let outside = Error::IndexOutside {
         op: "slice",
         axis: 0,
-        index: 5,
+        index: 4,
         size: 4,
     };
     let slice = Op::Slice {
