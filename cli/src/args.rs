@@ -6,6 +6,11 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::Bench;
 
+mod draw;
+mod geometry;
+
+pub(crate) use draw::Draw;
+
 /// Distributed training on meshes of devices
 #[derive(Debug, Parser)]
 #[command(name = "meshwork", version)]
@@ -25,6 +30,8 @@ pub(crate) enum Task {
     Run(Run),
     /// Measure how fast ranks exchange data here, with the values checked
     Bench(Bench),
+    /// Show which rank is where in a mesh, or which part of a tensor each rank holds
+    Draw(Draw),
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
 }

@@ -1,4 +1,5 @@
-//! Starts one program as many workers on this machine, watches them, and ends them together.
+//! Starts one program as many workers on this machine, watches them, and ends them together; draws
+//! meshes and layouts.
 //!
 //! This crate does not know what the workers compute, which library they use, or any other machine:
 //! several hosts are the business of Slurm, Kubernetes and the like.
@@ -23,9 +24,10 @@
 //! # Ok::<(), meshwork_cli::launch::LaunchError>(())
 //! ```
 //!
-//! The `meshwork` command is a thin layer over [`launch`]: `meshwork run -n 4 -- PROGRAM ARGS…`.
+//! The `meshwork` command is a thin layer over [`launch`], `meshwork run -n 4 -- PROGRAM ARGS…`, and
+//! over [`draw`], `meshwork draw --mesh x=2,y=4`.
 //!
-//! Map of the crate: [`launch`] (the builder, what comes out of a run, what each worker is told);
+//! Map of the crate: [`draw`] (pictures as text and SVG); [`launch`] (the builder, what comes out of a run, what each worker is told);
 //! under it `ports`, `environment` and `cores` (what a worker is handed), `workers` (the processes and their
 //! one owner), `course` (what to do when, as a pure function of events and time), `supervisor`
 //! (does it), `output` (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
@@ -36,5 +38,6 @@ compile_error!(
     "meshwork-cli supervises workers through process groups and signals, which only Unix systems have: build it for Linux, macOS or a BSD"
 );
 
+pub mod draw;
 #[cfg(unix)]
 pub mod launch;

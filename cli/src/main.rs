@@ -1,5 +1,6 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
-//! how fast ranks exchange data, `meshwork secret` prints a new job secret.
+//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork secret`
+//! prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -14,10 +15,11 @@ use clap::Parser;
 use meshwork_cli::launch::{Cores, Launch, LaunchError, Outcome};
 use meshwork_collectives::JobSecret;
 
-use crate::args::{Arguments, Run, Task};
+use crate::args::{Arguments, Draw, Run, Task};
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
+        Task::Draw(wanted) => draw(&wanted),
         Task::Run(wanted) => run(&wanted),
         Task::Bench(wanted) => match bench::run(&wanted) {
             Ok(()) => ExitCode::SUCCESS,
@@ -61,15 +63,31 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
     })
 }
 
+fn draw(wanted: &Draw) -> ExitCode {
+    let picture = wanted.picture().map_err(|error| chain(&error));
+    told("draw", picture.and_then(|picture| print(&picture)))
+}
+
 fn secret() -> ExitCode {
-    let printed = match JobSecret::generate() {
-        Ok(secret) => writeln!(io::stdout(), "{}", *secret.to_hex()).map_err(|e| e.to_string()),
-        Err(error) => Err(chain(&error)),
-    };
-    match printed {
+    let secret = JobSecret::generate().map_err(|error| chain(&error));
+    told(
+        "secret",
+        secret.and_then(|secret| print(&format!("{}\n", *secret.to_hex()))),
+    )
+}
+
+fn print(text: &str) -> Result<(), String> {
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| error.to_string())
+}
+
+/// The exit status of a task that answers at once, after saying why there is no answer.
+fn told(task: &str, answered: Result<(), String>) -> ExitCode {
+    match answered {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            complain("secret", &why);
+            complain(task, &why);
             ExitCode::FAILURE
         }
     }
