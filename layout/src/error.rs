@@ -1,5 +1,7 @@
 use meshwork_core::DimName;
 
+use crate::ShardingSpec;
+
 /// Why a layout is refused, or a question about it not answered.
 ///
 /// The caller is at fault in every case, and nothing is changed.
@@ -149,5 +151,70 @@ pub enum Error {
     UnknownReduction {
         /// The word.
         word: String,
+    },
+    /// Text is no layout, or has no mesh.
+    #[error("{text:?} is no layout: write it such as sharding_specs:x,unsharded, mesh:…")]
+    LayoutText {
+        /// The text.
+        text: String,
+    },
+    /// Text is of no kind of layout.
+    #[error(
+        "{text:?} is the beginning of no layout: begin with sharding_specs:, parted: or maximal:true"
+    )]
+    LayoutTypeText {
+        /// What goes before the mesh.
+        text: String,
+    },
+    /// A spec in text is not followed by a comma, so that others would not read it.
+    #[error("the specs {specs:?} have no comma after the last one: add it")]
+    LastComma {
+        /// The specs.
+        specs: String,
+    },
+    /// There is no layout, where one is needed.
+    #[error("this layout is empty: give one that says how tensors lie")]
+    EmptyLayout,
+    /// A layout for one device is on a mesh of another kind.
+    #[error("a layout for one device alone needs a mesh that is one: make it from the device")]
+    NotOneDevice,
+    /// What was sent has a mesh and no type, as before there were types.
+    #[error("this layout has a mesh and no type: set the type STATIC where it was written")]
+    Untyped,
+    /// What was sent has a type that there is not.
+    #[error("{value} is no type of a layout: types run from 0 to 3")]
+    UnknownType {
+        /// The number sent.
+        value: i32,
+    },
+    /// What was sent has specs, and no mesh for them.
+    #[error(
+        "a layout without mesh dimensions was sent with specs ({count}): send none, or the type STATIC"
+    )]
+    SpecsWithoutMesh {
+        /// How many there are.
+        count: usize,
+    },
+    /// TensorFlow's protobuf form has one mesh dimension at most for each tensor dimension.
+    #[error(
+        "tensor dimension {axis} is cut by {spec}, which the protobuf form cannot say: send the text"
+    )]
+    NestedInProto {
+        /// The tensor dimension, counted from 0.
+        axis: usize,
+        /// What cuts it.
+        spec: ShardingSpec,
+    },
+    /// TensorFlow's protobuf form has no partial mesh dimensions.
+    #[error("mesh dimension {dim} is partial, which the protobuf form cannot say: send the text")]
+    PartialInProto {
+        /// The first partial mesh dimension.
+        dim: DimName,
+    },
+    /// Bytes are no protobuf form of a layout.
+    #[error("these bytes are no layout in protobuf form")]
+    Decode {
+        /// What is wrong with them.
+        source: prost::DecodeError,
     },
 }

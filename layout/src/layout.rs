@@ -1,4 +1,3 @@
-use std::fmt::{self, Display};
 use std::ops::Range;
 
 use meshwork_core::{DimName, Mesh};
@@ -279,20 +278,6 @@ impl Layout {
     pub fn is_batch_parallel(&self) -> bool {
         let whole = |axis: &Axis| axis.num_shards() == 1;
         self.axes.iter().skip(1).all(whole) && self.terms() == 1
-    }
-}
-
-/// TensorFlow's `sharding_specs:x,unsharded,`, without its mesh. What TensorFlow cannot express is
-/// added so that it would refuse it: `sharding_specs:x|y,unsharded, partial:sum:z,`.
-impl Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("sharding_specs:")?;
-        self.specs().try_for_each(|spec| write!(f, "{spec},"))?;
-        if let Some(reduction) = self.reduction() {
-            write!(f, " partial:{reduction}:")?;
-            self.partial().try_for_each(|dim| write!(f, "{dim},"))?;
-        }
-        Ok(())
     }
 }
 

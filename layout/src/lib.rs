@@ -30,18 +30,24 @@
 //! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
 //! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
 //! `geometry` (the rule that cuts it), `reduction`, `pattern` (layouts with open dimensions),
-//! `text`, [`ops`] (what ops make of layouts), `error`.
+//! `any_layout` (what TensorFlow calls a layout), `text` and [`proto`] (its forms), [`ops`] (what ops
+//! make of layouts), `error`.
 #![forbid(unsafe_code)]
 
+mod any_layout;
+#[cfg(test)]
+mod arbitrary;
 mod error;
 mod geometry;
 mod layout;
 pub mod ops;
 mod pattern;
+pub mod proto;
 mod reduction;
 mod spec;
 mod text;
 
+pub use any_layout::AnyLayout;
 pub use error::Error;
 pub use layout::{Layout, LayoutType, Ranges, Shape};
 pub use pattern::{LayoutPattern, MATCH, SpecPattern};

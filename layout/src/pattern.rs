@@ -3,7 +3,7 @@ use std::fmt::{self, Display};
 use meshwork_core::{DimName, Mesh};
 use smallvec::SmallVec;
 
-use crate::{Error, Layout, LayoutType, ShardingSpec};
+use crate::{Error, Layout, LayoutType, Reduction, ShardingSpec};
 
 /// The word for a tensor dimension that keeps the spec it has; no mesh dimension has this name.
 pub const MATCH: &str = "match";
@@ -124,6 +124,21 @@ impl LayoutPattern {
         self.fixed.with_specs(specs)
     }
 
+    /// The same pattern with exactly these mesh dimensions partial; see [`Layout::with_partial`].
+    ///
+    /// # Errors
+    /// Those of [`Layout::with_partial`].
+    pub fn with_partial(
+        self,
+        dims: impl IntoIterator<Item = impl AsRef<str>>,
+        reduction: Reduction,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            fixed: self.fixed.with_partial(dims, reduction)?,
+            open: self.open,
+        })
+    }
+
     /// The same pattern, of the type [`LayoutType::Parted`]; see [`Layout::to_parted`].
     #[must_use]
     pub fn to_parted(&self) -> Self {
@@ -143,6 +158,17 @@ impl LayoutPattern {
     #[must_use]
     pub fn layout_type(&self) -> LayoutType {
         self.fixed.layout_type()
+    }
+
+    /// The partial mesh dimensions, major to minor.
+    pub fn partial(&self) -> impl ExactSizeIterator<Item = &DimName> {
+        self.fixed.partial()
+    }
+
+    /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
+    #[must_use]
+    pub fn reduction(&self) -> Option<Reduction> {
+        self.fixed.reduction()
     }
 
     /// How many dimensions the tensors have.
@@ -230,7 +256,6 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Reduction;
 
     fn mesh() -> Mesh {
         Mesh::new([("x", 2), ("y", 4)]).unwrap()

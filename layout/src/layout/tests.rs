@@ -405,27 +405,6 @@ fn shapes_and_indices_have_the_rank_of_the_layout() {
 }
 
 #[test]
-fn layouts_show_as_tensorflow_writes_them_where_it_can() {
-    let mesh = mesh(&[2, 2]);
-    let shown = |layout: Result<Layout, Error>| layout.unwrap().to_string();
-    assert_eq!(
-        shown(Layout::from_names(["x", UNSHARDED], &mesh)),
-        "sharding_specs:x,unsharded,"
-    );
-    assert_eq!(shown(Ok(Layout::replicated(&mesh, 0))), "sharding_specs:");
-    let nested = ShardingSpec::nested(["x", "y"]).unwrap();
-    assert_eq!(
-        shown(Layout::new([nested, ShardingSpec::unsharded()], &mesh)),
-        "sharding_specs:x|y,unsharded,"
-    );
-    let product = Layout::from_names([UNSHARDED], &mesh).unwrap();
-    assert_eq!(
-        shown(product.with_partial(["y", "x"], Reduction::Max)),
-        "sharding_specs:unsharded, partial:max:x,y,"
-    );
-}
-
-#[test]
 fn messages_name_the_thing_the_numbers_and_the_remedy() {
     let layout = Layout::replicated(&mesh(&[2]), 2);
     let message = |error: Error| error.to_string();

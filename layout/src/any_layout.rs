@@ -1,0 +1,99 @@
+use meshwork_core::{AnyMesh, Error as MeshError, SingleDevice};
+
+use crate::{Error, Layout, LayoutPattern};
+
+/// What TensorFlow calls a layout: how tensors lie on a mesh, on one device alone, or nowhere.
+///
+/// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse to
+/// [`Display`](std::fmt::Display), [`decode`](Self::decode) to [`encode`](Self::encode).
+///
+/// ```
+/// use meshwork_layout::{AnyLayout, Error, Layout};
+///
+/// let text = "sharding_specs:x,unsharded, mesh:m|x=2,y=2|0,1,2,3||";
+/// let layout = AnyLayout::parse(text)?;
+/// assert_eq!(layout.to_string(), text);
+/// assert_eq!(AnyLayout::decode(&layout.encode()?)?, layout);
+/// assert_eq!(Layout::try_from(layout)?.copies(), 2);
+/// assert_eq!(AnyLayout::parse("empty_layout")?, AnyLayout::Empty);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are patterns, and the others short-lived"
+)]
+pub enum AnyLayout {
+    /// No layout: what is not known yet.
+    #[default]
+    Empty,
+    /// Whole tensors, of any rank, on one device alone.
+    SingleDevice(SingleDevice),
+    /// A layout on a mesh, in which tensor dimensions may be left open.
+    Pattern(LayoutPattern),
+}
+
+impl AnyLayout {
+    /// The layout of tensors on this device alone.
+    ///
+    /// # Errors
+    /// [`Error::Mesh`] for a text that names no device.
+    pub fn from_device(device: impl Into<String>) -> Result<Self, Error> {
+        Ok(Self::SingleDevice(SingleDevice::new(device)?))
+    }
+
+    /// The layout of tensors on the one device of this mesh.
+    ///
+    /// # Errors
+    /// [`Error::NotOneDevice`] for a mesh of another kind.
+    pub fn from_single_device_mesh(mesh: &AnyMesh) -> Result<Self, Error> {
+        let device = mesh.single_device().ok_or(Error::NotOneDevice)?;
+        Ok(Self::SingleDevice(device.clone()))
+    }
+
+    /// What it lies on.
+    #[must_use]
+    pub fn mesh(&self) -> AnyMesh {
+        match self {
+            Self::Empty => AnyMesh::Empty,
+            Self::SingleDevice(device) => AnyMesh::SingleDevice(device.clone()),
+            Self::Pattern(pattern) => pattern.mesh().clone().into(),
+        }
+    }
+}
+
+impl From<Layout> for AnyLayout {
+    fn from(layout: Layout) -> Self {
+        Self::Pattern(layout.into())
+    }
+}
+
+impl From<LayoutPattern> for AnyLayout {
+    fn from(pattern: LayoutPattern) -> Self {
+        Self::Pattern(pattern)
+    }
+}
+
+/// Fails by [`Error::EmptyLayout`], and by [`Error::Mesh`] for one device alone.
+impl TryFrom<AnyLayout> for LayoutPattern {
+    type Error = Error;
+
+    fn try_from(any: AnyLayout) -> Result<Self, Error> {
+        match any {
+            AnyLayout::Pattern(pattern) => Ok(pattern),
+            AnyLayout::Empty => Err(Error::EmptyLayout),
+            AnyLayout::SingleDevice(device) => Err(Error::Mesh(MeshError::OnlyOneDevice {
+                device: device.to_string(),
+            })),
+        }
+    }
+}
+
+/// Fails as the conversion into [`LayoutPattern`], and by [`Error::OpenSpec`].
+impl TryFrom<AnyLayout> for Layout {
+    type Error = Error;
+
+    fn try_from(any: AnyLayout) -> Result<Self, Error> {
+        LayoutPattern::try_from(any)?.try_into()
+    }
+}
