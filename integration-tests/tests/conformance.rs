@@ -12,6 +12,8 @@
 mod deviations;
 #[path = "conformance/harness.rs"]
 mod harness;
+#[path = "conformance/layout.rs"]
+mod layout;
 #[path = "conformance/mesh.rs"]
 mod mesh;
 #[path = "conformance/ops.rs"]
@@ -21,7 +23,7 @@ use harness::Topic;
 
 /// Every topic that code answers for.
 fn topics() -> Vec<Topic> {
-    let claimed: [&[Topic]; _] = [mesh::TOPICS, ops::TOPICS];
+    let claimed: [&[Topic]; _] = [mesh::TOPICS, layout::TOPICS, ops::TOPICS];
     claimed.concat()
 }
 

@@ -266,18 +266,21 @@ impl Layout {
         self.idle.iter().map(|cut| cut.size).product()
     }
 
-    /// Whether every rank holds whole tensors, of final values; mesh dimensions of size 1 cut nothing
-    /// off and have nothing to reduce.
+    /// Whether no tensor dimension is cut and values are final, by name: a mesh dimension of size 1
+    /// that cuts counts, though every rank holds whole tensors; that is so where
+    /// [`copies`](Self::copies) are as many as ranks.
     #[must_use]
     pub fn is_fully_replicated(&self) -> bool {
-        self.copies() == self.mesh.size()
+        self.specs().all(ShardingSpec::is_unsharded) && self.partial.is_none()
     }
 
-    /// Whether at most the first tensor dimension is cut, and values are final.
+    /// Whether the first tensor dimension is cut, no other is, and values are final, by name: a mesh
+    /// dimension of size 1 counts.
     #[must_use]
     pub fn is_batch_parallel(&self) -> bool {
-        let whole = |axis: &Axis| axis.num_shards() == 1;
-        self.axes.iter().skip(1).all(whole) && self.terms() == 1
+        let mut specs = self.specs();
+        let batch = specs.next().is_some_and(|first| !first.is_unsharded());
+        batch && specs.all(ShardingSpec::is_unsharded) && self.partial.is_none()
     }
 }
 

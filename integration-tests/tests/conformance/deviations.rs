@@ -86,3 +86,37 @@ pub(crate) mod mesh {
         "TensorFlow's coords wraps around where its device_location refuses",
     );
 }
+
+/// Layouts.
+pub(crate) mod layout {
+    use super::Deviation;
+
+    pub(crate) const OPEN_SHARDS: Deviation = Deviation::new(
+        "a dimension left to match has no shards",
+        "TensorFlow counts 18446744073709551615 of them, and fails with a KeyError",
+    );
+    pub(crate) const AXES_THAT_ARE_NOT: Deviation = Deviation::new(
+        "a tensor dimension that is deleted is there",
+        "TensorFlow ignores one that is not, so -1 deletes nothing",
+    );
+    pub(crate) const LAST_COMMA: Deviation = Deviation::new(
+        "a comma is missing after the last spec of a text",
+        "TensorFlow loses the spec, and reads a layout of another rank",
+    );
+    pub(crate) const MESH_WITH_BLANKS: Deviation = Deviation::new(
+        "a layout is read back whose mesh has blanks in its name",
+        "TensorFlow writes such a text and does not read it",
+    );
+    pub(crate) const UNEVEN_SHARDS: Deviation = Deviation::new(
+        "uneven shards are exact",
+        "TensorFlow rounds down, so the shards do not make up the tensor",
+    );
+    pub(crate) const UNKNOWN_SIZES: Deviation = Deviation::new(
+        "sizes are known",
+        "TensorFlow multiplies the -1 of an unknown size: -1 over 4 shards becomes -4",
+    );
+    pub(crate) const SHAPES_OF_OTHER_RANKS: Deviation = Deviation::new(
+        "a shape has as many sizes as the layout has dimensions",
+        "TensorFlow drops sizes that are too many, and reads out of bounds for too few",
+    );
+}

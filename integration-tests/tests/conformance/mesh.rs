@@ -1,7 +1,7 @@
 //! Device names and meshes, beside what TensorFlow made of them.
 
 #[path = "mesh/answers.rs"]
-mod answers;
+pub(crate) mod answers;
 #[path = "mesh/constructor.rs"]
 mod constructor;
 #[path = "mesh/coords.rs"]

@@ -237,17 +237,6 @@ fn a_partial_mesh_dimension_is_idle_known_and_listed_once() {
 }
 
 #[test]
-fn values_are_final_where_one_rank_holds_the_only_term() {
-    let mesh = mesh(&[1, 2]);
-    let layout = |dims: &[&str]| {
-        let whole = Layout::replicated(&mesh, 1);
-        whole.with_partial(dims, Reduction::Sum).unwrap()
-    };
-    assert!(layout(&["x"]).is_fully_replicated() && layout(&["x"]).is_batch_parallel());
-    assert!(!layout(&["y"]).is_fully_replicated() && !layout(&["y"]).is_batch_parallel());
-}
-
-#[test]
 fn nested_cuts_cut_the_chunks_of_the_major_one() {
     let mesh = mesh(&[2, 2]);
     let layout = Layout::new([ShardingSpec::nested(["x", "y"]).unwrap()], &mesh).unwrap();
@@ -350,28 +339,33 @@ fn deleting_axes_frees_their_mesh_dimensions() {
 }
 
 #[test]
-fn mesh_dimensions_of_size_1_replicate_and_count_by_name() {
-    let mesh = mesh(&[1, 8]);
-    let layout = Layout::from_names(["x", UNSHARDED], &mesh).unwrap();
-    assert!(layout.is_fully_replicated());
-    assert_ne!(layout, Layout::replicated(&mesh, 2));
+fn replicated_and_batch_parallel_go_by_name() {
+    let mesh = mesh(&[2, 1]);
+    let check = |specs: &str, replicated: bool, batch_parallel: bool| {
+        let layout = Layout::from_specs(specs, &mesh).unwrap();
+        assert_eq!(
+            (layout.is_fully_replicated(), layout.is_batch_parallel()),
+            (replicated, batch_parallel),
+            "{specs}"
+        );
+    };
+    check("", true, false);
+    check("unsharded,unsharded", true, false);
+    check("x", false, true);
+    check("y|x,unsharded", false, true);
+    check("x,y", false, false);
+    check("unsharded,x", false, false);
+    check("y,unsharded", false, true);
+    check("unsharded partial:sum:y", false, false);
+    check("x partial:sum:y", false, false);
 }
 
 #[test]
-fn replicated_and_batch_parallel_go_by_the_number_of_shards() {
-    let mesh = mesh(&[2, 1]);
-    let check = |names: &[&str], replicated: bool, batch_parallel: bool| {
-        let layout = Layout::from_names(names, &mesh).unwrap();
-        assert_eq!(
-            (layout.is_fully_replicated(), layout.is_batch_parallel()),
-            (replicated, batch_parallel)
-        );
-    };
-    check(&[], true, true);
-    check(&["x"], false, true);
-    check(&["x", "y"], false, true);
-    check(&["y", "x"], false, false);
-    check(&[UNSHARDED, "y"], true, true);
+fn mesh_dimensions_of_size_1_cut_nothing_off_and_count_by_name() {
+    let mesh = mesh(&[1, 8]);
+    let layout = Layout::from_names(["x", UNSHARDED], &mesh).unwrap();
+    assert_eq!(layout.copies(), mesh.size());
+    assert_ne!(layout, Layout::replicated(&mesh, 2));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::Verdict;
 
 /// Holds every recorded field against `answer`, which knows all of them.
-pub(super) fn compare(expect: &Value, answer: impl Fn(&str) -> Option<Value>) -> Verdict {
+pub(crate) fn compare(expect: &Value, answer: impl Fn(&str) -> Option<Value>) -> Verdict {
     let fields = expect.as_object().expect("recorded answers are objects");
     for (field, expected) in fields {
         match answer(field) {
@@ -48,7 +48,7 @@ pub(super) fn same_digest(short: &Map<String, Value>, bytes: &[u8]) -> bool {
     short["len"] == json!(bytes.len()) && short["sha256"] == json!(hex(digest(&SHA256, bytes)))
 }
 
-pub(super) fn hex(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes
         .as_ref()
         .iter()
@@ -56,7 +56,7 @@ pub(super) fn hex(bytes: impl AsRef<[u8]>) -> String {
         .collect()
 }
 
-pub(super) fn bytes(hex: &str) -> Vec<u8> {
+pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("recorded as hex");
     (0..hex.len()).step_by(2).map(digits).collect()
 }
@@ -170,7 +170,7 @@ pub(super) fn location(mesh: &Mesh, rank: Rank) -> Value {
     named.collect()
 }
 
-pub(super) fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().expect("recorded as text")
 }
 
@@ -199,6 +199,6 @@ pub(super) fn integers(value: &Value) -> Vec<i64> {
     }
 }
 
-pub(super) fn integer(value: &Value) -> i64 {
+pub(crate) fn integer(value: &Value) -> i64 {
     value.as_i64().expect("recorded as a whole number")
 }

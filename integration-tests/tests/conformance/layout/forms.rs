@@ -1,0 +1,60 @@
+//! `{"layout_string"}`, `{"parse_proto_hex"}`, `{"mesh", "specs", "parted"}`, `{"single_device"}`.
+
+use meshwork_layout::{AnyLayout, Error};
+use serde_json::Value;
+
+use super::answers::{answer, construct, judge_error};
+use crate::deviations::layout::{LAST_COMMA, MESH_WITH_BLANKS};
+use crate::harness::Verdict;
+use crate::mesh::answers::{bytes, compare, text};
+
+pub(super) fn judge_text(case: &Value) -> Verdict {
+    let asked = text(&case["input"]["layout_string"]);
+    match (AnyLayout::parse(asked), case.get("expect")) {
+        (Ok(any), Some(expect)) => compare(expect, |field| answer(&any, field)),
+        (Err(Error::LastComma { specs }), Some(expect)) => judge_comma(asked, &specs, expect),
+        (Err(error), Some(_)) => Verdict::Failed(format!("refused by {error:?}")),
+        (Ok(any), None) if is_mesh_with_blanks(asked, &any) => Verdict::Deviates(MESH_WITH_BLANKS),
+        (result, None) => judge_error(case, &result),
+    }
+}
+
+pub(super) fn judge_proto(case: &Value) -> Verdict {
+    let input = &case["input"];
+    let made = if let Some(sent) = input.get("parse_proto_hex") {
+        AnyLayout::decode(&bytes(text(sent)))
+    } else if let Some(device) = input.get("single_device") {
+        AnyLayout::from_device(text(device))
+    } else {
+        construct(input).map(AnyLayout::from)
+    };
+    match (made, case.get("expect")) {
+        (Ok(any), Some(expect)) => compare(expect, |field| answer(&any, field)),
+        (Err(error), Some(_)) => Verdict::Failed(format!("refused by {error:?}")),
+        (result, None) => judge_error(case, &result),
+    }
+}
+
+/// TensorFlow reads the text as if what follows the last comma were not there.
+fn judge_comma(asked: &str, specs: &str, expect: &Value) -> Verdict {
+    let end = specs.rfind(',').map_or(0, |comma| comma + 1);
+    let without = asked.replacen(specs, &specs[..end], 1);
+    match AnyLayout::parse(&without) {
+        Ok(any) => match compare(expect, |field| answer(&any, field)) {
+            Verdict::Passed => Verdict::Deviates(LAST_COMMA),
+            verdict => verdict,
+        },
+        Err(error) => Verdict::Failed(format!("{without:?} is refused by {error:?}")),
+    }
+}
+
+/// Whether this is what TensorFlow writes for a mesh whose name has blanks, and does not read.
+fn is_mesh_with_blanks(asked: &str, any: &AnyLayout) -> bool {
+    let AnyLayout::Pattern(pattern) = any else {
+        return false;
+    };
+    let name = pattern.mesh().name();
+    name.contains(' ')
+        && asked.contains(&format!(" mesh:{name}|"))
+        && AnyLayout::parse(&any.to_string()).as_ref() == Ok(any)
+}
