@@ -4,6 +4,7 @@ mod network;
 mod pending;
 mod registered;
 mod setup;
+mod split;
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use meshwork_accel::Element;
 use tokio::runtime::Builder;
 
-use engine::{Asked, Bond, Engine, Work, outside_async};
+use engine::{Asked, Bond, Engine, Origin, Ties, Work, outside_async};
 use pending::Worker;
 
 use crate::execute::Scratch;
@@ -93,9 +94,11 @@ impl Group {
         };
         let transport = engine::Transport::Links(links, Scratch::new());
         let place = (config.rank(), members);
-        let mut engine = Engine::new(place, transport, Bond::Remote(remote), runtime)?;
+        let ties = Ties::new(Bond::Remote(remote), runtime);
+        let mut engine = Engine::new(place, transport, ties, Origin::Joined)?;
         engine.timeouts = config.timeouts();
         if config.transport() == Transport::Auto {
+            engine.may_share_memory = true;
             engine.share_memory()?;
         }
         Ok(Self::over(engine))
@@ -109,8 +112,8 @@ impl Group {
         config::world(world as usize)?;
         let hub = local::Hub::new();
         let members = local::members(world);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let domains = Domain::threads(world, cores).map_err(|error| Error::System {
+        let ranks = Rank::all(world).collect();
+        let domains = Domain::threads(ranks, cores()).map_err(|error| Error::System {
             what: "allocating the memory that threads share",
             kind: error.kind(),
         })?;
@@ -120,8 +123,9 @@ impl Group {
                 .build()
                 .map_err(no_thread)?;
             let place = (rank, members.clone());
-            let bond = Bond::Local(hub.clone());
-            let engine = Engine::new(place, engine::Transport::Memory(domain), bond, runtime)?;
+            let ties = Ties::new(Bond::Local(hub.clone()), runtime);
+            let transport = engine::Transport::Memory(domain);
+            let engine = Engine::new(place, transport, ties, Origin::Joined)?;
             Ok(Self::over(engine))
         };
         Rank::all(world).zip(domains).map(group).collect()
@@ -220,6 +224,11 @@ impl Debug for Group {
             .field("world", &self.world())
             .finish_non_exhaustive()
     }
+}
+
+/// The cores that the threads of this process may run on.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn no_thread(error: io::Error) -> Error {

@@ -1,9 +1,11 @@
 //! Threads of one process as a group: a shared word on whether it is over.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::memory::Domain;
 use crate::{Error, Member, Rank};
 
 /// What the ranks of a local group know of each other.
@@ -12,6 +14,8 @@ pub(crate) struct Hub {
     failure: watch::Sender<Option<Error>>,
     /// How many have said goodbye.
     gone: watch::Sender<u32>,
+    /// Domains of split groups on their way to their ranks, by number and place.
+    handed: Mutex<BTreeMap<(u64, usize), Domain>>,
 }
 
 /// Where the members of a local group are.
@@ -26,6 +30,7 @@ impl Hub {
         Arc::new(Self {
             failure: watch::Sender::new(None),
             gone: watch::Sender::new(0),
+            handed: Mutex::default(),
         })
     }
 
@@ -42,6 +47,19 @@ impl Hub {
             }
             first
         });
+    }
+
+    /// Leaves the domains of a split group for its ranks.
+    pub(crate) fn hand_over(&self, number: u64, domains: Vec<Domain>) {
+        let places = domains.into_iter().enumerate();
+        let entries = places.map(|(place, domain)| ((number, place), domain));
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.extend(entries);
+    }
+
+    pub(crate) fn take_over(&self, number: u64, place: usize) -> Option<Domain> {
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        handed.remove(&(number, place))
     }
 
     /// Says goodbye and waits until all `world` ranks have.

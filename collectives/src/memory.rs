@@ -58,9 +58,12 @@ impl Ranks {
         let depth = self.shape.depth() as u32;
         for other in self.others() {
             let consumed = &self.boards[other].head().consumed.0;
-            patience
-                .wait(consumed, tick.wrapping_add(1).wrapping_sub(depth))
-                .map_err(|vain| self.halt(vain, other))?;
+            self.wait(
+                patience,
+                consumed,
+                tick.wrapping_add(1).wrapping_sub(depth),
+                other,
+            )?;
         }
         Ok(())
     }

@@ -15,7 +15,9 @@ mod control;
 mod driver;
 mod endpoint;
 mod lobby;
+mod streams;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,16 +45,29 @@ const TURNED_AWAY: VarInt = VarInt::from_u32(3);
 const EVENTS: usize = 1024;
 
 /// The way to a group's driver, which runs on the group's own thread.
-#[derive(Debug)]
 pub(crate) struct Remote {
     endpoint: Endpoint,
     events: mpsc::Sender<Event>,
     failure: watch::Receiver<Option<Error>>,
     over: watch::Receiver<bool>,
     neighbours: Vec<(Rank, u32)>,
+    lobby: Arc<Lobby>,
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("neighbours", &self.neighbours)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Remote {
+    /// New streams to these members, for a group of them with this number. They all ask for it.
+    pub(crate) async fn streams(&self, members: &[Member], number: u64) -> Result<Links, Error> {
+        self.lobby.streams(members, number).await
+    }
+
     /// The members that run on this host, by rank, this one among them, and their process ids.
     pub(crate) fn neighbours(&self) -> &[(Rank, u32)] {
         &self.neighbours
@@ -68,9 +83,9 @@ impl Remote {
     }
 
     /// Says goodbye and waits until all have.
-    pub(crate) async fn leave(&mut self) {
+    pub(crate) async fn leave(&self) {
         let _ = self.events.send(Event::Leave).await;
-        let _ = self.over.wait_for(|over| *over).await;
+        let _ = self.over.clone().wait_for(|over| *over).await;
     }
 
     /// Gives the last packets, which tell the others why, a short time to go out.
@@ -111,6 +126,7 @@ pub(crate) async fn join(
         failure,
         over,
         neighbours: Vec::new(),
+        lobby: lobby.clone(),
     };
     match joined.await {
         Ok(()) => {

@@ -22,15 +22,38 @@ pub(super) struct Engine {
     pub(super) members: Arc<[Member]>,
     pub(super) world: u32,
     pub(super) transport: Transport,
-    pub(super) bond: Bond,
+    pub(super) ties: Arc<Ties>,
+    /// Tells when the group has failed.
+    failure: watch::Receiver<Option<Error>>,
     pub(super) communication: Communication,
     pub(super) timeouts: Timeouts,
     pub(super) sequence: u64,
     /// Messages sent to and received from each rank.
     messages: Vec<(u64, u64)>,
     pub(super) state: State,
-    /// Taken when the group is dropped, which must not block where tasks run.
-    pub(super) runtime: Option<Runtime>,
+    pub(super) origin: Origin,
+    /// Tells this group from others of the same ties; 0 for the one that was joined.
+    pub(super) number: u64,
+    /// How often it has been split.
+    pub(super) splits: u64,
+    /// Whether groups that are split from it may share memory where they can.
+    pub(super) may_share_memory: bool,
+}
+
+/// Where a group comes from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Origin {
+    /// It was joined, and its end is that of everything.
+    Joined,
+    /// It was split from another.
+    Split,
+}
+
+/// What a group and those that were split from it share: they begin and fail together.
+pub(super) struct Ties {
+    pub(super) bond: Bond,
+    /// Taken when the last group is dropped, which must not block where tasks run.
+    runtime: Option<Runtime>,
 }
 
 /// How bytes get from one rank to another.
@@ -144,21 +167,25 @@ impl Engine {
     pub(super) fn new(
         (rank, members): (Rank, Arc<[Member]>),
         transport: Transport,
-        bond: Bond,
-        runtime: Runtime,
+        ties: Arc<Ties>,
+        origin: Origin,
     ) -> Result<Self, Error> {
         Ok(Self {
+            failure: ties.bond.failure(),
+            origin,
+            number: 0,
+            splits: 0,
+            may_share_memory: false,
             rank,
             world: config::world(members.len())?,
             messages: vec![(0, 0); members.len()],
             members,
             transport,
-            bond,
+            ties,
             communication: Communication::Auto,
             timeouts: Timeouts::default(),
             sequence: 0,
             state: State::Live,
-            runtime: Some(runtime),
         })
     }
 
@@ -212,12 +239,19 @@ impl Engine {
         self.carry_out((contract, 0), caller, Work::Receive { output, from })
     }
 
-    fn ready(&self) -> Result<(), Error> {
+    fn ready(&mut self) -> Result<(), Error> {
         outside_async()?;
-        match &self.state {
-            State::Failed(error) => Err(error.clone()),
-            State::Live | State::Left => Ok(()),
+        if let State::Failed(error) = &self.state {
+            return Err(error.clone());
         }
+        // Seen by nobody before: what is told once is kept in the state.
+        if self.failure.has_changed().unwrap_or(false)
+            && let Some(error) = self.failure.borrow_and_update().clone()
+        {
+            self.state = State::Failed(error.clone());
+            return Err(error);
+        }
+        Ok(())
     }
 
     /// Does the work on whatever carries this group's bytes. An error ends the group.
@@ -242,9 +276,9 @@ impl Engine {
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let Transport::Memory(domain) = &mut self.transport else {
-            return Err(no_runtime());
+            return Ok(());
         };
-        let failure = self.bond.failure();
+        let failure = &self.failure;
         let over = || failure.borrow().is_some();
         let task = Task::new(
             contract,
@@ -275,11 +309,19 @@ impl Engine {
     }
 
     fn explain(&self, halt: Halt, call: &Call) -> Error {
-        let (call, rank) = (Box::new(call.clone()), self.rank);
+        let (call, rank) = (Box::new(call.clone()), self.name_of(self.rank));
         match halt {
             Halt::Over => {
                 let told = self.failure_within(self.timeouts.silence());
-                told.unwrap_or_else(|| self.lost(rank))
+                told.unwrap_or_else(|| self.lost(self.rank))
+            }
+            Halt::Closed(peer) => {
+                let told = self.failure_within(Duration::ZERO);
+                told.unwrap_or_else(|| Error::RankLost {
+                    peer: Member::new(peer, self.address_of(peer)),
+                    cause: LossCause::Left,
+                    reporter: None,
+                })
             }
             Halt::TimedOut(peer) => Error::TimedOut {
                 call,
@@ -314,6 +356,16 @@ impl Engine {
             .unwrap_or_else(|| self.lost(rank))
     }
 
+    /// The rank in the group that was joined of one in this group.
+    pub(super) fn name_of(&self, rank: Rank) -> Rank {
+        self.members[rank.index()].rank()
+    }
+
+    fn address_of(&self, rank: Rank) -> String {
+        let member = self.members.iter().find(|member| member.rank() == rank);
+        member.map_or_else(String::new, |member| member.address().to_owned())
+    }
+
     /// What is known when nobody says why.
     fn lost(&self, rank: Rank) -> Error {
         Error::RankLost {
@@ -325,8 +377,8 @@ impl Engine {
 
     /// The error that the group has failed with, or fails with in this time.
     fn failure_within(&self, time: Duration) -> Option<Error> {
-        let mut failure = self.bond.failure();
-        let runtime = self.runtime.as_ref()?;
+        let mut failure = self.failure.clone();
+        let runtime = self.ties.runtime().ok()?;
         runtime.block_on(async { timeout(time, failed(&mut failure)).await.ok() })
     }
 
@@ -335,8 +387,8 @@ impl Engine {
         if let State::Failed(earlier) = &self.state {
             return earlier.clone();
         }
-        if let Some(runtime) = &self.runtime {
-            runtime.block_on(self.bond.give_up(error.clone()));
+        if let Ok(runtime) = self.ties.runtime() {
+            runtime.block_on(self.ties.bond.give_up(error.clone()));
         }
         let error = self
             .failure_within(self.timeouts.silence())
@@ -348,15 +400,16 @@ impl Engine {
     /// Says goodbye, and waits until all have.
     pub(super) fn leave(&mut self, caller: &'static Location<'static>) -> Result<(), Error> {
         self.meet(Kind::Leave, caller)?;
-        let Some(runtime) = &self.runtime else {
+        if self.origin == Origin::Split {
+            self.state = State::Left;
             return Ok(());
-        };
-        let mut failure = self.bond.failure();
+        }
+        let mut failure = self.failure.clone();
         let world = self.world;
-        let left = runtime.block_on(async {
+        let left = self.ties.runtime()?.block_on(async {
             tokio::select! {
                 biased;
-                () = self.bond.leave(world) => Ok(()),
+                () = self.ties.bond.leave(world) => Ok(()),
                 error = failed(&mut failure) => Err(error),
             }
         });
@@ -378,8 +431,12 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let may_block = outside_async().is_ok();
-        if matches!(self.state, State::Live) && may_block {
+        let live = matches!(self.state, State::Live);
+        if let (true, Transport::Memory(domain)) = (live, &self.transport) {
+            // Whoever waits for this rank sees that it has gone.
+            domain.close();
+        }
+        if live && self.origin == Origin::Joined && outside_async().is_ok() {
             let peer = self.members[self.rank.index()].clone();
             self.end(Error::RankLost {
                 peer,
@@ -387,10 +444,29 @@ impl Drop for Engine {
                 reporter: None,
             });
         }
+    }
+}
+
+impl Ties {
+    pub(super) fn new(bond: Bond, runtime: Runtime) -> Arc<Self> {
+        let runtime = Some(runtime);
+        Arc::new(Self { bond, runtime })
+    }
+
+    pub(super) fn runtime(&self) -> Result<&Runtime, Error> {
+        self.runtime.as_ref().ok_or(Error::System {
+            what: "waiting for the network",
+            kind: io::ErrorKind::NotConnected,
+        })
+    }
+}
+
+impl Drop for Ties {
+    fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else {
             return;
         };
-        if let (Bond::Remote(remote), true) = (&self.bond, may_block) {
+        if let (Bond::Remote(remote), Ok(())) = (&self.bond, outside_async()) {
             runtime.block_on(remote.flush());
         }
         runtime.shutdown_background();
@@ -422,7 +498,7 @@ impl Bond {
         }
     }
 
-    async fn leave(&mut self, world: u32) {
+    async fn leave(&self, world: u32) {
         match self {
             Self::Local(hub) => hub.leave(world).await,
             Self::Remote(remote) => remote.leave().await,
@@ -449,13 +525,5 @@ pub(super) fn outside_async() -> Result<(), Error> {
         Err(Error::InsideAsync)
     } else {
         Ok(())
-    }
-}
-
-/// The runtime is there until the engine is dropped.
-pub(super) fn no_runtime() -> Error {
-    Error::System {
-        what: "waiting for the network",
-        kind: io::ErrorKind::NotConnected,
     }
 }

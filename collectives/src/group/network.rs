@@ -6,7 +6,7 @@ use std::panic::Location;
 use meshwork_accel::Element;
 use tokio::time::timeout;
 
-use super::engine::{Engine, Transport, Work, failed, no_runtime};
+use super::engine::{Engine, Transport, Work, failed};
 use crate::Error;
 use crate::contract::{Call, Contract, site};
 use crate::execute::{Operation, Scratch, Stopped};
@@ -43,16 +43,28 @@ impl Engine {
         };
         let stopped = self.until_done(&operation, work)?;
         match stopped {
-            Some(Stopped::Error(error)) => Err(error),
+            Some(Stopped::Error(error)) => Err(self.by_name(error)),
             Some(Stopped::Link(broken)) => Err(self.verdict(broken)),
             Some(Stopped::TimedOut) => Err(Error::TimedOut {
-                rank: self.rank,
-                peer: waits_for.get(),
+                rank: self.name_of(self.rank),
+                peer: self.name_of(waits_for.get()),
                 waited: self.timeouts.operation(),
                 call: Box::new(call),
             }),
             None => Ok(()),
         }
+    }
+
+    /// An error of an operation with the ranks called as in the group that was joined.
+    fn by_name(&self, mut error: Error) -> Error {
+        match &mut error {
+            Error::Disagreement { rank, peer, .. } | Error::Uneven { rank, peer, .. } => {
+                (*rank, *peer) = (self.name_of(*rank), self.name_of(*peer));
+            }
+            Error::Protocol { peer, .. } => *peer = self.name_of(*peer),
+            _ => {}
+        }
+        error
     }
 
     /// Runs the operation until it is done, its time is up, or the group has failed.
@@ -62,13 +74,11 @@ impl Engine {
         work: Work<'_, T>,
     ) -> Result<Option<Stopped>, Error> {
         let waited = self.timeouts.operation();
-        let mut failure = self.bond.failure();
-        let (Some(runtime), Transport::Links(links, scratch)) =
-            (&self.runtime, &mut self.transport)
-        else {
-            return Err(no_runtime());
+        let mut failure = self.ties.bond.failure();
+        let Transport::Links(links, scratch) = &mut self.transport else {
+            return Ok(None);
         };
-        Ok(runtime.block_on(async {
+        Ok(self.ties.runtime()?.block_on(async {
             let run = timeout(waited, operation.carry_out(links, scratch, work));
             tokio::select! {
                 biased;

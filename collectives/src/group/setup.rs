@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::engine::{Asked, Bond, Engine, Transport, Work};
 use crate::contract::Kind;
 use crate::memory::{Board, Domain, Mapping, SegmentName, Shape};
-use crate::{Error, Rank};
+use crate::{Error, Member, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
 
 /// What a rank tells all others of its memory, in words: the name of its board, then its cores.
@@ -22,10 +22,10 @@ impl Engine {
     ///
     /// All ranks come to the same end; where memory cannot be shared, the links go on.
     pub(super) fn share_memory(&mut self) -> Result<(), Error> {
-        let Bond::Remote(remote) = &self.bond else {
+        let Bond::Remote(remote) = &self.ties.bond else {
             return Ok(());
         };
-        let neighbours = remote.neighbours().to_vec();
+        let neighbours = self.places_of(remote.neighbours());
         let own = if neighbours.len() == self.world as usize {
             Mapping::segment(Shape::for_ranks(neighbours.len()).bytes())
         } else {
@@ -42,6 +42,15 @@ impl Engine {
         }
         self.sequence = 0;
         Ok(())
+    }
+
+    /// The members of this group among these, and their process ids.
+    fn places_of(&self, neighbours: &[(Rank, u32)]) -> Vec<(Rank, u32)> {
+        let process = |member: &Member| {
+            let known = neighbours.iter().find(|(rank, _)| *rank == member.rank());
+            known.map(|(_, process)| (member.rank(), *process))
+        };
+        self.members.iter().filter_map(process).collect()
     }
 
     /// The record of every rank, by rank.

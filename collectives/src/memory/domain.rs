@@ -8,6 +8,7 @@ use std::{io, ptr};
 use smallvec::SmallVec;
 
 use super::board::{Board, Shape};
+use super::flag::Flag;
 use super::mail::Correspondence;
 use super::mapping::Mapping;
 use super::post::{self, Notice, Place, Terms};
@@ -81,6 +82,8 @@ impl<'a> Task<'a> {
 pub(crate) enum Halt {
     /// The group has failed meanwhile.
     Over,
+    /// This rank has left or failed.
+    Closed(Rank),
     /// The time was up while waiting for this rank.
     TimedOut(Rank),
     /// This rank made another call.
@@ -101,7 +104,7 @@ pub(crate) enum Halt {
 const SHORT: usize = 8 << 10;
 
 /// What a closed rank's flag says; open ones say 0.
-const CLOSED: u32 = 1;
+pub(super) const CLOSED: u32 = 1;
 /// How long a process may take to leave the memory of one that has failed.
 const LAST_TOUCH: Duration = Duration::from_secs(1);
 
@@ -120,12 +123,12 @@ pub(super) type Notices = SmallVec<[Notice; 8]>;
 pub(super) type Spans = SmallVec<[Span; 8]>;
 
 impl Domain {
-    /// The domains of `world` threads of this process.
+    /// The domains of threads of this process, which errors call by these ranks.
     ///
     /// # Errors
     /// When there is no memory for the boards.
-    pub(crate) fn threads(world: u32, cores: usize) -> io::Result<Vec<Self>> {
-        let local = world as usize;
+    pub(crate) fn threads(ranks: Vec<Rank>, cores: usize) -> io::Result<Vec<Self>> {
+        let local = ranks.len();
         let shape = Shape::for_ranks(local);
         let board = |_| {
             let memory = Arc::new(Mapping::heap(shape.bytes())?);
@@ -134,8 +137,7 @@ impl Domain {
         let boards = (0..local).map(board).collect::<io::Result<Vec<_>>>()?;
         let domain = |me| {
             let reach = Reach::Threads(Registry::private());
-            let ranks = Rank::all(world).collect();
-            Self::new(me, boards.clone(), ranks, reach, cores)
+            Self::new(me, boards.clone(), ranks.clone(), reach, cores)
         };
         Ok((0..local).map(domain).collect())
     }
@@ -214,9 +216,7 @@ impl Domain {
         let mut notices: Notices = SmallVec::from_elem(own, self.len());
         for other in self.others() {
             let post = &self.boards[other].head().posts[parity];
-            task.patience
-                .wait(&post.flag, self.sequence)
-                .map_err(|vain| self.halt(vain, other))?;
+            self.wait(&task.patience, &post.flag, self.sequence, other)?;
             notices[other] = Notice::read(post);
             if notices[other].terms != terms {
                 return Err(self.disagreement(other, parity, &notices[other].terms));
@@ -260,11 +260,23 @@ impl Domain {
         }
     }
 
-    pub(super) fn halt(&self, vain: Vain, other: usize) -> Halt {
-        match vain {
-            Vain::Over => Halt::Over,
-            Vain::TimedOut => Halt::TimedOut(self.ranks[other]),
-        }
+    /// Waits for a flag of the rank at this place, unless it leaves before it gets there.
+    #[inline]
+    pub(super) fn wait(
+        &self,
+        patience: &Patience<'_>,
+        flag: &Flag,
+        number: u32,
+        other: usize,
+    ) -> Result<(), Halt> {
+        let closed = &self.boards[other].head().closed.0;
+        patience
+            .wait(flag, number, closed)
+            .map_err(|vain| match vain {
+                Vain::Over => Halt::Over,
+                Vain::Closed => Halt::Closed(self.ranks[other]),
+                Vain::TimedOut => Halt::TimedOut(self.ranks[other]),
+            })
     }
 
     /// Announces that this rank now touches the memory of others, unless one of them has failed.
@@ -304,9 +316,7 @@ impl Domain {
         self.boards[self.me].head().done.0.set(self.sequence);
         for other in self.others() {
             let done = &self.boards[other].head().done.0;
-            patience
-                .wait(done, self.sequence)
-                .map_err(|vain| self.halt(vain, other))?;
+            self.wait(patience, done, self.sequence, other)?;
         }
         Ok(())
     }

@@ -47,11 +47,7 @@ impl Domain {
         };
         notice.write(&desk.mail, number);
         let taken = &self.boards[to].desk(self.me).taken.0;
-        let until = |tick: u32| {
-            task.patience
-                .wait(taken, tick)
-                .map_err(|vain| self.halt(vain, to))
-        };
+        let until = |tick: u32| self.wait(&task.patience, taken, tick, to);
         #[expect(clippy::cast_possible_truncation, reason = "a few slots")]
         let depth = self.shape.depth() as u32;
         let mut tick = first;
@@ -79,9 +75,7 @@ impl Domain {
         progress.messages = progress.messages.wrapping_add(1);
         let (number, mut tick) = (progress.messages, progress.ticks);
         let theirs = self.boards[from].desk(self.me);
-        task.patience
-            .wait(&theirs.mail.flag, number)
-            .map_err(|vain| self.halt(vain, from))?;
+        self.wait(&task.patience, &theirs.mail.flag, number, from)?;
         let notice = Notice::read(&theirs.mail);
         if notice.terms != post::terms(&task.contract, 0) {
             return Err(self.other_call(from, &notice.terms));
@@ -89,9 +83,7 @@ impl Domain {
         let taken = &self.boards[self.me].desk(from).taken.0;
         for piece in output.chunks_mut(MAIL_SLOT / size_of::<T>()) {
             tick = tick.wrapping_add(1);
-            task.patience
-                .wait(&theirs.mailed.0, tick)
-                .map_err(|vain| self.halt(vain, from))?;
+            self.wait(&task.patience, &theirs.mailed.0, tick, from)?;
             let slot = part(self.boards[from].mail_slot(tick), piece);
             // SAFETY: the sender leaves the slot until this rank says that it has taken it.
             piece.copy_from_slice(unsafe { slot.read() });

@@ -308,9 +308,7 @@ impl Domain {
                 continue;
             }
             let published = &self.boards[take.from].head().published.0;
-            patience
-                .wait(published, tick.wrapping_add(1))
-                .map_err(|vain| self.halt(vain, take.from))?;
+            self.wait(patience, published, tick.wrapping_add(1), take.from)?;
             let slot = self.boards[take.from].slot(tick);
             let slot = slot.part(bytes_of::<T>(take.block * room, into.len()));
             let slot = slot.expect("the blocks share a slot");

@@ -201,9 +201,7 @@ impl Domain {
                 Span::of_mut(&mut piece[part.clone()])
             } else {
                 let published = &self.boards[place].head().published.0;
-                patience
-                    .wait(published, tick.wrapping_add(1))
-                    .map_err(|vain| self.halt(vain, place))?;
+                self.wait(patience, published, tick.wrapping_add(1), place)?;
                 self.in_slot::<T>(place, tick, &part)
             });
         }
@@ -231,9 +229,7 @@ impl Domain {
     ) -> Result<(), Halt> {
         for other in self.others() {
             let combined = &self.boards[other].head().combined.0;
-            patience
-                .wait(combined, tick.wrapping_add(1))
-                .map_err(|vain| self.halt(vain, other))?;
+            self.wait(patience, combined, tick.wrapping_add(1), other)?;
             if plan.receiver.is(self.me) {
                 let part = part_of::<T>(piece.len(), self.len(), other);
                 let slot = self.in_slot::<T>(other, tick, &part);

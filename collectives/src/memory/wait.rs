@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use super::domain::CLOSED;
 use super::flag::Flag;
 
 /// How eagerly a rank waits, by the cores that the ranks of its host share.
@@ -39,6 +40,8 @@ pub(crate) struct Patience<'a> {
 pub(crate) enum Vain {
     /// The group has failed.
     Over,
+    /// The rank whose flag it is has left.
+    Closed,
     /// The operation's time is up.
     TimedOut,
 }
@@ -58,34 +61,39 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Returns when the flag has reached the number.
+    /// Returns when the flag has reached the number, unless its rank is `closed` before.
     #[inline]
-    pub(crate) fn wait(&self, flag: &Flag, number: u32) -> Result<(), Vain> {
+    pub(crate) fn wait(&self, flag: &Flag, number: u32, closed: &Flag) -> Result<(), Vain> {
         for _ in 0..self.eagerness.spins {
             if flag.reached(number) {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        self.wait_longer(flag, number)
+        self.wait_longer(flag, number, closed)
     }
 
     #[cold]
-    fn wait_longer(&self, flag: &Flag, number: u32) -> Result<(), Vain> {
+    fn wait_longer(&self, flag: &Flag, number: u32, closed: &Flag) -> Result<(), Vain> {
         for turn in 0..self.eagerness.yields {
             if flag.reached(number) {
                 return Ok(());
             }
-            if turn % LOOKS == LOOKS - 1 && (self.over)() {
-                return Err(Vain::Over);
+            if turn % LOOKS == LOOKS - 1 && self.is_vain(closed).is_some() {
+                break;
             }
             std::thread::yield_now();
         }
         let since = self.since.get().unwrap_or_else(Instant::now);
         self.since.set(Some(since));
-        while !flag.reached(number) {
-            if (self.over)() {
-                return Err(Vain::Over);
+        loop {
+            let vain = self.is_vain(closed);
+            // What was set before its rank left counts.
+            if flag.reached(number) {
+                return Ok(());
+            }
+            if let Some(vain) = vain {
+                return Err(vain);
             }
             let left = self.limit.saturating_sub(since.elapsed());
             if left.is_zero() {
@@ -93,6 +101,12 @@ impl<'a> Patience<'a> {
             }
             flag.sleep_until(number, left.min(SLICE));
         }
-        Ok(())
+    }
+
+    fn is_vain(&self, closed: &Flag) -> Option<Vain> {
+        if (self.over)() {
+            return Some(Vain::Over);
+        }
+        closed.reached(CLOSED).then_some(Vain::Closed)
     }
 }

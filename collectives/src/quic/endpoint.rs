@@ -17,6 +17,8 @@ use crate::{Error, Rank};
 /// together again, are never exceeded by 2 MiB.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Control, data, and the groups that are split from this one.
+const STREAMS: u32 = 2 + super::streams::GROUPS as u32;
 /// What the kernel may hold of one socket; the usual 208 KiB lose packets at full speed.
 const SOCKET_BUFFER: usize = 4 << 20;
 /// The largest packet that the search for the path's limit tries: jumbo frames and loopback carry
@@ -134,7 +136,7 @@ fn transport() -> Arc<TransportConfig> {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(CONNECTION_WINDOW))
         .send_window(u64::from(CONNECTION_WINDOW))
-        .max_concurrent_bidi_streams(VarInt::from_u32(2))
+        .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .mtu_discovery_config(Some(search))
         .initial_rtt(FIRST_GUESS_OF_ROUND_TRIP)

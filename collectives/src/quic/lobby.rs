@@ -9,8 +9,9 @@ use quinn::{Connection, RecvStream, SendStream};
 use ring::digest;
 use tokio::sync::mpsc;
 
-use super::control;
+use super::streams::Arrivals;
 use super::{ABORT, GOODBYE, TURNED_AWAY};
+use super::{control, streams};
 use crate::identity::Identity;
 use crate::links::{self, Links};
 use crate::membership::Event;
@@ -33,6 +34,7 @@ pub(super) struct Lobby {
     hello: Hello,
     events: mpsc::Sender<Event>,
     seats: Mutex<Vec<Option<Seat>>>,
+    arrivals: Arrivals,
 }
 
 /// A member that has been admitted.
@@ -75,6 +77,7 @@ impl Lobby {
             hello,
             events,
             seats,
+            arrivals: Arrivals::default(),
         })
     }
 
@@ -102,6 +105,23 @@ impl Lobby {
         neighbours
     }
 
+    /// What a member's connection is called by, and where its streams arrive.
+    pub(super) fn connection(&self, rank: Rank) -> Option<Connection> {
+        let seats = self.seats();
+        seats
+            .get(rank.index())?
+            .as_ref()
+            .map(|seat| seat.connection.clone())
+    }
+
+    pub(super) fn me(&self) -> Rank {
+        self.me
+    }
+
+    pub(super) fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
     /// Sends a message to a member, without waiting. An abort closes the connection and travels
     /// as its reason, so that it arrives even where a stream is stuck.
     pub(super) fn tell(&self, rank: Rank, message: Message) {
@@ -124,7 +144,7 @@ impl Lobby {
         }
     }
 
-    fn admit(&self, rank: Rank, admitted: Admitted) {
+    fn admit(self: &Arc<Self>, rank: Rank, admitted: Admitted) {
         let Admitted {
             connection,
             hello,
@@ -147,6 +167,7 @@ impl Lobby {
         });
         drop(seats);
         tokio::spawn(control::speak(send, outgoing));
+        tokio::spawn(streams::receive(self.clone(), rank, connection.clone()));
         let events = self.events.clone();
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.

@@ -320,3 +320,61 @@ fn pairs_that_disagree_on_a_length_are_named() {
         assert!(errors.iter().all(uneven), "{over:?}: {errors:?}");
     }
 }
+
+/// Rows of a grid that is two ranks wide, and its columns from the bottom up.
+#[test]
+fn ranks_of_one_colour_are_a_group_in_the_order_of_their_keys() {
+    for over in Over::ALL {
+        over.run(6, |mut group| {
+            let me = group.rank().number();
+            let mut row = group.split(Some(me / 2), 0).unwrap().unwrap();
+            let mut column = group.split(Some(me % 2), -i64::from(me)).unwrap().unwrap();
+            assert_eq!((row.rank().number(), row.world()), (me % 2, 2));
+            assert_eq!((column.rank().number(), column.world()), (2 - me / 2, 3));
+            for len in [1, 10_000] {
+                let mut all = vec![0; 2 * len];
+                row.all_gather(&vec![me; len], &mut all).unwrap();
+                assert_eq!(all[..len], vec![me / 2 * 2; len]);
+                assert_eq!(all[len..], vec![me / 2 * 2 + 1; len]);
+                let mut sum = vec![me; len];
+                column.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+                assert_eq!(sum, vec![[2 + 4, 1 + 3 + 5][me as usize % 2]; len]);
+            }
+            let nobody = group.split(None, 0).unwrap();
+            assert!(nobody.is_none());
+            // Split again, and used by another thread while the first goes on.
+            let mut alone = row.split(Some(me), 0).unwrap().unwrap();
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    alone.barrier().unwrap();
+                    column.barrier().unwrap();
+                });
+                row.barrier().unwrap();
+            });
+            group.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_a_split_group_is_named_by_those_who_wait_for_it_there() {
+    for over in [Over::Local, Over::Memory] {
+        let errors = over.run(4, |mut group| {
+            let me = group.rank().number();
+            let mut half = group.split(Some(me % 2), 0).unwrap().unwrap();
+            let error = match me {
+                3 => None,
+                _ => half.barrier().err(),
+            };
+            drop(half);
+            // The others hear of it where they are together again.
+            error.or_else(|| group.barrier().err())
+        });
+        for error in errors.into_iter().flatten() {
+            let Error::RankLost { peer, cause, .. } = error else {
+                panic!("{over:?}: {error}");
+            };
+            assert_eq!((peer.rank(), cause), (Rank::new(3), LossCause::Left));
+        }
+    }
+}
