@@ -172,12 +172,16 @@ impl DeviceSpec {
     pub(crate) fn is_akin(&self, other: &Self) -> bool {
         let devices_akin = match (&self.device, &other.device) {
             (Some(own), Some(other)) => {
-                own.kind == other.kind && own.index.is_some() == other.index.is_some()
+                same_text(&own.kind, &other.kind) && own.index.is_some() == other.index.is_some()
             }
             (own, other) => own.is_none() && other.is_none(),
         };
+        let jobs_akin = match (&self.job, &other.job) {
+            (Some(own), Some(other)) => same_text(own, other),
+            (own, other) => own.is_none() && other.is_none(),
+        };
         devices_akin
-            && self.job == other.job
+            && jobs_akin
             && self.replica == other.replica
             && self.task.is_some() == other.task.is_some()
     }
@@ -266,6 +270,11 @@ fn checked_word(word: &str) -> Result<&str, Error> {
         });
     }
     Ok(word)
+}
+
+/// Whether texts are equal; quick for clones, which share theirs.
+fn same_text(left: &Arc<str>, right: &Arc<str>) -> bool {
+    Arc::ptr_eq(left, right) || left == right
 }
 
 fn is_short_type(kind: &str) -> bool {

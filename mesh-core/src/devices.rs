@@ -97,9 +97,7 @@ impl Devices {
             return Err(Error::DeviceWithoutType { device, position });
         }
         let mut list = Builder::default();
-        for task in 0..tasks {
-            list.push_counted(&first.numbered(task, 0), Spelling::Canonical, per_task)?;
-        }
+        list.push_tasks(&first, tasks, per_task)?;
         Ok(list.finish())
     }
 

@@ -52,6 +52,33 @@ impl Builder {
         Ok(())
     }
 
+    /// As many devices for each of the tasks from 0 on, all indices counted from 0. `first` is the
+    /// first of them, and the list is empty.
+    pub(super) fn push_tasks(
+        &mut self,
+        first: &DeviceSpec,
+        tasks: u32,
+        per_task: u32,
+    ) -> Result<(), Error> {
+        let total = (tasks as usize).checked_mul(per_task as usize);
+        if total.ok_or(Error::TooManyDevices)? == 0 {
+            return Ok(());
+        }
+        let family = self.family(first, Spelling::Canonical);
+        self.list.runs.reserve_exact(tasks as usize);
+        let mut end = 0;
+        for task in 0..tasks {
+            end += per_task as usize;
+            self.list.runs.push(Run {
+                end,
+                family,
+                task,
+                index: 0,
+            });
+        }
+        Ok(())
+    }
+
     pub(super) fn finish(mut self) -> Devices {
         self.list.families.shrink_to_fit();
         self.list.runs.shrink_to_fit();

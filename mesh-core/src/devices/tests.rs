@@ -101,6 +101,17 @@ fn the_devices_of_many_tasks_share_a_family() {
 }
 
 #[test]
+fn a_device_takes_24_bytes_where_nothing_is_shared() {
+    assert_eq!(size_of::<Run>(), 24);
+    let (host, gpu) = (
+        DeviceSpec::parse("/job:w").unwrap(),
+        DeviceSpec::parse("GPU").unwrap(),
+    );
+    let devices = Devices::of_tasks(&host, 1000, &gpu, 1).unwrap();
+    assert_eq!((devices.runs.capacity(), devices.families.len()), (1000, 1));
+}
+
+#[test]
 fn indices_are_not_counted_above_the_largest() {
     assert_eq!(
         Devices::counted("GPU:4294967295", 2),
