@@ -1,7 +1,7 @@
 //! Pictures of meshes, and of tensors on them: who holds which part.
 //!
 //! ```text
-//!   tensor 5×4 as x,unsharded on the mesh x=2, y=2
+//!   tensor 5×4 as x,unsharded on the mesh x=2, y=2, by ranks
 //!
 //!          0..4
 //!        ┌──────┐

@@ -47,7 +47,10 @@ fn a_mesh_or_a_tensor_on_it_is_drawn() {
 #[test]
 fn a_scalar_has_an_empty_layout_and_shape() {
     let (stdout, stderr, _) = draw(&["--mesh", "x=2", "--layout", "", "--shape", ""]);
-    assert!(stdout.starts_with("scalar on the mesh x=2\n"), "{stderr}");
+    assert!(
+        stdout.starts_with("scalar on the mesh x=2, by ranks\n"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -163,7 +163,7 @@ const LETTER: usize = 8;
 const LINE: usize = 20;
 const MARGIN: usize = 16;
 const PADDING: usize = 8;
-const GAP: usize = 16;
+const GAP: usize = 24;
 /// How wide all columns are together, where their labels fit.
 const WIDE: usize = 480;
 /// How high a row is at least.

@@ -154,12 +154,12 @@ fn listed(ranks: impl ExactSizeIterator<Item = Rank>) -> String {
 fn title(layout: &Layout, shape: &[usize]) -> String {
     let on = dims(layout.mesh());
     if shape.is_empty() {
-        return format!("scalar on the mesh {on}");
+        return format!("scalar on the mesh {on}, by ranks");
     }
     let sizes: Vec<_> = shape.iter().map(usize::to_string).collect();
     let specs: Vec<_> = layout.specs().map(ShardingSpec::to_string).collect();
     format!(
-        "tensor {} as {} on the mesh {on}",
+        "tensor {} as {} on the mesh {on}, by ranks",
         sizes.join("×"),
         specs.join(",")
     )

@@ -91,7 +91,7 @@ fn a_matrix_is_cut_into_the_parts_that_ranks_hold() {
     check(
         &tensor(GRID, "x,unsharded", &[8, 6]),
         "
-tensor 8×6 as x,unsharded on the mesh x=2, y=4
+tensor 8×6 as x,unsharded on the mesh x=2, y=4, by ranks
 
        0..6
      ┌──────┐
@@ -104,7 +104,7 @@ tensor 8×6 as x,unsharded on the mesh x=2, y=4
     check(
         &tensor(GRID, "y,x", &[10, 6]),
         "
-tensor 10×6 as y,x on the mesh x=2, y=4
+tensor 10×6 as y,x on the mesh x=2, y=4, by ranks
 
         0..3   3..6
       ┌──────┬──────┐
@@ -125,7 +125,7 @@ fn ranks_without_a_part_are_counted() {
     check(
         &tensor(GRID, "y|x", &[5]),
         "
-tensor 5 as y|x on the mesh x=2, y=4
+tensor 5 as y|x on the mesh x=2, y=4, by ranks
 
   0..1   1..2   2..3   3..4   4..5
 ┌──────┬──────┬──────┬──────┬──────┐
@@ -138,7 +138,7 @@ tensor 5 as y|x on the mesh x=2, y=4
     check(
         &tensor(GRID, "x,y", &[0, 5]),
         "
-tensor 0×5 as x,y on the mesh x=2, y=4
+tensor 0×5 as x,y on the mesh x=2, y=4, by ranks
 
 8 of 8 ranks hold nothing
 ",
@@ -152,7 +152,7 @@ fn partial_elements_say_what_they_are_made_of() {
     check(
         &Picture::of_tensor(&loss, &[]).unwrap(),
         "
-scalar on the mesh x=2, y=4
+scalar on the mesh x=2, y=4, by ranks
 
 ┌─────┐
 │ 0-7 │
@@ -168,7 +168,7 @@ fn a_tensor_of_three_dimensions_is_a_grid_for_each_major_part() {
     check(
         &tensor(GRID, "x,unsharded,unsharded", &[3, 2, 2]),
         "
-tensor 3×2×2 as x,unsharded,unsharded on the mesh x=2, y=4
+tensor 3×2×2 as x,unsharded,unsharded on the mesh x=2, y=4, by ranks
 
 [0..2, :, :]
        0..2
