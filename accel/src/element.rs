@@ -89,6 +89,12 @@ impl ElementType {
         }
     }
 
+    /// Whether it is a floating-point type, whose sums are rounded.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
     /// The code that stands for this type on the wire; inverse of [`ElementType::from_code`].
     #[must_use]
     pub const fn code(self) -> u8 {

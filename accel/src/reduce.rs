@@ -78,11 +78,17 @@ impl ReduceOp {
     pub const fn supports(self, element: ElementType) -> bool {
         match element {
             ElementType::Bool => !matches!(self, Self::Sum | Self::Product | Self::Mean),
-            ElementType::F16 | ElementType::Bf16 | ElementType::F32 | ElementType::F64 => {
-                !matches!(self, Self::And | Self::Or | Self::Xor)
-            }
+            _ if element.is_float() => !matches!(self, Self::And | Self::Or | Self::Xor),
             _ => true,
         }
+    }
+
+    /// Whether the result depends on the order in which contributions are combined: sums and
+    /// products of floats do, and what is rounded otherwise.
+    #[must_use]
+    pub const fn depends_on_order(self, element: ElementType) -> bool {
+        let rounds = matches!(self, Self::Sum | Self::Product | Self::Mean);
+        rounds && element.is_float()
     }
 }
 

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
-use meshwork_accel::{Element, ReduceOp, reduce_slice};
+use meshwork_accel::{Element, ReduceOp, Reduction, bf16, f16, reduce_slice};
 
 const SIZES: [(&str, usize); 3] = [
     ("16 KiB", 16 << 10),
@@ -31,6 +31,12 @@ fn main() {
         bench_sum(&mut group, bytes, 1.0_f32);
         bench_sum(&mut group, bytes, 1.0_f64);
         bench_sum(&mut group, bytes, 1_i32);
+        bench_sum(&mut group, bytes, f16::ONE);
+        bench_sum(&mut group, bytes, bf16::ONE);
+        for sources in [2, 4, 8] {
+            bench_fold(&mut group, bytes, (sources, 1.0_f32));
+            bench_fold(&mut group, bytes, (sources, bf16::ONE));
+        }
         group.finish();
     }
     criterion.final_summary();
@@ -64,5 +70,21 @@ fn bench_sum<T: Element>(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize,
     let mut into = from.clone();
     group.bench_function(format!("reduce_slice sum, {}", T::TYPE), |bencher| {
         bencher.iter(|| reduce_slice(ReduceOp::Sum, black_box(&mut into), black_box(&from)));
+    });
+}
+
+/// Many buffers in one pass, into another: reads each once, where repeated sums read the total too.
+fn bench_fold<T: Element>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    bytes: usize,
+    (count, one): (usize, T),
+) {
+    let from = vec![one; bytes / size_of::<T>()];
+    let sources = vec![from.clone(); count];
+    let slices: Vec<&[T]> = sources.iter().map(Vec::as_slice).collect();
+    let mut into = from;
+    let sum = Reduction::new(ReduceOp::Sum).expect("numbers have sums");
+    group.bench_function(format!("fold sum of {count}, {}", T::TYPE), |bencher| {
+        bencher.iter(|| sum.fold(black_box(&mut into), black_box(&slices)));
     });
 }

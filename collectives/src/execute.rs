@@ -5,16 +5,16 @@
 //! disagreement is missed, whatever the algorithm. Every chunk carries the contract again: no byte
 //! of another operation is ever taken in.
 
+mod walk;
+
 use std::cell::Cell;
 use std::num::NonZeroU32;
-use std::ops::Range;
 
 use meshwork_accel::{Element, Reduction};
 
 use crate::contract::{Call, Contract, SITE_LIMIT};
 use crate::links::{Broken, Inlets, Links, Outlets};
 use crate::memory::{Errand, Then};
-use crate::schedule::{OnReceive, Receive, Schedule, chunk};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 use crate::{Error, Rank};
 
@@ -62,51 +62,6 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// Walks a schedule on `buffer`, which holds unspecified values if it stops.
-    pub(crate) async fn run<T: Element>(
-        &self,
-        schedule: Schedule,
-        links: &mut Links,
-        scratch: &mut Scratch,
-        buffer: &mut [T],
-    ) -> Result<(), Stopped> {
-        let Links { outgoing, incoming } = links;
-        let reduction = self.contract.op.map(Reduction::new).transpose();
-        let reduction = reduction.map_err(Error::from)?;
-        self.announce(outgoing).await?;
-        let mut inlet = Inlet::new(self, incoming, scratch);
-        if first_sender(schedule) != Some(self.predecessor()) {
-            inlet.check_predecessor().await?;
-        }
-        let chunks = schedule.chunks();
-        for round in schedule.rounds() {
-            let range = |index: Option<usize>| {
-                index.map_or(0..0, |index| chunk(buffer.len(), chunks, index))
-            };
-            let sent = range(round.send.map(|send| send.chunk));
-            let received = range(round.receive.map(|receive| receive.chunk));
-            let (out, into) = two_parts(buffer, sent, received);
-            if let (Some(send), None) = (round.send, round.receive) {
-                self.waits_for.set(send.to);
-            }
-            let send = async {
-                match round.send {
-                    Some(send) => self.send_chunk(outgoing, send.to, out).await,
-                    None => Ok(()),
-                }
-            };
-            let receive = async {
-                match round.receive {
-                    Some(receive) => inlet.chunk(receive, into, reduction).await,
-                    None => Ok(()),
-                }
-            };
-            tokio::try_join!(send, receive)?;
-        }
-        self.finish(reduction, buffer);
-        Ok(())
-    }
-
     fn finish<T: Element>(&self, reduction: Option<Reduction<T>>, buffer: &mut [T]) {
         if let (Some(reduction), Some(world)) = (reduction, NonZeroU32::new(self.world)) {
             reduction.finish(buffer, world);
@@ -130,11 +85,11 @@ impl Operation<'_> {
         let Links { outgoing, incoming } = links;
         self.announce(outgoing).await?;
         let mut inlet = Inlet::new(self, incoming, scratch);
-        let (then, reduction) = match then {
-            Then::Copy => (OnReceive::Replace, None),
+        let reduction = match then {
+            Then::Copy => None,
             Then::Fold(reduction) => {
                 output.copy_from_slice(offer.block_for(self.me.index()).unwrap_or_default());
-                (OnReceive::Reduce, Some(reduction))
+                Some(reduction)
             }
         };
         for distance in 1..self.world {
@@ -149,12 +104,8 @@ impl Operation<'_> {
                 }
             };
             let receive = async {
-                let chunk = 0;
                 match into {
-                    Some(into) => {
-                        let receive = Receive { from, chunk, then };
-                        inlet.chunk(receive, into, reduction).await
-                    }
+                    Some(into) => inlet.chunk(from, into, reduction).await,
                     None if distance == 1 => inlet.check_predecessor().await,
                     None => Ok(()),
                 }
@@ -184,9 +135,7 @@ impl Operation<'_> {
         let mut inlet = Inlet::new(self, &mut links.incoming, scratch);
         // A message is between two ranks, and announced to nobody.
         inlet.checked = true;
-        let (chunk, then) = (0, OnReceive::Replace);
-        let receive = Receive { from, chunk, then };
-        inlet.chunk(receive, output, None).await
+        inlet.chunk(from, output, None).await
     }
 
     async fn announce(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
@@ -225,13 +174,6 @@ impl Operation<'_> {
     fn predecessor(&self) -> Rank {
         Rank::new((self.me.number() + self.world - 1) % self.world)
     }
-}
-
-/// Whom the first chunk comes from, if any does.
-fn first_sender(schedule: Schedule) -> Option<Rank> {
-    let mut rounds = schedule.rounds();
-    let first = rounds.find_map(|round| round.receive)?;
-    Some(first.from)
 }
 
 /// The receiving side of an operation.
@@ -276,31 +218,30 @@ impl<'a> Inlet<'a> {
 
     async fn chunk<T: Element>(
         &mut self,
-        receive: Receive,
+        from: Rank,
         into: &mut [T],
         reduction: Option<Reduction<T>>,
     ) -> Result<(), Stopped> {
-        if receive.from == self.operation.predecessor() && !self.checked {
+        if from == self.operation.predecessor() && !self.checked {
             self.check_predecessor().await?;
         }
-        let frame = self.frame(receive.from).await?;
+        let frame = self.frame(from).await?;
         let agreed =
             frame.frame_type == FrameType::Chunk && frame.contract == self.operation.contract;
         if !agreed {
-            return Err(self.disagreement(receive.from, Call::new(frame.contract, "")));
+            return Err(self.disagreement(from, Call::new(frame.contract, "")));
         }
         if frame.length != size_of_val(into) as u64 {
             return Err(Stopped::Error(Error::Uneven {
                 rank: self.operation.me,
-                peer: receive.from,
+                peer: from,
                 offered: frame.length / size_of::<T>() as u64,
                 expected: into.len() as u64,
             }));
         }
-        let reduction = reduction.filter(|_| receive.then == OnReceive::Reduce);
         match (T::bytes_mut(into), reduction) {
-            (Some(bytes), None) => Ok(self.incoming.receive(receive.from, bytes).await?),
-            _ => self.pieces(receive.from, into, reduction).await,
+            (Some(bytes), None) => Ok(self.incoming.receive(from, bytes).await?),
+            _ => self.pieces(from, into, reduction).await,
         }
     }
 
@@ -342,44 +283,5 @@ impl<'a> Inlet<'a> {
             peer,
             theirs: Box::new(theirs),
         })
-    }
-}
-
-/// Two parts of `buffer` that do not overlap, as the checker proves of every round.
-fn two_parts<T>(buffer: &mut [T], read: Range<usize>, written: Range<usize>) -> (&[T], &mut [T]) {
-    if read.end <= written.start {
-        let (low, high) = buffer.split_at_mut(written.start);
-        let len = written.len();
-        (&low[read], &mut high[..len])
-    } else {
-        let (low, high) = buffer.split_at_mut(read.start);
-        let len = read.len();
-        (&high[..len], &mut low[written])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::two_parts;
-
-    #[test]
-    fn two_parts_are_those_asked_for_in_either_order_and_when_empty() {
-        let mut buffer = [0, 1, 2, 3, 4];
-        for (read, written) in [
-            (0..2, 3..5),
-            (3..5, 0..2),
-            (0..0, 0..5),
-            (0..5, 0..0),
-            (2..2, 2..2),
-            (5..5, 0..0),
-            (0..0, 5..5),
-        ] {
-            let expected = (
-                buffer[read.clone()].to_vec(),
-                buffer[written.clone()].to_vec(),
-            );
-            let (a, b) = two_parts(&mut buffer, read, written);
-            assert_eq!((a.to_vec(), b.to_vec()), expected);
-        }
     }
 }

@@ -1,208 +1,183 @@
-//! Collective algorithms as data: who sends which chunk to whom in which round.
+//! Collective algorithms as data: who sends which blocks to whom in which round.
 //!
-//! A [`Schedule`] is one rank's view of one algorithm. Its rounds are computed, not stored, so a
-//! schedule is a few words whatever the world. The same data is executed by a group and proved by
-//! [`check()`]; nothing here knows a buffer, a socket or the time.
+//! A [`Schedule`] is one rank's view of one algorithm for one [`Collective`]. Its rounds are
+//! computed, not stored, so a schedule is a few words whatever the world. The same data is executed
+//! by a group, costed, and proved by [`check()`]; nothing here knows a buffer, a socket or the time.
 //!
 //! ```text
-//!  ring all-reduce of 3 ranks, chunks a b c        tree all-reduce of 4 ranks
+//!  ring all-reduce of 3 ranks, blocks a b c        tree all-reduce of 4 ranks
 //!
-//!  round 0   0 --a--> 1 --b--> 2 --c--> 0   add      round 0   1 --> 0   3 --> 2   add
-//!  round 1   0 --c--> 1 --a--> 2 --b--> 0   add      round 1   2 --> 0             add
-//!  round 2   0 --b--> 1 --c--> 2 --a--> 0   take     round 2   0 --> 2             take
-//!  round 3   0 --a--> 1 --b--> 2 --c--> 0   take     round 3   0 --> 1   2 --> 3   take
+//!  round 0   0 <-c- 1 <-a- 2 <-b- 0   add        round 0   1 --> 0   3 --> 2   add
+//!  round 1   0 <-b- 1 <-c- 2 <-a- 0   add        round 1   2 --> 0             add
+//!  round 2   0 -a-> 1 -b-> 2 -c-> 0   take       round 2   0 --> 2             take
+//!  round 3   0 -c-> 1 -a-> 2 -b-> 0   take       round 3   0 --> 1   2 --> 3   take
 //! ```
 //!
-//! The ring moves the fewest bytes, 2(n−1)/n of the buffer per rank in 2(n−1) rounds (Patarasuk
-//! and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009); the
-//! binomial tree needs the fewest rounds, 2⌈log₂ n⌉, and moves the whole buffer in each.
+//! Each collective is a few patterns in a row. What comes together is what spreads, backwards: the
+//! first half of both pictures is the second half, read from below. So a pattern is written once,
+//! forwards, and reduce-scatter, gather and reduce are all-gather, scatter and broadcast.
+//!
+//! | blocks of | are |
+//! |---|---|
+//! | all-reduce, reduce, broadcast | equal parts of the buffer, as many as [`Schedule::blocks`] says |
+//! | reduce-scatter, all-gather, gather, scatter, permute | one per rank, of any length |
+//! | all-to-all | one per pair of ranks, of any length: `from * world + to` |
+//!
+//! With the names of Thakur, Rabenseifner and Gropp ("Optimization of collective communication
+//! operations in MPICH", 2005) for `n` ranks: all-reduce by ring takes 2(n−1) rounds and by halving
+//! 2⌈log₂ n⌉, of 2(n−1)/n of the buffer in all; the tree takes 2⌈log₂ n⌉ rounds of the whole buffer.
 
+mod algorithm;
+mod blocks;
 mod check;
+mod exchange;
+mod halving;
+mod hierarchy;
+mod hosts;
+mod pattern;
+mod plan;
 mod ring;
+mod round;
+mod star;
 mod tree;
 
-use std::fmt::{self, Display};
-use std::ops::Range;
+pub use algorithm::Algorithm;
+pub use blocks::{Blocks, chunk};
+pub use check::{Goal, Order, Violation, check};
+pub use hosts::Hosts;
+pub use round::{OnReceive, Receive, Round, Send};
 
-pub use check::{Goal, Violation, check};
+use smallvec::smallvec;
 
 use crate::Rank;
+use pattern::{Pattern, Phase, Place};
+use plan::{Phases, plan};
 
-/// How a collective is carried out.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+/// What all ranks of a group do together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-#[repr(u8)]
-pub enum Algorithm {
-    /// Every rank sends to its successor and receives from its predecessor: most bandwidth.
-    Ring = 1,
-    /// A binomial tree: fewest rounds.
-    Tree = 2,
+pub enum Collective {
+    /// Every rank ends with the reduction of all ranks' buffers.
+    AllReduce,
+    /// One rank ends with the reduction of all ranks' buffers; the others' are used up.
+    Reduce {
+        /// Who gets it.
+        root: Rank,
+    },
+    /// Every rank ends with the root's buffer.
+    Broadcast {
+        /// Whose buffer.
+        root: Rank,
+    },
+    /// Each rank ends with the reduction of its block of all ranks' buffers; others are used up.
+    ReduceScatter,
+    /// Every rank ends with each rank's block.
+    AllGather,
+    /// One rank ends with each rank's block; on the way others may hold some too.
+    Gather {
+        /// Who gets them.
+        root: Rank,
+    },
+    /// Each rank ends with its block of the root's buffer; on the way it may hold others too.
+    Scatter {
+        /// Whose buffer.
+        root: Rank,
+    },
+    /// Each rank ends with the block that every other has for it; on the way it may hold others too.
+    AllToAll,
+    /// Nobody ends before all have begun. Nothing is moved.
+    Barrier,
 }
 
-impl Algorithm {
-    /// Every algorithm, in the order of its wire code.
-    pub const ALL: [Self; 2] = [Self::Ring, Self::Tree];
-
-    /// The code that stands for this algorithm on the wire; inverse of [`Algorithm::from_code`].
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// The algorithm with this wire code; inverse of [`Algorithm::code`].
-    #[must_use]
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.code() == code)
-    }
-}
-
-impl Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ring => "ring",
-            Self::Tree => "tree",
-        })
-    }
-}
-
-/// One rank's part in one collective: a sequence of [`Round`]s over a buffer cut in chunks.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// One rank's part in one collective: a sequence of [`Round`]s over a buffer cut in blocks.
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Schedule {
-    shape: Shape,
-    world: usize,
+    phases: Phases,
+    blocks: usize,
     rank: usize,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Shape {
-    RingAllReduce,
-    TreeAllReduce,
-    RingBroadcast { root: usize },
-    TreeBroadcast { root: usize },
+    hosts: Hosts,
 }
 
 impl Schedule {
-    /// Every rank ends with the reduction of all ranks' buffers.
+    /// The part of `rank` in a collective among all ranks of `hosts`. Where ranks are matters to
+    /// [`Algorithm::Hierarchical`] only.
     ///
-    /// `rank` must be below `world`; the group checks it before it asks.
+    /// `rank` and a root must be below the world; the group checks it before it asks.
+    #[must_use]
+    pub fn new(collective: Collective, algorithm: Algorithm, hosts: &Hosts, rank: Rank) -> Self {
+        let (phases, blocks) = plan(collective, algorithm, hosts.world());
+        Self {
+            phases,
+            blocks,
+            rank: rank.index(),
+            hosts: hosts.clone(),
+        }
+    }
+
+    /// [`Collective::AllReduce`] among ranks that share no host.
     #[must_use]
     pub fn all_reduce(algorithm: Algorithm, world: u32, rank: Rank) -> Self {
-        let shape = match algorithm {
-            Algorithm::Ring => Shape::RingAllReduce,
-            Algorithm::Tree => Shape::TreeAllReduce,
-        };
-        Self {
-            shape,
-            world: world as usize,
-            rank: rank.index(),
-        }
+        Self::new(Collective::AllReduce, algorithm, &Hosts::apart(world), rank)
     }
 
-    /// Every rank ends with `root`'s buffer.
-    ///
-    /// `rank` and `root` must be below `world`; the group checks it before it asks.
+    /// [`Collective::Broadcast`] among ranks that share no host.
     #[must_use]
     pub fn broadcast(algorithm: Algorithm, world: u32, rank: Rank, root: Rank) -> Self {
-        let root = root.index();
-        let shape = match algorithm {
-            Algorithm::Ring => Shape::RingBroadcast { root },
-            Algorithm::Tree => Shape::TreeBroadcast { root },
+        let collective = Collective::Broadcast { root };
+        Self::new(collective, algorithm, &Hosts::apart(world), rank)
+    }
+
+    /// `rank` sends its own block to one rank and receives that of another: each side may be nobody.
+    ///
+    /// For a permutation of the ranks, and for a send that meets its receive. A rank that is its own
+    /// target moves nothing.
+    #[must_use]
+    pub fn permute(world: u32, rank: Rank, to: Option<Rank>, from: Option<Rank>) -> Self {
+        let pattern = Pattern::Permute {
+            to: to.map(Rank::index),
+            from: from.map(Rank::index),
         };
         Self {
-            shape,
-            world: world as usize,
+            phases: smallvec![Phase::out(pattern)],
+            blocks: world as usize,
             rank: rank.index(),
+            hosts: Hosts::apart(world),
         }
     }
 
-    /// Into how many chunks the buffer is cut; see [`chunk`].
+    /// Into how many blocks the buffer is cut: equal ones for all-reduce, reduce and broadcast.
     #[must_use]
-    pub fn chunks(&self) -> usize {
-        match self.shape {
-            Shape::RingAllReduce | Shape::RingBroadcast { .. } => self.world,
-            Shape::TreeAllReduce | Shape::TreeBroadcast { .. } => 1,
-        }
+    pub fn blocks(&self) -> usize {
+        self.blocks
     }
 
     /// The rounds in order. All ranks of one collective have equally many.
     pub fn rounds(&self) -> impl ExactSizeIterator<Item = Round> + use<> {
-        let schedule = *self;
-        (0..self.len()).map(move |round| schedule.round(round))
+        let schedule = self.clone();
+        (0..self.len()).map(move |index| schedule.round(index))
     }
 
     fn len(&self) -> usize {
-        match self.shape {
-            Shape::RingAllReduce => ring::all_reduce_rounds(self.world),
-            Shape::RingBroadcast { .. } => ring::broadcast_rounds(self.world),
-            Shape::TreeAllReduce => 2 * tree::depth(self.world),
-            Shape::TreeBroadcast { .. } => tree::depth(self.world),
-        }
+        let world = self.hosts.world();
+        self.phases.iter().map(|phase| phase.rounds(world)).sum()
     }
 
-    fn round(&self, round: usize) -> Round {
-        match self.shape {
-            Shape::RingAllReduce => ring::all_reduce(self.world, self.rank, round),
-            Shape::RingBroadcast { root } => ring::broadcast(self.world, self.rank, root, round),
-            Shape::TreeAllReduce => tree::all_reduce(self.world, self.rank, round),
-            Shape::TreeBroadcast { root } => tree::broadcast(self.world, self.rank, root, round),
+    fn round(&self, mut index: usize) -> Round {
+        let place = Place {
+            world: self.hosts.world(),
+            rank: self.rank,
+            blocks: self.blocks,
+            hosts: &self.hosts,
+        };
+        for phase in &self.phases {
+            let rounds = phase.rounds(place.world);
+            if index < rounds {
+                return phase.round(&place, index).in_order(place.world, place.rank);
+            }
+            index -= rounds;
         }
+        Round::default()
     }
-}
-
-/// What one rank does in one round. Sending and receiving happen at once, on different chunks.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Round {
-    /// The chunk to send, if any.
-    pub send: Option<Send>,
-    /// The chunk to receive, if any.
-    pub receive: Option<Receive>,
-}
-
-/// One chunk on its way out.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Send {
-    /// Who gets it.
-    pub to: Rank,
-    /// Which chunk of the buffer.
-    pub chunk: usize,
-}
-
-/// One chunk on its way in.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Receive {
-    /// Who sends it.
-    pub from: Rank,
-    /// Which chunk of the buffer.
-    pub chunk: usize,
-    /// What becomes of it.
-    pub then: OnReceive,
-}
-
-/// What becomes of a chunk that was received.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum OnReceive {
-    /// The local chunk becomes `op(local, received)`.
-    Reduce,
-    /// The local chunk becomes the received one.
-    Replace,
-}
-
-/// The elements of chunk `index` when `len` elements are cut into `chunks` contiguous chunks.
-///
-/// Lengths differ by at most one, the longer chunks first; chunks are empty when `len < chunks`.
-/// Together they cover `0..len` exactly once.
-///
-/// ```
-/// use meshwork_collectives::schedule::chunk;
-/// assert_eq!((0..4).map(|i| chunk(5, 4, i)).collect::<Vec<_>>(), [0..2, 2..3, 3..4, 4..5]);
-/// ```
-#[must_use]
-pub fn chunk(len: usize, chunks: usize, index: usize) -> Range<usize> {
-    let (base, longer) = (len / chunks, len % chunks);
-    let start = |index: usize| index * base + index.min(longer);
-    start(index)..start(index + 1)
 }
 
 /// The rank with this place in a world that fits `u32`, as every world does.

@@ -1,63 +1,76 @@
-use super::{OnReceive, Receive, Round, Send, rank_at};
+//! Every rank sends to its successor only, and all links are busy all the time.
 
-/// `n - 1` rounds that reduce and scatter, then `n - 1` that gather.
-pub(super) fn all_reduce_rounds(world: usize) -> usize {
-    2 * (world - 1)
+use super::Round;
+use super::pattern::Place;
+
+/// Rounds of [`scatter`] and [`all_gather`].
+pub(super) fn rounds(world: usize) -> usize {
+    world - 1
 }
 
-/// In round `r` rank `k` passes on chunk `k - r`: what it has just completed by one contribution
-/// (first half) or just received complete (second half). The two halves are one formula.
-pub(super) fn all_reduce(world: usize, rank: usize, round: usize) -> Round {
-    let then = if round < world - 1 {
-        OnReceive::Reduce
-    } else {
-        OnReceive::Replace
-    };
-    // `round` is below `2 * world`, so the difference stays above zero.
-    let chunk_before = |rounds: usize| (rank + 2 * world - rounds) % world;
-    Round {
-        send: Some(Send {
-            to: successor(world, rank),
-            chunk: chunk_before(round),
-        }),
-        receive: Some(Receive {
-            from: predecessor(world, rank),
-            chunk: chunk_before(round + 1),
-            then,
-        }),
-    }
+/// In round `r` rank `k` passes on block `k - r`: its own at first, then what it has just received.
+pub(super) fn all_gather(place: &Place<'_>, index: usize) -> Round {
+    // `index + 1` is at most `world`, so the difference stays above zero.
+    let block_before = |rounds: usize| (place.rank + place.world - rounds) % place.world;
+    let one = |block: usize| block..block + 1;
+    let mut round = Round::default();
+    round.send(place.rank, successor(place), one(block_before(index)));
+    round.receive(place.rank, predecessor(place), one(block_before(index + 1)));
+    round
 }
 
-/// A chain from the root, pipelined over as many chunks as there are ranks.
+/// Rounds of [`broadcast`].
 pub(super) fn broadcast_rounds(world: usize) -> usize {
     if world == 1 { 0 } else { 2 * world - 2 }
 }
 
-/// The rank at distance `d` behind the root sends chunk `c` in round `d + c`.
-pub(super) fn broadcast(world: usize, rank: usize, root: usize, round: usize) -> Round {
-    let distance = (rank + world - root) % world;
-    let chunk = |behind: usize| round.checked_sub(behind).filter(|chunk| *chunk < world);
-    let sends = distance + 1 < world;
-    Round {
-        send: chunk(distance).filter(|_| sends).map(|chunk| Send {
-            to: successor(world, rank),
-            chunk,
-        }),
-        receive: distance
-            .checked_sub(1)
-            .and_then(chunk)
-            .map(|chunk| Receive {
-                from: predecessor(world, rank),
-                chunk,
-                then: OnReceive::Replace,
-            }),
+/// A chain from the root, pipelined over as many blocks as there are ranks: the rank at distance
+/// `d` behind the root sends block `b` in round `d + b`.
+pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
+    let distance = (place.rank + place.world - root) % place.world;
+    let block = |behind: usize| {
+        index
+            .checked_sub(behind)
+            .filter(|block| *block < place.world)
+    };
+    let mut round = Round::default();
+    if let Some(block) = block(distance).filter(|_| distance + 1 < place.world) {
+        round.send(place.rank, successor(place), block..block + 1);
     }
+    if let Some(block) = distance.checked_sub(1).and_then(block) {
+        round.receive(place.rank, predecessor(place), block..block + 1);
+    }
+    round
 }
 
-fn successor(world: usize, rank: usize) -> crate::Rank {
-    rank_at((rank + 1) % world)
+/// A chain from the root that carries the farthest rank's block first, so that no block waits: the
+/// rank at distance `d` passes the block for distance `world - 1 - i` on in round `d + i`.
+pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
+    let (world, me) = (place.world, place.rank);
+    let distance = (me + world - root) % world;
+    let block = |behind: usize| {
+        let farthest = world - 1;
+        let target = farthest - index.checked_sub(behind)?;
+        Some((target, (target + root) % world))
+    };
+    let mut round = Round::default();
+    if let Some((_, block)) = block(distance).filter(|(target, _)| *target > distance) {
+        round.send(me, successor(place), block..block + 1);
+    }
+    if let Some((_, block)) = distance
+        .checked_sub(1)
+        .and_then(block)
+        .filter(|(target, _)| *target >= distance)
+    {
+        round.receive(me, predecessor(place), block..block + 1);
+    }
+    round
 }
 
-fn predecessor(world: usize, rank: usize) -> crate::Rank {
-    rank_at((rank + world - 1) % world)
+fn successor(place: &Place<'_>) -> usize {
+    (place.rank + 1) % place.world
+}
+
+fn predecessor(place: &Place<'_>) -> usize {
+    (place.rank + place.world - 1) % place.world
 }

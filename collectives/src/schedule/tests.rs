@@ -1,80 +1,214 @@
 use super::*;
 
-fn plan(world: u32, schedule: impl Fn(Rank) -> Schedule) -> (Vec<Vec<Round>>, usize) {
-    let plan = Rank::all(world)
-        .map(|rank| schedule(rank).rounds().collect())
-        .collect();
-    (plan, schedule(Rank::CHIEF).chunks())
+/// What a collective has to reach.
+fn goal(collective: Collective) -> Goal {
+    match collective {
+        Collective::AllReduce => Goal::AllReduce,
+        Collective::Reduce { root } => Goal::Reduce(root),
+        Collective::Broadcast { root } => Goal::Broadcast(root),
+        Collective::ReduceScatter => Goal::ReduceScatter,
+        Collective::AllGather => Goal::AllGather,
+        Collective::Gather { root } => Goal::Gather(root),
+        Collective::Scatter { root } => Goal::Scatter(root),
+        Collective::AllToAll => Goal::AllToAll,
+        Collective::Barrier => Goal::Barrier,
+    }
 }
 
-/// The lengths at which cutting in `world` chunks changes its shape, and one beyond.
-fn lengths(world: u32) -> [usize; 6] {
-    let world = world as usize;
-    [0, 1, world - 1, world, world + 1, 3 * world + 2]
+fn rootless() -> [Collective; 4] {
+    [
+        Collective::AllReduce,
+        Collective::ReduceScatter,
+        Collective::AllGather,
+        Collective::Barrier,
+    ]
+}
+
+fn rooted(root: u32) -> [Collective; 4] {
+    let root = Rank::new(root);
+    [
+        Collective::Reduce { root },
+        Collective::Broadcast { root },
+        Collective::Gather { root },
+        Collective::Scatter { root },
+    ]
+}
+
+/// Every root of small worlds; the ends and the middle of larger ones, and of the largest the first
+/// and an odd one.
+fn roots(world: u32) -> Vec<u32> {
+    match world {
+        ..=9 => (0..world).collect(),
+        10..=20 => vec![0, world / 2, world - 1],
+        _ => vec![0, (world / 2) | 1],
+    }
+}
+
+fn every_collective(world: u32) -> Vec<Collective> {
+    let rooted = roots(world).into_iter().flat_map(rooted);
+    let mut all: Vec<_> = rootless().into_iter().chain(rooted).collect();
+    all.push(Collective::AllToAll);
+    all
+}
+
+fn plan(collective: Collective, algorithm: Algorithm, hosts: &Hosts) -> (Vec<Vec<Round>>, usize) {
+    let world = u32::try_from(hosts.world()).unwrap();
+    let schedule = |rank| Schedule::new(collective, algorithm, hosts, rank);
+    let plan = Rank::all(world).map(|rank| schedule(rank).rounds().collect());
+    (plan.collect(), schedule(Rank::CHIEF).blocks())
 }
 
 #[track_caller]
-fn proves(world: u32, goal: Goal, schedule: impl Fn(Rank) -> Schedule) {
-    let (plan, chunks) = plan(world, schedule);
-    for len in lengths(world) {
-        assert_eq!(
-            check(&plan, chunks, len, goal),
-            Ok(()),
-            "world {world}, {len} elements"
-        );
-    }
+fn proves(collective: Collective, algorithm: Algorithm, hosts: &Hosts) {
+    let (plan, blocks) = plan(collective, algorithm, hosts);
+    let found = check(&plan, blocks, &goal(collective));
+    let sure = algorithm.order(collective, hosts);
+    assert!(
+        found.as_ref().is_ok_and(|order| *order >= sure),
+        "{collective:?} by {algorithm} among {hosts:?}: {found:?}, not {sure:?}"
+    );
 }
 
 #[test]
-fn all_reduce_is_proved_for_every_world_up_to_64() {
+fn every_collective_is_proved_for_every_algorithm_and_every_world_up_to_64() {
     for algorithm in Algorithm::ALL {
         for world in 1..=64 {
-            proves(world, Goal::AllReduce, |rank| {
-                Schedule::all_reduce(algorithm, world, rank)
-            });
-        }
-    }
-}
-
-#[test]
-fn broadcast_is_proved_from_every_root_of_every_world_up_to_64() {
-    for algorithm in Algorithm::ALL {
-        for world in 1..=64 {
-            // Every root of small worlds; the ends, the middle and an odd one of large worlds.
-            let roots: Vec<u32> = if world <= 17 {
-                (0..world).collect()
-            } else {
-                vec![0, 1, world / 2, world - 1]
-            };
-            for root in roots.into_iter().map(Rank::new) {
-                let goal = Goal::Broadcast(root);
-                proves(world, goal, |rank| {
-                    Schedule::broadcast(algorithm, world, rank, root)
-                });
+            let hosts = Hosts::apart(world);
+            for collective in every_collective(world) {
+                // Its proof is a cube of the world's size, so not every large world.
+                if collective == Collective::AllToAll && world > 16 && world % 16 != 0 {
+                    continue;
+                }
+                proves(collective, algorithm, &hosts);
             }
         }
+    }
+}
+
+/// Hosts of equally many ranks, in rows and in turn; of 1, 1, 2, 4, 8 …; one of most and many of one.
+fn placements(world: u32) -> Vec<Hosts> {
+    let rows = |size: u32| Hosts::of((0..world).map(|rank| rank / size));
+    let in_turn = |hosts: u32| Hosts::of((0..world).map(|rank| rank % hosts));
+    let growing = Hosts::of((0..world).map(|rank| rank.checked_ilog2()));
+    let lopsided = Hosts::of((0..world).map(|rank| if rank % 5 == 3 { rank } else { u32::MAX }));
+    vec![
+        rows(world),
+        rows(2),
+        rows(3),
+        rows(8),
+        in_turn(2),
+        in_turn(3),
+        growing,
+        lopsided,
+    ]
+}
+
+#[test]
+fn hierarchical_schedules_are_proved_wherever_the_ranks_are() {
+    for world in 1..=64 {
+        // All placements of small worlds, and of each larger one another.
+        let (all, one) = (placements(world), world as usize % 8);
+        let chosen = if world <= 16 { 0..8 } else { one..one + 1 };
+        for hosts in &all[chosen] {
+            for collective in every_collective(world) {
+                if collective == Collective::AllToAll && world > 16 && world % 16 != 0 {
+                    continue;
+                }
+                proves(collective, Algorithm::Hierarchical, hosts);
+            }
+        }
+    }
+}
+
+#[test]
+fn hierarchical_schedules_are_proved_for_every_placement_of_up_to_five_ranks() {
+    for world in 1..=5_u32 {
+        for code in 0..world.pow(world) {
+            let hosts = Hosts::of((0..world).map(|rank| code / world.pow(rank) % world));
+            for collective in every_collective(world) {
+                proves(collective, Algorithm::Hierarchical, &hosts);
+            }
+        }
+    }
+}
+
+#[test]
+fn orders_are_as_good_as_promised_and_no_better_where_it_matters() {
+    let found = |algorithm, hosts: &Hosts| {
+        let (plan, blocks) = plan(Collective::AllReduce, algorithm, hosts);
+        check(&plan, blocks, &Goal::AllReduce).unwrap()
+    };
+    let apart = Hosts::apart(8);
+    assert_eq!(found(Algorithm::Direct, &apart), Order::BalancedAtOnce);
+    assert_eq!(found(Algorithm::OneShot, &apart), Order::BalancedAtOnce);
+    assert_eq!(found(Algorithm::Tree, &apart), Order::Balanced);
+    assert_eq!(found(Algorithm::Halving, &apart), Order::Balanced);
+    assert_eq!(found(Algorithm::Ring, &apart), Order::Any);
+    let aligned = Hosts::of([0, 0, 1, 1, 2, 2, 3, 3]);
+    assert_eq!(found(Algorithm::Hierarchical, &aligned), Order::Balanced);
+    let shifted = Hosts::of([0, 1, 1, 2, 2, 3, 3, 0]);
+    assert_eq!(found(Algorithm::Hierarchical, &shifted), Order::Any);
+    assert_eq!(found(Algorithm::Tree, &Hosts::apart(7)), Order::Balanced);
+    assert_eq!(found(Algorithm::Halving, &Hosts::apart(5)), Order::Any);
+}
+
+#[test]
+fn every_permutation_of_four_ranks_and_every_partial_one_is_proved() {
+    let world = 4_u32;
+    for code in 0..(world + 1).pow(world) {
+        let target = |rank: u32| match code / (world + 1).pow(rank) % (world + 1) {
+            to if to == world => None,
+            to => Some(Rank::new(to)),
+        };
+        let targets: Vec<_> = (0..world).map(target).collect();
+        let mut named: Vec<_> = targets.iter().flatten().collect();
+        named.sort();
+        if named.windows(2).any(|pair| pair[0] == pair[1]) {
+            continue;
+        }
+        let plan: Vec<Vec<Round>> = Rank::all(world)
+            .map(|rank| {
+                let from = targets.iter().position(|to| *to == Some(rank));
+                let schedule =
+                    Schedule::permute(world, rank, targets[rank.index()], from.map(rank_at));
+                schedule.rounds().collect()
+            })
+            .collect();
+        let goal = Goal::Permute(targets);
+        assert!(check(&plan, 4, &goal).is_ok(), "{goal:?}");
     }
 }
 
 #[test]
 fn every_single_change_to_a_schedule_is_found() {
     for algorithm in Algorithm::ALL {
-        for world in 2..=5 {
-            let (sound, chunks) = plan(world, |rank| Schedule::all_reduce(algorithm, world, rank));
-            for mutant in mutants(&sound, world) {
-                let verdict = check(&mutant, chunks, 2 * world as usize, Goal::AllReduce);
-                assert!(verdict.is_err(), "{algorithm:?} of {world}: {mutant:?}");
+        for hosts in [
+            Hosts::apart(2),
+            Hosts::apart(3),
+            Hosts::of([0, 0, 1]),
+            Hosts::of([0, 0, 1, 1]),
+        ] {
+            let world = u32::try_from(hosts.world()).unwrap();
+            for collective in every_collective(world) {
+                let (sound, blocks) = plan(collective, algorithm, &hosts);
+                for mutant in mutants(&sound, world) {
+                    let verdict = check(&mutant, blocks, &goal(collective));
+                    assert!(
+                        verdict.is_err(),
+                        "{collective:?} by {algorithm} of {world}: {mutant:?}"
+                    );
+                }
             }
         }
     }
 }
 
-/// Each schedule that differs from `sound` in one field of one rank's one round.
+/// Each schedule that differs from `sound` in one field of one transfer of one rank.
 fn mutants(sound: &[Vec<Round>], world: u32) -> Vec<Vec<Vec<Round>>> {
     let mut mutants = Vec::new();
     for (rank, rounds) in sound.iter().enumerate() {
         for (index, round) in rounds.iter().enumerate() {
-            for changed in changes(*round, world) {
+            for changed in changes(round, world) {
                 let mut mutant = sound.to_vec();
                 mutant[rank][index] = changed;
                 mutants.push(mutant);
@@ -84,122 +218,156 @@ fn mutants(sound: &[Vec<Round>], world: u32) -> Vec<Vec<Vec<Round>>> {
     mutants
 }
 
-fn changes(round: Round, world: u32) -> Vec<Round> {
-    let shifted = |rank: Rank| Rank::new((rank.number() + 1) % world);
+fn changes(round: &Round, world: u32) -> Vec<Round> {
+    let next = |rank: Rank| Rank::new((rank.number() + 1) % world);
     let mut changes = Vec::new();
-    if let Some(send) = round.send {
-        changes.push(Round {
-            send: None,
-            ..round
+    let mut change = |edit: &dyn Fn(&mut Round)| {
+        let mut changed = round.clone();
+        edit(&mut changed);
+        changes.push(changed);
+    };
+    for (at, send) in round.sends.iter().enumerate() {
+        change(&|round| {
+            round.sends.remove(at);
         });
-        changes.push(Round {
-            send: Some(Send {
-                to: shifted(send.to),
-                ..send
-            }),
-            ..round
-        });
-        changes.push(Round {
-            send: Some(Send {
-                chunk: send.chunk + 1,
-                ..send
-            }),
-            ..round
-        });
+        change(&|round| round.sends[at].to = next(send.to));
+        change(&|round| round.sends[at].blocks.end += 1);
+        change(&|round| round.sends.push(send.clone()));
     }
-    if let Some(receive) = round.receive {
-        let other = match receive.then {
-            OnReceive::Reduce => OnReceive::Replace,
-            OnReceive::Replace => OnReceive::Reduce,
-        };
-        changes.push(Round {
-            receive: None,
-            ..round
+    for (at, receive) in round.receives.iter().enumerate() {
+        change(&|round| {
+            round.receives.remove(at);
         });
-        changes.push(Round {
-            receive: Some(Receive {
-                from: shifted(receive.from),
-                ..receive
-            }),
-            ..round
-        });
-        changes.push(Round {
-            receive: Some(Receive {
-                then: other,
-                ..receive
-            }),
-            ..round
-        });
+        change(&|round| round.receives[at].from = next(receive.from));
+        change(&|round| round.receives[at].blocks.start += 1);
+        // A barrier moves nothing that could be reduced.
+        if !receive.blocks.is_empty() {
+            change(&|round| {
+                round.receives[at].then = match receive.then {
+                    OnReceive::Reduce => OnReceive::Replace,
+                    OnReceive::Replace => OnReceive::Reduce,
+                }
+            });
+        }
     }
     changes
 }
 
 #[test]
+fn no_transfer_can_be_left_out() {
+    let collectives = [
+        Collective::AllReduce,
+        Collective::ReduceScatter,
+        Collective::AllGather,
+        Collective::AllToAll,
+        Collective::Gather { root: Rank::new(1) },
+        Collective::Scatter { root: Rank::new(1) },
+        Collective::Barrier,
+    ];
+    for algorithm in Algorithm::ALL {
+        for hosts in [
+            Hosts::apart(5),
+            Hosts::of([0, 0, 1, 1, 1]),
+            Hosts::of([0, 1, 0, 2, 1]),
+        ] {
+            for collective in collectives {
+                let (sound, blocks) = plan(collective, algorithm, &hosts);
+                for without in with_one_transfer_less(&sound) {
+                    let verdict = check(&without, blocks, &goal(collective));
+                    assert!(
+                        verdict.is_err(),
+                        "{collective:?} by {algorithm}: {without:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Each schedule that lacks one transfer, on both of its sides.
+fn with_one_transfer_less(sound: &[Vec<Round>]) -> Vec<Vec<Vec<Round>>> {
+    let mut all = Vec::new();
+    for (rank, rounds) in sound.iter().enumerate() {
+        for (index, round) in rounds.iter().enumerate() {
+            for (at, send) in round.sends.iter().enumerate() {
+                let mut without = sound.to_vec();
+                without[rank][index].sends.remove(at);
+                let receives = &mut without[send.to.index()][index].receives;
+                let other = |receive: &Receive| {
+                    receive.from.index() == rank && receive.blocks == send.blocks
+                };
+                let other = receives.iter().position(other).unwrap();
+                receives.remove(other);
+                all.push(without);
+            }
+        }
+    }
+    all
+}
+
+#[test]
 fn the_checker_names_what_is_wrong() {
-    let (mut two, chunks) = plan(2, |rank| Schedule::all_reduce(Algorithm::Ring, 2, rank));
-    two[1].pop();
+    let apart = Hosts::apart(2);
+    let (mut ring, blocks) = plan(Collective::AllReduce, Algorithm::Ring, &apart);
+    ring[1].pop();
     let expected = Violation::RoundCount {
         rank: Rank::new(1),
         rounds: 1,
         expected: 2,
     };
-    assert_eq!(check(&two, chunks, 4, Goal::AllReduce), Err(expected));
-    let (mut two, chunks) = plan(2, |rank| Schedule::all_reduce(Algorithm::Tree, 2, rank));
-    two[0][0].receive = None;
+    assert_eq!(check(&ring, blocks, &Goal::AllReduce), Err(expected));
+    let (mut tree, blocks) = plan(Collective::AllReduce, Algorithm::Tree, &apart);
+    tree[0][0].receives.clear();
     let expected = Violation::UnmatchedSend {
         round: 0,
         rank: Rank::new(1),
         to: Rank::new(0),
-        chunk: 0,
+        blocks: 0..1,
     };
-    assert_eq!(check(&two, chunks, 4, Goal::AllReduce), Err(expected));
+    assert_eq!(check(&tree, blocks, &Goal::AllReduce), Err(expected));
+    let (mut direct, blocks) = plan(Collective::AllToAll, Algorithm::Direct, &Hosts::apart(3));
+    direct[1][0].sends.reverse();
+    let expected = Violation::OutOfOrder {
+        round: 0,
+        rank: Rank::new(1),
+        peer: Rank::new(2),
+    };
+    assert_eq!(check(&direct, blocks, &Goal::AllToAll), Err(expected));
 }
 
 #[test]
-fn rounds_and_bytes_are_those_of_the_textbook() {
-    let sent = |schedule: Schedule| {
-        schedule
-            .rounds()
-            .filter(|round| round.send.is_some())
-            .count()
+fn rounds_and_blocks_are_those_of_the_textbook() {
+    let sent = |collective, algorithm, world| {
+        let (plan, blocks) = plan(collective, algorithm, &Hosts::apart(world));
+        let of_rank = |rounds: &Vec<Round>| {
+            let sends = rounds.iter().flat_map(|round| round.sends());
+            sends.map(|send| send.blocks.len()).sum::<usize>()
+        };
+        let most = plan.iter().map(of_rank).max().unwrap();
+        (plan[0].len(), most, blocks)
     };
-    assert_eq!(
-        sent(Schedule::all_reduce(Algorithm::Ring, 8, Rank::new(3))),
-        14
-    );
-    assert_eq!(
-        Schedule::all_reduce(Algorithm::Tree, 9, Rank::new(3))
-            .rounds()
-            .len(),
-        8
-    );
-    assert_eq!(
-        Schedule::broadcast(Algorithm::Tree, 8, Rank::new(3), Rank::new(5))
-            .rounds()
-            .len(),
-        3
-    );
-    assert_eq!(
-        Schedule::all_reduce(Algorithm::Ring, 1, Rank::new(0))
-            .rounds()
-            .len(),
-        0
-    );
+    let all_reduce = Collective::AllReduce;
+    assert_eq!(sent(all_reduce, Algorithm::Ring, 8), (14, 14, 8));
+    assert_eq!(sent(all_reduce, Algorithm::Direct, 8), (2, 14, 8));
+    assert_eq!(sent(all_reduce, Algorithm::Halving, 8), (6, 14, 8));
+    assert_eq!(sent(all_reduce, Algorithm::Halving, 9), (8, 22, 8));
+    assert_eq!(sent(all_reduce, Algorithm::Tree, 8), (6, 3, 1));
+    assert_eq!(sent(all_reduce, Algorithm::OneShot, 8), (1, 7, 1));
+    assert_eq!(sent(all_reduce, Algorithm::Ring, 1), (0, 0, 1));
+    assert_eq!(sent(Collective::AllToAll, Algorithm::Tree, 8), (3, 12, 64));
+    assert_eq!(sent(Collective::Barrier, Algorithm::Ring, 9), (4, 0, 0));
 }
 
 #[test]
-fn chunks_tile_the_buffer_and_differ_by_at_most_one() {
-    for chunks in 1..=17 {
-        for len in 0..=70 {
-            let mut covered = 0;
-            for index in 0..chunks {
-                let range = chunk(len, chunks, index);
-                assert_eq!(range.start, covered);
-                assert!(range.len() == len / chunks || range.len() == len.div_ceil(chunks));
-                covered = range.end;
-            }
-            assert_eq!(covered, len);
-        }
+fn between_hosts_a_hierarchical_all_reduce_moves_the_fewest_blocks_and_every_rank_its_share() {
+    // 3 hosts of 4 ranks: a host must send 2(3-1)/3 of the buffer, a rank a quarter of that.
+    let hosts = Hosts::of((0..12).map(|rank| rank / 4));
+    let (plan, blocks) = plan(Collective::AllReduce, Algorithm::Hierarchical, &hosts);
+    for (rank, rounds) in plan.iter().enumerate() {
+        let sends = rounds.iter().flat_map(|round| round.sends());
+        let abroad = sends.filter(|send| !hosts.share(rank, send.to.index()));
+        let sent: usize = abroad.map(|send| send.blocks.len()).sum();
+        assert_eq!(sent * 12, blocks * 4, "rank {rank}");
     }
 }
 

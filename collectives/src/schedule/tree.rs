@@ -1,68 +1,92 @@
-use super::{OnReceive, Receive, Round, Send, rank_at};
+//! A binomial tree: after each round twice as many ranks have something to pass on.
+
+use std::ops::Range;
+
+use super::Round;
+use super::pattern::Place;
 
 /// Levels of a binomial tree over `world` ranks.
 pub(super) fn depth(world: usize) -> usize {
     world.next_power_of_two().trailing_zeros() as usize
 }
 
-/// Contributions climb to rank 0 along the tree's edges, shortest first; the result comes down.
-pub(super) fn all_reduce(world: usize, rank: usize, round: usize) -> Round {
-    match round.checked_sub(depth(world)) {
-        None => match edge(world, rank, 1 << round) {
-            Edge::Parent(child) => receive(child, OnReceive::Reduce),
-            Edge::Child(parent) => send(parent),
-            Edge::None => Round::default(),
-        },
-        Some(down) => broadcast(world, rank, 0, down),
+/// The root's blocks to everybody, along the tree turned so that the root is at its top; longest
+/// edges first.
+pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
+    let mut round = Round::default();
+    match edge(place, root, index) {
+        Edge::Parent { child, .. } => round.send(place.rank, child, 0..place.blocks),
+        Edge::Child { parent, .. } => round.receive(place.rank, parent, 0..place.blocks),
+        Edge::None => {}
     }
+    round
 }
 
-/// The tree turned so that `root` is at its top; longest edges first.
-pub(super) fn broadcast(world: usize, rank: usize, root: usize, round: usize) -> Round {
-    let turned = (rank + world - root) % world;
-    let back = |place: usize| (place + root) % world;
-    match edge(world, turned, 1 << (depth(world) - 1 - round)) {
-        Edge::Parent(child) => send(back(child)),
-        Edge::Child(parent) => receive(back(parent), OnReceive::Replace),
-        Edge::None => Round::default(),
+/// To each rank its own block, along the same tree: an edge carries all that is below it.
+pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
+    let mut round = Round::default();
+    match edge(place, root, index) {
+        Edge::Parent { child, below } => {
+            for blocks in turned_back(place, root, below) {
+                round.send(place.rank, child, blocks);
+            }
+        }
+        Edge::Child { parent, below } => {
+            for blocks in turned_back(place, root, below) {
+                round.receive(place.rank, parent, blocks);
+            }
+        }
+        Edge::None => {}
     }
+    round
 }
 
 enum Edge {
-    /// This rank is the upper end; the other end is given.
-    Parent(usize),
-    /// This rank is the lower end; the other end is given.
-    Child(usize),
+    /// This rank is the upper end.
+    Parent {
+        child: usize,
+        below: Range<usize>,
+    },
+    /// This rank is the lower end.
+    Child {
+        parent: usize,
+        below: Range<usize>,
+    },
     None,
 }
 
-/// The edge of length `stride` that touches `rank`: places that are multiples of `2 * stride` are
-/// joined with the place `stride` after them.
-fn edge(world: usize, rank: usize, stride: usize) -> Edge {
-    match rank % (2 * stride) {
-        0 if rank + stride < world => Edge::Parent(rank + stride),
-        place if place == stride => Edge::Child(rank - stride),
+/// The edge at this rank in a round. Counted from the root, places that are multiples of twice the
+/// stride are joined with the place a stride after them, which has the places `below` it.
+fn edge(place: &Place<'_>, root: usize, index: usize) -> Edge {
+    let world = place.world;
+    let stride = 1 << (depth(world) - 1 - index);
+    let turned = (place.rank + world - root) % world;
+    let back = |turned: usize| (turned + root) % world;
+    let below = |child: usize| child..(child + stride).min(world);
+    match turned % (2 * stride) {
+        0 if turned + stride < world => Edge::Parent {
+            child: back(turned + stride),
+            below: below(turned + stride),
+        },
+        lower if lower == stride => Edge::Child {
+            parent: back(turned - stride),
+            below: below(turned),
+        },
         _ => Edge::None,
     }
 }
 
-fn send(to: usize) -> Round {
-    Round {
-        send: Some(Send {
-            to: rank_at(to),
-            chunk: 0,
-        }),
-        receive: None,
-    }
-}
-
-fn receive(from: usize, then: OnReceive) -> Round {
-    Round {
-        send: None,
-        receive: Some(Receive {
-            from: rank_at(from),
-            chunk: 0,
-            then,
-        }),
-    }
+/// The blocks of places that are counted from the root: the last ranks' and the first ranks' are
+/// not neighbours.
+fn turned_back(
+    place: &Place<'_>,
+    root: usize,
+    turned: Range<usize>,
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (world, start, end) = (place.world, turned.start + root, turned.end + root);
+    let before_wrap = start.min(world)..end.min(world);
+    let after_wrap = start.max(world) - world..end.max(world) - world;
+    [before_wrap, after_wrap]
+        .into_iter()
+        .filter(|blocks| !blocks.is_empty())
 }

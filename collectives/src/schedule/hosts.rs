@@ -1,0 +1,150 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which ranks share a host: what [hierarchical](super::Algorithm::Hierarchical) schedules need.
+///
+/// ```
+/// use meshwork_collectives::schedule::Hosts;
+///
+/// let hosts = Hosts::of(["a", "a", "b", "a"]);
+/// assert_eq!((hosts.world(), hosts.count(), hosts.share(0, 3), hosts.share(0, 2)), (4, 2, true, false));
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Hosts {
+    world: usize,
+    /// `None` while each rank has a host of its own.
+    shared: Option<Arc<Shared>>,
+}
+
+#[derive(Debug, Eq, PartialEq)]
+struct Shared {
+    /// The ranks of each host, in order.
+    members: Vec<Vec<usize>>,
+    /// Of each rank, its host and its place among the host's ranks.
+    seats: Vec<(usize, usize)>,
+    /// The ranks by place, then by host.
+    by_lane: Vec<usize>,
+    /// Where each rank stands in `by_lane`.
+    lane_places: Vec<usize>,
+}
+
+impl Hosts {
+    /// Each of `world` ranks has a host of its own.
+    #[must_use]
+    pub fn apart(world: u32) -> Self {
+        Self {
+            world: world as usize,
+            shared: None,
+        }
+    }
+
+    /// The ranks in order, each with something that names its host.
+    #[must_use]
+    pub fn of<H: Ord>(names: impl IntoIterator<Item = H>) -> Self {
+        let mut known = BTreeMap::new();
+        let mut members: Vec<Vec<usize>> = Vec::new();
+        let mut seats = Vec::new();
+        for (rank, name) in names.into_iter().enumerate() {
+            let next = members.len();
+            let host = *known.entry(name).or_insert(next);
+            if host == next {
+                members.push(Vec::new());
+            }
+            seats.push((host, members[host].len()));
+            members[host].push(rank);
+        }
+        let world = seats.len();
+        let mut by_lane: Vec<usize> = (0..world).collect();
+        by_lane.sort_by_key(|rank| (seats[*rank].1, seats[*rank].0));
+        let mut lane_places = vec![0; world];
+        for (place, rank) in by_lane.iter().enumerate() {
+            lane_places[*rank] = place;
+        }
+        let shared = Arc::new(Shared {
+            members,
+            seats,
+            by_lane,
+            lane_places,
+        });
+        Self {
+            world,
+            shared: Some(shared).filter(|shared| shared.members.len() < world),
+        }
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn world(&self) -> usize {
+        self.world
+    }
+
+    /// How many hosts there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.shared
+            .as_ref()
+            .map_or(self.world, |shared| shared.members.len())
+    }
+
+    /// Whether two ranks, given by their numbers below [`world`](Self::world), share a host.
+    #[must_use]
+    pub fn share(&self, left: usize, right: usize) -> bool {
+        self.host(left) == self.host(right)
+    }
+
+    /// Whether every host has as many ranks as every other, each time the same power of two, in one
+    /// row that begins at a multiple of it; the last host may have fewer.
+    pub(super) fn are_aligned(&self) -> bool {
+        let size = self.size(self.host(0));
+        let in_rows = (0..self.world).all(|rank| self.host(rank) == rank / size);
+        size.is_power_of_two() && in_rows
+    }
+
+    /// The host of a rank, counted in the order in which ranks name them.
+    pub(super) fn host(&self, rank: usize) -> usize {
+        self.shared
+            .as_ref()
+            .map_or(rank, |shared| shared.seats[rank].0)
+    }
+
+    /// A rank's place among those of its host.
+    pub(super) fn lane(&self, rank: usize) -> usize {
+        self.shared
+            .as_ref()
+            .map_or(0, |shared| shared.seats[rank].1)
+    }
+
+    /// How many ranks a host has.
+    pub(super) fn size(&self, host: usize) -> usize {
+        self.shared
+            .as_ref()
+            .map_or(1, |shared| shared.members[host].len())
+    }
+
+    /// The rank of a host in a lane; a host with fewer ranks has several lanes for some of them.
+    pub(super) fn at(&self, host: usize, lane: usize) -> usize {
+        self.shared.as_ref().map_or(host, |shared| {
+            let members = &shared.members[host];
+            members[lane % members.len()]
+        })
+    }
+
+    /// The ranks of a host.
+    pub(super) fn members(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.size(host)).map(move |lane| self.at(host, lane))
+    }
+
+    /// Where a rank stands when all are sorted by lane; inverse of [`Hosts::in_lanes`].
+    pub(super) fn lane_place(&self, rank: usize) -> usize {
+        self.shared
+            .as_ref()
+            .map_or(rank, |shared| shared.lane_places[rank])
+    }
+
+    /// The ranks by lane, then by host.
+    pub(super) fn in_lanes(&self, place: usize) -> usize {
+        self.shared
+            .as_ref()
+            .map_or(place, |shared| shared.by_lane[place])
+    }
+}
