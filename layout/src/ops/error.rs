@@ -198,7 +198,7 @@ pub enum Error {
     /// Steps do not fall on the same indices of every shard.
     #[error(
         "{op} takes indices {step} apart of axis {axis}, of size {size} and cut by {spec}, but its \
-         shards are not whole steps: unshard it first"
+         shards are not whole steps: unshard it first, or write the bounds"
     )]
     StepAcrossShards {
         /// The op.

@@ -205,6 +205,37 @@ fn elementwise_ops_follow_their_rule_for_all_layouts() {
     assert_eq!(all.len() * all.len(), 1156);
 }
 
+/// The rule of products of two matrices in other words.
+fn product_specs(left: &Layout, right: &Layout) -> Option<[String; 2]> {
+    let shown = |layout: &Layout| layout.specs().map(ToString::to_string).collect();
+    let (left, right): (Vec<String>, Vec<String>) = (shown(left), shown(right));
+    let (rows, columns) = (left[0].clone(), right[1].clone());
+    if left[1] != right[0] && left[1] != UNSHARDED && right[0] != UNSHARDED {
+        return None;
+    }
+    if rows == columns {
+        return Some([UNSHARDED.into(), UNSHARDED.into()]);
+    }
+    Some([rows, columns])
+}
+
+#[test]
+fn products_follow_their_rule_for_all_layouts() {
+    let mesh = Mesh::new([("x", 2), ("y", 2), ("z", 2)]).unwrap();
+    let (lhs, rhs) = (Orientation::Plain, Orientation::Plain);
+    let all = layouts(&mesh, 2);
+    for left in &all {
+        for right in &all {
+            let placed = [left, right].map(|layout| Placement::new([4, 4], layout.clone()));
+            let found = infer(&Op::MatMul { lhs, rhs }, &placed.map(Result::unwrap)).ok();
+            let found = found.map(|inferred| inferred.results()[0].layout().clone());
+            let expected = product_specs(left, right);
+            let expected = expected.map(|specs| Layout::from_names(specs, &mesh).unwrap());
+            assert_eq!(found, expected, "{left} {right}");
+        }
+    }
+}
+
 #[test]
 fn operands_that_are_partial_are_finished_first() {
     let mesh = Mesh::new([("x", 2), ("y", 3)]).unwrap();

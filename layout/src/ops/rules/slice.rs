@@ -71,8 +71,10 @@ pub(super) fn strided_slice(
             Some(Index::Range { begin, end, step }) => {
                 let size = shape[axis];
                 let taken = Taken::of(size, (begin, end), step).ok_or(Error::TooLarge { op })?;
-                let (before, after) = taken.axes(&mut rule, size);
-                operand.push(before);
+                let kind = taken.kind(size, (begin, end));
+                let factor = kind.map(|kind| rule.ranked_factor(kind, Disagreement::First, 1));
+                operand.push(factor.and_then(along));
+                let after = factor.and_then(|factor| coarsely(factor, taken.grain()));
                 result.push((taken.count, after));
             }
             Some(Index::NewAxis | Index::Ellipsis) => result.push((1, None)),
@@ -201,36 +203,29 @@ impl Taken {
         })
     }
 
-    /// The axis before and after.
-    fn axes(&self, rule: &mut Rule, size: usize) -> (Axis, Axis) {
-        let step = self.step.unsigned_abs().get();
-        if self.count == size && self.step.get() == 1 {
-            let factor = rule.ranked_factor(Kind::Apart, Disagreement::First, 1);
-            return (along(factor), along(factor));
+    /// The factor of the axis, if it has one. TensorFlow keeps an axis cut whatever the steps if no bound
+    /// is written; where that would not do, what it gives is wrong or refused.
+    fn kind(&self, size: usize, (begin, end): (Option<isize>, Option<isize>)) -> Option<Kind> {
+        let unbounded = begin.is_none() && end.is_none();
+        match self.step.get() {
+            1 if self.count == size => Some(Kind::Apart),
+            step if unbounded && step < 0 => Some(Kind::Recut),
+            _ if unbounded => Some(Kind::Stepped),
+            step if step > 0 && self.passes_through(size) => Some(Kind::Apart),
+            _ => None,
         }
-        if self.reaches_both_ends(size) {
-            let (kind, grain) = if self.step.is_positive() {
-                (Kind::Stepped, step)
-            } else {
-                (Kind::Recut, 1)
-            };
-            let factor = rule.ranked_factor(kind, Disagreement::First, 1);
-            return (along(factor), coarsely(factor, grain));
-        }
-        (None, None)
     }
 
-    /// Whether indices are taken, and no further one could be before the first or after the last.
-    fn reaches_both_ends(&self, size: usize) -> bool {
+    /// Whether some index is taken, and no further one could be before the first or after the last.
+    fn passes_through(&self, size: usize) -> bool {
         let step = self.step.unsigned_abs().get();
-        let before = if self.step.is_positive() {
-            Some(self.first)
-        } else {
-            size.checked_sub(self.first + 1)
-        };
-        // Indices that are taken lie inside the axis, so their distance does as well.
-        let reaches_end = |before| size - before <= self.count.saturating_mul(step);
-        self.count > 0 && before.is_some_and(|before| before < step && reaches_end(before))
+        // An index that is taken lies inside the axis.
+        self.count > 0 && self.first < step && size - self.first <= self.count.saturating_mul(step)
+    }
+
+    /// How many indices before stand for one after.
+    fn grain(&self) -> usize {
+        usize::try_from(self.step.get()).unwrap_or(1)
     }
 }
 

@@ -300,8 +300,27 @@ fn what_must_not_be_cut_is_refused_with_the_remedy() {
     let every_second = Op::StridedSlice(vec![range(None, None, 2)]);
     let refused = infer(&every_second, &[cut(&[4], &["y"])]).unwrap_err();
     let message = "strided_slice takes indices 2 apart of axis 0, of size 4 and cut by y, but its \
-                   shards are not whole steps: unshard it first";
+                   shards are not whole steps: unshard it first, or write the bounds";
     assert_eq!(refused.to_string(), message);
+}
+
+#[test]
+fn steps_between_written_bounds_gather_the_axis_where_they_must() {
+    let layout = |begin, end, step, placed: Placement| {
+        let op = Op::StridedSlice(vec![range(begin, end, step)]);
+        let inferred = infer(&op, &[placed]).unwrap();
+        inferred.results()[0].layout().to_string()
+    };
+    let (halves, quarters) = (|| cut(&[8], &["x"]), || cut(&[8], &["y"]));
+    let (kept, gathered) = ("sharding_specs:x,", "sharding_specs:unsharded,");
+    assert_eq!(layout(None, None, 2, halves()), kept);
+    assert_eq!(layout(Some(1), None, 2, halves()), kept);
+    assert_eq!(layout(Some(0), Some(8), 4, halves()), kept);
+    assert_eq!(layout(Some(0), None, 4, quarters()), gathered);
+    assert_eq!(layout(Some(2), None, 2, halves()), gathered);
+    assert_eq!(layout(None, Some(6), 2, halves()), gathered);
+    assert_eq!(layout(None, None, -2, halves()), kept);
+    assert_eq!(layout(Some(7), None, -1, halves()), gathered);
 }
 
 #[test]
