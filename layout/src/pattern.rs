@@ -61,19 +61,20 @@ impl LayoutPattern {
         let mut open: SmallVec<[(usize, Open); 1]> = SmallVec::new();
         let mut fixed = Vec::new();
         for (axis, spec) in specs.into_iter().enumerate() {
-            let matches = |(_, open): &&(usize, Open)| *open == Open::Match;
-            match (spec, open.iter().find(matches)) {
-                (SpecPattern::Match, Some(&(first, _))) => {
-                    let second = axis;
-                    return Err(Error::RepeatedMatch { first, second });
-                }
-                (SpecPattern::Match, None) => open.push((axis, Open::Match)),
-                (SpecPattern::Any, _) => open.push((axis, Open::Any)),
-                (SpecPattern::Exactly(spec), _) => {
+            let left = match spec {
+                SpecPattern::Exactly(spec) => {
                     fixed.push(spec);
                     continue;
                 }
+                SpecPattern::Match => Open::Match,
+                SpecPattern::Any => Open::Any,
+            };
+            let matched = open.iter().find(|(_, left)| *left == Open::Match);
+            if let (Open::Match, Some(&(first, _))) = (left, matched) {
+                let second = axis;
+                return Err(Error::RepeatedMatch { first, second });
             }
+            open.push((axis, left));
             fixed.push(ShardingSpec::unsharded());
         }
         let fixed = Layout::new(fixed, mesh)?;

@@ -73,8 +73,7 @@ impl AnyLayout {
     ///
     /// As TensorFlow does, except that a comma that is missing after the last spec is an error, where
     /// TensorFlow loses the spec; that a mesh may have blanks in its name; and for what only this
-    /// crate can express. A mesh dimension whose name begins with ` mesh:` or ` partial:` is taken for
-    /// what that stands for.
+    /// crate can express. A mesh dimension with ` mesh:` or ` partial:` in its name is not read back.
     ///
     /// # Errors
     /// - [`Error::LayoutText`], [`Error::LayoutTypeText`], [`Error::LastComma`] for what is no layout,

@@ -115,10 +115,6 @@ pub(super) fn judge_error<T: Debug>(case: &Value, result: &Result<T, Error>) -> 
 /// Whether an error is of a recorded category. `other` stands for those that were not sorted, and
 /// where the process died there is none.
 fn fits(category: Option<&str>, error: &Error) -> bool {
-    let mesh = match error {
-        Error::Mesh(mesh) => Some(mesh),
-        _ => None,
-    };
     match category {
         Some("repeated_mesh_dim") => {
             matches!(
@@ -126,39 +122,57 @@ fn fits(category: Option<&str>, error: &Error) -> bool {
                 Error::RepeatedDim { .. } | Error::RepeatedMatch { .. }
             )
         }
-        // One device alone has no dimension at all.
-        Some("unknown_mesh_dim") => matches!(
-            mesh,
-            Some(
-                MeshError::UnknownDim { .. }
-                    | MeshError::ReservedDimName { .. }
-                    | MeshError::EmptyDimName
-                    | MeshError::OnlyOneDevice { .. }
-            )
+        Some("unknown_mesh_dim") => is_unknown_dim(error),
+        Some("type_mismatch") => matches!(
+            error,
+            Error::NotOneDevice
+                | Error::Untyped
+                | Error::SpecsWithoutMesh { .. }
+                | Error::Mesh(MeshError::OnlyOneDevice { .. } | MeshError::EmptyMesh)
         ),
-        Some("type_mismatch") => {
-            matches!(
-                error,
-                Error::NotOneDevice | Error::Untyped | Error::SpecsWithoutMesh { .. }
-            ) || matches!(
-                mesh,
-                Some(MeshError::OnlyOneDevice { .. } | MeshError::EmptyMesh)
-            )
-        }
-        Some("parse_error") => {
-            // A blank before a spec is the beginning of its name.
-            let blank = |name: &str| name.contains(' ');
-            matches!(
-                error,
-                Error::LayoutText { .. } | Error::LayoutTypeText { .. }
-            ) || matches!(mesh, Some(MeshError::UnknownDim { name, .. }) if blank(name))
-                || matches!(
-                    mesh,
-                    Some(MeshError::SingleDeviceText { .. } | MeshError::TextParts { .. })
-                )
-        }
+        Some("parse_error") => is_unreadable(error),
         Some("unsupported") => matches!(error, Error::UnknownType { .. }),
+        // What is wrong with a mesh by itself.
+        Some("duplicate" | "reserved_name" | "size_mismatch") => matches!(error, Error::Mesh(_)),
         Some("other") | None => true,
         Some(_) => false,
     }
+}
+
+/// One device alone has no dimension at all.
+fn is_unknown_dim(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Mesh(
+            MeshError::UnknownDim { .. }
+                | MeshError::ReservedDimName { .. }
+                | MeshError::EmptyDimName
+                | MeshError::DimNameCharacter { .. }
+                | MeshError::OnlyOneDevice { .. }
+        )
+    )
+}
+
+fn is_unreadable(error: &Error) -> bool {
+    match error {
+        Error::LayoutText { .. } | Error::LayoutTypeText { .. } | Error::Decode { .. } => true,
+        // A blank before a spec is the beginning of its name.
+        Error::Mesh(MeshError::UnknownDim { name, .. }) => name.contains(' '),
+        Error::Mesh(mesh) => matches!(
+            mesh,
+            MeshError::SingleDeviceText { .. }
+                | MeshError::TextParts { .. }
+                | MeshError::TextDim { .. }
+                | MeshError::TextNumber { .. }
+                | MeshError::TextGenerator { .. }
+                | MeshError::DevicePart { .. }
+                | MeshError::DeviceNumber { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Whether a case is the misuse of a type, which the compiler refuses.
+pub(super) fn is_misuse_of_types(case: &Value) -> bool {
+    case["input"]["python_only"] == true && case.get("expect_error").is_some()
 }

@@ -1,10 +1,10 @@
 //! `{"layout_string"}`, `{"parse_proto_hex"}`, `{"mesh", "specs", "parted"}`, `{"single_device"}`.
 
-use meshwork_layout::{AnyLayout, Error};
+use meshwork_layout::{AnyLayout, Error, SpecPattern};
 use serde_json::Value;
 
 use super::answers::{answer, construct, judge_error};
-use crate::deviations::layout::{LAST_COMMA, MESH_WITH_BLANKS};
+use crate::deviations::layout::{BEYOND_TENSORFLOW, LAST_COMMA, MESH_WITH_BLANKS};
 use crate::harness::Verdict;
 use crate::mesh::answers::{bytes, compare, text};
 
@@ -14,6 +14,7 @@ pub(super) fn judge_text(case: &Value) -> Verdict {
         (Ok(any), Some(expect)) => compare(expect, |field| answer(&any, field)),
         (Err(Error::LastComma { specs }), Some(expect)) => judge_comma(asked, &specs, expect),
         (Err(error), Some(_)) => Verdict::Failed(format!("refused by {error:?}")),
+        (Ok(any), None) if is_beyond(&any) => Verdict::Deviates(BEYOND_TENSORFLOW),
         (Ok(any), None) if is_mesh_with_blanks(asked, &any) => Verdict::Deviates(MESH_WITH_BLANKS),
         (result, None) => judge_error(case, &result),
     }
@@ -46,6 +47,15 @@ fn judge_comma(asked: &str, specs: &str, expect: &Value) -> Verdict {
         },
         Err(error) => Verdict::Failed(format!("{without:?} is refused by {error:?}")),
     }
+}
+
+/// Whether a layout has several mesh dimensions on one tensor dimension, or partial ones.
+fn is_beyond(any: &AnyLayout) -> bool {
+    let AnyLayout::Pattern(pattern) = any else {
+        return false;
+    };
+    let nested = |spec| matches!(spec, SpecPattern::Exactly(spec) if spec.dims().len() > 1);
+    pattern.specs().any(nested) || pattern.reduction().is_some()
 }
 
 /// Whether this is what TensorFlow writes for a mesh whose name has blanks, and does not read.
