@@ -1,49 +1,200 @@
-use crate::schedule::Algorithm;
+//! Which algorithm an operation is carried out by.
+
+mod cost;
+
+use crate::schedule::{Algorithm, Collective, Hosts};
+use crate::{ElementType, Rank, ReduceOp};
+
+pub use cost::{CostModel, LinkCost};
 
 /// How the algorithm of an operation is chosen. All ranks of a group choose alike.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Communication {
-    /// Whichever is predicted to be faster for the size of the buffer and of the world.
+    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer.
     #[default]
     Auto,
     /// Always the ring.
     Ring,
     /// Always the tree.
     Tree,
+    /// Always everything to everybody at once.
+    OneShot,
+    /// Always everybody's part from all, then to all.
+    Direct,
+    /// Always recursive halving and doubling.
+    Halving,
+    /// Always two levels: inside hosts, and between them.
+    Hierarchical,
+    /// Whichever is predicted to be fastest of those whose result depends on the contributions
+    /// alone: not on the size of the buffer, on where ranks are, nor on the transport.
+    Reproducible,
 }
 
-/// Seconds that a message takes however small it is, and per byte: between measurements of QUIC on
-/// loopback with packets of 1,452 and of 6,500 bytes, links busy in both directions.
-const ALPHA: f64 = 100e-6;
-const BETA: f64 = 1.0 / 0.6e9;
-
 impl Communication {
-    /// The algorithm for a buffer of `bytes` among `world` ranks, by the alpha-beta model: a round
-    /// that moves `m` bytes takes `ALPHA + BETA * m`.
-    ///
-    /// ```
-    /// use meshwork_collectives::{Algorithm, Communication};
-    ///
-    /// assert_eq!(Communication::Auto.choose(16, 1 << 10), Algorithm::Tree);
-    /// assert_eq!(Communication::Auto.choose(16, 64 << 20), Algorithm::Ring);
-    /// assert_eq!(Communication::Tree.choose(16, 64 << 20), Algorithm::Tree);
-    /// ```
+    /// Every way to choose.
+    pub const ALL: [Self; 8] = [
+        Self::Auto,
+        Self::Ring,
+        Self::Tree,
+        Self::OneShot,
+        Self::Direct,
+        Self::Halving,
+        Self::Hierarchical,
+        Self::Reproducible,
+    ];
+
+    /// The algorithm, where it is always the same.
     #[must_use]
-    pub fn choose(self, world: u32, bytes: usize) -> Algorithm {
+    pub fn algorithm(self) -> Option<Algorithm> {
         match self {
-            Self::Ring => Algorithm::Ring,
-            Self::Tree => Algorithm::Tree,
-            Self::Auto => {
-                let (ranks, bytes) = (f64::from(world), bytes as f64);
-                let ring = 2.0 * (ranks - 1.0) * (ALPHA + BETA * bytes / ranks);
-                let tree = 2.0 * ranks.log2().ceil() * (ALPHA + BETA * bytes);
-                if tree < ring {
-                    Algorithm::Tree
-                } else {
-                    Algorithm::Ring
-                }
-            }
+            Self::Auto | Self::Reproducible => None,
+            Self::Ring => Some(Algorithm::Ring),
+            Self::Tree => Some(Algorithm::Tree),
+            Self::OneShot => Some(Algorithm::OneShot),
+            Self::Direct => Some(Algorithm::Direct),
+            Self::Halving => Some(Algorithm::Halving),
+            Self::Hierarchical => Some(Algorithm::Hierarchical),
         }
     }
 }
+
+/// What each algorithm is predicted to take among given ranks, worked out once for every size.
+///
+/// ```
+/// use meshwork_collectives::schedule::{Algorithm, Collective, Hosts};
+/// use meshwork_collectives::{Choices, Communication, CostModel};
+///
+/// let choices = Choices::new(&Hosts::apart(16), CostModel::QUIC);
+/// let fastest = |bytes| choices.explain(Collective::AllReduce, bytes)[0].algorithm();
+/// assert_eq!((fastest(1 << 10), fastest(64 << 20)), (Algorithm::OneShot, Algorithm::Direct));
+/// for line in choices.explain(Collective::AllReduce, 1 << 20) {
+///     println!("{:>12}: {:.6} s", line.algorithm(), line.seconds());
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Choices {
+    hosts: Hosts,
+    all_reduce: Vec<Line>,
+    reduce: Vec<Line>,
+    broadcast: Vec<Line>,
+    model: CostModel,
+}
+
+/// Time as a function of size: nearly what the rounds of a schedule add up to.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    algorithm: Algorithm,
+    /// Seconds for no bytes.
+    fixed: f64,
+    /// Seconds for each byte.
+    per_byte: f64,
+}
+
+/// What one algorithm is predicted to take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    algorithm: Algorithm,
+    seconds: f64,
+}
+
+impl Prediction {
+    /// The algorithm.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The time, in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+}
+
+impl Choices {
+    /// Works out what operations take among all ranks of `hosts`.
+    #[must_use]
+    pub fn new(hosts: &Hosts, model: CostModel) -> Self {
+        let root = Rank::CHIEF;
+        let lines = |collective| lines(collective, hosts, &model);
+        Self {
+            all_reduce: lines(Collective::AllReduce),
+            reduce: lines(Collective::Reduce { root }),
+            broadcast: lines(Collective::Broadcast { root }),
+            hosts: hosts.clone(),
+            model,
+        }
+    }
+
+    /// What each algorithm is predicted to take for a buffer of `bytes`, fastest first. Which rank is
+    /// the root plays no part.
+    #[must_use]
+    pub fn explain(&self, collective: Collective, bytes: usize) -> Vec<Prediction> {
+        let predict = |line: &Line| Prediction {
+            algorithm: line.algorithm,
+            seconds: line.fixed + line.per_byte * bytes as f64,
+        };
+        let mut table: Vec<_> = match collective {
+            Collective::AllReduce => self.all_reduce.iter().map(predict).collect(),
+            Collective::Reduce { .. } => self.reduce.iter().map(predict).collect(),
+            Collective::Broadcast { .. } => self.broadcast.iter().map(predict).collect(),
+            other => {
+                let lines = lines(other, &self.hosts, &self.model);
+                lines.iter().map(predict).collect()
+            }
+        };
+        table.sort_by(|left, right| left.seconds.total_cmp(&right.seconds));
+        table
+    }
+
+    /// The algorithm for a buffer of so many elements of a type, and the op if it is reduced.
+    ///
+    /// ```
+    /// use meshwork_collectives::schedule::{Algorithm, Collective, Hosts};
+    /// use meshwork_collectives::{Choices, Communication, CostModel, ElementType, ReduceOp};
+    ///
+    /// let choices = Choices::new(&Hosts::apart(8), CostModel::QUIC);
+    /// let buffer = (Some(ReduceOp::Sum), ElementType::Bf16, 32 << 20);
+    /// let choose = |how| choices.choose(how, Collective::AllReduce, buffer);
+    /// assert_eq!(choose(Communication::Ring), Algorithm::Ring);
+    /// assert_eq!(choose(Communication::Reproducible), Algorithm::Direct);
+    /// ```
+    #[must_use]
+    pub fn choose(
+        &self,
+        communication: Communication,
+        collective: Collective,
+        (op, element, count): (Option<ReduceOp>, ElementType, usize),
+    ) -> Algorithm {
+        if let Some(always) = communication.algorithm() {
+            return always;
+        }
+        let suits = |prediction: &Prediction| {
+            let order = || prediction.algorithm.order(collective, &self.hosts);
+            communication == Communication::Auto
+                || op.is_none_or(|op| order().reproduces(op, element))
+        };
+        let table = self.explain(collective, count.saturating_mul(element.size()));
+        let fastest = table.into_iter().find(suits);
+        // One step suits every op and type, and comes with every collective.
+        fastest.map_or(Algorithm::Direct, |fastest| fastest.algorithm)
+    }
+}
+
+fn lines(collective: Collective, hosts: &Hosts, model: &CostModel) -> Vec<Line> {
+    const LARGE: usize = 64 << 20;
+    let line = |algorithm| {
+        let fixed = model.seconds(collective, algorithm, hosts, 0);
+        let large = model.seconds(collective, algorithm, hosts, LARGE);
+        Line {
+            algorithm,
+            fixed,
+            per_byte: (large - fixed) / LARGE as f64,
+        }
+    };
+    Algorithm::ALL.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 mod walk;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use meshwork_accel::{Element, Reduction};
@@ -69,7 +70,8 @@ impl Operation<'_> {
     }
 
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
-    /// ranks first.
+    /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that of
+    /// the ranks.
     pub(crate) async fn exchange<T: Element>(
         &self,
         links: &mut Links,
@@ -85,18 +87,11 @@ impl Operation<'_> {
         let Links { outgoing, incoming } = links;
         self.announce(outgoing).await?;
         let mut inlet = Inlet::new(self, incoming, scratch);
-        let reduction = match then {
-            Then::Copy => None,
-            Then::Fold(reduction) => {
-                output.copy_from_slice(offer.block_for(self.me.index()).unwrap_or_default());
-                Some(reduction)
-            }
-        };
+        let mut arrived = BTreeMap::new();
         for distance in 1..self.world {
             let to = Rank::new((self.me.number() + distance) % self.world);
             let from = Rank::new((self.me.number() + self.world - distance) % self.world);
             let taken = takes.iter().find(|take| take.from == from.index());
-            let into = taken.map(|take| &mut output[take.into.clone()]);
             let send = async {
                 match offer.block_for(to.index()) {
                     Some(block) => self.send_chunk(outgoing, to, block).await,
@@ -104,15 +99,36 @@ impl Operation<'_> {
                 }
             };
             let receive = async {
-                match into {
-                    Some(into) => inlet.chunk(from, into, reduction).await,
-                    None if distance == 1 => inlet.check_predecessor().await,
-                    None => Ok(()),
+                match (taken, &then) {
+                    (Some(take), Then::Copy) => {
+                        inlet
+                            .chunk(from, &mut output[take.into.clone()], None)
+                            .await
+                    }
+                    (Some(take), Then::Fold(_)) => {
+                        let mut block = vec![T::default(); take.into.len()];
+                        inlet.chunk(from, &mut block, None).await?;
+                        arrived.insert(from, block);
+                        Ok(())
+                    }
+                    (None, _) if distance == 1 => inlet.check_predecessor().await,
+                    (None, _) => Ok(()),
                 }
             };
             tokio::try_join!(send, receive)?;
         }
-        self.finish(reduction, output);
+        if let Then::Fold(reduction) = then {
+            let own = offer.block_for(self.me.index()).unwrap_or_default();
+            let mut sources: BTreeMap<Rank, &[T]> = BTreeMap::from([(self.me, own)]);
+            sources.extend(
+                arrived
+                    .iter()
+                    .map(|(from, block)| (*from, block.as_slice())),
+            );
+            let sources: Vec<&[T]> = sources.into_values().collect();
+            reduction.fold(output, &sources).map_err(Error::from)?;
+            self.finish(Some(reduction), output);
+        }
         Ok(())
     }
 

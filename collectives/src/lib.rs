@@ -49,7 +49,7 @@ mod wire;
 
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
-pub use communication::Communication;
+pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
 pub use config::{GroupConfig, Timeouts, Transport};
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};

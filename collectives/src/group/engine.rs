@@ -14,7 +14,9 @@ use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
 use crate::memory::{Domain, Errand, Halt, Receiver, Registry, Task};
-use crate::{Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic};
+use crate::{
+    Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic,
+};
 
 /// One rank's means to carry operations out, one at a time.
 pub(super) struct Engine {
@@ -26,6 +28,8 @@ pub(super) struct Engine {
     /// Tells when the group has failed.
     failure: watch::Receiver<Option<Error>>,
     pub(super) communication: Communication,
+    /// What the algorithms would take over links, once that was asked for.
+    pub(super) choices: Option<Choices>,
     pub(super) timeouts: Timeouts,
     pub(super) sequence: u64,
     /// Messages sent to and received from each rank.
@@ -183,6 +187,7 @@ impl Engine {
             transport,
             ties,
             communication: Communication::Auto,
+            choices: None,
             timeouts: Timeouts::default(),
             sequence: 0,
             state: State::Live,

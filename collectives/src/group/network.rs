@@ -7,11 +7,11 @@ use meshwork_accel::Element;
 use tokio::time::timeout;
 
 use super::engine::{Engine, Transport, Work, failed};
-use crate::Error;
 use crate::contract::{Call, Contract, site};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
-use crate::schedule::{Algorithm, Schedule};
+use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
+use crate::{Choices, CostModel, Error};
 
 impl Engine {
     pub(super) fn over_links<T: Element>(
@@ -20,14 +20,7 @@ impl Engine {
         caller: &'static Location<'static>,
         work: Work<'_, T>,
     ) -> Result<(), Error> {
-        let bytes = size_of::<T>() * usize::try_from(contract.count).unwrap_or(usize::MAX);
-        let algorithm = match work {
-            Work::Meet => Some(Algorithm::Tree),
-            Work::Reduce { .. } | Work::Broadcast { .. } => {
-                Some(self.communication.choose(self.world, bytes))
-            }
-            Work::Pull(_) | Work::Send { .. } | Work::Receive { .. } => None,
-        };
+        let algorithm = self.algorithm(&contract, &work);
         let contract = Contract {
             algorithm,
             ..contract
@@ -53,6 +46,29 @@ impl Engine {
             }),
             None => Ok(()),
         }
+    }
+
+    /// By which algorithm the work is done, if there are several; all ranks come to the same one.
+    fn algorithm<T: Element>(
+        &mut self,
+        contract: &Contract,
+        work: &Work<'_, T>,
+    ) -> Option<Algorithm> {
+        let collective = match *work {
+            Work::Reduce { root: None, .. } => Collective::AllReduce,
+            Work::Reduce {
+                root: Some(root), ..
+            } => Collective::Reduce { root },
+            Work::Broadcast { root, .. } => Collective::Broadcast { root },
+            Work::Meet | Work::Pull(_) | Work::Send { .. } | Work::Receive { .. } => return None,
+        };
+        let hosts = Hosts::apart(self.world);
+        let choices = self
+            .choices
+            .get_or_insert_with(|| Choices::new(&hosts, CostModel::QUIC));
+        let count = usize::try_from(contract.count).unwrap_or(usize::MAX);
+        let buffer = (contract.op, T::TYPE, count);
+        Some(choices.choose(self.communication, collective, buffer))
     }
 
     /// An error of an operation with the ranks called as in the group that was joined.
@@ -101,20 +117,31 @@ impl Operation<'_> {
     ) -> Result<(), Stopped> {
         let (me, world) = (self.me, self.world);
         let algorithm = self.contract.algorithm.unwrap_or(Algorithm::Tree);
-        let all_reduce = Schedule::all_reduce(algorithm, world, me);
+        let hosts = Hosts::apart(world);
+        let schedule = |collective| Schedule::new(collective, algorithm, &hosts, me);
         match work {
-            Work::Meet => self.run::<u8>(all_reduce, links, scratch, &mut []).await,
-            Work::Reduce { buffer, root, .. } if root.is_none_or(|root| root == me) => {
-                self.run(all_reduce, links, scratch, buffer).await
+            Work::Meet => {
+                let barrier = schedule(Collective::Barrier);
+                self.run::<u8>(barrier, links, scratch, &mut []).await
             }
-            Work::Reduce { buffer, .. } => {
+            Work::Reduce {
+                buffer,
+                root: Some(root),
+                ..
+            } if root != me => {
                 // The result is for the root alone; this rank keeps its contribution.
                 let mut passing = buffer.to_vec();
-                self.run(all_reduce, links, scratch, &mut passing).await
+                let reduce = schedule(Collective::Reduce { root });
+                self.run(reduce, links, scratch, &mut passing).await
+            }
+            Work::Reduce { buffer, root, .. } => {
+                let reduce = |root| Collective::Reduce { root };
+                let reduce = schedule(root.map_or(Collective::AllReduce, reduce));
+                self.run(reduce, links, scratch, buffer).await
             }
             Work::Broadcast { buffer, root } => {
-                let schedule = Schedule::broadcast(algorithm, world, me, root);
-                self.run(schedule, links, scratch, buffer).await
+                let broadcast = schedule(Collective::Broadcast { root });
+                self.run(broadcast, links, scratch, buffer).await
             }
             Work::Pull(errand) => self.exchange(links, scratch, errand).await,
             Work::Send { input, to } => self.send(links, input, to).await,

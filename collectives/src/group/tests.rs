@@ -1,6 +1,7 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
 mod operations;
+mod reproducible;
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -130,7 +131,7 @@ fn lengths(world: u32) -> [usize; 6] {
 /// All ops, lengths and algorithms in a row in one group.
 fn all_reduce_matches_the_fold(over: Over, world: u32) {
     over.run(world, |mut group| {
-        for communication in [Communication::Ring, Communication::Tree] {
+        for communication in Communication::ALL {
             group.set_communication(communication);
             for op in ReduceOp::ALL {
                 for len in lengths(world) {
@@ -167,7 +168,7 @@ fn all_reduce_matches_the_fold_between_connections() {
 #[test]
 fn floats_are_the_same_bits_on_every_rank() {
     for over in Over::ALL {
-        for communication in [Communication::Ring, Communication::Tree] {
+        for communication in Communication::ALL {
             let bits = over.run(3, |mut group| {
                 group.set_communication(communication);
                 let seed = group.rank().number() as f32 + 0.1;
@@ -209,7 +210,7 @@ fn broadcast_gives_everyone_the_buffer_of_any_root() {
     for over in Over::ALL {
         let world = 5;
         over.run(world, |mut group| {
-            for communication in [Communication::Ring, Communication::Tree] {
+            for communication in Communication::ALL {
                 group.set_communication(communication);
                 for root in Rank::all(world) {
                     for len in lengths(world) {

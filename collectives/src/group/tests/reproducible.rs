@@ -1,0 +1,105 @@
+//! What reductions promise about bits, against the definition: one fold of all contributions.
+
+use meshwork_accel::{Element, Reduction, bf16};
+
+use super::*;
+
+/// Numbers whose sums all depend on the order.
+fn contribution(rank: usize, len: usize) -> Vec<f32> {
+    let value = |at: usize| ((at * 31 + rank * 7919) as f32 * 0.618).sin() * (rank as f32).exp2();
+    (0..len).map(value).collect()
+}
+
+fn folded<T: Element>(op: ReduceOp, contributions: &[Vec<T>]) -> Vec<T> {
+    let reduction = Reduction::new(op).unwrap();
+    let slices: Vec<&[T]> = contributions.iter().map(Vec::as_slice).collect();
+    let mut result = contributions[0].clone();
+    reduction.fold(&mut result, &slices).unwrap();
+    let world = u32::try_from(contributions.len()).unwrap();
+    reduction.finish(&mut result, world.try_into().unwrap());
+    result
+}
+
+/// Every reduction, whole and in buckets, as `communication` says.
+#[track_caller]
+fn depends_on_the_contributions_alone<T: Element>(
+    (over, world): (Over, u32),
+    communication: Communication,
+    from_f32: impl Fn(f32) -> T + Sync,
+) {
+    const LEN: usize = 1003;
+    let of_rank = |rank| contribution(rank, LEN).into_iter().map(&from_f32).collect();
+    let contributions: Vec<Vec<T>> = (0..world as usize).map(of_rank).collect();
+    over.run(world, |mut group| {
+        group.set_communication(communication);
+        for op in [
+            ReduceOp::Sum,
+            ReduceOp::Mean,
+            ReduceOp::Product,
+            ReduceOp::Max,
+        ] {
+            let expected = folded(op, &contributions);
+            let own = &contributions[group.rank().index()];
+            for bucket in [LEN, 100, 7] {
+                let mut buffer = own.clone();
+                for part in buffer.chunks_mut(bucket) {
+                    group.all_reduce(part, op).unwrap();
+                }
+                let what = || format!("{op} over {over:?} by {communication:?} in {bucket}s");
+                assert!(buffer == expected, "{}", what());
+            }
+            let mut buffer = own.clone();
+            group.reduce(&mut buffer, op, Rank::CHIEF).unwrap();
+            let kept = if group.rank() == Rank::CHIEF {
+                &expected
+            } else {
+                own
+            };
+            assert!(buffer == *kept, "reduce, {op} over {over:?}");
+            let lengths: Vec<usize> = (0..world as usize).map(|rank| rank * 3 % 5).collect();
+            let total: usize = lengths.iter().sum();
+            let me = group.rank().index();
+            let start: usize = lengths[..me].iter().sum();
+            let mut block = vec![T::default(); lengths[me]];
+            group
+                .reduce_scatter_uneven(&own[..total], &mut block, &lengths, op)
+                .unwrap();
+            assert!(
+                block == expected[start..start + lengths[me]],
+                "scattered {op}"
+            );
+        }
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn reproducible_results_are_those_of_one_fold_whatever_the_transport_and_the_buckets() {
+    for over in Over::ALL {
+        for world in [2, 3, 5] {
+            let reproducible = Communication::Reproducible;
+            depends_on_the_contributions_alone((over, world), reproducible, |value| value);
+            depends_on_the_contributions_alone((over, world), reproducible, bf16::from_f32);
+        }
+    }
+}
+
+#[test]
+fn algorithms_that_promise_an_order_keep_it() {
+    for communication in [
+        Communication::OneShot,
+        Communication::Direct,
+        Communication::Tree,
+        Communication::Halving,
+    ] {
+        let contributions: Vec<_> = (0..4).map(|rank| contribution(rank, 501)).collect();
+        let expected = folded(ReduceOp::Sum, &contributions);
+        Over::Quic.run(4, |mut group| {
+            group.set_communication(communication);
+            let mut buffer = contributions[group.rank().index()].clone();
+            group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+            assert!(buffer == expected, "{communication:?}");
+            group.leave().unwrap();
+        });
+    }
+}
