@@ -1,6 +1,6 @@
 //! One operation on one set of buffers, and whether its values are right.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 
 use meshwork_collectives::{Error, Group, Rank, ReduceOp, Registered};
 
@@ -15,8 +15,16 @@ pub(super) struct Trial {
 
 enum Memory {
     Registered(Registered<f32>),
-    Private(Vec<f32>),
+    Private(Paged),
 }
+
+/// Elements that begin on a page, as they do in the programs with which this is compared.
+struct Paged {
+    memory: Vec<f32>,
+    range: Range<usize>,
+}
+
+const PAGE: usize = 4096;
 
 impl Trial {
     /// Buffers of which the larger has `elements`, rounded to whole blocks.
@@ -94,11 +102,22 @@ fn pattern(rank: usize, at: usize) -> f32 {
     (at % 1000 + rank) as f32
 }
 
+impl Paged {
+    fn new(elements: usize) -> Self {
+        let memory = vec![0.0_f32; elements + PAGE / size_of::<f32>()];
+        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
+        Self {
+            range: start..start + elements,
+            memory,
+        }
+    }
+}
+
 impl Memory {
     fn new(buffers: Buffers, elements: usize, group: &mut Group) -> Result<Self, Error> {
         Ok(match buffers {
             Buffers::Registered => Self::Registered(group.alloc(elements)?),
-            Buffers::Private => Self::Private(vec![0.0; elements]),
+            Buffers::Private => Self::Private(Paged::new(elements)),
         })
     }
 }
@@ -109,7 +128,7 @@ impl Deref for Memory {
     fn deref(&self) -> &[f32] {
         match self {
             Self::Registered(buffer) => buffer,
-            Self::Private(buffer) => buffer,
+            Self::Private(Paged { memory, range }) => &memory[range.clone()],
         }
     }
 }
@@ -118,7 +137,7 @@ impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
             Self::Registered(buffer) => buffer,
-            Self::Private(buffer) => buffer,
+            Self::Private(Paged { memory, range }) => &mut memory[range.clone()],
         }
     }
 }

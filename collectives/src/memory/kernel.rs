@@ -31,12 +31,18 @@ pub(super) unsafe fn blend<T: Element>(
         return;
     };
     let mut block = [T::default(); BLOCK];
+    // A destination that is no source takes the result at once, the others copy it from there.
+    let clear = destinations.iter().position(|span| !sources.contains(span));
     let bytes = first.bytes();
     let mut start = 0;
     while start < bytes {
         let range = start..(start + size_of_val(&block)).min(bytes);
         let part = |span: &Span| span.part(range.clone()).expect("all spans are as long");
-        let result = &mut block[..range.len() / size_of::<T>()];
+        let result = match clear {
+            // SAFETY: the caller's promise for destinations; it overlaps no source.
+            Some(index) => unsafe { part(&destinations[index]).write() },
+            None => &mut block[..range.len() / size_of::<T>()],
+        };
         {
             // SAFETY: the caller's promise for sources.
             let read = |source| unsafe { part(source).read() };
@@ -46,9 +52,12 @@ pub(super) unsafe fn blend<T: Element>(
                 .expect("there is a source, and all parts are as long as the result");
         }
         reduction.finish(result, ranks);
-        for destination in destinations {
-            // SAFETY: the caller's promise for destinations; no source is read at the same time.
-            unsafe { part(destination).write() }.copy_from_slice(result);
+        for (index, destination) in destinations.iter().enumerate() {
+            if Some(index) != clear {
+                // SAFETY: the caller's promise for destinations; no source is read at the same
+                // time, and the result is in another.
+                unsafe { part(destination).write() }.copy_from_slice(result);
+            }
         }
         start = range.end;
     }

@@ -14,7 +14,7 @@ use meshwork_accel::Element;
 use super::mapping::Mapping;
 
 /// Where bytes are, and how many. Making one is harmless, reading and writing are not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Span {
     start: NonNull<u8>,
     bytes: usize,
