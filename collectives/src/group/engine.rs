@@ -1,11 +1,13 @@
 //! What stands behind every operation of a group: its contract, its deadline, and its end.
 
+mod asked;
+
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-use meshwork_accel::{Element, ReduceOp, Reduction};
+use meshwork_accel::Element;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -13,10 +15,12 @@ use tokio::time::timeout;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
-use crate::memory::{Domain, Errand, Halt, Receiver, Registry, Task};
+use crate::memory::{Domain, Halt, Receiver, Registry, Task};
 use crate::{
     Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic,
 };
+
+pub(super) use asked::{Asked, Work};
 
 /// One rank's means to carry operations out, one at a time.
 pub(super) struct Engine {
@@ -80,91 +84,6 @@ pub(super) enum State {
     Left,
     /// Every later call returns this.
     Failed(Error),
-}
-
-/// What a caller asked for: the part of it that all ranks must agree on.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
-    pub(super) kind: Kind,
-    pub(super) op: Option<ReduceOp>,
-    pub(super) root: Option<Rank>,
-    /// Elements, by a rule that gives the same number on every rank.
-    pub(super) count: usize,
-    /// Stands for the lengths of uneven blocks.
-    pub(super) digest: u64,
-}
-
-impl Asked {
-    pub(super) fn new(kind: Kind, count: usize) -> Self {
-        Self {
-            kind,
-            op: None,
-            root: None,
-            count,
-            digest: 0,
-        }
-    }
-
-    pub(super) fn with_op(self, op: ReduceOp) -> Self {
-        Self {
-            op: Some(op),
-            ..self
-        }
-    }
-
-    pub(super) fn with_root(self, root: Rank) -> Self {
-        Self {
-            root: Some(root),
-            ..self
-        }
-    }
-
-    fn contract<T: Element>(self, sequence: u64) -> Contract {
-        Contract {
-            sequence,
-            kind: self.kind,
-            algorithm: None,
-            element: T::TYPE,
-            count: self.count as u64,
-            op: self.op,
-            root: self.root,
-        }
-    }
-
-    /// By FNV-1a, never 0, which stands for even blocks.
-    pub(super) fn with_lengths(self, lengths: &[usize]) -> Self {
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        let bytes = lengths.iter().flat_map(|len| (*len as u64).to_le_bytes());
-        let digest = bytes.fold(0xcbf2_9ce4_8422_2325, step).max(1);
-        Self { digest, ..self }
-    }
-}
-
-/// The buffers of an operation, and what is to be done with them.
-pub(super) enum Work<'a, T> {
-    /// Nothing moves; all meet.
-    Meet,
-    /// The root's buffer, or everybody's, becomes the reduction of all.
-    Reduce {
-        buffer: &'a mut [T],
-        reduction: Reduction<T>,
-        root: Option<Rank>,
-    },
-    /// Blocks go from whoever offers them to whoever takes them.
-    Pull(Errand<'a, T>),
-    /// The root's buffer becomes everybody's.
-    Broadcast {
-        buffer: &'a mut [T],
-        root: Rank,
-    },
-    Send {
-        input: &'a [T],
-        to: Rank,
-    },
-    Receive {
-        output: &'a mut [T],
-        from: Rank,
-    },
 }
 
 impl Engine {
