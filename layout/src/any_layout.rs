@@ -7,6 +7,21 @@ use crate::{Error, Layout, LayoutPattern};
 /// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse to
 /// [`Display`](std::fmt::Display), [`decode`](Self::decode) to [`encode`](Self::encode).
 ///
+/// ```text
+/// sharding_specs:x,unsharded, mesh:…             each spec and a comma; also match and any
+/// parted:x,unsharded, mesh:…                     of the type LayoutType::Parted
+/// maximal:true, mesh:/job:…/task:…/device:…      one device alone
+/// empty_layout                                   none
+/// ```
+///
+/// What TensorFlow has no layouts for has no protobuf form, and a text of its own, which TensorFlow
+/// refuses. Several mesh dimensions on one tensor dimension stand between `|`, partial ones and what
+/// is to be made of them behind the specs:
+///
+/// ```text
+/// sharding_specs:x|y,unsharded, partial:sum:z, mesh:…
+/// ```
+///
 /// ```
 /// use meshwork_layout::{AnyLayout, Error, Layout};
 ///

@@ -64,7 +64,10 @@ pub enum Error {
         word: &'static str,
     },
     /// A pattern is resolved for a tensor with more or fewer dimensions.
-    #[error("a pattern for tensors of rank {expected} cannot be resolved for one of rank {found}")]
+    #[error(
+        "a pattern for tensors of rank {expected} cannot be resolved for one of rank {found}: give \
+         it one spec for each dimension"
+    )]
     PatternRank {
         /// The rank of the tensor's layout.
         found: usize,

@@ -1,15 +1,4 @@
-//! The text form of a layout:
-//!
-//! ```text
-//! sharding_specs:x,unsharded, mesh:…             every spec is followed by a comma
-//! parted:x,unsharded, mesh:…
-//! maximal:true, mesh:/job:…/task:…/device:…      one device alone
-//! empty_layout                                   none
-//! sharding_specs:x|y,unsharded, partial:sum:z, mesh:…
-//! ```
-//!
-//! The last is beyond TensorFlow, which refuses it: several mesh dimensions on one tensor dimension
-//! stand between `|`, partial ones behind the specs.
+//! The text form of a layout, as [`AnyLayout`] describes it, and the short one of its specs.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
