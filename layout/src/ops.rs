@@ -78,6 +78,21 @@ use crate::Layout;
 ///
 /// Operands may be partial; they are to be finished first.
 ///
+/// ```
+/// use meshwork_core::Mesh;
+/// use meshwork_layout::ops::{Op, Placement, infer};
+/// use meshwork_layout::{Layout, UNSHARDED};
+///
+/// let mesh = Mesh::new([("x", 2), ("y", 4)])?;
+/// let activations = Placement::new([8, 16], Layout::from_names(["x", "y"], &mesh)?)?;
+/// let bias = Placement::new([16], Layout::replicated(&mesh, 1))?;
+/// let sum = infer(&Op::BiasAdd, &[activations.clone(), bias])?;
+/// assert_eq!(sum.operands()[1], Layout::from_names(["y"], &mesh)?);
+/// assert_eq!(sum.results()[0].placement(), &activations);
+/// assert_eq!(sum.collectives().count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`Error::OperandCount`], [`Error::NoOperands`], [`Error::MeshesDiffer`]; those of the op for shapes
 /// that do not fit it; [`Error::SpecsDiffer`], [`Error::AxisCut`] and [`Error::StepAcrossShards`] for

@@ -1,4 +1,6 @@
-use super::{Equation, Error, Inferred, Op, Orientation, Placement, ReducedAxes, Reducer, infer};
+use super::{
+    Equation, Error, Inferred, Op, Orientation, Placement, ReducedAxes, Reducer, infer, rules,
+};
 use crate::Shape;
 
 /// The gradient by one operand of an op, as the ops that it is made of.
@@ -66,9 +68,28 @@ impl GradientStep {
 ///
 /// An element-wise op is taken to need all its operands for that.
 ///
+/// ```
+/// use meshwork_core::Mesh;
+/// use meshwork_layout::Layout;
+/// use meshwork_layout::ops::{Op, Orientation, Placement, gradients, infer};
+///
+/// // Data parallelism: each rank has a part of the batch, and all have the weights.
+/// let mesh = Mesh::new([("batch", 4)])?;
+/// let inputs = Placement::new([32, 8], Layout::batch_sharded(&mesh, "batch", 2)?)?;
+/// let weights = Placement::new([8, 2], Layout::replicated(&mesh, 2))?;
+/// let product = Op::MatMul { lhs: Orientation::Plain, rhs: Orientation::Plain };
+/// let operands = [inputs, weights.clone()];
+/// let outputs = infer(&product, &operands)?.results()[0].placement().clone();
+/// let by_weights = gradients(&product, &operands, &outputs)?.remove(1);
+/// assert_eq!(by_weights.placement(), &weights);
+/// assert_eq!(by_weights.steps()[0].inferred().collectives().count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
-/// Those of [`infer`] for the op itself and for the ops of its gradient; [`Error::UpstreamShape`] for an
-/// upstream gradient of another shape than the result; [`Error::NoGradient`] for ops other than element-wise ones, matmul, einsum, sum and mean, transpose, reshape, expand, squeeze and
+/// Those of [`infer`] for the op itself and for the ops of its gradient; [`Error::UpstreamShape`] for a
+/// gradient by the result that has another shape than the result; [`Error::NoGradient`] for ops other
+/// than element-wise ones, matmul, einsum, sum and mean, transpose, reshape, expand, squeeze and
 /// relayout, and for an einsum with a diagonal, or with a label that is in one operand only.
 pub fn gradients(
     op: &Op,
@@ -95,14 +116,18 @@ pub fn gradients(
 
 fn check_upstream(op: &Op, operands: &[Placement], upstream: &Placement) -> Result<(), Error> {
     let inferred = infer(op, operands)?;
-    let shape = inferred.results()[0].placement().shape();
-    if upstream.shape() == shape {
+    let op = op.name();
+    let [result] = inferred.results() else {
+        return Err(Error::NoGradient { op });
+    };
+    let (found, expected) = (upstream.shape(), result.placement().shape());
+    if found == expected {
         return Ok(());
     }
     Err(Error::UpstreamShape {
-        op: op.name(),
-        found: Shape::from(upstream.shape()),
-        expected: Shape::from(shape),
+        op,
+        found: Shape::from(found),
+        expected: Shape::from(expected),
     })
 }
 
@@ -199,12 +224,7 @@ impl Builder<'_> {
     fn spread(&mut self, reducer: Reducer, axes: &[isize], shape: Vec<usize>) -> Result<(), Error> {
         let mut kept = shape.clone();
         for &axis in axes {
-            let from_end = kept.len().saturating_sub(axis.unsigned_abs());
-            let axis = if axis < 0 {
-                from_end
-            } else {
-                axis.unsigned_abs()
-            };
+            let axis = rules::resolve("reduce", axis, shape.len())?;
             kept[axis] = 1;
         }
         self.reshape(&kept)?;

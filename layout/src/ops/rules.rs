@@ -60,7 +60,7 @@ pub(super) fn operand_count(op: &Op) -> Option<usize> {
 }
 
 /// The place of an axis that may be counted from the end.
-fn resolve(op: &'static str, axis: isize, rank: usize) -> Result<usize, Error> {
+pub(super) fn resolve(op: &'static str, axis: isize, rank: usize) -> Result<usize, Error> {
     let place = if axis < 0 {
         rank.checked_sub(axis.unsigned_abs())
     } else {

@@ -45,6 +45,20 @@ impl World {
         }
     }
 
+    /// A shape of as many elements as the product of these factors, in their order.
+    fn grouped(&mut self, factors: &[usize]) -> Vec<usize> {
+        let mut shape = vec![1];
+        for factor in factors {
+            if self.flip() {
+                shape.push(1);
+            }
+            if let Some(last) = shape.last_mut() {
+                *last *= factor;
+            }
+        }
+        shape
+    }
+
     /// A layout in which each mesh dimension cuts an axis or none, before or after those that do.
     fn layout(&mut self, rank: usize) -> Layout {
         let mut cuts: Vec<Vec<DimName>> = vec![Vec::new(); rank];
@@ -59,6 +73,25 @@ impl World {
             .into_iter()
             .map(|dims| ShardingSpec::nested(dims).unwrap());
         Layout::new(specs, &self.mesh).unwrap()
+    }
+
+    /// What may stand between brackets for an axis of this size or a larger one.
+    fn index(&mut self, size: isize) -> Index {
+        if self.choose(3) == 0 {
+            let ways = 2 * size.unsigned_abs();
+            return Index::At(self.choose(ways).cast_signed() - size);
+        }
+        let step = [1, 1, 2, 3, -1, -2][self.choose(6)];
+        Index::Range {
+            begin: self.bound(),
+            end: self.bound(),
+            step: NonZeroIsize::new(step).unwrap(),
+        }
+    }
+
+    fn bound(&mut self) -> Option<isize> {
+        let bound = self.choose(20).cast_signed() - 10;
+        (self.choose(3) == 0).then_some(bound)
     }
 
     fn placed(&mut self, shapes: &[Vec<usize>]) -> Vec<Placement> {
@@ -396,23 +429,11 @@ proptest! {
     #[test]
     fn elements_are_arranged_in_another_shape(mut world in world()) {
         let mut factors: Vec<usize> = (0..4).map(|_| 1 + world.choose(4)).collect();
-        let mut grouped = |factors: &[usize]| {
-            let mut shape = vec![1];
-            for factor in factors {
-                if world.flip() {
-                    shape.push(1);
-                }
-                *shape.last_mut().unwrap() *= factor;
-            }
-            shape
-        };
-        let from = grouped(&factors);
-        factors.reverse();
-        let reversed = from.len() % 2 == 0;
-        if !reversed {
+        let from = world.grouped(&factors);
+        if world.flip() {
             factors.reverse();
         }
-        let mut to: Vec<Option<usize>> = grouped(&factors).into_iter().map(Some).collect();
+        let mut to: Vec<Option<usize>> = world.grouped(&factors).into_iter().map(Some).collect();
         if world.flip() {
             to[0] = None;
         }
@@ -492,32 +513,13 @@ proptest! {
     fn brackets_take_what_python_takes(mut world in world()) {
         let rank = world.choose(4);
         let shape: Vec<usize> = world.shape(rank).into_iter().map(|size| size.max(1)).collect();
+        let smallest = shape.iter().min().map_or(1, |size| size.cast_signed());
         let named = world.choose(rank + 1);
-        let mut indices = Vec::new();
-        for &size in &shape[..named] {
-            let size = size.cast_signed();
-            let bound = |world: &mut World| match world.choose(3) {
-                0 => Some(world.choose(20).cast_signed() - 10),
-                _ => None,
-            };
-            indices.push(match world.choose(3) {
-                0 => Index::At(world.choose(2 * size.unsigned_abs()).cast_signed() - size),
-                _ => Index::Range {
-                    begin: bound(&mut world),
-                    end: bound(&mut world),
-                    step: NonZeroIsize::new([1, 1, 2, 3, -1, -2][world.choose(6)]).unwrap(),
-                },
-            });
-        }
+        let mut indices: Vec<Index> = (0..named).map(|_| world.index(smallest)).collect();
         for extra in [Index::NewAxis, Index::Ellipsis] {
             if world.flip() {
                 let place = world.choose(indices.len() + 1);
-                // What is named before the ellipsis are leading axes, and after it trailing ones: sizes
-                // were drawn for leading ones, so indices of one element stay in front.
-                let tail = indices[place..].iter().any(|index| matches!(index, Index::At(_)));
-                if extra == Index::NewAxis || !tail {
-                    indices.insert(place, extra);
-                }
+                indices.insert(place, extra);
             }
         }
         world.check_one(&Op::StridedSlice(indices), &shape);

@@ -254,6 +254,22 @@ fn gradients_that_are_not_known_are_refused() {
         assert_eq!(found, Err(Error::NoGradient { op: name }), "{op:?}");
     };
     refused(Op::Softmax { axis: 0 }, 1, 1);
+    refused(Op::Unstack { axis: 0 }, 1, 1);
     refused(Op::Einsum("ii->i".parse().unwrap()), 2, 1);
     refused(Op::Einsum("ij->i".parse().unwrap()), 2, 1);
+}
+
+#[test]
+fn the_gradient_by_the_result_has_its_shape() {
+    let mesh = Mesh::new([("x", 2)]).unwrap();
+    let placed = |size: usize| Placement::new([size], Layout::replicated(&mesh, 1)).unwrap();
+    let shape = Error::UpstreamShape {
+        op: "elementwise",
+        found: [3].as_slice().into(),
+        expected: [4].as_slice().into(),
+    };
+    assert_eq!(
+        gradients(&Op::Elementwise, &[placed(4)], &placed(3)),
+        Err(shape)
+    );
 }

@@ -54,7 +54,10 @@ fn element(
     let rank = first.shape.len();
     match op {
         Op::Elementwise => {
-            let values: Vec<f64> = operands.iter().map(|o| broadcast(o, index)).collect();
+            let values: Vec<f64> = operands
+                .iter()
+                .map(|operand| broadcast(operand, index))
+                .collect();
             function(&values)
         }
         Op::Select => {

@@ -41,6 +41,13 @@ fn refuses(op: &Op, shapes: &[&[usize]], expected: Error) {
     assert_eq!(inferred(op, shapes), Err(expected), "{op:?}");
 }
 
+/// The specs of the only result.
+fn specs(op: &Op, placed: Placement) -> Vec<String> {
+    let inferred = infer(op, &[placed]).unwrap();
+    let layout = inferred.results()[0].layout();
+    layout.specs().map(ToString::to_string).collect()
+}
+
 const PLAIN: Op = Op::MatMul {
     lhs: Orientation::Plain,
     rhs: Orientation::Plain,
@@ -306,13 +313,10 @@ fn what_must_not_be_cut_is_refused_with_the_remedy() {
 
 #[test]
 fn steps_between_written_bounds_gather_the_axis_where_they_must() {
-    let layout = |begin, end, step, placed: Placement| {
-        let op = Op::StridedSlice(vec![range(begin, end, step)]);
-        let inferred = infer(&op, &[placed]).unwrap();
-        inferred.results()[0].layout().to_string()
-    };
+    let layout =
+        |begin, end, step, placed| specs(&Op::StridedSlice(vec![range(begin, end, step)]), placed);
     let (halves, quarters) = (|| cut(&[8], &["x"]), || cut(&[8], &["y"]));
-    let (kept, gathered) = ("sharding_specs:x,", "sharding_specs:unsharded,");
+    let (kept, gathered) = (["x"], [UNSHARDED]);
     assert_eq!(layout(None, None, 2, halves()), kept);
     assert_eq!(layout(Some(1), None, 2, halves()), kept);
     assert_eq!(layout(Some(0), Some(8), 4, halves()), kept);
@@ -369,11 +373,8 @@ fn merged_axes_stay_cut_by_what_cuts_all_of_them_at_the_same_places() {
     let halves = |rows| Op::Reshape {
         shape: vec![Some(rows), None],
     };
-    let rows = |size, rows| {
-        let inferred = infer(&halves(rows), &[of(&nested, size)]).unwrap();
-        inferred.results()[0].layout().to_specs()
-    };
-    assert_eq!(rows(64, 8), "x|y,unsharded");
-    assert_eq!(rows(64, 4), "x,unsharded");
-    assert_eq!(rows(63, 9), "unsharded,unsharded");
+    let rows = |size, rows| specs(&halves(rows), of(&nested, size));
+    assert_eq!(rows(64, 8), ["x|y", UNSHARDED]);
+    assert_eq!(rows(64, 4), ["x", UNSHARDED]);
+    assert_eq!(rows(63, 9), [UNSHARDED, UNSHARDED]);
 }
