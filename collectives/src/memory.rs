@@ -12,6 +12,7 @@
 
 mod board;
 mod domain;
+mod far;
 mod flag;
 mod kernel;
 mod mail;
@@ -68,3 +69,6 @@ impl Ranks {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

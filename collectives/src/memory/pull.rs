@@ -17,6 +17,7 @@ use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
+use super::far;
 use super::kernel::blend;
 use super::post::Place;
 use super::span::Span;
@@ -216,7 +217,7 @@ impl Domain {
                 for (take, source) in takes.iter().zip(sources) {
                     // SAFETY: the owner has posted, and leaves its bytes until this rank has parted
                     // or, in the small place, met it again.
-                    output[take.into.clone()].copy_from_slice(unsafe { source.read() });
+                    far::copy(&mut output[take.into.clone()], unsafe { source.read() });
                 }
             }
             Then::Fold(reduction) => {
