@@ -35,8 +35,9 @@
 //!
 //! - taken from both: two axes of an element-wise op, a concatenation, or a stack of matrices that
 //!   different operands cut by it, and rows and columns of a product;
-//! - given to the axis of the result: an axis of a product that is summed, and one that is not;
-//! - given to the first operand: a gather, a bias, a cross-entropy.
+//! - taken from the sum of a product, and given to its rows or columns; taken from a stack of
+//!   matrices, and given to anything else;
+//! - given to the first operand of a gather or a bias, and to the batch of a cross-entropy.
 //!
 //! Where different mesh dimensions cut one axis, the first operand has its way; sums of products
 //! refuse, and a stack leaves the axis whole. Two oddities are TensorFlow's: a stack looks at the first
