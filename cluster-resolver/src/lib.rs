@@ -27,7 +27,7 @@
 //! ```
 //!
 //! Map of the crate: `spec` (jobs, tasks, addresses), `task` (the name of one task), `resolver`
-//! (the trait), `simple`, `tf_config`, `slurm`, `sagemaker` and `union` (the sources), `proto`
+//! (the trait), `simple`, `tf_config`, [`slurm`], `sagemaker` and `union` (the sources), `proto`
 //! (message forms), `variables` (where the environment is read),
 //! `explanation` (how answers came about), `watch` and `difference` (what changed),
 //! [`multi_worker`] (what a cluster means for one process of a training job), `error`.
@@ -41,7 +41,7 @@ mod proto;
 mod resolver;
 mod sagemaker;
 mod simple;
-mod slurm;
+pub mod slurm;
 mod spec;
 mod task;
 mod text;
@@ -58,9 +58,7 @@ pub use proto::{DeviceFilters, ServerDef};
 pub use resolver::{Accelerators, ClusterResolver};
 pub use sagemaker::{SageMakerError, SageMakerResolver};
 pub use simple::SimpleResolver;
-pub use slurm::{
-    HostListProblem, ScontrolProblem, SlurmError, SlurmResolver, Summed, TasksPerNode,
-};
+pub use slurm::{SlurmError, SlurmResolver, TasksPerNode};
 pub use spec::{ClusterSpec, MAX_TASK_INDEX, Tasks};
 pub use task::Task;
 pub use tf_config::{Expected, JsonProblem, TfConfig, TfConfigResolver};

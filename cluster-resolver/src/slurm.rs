@@ -1,4 +1,4 @@
-//! Slurm steps: tasks that `srun` started.
+//! Slurm steps: the tasks that `srun` started, and the lists in which Slurm names nodes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,9 @@ mod placement;
 mod scontrol;
 mod step;
 
+pub use counts::task_counts;
 pub use error::{HostListProblem, ScontrolProblem, SlurmError, Summed};
+pub use hostlist::hosts;
 pub use step::TasksPerNode;
 
 use gpus::Gpus;

@@ -13,7 +13,8 @@ use crate::{
 /// twice.
 ///
 /// The first member says what the others are not asked for: the task, the layer, the environment,
-/// the accelerators, and the master when no task is asked for.
+/// the accelerators, and the master when no task is asked for. A master of the united cluster has
+/// the layer of the call or of the union, not that of a member.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver, UnionResolver};
@@ -102,17 +103,13 @@ impl ClusterResolver for UnionResolver {
         task_id: Option<u32>,
         rpc_layer: Option<&str>,
     ) -> Result<String, Error> {
-        let layer = rpc_layer.filter(|layer| !layer.is_empty());
         let (Some(job), Some(index)) = (task_type, task_id) else {
             return self.first.master(None, None, rpc_layer);
         };
         let spec = self.cluster_spec()?;
-        let address = spec.task_address(job, index)?;
-        let own = match layer {
-            Some(layer) => Some(layer.to_owned()),
-            None => self.rpc_layer()?,
-        };
-        Ok(format_master(own.as_deref(), address))
+        let layer = rpc_layer.filter(|layer| !layer.is_empty());
+        let layer = layer.or(self.rpc_layer.as_deref());
+        Ok(format_master(layer, spec.task_address(job, index)?))
     }
 
     fn task_type(&self) -> Result<Option<String>, Error> {
@@ -281,7 +278,7 @@ mod tests {
         assert_eq!(union.task_id(), Ok(Some(4)));
         assert_eq!(union.environment(), Some("google"));
         let master = |union: &UnionResolver, id| union.master(Some("worker"), id, None).unwrap();
-        assert_eq!(master(&union, Some(1)), "x://b:1");
+        assert_eq!(master(&union, Some(1)), "b:1");
         assert_eq!(master(&union, None), "x://m:1");
 
         let union = union

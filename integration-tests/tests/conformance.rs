@@ -18,12 +18,14 @@ mod layout;
 mod mesh;
 #[path = "conformance/ops.rs"]
 mod ops;
+#[path = "conformance/resolvers.rs"]
+mod resolvers;
 
 use harness::Topic;
 
 /// Every topic that code answers for.
 fn topics() -> Vec<Topic> {
-    let claimed: [&[Topic]; _] = [mesh::TOPICS, layout::TOPICS, ops::TOPICS];
+    let claimed: [&[Topic]; _] = [mesh::TOPICS, layout::TOPICS, ops::TOPICS, resolvers::TOPICS];
     claimed.concat()
 }
 

@@ -2,8 +2,18 @@
 
 use super::error::SlurmError;
 
-/// The counts, one for each node.
-pub(super) fn counts(text: &str) -> Result<Vec<u32>, SlurmError> {
+/// How many tasks each node has, by a list such as `3,1(x2)`.
+///
+/// ```
+/// use meshwork_cluster_resolver::slurm::task_counts;
+///
+/// assert_eq!(task_counts("3,1(x2)")?, [3, 1, 1]);
+/// # Ok::<(), meshwork_cluster_resolver::slurm::SlurmError>(())
+/// ```
+///
+/// # Errors
+/// [`SlurmError::TaskCounts`].
+pub fn task_counts(text: &str) -> Result<Vec<u32>, SlurmError> {
     let wrong = |item: &str| SlurmError::TaskCounts {
         text: text.to_owned(),
         item: item.to_owned(),
@@ -40,10 +50,10 @@ mod tests {
 
     #[test]
     fn a_count_may_be_repeated() {
-        assert_eq!(counts("4"), Ok(vec![4]));
-        assert_eq!(counts("3(x2),2,1"), Ok(vec![3, 3, 2, 1]));
-        assert_eq!(counts("10(x2),1(x3)"), Ok(vec![10, 10, 1, 1, 1]));
-        assert_eq!(counts("2(x0)"), Ok(vec![]));
+        assert_eq!(task_counts("4"), Ok(vec![4]));
+        assert_eq!(task_counts("3(x2),2,1"), Ok(vec![3, 3, 2, 1]));
+        assert_eq!(task_counts("10(x2),1(x3)"), Ok(vec![10, 10, 1, 1, 1]));
+        assert_eq!(task_counts("2(x0)"), Ok(vec![]));
     }
 
     #[test]
@@ -65,7 +75,7 @@ mod tests {
         ] {
             let (text, item) = (text.to_owned(), item.to_owned());
             assert_eq!(
-                counts(&text.clone()),
+                task_counts(&text.clone()),
                 Err(SlurmError::TaskCounts { text, item })
             );
         }

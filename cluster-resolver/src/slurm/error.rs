@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 
+use super::hostlist::{LONGEST_RANGE, MOST_HOSTS};
 use crate::text::{Quoted, Shortened};
 
 /// Why the environment of a Slurm task does not say who is in its step.
@@ -257,75 +258,51 @@ impl Display for Summed {
 }
 
 /// Why a text is no list of hosts.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostListProblem {
     /// A bracket opens and does not close.
+    #[error("a bracket is not closed: add the ]")]
     Unclosed,
     /// A bracket closes that did not open.
+    #[error("the ] at byte {at} has no [: add or remove one")]
     Unopened {
         /// Its place in bytes, counted from 1.
         at: usize,
     },
     /// A bracket opens inside of another.
+    #[error("the [ at byte {at} is in a bracket: remove it")]
     Nested {
         /// Its place in bytes, counted from 1.
         at: usize,
     },
     /// Text follows the last bracket of a host.
+    #[error(
+        "{} follows the last bracket: list these hosts one by one",
+        Quoted(text)
+    )]
     AfterBracket {
         /// The text.
         text: String,
     },
     /// What stands in a bracket is no ascending range of numbers below 2⁶⁴.
+    #[error("{} is no range: write numbers such as 3 or 08-12", Quoted(range))]
     Range {
         /// What stands there.
         range: String,
     },
     /// A range has more numbers than Slurm takes.
+    #[error(
+        "{} has more than {LONGEST_RANGE} numbers: cut it in several",
+        Quoted(range)
+    )]
     LongRange {
         /// The range.
         range: String,
     },
     /// The list stands for more hosts than are taken.
+    #[error("there are more than {MOST_HOSTS} hosts: list fewer")]
     TooManyHosts,
-}
-
-impl Display for HostListProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unclosed => f.write_str("a bracket is not closed: add the ]"),
-            Self::Unopened { at } => write!(f, "the ] at byte {at} has no [: add or remove one"),
-            Self::Nested { at } => write!(f, "the [ at byte {at} is in a bracket: remove it"),
-            Self::AfterBracket { text } => {
-                write!(
-                    f,
-                    "{} follows the last bracket: list these hosts one by one",
-                    Quoted(text)
-                )
-            }
-            Self::Range { range } => {
-                write!(
-                    f,
-                    "{} is no range: write numbers such as 3 or 08-12",
-                    Quoted(range)
-                )
-            }
-            Self::LongRange { range } => write!(
-                f,
-                "{} has more than {} numbers: cut it in several",
-                Quoted(range),
-                super::hostlist::LONGEST_RANGE
-            ),
-            Self::TooManyHosts => {
-                write!(
-                    f,
-                    "there are more than {} hosts",
-                    super::hostlist::MOST_HOSTS
-                )
-            }
-        }
-    }
 }
 
 /// Why `scontrol` did not answer.

@@ -12,7 +12,17 @@ use super::error::HostListProblem;
 /// Refused is what Slurm refuses (text after the last bracket, empty, descending or huge ranges),
 /// and what it takes but nobody can mean: brackets without their counterpart, blanks and signs in
 /// brackets, `[1-]`, numbers that do not fit 64 bits.
-pub(super) fn hosts(list: &str) -> Result<Vec<String>, HostListProblem> {
+///
+/// ```
+/// use meshwork_cluster_resolver::slurm::hosts;
+///
+/// assert_eq!(hosts("n[08-10],login")?, ["n08", "n09", "n10", "login"]);
+/// # Ok::<(), meshwork_cluster_resolver::slurm::HostListProblem>(())
+/// ```
+///
+/// # Errors
+/// [`HostListProblem`], which names the part of the list.
+pub fn hosts(list: &str) -> Result<Vec<String>, HostListProblem> {
     let mut hosts = Vec::new();
     for item in items(list)? {
         expand(item, &mut hosts)?;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::{Error, Variables};
 
-use super::counts::{counts, digits};
+use super::counts::{digits, task_counts};
 use super::error::{SlurmError, Summed};
 use super::hostlist;
 
@@ -110,7 +110,7 @@ fn read_nodes(
         }
         None => {
             let nodes = host_list(NODES, &required(variables, NODES)?)?;
-            (nodes, counts(&required(variables, COUNTS)?)?)
+            (nodes, task_counts(&required(variables, COUNTS)?)?)
         }
     };
     if nodes.len() != counts.len() {

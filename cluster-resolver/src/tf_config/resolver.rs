@@ -161,18 +161,6 @@ impl TfConfigResolver {
             explanation.ignore(Question::Cluster, from, "a value", why);
         }
     }
-
-    fn task_type_in<'a>(&'a self, config: &'a TfConfig) -> Option<&'a str> {
-        self.task_type.as_deref().or_else(|| config.task_type())
-    }
-
-    fn task_id_in(&self, config: &TfConfig) -> Option<u32> {
-        self.task_id.or_else(|| config.task_index())
-    }
-
-    fn rpc_layer_in<'a>(&'a self, config: &'a TfConfig) -> Option<&'a str> {
-        self.rpc_layer.as_deref().or_else(|| config.rpc_layer())
-    }
 }
 
 impl ClusterResolver for TfConfigResolver {
@@ -191,23 +179,32 @@ impl ClusterResolver for TfConfigResolver {
             return Ok(master.to_owned());
         }
         let own = OwnTask {
-            job: self.task_type_in(&config).map(str::to_owned),
-            index: self.task_id_in(&config),
-            rpc_layer: self.rpc_layer_in(&config).map(str::to_owned),
+            job: or_text(&self.task_type, config.task_type()),
+            index: self.task_id.or_else(|| config.task_index()),
+            rpc_layer: or_text(&self.rpc_layer, config.rpc_layer()),
         };
         own.master(config.cluster(), task_type, task_id, rpc_layer)
     }
 
     fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(self.task_type_in(&self.config()?).map(str::to_owned))
+        match &self.task_type {
+            Some(own) => Ok(Some(own.clone())),
+            None => Ok(self.config()?.task_type().map(str::to_owned)),
+        }
     }
 
     fn task_id(&self) -> Result<Option<u32>, Error> {
-        Ok(self.task_id_in(&self.config()?))
+        match self.task_id {
+            Some(own) => Ok(Some(own)),
+            None => Ok(self.config()?.task_index()),
+        }
     }
 
     fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        Ok(self.rpc_layer_in(&self.config()?).map(str::to_owned))
+        match &self.rpc_layer {
+            Some(own) => Ok(Some(own.clone())),
+            None => Ok(self.config()?.rpc_layer().map(str::to_owned)),
+        }
     }
 
     fn environment(&self) -> Option<&str> {
@@ -234,6 +231,10 @@ impl ClusterResolver for TfConfigResolver {
         explanation.settle_all(self);
         explanation
     }
+}
+
+fn or_text(own: &Option<String>, in_text: Option<&str>) -> Option<String> {
+    own.clone().or_else(|| in_text.map(str::to_owned))
 }
 
 const VARIABLE: &str = "TF_CONFIG";

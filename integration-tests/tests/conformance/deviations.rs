@@ -124,3 +124,109 @@ pub(crate) mod layout {
         "TensorFlow drops sizes that are too many, and reads out of bounds for too few",
     );
 }
+
+/// Cluster specs and the resolvers that need no network.
+pub(crate) mod resolvers {
+    use super::Deviation;
+
+    pub(crate) const NO_TASKS: Deviation = Deviation::new(
+        "a job without tasks has an empty list of them",
+        "TensorFlow fails on the largest of no indices",
+    );
+    pub(crate) const NEGATIVE_INDEX: Deviation = Deviation::new(
+        "task indices are not negative",
+        "TensorFlow takes them, and fails when it lists the tasks",
+    );
+    pub(crate) const INDEX_TWICE: Deviation = Deviation::new(
+        "an index is written once in a map of tasks",
+        "TensorFlow drops the address under 1 for that under 01 without a word",
+    );
+    pub(crate) const JOB_TWICE: Deviation = Deviation::new(
+        "a message names a job once",
+        "TensorFlow drops the tasks under the first name from all answers but the message",
+    );
+    pub(crate) const TASK_ZERO: Deviation = Deviation::new(
+        "a union can be told that its task is 0",
+        "TensorFlow takes 0 for nothing",
+    );
+    pub(crate) const CONFIG_OBJECT: Deviation = Deviation::new(
+        "TF_CONFIG is a JSON object",
+        "TensorFlow takes a list or a text for an empty cluster",
+    );
+    pub(crate) const CHECKED_WHOLE: Deviation = Deviation::new(
+        "a wrong field makes all of TF_CONFIG wrong",
+        "TensorFlow answers by halves, and fails at the call that needs the other half",
+    );
+    pub(crate) const WHOLE_INDEX: Deviation = Deviation::new(
+        "task.index is a whole number from 0 up",
+        "TensorFlow makes 1 of true and of 1.9",
+    );
+    pub(crate) const TEXTS: Deviation = Deviation::new(
+        "task.type, rpc_layer, session_master and addresses are texts",
+        "TensorFlow makes the job None of null, and the layer 1 of 1",
+    );
+    pub(crate) const NOT_JSON: Deviation = Deviation::new(
+        "TF_CONFIG is JSON, which has no NaN",
+        "TensorFlow reads it and fails when the number is used",
+    );
+    pub(crate) const STRANGE_HOST: Deviation = Deviation::new(
+        "the current SageMaker host is one of the hosts",
+        "TensorFlow trains alone without a word",
+    );
+    pub(crate) const BLANKS: Deviation = Deviation::new(
+        "blanks separate hosts, and do not stand in brackets",
+        "Slurm reads them so; TensorFlow makes them parts of names",
+    );
+    pub(crate) const DESCENDING: Deviation = Deviation::new(
+        "a range of hosts ascends",
+        "Slurm refuses others; TensorFlow makes nothing of them",
+    );
+    pub(crate) const EMPTY_ITEMS: Deviation = Deviation::new(
+        "empty places in a list of hosts are left out",
+        "Slurm does so",
+    );
+    pub(crate) const SEVERAL_BRACKETS: Deviation = Deviation::new(
+        "a host may have several brackets",
+        "Slurm writes such lists",
+    );
+    pub(crate) const BRACKETS: Deviation = Deviation::new(
+        "brackets in a list of hosts come in pairs, none inside of another",
+        "Slurm and TensorFlow make hosts with brackets in their names",
+    );
+    pub(crate) const RANGES: Deviation = Deviation::new(
+        "ranges of hosts are of digits, have both ends, and stay below 2^64",
+        "Slurm counts signs and blanks as digits, and drops what it cannot read",
+    );
+    pub(crate) const NODE_ORDER: Deviation = Deviation::new(
+        "Slurm's ranks are in the order of its node list",
+        "TensorFlow sorts names as text, and connects to n10 for a rank that runs on n8",
+    );
+    pub(crate) const KNOWS_AT_ONCE: Deviation = Deviation::new(
+        "a Slurm task knows itself at the first question",
+        "TensorFlow knows nothing until it has been asked for the cluster",
+    );
+    pub(crate) const CHANGES_NOTHING: Deviation = Deviation::new(
+        "asking who is in the cluster changes no variable",
+        "TensorFlow overwrites CUDA_VISIBLE_DEVICES, from 0 up whatever it held",
+    );
+    pub(crate) const HIDDEN_DEVICES: Deviation = Deviation::new(
+        "hidden GPUs do not count",
+        "TensorFlow counts one in an empty CUDA_VISIBLE_DEVICES",
+    );
+    pub(crate) const NO_GPUS: Deviation = Deviation::new(
+        "a step may have fewer GPUs than tasks, and none",
+        "TensorFlow fails with a step of zero",
+    );
+    pub(crate) const NO_NVIDIA_SMI: Deviation = Deviation::new(
+        "a machine may have no nvidia-smi",
+        "TensorFlow fails on the missing file",
+    );
+    pub(crate) const LENGTHS_DIFFER: Deviation = Deviation::new(
+        "nodes and counts of a step are equally many",
+        "TensorFlow drops what is over, with its tasks",
+    );
+    pub(crate) const STRANGE_RANK: Deviation = Deviation::new(
+        "a rank is one of its step",
+        "TensorFlow answers without a task, or fails on the index",
+    );
+}

@@ -1,0 +1,157 @@
+//! Resolvers that answer what they were given, and unions of them.
+
+use meshwork_cluster_resolver::{
+    Accelerators, ClusterResolver, Error, SimpleResolver, UnionResolver,
+};
+use serde_json::{Value, json};
+
+use super::probe::{Probe, accelerators, cluster, dict, failed, unread, verdict};
+use crate::deviations::resolvers as deviations;
+use crate::harness::Verdict;
+
+pub(super) fn judge_simple(case: &Value) -> Verdict {
+    let input = &case["input"];
+    if case.get("expect_error").is_some() {
+        // Arguments of other types, which the compiler refuses.
+        let by_type = !input["cluster"].is_object() || !input["kwargs"]["master"].is_string();
+        return if by_type {
+            Verdict::Passed
+        } else {
+            failed("accepted")
+        };
+    }
+    let mut arguments = input["kwargs"].clone();
+    arguments["cluster"] = input["cluster"].clone();
+    overlay(&mut arguments, input.get("set"));
+    match simple(&arguments) {
+        Ok(resolver) => judge_calls(&resolver, case, |_| None),
+        Err(error) => failed(error),
+    }
+}
+
+pub(super) fn judge_union(case: &Value) -> Verdict {
+    let input = &case["input"];
+    let mut own = input.get("kwargs").cloned().unwrap_or_else(|| json!({}));
+    overlay(&mut own, input.get("set"));
+    let members: Result<Vec<_>, _> = match input["resolvers"].as_array() {
+        Some(members) => members.iter().map(simple).collect(),
+        // Something else than resolvers, which the compiler refuses.
+        None => Ok(Vec::new()),
+    };
+    let members = match members {
+        Ok(members) => members,
+        Err(error) => return failed(error),
+    };
+    let known = ["task_type", "task_id", "rpc_layer"];
+    let strange = own.as_object().is_some_and(|own| {
+        own.keys()
+            .any(|argument| !known.contains(&argument.as_str()))
+    });
+    if case.get("expect_error").is_some() {
+        // No resolver at all, or arguments that do not exist: the compiler refuses both.
+        return if strange || members.is_empty() {
+            Verdict::Passed
+        } else {
+            failed("accepted")
+        };
+    }
+    let union = members.into_iter().fold(None, |union, member| match union {
+        None => Some(UnionResolver::new(member)),
+        Some(union) => Some(union.and(member)),
+    });
+    let mut union = union.expect("a union of some resolvers");
+    if let Some(job) = own["task_type"].as_str() {
+        union = union.with_task_type(job);
+    }
+    if let Some(layer) = own["rpc_layer"].as_str() {
+        union = union.with_rpc_layer(layer);
+    }
+    if let Some(index) = own["task_id"].as_u64() {
+        union = union.with_task_id(u32::try_from(index).expect("a recorded index"));
+    }
+    let zero = own["task_id"] == json!(0);
+    judge_calls(&union, case, |probe| {
+        (zero && probe.name.contains("task_id") && probe.ours == Ok(json!(0)))
+            .then_some(deviations::TASK_ZERO)
+    })
+}
+
+fn simple(arguments: &Value) -> Result<SimpleResolver, Error> {
+    let mut resolver = SimpleResolver::new(cluster(&arguments["cluster"])?);
+    let text = |name: &str| arguments[name].as_str();
+    if let Some(master) = text("master") {
+        resolver = resolver.with_master(master);
+    }
+    if let Some(job) = text("task_type") {
+        resolver = resolver.with_task_type(job);
+    }
+    if let Some(layer) = text("rpc_layer") {
+        resolver = resolver.with_rpc_layer(layer);
+    }
+    if let Some(environment) = text("environment") {
+        resolver = resolver.with_environment(environment);
+    }
+    if let Some(index) = arguments["task_id"].as_u64() {
+        resolver = resolver.with_task_id(u32::try_from(index).expect("a recorded index"));
+    }
+    if let Some(counts) = arguments["num_accelerators"].as_object() {
+        let counts = counts.iter().map(|(kind, count)| {
+            let count = count.as_u64().and_then(|count| u32::try_from(count).ok());
+            (kind.clone(), count.expect("a recorded count"))
+        });
+        resolver = resolver.with_num_accelerators(counts.collect::<Accelerators>());
+    }
+    Ok(resolver)
+}
+
+/// Attributes set after construction are those it is built with here: nothing can be read between.
+fn overlay(arguments: &mut Value, set: Option<&Value>) {
+    for (name, value) in set.and_then(Value::as_object).into_iter().flatten() {
+        arguments[name] = value.clone();
+    }
+}
+
+/// Compares all that is recorded: calls written as JSON lists, and answers by name.
+fn judge_calls(
+    resolver: &dyn ClusterResolver,
+    case: &Value,
+    excuse: impl Fn(&Probe<'_>) -> Option<crate::deviations::Deviation>,
+) -> Verdict {
+    let expected = case["expect"].as_object().expect("recorded answers");
+    let is_set = case["input"].get("set").is_some();
+    let probes: Vec<_> = expected
+        .iter()
+        .filter_map(|(name, recorded)| {
+            let ours = answer(resolver, name)?;
+            Some(if is_set {
+                Probe::plain(name, recorded, ours)
+            } else {
+                Probe::new(name, recorded, ours)
+            })
+        })
+        .collect();
+    unread(&case["expect"], &probes).unwrap_or_else(|| verdict(&probes, excuse))
+}
+
+fn answer(resolver: &dyn ClusterResolver, name: &str) -> Option<Result<Value, Error>> {
+    let call: Value = match name {
+        "master(ps,2)" => json!(["master", "ps", 2]),
+        "master(worker,0)" => json!(["master", "worker", 0]),
+        call if call.starts_with('[') => serde_json::from_str(call).ok()?,
+        plain => json!([plain]),
+    };
+    let index = call[2].as_u64().and_then(|index| u32::try_from(index).ok());
+    Some(match call[0].as_str()? {
+        "master" => resolver
+            .master(call[1].as_str(), index, call[3].as_str())
+            .map(Value::from),
+        "task_type" => resolver.task_type().map(Value::from),
+        "task_id" => resolver.task_id().map(Value::from),
+        "rpc_layer" => resolver.rpc_layer().map(Value::from),
+        // What TensorFlow calls by an empty text has no name here.
+        "environment" => Ok(json!(resolver.environment().unwrap_or_default())),
+        "cluster_spec" => resolver.cluster_spec().map(|spec| dict(&spec)),
+        "num_accelerators" => resolver.num_accelerators().map(accelerators),
+        _ => return None,
+    })
+}
