@@ -5,6 +5,7 @@ use std::time::{Duration, TryFromFloatSecsError};
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::resolve::Resolve;
 
 mod draw;
 mod geometry;
@@ -32,6 +33,11 @@ pub(crate) enum Task {
     Bench(Bench),
     /// Show which rank is where in a mesh, or which part of a tensor each rank holds
     Draw(Draw),
+    /// Print who is in the cluster and which task this process is
+    ///
+    /// Without a source, the one that the environment shows is asked: TF_CONFIG, then the service
+    /// that the process runs on. The exit status is 1 if any answer is missing.
+    Resolve(Resolve),
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
 }

@@ -1,10 +1,11 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
-//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork secret`
-//! prints a new job secret.
+//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork resolve`
+//! says who is in the cluster, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
 mod bench;
+mod resolve;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -25,6 +26,13 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 complain("bench", &chain(error.as_ref()));
+                ExitCode::FAILURE
+            }
+        },
+        Task::Resolve(wanted) => match resolve::run(&wanted) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain("resolve", &chain(&error));
                 ExitCode::FAILURE
             }
         },

@@ -1,0 +1,118 @@
+//! Who may describe the cluster, and what in the environment shows that it does.
+
+use clap::ValueEnum;
+use meshwork_cluster_resolver::{
+    ClusterResolver, Error, SageMakerResolver, SlurmResolver, TfConfigResolver, Variables,
+};
+
+/// Somebody who describes clusters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Source {
+    /// The TF_CONFIG variable, as launchers and operators set it
+    TfConfig,
+    /// The Slurm step whose task this process is
+    Slurm,
+    /// The SageMaker training job whose container this is
+    #[value(name = "sagemaker")]
+    SageMaker,
+}
+
+/// The source that is asked, and how it came to be chosen.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Choice {
+    pub(super) source: Source,
+    /// The variables that show sources, the chosen one first; none if the user named it.
+    pub(super) signs: Vec<(&'static str, Source)>,
+}
+
+impl Source {
+    /// The word for it on the command line.
+    pub(super) fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// Variables of which one is set wherever this source describes the cluster.
+    fn signs(self) -> &'static [&'static str] {
+        match self {
+            Self::TfConfig => &["TF_CONFIG"],
+            Self::Slurm => &["SLURM_STEP_ID", "SLURM_JOB_ID"],
+            Self::SageMaker => &["SM_HOSTS"],
+        }
+    }
+
+    pub(super) fn resolver(self, variables: Variables) -> Box<dyn ClusterResolver> {
+        match self {
+            Self::TfConfig => Box::new(TfConfigResolver::from_variables(variables)),
+            Self::Slurm => Box::new(SlurmResolver::from_variables(variables)),
+            Self::SageMaker => Box::new(SageMakerResolver::from_variables(variables)),
+        }
+    }
+}
+
+impl Choice {
+    pub(super) fn named(source: Source) -> Self {
+        let signs = Vec::new();
+        Self { source, signs }
+    }
+
+    /// The first source of which the environment has a sign: those that somebody set for this job
+    /// come before those that tell on which service it runs.
+    pub(super) fn detect(variables: &Variables) -> Result<Option<Self>, Error> {
+        let mut signs = Vec::new();
+        for &source in Source::value_variants() {
+            for &sign in source.signs() {
+                if variables.read(sign)?.is_some() {
+                    signs.push((sign, source));
+                    break;
+                }
+            }
+        }
+        Ok(signs.first().map(|&(_, source)| Self {
+            source,
+            signs: signs.clone(),
+        }))
+    }
+}
+
+/// Every sign that is looked for.
+pub(super) fn all_signs() -> String {
+    let sources = Source::value_variants().iter();
+    let signs: Vec<_> = sources.flat_map(|source| source.signs()).copied().collect();
+    signs.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(set: &[&str], expected: &[(&str, Source)]) {
+        let variables = Variables::fixed(set.iter().map(|&name| (name, "")));
+        let choice = Choice::detect(&variables).unwrap();
+        let signs = choice.as_ref().map_or(&[][..], |choice| &choice.signs);
+        assert_eq!(signs, expected);
+        let chosen = choice.map(|choice| choice.source);
+        assert_eq!(chosen, expected.first().map(|(_, source)| *source));
+    }
+
+    #[test]
+    fn what_was_set_for_the_job_comes_before_where_it_runs() {
+        check(&[], &[]);
+        check(&["SLURM_JOB_ID"], &[("SLURM_JOB_ID", Source::Slurm)]);
+        let both = ["SLURM_JOB_ID", "SLURM_STEP_ID", "TF_CONFIG"];
+        let expected = [
+            ("TF_CONFIG", Source::TfConfig),
+            ("SLURM_STEP_ID", Source::Slurm),
+        ];
+        check(&both, &expected);
+    }
+
+    #[test]
+    fn every_source_has_a_name_and_a_sign() {
+        for source in Source::value_variants() {
+            assert!(!source.name().is_empty() && !source.signs().is_empty());
+        }
+        assert_eq!(Source::TfConfig.name(), "tf-config");
+    }
+}
