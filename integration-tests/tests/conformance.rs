@@ -18,6 +18,8 @@ mod layout;
 mod mesh;
 #[path = "conformance/ops.rs"]
 mod ops;
+#[path = "conformance/reshard.rs"]
+mod reshard;
 #[path = "conformance/resolvers.rs"]
 mod resolvers;
 
@@ -25,7 +27,13 @@ use harness::Topic;
 
 /// Every topic that code answers for.
 fn topics() -> Vec<Topic> {
-    let claimed: [&[Topic]; _] = [mesh::TOPICS, layout::TOPICS, ops::TOPICS, resolvers::TOPICS];
+    let claimed: [&[Topic]; _] = [
+        mesh::TOPICS,
+        layout::TOPICS,
+        ops::TOPICS,
+        reshard::TOPICS,
+        resolvers::TOPICS,
+    ];
     claimed.concat()
 }
 

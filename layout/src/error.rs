@@ -11,6 +11,44 @@ pub enum Error {
     /// The mesh refuses a name or a rank.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),
+    /// A link is given no bandwidth.
+    #[error("a link of 0 bytes a second never delivers: give its bandwidth")]
+    NoBandwidth,
+    /// The meshes of a relayout do not hold the same devices.
+    #[error(
+        "the meshes, of {from} and of {to} ranks, do not hold the same devices: a relayout moves a \
+         tensor among the devices that have it"
+    )]
+    OtherDevices {
+        /// The size of the source's mesh, in ranks.
+        from: usize,
+        /// The size of the target's mesh, in ranks.
+        to: usize,
+    },
+    /// A plan's bytes would not fit into 64 bits.
+    #[error(
+        "a tensor of the shape {shape:?} with {element_size} bytes an element, over {ranks} ranks, \
+         is too large to count its bytes: plan for at most 2^63 bytes on all ranks together"
+    )]
+    TensorTooLarge {
+        /// The shape, in elements.
+        shape: Vec<usize>,
+        /// The bytes of an element.
+        element_size: usize,
+        /// The size of the mesh.
+        ranks: usize,
+    },
+    /// No plan keeps within the memory that is allowed.
+    #[error(
+        "no plan keeps within {bound} bytes on each device: it takes {smallest} bytes, or a shape \
+         that is cut further"
+    )]
+    MemoryBound {
+        /// The bound that was asked for, in bytes.
+        bound: u64,
+        /// The smallest bound with which there is a plan, in bytes.
+        smallest: u64,
+    },
     /// One mesh dimension cuts two tensor dimensions, or one of them twice.
     #[error(
         "mesh dimension {dim} cuts tensor dimension {first} and again tensor dimension {second}: \

@@ -1,4 +1,5 @@
-//! How a tensor lies on a device mesh: which part of it each rank holds, and who holds an element.
+//! How a tensor lies on a device mesh: which part of it each rank holds, who holds an element, and
+//! which collectives lay it out anew.
 //!
 //! This crate does not know the tensor's data, devices or any network: a layout is arithmetic on a
 //! mesh and a shape.
@@ -31,7 +32,8 @@
 //! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
 //! `geometry` (the rule that cuts it), `reduction`, `pattern` (layouts with open dimensions),
 //! `any_layout` (what TensorFlow calls a layout), `text` and [`proto`] (its forms), [`ops`] (what ops
-//! make of layouts), `error`.
+//! make of layouts), `plan` (the cheapest collectives from one layout to another), `error`. The
+//! feature `testing` adds what carries ops and plans out in memory.
 #![forbid(unsafe_code)]
 
 mod any_layout;
@@ -42,6 +44,7 @@ mod geometry;
 mod layout;
 pub mod ops;
 mod pattern;
+mod plan;
 pub mod proto;
 mod reduction;
 mod spec;
@@ -51,5 +54,8 @@ pub use any_layout::AnyLayout;
 pub use error::Error;
 pub use layout::{Layout, LayoutType, Ranges, Shape};
 pub use pattern::{LayoutPattern, MATCH, SpecPattern};
+#[cfg(any(test, feature = "testing"))]
+pub use plan::{Broken, Value};
+pub use plan::{Collective, DimPart, Explanation, Link, Links, Placement, Plan, Relayout, Step};
 pub use reduction::Reduction;
 pub use spec::{ShardingSpec, UNSHARDED};

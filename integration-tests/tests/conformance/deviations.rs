@@ -230,3 +230,17 @@ pub(crate) mod resolvers {
         "TensorFlow answers without a task, or fails on the index",
     );
 }
+
+/// Tensors that move from layout to layout.
+pub(crate) mod relayout {
+    use super::Deviation;
+
+    pub(crate) const UNEVEN: Deviation = Deviation::new(
+        "shards may be uneven or empty",
+        "TensorFlow refuses sizes that do not divide, though every rank's part is well defined",
+    );
+    pub(crate) const BETWEEN_MESHES: Deviation = Deviation::new(
+        "a tensor goes to another mesh of its devices, however it is cut",
+        "TensorFlow fails inside unless both are replicated, or returns one shard for the whole",
+    );
+}

@@ -1,0 +1,343 @@
+//! Plans for laying a tensor out anew: the cheapest list of collectives from one layout to another.
+//!
+//! [`Relayout`] is a question, [`Plan`] its answer.
+
+use std::time::Duration;
+
+use meshwork_core::{Mesh, Rank};
+use smallvec::SmallVec;
+
+use crate::{Error, Layout};
+
+#[cfg(any(test, feature = "testing"))]
+mod apply;
+mod class;
+mod digits;
+mod evenness;
+mod explain;
+mod frame;
+mod links;
+mod moves;
+mod placement;
+mod problem;
+mod search;
+mod state;
+mod step;
+mod target;
+
+use digits::Numbering;
+use frame::{Endpoint, Frame};
+use links::duration;
+use problem::{Cost, Place, Problem, Tensor};
+use search::{Aim, Found, search};
+use state::members;
+use target::Target;
+
+#[cfg(any(test, feature = "testing"))]
+pub use apply::{Broken, Value};
+pub use explain::Explanation;
+pub use links::{Link, Links};
+pub use placement::{DimPart, Placement};
+pub use step::{Collective, Step};
+
+/// A tensor that lies by one layout and is to lie by another.
+///
+/// The two meshes hold the same devices: in the same order or another, in the same shape or another.
+/// Meshes without devices have the same ones, in the order of ranks. The target's mesh may also hold
+/// a few of the source's devices, if their number divides.
+///
+/// ```
+/// use meshwork_core::Mesh;
+/// use meshwork_layout::{Collective, Layout, Relayout, UNSHARDED};
+///
+/// let mesh = Mesh::new([("x", 2), ("y", 4)])?;
+/// let rows = Layout::from_names(["y", UNSHARDED], &mesh)?;
+/// let columns = Layout::from_names([UNSHARDED, "y"], &mesh)?;
+/// let plan = Relayout::new(&rows, &columns, &[8, 8], 4)?.plan()?;
+///
+/// assert_eq!(plan.steps()[0].collective(), Collective::AllToAll);
+/// // Each device keeps a quarter of its 64 bytes and receives the rest.
+/// assert_eq!(plan.bytes(), 48);
+/// # Ok::<(), meshwork_layout::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Relayout<'a> {
+    from: &'a Layout,
+    to: &'a Layout,
+    target: Target<'a>,
+    tensor: Tensor,
+    links: Links,
+    memory_bound: Option<u64>,
+}
+
+impl<'a> Relayout<'a> {
+    /// A relayout of a tensor of this shape, whose elements have this many bytes, over
+    /// [default links](Links::default) and without a bound on memory.
+    ///
+    /// # Errors
+    /// [`Error::RankMismatch`] for a shape of another rank than either layout's,
+    /// [`Error::OtherDevices`] for meshes of different devices, [`Error::TensorTooLarge`] where bytes
+    /// cannot be counted in 64 bits.
+    pub fn new(
+        from: &'a Layout,
+        to: &'a Layout,
+        shape: &[usize],
+        element_size: usize,
+    ) -> Result<Self, Error> {
+        for layout in [from, to] {
+            if layout.rank() != shape.len() {
+                return Err(Error::RankMismatch {
+                    found: shape.to_vec(),
+                    expected: layout.rank(),
+                });
+            }
+        }
+        let tensor = Tensor::new(shape, element_size, from.mesh().size())?;
+        Ok(Self {
+            from,
+            to,
+            target: Target::new(to, from.mesh())?,
+            tensor,
+            links: Links::default(),
+            memory_bound: None,
+        })
+    }
+
+    /// Over these links.
+    #[must_use]
+    pub fn links(self, links: Links) -> Self {
+        Self { links, ..self }
+    }
+
+    /// With at most this many bytes on any device, counting at each step its block before and its
+    /// block after.
+    #[must_use]
+    pub fn memory_bound(self, bytes: u64) -> Self {
+        Self {
+            memory_bound: Some(bytes),
+            ..self
+        }
+    }
+
+    /// The plan that takes the least time by the links, among those the fewest collectives, among
+    /// those the fewest steps.
+    ///
+    /// # Errors
+    /// [`Error::MemoryBound`] if no plan keeps within the bound; it says which bound would do.
+    pub fn plan(&self) -> Result<Plan, Error> {
+        let problems = self.problems();
+        let aim = self.memory_bound.map_or(Aim::Cost, Aim::CostWithin);
+        let best = problems
+            .iter()
+            .filter_map(|problem| Some((problem, search(problem, aim)?)))
+            .min_by_key(|(_, (cost, _))| *cost);
+        match (best, self.memory_bound) {
+            (Some((problem, (cost, path))), _) => Ok(self.told(problem, cost, path)),
+            (None, bound) => Err(Error::MemoryBound {
+                bound: bound.unwrap_or(u64::MAX),
+                smallest: smallest_peak(&problems),
+            }),
+        }
+    }
+
+    /// The relayout in terms of atoms, in each way that is worth a search.
+    fn problems(&self) -> Vec<Problem> {
+        let reductions = (self.from.reduction(), self.to.reduction());
+        let two_reductions =
+            matches!(reductions, (Some(from), Some(to)) if from != to) && self.from.terms() > 1;
+        let problem = |frames: SmallVec<[Frame; 2]>, ends: &[Endpoint<'_>; 2]| {
+            let start = frames[0].state(&ends[0]);
+            let goal = frames[frames.len() - 1].state(&ends[1]);
+            Problem {
+                start,
+                goal: if two_reductions { goal.renewed() } else { goal },
+                frames,
+                tensor: self.tensor.clone(),
+                links: self.links.clone(),
+                two_reductions,
+            }
+        };
+        let shape = &self.tensor.shape;
+        if let Numbering::Digits(digits) = &self.target.numbering {
+            let to = Endpoint {
+                layout: &self.target.layout,
+                digits: digits.clone(),
+            };
+            let ends = [Endpoint::own(self.from), to];
+            if let Some(frames) = Frame::joint(&ends, shape) {
+                let frames = frames.into_iter().map(|frame| SmallVec::from_iter([frame]));
+                return frames.map(|frames| problem(frames, &ends)).collect();
+            }
+        }
+        let ends = [Endpoint::own(self.from), Endpoint::own(&self.target.layout)];
+        let targets = Frame::single(&self.target.layout, shape);
+        let sources = Frame::single(self.from, shape);
+        let pairs = sources.into_iter().flat_map(|source| {
+            targets
+                .iter()
+                .map(move |target| SmallVec::from_iter([source.clone(), target.clone()]))
+        });
+        pairs.map(|frames| problem(frames, &ends)).collect()
+    }
+
+    fn told(&self, problem: &Problem, cost: Cost, path: Vec<Found>) -> Plan {
+        let block = problem.block(0, &problem.start);
+        let steps = merged(path);
+        let steps = steps.iter().map(|found| self.told_step(problem, found));
+        Plan {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            target_mesh: self.target.layout.mesh().clone(),
+            numbering: self.target.numbering.clone(),
+            tensor: self.tensor.clone(),
+            steps: steps.collect(),
+            initial_bytes: block,
+            time: duration(cost.fs),
+        }
+    }
+
+    fn told_step(&self, problem: &Problem, found: &Found) -> Step {
+        let (from, to) = (&found.from, &found.to);
+        let cost = match found.kind {
+            Collective::Permute => problem.permute_cost(from.frame, found.bytes),
+            kind if kind.communicates() => problem.cost(from.frame, found.over, found.bytes),
+            _ => Cost::free(),
+        };
+        let placed = |place: &Place| {
+            let reductions = [self.from.reduction(), self.to.reduction()];
+            let reduction = match place.state.is_renewed() {
+                true => reductions[1],
+                false => reductions[0].or(reductions[1]),
+            };
+            Placement::of(problem.frame(place.frame), &place.state, reduction)
+        };
+        let block = |place: &Place| problem.block(place.frame, &place.state);
+        Step {
+            collective: found.kind,
+            over: DimPart::joined(problem.frame(from.frame), members(found.over)),
+            before: placed(from),
+            after: placed(to),
+            bytes: found.bytes,
+            peak_bytes: block(from) + block(to),
+            time: duration(cost.fs),
+        }
+    }
+}
+
+/// What devices have to do so that a tensor lies anew.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    from: Layout,
+    to: Layout,
+    /// That of `to`, with all devices of that of `from`.
+    target_mesh: Mesh,
+    numbering: Numbering,
+    tensor: Tensor,
+    steps: Vec<Step>,
+    initial_bytes: u64,
+    time: Duration,
+}
+
+impl Plan {
+    /// How the tensor lies before.
+    #[must_use]
+    pub fn from(&self) -> &Layout {
+        &self.from
+    }
+
+    /// How the tensor lies after.
+    #[must_use]
+    pub fn to(&self) -> &Layout {
+        &self.to
+    }
+
+    /// The shape of the whole tensor, in elements.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.tensor.shape
+    }
+
+    /// The bytes of one element.
+    #[must_use]
+    pub fn element_size(&self) -> usize {
+        self.tensor.element_size
+    }
+
+    /// The steps, first to last; none where every device already holds what it should.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// What each device receives in all steps, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.steps.iter().map(Step::bytes).sum()
+    }
+
+    /// How many steps communicate.
+    #[must_use]
+    pub fn collectives(&self) -> usize {
+        let communicating = self
+            .steps
+            .iter()
+            .filter(|step| step.collective().communicates());
+        communicating.count()
+    }
+
+    /// What a device holds at most at any time, in bytes.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        let peaks = self.steps.iter().map(Step::peak_bytes);
+        peaks.fold(self.initial_bytes, u64::max)
+    }
+
+    /// How long the plan should take, by its links.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+
+    /// The rank of the source's mesh whose device a rank of the target's mesh is on.
+    ///
+    /// # Errors
+    /// [`Error::Mesh`] for a rank outside the mesh.
+    pub fn source_rank(&self, rank: Rank) -> Result<Rank, Error> {
+        self.to.mesh().coords(rank)?;
+        Ok(self.numbering.of(&self.target_mesh, rank))
+    }
+
+    /// The plan as a person would tell it, in some lines.
+    #[must_use]
+    pub fn explain(&self) -> Explanation<'_> {
+        Explanation::of(self)
+    }
+}
+
+/// The path with each run of slices made one.
+fn merged(path: Vec<Found>) -> Vec<Found> {
+    let mut steps: Vec<Found> = Vec::new();
+    for step in path {
+        match steps.last_mut() {
+            Some(last) if step.kind == Collective::Slice && last.kind == Collective::Slice => {
+                last.over |= step.over;
+                last.to = step.to;
+            }
+            _ => steps.push(step),
+        }
+    }
+    steps
+}
+
+/// The least memory with which any of these problems can be solved, in bytes.
+fn smallest_peak(problems: &[Problem]) -> u64 {
+    let peaks = problems
+        .iter()
+        .filter_map(|problem| search(problem, Aim::Memory));
+    let smallest = peaks.map(|(peak, _)| peak.fs).min();
+    // Without a bound there always is a plan: gather all, and cut.
+    smallest.map_or(u64::MAX, |peak| u64::try_from(peak).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

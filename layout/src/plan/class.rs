@@ -1,0 +1,143 @@
+//! States that a permutation turns into each other.
+
+use smallvec::SmallVec;
+
+use super::frame::Frame;
+use super::problem::{Held, Problem};
+use super::state::{AtomId, AtomSet, Cuts, State, bit, members};
+
+/// What states have in common whose blocks are the same, on other devices: where tensor dimensions
+/// are cut, and how many terms there are of each element.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) struct Class {
+    /// For each tensor dimension the sizes it is cut by, major to minor. Where they divide it, only
+    /// their product matters.
+    cuts: SmallVec<[SmallVec<[usize; 2]>; 4]>,
+    terms: usize,
+    renewed: bool,
+}
+
+impl Class {
+    pub(super) fn of(problem: &Problem, frame: u8, state: &State) -> Self {
+        let frame = problem.frame(frame);
+        let cuts = |(cuts, &size): (&[AtomId], &usize)| {
+            let parts = frame.count(cuts.iter().copied());
+            if size.is_multiple_of(parts) {
+                return SmallVec::from_iter([parts]);
+            }
+            cuts.iter().map(|&atom| frame.size(atom)).collect()
+        };
+        Self {
+            cuts: state.dims().zip(&problem.tensor.shape).map(cuts).collect(),
+            terms: frame.count(members(state.partial())),
+            renewed: state.is_renewed(),
+        }
+    }
+
+    /// A time that no plan from any of these states can beat.
+    pub(super) fn bound(&self, problem: &Problem) -> u128 {
+        let parts = self.cuts.iter().map(|sizes| sizes.iter().product());
+        let held = if self.terms > 1 {
+            Held::Nothing
+        } else {
+            Held::Overlap
+        };
+        problem.bound_of(held, parts)
+    }
+
+    /// All states of this class in a frame.
+    pub(super) fn states(&self, problem: &Problem, frame: &Frame) -> Vec<State> {
+        let mut filling = Filling {
+            class: self,
+            shape: &problem.tensor.shape,
+            frame,
+            dims: SmallVec::new(),
+            found: Vec::new(),
+        };
+        filling.fill(frame.all());
+        filling.found
+    }
+}
+
+/// A state of a class in the making.
+struct Filling<'a> {
+    class: &'a Class,
+    shape: &'a [usize],
+    frame: &'a Frame,
+    dims: SmallVec<[Cuts; 4]>,
+    found: Vec<State>,
+}
+
+impl Filling<'_> {
+    /// Fills the next tensor dimension with some of these atoms, and then the others.
+    fn fill(&mut self, free: AtomSet) {
+        let dim = self.dims.len();
+        match self.class.cuts.get(dim) {
+            Some(sizes) => {
+                let fits_any_order = self.shape[dim].is_multiple_of(sizes.iter().product());
+                self.dims.push(Cuts::new());
+                match sizes.as_slice() {
+                    [parts] if fits_any_order => self.fill_product(*parts, free),
+                    sizes => self.fill_sizes(sizes, free),
+                }
+                self.dims.pop();
+            }
+            None => self.fill_partial(1, 0, free),
+        }
+    }
+
+    /// Extends the last tensor dimension by atoms with this product, in any order.
+    fn fill_product(&mut self, parts: usize, free: AtomSet) {
+        if parts == 1 {
+            return self.fill(free);
+        }
+        for atom in members(free) {
+            let size = self.frame.size(atom);
+            if parts.is_multiple_of(size) {
+                self.with(atom, |filling| {
+                    filling.fill_product(parts / size, free & !bit(atom));
+                });
+            }
+        }
+    }
+
+    /// Extends the last tensor dimension by atoms of these sizes, in this order.
+    fn fill_sizes(&mut self, sizes: &[usize], free: AtomSet) {
+        let Some((&size, rest)) = sizes.split_first() else {
+            return self.fill(free);
+        };
+        for atom in members(free) {
+            if self.frame.size(atom) == size {
+                self.with(atom, |filling| filling.fill_sizes(rest, free & !bit(atom)));
+            }
+        }
+    }
+
+    fn with(&mut self, atom: AtomId, then: impl FnOnce(&mut Self)) {
+        let dim = self.dims.len() - 1;
+        self.dims[dim].push(atom);
+        then(self);
+        // What follows closes the dimensions it opens.
+        self.dims[dim].pop();
+    }
+
+    /// Makes atoms partial, ascending, until there are as many terms as wanted.
+    fn fill_partial(&mut self, terms: usize, partial: AtomSet, free: AtomSet) {
+        if terms == self.class.terms {
+            let state = State::new(self.dims.iter().map(SmallVec::as_slice), partial);
+            self.found.push(if self.class.renewed {
+                state.renewed()
+            } else {
+                state
+            });
+            return;
+        }
+        for atom in members(free) {
+            let terms = terms * self.frame.size(atom);
+            if self.class.terms.is_multiple_of(terms) {
+                let above = free & !(bit(atom) | (bit(atom) - 1));
+                self.fill_partial(terms, partial | bit(atom), above);
+            }
+        }
+    }
+}

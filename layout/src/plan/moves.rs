@@ -1,0 +1,195 @@
+//! All single steps from a state.
+
+use smallvec::SmallVec;
+
+use super::problem::{Place, Problem};
+use super::state::{AtomId, AtomSet, Cuts, State, bit, members};
+use super::step::Collective;
+
+/// A step from a state to another of the same frame.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Move {
+    pub(super) kind: Collective,
+    /// The atoms along which devices exchange, or that begin or cease to cut or to be partial.
+    pub(super) over: AtomSet,
+    /// What each device receives at most.
+    pub(super) bytes: u64,
+    pub(super) to: State,
+}
+
+/// A state that moves are made from, taken apart.
+pub(super) struct Moves<'a> {
+    problem: &'a Problem,
+    frame: u8,
+    state: &'a State,
+    dims: SmallVec<[Cuts; 4]>,
+    idle: AtomSet,
+    block: u64,
+    makes_partial: bool,
+    found: &'a mut Vec<Move>,
+}
+
+impl<'a> Moves<'a> {
+    /// Appends to `found` the slices, which are all that costs nothing but memory.
+    pub(super) fn slices(problem: &'a Problem, place: &'a Place, found: &'a mut Vec<Move>) {
+        Self::new(problem, place, found).slice();
+    }
+
+    /// Appends to `found` all moves but slices and permutations.
+    pub(super) fn others(problem: &'a Problem, place: &'a Place, found: &'a mut Vec<Move>) {
+        let mut moves = Self::new(problem, place, found);
+        moves.take_suffixes();
+        moves.reduce();
+        if moves.makes_partial {
+            moves.make_partial();
+        }
+    }
+
+    fn new(problem: &'a Problem, place: &'a Place, found: &'a mut Vec<Move>) -> Self {
+        let Place { frame, state } = place;
+        let used = state.cutting() | state.partial();
+        Self {
+            problem,
+            frame: *frame,
+            state,
+            dims: state.dims().map(Cuts::from_slice).collect(),
+            idle: problem.frame(*frame).all() & !used,
+            block: problem.block(*frame, state),
+            makes_partial: problem.may_make_partial(state),
+            found,
+        }
+    }
+
+    /// An idle atom cuts what is left of one tensor dimension.
+    fn slice(&mut self) {
+        for atom in members(self.idle) {
+            for dim in 0..self.dims.len() {
+                self.dims[dim].push(atom);
+                self.push(Collective::Slice, bit(atom), self.state.partial(), |_| 0);
+                self.dims[dim].pop();
+            }
+        }
+    }
+
+    /// The most minor atoms of tensor dimensions, as many of each as there are ways to choose, are
+    /// gathered, or exchanged so that they cut other dimensions, or made partial: what a rank does
+    /// not hold is filled with terms that change nothing.
+    fn take_suffixes(&mut self) {
+        let whole = self.dims.clone();
+        let mut kept: SmallVec<[usize; 4]> = whole.iter().map(SmallVec::len).collect();
+        while let Some(dim) = kept.iter().position(|&kept| kept > 0) {
+            // Counts down through all combinations, the first dimension fastest.
+            kept[dim] -= 1;
+            for (kept, cuts) in kept[..dim].iter_mut().zip(&whole) {
+                *kept = cuts.len();
+            }
+            let taken = whole
+                .iter()
+                .zip(&kept)
+                .flat_map(|(cuts, &kept)| &cuts[kept..]);
+            let taken: Cuts = taken.copied().collect();
+            for (dim, (cuts, &kept)) in self.dims.iter_mut().zip(whole.iter().zip(&kept)) {
+                dim.clear();
+                dim.extend_from_slice(&cuts[..kept]);
+            }
+            let untouched = |dim: &usize| kept[*dim] == whole[*dim].len();
+            let targets: SmallVec<[usize; 4]> = (0..whole.len()).filter(untouched).collect();
+            self.take(&taken, &targets, &whole);
+        }
+        self.dims = whole;
+    }
+
+    fn take(&mut self, taken: &Cuts, targets: &[usize], whole: &[Cuts]) {
+        let over = set(taken);
+        let others = self.problem.frame(self.frame).count(taken.iter().copied()) as u64 - 1;
+        let block = self.block;
+        self.push(Collective::AllGather, over, self.state.partial(), |_| {
+            others * block
+        });
+        let (problem, frame) = (self.problem, self.frame);
+        if self.makes_partial {
+            let partial = self.state.partial() | over;
+            self.push(Collective::MakePartial, over, partial, |_| 0);
+        }
+        self.distribute(over, targets, &mut |moves| {
+            let longer = moves.dims.iter().zip(whole).map(|(dim, whole)| {
+                let atoms = if dim.len() > whole.len() { dim } else { whole };
+                problem.frame(frame).count(atoms.iter().copied())
+            });
+            let chunk = problem.tensor.block(longer);
+            let partial = moves.state.partial();
+            moves.push(Collective::AllToAll, over, partial, |_| others * chunk);
+        });
+    }
+
+    /// Partial atoms are reduced, and cut tensor dimensions or are idle from then on.
+    fn reduce(&mut self) {
+        let partial = self.state.partial();
+        let targets: SmallVec<[usize; 4]> = (0..self.dims.len()).collect();
+        // All subsets but the empty one, descending.
+        let mut over = partial;
+        while over != 0 {
+            let rest = partial & !over;
+            let count = self.problem.frame(self.frame).count(members(over)) as u64;
+            let block = self.block;
+            let all_reduce = (2 * (count - 1) * block).div_ceil(count);
+            self.push(Collective::AllReduce, over, rest, |_| all_reduce);
+            self.distribute(over, &targets, &mut |moves| {
+                moves.push(Collective::ReduceScatter, over, rest, |block| {
+                    (count - 1) * block
+                });
+            });
+            over = (over - 1) & partial;
+        }
+    }
+
+    /// Where ranks hold the same along an idle atom, all but the first take for their term one that
+    /// changes nothing.
+    fn make_partial(&mut self) {
+        for atom in members(self.idle) {
+            let partial = self.state.partial() | bit(atom);
+            self.push(Collective::MakePartial, bit(atom), partial, |_| 0);
+        }
+    }
+
+    /// Every way to append these atoms, in any order, to some of the tensor dimensions.
+    fn distribute(&mut self, atoms: AtomSet, targets: &[usize], found: &mut dyn FnMut(&mut Self)) {
+        if atoms == 0 {
+            return found(self);
+        }
+        let Some((&dim, later)) = targets.split_first() else {
+            return;
+        };
+        for atom in members(atoms) {
+            self.dims[dim].push(atom);
+            self.distribute(atoms & !bit(atom), targets, found);
+            self.dims[dim].pop();
+        }
+        self.distribute(atoms, later, found);
+    }
+
+    /// The move to what the dimensions are now; its bytes depend on those of the block there.
+    fn push(
+        &mut self,
+        kind: Collective,
+        over: AtomSet,
+        partial: AtomSet,
+        bytes: impl FnOnce(u64) -> u64,
+    ) {
+        let to = State::new(self.dims.iter().map(SmallVec::as_slice), partial);
+        let renewed = self.problem.two_reductions
+            && (self.state.is_renewed() || kind == Collective::MakePartial);
+        let to = if renewed { to.renewed() } else { to };
+        let bytes = bytes(self.problem.block(self.frame, &to));
+        self.found.push(Move {
+            kind,
+            over,
+            bytes,
+            to,
+        });
+    }
+}
+
+fn set(atoms: &[AtomId]) -> AtomSet {
+    atoms.iter().fold(0, |set, &atom| set | bit(atom))
+}

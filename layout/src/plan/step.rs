@@ -1,0 +1,139 @@
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use meshwork_core::Rank;
+
+use super::placement::{DimPart, Placement};
+use crate::Error;
+
+/// What devices do together in one step of a plan.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Collective {
+    /// Each device keeps a part of its block; nothing is sent.
+    #[doc(alias = "all_slice")]
+    Slice,
+    /// Each device of a group receives the blocks of all others.
+    AllGather,
+    /// Each device of a group receives a part of the block of each other, so that another dimension
+    /// of the tensor is cut.
+    AllToAll,
+    /// Each block moves as a whole, to another device.
+    #[doc(alias = "collective_permute")]
+    Permute,
+    /// The devices of a group reduce their blocks, and each receives a part of the outcome.
+    ReduceScatter,
+    /// The devices of a group reduce their blocks, and each receives the outcome.
+    AllReduce,
+    /// Each device takes its block for a term of one to be reduced, and what it lacks, or others
+    /// hold as well, for one that changes nothing; nothing is sent.
+    MakePartial,
+}
+
+impl Collective {
+    /// Whether devices send anything. Only such steps have a latency and are counted.
+    #[must_use]
+    pub fn communicates(self) -> bool {
+        !matches!(self, Self::Slice | Self::MakePartial)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Slice => "slice",
+            Self::AllGather => "all-gather",
+            Self::AllToAll => "all-to-all",
+            Self::Permute => "permute",
+            Self::ReduceScatter => "reduce-scatter",
+            Self::AllReduce => "all-reduce",
+            Self::MakePartial => "make partial",
+        }
+    }
+}
+
+impl Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// One step of a [`Plan`](crate::Plan).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Step {
+    pub(super) collective: Collective,
+    pub(super) over: Vec<DimPart>,
+    pub(super) before: Placement,
+    pub(super) after: Placement,
+    pub(super) bytes: u64,
+    pub(super) peak_bytes: u64,
+    pub(super) time: Duration,
+}
+
+impl Step {
+    /// What devices do.
+    #[must_use]
+    pub fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    /// The mesh dimensions, or parts of them, that the step is over, major to minor.
+    ///
+    /// Devices that differ along nothing else are a group and exchange among themselves; for a
+    /// [`Permute`](Collective::Permute) these are the dimensions whose role changes. For steps that
+    /// do not communicate, they are those that begin to cut or to be partial.
+    #[must_use]
+    pub fn over(&self) -> &[DimPart] {
+        &self.over
+    }
+
+    /// The ranks of the mesh before the step that differ from this one along [`over`](Self::over)
+    /// only, this one among them, in the order of their coordinates there, row-major.
+    ///
+    /// # Errors
+    /// [`Error::Mesh`] for a rank outside the mesh.
+    pub fn group_of(&self, rank: Rank) -> Result<impl ExactSizeIterator<Item = Rank>, Error> {
+        self.before.mesh().coords(rank)?;
+        let first = self.over.iter().fold(rank.index(), |first, part| {
+            first - part.coord(rank) * part.stride()
+        });
+        let count: usize = self.over.iter().map(DimPart::size).product();
+        Ok((0..count).map(move |place| {
+            let along = |(place, rank): (usize, usize), part: &DimPart| {
+                (
+                    place / part.size(),
+                    rank + place % part.size() * part.stride(),
+                )
+            };
+            Rank::new(self.over.iter().rev().fold((place, first), along).1)
+        }))
+    }
+
+    /// How the tensor lies before the step.
+    #[must_use]
+    pub fn before(&self) -> &Placement {
+        &self.before
+    }
+
+    /// How the tensor lies after the step.
+    #[must_use]
+    pub fn after(&self) -> &Placement {
+        &self.after
+    }
+
+    /// What each device receives, in bytes; where shards are uneven, what the largest take.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What a device holds at most during the step, in bytes: its block before and its block after.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak_bytes
+    }
+
+    /// How long the step should last, by the [`Links`](crate::Links) of the plan.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.time
+    }
+}

@@ -1,0 +1,334 @@
+use meshwork_core::{DeviceSpec, DimName, Mesh};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Reduction, UNSHARDED};
+
+mod brute;
+mod worlds;
+
+use worlds::{Arrangement, arrangements, layout, mesh};
+
+/// A link by which a byte takes a nanosecond, and a step as long as this many bytes.
+fn alpha(bytes: u64) -> Links {
+    Links::uniform(Link::new(Duration::from_nanos(bytes), 1_000_000_000).unwrap())
+}
+
+/// A plan that is proved right.
+#[track_caller]
+fn planned(from: &Layout, to: &Layout, shape: &[usize], links: Links) -> Plan {
+    let plan = Relayout::new(from, to, shape, 4).unwrap().links(links);
+    let plan = plan.plan().unwrap();
+    if let Err(broken) = plan.prove() {
+        panic!("{from} to {to} of {shape:?}: {broken}\n{}", plan.explain());
+    }
+    plan
+}
+
+/// A mesh with one device for each number.
+fn with_devices<'a>(
+    dims: impl IntoIterator<Item = (&'a str, usize)>,
+    devices: impl IntoIterator<Item = usize>,
+) -> Mesh {
+    let device = |index| DeviceSpec::parse(&format!("/job:a/task:0/device:GPU:{index}"));
+    let devices = devices.into_iter().map(|index| device(index).unwrap());
+    Mesh::new(dims).unwrap().with_devices(devices).unwrap()
+}
+
+fn kinds(plan: &Plan) -> Vec<Collective> {
+    plan.steps().iter().map(Step::collective).collect()
+}
+
+#[test]
+fn an_exchange_over_two_mesh_dimensions_at_once_keeps_a_quarter() {
+    let mesh = mesh(&[2, 2]);
+    let specs = |text: &str| Layout::from_specs(text, &mesh).unwrap();
+    let plan = planned(
+        &specs("x|y,unsharded"),
+        &specs("unsharded,x|y"),
+        &[4, 4],
+        alpha(0),
+    );
+    assert_eq!(kinds(&plan), [Collective::AllToAll]);
+    assert_eq!((plan.bytes(), plan.peak_bytes()), (12, 32));
+    let over: Vec<String> = plan.steps()[0]
+        .over()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(over, ["x", "y"]);
+}
+
+#[test]
+fn a_reduction_uses_ranks_that_would_do_the_same_twice() {
+    let mesh = mesh(&[4, 2]);
+    let whole = Layout::replicated(&mesh, 2);
+    let terms = whole.clone().with_partial(["x"], Reduction::Sum).unwrap();
+    let plan = planned(&terms, &whole, &[16, 8], alpha(0));
+    // An all-reduce over x alone moves 768.
+    assert_eq!(plan.bytes(), 3 * 64 + 7 * 64);
+    assert_eq!(kinds(&plan)[0], Collective::Slice);
+    let quick = planned(&terms, &whole, &[16, 8], alpha(1000));
+    assert_eq!(kinds(&quick), [Collective::AllReduce]);
+}
+
+#[test]
+fn a_mesh_dimension_may_be_used_in_part() {
+    let mesh = mesh(&[2, 4]);
+    let specs = |text: &str| Layout::from_specs(text, &mesh).unwrap();
+    let plan = planned(
+        &specs("y,unsharded"),
+        &specs("x,unsharded"),
+        &[16, 8],
+        alpha(0),
+    );
+    assert_eq!(kinds(&plan), [Collective::Permute, Collective::AllGather]);
+    assert_eq!(
+        plan.steps()[1]
+            .over()
+            .iter()
+            .map(DimPart::size)
+            .sum::<usize>(),
+        2
+    );
+    // Whole mesh dimensions would take 384: gather y, then slice.
+    assert_eq!(plan.bytes(), 256);
+}
+
+#[test]
+fn the_memory_bound_changes_the_plan_or_is_refused_with_the_one_that_would_do() {
+    let mesh = Mesh::new([("x", 4)]).unwrap();
+    let whole = Layout::replicated(&mesh, 2);
+    let rows = Layout::from_names(["x", UNSHARDED], &mesh).unwrap();
+    let relayout = Relayout::new(&whole, &rows, &[11, 4], 4)
+        .unwrap()
+        .links(alpha(0));
+    let bounded = |bytes| relayout.clone().memory_bound(bytes).plan();
+    assert_eq!(bounded(224).unwrap().bytes(), 0);
+    // Fewer columns than rows are kept at first, and exchanged then.
+    let frugal = bounded(223).unwrap();
+    assert_eq!((frugal.bytes(), frugal.peak_bytes()), (36, 220));
+    let refused = Error::MemoryBound {
+        bound: 219,
+        smallest: 220,
+    };
+    assert_eq!(bounded(219).unwrap_err(), refused);
+}
+
+#[test]
+fn links_decide_where_bytes_go() {
+    let mesh = mesh(&[2, 2]);
+    let specs = |text: &str| Layout::from_specs(text, &mesh).unwrap();
+    let slow = Link::new(Duration::from_micros(1), 1_000_000).unwrap();
+    let over = |dim: &str| {
+        let links = Links::default().with(DimName::new(dim).unwrap(), slow);
+        let plan = planned(&specs("x|y"), &specs("unsharded"), &[1 << 20], links);
+        let over = plan.steps()[0].over().to_vec();
+        over.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    // The slow link carries the small blocks of the beginning, if they come in that order.
+    assert_eq!(over("y"), ["y"]);
+    assert_eq!(over("x"), ["y"]);
+}
+
+#[test]
+fn a_mesh_of_another_shape_or_order_is_reached() {
+    let shape = [24, 12];
+    let six = with_devices([("x", 6)], [0, 1, 2, 3, 4, 5]);
+    let from = Layout::from_names(["x", UNSHARDED], &six).unwrap();
+    let bytes = |mesh: &Mesh, specs: &str| {
+        let to = Layout::from_specs(specs, mesh).unwrap();
+        planned(&from, &to, &shape, alpha(0)).bytes()
+    };
+    let straight = with_devices([("x", 2), ("y", 3)], [0, 1, 2, 3, 4, 5]);
+    // Blocks of 4 rows become blocks of 12, of which 3 lie together.
+    assert_eq!(bytes(&straight, "x,unsharded"), 2 * 192);
+    let reversed = with_devices([("x", 2), ("y", 3)], [5, 4, 3, 2, 1, 0]);
+    assert_eq!(bytes(&reversed, "x,unsharded"), 3 * 192);
+    // The same digits of device numbers, in the other order.
+    let turned = with_devices([("y", 3), ("x", 2)], [0, 3, 1, 4, 2, 5]);
+    assert_eq!(bytes(&turned, "x|y,unsharded"), 0);
+}
+
+#[test]
+fn meshes_without_common_digits_are_crossed_by_a_permutation_or_whole() {
+    let (wide, high) = (mesh(&[2, 3]), mesh(&[3, 2]));
+    for from in arrangements(2, 2, 0) {
+        for to in arrangements(2, 2, 0) {
+            let (from, to) = (layout(&wide, &from), layout(&high, &to));
+            planned(&from, &to, &[12, 12], alpha(0));
+            planned(&from, &to, &[7, 5], alpha(100));
+        }
+    }
+}
+
+#[test]
+fn a_tensor_may_end_on_some_of_its_devices() {
+    let mesh = with_devices([("x", 2), ("y", 4)], 0..8);
+    let few = with_devices([("z", 2)], [6, 1]);
+    let to = Layout::from_names(["z"], &few).unwrap();
+    for from in arrangements(2, 1, 0) {
+        let plan = planned(&layout(&mesh, &from), &to, &[8], alpha(0));
+        assert_eq!(plan.source_rank(Rank::new(0)), Ok(Rank::new(6)));
+    }
+}
+
+#[test]
+fn reductions_that_differ_are_done_one_after_the_other() {
+    let mesh = mesh(&[2, 2]);
+    let whole = Layout::replicated(&mesh, 1);
+    let partial = |dims: &[&str], reduction| whole.clone().with_partial(dims, reduction).unwrap();
+    let sums = partial(&["x"], Reduction::Sum);
+    for dims in [["x"].as_slice(), &["y"], &["x", "y"]] {
+        let plan = planned(&sums, &partial(dims, Reduction::Max), &[5], alpha(0));
+        assert!(plan.bytes() > 0);
+        let reductions = |placement: &Placement| placement.reduction();
+        assert_eq!(reductions(plan.steps()[0].before()), Some(Reduction::Sum));
+        assert_eq!(
+            plan.steps().last().map(|step| reductions(step.after())),
+            Some(Some(Reduction::Max))
+        );
+    }
+}
+
+#[test]
+fn scalars_and_empty_tensors_are_laid_out_too() {
+    let mesh = mesh(&[2, 2]);
+    let scalar = Layout::replicated(&mesh, 0);
+    let terms = scalar.clone().with_partial(["x"], Reduction::Sum).unwrap();
+    assert_eq!(planned(&terms, &scalar, &[], alpha(0)).bytes(), 4);
+    for from in arrangements(2, 2, 1) {
+        for to in arrangements(2, 2, 1) {
+            let plan = planned(
+                &layout(&mesh, &from),
+                &layout(&mesh, &to),
+                &[0, 3],
+                alpha(0),
+            );
+            assert_eq!(plan.bytes(), 0);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused() {
+    let mesh = mesh(&[2, 2]);
+    let (line, plane) = (Layout::replicated(&mesh, 1), Layout::replicated(&mesh, 2));
+    let refused =
+        |to: &Layout, shape: &[usize]| Relayout::new(&line, to, shape, 4).map(|_| ()).unwrap_err();
+    assert_eq!(
+        refused(&plane, &[8]),
+        Error::RankMismatch {
+            found: vec![8],
+            expected: 2
+        }
+    );
+    assert_eq!(
+        refused(&line, &[8, 8]),
+        Error::RankMismatch {
+            found: vec![8, 8],
+            expected: 1
+        }
+    );
+    let huge = Error::TensorTooLarge {
+        shape: vec![1 << 59],
+        element_size: 4,
+        ranks: 4,
+    };
+    assert_eq!(refused(&line, &[1 << 59]), huge);
+    assert_eq!(Link::new(Duration::ZERO, 0), Err(Error::NoBandwidth));
+}
+
+#[test]
+fn all_pairs_of_one_mesh_dimension_for_each_of_three_axes_move_the_right_values() {
+    let mesh = mesh(&[2, 2, 2]);
+    let single = |arrangement: &Arrangement| arrangement.dims.iter().all(|dims| dims.len() < 2);
+    let layouts: Vec<Layout> = arrangements(3, 3, 0)
+        .into_iter()
+        .filter(single)
+        .map(|arrangement| layout(&mesh, &arrangement))
+        .collect();
+    let shape = [4, 2, 6];
+    let mut pairs = 0;
+    for from in &layouts {
+        for to in &layouts {
+            let plan = planned(from, to, &shape, alpha(0));
+            let shards = plan.apply(&worlds::shards(from, &shape)).unwrap();
+            assert_eq!(shards, worlds::shards(to, &shape), "{from} to {to}");
+            pairs += 1;
+        }
+    }
+    assert_eq!(pairs, 1156);
+}
+
+#[test]
+fn shards_that_do_not_fit_are_refused() {
+    let mesh = mesh(&[2]);
+    let layout = Layout::from_names(["x"], &mesh).unwrap();
+    let plan = planned(&layout, &Layout::replicated(&mesh, 1), &[3], alpha(0));
+    let count = Broken::ShardCount {
+        found: 1,
+        expected: 2,
+    };
+    assert_eq!(plan.apply(&[vec![1_i64, 2]]), Err(count));
+    let length = Broken::ShardLength {
+        rank: Rank::new(1),
+        found: 2,
+        expected: 1,
+    };
+    assert_eq!(plan.apply(&[vec![1_i64, 2], vec![3, 4]]), Err(length));
+    assert_eq!(
+        plan.apply(&[vec![1.5, 2.5], vec![3.5]]),
+        Ok(vec![vec![1.5, 2.5, 3.5]; 2])
+    );
+}
+
+fn any_arrangement(axes: usize) -> impl Strategy<Value = Arrangement> {
+    let all = arrangements(3, axes, 3);
+    (0..all.len()).prop_map(move |number| all[number].clone())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_detour_never_pays(
+        stops in [any_arrangement(2), any_arrangement(2), any_arrangement(2)],
+        shape in [1_usize..9, 1_usize..9],
+        latency in prop_oneof![Just(0_u64), 1_u64..200],
+    ) {
+        // Plans between final values do not make terms of them; see `may_make_partial`.
+        let terms = |stop: &Arrangement| !stop.partial.is_empty();
+        prop_assume!(terms(&stops[0]) || terms(&stops[2]) || !terms(&stops[1]));
+        let mesh = mesh(&[2, 3, 2]);
+        let [from, over, to] = stops.map(|stop| layout(&mesh, &stop));
+        let time = |from, to| planned(from, to, &shape, alpha(latency)).time();
+        prop_assert!(time(&from, &to) <= time(&from, &over) + time(&over, &to));
+    }
+
+    #[test]
+    fn the_memory_bound_is_kept_down_to_the_smallest(
+        ends in [any_arrangement(2), any_arrangement(2)],
+        shape in [1_usize..20, 1_usize..20],
+    ) {
+        let mesh = mesh(&[2, 2, 2]);
+        let [from, to] = ends.map(|end| layout(&mesh, &end));
+        let relayout = Relayout::new(&from, &to, &shape, 4).unwrap().links(alpha(0));
+        let bounded = |bytes| relayout.clone().memory_bound(bytes).plan();
+        let mut best = relayout.plan().unwrap();
+        while let Some(bound) = best.peak_bytes().checked_sub(1) {
+            match bounded(bound) {
+                Ok(plan) => {
+                    prop_assert!(plan.peak_bytes() <= bound && plan.time() >= best.time());
+                    prop_assert_eq!(plan.prove(), Ok(()));
+                    best = plan;
+                }
+                Err(error) => {
+                    let smallest = best.peak_bytes();
+                    prop_assert_eq!(error, Error::MemoryBound { bound, smallest });
+                    break;
+                }
+            }
+        }
+    }
+}
