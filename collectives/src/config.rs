@@ -26,6 +26,7 @@ pub struct GroupConfig {
     bind: Option<SocketAddr>,
     launcher: Option<u32>,
     transport: Transport,
+    host: Option<String>,
 }
 
 /// How bytes get from one rank to another.
@@ -65,6 +66,7 @@ impl GroupConfig {
             bind: None,
             launcher: None,
             transport: Transport::Auto,
+            host: None,
         })
     }
 
@@ -94,6 +96,17 @@ impl GroupConfig {
     #[must_use]
     pub fn with_transport(mut self, transport: Transport) -> Self {
         self.transport = transport;
+        self
+    }
+
+    /// Names the host of this process, instead of finding out which processes share one.
+    ///
+    /// Processes with one name watch each other's process ids and map each other's memory, so they
+    /// must be able to. With names of their own, processes of one machine treat each other like
+    /// those of others.
+    #[must_use]
+    pub fn with_host(mut self, host: impl Into<String>) -> Self {
+        self.host = Some(host.into());
         self
     }
 
@@ -145,6 +158,10 @@ impl GroupConfig {
 
     pub(crate) fn transport(&self) -> Transport {
         self.transport
+    }
+
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     pub(crate) fn launcher(&self) -> Option<u32> {

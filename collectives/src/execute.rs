@@ -132,6 +132,20 @@ impl Operation<'_> {
         Ok(())
     }
 
+    /// Tells the successor of the call, and hears the predecessor's: no two ranks go on with
+    /// different calls.
+    pub(crate) async fn agree(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+    ) -> Result<(), Stopped> {
+        let Links { outgoing, incoming } = links;
+        let mut inlet = Inlet::new(self, incoming, scratch);
+        let (told, heard) = (self.announce(outgoing), inlet.check_predecessor());
+        tokio::try_join!(told, heard)?;
+        Ok(())
+    }
+
     pub(crate) async fn send<T: Element>(
         &self,
         links: &mut Links,

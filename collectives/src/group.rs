@@ -1,5 +1,6 @@
 mod collect;
 mod engine;
+mod levels;
 mod network;
 mod pending;
 mod registered;
@@ -59,7 +60,8 @@ impl Group {
     /// Joins the group of `config`: blocks until every member is connected with every other.
     ///
     /// Connections are mutually authenticated and encrypted by TLS 1.3 over QUIC. If all members
-    /// run on one host, the bytes of operations go through memory that they share.
+    /// run on one host, the bytes of operations go through memory that they share; if some do, an
+    /// all-reduce goes through memory inside hosts and over the network between them.
     ///
     /// # Errors
     /// [`Error::NotJoined`] at the deadline; at once [`Error::PortTaken`], [`Error::Bind`],
@@ -100,6 +102,7 @@ impl Group {
         if config.transport() == Transport::Auto {
             engine.may_share_memory = true;
             engine.share_memory()?;
+            engine.find_levels()?;
         }
         Ok(Self::over(engine))
     }

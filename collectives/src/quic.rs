@@ -31,7 +31,7 @@ use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
-use crate::{Error, Member, Rank};
+use crate::{Error, Member, Rank, host};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -51,6 +51,7 @@ pub(crate) struct Remote {
     failure: watch::Receiver<Option<Error>>,
     over: watch::Receiver<bool>,
     neighbours: Vec<(Rank, u32)>,
+    hosts: Vec<usize>,
     lobby: Arc<Lobby>,
 }
 
@@ -63,6 +64,11 @@ impl fmt::Debug for Remote {
 }
 
 impl Remote {
+    /// The host of each member, as the first member on it.
+    pub(crate) fn hosts(&self) -> Vec<usize> {
+        self.hosts.clone()
+    }
+
     /// New streams to these members, for a group of them with this number. They all ask for it.
     pub(crate) async fn streams(&self, members: &[Member], number: u64) -> Result<Links, Error> {
         self.lobby.streams(members, number).await
@@ -104,7 +110,8 @@ pub(crate) async fn join(
     let identity = Identity::new(config.secret(), Role::Rank(rank))?;
     let endpoint = endpoint::listen(config, &identity).await?;
     let (events, inbox) = mpsc::channel(EVENTS);
-    let lobby = Lobby::new(rank, members.clone(), identity, events.clone());
+    let host = config.host().map_or_else(host::host, str::to_owned);
+    let lobby = Lobby::new(rank, members.clone(), identity, events.clone(), host);
     let patience = patience(config);
     let membership = Membership::new(rank, members, patience, std::time::Instant::now());
     let (ready, joined) = oneshot::channel();
@@ -126,11 +133,13 @@ pub(crate) async fn join(
         failure,
         over,
         neighbours: Vec::new(),
+        hosts: Vec::new(),
         lobby: lobby.clone(),
     };
     match joined.await {
         Ok(()) => {
             remote.neighbours = lobby.neighbours();
+            remote.hosts = lobby.hosts();
             Ok((lobby.links(), remote))
         }
         Err(_) => Err(remote.ended_with().await),

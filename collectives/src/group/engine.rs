@@ -22,6 +22,8 @@ use crate::{
 
 pub(super) use asked::{Asked, Work};
 
+use super::levels::Levels;
+
 /// One rank's means to carry operations out, one at a time.
 pub(super) struct Engine {
     pub(super) rank: Rank,
@@ -46,6 +48,8 @@ pub(super) struct Engine {
     pub(super) splits: u64,
     /// Whether groups that are split from it may share memory where they can.
     pub(super) may_share_memory: bool,
+    /// The groups inside hosts and across them, where there are such.
+    pub(super) levels: Option<Box<Levels>>,
 }
 
 /// Where a group comes from.
@@ -99,6 +103,7 @@ impl Engine {
             number: 0,
             splits: 0,
             may_share_memory: false,
+            levels: None,
             rank,
             world: config::world(members.len())?,
             messages: vec![(0, 0); members.len()],
@@ -211,7 +216,7 @@ impl Engine {
             domain.patience(self.timeouts.operation(), &over),
         );
         let done = match work {
-            Work::Meet => domain.barrier(&task),
+            Work::Meet | Work::Agree => domain.barrier(&task),
             Work::Reduce {
                 buffer,
                 reduction,

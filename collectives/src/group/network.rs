@@ -11,7 +11,7 @@ use crate::contract::{Call, Contract, site};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
-use crate::{Choices, CostModel, Error};
+use crate::{Choices, Communication, CostModel, Error};
 
 impl Engine {
     pub(super) fn over_links<T: Element>(
@@ -21,6 +21,11 @@ impl Engine {
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let algorithm = self.algorithm(&contract, &work);
+        if let (Some(Algorithm::Hierarchical), Work::Reduce { root: None, .. }) = (algorithm, &work)
+            && self.levels.is_some()
+        {
+            return self.by_levels(contract, caller, work);
+        }
         let contract = Contract {
             algorithm,
             ..contract
@@ -48,6 +53,29 @@ impl Engine {
         }
     }
 
+    /// Makes sure that all ranks make this call, and then makes it host by host.
+    fn by_levels<T: Element>(
+        &mut self,
+        contract: Contract,
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        let world = self.world;
+        let mut levels = self.levels.take();
+        let agreed = self.over_links(contract, caller, Work::<T>::Agree);
+        let done = agreed.and_then(|()| match (&mut levels, work) {
+            (
+                Some(levels),
+                Work::Reduce {
+                    buffer, reduction, ..
+                },
+            ) => levels.all_reduce(&contract, caller, (buffer, reduction), world),
+            _ => Ok(()),
+        });
+        self.levels = levels;
+        done
+    }
+
     /// By which algorithm the work is done, if there are several; all ranks come to the same one.
     fn algorithm<T: Element>(
         &mut self,
@@ -60,8 +88,14 @@ impl Engine {
                 root: Some(root), ..
             } => Collective::Reduce { root },
             Work::Broadcast { root, .. } => Collective::Broadcast { root },
+            Work::Agree => return Some(Algorithm::Hierarchical),
             Work::Meet | Work::Pull(_) | Work::Send { .. } | Work::Receive { .. } => return None,
         };
+        if let (Communication::Auto, Collective::AllReduce, Some(_)) =
+            (self.communication, collective, &self.levels)
+        {
+            return Some(Algorithm::Hierarchical);
+        }
         let hosts = Hosts::apart(self.world);
         let choices = self
             .choices
@@ -143,6 +177,7 @@ impl Operation<'_> {
                 let broadcast = schedule(Collective::Broadcast { root });
                 self.run(broadcast, links, scratch, buffer).await
             }
+            Work::Agree => self.agree(links, scratch).await,
             Work::Pull(errand) => self.exchange(links, scratch, errand).await,
             Work::Send { input, to } => self.send(links, input, to).await,
             Work::Receive { output, from } => self.receive(links, scratch, (output, from)).await,

@@ -25,6 +25,15 @@ impl Engine {
         let Bond::Remote(remote) = &self.ties.bond else {
             return Ok(());
         };
+        let hosts = remote.hosts();
+        let host = |member: &Member| hosts[member.rank().index()];
+        if self
+            .members
+            .iter()
+            .any(|member| host(member) != host(&self.members[0]))
+        {
+            return Ok(());
+        }
         let neighbours = self.places_of(remote.neighbours());
         let own = if neighbours.len() == self.world as usize {
             Mapping::segment(Shape::for_ranks(neighbours.len()).bytes())

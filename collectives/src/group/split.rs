@@ -16,11 +16,17 @@ use crate::{Error, Member, Rank};
 type Choice = [u64; 3];
 
 /// The ranks of a new group as places in the old one, in their new order, and which is this one.
-struct Part {
+pub(super) struct Part {
     places: Vec<usize>,
     me: usize,
     /// The same on the ranks of the new group, another for each group.
     number: u64,
+}
+
+impl Part {
+    pub(super) fn new(places: Vec<usize>, me: usize, number: u64) -> Self {
+        Self { places, me, number }
+    }
 }
 
 impl Group {
@@ -79,7 +85,7 @@ impl Group {
 }
 
 impl Engine {
-    fn split(
+    pub(super) fn split(
         &mut self,
         part: Option<Part>,
         caller: &'static Location<'static>,
@@ -166,7 +172,7 @@ impl Engine {
     }
 
     /// A number for the next split, the same on all ranks.
-    fn next_number(&mut self) -> u64 {
+    pub(super) fn next_number(&mut self) -> u64 {
         self.splits += 1;
         mix(self.number, self.splits)
     }

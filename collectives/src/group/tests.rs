@@ -22,17 +22,23 @@ enum Over {
     Local,
     /// They are processes of one host, which is all that they know of each other.
     Memory,
+    /// Two hosts, of which the first has two ranks more than the second if there are that many.
+    Hosts,
     Quic,
 }
 
 impl Over {
-    const ALL: [Self; 3] = [Self::Local, Self::Memory, Self::Quic];
+    const ALL: [Self; 4] = [Self::Local, Self::Memory, Self::Hosts, Self::Quic];
 
     fn groups(self, world: u32) -> Vec<Group> {
         match self {
             Self::Local => Group::local(world).unwrap(),
-            Self::Memory => connected(world, Transport::Auto),
-            Self::Quic => connected(world, Transport::Quic),
+            Self::Memory => connected(world, |config| config),
+            Self::Hosts => connected(world, |config| {
+                let second = config.rank().number() > world / 2;
+                config.with_host(if second { "b" } else { "a" })
+            }),
+            Self::Quic => connected(world, |config| config.with_transport(Transport::Quic)),
         }
     }
 
@@ -45,11 +51,11 @@ impl Over {
     }
 }
 
-fn connected(world: u32, transport: Transport) -> Vec<Group> {
+fn connected(world: u32, configured: impl Fn(GroupConfig) -> GroupConfig + Sync) -> Vec<Group> {
     let secret = JobSecret::generate().unwrap();
     let members = free_addresses(world);
     each(Rank::all(world), |rank| {
-        let config = config(&members, rank, &secret).with_transport(transport);
+        let config = configured(config(&members, rank, &secret));
         Group::connect(&config).unwrap()
     })
 }

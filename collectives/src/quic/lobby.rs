@@ -43,6 +43,8 @@ struct Seat {
     messages: mpsc::Sender<Message>,
     /// Its process id, if it runs on this host.
     shares_host: Option<u32>,
+    /// What it calls its host; empty where it cannot tell.
+    host: String,
     /// Taken when the group begins.
     data: Option<(SendStream, RecvStream)>,
 }
@@ -61,13 +63,14 @@ impl Lobby {
         members: Arc<[Member]>,
         identity: Identity,
         events: mpsc::Sender<Event>,
+        host: String,
     ) -> Arc<Self> {
         let hello = Hello {
             rank: me.number(),
             world: u32::try_from(members.len()).expect("a group checks its size before it joins"),
             members: fingerprint(&members),
             process: std::process::id(),
-            host: host::host(),
+            host,
         };
         let seats = Mutex::new(members.iter().map(|_| None).collect());
         Arc::new(Self {
@@ -103,6 +106,25 @@ impl Lobby {
         }
         neighbours.sort_unstable();
         neighbours
+    }
+
+    /// The host of each member, as the first member on it. Those that cannot tell are apart.
+    pub(super) fn hosts(&self) -> Vec<usize> {
+        let seats = self.seats();
+        let name = |place: usize| match &seats[place] {
+            Some(seat) => seat.host.as_str(),
+            None => self.hello.host.as_str(),
+        };
+        let same = |place: usize, other: usize| {
+            place == other || (!name(place).is_empty() && name(place) == name(other))
+        };
+        (0..seats.len())
+            .map(|place| {
+                (0..place)
+                    .find(|other| same(place, *other))
+                    .unwrap_or(place)
+            })
+            .collect()
     }
 
     /// What a member's connection is called by, and where its streams arrive.
@@ -163,6 +185,7 @@ impl Lobby {
             connection: connection.clone(),
             messages,
             shares_host,
+            host: hello.host,
             data: Some(data),
         });
         drop(seats);

@@ -68,6 +68,8 @@ impl Asked {
 pub(in crate::group) enum Work<'a, T> {
     /// Nothing moves; all meet.
     Meet,
+    /// Nothing moves; neighbours agree on the call.
+    Agree,
     /// The root's buffer, or everybody's, becomes the reduction of all.
     Reduce {
         buffer: &'a mut [T],

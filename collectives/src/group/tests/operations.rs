@@ -242,6 +242,13 @@ fn every_operation_gives_what_it_should_between_connections() {
     }
 }
 
+#[test]
+fn every_operation_gives_what_it_should_over_two_hosts() {
+    for world in [2, 3, 4, 5] {
+        every_operation(Over::Hosts, world, &lengths(world));
+    }
+}
+
 /// Long enough to go through slots, or to be worked on in place.
 #[test]
 fn long_buffers_arrive_whole_whatever_the_way() {
@@ -362,6 +369,7 @@ fn a_rank_that_leaves_a_split_group_is_named_by_those_who_wait_for_it_there() {
         let errors = over.run(4, |mut group| {
             let me = group.rank().number();
             let mut half = group.split(Some(me % 2), 0).unwrap().unwrap();
+            group.barrier().unwrap();
             let error = match me {
                 3 => None,
                 _ => half.barrier().err(),
