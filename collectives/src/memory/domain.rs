@@ -203,6 +203,12 @@ impl Domain {
         place: Place,
         pieces: u64,
     ) -> Result<Notices, Halt> {
+        let own = self.tell(task, place, pieces);
+        self.hear(task, own)
+    }
+
+    /// The first half of a meeting: what can be done without the others may follow it.
+    pub(super) fn tell(&mut self, task: &Task<'_>, place: Place, pieces: u64) -> Notice {
         let terms = post::terms(&task.contract, task.digest);
         let own = Notice {
             terms,
@@ -213,12 +219,18 @@ impl Domain {
         let parity = self.sequence as usize % 2;
         self.show_site(parity, task.site);
         own.write(&self.boards[self.me].head().posts[parity], self.sequence);
+        own
+    }
+
+    /// The second half of a meeting.
+    pub(super) fn hear(&self, task: &Task<'_>, own: Notice) -> Result<Notices, Halt> {
+        let parity = self.sequence as usize % 2;
         let mut notices: Notices = SmallVec::from_elem(own, self.len());
         for other in self.others() {
             let post = &self.boards[other].head().posts[parity];
             self.wait(&task.patience, &post.flag, self.sequence, other)?;
             notices[other] = Notice::read(post);
-            if notices[other].terms != terms {
+            if notices[other].terms != own.terms {
                 return Err(self.disagreement(other, parity, &notices[other].terms));
             }
         }

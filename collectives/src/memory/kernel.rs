@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::span::Span;
 
 /// Elements that are reduced at a time, and stay in a core's first cache.
-const BLOCK: usize = 1024;
+const BLOCK: usize = 2048;
 
 /// Each destination becomes the reduction of all sources, one per rank, in their order.
 ///

@@ -129,7 +129,12 @@ impl Domain {
             let shown = &self.own_desk(other).counts[parity];
             shown.store(*count as u64, Ordering::Relaxed);
         }
-        let notices = self.meet(task, place, self.pieces(offer))?;
+        let own = self.tell(task, place, self.pieces(offer));
+        if place == Place::Private {
+            // Whatever the others say, it goes through slots: the first one is filled meanwhile.
+            self.publish(&task.patience, 0, offer)?;
+        }
+        let notices = self.hear(task, own)?;
         let mut takes: SmallVec<[Take; 8]> = errand.takes.iter().cloned().collect();
         if offer.counts.is_some() {
             self.find_starts(&mut takes)?;
@@ -252,10 +257,11 @@ impl Domain {
         mut errand: Errand<'_, T>,
     ) -> Result<(), Halt> {
         let own = notices[self.me].pieces;
+        let filled = u64::from(notices[self.me].place == Place::Private);
         let all = notices.iter().map(|notice| notice.pieces).max();
         let all = usize::try_from(all.unwrap_or(0)).unwrap_or(usize::MAX);
         for step in 0..=all {
-            if (step as u64) < own {
+            if (filled..own).contains(&(step as u64)) {
                 self.publish(patience, step, &errand.offer)?;
             }
             if let Some(index) = step.checked_sub(1) {

@@ -71,15 +71,24 @@ impl Domain {
             // SAFETY: all have read what was here two operations ago; see `Head`.
             unsafe { small.write() }.copy_from_slice(buffer);
         }
+        let first = 0..buffer.len().min(self.piece_elements::<T>());
         let pieces = buffer.len().div_ceil(self.piece_elements::<T>());
-        let notices = self.meet(task, place, pieces as u64)?;
+        let own = self.tell(task, place, pieces as u64);
+        if place == Place::Private {
+            // Whatever the others say, it goes through slots: the first one is filled meanwhile.
+            self.copy_in(&task.patience, self.ticks, &buffer[first])?;
+        }
+        let notices = self.hear(task, own)?;
         match Self::mode(&notices) {
             Mode::Small => {
                 self.reduce_small(buffer, plan);
                 Ok(())
             }
             Mode::Direct => self.reduce_direct(&task.patience, &notices, buffer, plan),
-            Mode::Slots => self.reduce_by_slots(&task.patience, buffer, plan),
+            Mode::Slots => {
+                let filled = usize::from(place == Place::Private);
+                self.reduce_by_slots(&task.patience, filled, buffer, plan)
+            }
         }
     }
 
@@ -140,10 +149,12 @@ impl Domain {
         self.part(patience)
     }
 
-    /// Each piece goes through three stages, and three pieces are under way at a time.
+    /// Each piece goes through three stages, and three pieces are under way at a time. So many slots
+    /// are `filled` already.
     fn reduce_by_slots<T: Element>(
         &mut self,
         patience: &Patience<'_>,
+        filled: usize,
         buffer: &mut [T],
         plan: &Plan<T>,
     ) -> Result<(), Halt> {
@@ -152,7 +163,7 @@ impl Domain {
         let pieces = len.div_ceil(piece);
         let range = |index: usize| index * piece..((index + 1) * piece).min(len);
         for step in 0..pieces + 2 {
-            if step < pieces {
+            if (filled..pieces).contains(&step) {
                 self.copy_in(patience, self.tick(step), &buffer[range(step)])?;
             }
             if let Some(index) = step.checked_sub(1).filter(|index| *index < pieces) {
