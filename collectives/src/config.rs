@@ -40,6 +40,21 @@ pub enum Transport {
     Quic,
 }
 
+impl Transport {
+    /// The environment variable for it: `auto` or `quic`, the same in all processes of a job.
+    pub const ENV: &'static str = "MESHWORK_TRANSPORT";
+
+    fn from_name(name: &str) -> Result<Self, Error> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "quic" => Ok(Self::Quic),
+            _ => Err(Error::TransportName {
+                value: name.to_owned(),
+            }),
+        }
+    }
+}
+
 impl GroupConfig {
     /// The environment variable in which a launcher names its own process id.
     pub const LAUNCHER_ENV: &'static str = "MESHWORK_LAUNCHER_PID";
@@ -110,13 +125,17 @@ impl GroupConfig {
         self
     }
 
-    /// Takes over what the environment sets: the [`Timeouts`], and the launcher's process id in
-    /// [`GroupConfig::LAUNCHER_ENV`].
+    /// Takes over what the environment sets: the [`Timeouts`], the transport in
+    /// [`Transport::ENV`], and the launcher's process id in [`GroupConfig::LAUNCHER_ENV`].
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::Launcher`] for a variable that cannot be read.
+    /// [`Error::Setting`], [`Error::TransportName`], [`Error::Launcher`] for a variable that cannot
+    /// be read.
     pub fn with_environment(self) -> Result<Self, Error> {
-        let configured = self.with_timeouts(Timeouts::from_env()?);
+        let mut configured = self.with_timeouts(Timeouts::from_env()?);
+        if let Some(name) = env::var_os(Transport::ENV) {
+            configured = configured.with_transport(Transport::from_name(&name.to_string_lossy())?);
+        }
         let Some(value) = env::var_os(Self::LAUNCHER_ENV) else {
             return Ok(configured);
         };
@@ -308,6 +327,17 @@ mod tests {
         };
         assert_eq!(refused(&["a:1", "b:1"], 2), Some(outside));
         assert_eq!(refused(&["a:1", "b:1"], 1), None);
+    }
+
+    #[test]
+    fn transports_have_names() {
+        assert_eq!(Transport::from_name("auto"), Ok(Transport::Auto));
+        assert_eq!(Transport::from_name("quic"), Ok(Transport::Quic));
+        for wrong in ["", "QUIC", "shm"] {
+            let value = wrong.to_owned();
+            let expected = Error::TransportName { value };
+            assert_eq!(Transport::from_name(wrong), Err(expected));
+        }
     }
 
     #[test]

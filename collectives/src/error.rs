@@ -67,6 +67,12 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// The transport, taken from the environment, has no such name.
+    #[error("MESHWORK_TRANSPORT is {value:?}: it takes auto or quic")]
+    TransportName {
+        /// Its value.
+        value: String,
+    },
     /// The process id of the launcher, taken from the environment, is none.
     #[error(
         "MESHWORK_LAUNCHER_PID is {value:?}: it takes a process id, and is set by the launcher only"

@@ -146,7 +146,8 @@ fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
     for turn in 0..kills {
         let victim = moment.below(4);
         let step = 1 + moment.below(30);
-        let job = Job::new(4);
+        let transport = ["auto", "quic"][turn % 2];
+        let job = Job::new(4).over(transport);
         let mut workers = job.start_all(&["--epochs=20"]);
         workers.iter_mut().for_each(|worker| {
             worker.reaches("joined");
@@ -158,7 +159,7 @@ fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
             std::hint::spin_loop();
         }
         let died = workers[victim].kill();
-        eprintln!("turn {turn}: rank {victim} after step {step}");
+        eprintln!("turn {turn}: rank {victim} after step {step}, over {transport}");
         survivors_name(victim, died, workers);
     }
 }

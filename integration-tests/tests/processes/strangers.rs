@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::thread;
 
-use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, ReduceOp};
+use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport};
 
 use crate::relay::Relay;
 use crate::worker::{Job, Worker, free_addresses};
@@ -21,7 +21,11 @@ fn payload() -> Vec<u32> {
 /// Rank 1 reaches rank 0 through the relay only.
 fn through(relay: &Relay, server: &str, secret: &JobSecret) -> Vec<u32> {
     let members = [relay.address().to_string(), free_addresses(1).remove(0)];
-    let config = |rank| GroupConfig::new(members.clone(), Rank::new(rank), secret.clone()).unwrap();
+    let config = |rank| {
+        GroupConfig::new(members.clone(), Rank::new(rank), secret.clone())
+            .unwrap()
+            .with_transport(Transport::Quic)
+    };
     let configs = [config(0).with_bind(server.parse().unwrap()), config(1)];
     let run = |config: &GroupConfig| {
         let mut group = Group::connect(config).unwrap();

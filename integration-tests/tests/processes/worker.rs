@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::JobSecret;
+use meshwork_collectives::{JobSecret, Transport};
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
@@ -35,6 +35,7 @@ pub(crate) struct Ended {
 pub(crate) struct Job {
     pub(crate) addresses: Vec<String>,
     pub(crate) secret: JobSecret,
+    transport: &'static str,
 }
 
 impl Job {
@@ -42,7 +43,13 @@ impl Job {
         Self {
             addresses: free_addresses(workers),
             secret: JobSecret::generate().unwrap(),
+            transport: "auto",
         }
+    }
+
+    /// The same job with its bytes on this transport.
+    pub(crate) fn over(self, transport: &'static str) -> Self {
+        Self { transport, ..self }
     }
 
     /// The command that starts worker number `index` by hand.
@@ -50,6 +57,7 @@ impl Job {
         let mut command = mlp(args);
         command
             .env("TF_CONFIG", tf_config(&self.addresses, index))
+            .env(Transport::ENV, self.transport)
             .env(JobSecret::ENV, self.secret.to_hex().as_str());
         command
     }

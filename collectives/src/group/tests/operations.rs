@@ -284,6 +284,41 @@ fn registered_buffers_are_reduced_in_place_and_with_private_ones_among_them() {
     }
 }
 
+/// Mappings of this process with so many bytes, of memory that has no name in a file system.
+#[cfg(target_os = "linux")]
+fn mappings_of(bytes: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ours = maps
+        .lines()
+        .filter(|line| line.ends_with("/memfd:meshwork (deleted)"));
+    let long = ours.filter(|line| {
+        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let address = |text| usize::from_str_radix(text, 16).unwrap();
+        address(end) - address(start) == bytes
+    });
+    long.count()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn registered_memory_that_was_freed_is_not_kept_mapped_by_others() {
+    // A length that nothing else in this process has.
+    const PAGES: usize = 777;
+    Over::Memory.run(2, |mut group| {
+        for turn in 0..40 {
+            let mut buffer = group.alloc::<u8>(PAGES * 4096).unwrap();
+            buffer.fill(1);
+            group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+            assert!(buffer.iter().all(|byte| *byte == 2), "turn {turn}");
+        }
+        let mut buffer = group.alloc::<u8>(100_000).unwrap();
+        group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+        group.barrier().unwrap();
+        assert_eq!(mappings_of(PAGES * 4096), 0);
+        group.leave().unwrap();
+    });
+}
+
 #[test]
 fn operations_that_were_started_are_done_in_order_and_with_blocking_ones_between() {
     for over in Over::ALL {
