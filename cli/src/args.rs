@@ -9,8 +9,10 @@ use crate::resolve::Resolve;
 
 mod draw;
 mod geometry;
+mod plan;
 
 pub(crate) use draw::Draw;
+pub(crate) use plan::Plan;
 
 /// Distributed training on meshes of devices
 #[derive(Debug, Parser)]
@@ -33,6 +35,8 @@ pub(crate) enum Task {
     Bench(Bench),
     /// Show which rank is where in a mesh, or which part of a tensor each rank holds
     Draw(Draw),
+    /// Print the cheapest way to lay a tensor out anew: collectives, bytes, memory and time
+    Plan(Plan),
     /// Print who is in the cluster and which task this process is
     ///
     /// Without a source, the one that the environment shows is asked: TF_CONFIG, then the service

@@ -1,10 +1,12 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
-//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork resolve`
-//! says who is in the cluster, `meshwork secret` prints a new job secret.
+//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan` says
+//! how to lay a tensor out anew, `meshwork resolve` says who is in the cluster, `meshwork secret`
+//! prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
 mod bench;
+mod plan;
 mod resolve;
 
 use std::error::Error;
@@ -16,11 +18,12 @@ use clap::Parser;
 use meshwork_cli::launch::{Cores, Launch, LaunchError, Outcome};
 use meshwork_collectives::JobSecret;
 
-use crate::args::{Arguments, Draw, Run, Task};
+use crate::args::{Arguments, Draw, Plan, Run, Task};
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Draw(wanted) => draw(&wanted),
+        Task::Plan(wanted) => plan(&wanted),
         Task::Run(wanted) => run(&wanted),
         Task::Bench(wanted) => match bench::run(&wanted) {
             Ok(()) => ExitCode::SUCCESS,
@@ -74,6 +77,11 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
 fn draw(wanted: &Draw) -> ExitCode {
     let picture = wanted.picture().map_err(|error| chain(&error));
     told("draw", picture.and_then(|picture| print(&picture)))
+}
+
+fn plan(wanted: &Plan) -> ExitCode {
+    let answer = wanted.answer().map_err(|error| chain(&error));
+    told("plan", answer.and_then(|answer| print(&answer)))
 }
 
 fn secret() -> ExitCode {

@@ -148,14 +148,8 @@ impl<'a> Relayout<'a> {
         let problem = |frames: SmallVec<[Frame; 2]>, ends: &[Endpoint<'_>; 2]| {
             let start = frames[0].state(&ends[0]);
             let goal = frames[frames.len() - 1].state(&ends[1]);
-            Problem {
-                start,
-                goal: if two_reductions { goal.renewed() } else { goal },
-                frames,
-                tensor: self.tensor.clone(),
-                links: self.links.clone(),
-                two_reductions,
-            }
+            let goal = if two_reductions { goal.renewed() } else { goal };
+            Problem::new(frames, [start, goal], self.tensor.clone(), &self.links)
         };
         let shape = &self.tensor.shape;
         if let Numbering::Digits(digits) = &self.target.numbering {
@@ -199,7 +193,7 @@ impl<'a> Relayout<'a> {
     fn told_step(&self, problem: &Problem, found: &Found) -> Step {
         let (from, to) = (&found.from, &found.to);
         let cost = match found.kind {
-            Collective::Permute => problem.permute_cost(from.frame, found.bytes),
+            Collective::Permute => problem.permute_cost(found.bytes),
             kind if kind.communicates() => problem.cost(from.frame, found.over, found.bytes),
             _ => Cost::free(),
         };

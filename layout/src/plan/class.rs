@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::frame::Frame;
-use super::problem::{Held, Problem};
+use super::problem::{Cost, Held, Problem};
 use super::state::{AtomId, AtomSet, Cuts, State, bit, members};
 
 /// What states have in common whose blocks are the same, on other devices: where tensor dimensions
@@ -34,8 +34,8 @@ impl Class {
         }
     }
 
-    /// A time that no plan from any of these states can beat.
-    pub(super) fn bound(&self, problem: &Problem) -> u128 {
+    /// A cost that no plan from any of these states can beat.
+    pub(super) fn bound(&self, problem: &Problem) -> Cost {
         let parts = self.cuts.iter().map(|sizes| sizes.iter().product());
         let held = if self.terms > 1 {
             Held::Nothing

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use meshwork_core::{DimName, Mesh};
+use meshwork_core::DimName;
 
 use crate::Error;
 
@@ -127,28 +127,11 @@ impl Links {
         let named = self.named.iter().find(|(named, _)| named == dim);
         named.map_or(self.others, |(_, link)| *link)
     }
-
-    /// The slowest link of a mesh, counting latency and bandwidth each for itself.
-    pub(super) fn slowest(&self, mesh: &Mesh) -> Link {
-        let links = self.dividing(mesh);
-        links.reduce(Link::slower).unwrap_or(self.others)
-    }
-
-    /// The fastest link of a mesh, counting latency and bandwidth each for itself.
-    pub(super) fn fastest(&self, mesh: &Mesh) -> Link {
-        let links = self.dividing(mesh);
-        links.reduce(Link::faster).unwrap_or(self.others)
-    }
-
-    fn dividing(&self, mesh: &Mesh) -> impl Iterator<Item = Link> {
-        let dims = mesh.dims().iter().filter(|dim| dim.size() > 1);
-        dims.map(|dim| self.link(dim.name()))
-    }
 }
 
-/// This many femtoseconds, down to whole nanoseconds.
+/// This many femtoseconds, to the nearest nanosecond.
 pub(super) fn duration(fs: u128) -> Duration {
-    let nanos = fs / FS_PER_NANOSECOND;
+    let nanos = (fs + FS_PER_NANOSECOND / 2) / FS_PER_NANOSECOND;
     let seconds = u64::try_from(nanos / NANOS_PER_SECOND).unwrap_or(u64::MAX);
     let rest = u32::try_from(nanos % NANOS_PER_SECOND);
     rest.map_or(Duration::MAX, |rest| Duration::new(seconds, rest))

@@ -15,9 +15,15 @@ pub(super) struct Problem {
     pub(super) start: State,
     pub(super) goal: State,
     pub(super) tensor: Tensor,
-    pub(super) links: Links,
     /// Whether source and target are partial by different reductions.
     pub(super) two_reductions: bool,
+    /// For each frame the link of each atom.
+    links: SmallVec<[Vec<Link>; 2]>,
+    slowest: Link,
+    fastest: Link,
+    /// The bytes of a block of the goal, and its sizes.
+    wanted: u64,
+    wanted_shape: Shape,
 }
 
 /// The sizes that a plan is made for; their product times the size of the mesh fits into 64 bits.
@@ -51,6 +57,41 @@ pub(super) struct Cost {
 }
 
 impl Problem {
+    /// To get from the first of these states to the second.
+    pub(super) fn new(
+        frames: SmallVec<[Frame; 2]>,
+        [start, goal]: [State; 2],
+        tensor: Tensor,
+        links: &Links,
+    ) -> Self {
+        let of_frame = |frame: &Frame| {
+            let dims = frame.atoms.iter().map(|atom| &frame.mesh.dims()[atom.dim]);
+            dims.map(|dim| links.link(dim.name())).collect()
+        };
+        let of_atoms: SmallVec<[Vec<Link>; 2]> = frames.iter().map(of_frame).collect();
+        let all = || of_atoms.iter().flatten().copied();
+        // Where nothing is to be divided, nothing is sent.
+        let slowest = all().reduce(Link::slower).unwrap_or_default();
+        let fastest = all().reduce(Link::faster).unwrap_or_default();
+        let mut problem = Self {
+            frames,
+            start,
+            two_reductions: goal.is_renewed(),
+            wanted: 0,
+            wanted_shape: Shape::new(),
+            goal,
+            tensor,
+            links: of_atoms,
+            slowest,
+            fastest,
+        };
+        let (frame, goal) = (problem.goal_frame(), &problem.goal);
+        let sizes = problem.tensor.shape.iter().zip(problem.parts(frame, goal));
+        problem.wanted_shape = sizes.map(|(size, parts)| size.div_ceil(parts)).collect();
+        problem.wanted = problem.block(frame, &problem.goal);
+        problem
+    }
+
     pub(super) fn frame(&self, frame: u8) -> &Frame {
         &self.frames[usize::from(frame)]
     }
@@ -86,34 +127,25 @@ impl Problem {
 
     /// What a step costs that is over these atoms and in which each device receives this many bytes.
     pub(super) fn cost(&self, frame: u8, over: AtomSet, bytes: u64) -> Cost {
-        let frame = self.frame(frame);
-        let links = members(over).map(|atom| self.link(frame, atom));
-        links
-            .reduce(Link::slower)
-            .map_or_else(Cost::free, |link| Cost::of(link, bytes))
-    }
-
-    fn link(&self, frame: &Frame, atom: AtomId) -> Link {
-        let dim = frame.atoms[usize::from(atom)].dim;
-        self.links.link(frame.mesh.dims()[dim].name())
+        let links = &self.links[usize::from(frame)];
+        let links = members(over).map(|atom| links[usize::from(atom)]);
+        let slower = links.reduce(Link::slower);
+        slower.map_or_else(Cost::free, |link| Cost::of(link, bytes))
     }
 
     /// What it costs to move every block to another device.
-    pub(super) fn permute_cost(&self, frame: u8, bytes: u64) -> Cost {
-        Cost::of(self.links.slowest(&self.frame(frame).mesh), bytes)
+    pub(super) fn permute_cost(&self, bytes: u64) -> Cost {
+        Cost::of(self.slowest, bytes)
     }
 
-    /// A time that no plan from this place can beat.
+    /// A cost that no plan from this place can beat.
     ///
     /// Some device has to receive what it will hold at the end and does not hold now. A tensor
     /// dimension along which the cuts differ after a common beginning leaves a device with nothing
     /// that it will hold; otherwise one of the two ranges contains the other, and the first device
     /// holds the shorter. No step receives more than it costs, so a step never lowers this bound by
     /// more than its own cost, and the search may rely on it (it is *consistent*).
-    pub(super) fn bound(&self, place: &Place) -> u128 {
-        if self.goal.partial() != 0 {
-            return 0;
-        }
+    pub(super) fn bound(&self, place: &Place) -> Cost {
         let same_frame = place.frame == self.goal_frame();
         let apart = |(now, then): (&[AtomId], &[AtomId])| {
             let differs = now.iter().zip(then).any(|(now, then)| now != then);
@@ -129,24 +161,24 @@ impl Problem {
 
     /// The same, knowing only into how many parts tensor dimensions are cut, and what a device holds
     /// at least.
-    pub(super) fn bound_of(&self, held: Held, parts: impl Iterator<Item = usize>) -> u128 {
+    pub(super) fn bound_of(&self, held: Held, parts: impl Iterator<Item = usize>) -> Cost {
+        // To make terms costs nothing, however little of the block was there.
         if self.goal.partial() != 0 {
-            return 0;
+            return Cost::default();
         }
-        let goal_parts = self.parts(self.goal_frame(), &self.goal);
-        let (wanted, overlap) = self.tensor.block_and_overlap(goal_parts, parts);
+        let overlap = || {
+            let sizes = self.tensor.shape.iter().zip(parts).zip(&self.wanted_shape);
+            let common = sizes.map(|((size, parts), wanted)| size.div_ceil(parts).min(*wanted));
+            self.tensor.bytes(common)
+        };
         let missing = match held {
-            Held::Nothing => wanted,
-            Held::Overlap => wanted - overlap,
+            Held::Nothing => self.wanted,
+            Held::Overlap => self.wanted - overlap(),
         };
         if missing == 0 {
-            return 0;
+            return Cost::default();
         }
-        let link = self.links.fastest(&self.frames[0].mesh);
-        let link = self.frames.iter().fold(link, |link, frame| {
-            link.faster(self.links.fastest(&frame.mesh))
-        });
-        link.latency_fs() + link.transfer_fs(missing)
+        Cost::of(self.fastest, missing)
     }
 }
 
@@ -173,33 +205,13 @@ impl Tensor {
 
     /// The bytes of the largest block, where each tensor dimension is cut into so many parts.
     pub(super) fn block(&self, parts: impl Iterator<Item = usize>) -> u64 {
-        let lengths = self
-            .shape
-            .iter()
-            .zip(parts)
-            .map(|(size, parts)| size.div_ceil(parts));
-        lengths.fold(self.element_size as u64, |bytes, length| {
-            bytes * length as u64
-        })
+        let sizes = self.shape.iter().zip(parts);
+        self.bytes(sizes.map(|(size, parts)| size.div_ceil(parts)))
     }
 
-    /// The bytes of the largest block, and of the largest block that is cut as much as either.
-    fn block_and_overlap(
-        &self,
-        parts: impl Iterator<Item = usize>,
-        others: impl Iterator<Item = usize>,
-    ) -> (u64, u64) {
-        let both = self.shape.iter().zip(parts.zip(others));
-        both.fold(
-            (self.element_size as u64, self.element_size as u64),
-            |(block, overlap), (size, (parts, others))| {
-                let length = size.div_ceil(parts) as u64;
-                (
-                    block * length,
-                    overlap * length.min(size.div_ceil(others) as u64),
-                )
-            },
-        )
+    /// The bytes of a block of these sizes.
+    fn bytes(&self, sizes: impl Iterator<Item = usize>) -> u64 {
+        sizes.fold(self.element_size as u64, |bytes, size| bytes * size as u64)
     }
 }
 

@@ -61,15 +61,23 @@ enum Key {
     /// of the block that the run began with.
     At(Place, Option<u64>),
     /// On the way from a state to any other of its class, so that no two states have to be linked.
-    Permuting(Class),
+    Permuting(Box<Class>),
 }
 
 #[derive(Debug)]
 struct Node {
     key: Key,
     cost: Cost,
-    before: Option<(usize, Option<Move>)>,
+    before: Option<(usize, Option<Taken>)>,
     done: bool,
+}
+
+/// A move that led to a node.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    kind: Collective,
+    over: AtomSet,
+    bytes: u64,
 }
 
 struct Search<'a> {
@@ -79,7 +87,9 @@ struct Search<'a> {
     /// Only looked up and never iterated, so its order does not matter.
     known: HashMap<Key, usize, BuildHasherDefault<DefaultHasher>>,
     /// By the least that a whole path through the node can cost.
-    queue: BinaryHeap<Reverse<(u128, u32, u32, usize)>>,
+    queue: BinaryHeap<Reverse<(Cost, usize)>>,
+    /// The least cost of a path to the goal so far.
+    best: Option<Cost>,
     moves: Vec<Move>,
 }
 
@@ -91,12 +101,13 @@ impl<'a> Search<'a> {
             nodes: Vec::new(),
             known: HashMap::default(),
             queue: BinaryHeap::new(),
+            best: None,
             moves: Vec::new(),
         }
     }
 
     fn run(&mut self) -> Option<usize> {
-        while let Some(Reverse((.., node))) = self.queue.pop() {
+        while let Some(Reverse((_, node))) = self.queue.pop() {
             if std::mem::replace(&mut self.nodes[node].done, true) {
                 continue;
             }
@@ -117,8 +128,13 @@ impl<'a> Search<'a> {
         self.slice(node, place, began);
         self.collect(node, place, block);
         let class = Class::of(self.problem, place.frame, &place.state);
-        let cost = self.problem.permute_cost(place.frame, block);
-        self.step(node, (Key::Permuting(class), None), cost, 2 * block);
+        let cost = self.problem.permute_cost(block);
+        self.step(
+            node,
+            (Key::Permuting(Box::new(class)), None),
+            cost,
+            2 * block,
+        );
         let goal_frame = self.problem.goal_frame();
         if place.frame != goal_frame && place.state.is_replicated() {
             let same = Place {
@@ -186,15 +202,19 @@ impl<'a> Search<'a> {
         began: Option<u64>,
         (cost, memory): (Cost, u64),
     ) {
-        let place = Place {
-            frame,
-            state: found.to.clone(),
-        };
-        self.step(node, (Key::At(place, began), Some(found)), cost, memory);
+        let Move {
+            kind,
+            over,
+            bytes,
+            to,
+        } = found;
+        let place = Place { frame, state: to };
+        let taken = Taken { kind, over, bytes };
+        self.step(node, (Key::At(place, began), Some(taken)), cost, memory);
     }
 
     /// Takes note of a step from a node, which costs this and takes this many bytes of memory.
-    fn step(&mut self, from: usize, (to, found): (Key, Option<Move>), cost: Cost, memory: u64) {
+    fn step(&mut self, from: usize, (to, taken): (Key, Option<Taken>), cost: Cost, memory: u64) {
         let before = self.nodes[from].cost;
         let total = match self.aim {
             Aim::CostWithin(bound) if memory > bound => return,
@@ -204,10 +224,21 @@ impl<'a> Search<'a> {
                 ..before.and(cost)
             },
         };
-        self.reach(to, total, Some((from, found)));
+        self.reach(to, total, Some((from, taken)));
     }
 
-    fn reach(&mut self, key: Key, cost: Cost, before: Option<(usize, Option<Move>)>) {
+    fn reach(&mut self, key: Key, cost: Cost, before: Option<(usize, Option<Taken>)>) {
+        let least = match (&key, self.aim) {
+            (_, Aim::Memory) => cost,
+            (Key::At(place, _), _) => cost.and(self.problem.bound(place)),
+            (Key::Permuting(class), _) => cost.and(class.bound(self.problem)),
+        };
+        if self.best.is_some_and(|best| best <= least) {
+            return;
+        }
+        if matches!(&key, Key::At(place, None) if self.problem.is_goal(place)) {
+            self.best = Some(cost);
+        }
         let number = match self.known.entry(key) {
             Entry::Occupied(known) => {
                 let number = *known.get();
@@ -230,25 +261,15 @@ impl<'a> Search<'a> {
                 self.nodes.len() - 1
             }
         };
-        let bound = match (&self.nodes[number].key, self.aim) {
-            (_, Aim::Memory) => 0,
-            (Key::At(place, _), _) => self.problem.bound(place),
-            (Key::Permuting(class), _) => class.bound(self.problem),
-        };
-        self.queue.push(Reverse((
-            cost.fs + bound,
-            cost.collectives,
-            cost.steps,
-            number,
-        )));
+        self.queue.push(Reverse((least, number)));
     }
 
     /// The steps to a node, first to last.
     fn path(&self, goal: usize) -> Vec<Found> {
         let mut path = Vec::new();
         let mut node = goal;
-        while let Some((before, found)) = &self.nodes[node].before {
-            if let Some(step) = self.found(*before, node, found.as_ref()) {
+        while let Some((before, taken)) = &self.nodes[node].before {
+            if let Some(step) = self.found(*before, node, taken.as_ref()) {
                 path.push(step);
             }
             node = *before;
@@ -259,15 +280,15 @@ impl<'a> Search<'a> {
 
     /// The step between two nodes, if it is one: to arrive from a permutation is one, to begin it or
     /// to end a run of slices is none.
-    fn found(&self, before: usize, node: usize, found: Option<&Move>) -> Option<Found> {
+    fn found(&self, before: usize, node: usize, taken: Option<&Taken>) -> Option<Found> {
         let (Key::At(to, _), before) = (&self.nodes[node].key, &self.nodes[before]) else {
             return None;
         };
-        match (&before.key, found) {
-            (Key::At(from, _), Some(found)) => Some(Found {
-                kind: found.kind,
-                over: found.over,
-                bytes: found.bytes,
+        match (&before.key, taken) {
+            (Key::At(from, _), Some(taken)) => Some(Found {
+                kind: taken.kind,
+                over: taken.over,
+                bytes: taken.bytes,
                 from: from.clone(),
                 to: to.clone(),
             }),

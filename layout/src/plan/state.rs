@@ -79,7 +79,13 @@ pub(super) fn bit(atom: AtomId) -> AtomSet {
 
 /// The atoms of a set, ascending.
 pub(super) fn members(set: AtomSet) -> impl Iterator<Item = AtomId> {
-    (0..END).take(64).filter(move |&atom| set & bit(atom) != 0)
+    let mut rest = set;
+    std::iter::from_fn(move || {
+        // 64 where none is left, which is no atom.
+        let atom = rest.trailing_zeros().to_le_bytes()[0];
+        rest &= rest.checked_sub(1)?;
+        Some(atom)
+    })
 }
 
 /// Closes the list of a tensor dimension; no atom has this number, as a mesh has 63 at most.
