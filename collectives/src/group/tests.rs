@@ -1,5 +1,6 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
+mod elements;
 mod operations;
 mod reproducible;
 
