@@ -176,19 +176,31 @@ impl SlurmResolver {
         self
     }
 
-    fn placed(&self) -> Result<Placed, Error> {
+    fn step(&self) -> Result<Step, Error> {
         let jobs = self.jobs.as_ref();
         let wanted = jobs.map(|jobs| jobs.values().copied().map(u64::from).sum());
-        let step = Step::read(&self.variables, self.tasks_per_node.as_ref(), wanted)?;
-        let placement = placement::place(&step, &self.scontrol)?;
-        Ok(Placed { step, placement })
+        Step::read(&self.variables, self.tasks_per_node.as_ref(), wanted)
     }
 
-    fn addresses(&self, placed: &Placed) -> Result<Vec<String>, Error> {
-        let mut used = vec![0_u32; placed.step.nodes.len()];
+    fn place(&self, step: &Step) -> Result<Placement, Error> {
+        Ok(placement::place(step, &self.scontrol)?)
+    }
+
+    fn spec_of(&self, step: &Step) -> Result<ClusterSpec, Error> {
+        let mut addresses = self.addresses(step)?.into_iter();
+        let shares = self.shares(step).into_iter();
+        ClusterSpec::new(shares.map(|(job, _, tasks)| {
+            let addresses: Vec<_> = addresses.by_ref().take(tasks as usize).collect();
+            (job, Tasks::List(addresses))
+        }))
+    }
+
+    /// The address of each rank.
+    fn addresses(&self, step: &Step) -> Result<Vec<String>, Error> {
+        let mut used = vec![0_u32; step.nodes.len()];
         let mut addresses = Vec::new();
-        for &node in &placed.placement.nodes {
-            let (name, tasks) = (&placed.step.nodes[node], placed.step.counts[node]);
+        for node in self.place(step)?.nodes {
+            let (name, tasks) = (&step.nodes[node], step.counts[node]);
             let local = u16::try_from(used[node]).ok();
             let port = local.and_then(|local| self.port_base.checked_add(local));
             let port = port.ok_or_else(|| SlurmError::Ports {
@@ -222,33 +234,19 @@ impl SlurmResolver {
         shares.collect()
     }
 
-    fn own_task(&self) -> Result<Task, Error> {
-        let step = self.placed()?.step;
-        let shares = self.shares(&step);
+    fn task_in(&self, step: &Step) -> Task {
+        let shares = self.shares(step);
         let own = shares
             .iter()
             .find(|(_, first, tasks)| step.rank - first < *tasks);
         let (job, first, _) = own.expect("the jobs share out all ranks, in ascending order");
-        Ok(Task::new(*job, step.rank - first))
+        Task::new(*job, step.rank - first)
     }
-}
-
-/// A step, and where its ranks run.
-struct Placed {
-    step: Step,
-    placement: Placement,
 }
 
 impl ClusterResolver for SlurmResolver {
     fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        let placed = self.placed()?;
-        let addresses = self.addresses(&placed)?;
-        let mut addresses = addresses.into_iter();
-        let shares = self.shares(&placed.step).into_iter();
-        ClusterSpec::new(shares.map(|(job, _, tasks)| {
-            let addresses: Vec<_> = addresses.by_ref().take(tasks as usize).collect();
-            (job, Tasks::List(addresses))
-        }))
+        self.spec_of(&self.step()?)
     }
 
     fn master(
@@ -257,22 +255,20 @@ impl ClusterResolver for SlurmResolver {
         task_id: Option<u32>,
         rpc_layer: Option<&str>,
     ) -> Result<String, Error> {
-        let own = self.own_task()?;
-        let spec = self.cluster_spec()?;
+        let step = self.step()?;
+        let (spec, own) = (self.spec_of(&step)?, self.task_in(&step));
         let job = task_type.unwrap_or_else(|| own.job());
         let address = spec.task_address(job, task_id.unwrap_or_else(|| own.index()))?;
-        Ok(format_master(
-            rpc_layer.or(self.rpc_layer.as_deref()),
-            address,
-        ))
+        let layer = rpc_layer.or(self.rpc_layer.as_deref());
+        Ok(format_master(layer, address))
     }
 
     fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(Some(self.own_task()?.job().to_owned()))
+        Ok(Some(self.task_in(&self.step()?).job().to_owned()))
     }
 
     fn task_id(&self) -> Result<Option<u32>, Error> {
-        Ok(Some(self.own_task()?.index()))
+        Ok(Some(self.task_in(&self.step()?).index()))
     }
 
     fn rpc_layer(&self) -> Result<Option<String>, Error> {
@@ -280,7 +276,7 @@ impl ClusterResolver for SlurmResolver {
     }
 
     fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        let step = self.placed()?.step;
+        let step = self.step()?;
         let gpus = Gpus {
             per_task: self.gpus_per_task,
             per_node: self.gpus_per_node,

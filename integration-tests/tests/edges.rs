@@ -9,6 +9,8 @@ mod layers;
 mod source;
 #[path = "edges/tidy.rs"]
 mod tidy;
+#[path = "edges/tree.rs"]
+mod tree;
 #[path = "edges/workspace.rs"]
 mod workspace;
 
@@ -126,6 +128,15 @@ fn packages_are_named_by_folder_and_inherit_from_the_workspace() {
 fn the_architecture_document_has_the_same_table() {
     let document = workspace().document("ARCHITECTURE.md");
     report(layers::document_problem(LAYERS, document.as_deref()));
+}
+
+#[test]
+fn resolvers_speak_neither_http_nor_tls_unless_asked_for() {
+    let none: [&str; 0] = [];
+    assert_eq!(tree::network_packages("meshwork-cluster-resolver"), none);
+    // What is looked for would be found.
+    let found = tree::network_packages("meshwork-collectives");
+    assert!(found.contains(&"rustls".to_owned()), "{found:?}");
 }
 
 #[test]

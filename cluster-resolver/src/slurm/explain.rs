@@ -29,19 +29,16 @@ pub(super) fn explain(resolver: &SlurmResolver) -> Explanation {
             explanation.ignore(question, Origin::variable(variable), value, why);
         }
     }
-    if let Ok(placed) = resolver.placed() {
-        for asked in placed.placement.asked {
-            let (from, value) = match asked {
-                Asked::HostFile { path } => {
-                    (Origin::file(path), "the node of each rank".to_owned())
-                }
-                Asked::Scontrol { step, distribution } => {
-                    let command = format!("scontrol show step {step}");
-                    (Origin::command(command).field("Dist"), distribution)
-                }
-            };
-            explanation.read(Question::Cluster, from, value);
-        }
+    let placement = resolver.step().and_then(|step| resolver.place(&step));
+    for asked in placement.map_or_else(|_| Vec::new(), |placement| placement.asked) {
+        let (from, value) = match asked {
+            Asked::HostFile { path } => (Origin::file(path), "the node of each rank".to_owned()),
+            Asked::Scontrol { step, distribution } => {
+                let command = format!("scontrol show step {step}");
+                (Origin::command(command).field("Dist"), distribution)
+            }
+        };
+        explanation.read(Question::Cluster, from, value);
     }
     explanation.settle_all(resolver);
     explanation
