@@ -143,19 +143,22 @@ fn f32_to_bf16(wide: f32) -> u16 {
 fn f16_to_f32(bits: u16) -> f32 {
     let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7FFF));
     let rebias = |by: u32| (rest << 13) + (by << 23);
-    let magnitude = match rest {
-        // Subnormals are whole multiples of 2^-24, the first of these constants.
-        ..0x0400 => (f32::from(bits & 0x7FFF) * f32::from_bits(0x3380_0000)).to_bits(),
-        0x0400..0x7C00 => rebias(127 - 15),
-        0x7C00.. => rebias(2 * (127 - 15)),
+    // Subnormals are whole multiples of 2^-24, which this constant is.
+    let subnormal = (rest as f32 * f32::from_bits(0x3380_0000)).to_bits();
+    let finite = if rest < 0x0400 {
+        subnormal
+    } else {
+        rebias(127 - 15)
     };
+    let special = rebias(2 * (127 - 15));
+    let magnitude = if rest < 0x7C00 { finite } else { special };
     f32::from_bits(sign | magnitude)
 }
 
 #[inline(always)]
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "each arm leaves at most 15 bits"
+    reason = "each choice leaves 16 bits"
 )]
 fn f32_to_f16(wide: f32) -> u16 {
     let bits = wide.to_bits();
@@ -168,14 +171,15 @@ fn f32_to_f16(wide: f32) -> u16 {
         .wrapping_sub((127 - 15) << 23)
         .wrapping_add(0x0FFF + odd)
         >> 13;
-    let magnitude = match rest {
-        ..0x3880_0000 => subnormal,
-        0x3880_0000..0x4780_0000 => normal,
-        0x4780_0000..=0x7F80_0000 => 0x7C00,
-        // A NaN, which has lost its sign too.
-        _ => return 0x7E00,
+    let finite = if rest < 0x3880_0000 {
+        subnormal
+    } else {
+        normal
     };
-    sign | magnitude as u16
+    let infinite = if rest < 0x4780_0000 { finite } else { 0x7C00 };
+    // A NaN loses its sign too.
+    let signed = u32::from(sign) | infinite;
+    (if rest > 0x7F80_0000 { 0x7E00 } else { signed }) as u16
 }
 
 #[cfg(test)]

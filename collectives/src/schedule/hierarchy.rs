@@ -46,23 +46,21 @@ pub(super) const ALL_TO_ALL_ROUNDS: usize = 3;
 
 /// Each rank's block to its keepers on the other hosts, then all that a rank keeps to its host.
 pub(super) fn all_gather(place: &Place<'_>, owner: Owner, index: usize) -> Round {
-    match index {
-        0 => {
-            let (hosts, me) = (place.hosts, place.rank);
-            let mut moves = Moves::default();
-            let block = owner.block(hosts, me);
-            for host in others(hosts, me) {
-                moves.out.push((keeper(hosts, host, me), block));
-            }
-            for (rank, block) in kept(place, owner, me) {
-                if !hosts.share(rank, me) {
-                    moves.into.push((rank, block));
-                }
-            }
-            moves.round(me)
-        }
-        _ => within_hosts(place, owner),
+    if index > 0 {
+        return within_hosts(place, owner);
     }
+    let (hosts, me) = (place.hosts, place.rank);
+    let mut moves = Moves::default();
+    let block = owner.block(hosts, me);
+    for host in others(hosts, me) {
+        moves.out.push((keeper(hosts, host, me), block));
+    }
+    for (rank, block) in kept(place, owner, me) {
+        if !hosts.share(rank, me) {
+            moves.into.push((rank, block));
+        }
+    }
+    moves.round(me)
 }
 
 /// The root's blocks to their keepers on its host.

@@ -32,8 +32,8 @@ pub(super) enum Way {
     Reduce,
 }
 
-/// Who sends what to whom. By name: from one rank all to all others, from one to each its own, from
-/// each its own to all others; and what they are not.
+/// Who sends what to whom. A broadcast takes all that one rank has to all others, a scatter to each
+/// its own, and an all-gather what each has to all; who passes what on is the first half of the name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pattern {
     StarBroadcast(usize),
