@@ -33,15 +33,7 @@ pub(crate) fn network_packages(package: &str) -> Vec<String> {
 
 fn packages(package: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--offline",
-            "--locked",
-            "--edges",
-            "normal,build",
-            "--target",
-            "all",
-        ])
+        .args(["tree", "--offline", "--locked", "--edges", "normal,build"])
         .args(["--prefix", "none", "--format", "{p}", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
