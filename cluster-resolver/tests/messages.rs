@@ -1,6 +1,8 @@
 //! What users read when a cluster is described wrongly.
 
-use meshwork_cluster_resolver::{ClusterSpec, TfConfigResolver, WorkerPlacement};
+use meshwork_cluster_resolver::{
+    ClusterResolver, ClusterSpec, SlurmResolver, TfConfigResolver, Variables, WorkerPlacement,
+};
 
 #[track_caller]
 fn check(text: &str, message: &str) {
@@ -126,5 +128,96 @@ fn a_wrong_address_says_whose_it_is_and_how_to_write_it() {
     check(
         ["a:1", "a:1"],
         "tasks worker:0 and worker:1 have the same address \"a:1\": give each its own host or port",
+    );
+}
+
+/// What Slurm told a task, with these changes; `None` takes a variable out.
+#[track_caller]
+fn check_slurm(changes: &[(&str, Option<&str>)], message: &str) {
+    let mut variables = vec![
+        ("SLURM_JOB_ID", Some("7")),
+        ("SLURM_STEP_ID", Some("0")),
+        ("SLURM_PROCID", Some("1")),
+        ("SLURM_STEP_NUM_TASKS", Some("3")),
+        ("SLURM_STEP_NODELIST", Some("n[1-2]")),
+        ("SLURM_STEP_TASKS_PER_NODE", Some("2,1")),
+    ];
+    for change in changes {
+        variables.retain(|(name, _)| *name != change.0);
+        variables.push(*change);
+    }
+    let set = variables.into_iter();
+    let set = set.filter_map(|(name, value)| Some((name, value?)));
+    let resolver = SlurmResolver::from_variables(Variables::fixed(set)).without_scontrol();
+    let error = resolver.cluster_spec().expect_err(message);
+    assert_eq!(error.to_string(), message);
+}
+
+#[test]
+fn a_wrong_slurm_variable_says_its_value_and_what_belongs_there() {
+    check_slurm(
+        &[("SLURM_PROCID", Some("one"))],
+        "SLURM_PROCID is \"one\": set it to a whole number from 0 up",
+    );
+    check_slurm(
+        &[("SLURM_STEP_NODELIST", Some("n[1-2"))],
+        "SLURM_STEP_NODELIST is \"n[1-2\", where a bracket is not closed: add the ]",
+    );
+    check_slurm(
+        &[("SLURM_STEP_NODELIST", Some("n[2-1]"))],
+        "SLURM_STEP_NODELIST is \"n[2-1]\", where \"2-1\" is no range: write numbers such as 3 or 08-12",
+    );
+    check_slurm(
+        &[("SLURM_STEP_TASKS_PER_NODE", Some("2,1(y2)"))],
+        "SLURM_STEP_TASKS_PER_NODE is \"2,1(y2)\", where \"1(y2)\" is no count: write counts such as \
+         3,1(x2)",
+    );
+    check_slurm(
+        &[("SLURM_DISTRIBUTION", Some("moon"))],
+        "tasks are distributed as \"moon\", which does not say their nodes: use block, cyclic, plane \
+         or arbitrary",
+    );
+}
+
+#[test]
+fn slurm_variables_that_do_not_fit_each_other_say_both_numbers() {
+    check_slurm(
+        &[("SLURM_STEP_NODELIST", Some("n[1-3]"))],
+        "the step has 3 nodes, but the tasks of 2: make SLURM_STEP_NODELIST and \
+         SLURM_STEP_TASKS_PER_NODE those of one step",
+    );
+    check_slurm(
+        &[("SLURM_STEP_NUM_TASKS", Some("4"))],
+        "the nodes have 3 tasks in all, but the step has 4: make them agree",
+    );
+    check_slurm(
+        &[("SLURM_PROCID", Some("3"))],
+        "SLURM_PROCID is 3, but the step has 3 tasks: unset it and start by srun",
+    );
+    check_slurm(
+        &[
+            ("SLURM_DISTRIBUTION", Some("block")),
+            ("SLURM_GTIDS", Some("1")),
+        ],
+        "SLURM_GTIDS of rank 1 is \"1\", but the step's distribution makes it \"0,1\": start this \
+         process by srun, with the distribution that srun is given",
+    );
+}
+
+#[test]
+fn what_slurm_leaves_open_is_refused_with_the_reason() {
+    check_slurm(
+        &[("SLURM_STEP_NODELIST", None)],
+        "SLURM_STEP_NODELIST is not set, though job 7 runs here: start this process as a task, by srun",
+    );
+    check_slurm(
+        &[("SLURM_DISTRIBUTION", Some("arbitrary"))],
+        "tasks are distributed arbitrarily, and SLURM_HOSTFILE does not say how: give srun a host \
+         file, or distribute in block or cyclic order",
+    );
+    check_slurm(
+        &[("SLURM_GTIDS", Some("1,2"))],
+        "only scontrol can tell where the tasks of step 7.0 run, and it is not asked: allow it, or \
+         use one task per node",
     );
 }
