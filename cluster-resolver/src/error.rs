@@ -2,7 +2,8 @@ use std::fmt::{self, Display};
 
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
 use crate::{
-    AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, SageMakerError, SlurmError, Task,
+    AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, SageMakerError, ServiceError,
+    SlurmError, Task,
 };
 
 /// Why a cluster could not be described, or a question about it not be answered.
@@ -220,6 +221,9 @@ pub enum Error {
         /// What is wrong with it, and what to write instead.
         problem: AddressProblem,
     },
+    /// A service that describes the cluster could not be asked, or its answer is no cluster.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
     /// Two tasks that train have one address.
     #[error(
         "tasks {first} and {second} have the same address {}: give each its own host or port",

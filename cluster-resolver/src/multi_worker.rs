@@ -22,6 +22,8 @@ use crate::{ClusterResolver, ClusterSpec, Error, Task, TaskPart};
 mod address;
 
 pub use address::AddressProblem;
+#[cfg(feature = "service")]
+pub(crate) use address::parse as parse_endpoint;
 
 /// The place of one process among those that train together.
 ///

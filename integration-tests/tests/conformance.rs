@@ -8,6 +8,8 @@
 //! Where the recorded system crashes, is wrong, or accepts what nobody can mean, this project
 //! deviates by a rule of `deviations.rs`, never by a case's number.
 
+#[path = "conformance/cluster_http.rs"]
+mod cluster_http;
 #[path = "conformance/deviations.rs"]
 mod deviations;
 #[path = "conformance/harness.rs"]
@@ -28,6 +30,7 @@ use harness::Topic;
 /// Every topic that code answers for.
 fn topics() -> Vec<Topic> {
     let claimed: [&[Topic]; _] = [
+        cluster_http::TOPICS,
         mesh::TOPICS,
         layout::TOPICS,
         ops::TOPICS,

@@ -72,13 +72,13 @@ impl Display for AddressProblem {
 /// Host and port, written so that equal ones compare equal: host names in lower case, IPv6
 /// addresses in their shortest form.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     host: String,
     port: u16,
 }
 
 /// Reads `host:port` or `[ipv6]:port`. Whether the host exists is not asked.
-pub(super) fn parse(address: &str) -> Result<Endpoint, AddressProblem> {
+pub(crate) fn parse(address: &str) -> Result<Endpoint, AddressProblem> {
     if address.contains("://") {
         return Err(AddressProblem::Scheme);
     }

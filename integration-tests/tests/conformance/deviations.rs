@@ -244,3 +244,87 @@ pub(crate) mod relayout {
         "TensorFlow fails inside unless both are replicated, or returns one shard for the whole",
     );
 }
+
+/// Resolvers that ask services.
+pub(crate) mod cluster_http {
+    use super::Deviation;
+
+    pub(crate) const BUILT_ONCE: Deviation = Deviation::new(
+        "a resolver is built, and not changed afterwards",
+        "there is nothing to assign to, so nothing to refuse when the program runs",
+    );
+    pub(crate) const LINKED: Deviation = Deviation::new(
+        "client libraries are part of the program",
+        "a missing one is found when the program is built",
+    );
+    pub(crate) const TYPED: Deviation =
+        Deviation::new("arguments have types", "this misuse cannot be written down");
+    pub(crate) const NO_FLAGS: Deviation = Deviation::new(
+        "there are no flags of the process",
+        "what they say is an argument, which is always there",
+    );
+    pub(crate) const EMPTY_VARIABLE: Deviation = Deviation::new(
+        "an empty variable counts as unset",
+        "nothing has an empty name or an empty address",
+    );
+    pub(crate) const GCE_ORDER: Deviation = Deviation::new(
+        "machines of a group are ordered by name, numbers in it by value",
+        "TensorFlow orders addresses as text, so indices follow neither names nor numbers",
+    );
+    pub(crate) const GCE_EMPTY_PAGE: Deviation = Deviation::new(
+        "a page without a list of machines is an empty one",
+        "the service leaves out an empty list, and TensorFlow fails with a KeyError",
+    );
+    pub(crate) const GCE_REAL: Deviation = Deviation::new(
+        "instance groups are asked for as the service wants it",
+        "TensorFlow has a parameter that Google's own client refuses, and works with stand-ins only",
+    );
+    pub(crate) const K8S_POD_IP: Deviation = Deviation::new(
+        "the address of a pod is its own IP, and its index counts numbers by value",
+        "TensorFlow gives all pods of one host one address, and puts w10 before w9",
+    );
+    pub(crate) const K8S_FINISHED: Deviation = Deviation::new(
+        "pods that are finished have no part in the cluster",
+        "in TensorFlow one finished pod makes every answer fail",
+    );
+    pub(crate) const K8S_WITHIN: Deviation = Deviation::new(
+        "inside a cluster its API server is asked by the service account",
+        "TensorFlow looks for a kubeconfig there too, which no pod has",
+    );
+    pub(crate) const TPU_HEALTH: Deviation = Deviation::new(
+        "a TPU that says it is unhealthy is no cluster",
+        "TensorFlow does not look, and its first step hangs",
+    );
+    pub(crate) const TPU_ADDRESS: Deviation = Deviation::new(
+        "addresses of TPU workers are read whole: blanks, IPv6, and an error for what is none",
+        "TensorFlow cuts them at colons into hosts that nobody has",
+    );
+    pub(crate) const TPU_COORDINATOR: Deviation = Deviation::new(
+        "a coordinator has a name of its own and an address",
+        "in TensorFlow one named as the workers replaces them, one without a name is a TypeError",
+    );
+    pub(crate) const TPU_LOCAL: Deviation = Deviation::new(
+        "a local TPU is local however it is named, and asks no service",
+        "TensorFlow makes a client for it, which it then does not use",
+    );
+    pub(crate) const TPU_COUNT: Deviation = Deviation::new(
+        "TPU cores are counted by type, topology and the backend's devices",
+        "TensorFlow asks its session's master up to 121 times, and there is no such master here",
+    );
+    pub(crate) const TIMES: Deviation = Deviation::new(
+        "times are read in every form of RFC 3339",
+        "TensorFlow cannot read one without a fraction, which the service sends",
+    );
+    pub(crate) const TOKEN: Deviation = Deviation::new(
+        "a token of the machine's account is asked for in one question",
+        "the account's name, which TensorFlow asks for before, is not needed",
+    );
+    pub(crate) const RETRY: Deviation = Deviation::new(
+        "answers that say not now are asked for again until the deadline",
+        "TensorFlow gives up at the first one",
+    );
+    pub(crate) const TRIMMED: Deviation = Deviation::new(
+        "blanks around a text of the metadata server do not count",
+        "TensorFlow puts them into the names it asks for",
+    );
+}

@@ -1,0 +1,332 @@
+use std::panic;
+
+use reqwest::Url;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::google::{Session, Settings};
+use crate::service::call;
+use crate::service::error::ServiceError;
+use crate::service::http::{Request, base_url, below};
+use crate::service::seen::{self, Seen};
+use crate::{
+    ClusterResolver, ClusterSpec, Error, Explanation, GoogleCredentials, Origin, Patience,
+    Question, Tasks, Variables,
+};
+
+mod group;
+
+use group::{Instance, Member};
+
+/// The running machines of an instance group of Google Compute Engine.
+///
+/// Tasks are numbered by the machines' names, counting numbers in them by value: `w9` comes before
+/// `w10`. A group without running machines is a job without tasks. The address of a machine is that
+/// of its first network interface, in brackets if it has IPv6 only.
+///
+/// The base URL is that of the service, or what `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE` says as it
+/// does for Google's own tools, or the program.
+///
+/// ```no_run
+/// use meshwork_cluster_resolver::{ClusterResolver, GceResolver};
+///
+/// let resolver = GceResolver::new("my-project", "us-west1-b", "workers", 2222)
+///     .with_own_task_id();
+/// println!("{}", resolver.explain());
+/// # Ok::<(), meshwork_cluster_resolver::Error>(())
+/// ```
+///
+/// # Where TensorFlow differs
+///
+/// - It sorts addresses as text, so that an index follows neither name nor number.
+/// - It fails for an empty group, and where the last page is empty.
+/// - Its request has a parameter that the service refuses, so it works with stand-ins only.
+#[doc(alias = "GCEClusterResolver")]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GceResolver {
+    project: String,
+    zone: String,
+    instance_group: String,
+    port: u16,
+    task_type: String,
+    task_id: TaskId,
+    rpc_layer: Option<String>,
+    compute_url: Option<String>,
+    settings: Settings,
+}
+
+/// Which task of the job this process is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum TaskId {
+    Fixed(Option<u32>),
+    OfThisMachine,
+}
+
+impl GceResolver {
+    /// The group with this name in this zone of this project; each task listens on this port.
+    ///
+    /// The process is task 0 of the job `worker`, the protocol is `grpc`, as in TensorFlow.
+    pub fn new(
+        project: impl Into<String>,
+        zone: impl Into<String>,
+        instance_group: impl Into<String>,
+        port: u16,
+    ) -> Self {
+        Self {
+            project: project.into(),
+            zone: zone.into(),
+            instance_group: instance_group.into(),
+            port,
+            task_type: "worker".to_owned(),
+            task_id: TaskId::Fixed(Some(0)),
+            rpc_layer: Some("grpc".to_owned()),
+            compute_url: None,
+            settings: Settings::default(),
+        }
+    }
+
+    /// The job that the machines are the tasks of, and this process too.
+    #[must_use]
+    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
+        self.task_type = task_type.into();
+        self
+    }
+
+    /// The index of this process in its job.
+    #[must_use]
+    pub fn with_task_id(mut self, task_id: u32) -> Self {
+        self.task_id = TaskId::Fixed(Some(task_id));
+        self
+    }
+
+    /// The index of this process is that of the machine it runs on, which the metadata server names;
+    /// none if the machine does not belong to the group.
+    #[must_use]
+    pub fn with_own_task_id(mut self) -> Self {
+        self.task_id = TaskId::OfThisMachine;
+        self
+    }
+
+    /// The process has no index, as one that only looks on.
+    #[must_use]
+    pub fn without_task_id(mut self) -> Self {
+        self.task_id = TaskId::Fixed(None);
+        self
+    }
+
+    /// The protocol put before addresses; an empty one asks for none.
+    #[must_use]
+    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
+        self.rpc_layer = Some(rpc_layer.into());
+        self
+    }
+
+    /// No protocol is put before addresses.
+    #[must_use]
+    pub fn without_rpc_layer(mut self) -> Self {
+        self.rpc_layer = None;
+        self
+    }
+
+    /// Whose rights the questions have; application default credentials unless said.
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: GoogleCredentials) -> Self {
+        self.settings.credentials = credentials;
+        self
+    }
+
+    /// How long the service may take; 30 s unless said.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.settings.patience = patience;
+        self
+    }
+
+    /// The variables that the environment is read from; those of the process unless said.
+    #[must_use]
+    pub fn with_variables(mut self, variables: Variables) -> Self {
+        self.settings.variables = variables;
+        self
+    }
+
+    /// Where the Compute API is, up to and with its version, such as
+    /// `https://compute.googleapis.com/compute/v1`.
+    #[must_use]
+    pub fn with_compute_url(mut self, url: impl Into<String>) -> Self {
+        self.compute_url = Some(url.into());
+        self
+    }
+
+    /// Where the metadata server is, such as `http://metadata.google.internal`.
+    #[must_use]
+    pub fn with_metadata_url(mut self, url: impl Into<String>) -> Self {
+        self.settings.metadata_url = Some(url.into());
+        self
+    }
+
+    fn look(&self, notes: &mut Explanation) -> Result<Seen, Error> {
+        let session = self.settings.begin()?;
+        let base = base_url(&self.base(notes)?)?;
+        self.note_arguments(notes);
+        let (members, own) = call::run(self.ask(session, &base, notes))?;
+        let task_id = match self.task_id {
+            TaskId::Fixed(index) => index,
+            TaskId::OfThisMachine => own.and_then(|own| group::position(&members, &own)),
+        };
+        let addresses = members.into_iter().map(|member| member.address(self.port));
+        let job = (self.task_type.clone(), Tasks::list(addresses));
+        Ok(Seen {
+            spec: ClusterSpec::new([job])?,
+            task_type: Some(self.task_type.clone()),
+            task_id,
+            rpc_layer: self.rpc_layer.clone(),
+            ..Seen::default()
+        })
+    }
+
+    /// The members in the order of their tasks, and the name of this machine if it is asked for.
+    async fn ask(
+        &self,
+        mut session: Session,
+        base: &Url,
+        notes: &mut Explanation,
+    ) -> Result<(Vec<Member>, Option<String>), ServiceError> {
+        let own = match self.task_id {
+            TaskId::Fixed(_) => None,
+            TaskId::OfThisMachine => {
+                session
+                    .metadata("instance/name", notes, Question::Task)
+                    .await?
+            }
+        };
+        let mut members = Vec::new();
+        let mut waiting = self.list(&mut session, base).await?.into_iter();
+        let mut asked = JoinSet::new();
+        loop {
+            for instance in waiting.by_ref().take(AT_ONCE - asked.len()) {
+                let url = below(base, self.in_zone(["instances", instance.name()]))?;
+                let session = session.clone();
+                asked.spawn(async move {
+                    let (url, answer) = session.signed(Request::get(url)).await?;
+                    Member::read(instance, &url, &answer)
+                });
+            }
+            match asked.join_next().await {
+                Some(Ok(member)) => members.push(member?),
+                Some(Err(panicked)) => panic::resume_unwind(panicked.into_panic()),
+                None => break,
+            }
+        }
+        group::sort(&mut members);
+        for member in &members {
+            let value = format!("{}: {}", member.name(), member.host());
+            notes.read(Question::Cluster, member.origin(), value);
+        }
+        Ok((members, own))
+    }
+
+    async fn list(&self, session: &mut Session, base: &Url) -> Result<Vec<Instance>, ServiceError> {
+        let path = self.in_zone(["instanceGroups", &self.instance_group]);
+        let url = below(base, path.into_iter().chain(["listInstances"]))?;
+        let body = json!({"instanceState": "RUNNING"});
+        let mut instances = Vec::new();
+        let mut token: Option<String> = None;
+        loop {
+            let mut request = Request::post(url.clone())
+                .with_body(&body)
+                .with_query("orderBy", "name");
+            if let Some(token) = &token {
+                request = request.with_query("pageToken", token);
+            }
+            let (url, answer) = session.authorized(request).await?;
+            let page = group::Page::read(&url, &answer)?;
+            instances.extend(page.instances);
+            let next = page.next.filter(|next| token.as_ref() != Some(next));
+            match next {
+                Some(next) => token = Some(next),
+                None => return Ok(instances),
+            }
+        }
+    }
+
+    fn in_zone<'a>(&'a self, rest: [&'a str; 2]) -> [&'a str; 6] {
+        [
+            "projects",
+            &self.project,
+            "zones",
+            &self.zone,
+            rest[0],
+            rest[1],
+        ]
+    }
+
+    fn base(&self, notes: &mut Explanation) -> Result<String, Error> {
+        let variable = self.settings.variables.read(VARIABLE)?;
+        let set = variable.filter(|url| !url.is_empty());
+        Ok(match (&self.compute_url, set) {
+            (Some(url), _) => url.clone(),
+            (None, Some(url)) => {
+                notes.read(Question::Cluster, Origin::variable(VARIABLE), url.clone());
+                url
+            }
+            (None, None) => "https://compute.googleapis.com/compute/v1".to_owned(),
+        })
+    }
+
+    fn note_arguments(&self, notes: &mut Explanation) {
+        let group = format!("{}/{}/{}", self.project, self.zone, self.instance_group);
+        let program = |field| Origin::program().field(field);
+        notes.read(Question::Cluster, program("instance group"), group);
+        notes.read(Question::Cluster, program("port"), self.port.to_string());
+        notes.read(Question::Task, program("task type"), self.task_type.clone());
+        if let TaskId::Fixed(Some(index)) = self.task_id {
+            notes.read(Question::Task, program("task id"), index.to_string());
+        }
+    }
+}
+
+impl ClusterResolver for GceResolver {
+    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+        Ok(self.look(&mut Explanation::default())?.spec)
+    }
+
+    fn master(
+        &self,
+        task_type: Option<&str>,
+        task_id: Option<u32>,
+        rpc_layer: Option<&str>,
+    ) -> Result<String, Error> {
+        if task_id.is_none() && self.task_id == TaskId::Fixed(None) {
+            return Ok(String::new());
+        }
+        let seen = self.look(&mut Explanation::default())?;
+        seen.master(task_type, task_id, rpc_layer)
+    }
+
+    fn task_type(&self) -> Result<Option<String>, Error> {
+        Ok(Some(self.task_type.clone()))
+    }
+
+    fn task_id(&self) -> Result<Option<u32>, Error> {
+        match self.task_id {
+            TaskId::Fixed(index) => Ok(index),
+            TaskId::OfThisMachine => Ok(self.look(&mut Explanation::default())?.task_id),
+        }
+    }
+
+    fn rpc_layer(&self) -> Result<Option<String>, Error> {
+        Ok(self.rpc_layer.clone())
+    }
+
+    fn explain(&self) -> Explanation {
+        let mut notes = Explanation::default();
+        let looked = self.look(&mut notes);
+        seen::settle(&mut notes, looked);
+        notes
+    }
+}
+
+/// Machines asked about at a time.
+const AT_ONCE: usize = 16;
+
+const VARIABLE: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE";

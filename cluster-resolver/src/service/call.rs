@@ -1,0 +1,198 @@
+use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
+use std::panic;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+
+use super::error::{ServiceError, Trouble};
+use super::patience::Patience;
+
+/// One question to a service, from the first attempt to the last: all of them share its deadline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    patience: Patience,
+    begun: Instant,
+}
+
+/// What came of one attempt.
+pub(crate) enum Attempt<T> {
+    /// It is decided.
+    Done(T),
+    /// Another attempt may do better, after this pause at least.
+    Again(Trouble, Option<Duration>),
+}
+
+/// Runs this to its end on a thread of its own, whatever the caller's thread is busy with.
+pub(crate) fn run<T: Send>(
+    work: impl Future<Output = Result<T, ServiceError>> + Send,
+) -> Result<T, ServiceError> {
+    let no_runtime = |error: std::io::Error| ServiceError::NoRuntime { kind: error.kind() };
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().name("cluster-resolver".to_owned());
+        let worker = worker.spawn_scoped(scope, || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            runtime.map_err(no_runtime)?.block_on(work)
+        });
+        let ended = worker.map_err(no_runtime)?.join();
+        ended.unwrap_or_else(|cause| panic::resume_unwind(cause))
+    })
+}
+
+impl Call {
+    /// A question that begins now.
+    pub(crate) fn begin(patience: Patience) -> Self {
+        Self {
+            patience,
+            begun: Instant::now(),
+        }
+    }
+
+    /// The time that is left of the question.
+    pub(crate) fn left(&self) -> Duration {
+        self.patience
+            .deadline()
+            .saturating_sub(self.begun.elapsed())
+    }
+
+    /// Tries until it is decided or the deadline has come. No pause is begun that would end after
+    /// the deadline, and the last attempt ends with it.
+    pub(crate) async fn persist<T, W>(
+        &self,
+        url: &str,
+        mut attempt: impl FnMut() -> W,
+    ) -> Result<T, ServiceError>
+    where
+        W: Future<Output = Result<Attempt<T>, ServiceError>>,
+    {
+        let mut pauses = self.patience.pauses(RandomState::new().hash_one(url));
+        let mut attempts = 0;
+        let mut last = None;
+        loop {
+            attempts += 1;
+            let time = self.patience.attempt().min(self.left());
+            let (problem, at_least) = match tokio::time::timeout(time, attempt()).await {
+                Ok(Ok(Attempt::Done(answer))) => return Ok(answer),
+                Ok(Ok(Attempt::Again(problem, at_least))) => (problem, at_least),
+                Ok(Err(error)) => return Err(error),
+                // An attempt that the deadline cut short says less than the one before it.
+                Err(_) if time < self.patience.attempt() => {
+                    (last.unwrap_or(Trouble::TooSlow), None)
+                }
+                Err(_) => (Trouble::TooSlow, None),
+            };
+            last = Some(problem);
+            let pause = pauses.next().unwrap_or_default();
+            let pause = pause.max(at_least.unwrap_or_default());
+            if pause >= self.left() {
+                return Err(ServiceError::Unreachable {
+                    url: url.to_owned(),
+                    attempts,
+                    waited: self.begun.elapsed(),
+                    problem,
+                });
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const URL: &str = "http://service";
+
+    fn patience() -> Patience {
+        let pauses = (Duration::from_millis(1), Duration::from_millis(2));
+        Patience::new(Duration::from_secs(30)).with_pauses(pauses.0, pauses.1)
+    }
+
+    /// Fails this often, then answers; gives the answer and the number of attempts.
+    fn after(failures: u32, patience: Patience) -> (Result<u32, ServiceError>, u32) {
+        let made = AtomicU32::new(0);
+        let call = Call::begin(patience);
+        let answer = run(call.persist(URL, async || {
+            let attempt = made.fetch_add(1, Ordering::Relaxed);
+            Ok(if attempt < failures {
+                Attempt::Again(Trouble::Busy(503), None)
+            } else {
+                Attempt::Done(7)
+            })
+        }));
+        (answer, made.into_inner())
+    }
+
+    #[test]
+    fn it_goes_on_until_there_is_an_answer() {
+        for failures in 0..5 {
+            assert_eq!(after(failures, patience()), (Ok(7), failures + 1));
+        }
+    }
+
+    #[test]
+    fn it_ends_by_the_deadline_and_says_what_the_last_trouble_was() {
+        let short = Patience::new(Duration::from_millis(300));
+        let (answer, attempts) = after(
+            u32::MAX,
+            short.with_pauses(Duration::from_millis(1), Duration::from_millis(4)),
+        );
+        let Err(ServiceError::Unreachable {
+            problem,
+            attempts: said,
+            waited,
+            ..
+        }) = answer
+        else {
+            panic!("{answer:?}");
+        };
+        assert_eq!((problem, said), (Trouble::Busy(503), attempts));
+        assert!(
+            attempts > 1 && waited < Duration::from_secs(10),
+            "{attempts} in {waited:?}"
+        );
+    }
+
+    #[test]
+    fn a_pause_that_the_service_asks_for_is_kept_or_given_up_at_once() {
+        let call = Call::begin(patience());
+        let asked = run(call.persist(URL, async || {
+            Ok::<Attempt<()>, _>(Attempt::Again(
+                Trouble::Busy(429),
+                Some(Duration::from_secs(60)),
+            ))
+        }));
+        assert!(
+            matches!(asked, Err(ServiceError::Unreachable { attempts: 1, .. })),
+            "{asked:?}"
+        );
+    }
+
+    #[test]
+    fn an_attempt_that_hangs_is_ended() {
+        let brief =
+            Patience::new(Duration::from_millis(500)).with_attempt(Duration::from_millis(5));
+        let call = Call::begin(brief.with_pauses(Duration::ZERO, Duration::ZERO));
+        let hung = run(call.persist(URL, || {
+            std::future::pending::<Result<Attempt<()>, ServiceError>>()
+        }));
+        let Err(ServiceError::Unreachable {
+            problem, attempts, ..
+        }) = hung
+        else {
+            panic!("{hung:?}");
+        };
+        assert_eq!(problem, Trouble::TooSlow);
+        assert!(attempts > 1, "{attempts}");
+    }
+
+    #[test]
+    fn it_may_be_asked_inside_an_asynchronous_runtime() {
+        let outer = Builder::new_current_thread().build().unwrap();
+        let answer = outer.block_on(async { run(async { Ok(1) }) });
+        assert_eq!(answer, Ok(1));
+    }
+}

@@ -1,0 +1,317 @@
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::redirect::Policy;
+use reqwest::{Client, ClientBuilder, Method, Response, Url};
+use serde_json::Value;
+
+use super::answer;
+use super::call::{Attempt, Call};
+use super::error::{ServiceError, Trouble};
+use super::secret::Secret;
+use super::{RETRIED, tls, trouble};
+
+/// A client that follows redirects on one server only, and never says a password in an error.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    proxies: Proxies,
+    /// For servers without TLS: it reads none of the system's certificates.
+    plain: Client,
+    trusting: OnceLock<Client>,
+}
+
+/// Whether requests go through the proxies of the environment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Proxies {
+    Used,
+    PassedBy,
+}
+
+/// What to ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Request<'a> {
+    method: Method,
+    url: Url,
+    body: Option<&'a Value>,
+    token: Option<&'a Secret>,
+    metadata: Metadata,
+}
+
+/// Whether a request is one for the metadata server, which takes only those marked so.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Metadata {
+    Yes,
+    No,
+}
+
+/// An answer with a status from 200 to 299.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) url: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn get(url: Url) -> Self {
+        Self {
+            method: Method::GET,
+            url,
+            body: None,
+            token: None,
+            metadata: Metadata::No,
+        }
+    }
+
+    pub(crate) fn post(url: Url) -> Self {
+        Self {
+            method: Method::POST,
+            ..Self::get(url)
+        }
+    }
+
+    pub(crate) fn with_body(mut self, body: &'a Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    pub(crate) fn with_token(mut self, token: Option<&'a Secret>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Adds to the query part of the URL, escaped as needed.
+    pub(crate) fn with_query(mut self, name: &str, value: &str) -> Self {
+        self.url.query_pairs_mut().append_pair(name, value);
+        self
+    }
+
+    pub(crate) fn of_metadata_server(mut self) -> Self {
+        self.metadata = Metadata::Yes;
+        self
+    }
+}
+
+impl Http {
+    /// A client that goes through the proxies of the environment.
+    pub(crate) fn new() -> Result<Self, ServiceError> {
+        Self::with(Proxies::Used)
+    }
+
+    /// A client for the servers of this network.
+    pub(crate) fn without_proxy() -> Result<Self, ServiceError> {
+        Self::with(Proxies::PassedBy)
+    }
+
+    fn with(proxies: Proxies) -> Result<Self, ServiceError> {
+        tls::choose_provider();
+        Ok(Self {
+            proxies,
+            plain: build(proxies, Client::builder().tls_certs_only([]))?,
+            trusting: OnceLock::new(),
+        })
+    }
+
+    fn client(&self, url: &Url) -> Result<&Client, ServiceError> {
+        if url.scheme() != "https" {
+            return Ok(&self.plain);
+        }
+        if let Some(client) = self.trusting.get() {
+            return Ok(client);
+        }
+        let client = build(self.proxies, Client::builder())?;
+        Ok(self.trusting.get_or_init(|| client))
+    }
+
+    /// Asks until there is an answer or the deadline has come.
+    pub(crate) async fn ask(
+        &self,
+        call: &Call,
+        request: &Request<'_>,
+    ) -> Result<Reply, ServiceError> {
+        let url = shown(&request.url);
+        call.persist(&url, || self.attempt(request, &url)).await
+    }
+
+    /// [`ask`](Self::ask), and reads the answer as JSON.
+    pub(crate) async fn json(
+        &self,
+        call: &Call,
+        request: &Request<'_>,
+    ) -> Result<(String, Value), ServiceError> {
+        let Reply { url, body } = self.ask(call, request).await?;
+        let value = answer::parse(&url, &body, request.token)?;
+        Ok((url, value))
+    }
+
+    async fn attempt(
+        &self,
+        request: &Request<'_>,
+        url: &str,
+    ) -> Result<Attempt<Reply>, ServiceError> {
+        let (method, target) = (request.method.clone(), request.url.clone());
+        let mut outgoing = self.client(&target)?.request(method, target);
+        if request.metadata == Metadata::Yes {
+            outgoing = outgoing.header("Metadata-Flavor", "Google");
+        } else {
+            outgoing = outgoing.header(ACCEPT, "application/json");
+        }
+        if let Some(token) = request.token {
+            outgoing = outgoing.header(AUTHORIZATION, bearer(token));
+        }
+        if let Some(body) = request.body {
+            let body = body.to_string();
+            outgoing = outgoing.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let response = match outgoing.send().await {
+            Ok(response) => response,
+            Err(error) => return Ok(Attempt::Again(trouble::of_chain(&error), None)),
+        };
+        let status = response.status().as_u16();
+        if RETRIED.contains(&status) {
+            let pause = retry_after(&response);
+            return Ok(Attempt::Again(Trouble::Busy(status), pause));
+        }
+        let succeeded = response.status().is_success();
+        let body = match bounded(response).await {
+            Ok(body) => body,
+            // A body that is too long stays so.
+            Err(Trouble::TooLong) if succeeded => {
+                return Ok(Attempt::Again(Trouble::TooLong, Some(Duration::MAX)));
+            }
+            Err(trouble) if succeeded => return Ok(Attempt::Again(trouble, None)),
+            Err(_) => Vec::new(),
+        };
+        let url = url.to_owned();
+        if succeeded {
+            return Ok(Attempt::Done(Reply { url, body }));
+        }
+        let said = answer::said(&body, request.token);
+        Err(ServiceError::Refused { url, status, said })
+    }
+}
+
+fn build(proxies: Proxies, builder: ClientBuilder) -> Result<Client, ServiceError> {
+    let same_server = Policy::custom(|attempt| {
+        let first = attempt.previous().first().map(Url::origin);
+        let hops = attempt.previous().len();
+        if first == Some(attempt.url().origin()) && hops <= MOST_REDIRECTS {
+            attempt.follow()
+        } else {
+            attempt.stop()
+        }
+    });
+    let builder = match proxies {
+        Proxies::Used => builder,
+        Proxies::PassedBy => builder.no_proxy(),
+    };
+    let client = builder.redirect(same_server).user_agent(USER_AGENT).build();
+    client.map_err(|_| ServiceError::NoTls)
+}
+
+/// Reads the address of a service.
+pub(crate) fn base_url(text: &str) -> Result<Url, ServiceError> {
+    let url: Option<Url> = text.parse().ok();
+    let url = url.filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"));
+    url.ok_or_else(|| ServiceError::Url {
+        url: without_user(text),
+    })
+}
+
+/// The URL below this one with these path segments, each escaped as needed.
+pub(crate) fn below<'a>(
+    base: &Url,
+    segments: impl IntoIterator<Item = &'a str>,
+) -> Result<Url, ServiceError> {
+    let mut url = base.clone();
+    match url.path_segments_mut() {
+        Ok(mut path) => drop(path.pop_if_empty().extend(segments)),
+        Err(()) => {
+            return Err(ServiceError::Url { url: shown(base) });
+        }
+    }
+    Ok(url)
+}
+
+/// The URL as errors and explanations show it.
+pub(crate) fn shown(url: &Url) -> String {
+    without_user(url.as_str())
+}
+
+fn without_user(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest[..end].rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{}", &rest[end..])
+}
+
+fn bearer(token: &Secret) -> HeaderValue {
+    // A token with characters that no header has is refused by the service, as any wrong one.
+    let text = format!("Bearer {}", token.expose());
+    let mut value = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"));
+    value.set_sensitive(true);
+    value
+}
+
+async fn bounded(mut response: Response) -> Result<Vec<u8>, Trouble> {
+    let mut body = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(Some(part)) if body.len() + part.len() > MOST_BYTES => return Err(Trouble::TooLong),
+            Ok(Some(part)) => body.extend_from_slice(&part),
+            Ok(None) => return Ok(body),
+            Err(error) => return Err(trouble::of_chain(&error)),
+        }
+    }
+}
+
+fn retry_after(response: &Response) -> Option<Duration> {
+    let header = response.headers().get(RETRY_AFTER)?;
+    header.to_str().ok()?.parse().ok().map(Duration::from_secs)
+}
+
+/// How this project names itself to services.
+const USER_AGENT: &str = concat!("meshwork/", env!("CARGO_PKG_VERSION"));
+
+/// Redirects of one request.
+const MOST_REDIRECTS: usize = 5;
+
+/// An answer of a thousand instances has about half a megabyte.
+const MOST_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_escaped_and_stay_below_the_base() {
+        let base = base_url("https://host/compute/v1/").unwrap();
+        let url = below(&base, ["projects", "a/b?c", "zones", "ü"]).unwrap();
+        assert_eq!(
+            url.as_str(),
+            "https://host/compute/v1/projects/a%2Fb%3Fc/zones/%C3%BC"
+        );
+        let bare = base_url("http://host:1").unwrap();
+        assert_eq!(below(&bare, ["v1"]).unwrap().as_str(), "http://host:1/v1");
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_service_is_refused_without_its_password() {
+        for (text, shown) in [
+            ("host:80", "host:80"),
+            ("ftp://me:pass@host/x", "ftp://host/x"),
+            ("", ""),
+        ] {
+            let url = shown.to_owned();
+            assert_eq!(base_url(text), Err(ServiceError::Url { url }), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_header_with_the_token_shows_none() {
+        let token = Secret::new("ya29.secret");
+        assert!(!format!("{:?}", bearer(&token)).contains("ya29"));
+    }
+}

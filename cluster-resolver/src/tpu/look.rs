@@ -1,0 +1,353 @@
+//! Questions to the Cloud TPU API, and what the answers make of the cluster.
+
+use reqwest::Url;
+
+use super::node::TpuNode;
+use super::target::{TpuKind, TpuName, TpuTarget};
+use super::{TpuResolver, accelerators, local, target};
+use crate::google::Session;
+use crate::service::answer::Answer;
+use crate::service::call;
+use crate::service::error::{CoordinatorProblem, ServiceError};
+use crate::service::http::{Request, base_url, below};
+use crate::service::seen::Seen;
+use crate::{Accelerators, ClusterSpec, Error, Explanation, Origin, Question, Tasks};
+
+impl TpuResolver {
+    /// One look at the TPU.
+    pub(super) fn look(&self, notes: &mut Explanation) -> Result<Seen, Error> {
+        let variables = &self.settings.variables;
+        let (workers, cores) = match target::find(&self.given, variables, notes)? {
+            TpuTarget::Local => return self.see_local(notes),
+            TpuTarget::Addresses(addresses) => {
+                let named = variables.read(TYPE)?.filter(|name| !name.is_empty());
+                if let Some(name) = &named {
+                    notes.read(Question::Accelerators, Origin::variable(TYPE), name.clone());
+                }
+                let cores = named.as_deref().and_then(accelerators::tpu_cores_of_type);
+                (addresses, cores)
+            }
+            TpuTarget::Named(name) => {
+                let nodes = self.describe(name, notes)?;
+                let mut workers = Vec::new();
+                for node in &nodes {
+                    for (address, origin) in node.workers()? {
+                        notes.read(Question::Cluster, origin, address.clone());
+                        workers.push(address);
+                    }
+                }
+                let cores = nodes.iter().map(TpuNode::cores);
+                (workers, cores.sum::<Option<u32>>())
+            }
+        };
+        let accelerators = match cores {
+            Some(cores) if !workers.is_empty() => {
+                let each = accelerators::share(cores, workers.len())?;
+                Accelerators::from([(TPU.to_owned(), each)])
+            }
+            _ => Accelerators::new(),
+        };
+        Ok(Seen {
+            spec: self.cluster(workers)?,
+            task_type: Some(self.job_name.clone()),
+            task_id: Some(self.own_index(notes)?),
+            rpc_layer: None,
+            accelerators,
+        })
+    }
+
+    /// The nodes that the TPU consists of, whatever their state.
+    pub(super) fn fetch(&self, notes: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
+        match target::find(&self.given, &self.settings.variables, notes)? {
+            TpuTarget::Named(name) => self.describe(name, notes),
+            TpuTarget::Local | TpuTarget::Addresses(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The task of this process.
+    pub(super) fn own_index(&self, notes: &mut Explanation) -> Result<u32, Error> {
+        let Some(text) = self
+            .settings
+            .variables
+            .read(WORKER)?
+            .filter(|text| !text.is_empty())
+        else {
+            notes.read(Question::Task, Origin::default_value(), "0");
+            return Ok(0);
+        };
+        notes.read(Question::Task, Origin::variable(WORKER), text.clone());
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let index = text.parse().ok().filter(|_| digits);
+        let error = || ServiceError::Variable {
+            variable: WORKER,
+            found: text.clone(),
+            expected: "the number of a worker, from 0",
+        };
+        Ok(index.ok_or_else(error)?)
+    }
+
+    fn see_local(&self, notes: &mut Explanation) -> Result<Seen, Error> {
+        let cores = local::cores();
+        let origin = Origin::file("/sys/bus/pci/devices");
+        notes.read(Question::Accelerators, origin, format!("{cores} TPU cores"));
+        Ok(Seen {
+            task_type: Some(self.job_name.clone()),
+            task_id: Some(self.own_index(notes)?),
+            accelerators: Accelerators::from([(TPU.to_owned(), cores)]),
+            ..Seen::default()
+        })
+    }
+
+    fn describe(&self, name: TpuName, notes: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
+        let session = self.settings.begin()?;
+        let discovery = match &self.api_url {
+            Some(_) => None,
+            None => self.discovery_url()?,
+        };
+        Ok(call::run(self.ask(session, name, discovery, notes))?)
+    }
+
+    async fn ask(
+        &self,
+        mut session: Session,
+        name: TpuName,
+        discovery: Option<String>,
+        notes: &mut Explanation,
+    ) -> Result<Vec<TpuNode>, ServiceError> {
+        let (kind, id) = (name.kind, name.name.clone());
+        let version = match kind {
+            TpuKind::Node => "v1",
+            TpuKind::QueuedResource => "v2",
+        };
+        let (project, zone) = place(name, &session, notes).await?;
+        let root = self.root(&session, discovery, version, notes).await?;
+        let request = |kind: TpuKind, id: &str| {
+            let place = [version, "projects", &project, "locations", &zone];
+            let url = below(&root, place.into_iter().chain([kind.collection(), id]))?;
+            Ok::<_, ServiceError>(Request::get(url).with_query("alt", "json"))
+        };
+        let mut ids = vec![id];
+        if kind == TpuKind::QueuedResource {
+            let (url, answer) = session.authorized(request(kind, &ids[0])?).await?;
+            ids = granted(&ids[0], &Answer::new(&url, &answer))?;
+            let origin = Origin::url(&url).field("tpu.nodeSpec");
+            notes.read(Question::Cluster, origin, ids.join(", "));
+        }
+        let mut nodes = Vec::new();
+        for id in &ids {
+            let (url, answer) = session.authorized(request(TpuKind::Node, id)?).await?;
+            let node = TpuNode::read(&url, id, answer)?;
+            note(&node, &url, notes);
+            nodes.push(node);
+        }
+        Ok(nodes)
+    }
+
+    /// Where the API is: where the program says, or its description, or where it always is.
+    async fn root(
+        &self,
+        session: &Session,
+        discovery: Option<String>,
+        version: &str,
+        notes: &mut Explanation,
+    ) -> Result<Url, ServiceError> {
+        let Some(template) = discovery else {
+            let url = self
+                .api_url
+                .as_deref()
+                .unwrap_or("https://tpu.googleapis.com");
+            return base_url(url);
+        };
+        let url = template
+            .replace("{apiVersion}", version)
+            .replace("{api}", "tpu");
+        let (url, answer) = session.open(base_url(&url)?).await?;
+        let answer = Answer::new(&url, &answer);
+        let root = answer.at("rootUrl");
+        let service = answer
+            .at("servicePath")
+            .optional_text()?
+            .unwrap_or_default();
+        let text = format!("{}{service}", root.full_text()?);
+        notes.read(
+            Question::Cluster,
+            Origin::url(&url).field("rootUrl"),
+            text.clone(),
+        );
+        base_url(&text).map_err(|_| root.unexpected("the URL of the service"))
+    }
+
+    fn cluster(&self, workers: Vec<String>) -> Result<ClusterSpec, Error> {
+        let mut jobs = vec![(self.job_name.clone(), Tasks::list(workers))];
+        let address = self.coordinator_address.as_ref();
+        let address = address.filter(|address| !address.is_empty());
+        let wrong = |name: &str, problem| ServiceError::Coordinator {
+            name: name.to_owned(),
+            problem,
+        };
+        match (&self.coordinator_name, address) {
+            (None, None) => {}
+            (Some(name), None) => return Err(wrong(name, CoordinatorProblem::NoAddress).into()),
+            (None, Some(address)) => return Err(wrong(address, CoordinatorProblem::NoName).into()),
+            (Some(name), Some(_)) if *name == self.job_name => {
+                return Err(wrong(name, CoordinatorProblem::NameOfWorkers).into());
+            }
+            (Some(name), Some(address)) => jobs.push((name.clone(), Tasks::list([address]))),
+        }
+        ClusterSpec::new(jobs)
+    }
+}
+
+/// The address of this task, or of the process's own.
+pub(super) fn master(seen: &Seen, task: Option<(&str, u32)>) -> Result<String, Error> {
+    if seen.spec.is_empty() {
+        return Ok(String::new());
+    }
+    let (job, index) = task.unzip();
+    seen.master(job, index, Some(LAYER))
+}
+
+/// The project and the zone of a TPU, which may be those of this machine.
+async fn place(
+    name: TpuName,
+    session: &Session,
+    notes: &mut Explanation,
+) -> Result<(String, String), ServiceError> {
+    let project = match name.project {
+        Some(project) => project,
+        None => known(session, "project/project-id", notes).await?,
+    };
+    let zone = match name.zone {
+        Some(zone) => zone,
+        // Written as projects/NUMBER/zones/ZONE.
+        None => {
+            let zone = known(session, "instance/zone", notes).await?;
+            zone.rsplit('/').next().unwrap_or_default().to_owned()
+        }
+    };
+    Ok((project, zone))
+}
+
+fn note(node: &TpuNode, url: &str, notes: &mut Explanation) {
+    for (question, field, value) in [
+        (Question::Cluster, "state", node.state()),
+        (Question::Cluster, "health", node.health()),
+        (
+            Question::Accelerators,
+            "acceleratorType",
+            node.accelerator_type(),
+        ),
+    ] {
+        let origin = Origin::url(url).field(field);
+        match value {
+            Some(value) => notes.read(question, origin, value),
+            None => notes.absent(question, origin),
+        }
+    }
+}
+
+/// What the metadata server has to know.
+async fn known(
+    session: &Session,
+    path: &str,
+    notes: &mut Explanation,
+) -> Result<String, ServiceError> {
+    let text = session.metadata(path, notes, Question::Cluster).await?;
+    text.filter(|text| !text.is_empty())
+        .ok_or_else(|| ServiceError::MetadataAbsent {
+            path: path.to_owned(),
+        })
+}
+
+/// The nodes of a queued resource, if it has been granted.
+fn granted(name: &str, answer: &Answer<'_>) -> Result<Vec<String>, ServiceError> {
+    let state = answer
+        .at("state")
+        .at("state")
+        .optional_text()?
+        .unwrap_or_default();
+    if state != ACTIVE {
+        return Err(ServiceError::TpuNotReady {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            wanted: ACTIVE,
+        });
+    }
+    let mut ids = Vec::new();
+    for spec in answer.at("tpu").at("nodeSpec").list()? {
+        // Either one node with an id, or several whose ids are numbered after a prefix.
+        let several = ["multisliceParams", "multiNodeParams"].map(|field| spec.at(field));
+        match several.into_iter().find(Answer::is_present) {
+            Some(several) => {
+                let prefix = several.at("nodeIdPrefix").optional_text()?.unwrap_or(name);
+                let count = several.at("nodeCount").count()?.min(MOST_NODES);
+                ids.extend((0..count).map(|index| format!("{prefix}-{index}")));
+            }
+            None => ids.push(spec.at("nodeId").full_text()?.to_owned()),
+        }
+    }
+    Ok(ids)
+}
+
+/// The variable that says where the description of the API is.
+pub(super) const DISCOVERY: &str = "TPU_API_DISCOVERY_URL";
+
+/// The protocol of TPU workers.
+pub(super) const LAYER: &str = "grpc";
+
+/// The variable that numbers the hosts of a slice, as machines with TPUs and GKE set it.
+const WORKER: &str = "TPU_WORKER_ID";
+
+/// The variable that says the accelerator type, likewise.
+const TYPE: &str = "TPU_ACCELERATOR_TYPE";
+
+const TPU: &str = "TPU";
+
+const ACTIVE: &str = "ACTIVE";
+
+/// More nodes than any queued resource has.
+const MOST_NODES: u32 = 1 << 12;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn nodes(spec: Value) -> Result<Vec<String>, ServiceError> {
+        let answer = json!({"state": {"state": "ACTIVE"}, "tpu": {"nodeSpec": spec}});
+        granted("q", &Answer::new("http://tpu/q", &answer))
+    }
+
+    #[test]
+    fn a_queued_resource_has_one_node_or_numbered_ones() {
+        assert_eq!(
+            nodes(json!([{"nodeId": "a"}, {"nodeId": "b"}])).unwrap(),
+            ["a", "b"]
+        );
+        let several = |params| nodes(json!([{"multisliceParams": params}])).unwrap();
+        assert_eq!(
+            several(json!({"nodeCount": 2, "nodeIdPrefix": "s"})),
+            ["s-0", "s-1"]
+        );
+        assert_eq!(several(json!({"nodeCount": "3"})), ["q-0", "q-1", "q-2"]);
+        assert!(matches!(
+            nodes(json!([{}])),
+            Err(ServiceError::Field { .. })
+        ));
+    }
+
+    #[test]
+    fn a_queued_resource_that_waits_is_not_ready() {
+        let answer = json!({"state": {"state": "WAITING_FOR_RESOURCES"}});
+        let refused = granted("q", &Answer::new("http://tpu/q", &answer));
+        assert_eq!(
+            refused,
+            Err(ServiceError::TpuNotReady {
+                name: "q".to_owned(),
+                state: "WAITING_FOR_RESOURCES".to_owned(),
+                wanted: "ACTIVE",
+            })
+        );
+    }
+}

@@ -1,0 +1,228 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use meshwork_cluster_resolver::{ClusterResolver, KubernetesAccess, KubernetesResolver, Variables};
+use serde_json::{Value, json};
+
+use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text};
+use super::loopback::{Loopback, Reply};
+use crate::deviations::{Deviation, cluster_http as rules};
+use crate::harness::Verdict;
+
+pub(super) fn judge(case: &Value) -> Verdict {
+    let input = &case["input"];
+    if let Some(error) = case.get("expect_error") {
+        return match text(error, "kind") {
+            Some("ImportError") => Verdict::Deviates(rules::LINKED),
+            Some("ValueError" | "TypeError") => Verdict::Deviates(rules::TYPED),
+            _ => Verdict::Failed("not judged".to_owned()),
+        };
+    }
+    if selectors(input).is_none() {
+        return Verdict::Deviates(rules::TYPED);
+    }
+    let ours = ask(input);
+    let tensorflow = model(input, tensorflow);
+    let off = tensorflow.differing(&case["expect"]);
+    let off: Vec<_> = off
+        .into_iter()
+        .filter(|key| !tensorflow.get(key).is_null())
+        .collect();
+    if !off.is_empty() {
+        return Verdict::Failed(format!(
+            "recorded otherwise than TensorFlow's rule: {off:?}"
+        ));
+    }
+    ours.verdict(
+        &case["expect"],
+        Some((rule(input), &model(input, pod_rule))),
+    )
+}
+
+fn ask(input: &Value) -> Answers {
+    let folder = tempfile::tempdir().expect("a folder for a kubeconfig");
+    let pods = input["pods_by_selector"].clone();
+    let server = Loopback::start(move |asked| {
+        let selector = asked.parameter("labelSelector").unwrap_or_default();
+        let pods = pods[selector].as_array().into_iter().flatten();
+        Reply::json(&json!({"items": pods.map(pod).collect::<Vec<_>>()}))
+    });
+    let config = kubeconfig(folder.path(), &server.url(), "t");
+    let given = resolver(&input["kwargs"], KubernetesAccess::kubeconfig(config));
+    let mut answers = Answers::default();
+    let before = (
+        given.task_type(),
+        given.task_id(),
+        given.master(None, None, None),
+    );
+    answers.add(
+        "before",
+        json!([before.0.ok(), before.1.ok(), before.2.ok()]),
+    );
+    let set = &input["set"];
+    let given = match text(set, "task_type") {
+        Some(job) => given.with_task_type(job),
+        None => given,
+    };
+    let given = match number(set, "task_id") {
+        Some(index) => given.with_task_id(index),
+        None => given,
+    };
+    let spec = given.cluster_spec();
+    let asked = server.asked();
+    let asked: Vec<_> = asked
+        .iter()
+        .map(|asked| asked.parameter("labelSelector"))
+        .collect();
+    answers.add("selectors_asked", json!(asked));
+    answers.add(
+        "cluster_spec",
+        outcome(spec.map(|spec| answers::dict(&spec))),
+    );
+    answers::common(&mut answers, &given);
+    answers
+}
+
+/// A resolver of these arguments in an empty environment.
+pub(super) fn resolver(given: &Value, access: KubernetesAccess) -> KubernetesResolver {
+    let mut resolver = KubernetesResolver::new()
+        .with_access(access)
+        .with_variables(Variables::fixed([("A", "b")]))
+        .with_patience(answers::patience());
+    if let Some(jobs) = given.get("job_to_label_mapping").and_then(Value::as_object) {
+        for (job, selectors) in jobs {
+            let selectors = selectors.as_array().into_iter().flatten();
+            resolver = resolver.with_job(job, selectors.filter_map(Value::as_str));
+        }
+    }
+    if let Some(port) = number(given, "tf_server_port").and_then(|port| port.try_into().ok()) {
+        resolver = resolver.with_port(port);
+    }
+    match given.get("rpc_layer") {
+        Some(Value::Null) => resolver.without_rpc_layer(),
+        Some(layer) => resolver.with_rpc_layer(layer.as_str().unwrap_or_default()),
+        None => resolver,
+    }
+}
+
+/// A kubeconfig for this server, in this folder.
+pub(super) fn kubeconfig(folder: &Path, server: &str, token: &str) -> PathBuf {
+    let path = folder.join("config");
+    let content = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    });
+    fs::write(&path, content.to_string()).expect("a writable folder");
+    path
+}
+
+fn pod(recorded: &Value) -> Value {
+    json!({
+        "metadata": {"name": recorded["name"]},
+        "status": {
+            "phase": recorded["phase"], "hostIP": recorded["host_ip"], "podIP": recorded["pod_ip"],
+        },
+    })
+}
+
+/// Each job with its selectors; nothing for a text in place of a list, which TensorFlow walks
+/// character by character.
+fn selectors(input: &Value) -> Option<Vec<(String, Vec<String>)>> {
+    let jobs = input["kwargs"]
+        .get("job_to_label_mapping")
+        .and_then(Value::as_object);
+    let Some(jobs) = jobs.filter(|jobs| !jobs.is_empty()) else {
+        return Some(vec![(
+            "worker".to_owned(),
+            vec!["job-name=tensorflow".to_owned()],
+        )]);
+    };
+    let jobs = jobs.iter().map(|(job, selectors)| {
+        let selectors = selectors.as_array()?.iter();
+        let selectors = selectors.map(|selector| selector.as_str().map(str::to_owned));
+        Some((job.clone(), selectors.collect::<Option<_>>()?))
+    });
+    jobs.collect()
+}
+
+/// The hosts of one job out of the pods of its selectors.
+type Rule = fn(Vec<Vec<Value>>) -> Result<Vec<String>, String>;
+
+/// Host IPs, by name as text; any pod that does not run is an error.
+fn tensorflow(groups: Vec<Vec<Value>>) -> Result<Vec<String>, String> {
+    let mut hosts = Vec::new();
+    for mut group in groups {
+        group.sort_by_key(|pod| pod["name"].as_str().map(str::to_owned));
+        for pod in group {
+            if pod["phase"] != "Running" {
+                return Err("a pod does not run".to_owned());
+            }
+            hosts.push(pod["host_ip"].as_str().unwrap_or("None").to_owned());
+        }
+    }
+    Ok(hosts)
+}
+
+/// Pod IPs, by name with numbers counted; finished pods have no part, and no pod has two.
+fn pod_rule(groups: Vec<Vec<Value>>) -> Result<Vec<String>, String> {
+    let mut seen = Vec::new();
+    let mut hosts = Vec::new();
+    for mut group in groups {
+        group.sort_by_key(|pod| answers::counted(pod["name"].as_str().unwrap_or_default()));
+        for pod in group {
+            match pod["phase"].as_str() {
+                Some("Succeeded" | "Failed") => continue,
+                Some("Running") => {}
+                _ => return Err("a pod does not run".to_owned()),
+            }
+            if !seen.contains(&pod["name"]) {
+                seen.push(pod["name"].clone());
+                hosts.push(pod["pod_ip"].as_str().ok_or("a pod has no IP")?.to_owned());
+            }
+        }
+    }
+    Ok(hosts)
+}
+
+/// What depends on which hosts there are, by a rule for them.
+fn model(input: &Value, rule: Rule) -> Answers {
+    let (given, set) = (&input["kwargs"], &input["set"]);
+    let port = number(given, "tf_server_port").unwrap_or(8470);
+    let pods = |selector: &String| -> Vec<Value> {
+        let pods = input["pods_by_selector"][selector].as_array();
+        pods.cloned().unwrap_or_default()
+    };
+    let jobs = selectors(input)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(job, selectors)| {
+            let hosts = rule(selectors.iter().map(pods).collect())?;
+            let addresses = hosts.into_iter().map(|host| format!("{host}:{port}"));
+            Ok::<_, String>((job, addresses.collect::<Vec<_>>()))
+        });
+    let cluster = jobs.collect::<Result<Vec<_>, _>>().map(answers::jobs);
+    let own_layer = given.get("rpc_layer").map_or(Some("grpc"), Value::as_str);
+    let mut answers = Answers::default();
+    for (key, job, index, layer) in MASTERS {
+        let job = job.or_else(|| text(set, "task_type"));
+        let index = index.map(u64::from).or_else(|| set["task_id"].as_u64());
+        answers.add(
+            key,
+            model_master(&cluster, (job, index), layer.or(own_layer)),
+        );
+    }
+    answers.add("cluster_spec", outcome(cluster));
+    answers
+}
+
+fn rule(input: &Value) -> Deviation {
+    let pods = input["pods_by_selector"].as_object().into_iter().flatten();
+    let mut pods = pods.flat_map(|(_, pods)| pods.as_array().into_iter().flatten());
+    if pods.any(|pod| matches!(pod["phase"].as_str(), Some("Succeeded" | "Failed"))) {
+        rules::K8S_FINISHED
+    } else {
+        rules::K8S_POD_IP
+    }
+}
