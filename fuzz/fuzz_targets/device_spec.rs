@@ -1,3 +1,4 @@
+//! A device is shown so that it reads the same again.
 #![no_main]
 
 #[path = "../checks/mesh.rs"]

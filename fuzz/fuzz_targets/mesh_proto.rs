@@ -1,3 +1,4 @@
+//! Bytes that read as a mesh are written as bytes that read as the same mesh.
 #![no_main]
 
 #[path = "../checks/mesh.rs"]

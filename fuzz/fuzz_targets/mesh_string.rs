@@ -1,3 +1,4 @@
+//! Text that reads as a mesh is written as text and bytes that read as the same mesh.
 #![no_main]
 
 #[path = "../checks/mesh.rs"]

@@ -191,8 +191,12 @@ impl CreateMesh {
     /// [`create_tpu_mesh`](crate::tpu::create_tpu_mesh) makes those.
     #[doc(alias = "create_distributed_mesh")]
     pub fn create_distributed(self, client: &Client) -> Result<Mesh, Error> {
+        let is_tpu = |device_type: &str| device_type.eq_ignore_ascii_case("TPU");
+        if self.device_type.as_deref().is_some_and(is_tpu) {
+            return Err(Error::TpuWithoutTopology);
+        }
         let devices = self.local_devices(client, &client.host)?;
-        if devices.device_type() == Some("TPU") {
+        if devices.device_type().is_some_and(is_tpu) {
             return Err(Error::TpuWithoutTopology);
         }
         let len = devices.len();

@@ -1,6 +1,6 @@
-//! Named device meshes: ranks, their coordinates along named dimensions, and device names.
+//! Named device meshes: ranks, their coordinates along named dimensions, and the devices they stand for.
 //!
-//! This crate does not know tensors, processes, time or any I/O: a mesh is arithmetic.
+//! This crate does not know tensors, time, threads or any I/O: a mesh is arithmetic.
 //!
 //! ```text
 //!             model 0   1   2   3

@@ -72,6 +72,7 @@ pub struct MeshProto {
 impl AnyMesh {
     /// The protobuf form, as bytes; inverse of [`decode`](Self::decode).
     #[must_use]
+    #[doc(alias = "as_proto")]
     pub fn encode(&self) -> Vec<u8> {
         MeshProto::from(self).encode_to_vec()
     }
@@ -80,6 +81,7 @@ impl AnyMesh {
     ///
     /// # Errors
     /// [`Error::Decode`], and those of the conversion from [`MeshProto`].
+    #[doc(alias = "from_proto")]
     pub fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let message = MeshProto::decode(bytes).map_err(|source| Error::Decode { source })?;
         message.try_into()

@@ -31,5 +31,10 @@ pub(crate) const TOPICS: &[Topic] = &[
     Topic::lines("mesh_coords", "mesh/mesh_coords.jsonl", coords::judge),
     Topic::lines("mesh_host", "mesh/mesh_host.jsonl", constructor::judge_host),
     Topic::lines("create_mesh", "mesh/create_mesh.jsonl", create::judge),
+    Topic::lines(
+        "create_distributed_mesh",
+        "mesh/create_distributed_mesh.jsonl",
+        create::judge_distributed,
+    ),
     Topic::lines("tpu_ring", "mesh/tpu_ring.jsonl", tpu::judge),
 ];

@@ -107,14 +107,10 @@ impl MeshBuilder {
         if self.local.as_ref().is_some_and(no_device) && self.global_devices.is_empty() {
             return Err(Error::NoDevices);
         }
-        if let Some((ids, devices)) = &self.local {
-            devices.check_distinct()?;
-            if ids.len() != devices.len() {
-                let (ids, devices) = (ids.len(), devices.len());
-                return Err(Error::LocalDeviceCount { ids, devices });
-            }
-        }
         let mesh = self.assemble()?;
+        if mesh.local_devices().len() != mesh.local_device_ids().len() {
+            return Err(mesh.0.local_device_count());
+        }
         match mesh.device_type() {
             Some(device_type) if mesh.use_xla_spmd() && device_type != "TPU" => {
                 Err(Error::SpmdNeedsTpu {
@@ -145,8 +141,8 @@ impl MeshBuilder {
             xla_spmd: self.xla_spmd,
         };
         parts.check_name()?;
-        parts.check_ids()?;
         parts.check_devices()?;
+        parts.check_ids()?;
         Ok(Mesh(Arc::new(parts)))
     }
 }
@@ -162,6 +158,30 @@ impl Parts {
         }
     }
 
+    pub(super) fn check_devices(&self) -> Result<(), Error> {
+        let (local, global) = (&self.local_devices, &self.global_devices);
+        local.check_distinct()?;
+        global.check_distinct()?;
+        if !local.is_empty() && local.len() != self.local_ids.len() {
+            return Err(self.local_device_count());
+        }
+        if !global.is_empty() && global.len() != self.size {
+            return Err(Error::GlobalDeviceCount {
+                found: global.len(),
+                expected: self.size,
+            });
+        }
+        local.check_type()?;
+        global.check_type()?;
+        match (local.device_type(), global.device_type()) {
+            (Some(local), Some(global)) if local != global => Err(Error::LocalDeviceType {
+                local: local.to_owned(),
+                global: global.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn check_ids(&self) -> Result<(), Error> {
         if self.ids.len() != self.size {
             return Err(Error::IdCount {
@@ -172,30 +192,6 @@ impl Parts {
         match self.local_ids.first_outside(&self.ids) {
             None => Ok(()),
             Some(id) => Err(Error::ForeignLocalId { id }),
-        }
-    }
-
-    pub(super) fn check_devices(&self) -> Result<(), Error> {
-        let (local, global) = (&self.local_devices, &self.global_devices);
-        if !local.is_empty() && local.len() != self.local_ids.len() {
-            return Err(self.local_device_count());
-        }
-        if !global.is_empty() && global.len() != self.size {
-            return Err(Error::GlobalDeviceCount {
-                found: global.len(),
-                expected: self.size,
-            });
-        }
-        for devices in [local, global] {
-            devices.check_distinct()?;
-            devices.check_type()?;
-        }
-        match (local.device_type(), global.device_type()) {
-            (Some(local), Some(global)) if local != global => Err(Error::LocalDeviceType {
-                local: local.to_owned(),
-                global: global.to_owned(),
-            }),
-            _ => Ok(()),
         }
     }
 

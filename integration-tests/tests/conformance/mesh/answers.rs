@@ -75,15 +75,16 @@ pub(super) fn judge_error<T: Debug>(case: &Value, result: &Result<T, Error>) -> 
 /// where the process died there is none.
 fn fits(category: Option<&str>, error: &Error) -> bool {
     match category {
-        Some("duplicate") => matches!(
+        Some("duplicate" | "repeated_mesh_dim") => matches!(
             error,
             Error::DuplicateDim { .. } | Error::DuplicateDevice { .. } | Error::DuplicateId { .. }
         ),
         Some("reserved_name") => matches!(error, Error::ReservedDimName { .. }),
         Some("unsupported") => matches!(
             error,
-            Error::SpmdNeedsTpu { .. } | Error::MixedDeviceTypes { .. }
+            Error::SpmdNeedsTpu { .. } | Error::MixedDeviceTypes { .. } | Error::TpuWithoutTopology
         ),
+        Some("not_divisible") => matches!(error, Error::UnevenLocalDevices { .. }),
         Some("parse_error") => matches!(
             error,
             Error::TextParts { .. }
@@ -95,9 +96,14 @@ fn fits(category: Option<&str>, error: &Error) -> bool {
                 | Error::DeviceWord { .. }
                 | Error::TwoDevices { .. }
         ),
-        Some("size_mismatch") => {
-            matches!(error, Error::DeviceCount { .. })
-        }
+        Some("size_mismatch") => matches!(
+            error,
+            Error::DeviceCount { .. }
+                | Error::IdCount { .. }
+                | Error::LocalDeviceCount { .. }
+                | Error::NoSuchDevices { .. }
+                | Error::TextLocalCount { .. }
+        ),
         Some("other") | None => true,
         Some(_) => false,
     }

@@ -44,7 +44,7 @@ impl Asked {
             return Self {
                 dims: dims.map(|(name, size)| (name, size.to_string())).collect(),
                 name: args["mesh_name"].as_str().unwrap_or_default().to_owned(),
-                local_devices: texts(&args["devices"]),
+                local_devices: [texts(&args["devices"]), texts(&args["local_devices"])].concat(),
                 ..Self::default()
             };
         }
