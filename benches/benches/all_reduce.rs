@@ -16,7 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
-use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+use meshwork_collectives::{
+    Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport,
+};
 
 use lock_step::{LockStep, Span};
 
@@ -102,6 +104,8 @@ fn over_quic(world: u32) -> LockStep<Order> {
     let joining: Vec<_> = Rank::all(world)
         .map(|rank| GroupConfig::new(members.clone(), rank, secret.clone()))
         .map(|config| config.expect("the rank is one of the members"))
+        // Ranks of one host would share memory otherwise.
+        .map(|config| config.with_transport(Transport::Quic))
         .map(|config| thread::spawn(move || Group::connect(&config)))
         .collect();
     let groups = joining
