@@ -1,6 +1,8 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
 mod elements;
+#[cfg(target_os = "linux")]
+mod growth;
 mod operations;
 mod reproducible;
 

@@ -1,0 +1,58 @@
+//! Memory after many operations, of a process that does nothing else.
+
+use std::process::Command;
+
+use super::*;
+
+const ALONE: &str = "MESHWORK_TEST_ALONE";
+
+/// Bytes of this process that are in memory.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+    kilobytes.parse::<u64>().unwrap() * 1024
+}
+
+fn a_few_operations(group: &mut Group, buffer: &mut [f32]) {
+    group.all_reduce(&mut buffer[..256], ReduceOp::Sum).unwrap();
+    group.all_reduce(buffer, ReduceOp::Sum).unwrap();
+    buffer.fill(1.0);
+    let mut all = [0.0; 20];
+    group.all_gather(&buffer[..10], &mut all).unwrap();
+    let pending = group.start_all_reduce(vec![1_u8; 100], ReduceOp::Max);
+    pending.unwrap().wait().unwrap();
+}
+
+#[test]
+fn ten_thousand_operations_take_no_memory() {
+    if std::env::var_os(ALONE).is_none() {
+        // Other tests of this process would be counted too.
+        let this = std::env::current_exe().unwrap();
+        let name = "group::tests::growth::ten_thousand_operations_take_no_memory";
+        let ended = Command::new(this)
+            .args(["--exact", name])
+            .env(ALONE, "1")
+            .output();
+        let ended = ended.unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    }
+    for over in [Over::Local, Over::Memory, Over::Quic] {
+        over.run(2, |mut group| {
+            let mut buffer = vec![1.0; 20_000];
+            let mut operations = |turns| {
+                for _ in 0..turns {
+                    a_few_operations(&mut group, &mut buffer);
+                }
+                group.barrier().unwrap();
+            };
+            operations(500);
+            let before = resident();
+            operations(2500);
+            let grown = resident().saturating_sub(before);
+            assert!(grown < 2 << 20, "{over:?}: {grown} bytes more");
+            group.leave().unwrap();
+        });
+    }
+}
