@@ -414,7 +414,7 @@ fn fifo(folder: &Path) -> std::path::PathBuf {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn pinned_workers_have_cores_of_their_own_where_there_are_enough() {
+fn pinned_workers_have_cores_of_their_own_and_share_them_where_there_are_too_few() {
     let shares = |workers: usize| {
         let output = script(
             workers,
@@ -437,5 +437,5 @@ fn pinned_workers_have_cores_of_their_own_where_there_are_enough() {
     };
     let cores = rustix::thread::sched_getaffinity(None).unwrap().count() as usize;
     assert_eq!(shares(cores), cores);
-    assert_eq!(shares(cores + 1), 1);
+    assert_eq!(shares(cores + 1), cores);
 }
