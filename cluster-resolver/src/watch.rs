@@ -109,17 +109,18 @@ impl<'a> Watch<'a> {
         while !self.stop.is_stopped() {
             let now = Instant::now();
             let pause = self.due.map_or(Duration::ZERO, |due| due - now);
-            if pause.is_zero() {
-                if let Some(update) = self.look().transpose() {
-                    return Some(update);
-                }
-                continue;
-            }
             let left = deadline.map_or(Duration::MAX, |deadline| deadline - now);
+            if pause.is_zero()
+                && let Some(update) = self.look().transpose()
+            {
+                return Some(update);
+            }
             if left.is_zero() {
                 return None;
             }
-            if let Err(error) = self.pass(pause.min(left)) {
+            if !pause.is_zero()
+                && let Err(error) = self.pass(pause.min(left))
+            {
                 self.pace = Pace::Resting;
                 return Some(Err(error));
             }
@@ -129,7 +130,7 @@ impl<'a> Watch<'a> {
 
     fn look(&mut self) -> Result<Option<Update>, Error> {
         let looked = self.resolver.cluster_spec();
-        self.due = Instant::now().checked_add(self.interval);
+        self.due = Some(Instant::now() + self.interval.min(NEVER));
         self.pace = Pace::Resting;
         let spec = looked?;
         self.pace = Pace::Alert;
@@ -206,6 +207,9 @@ impl Stop {
         stopped.unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// An interval that nobody lives to see end, and that clocks can still add.
+const NEVER: Duration = Duration::from_secs(1 << 32);
 
 #[cfg(test)]
 mod tests;

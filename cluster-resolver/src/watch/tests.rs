@@ -119,6 +119,16 @@ fn the_first_look_is_made_without_patience_and_no_other() {
 }
 
 #[test]
+fn patience_ends_whatever_the_interval() {
+    let resolver = crate::SimpleResolver::new(ClusterSpec::from_addresses(["a:1"]).unwrap());
+    for interval in [Duration::ZERO, HOUR, Duration::MAX] {
+        let mut watch = resolver.watch(interval);
+        assert!(watch.next_within(Duration::MAX).unwrap().is_ok());
+        assert_eq!(watch.next_within(Duration::from_millis(1)), None);
+    }
+}
+
+#[test]
 fn a_stop_from_another_thread_ends_the_wait() {
     let stop = Stop::default();
     std::thread::scope(|scope| {

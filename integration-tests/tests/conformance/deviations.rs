@@ -173,6 +173,10 @@ pub(crate) mod resolvers {
         "the current SageMaker host is one of the hosts",
         "TensorFlow trains alone without a word",
     );
+    pub(crate) const HOST_NAMES: Deviation = Deviation::new(
+        "SM_HOSTS is a list of host names",
+        "TensorFlow takes a text for its letters, and an object for its keys",
+    );
     pub(crate) const BLANKS: Deviation = Deviation::new(
         "blanks separate hosts, and do not stand in brackets",
         "Slurm reads them so; TensorFlow makes them parts of names",
@@ -196,6 +200,10 @@ pub(crate) mod resolvers {
     pub(crate) const RANGES: Deviation = Deviation::new(
         "ranges of hosts are of digits, have both ends, and stay below 2^64",
         "Slurm counts signs and blanks as digits, and drops what it cannot read",
+    );
+    pub(crate) const LONG_LISTS: Deviation = Deviation::new(
+        "a range has at most 65536 hosts, and a list a million",
+        "Slurm has the first limit, and a few characters can ask for more than memory holds",
     );
     pub(crate) const NODE_ORDER: Deviation = Deviation::new(
         "Slurm's ranks are in the order of its node list",

@@ -43,6 +43,13 @@ fn list_excuse(list: &str, ours: &Result<Vec<String>, HostListProblem>) -> Optio
         Err(HostListProblem::Range { range }) if is_descending(range) => {
             Some(deviations::DESCENDING)
         }
+        Err(HostListProblem::Range { range }) => {
+            let odd = |end: &str| end.parse::<u64>().is_err() || end.starts_with('+');
+            range.split('-').any(odd).then_some(deviations::RANGES)
+        }
+        Err(HostListProblem::LongRange { .. } | HostListProblem::TooManyHosts) => {
+            Some(deviations::LONG_LISTS)
+        }
         Err(HostListProblem::Unopened { .. }) => Some(deviations::BRACKETS),
         Ok(_) if list.starts_with(',') || list.contains(",,") => Some(deviations::EMPTY_ITEMS),
         Ok(_) if list.split("],").any(several) => Some(deviations::SEVERAL_BRACKETS),

@@ -66,6 +66,7 @@ pub(super) fn judge_sagemaker(case: &Value) -> Verdict {
     }
     judge_answers(&resolver, &given, case, |probe| match &probe.ours {
         Err(Error::SageMaker(SageMakerError::StrangeHost { .. })) => Some(deviations::STRANGE_HOST),
+        Err(Error::SageMaker(SageMakerError::Hosts { .. })) => Some(deviations::HOST_NAMES),
         _ => None,
     })
 }
