@@ -18,6 +18,7 @@ mod explain;
 mod frame;
 mod links;
 mod moves;
+mod path;
 mod placement;
 mod problem;
 mod search;
@@ -28,8 +29,9 @@ mod target;
 use digits::Numbering;
 use frame::{Endpoint, Frame};
 use links::duration;
-use problem::{Cost, Place, Problem, Tensor};
-use search::{Aim, Found, search};
+use path::{Found, Path};
+use problem::{Place, Problem, Tensor};
+use search::{Aim, search};
 use state::members;
 use target::Target;
 
@@ -122,19 +124,24 @@ impl<'a> Relayout<'a> {
     /// The plan that takes the least time by the links, among those the fewest collectives, among
     /// those the fewest steps.
     ///
+    /// Mesh dimensions are used in part where that is cheaper, on meshes of up to six prime factors.
+    /// On meshes of very many dimensions the search is given up after some millions of steps;
+    /// [`Plan::is_proven_cheapest`] tells.
+    ///
     /// # Errors
     /// [`Error::MemoryBound`] if no plan keeps within the bound; it says which bound would do.
     pub fn plan(&self) -> Result<Plan, Error> {
         let problems = self.problems();
         let aim = self.memory_bound.map_or(Aim::Cost, Aim::CostWithin);
-        let best = problems
+        let paths = problems
             .iter()
-            .filter_map(|problem| Some((problem, search(problem, aim)?)))
-            .min_by_key(|(_, (cost, _))| *cost);
-        match (best, self.memory_bound) {
-            (Some((problem, (cost, path))), _) => Ok(self.told(problem, cost, path)),
-            (None, bound) => Err(Error::MemoryBound {
-                bound: bound.unwrap_or(u64::MAX),
+            .filter_map(|problem| Some((problem, search(problem, aim)?)));
+        let paths: Vec<(&Problem, Path)> = paths.collect();
+        let is_proven = paths.iter().all(|(_, path)| path.is_proven);
+        match paths.into_iter().min_by_key(|(_, path)| path.cost) {
+            Some((problem, path)) => Ok(self.told(problem, Path { is_proven, ..path })),
+            None => Err(Error::MemoryBound {
+                bound: self.memory_bound.unwrap_or(u64::MAX),
                 smallest: smallest_peak(&problems),
             }),
         }
@@ -174,10 +181,11 @@ impl<'a> Relayout<'a> {
         pairs.map(|frames| problem(frames, &ends)).collect()
     }
 
-    fn told(&self, problem: &Problem, cost: Cost, path: Vec<Found>) -> Plan {
-        let block = problem.block(0, &problem.start);
-        let steps = merged(path);
-        let steps = steps.iter().map(|found| self.told_step(problem, found));
+    fn told(&self, problem: &Problem, path: Path) -> Plan {
+        let steps = path
+            .steps
+            .iter()
+            .map(|found| self.told_step(problem, found));
         Plan {
             from: self.from.clone(),
             to: self.to.clone(),
@@ -185,18 +193,14 @@ impl<'a> Relayout<'a> {
             numbering: self.target.numbering.clone(),
             tensor: self.tensor.clone(),
             steps: steps.collect(),
-            initial_bytes: block,
-            time: duration(cost.fs),
+            initial_bytes: problem.block(0, &problem.start),
+            time: duration(path.cost.fs),
+            is_proven_cheapest: path.is_proven,
         }
     }
 
     fn told_step(&self, problem: &Problem, found: &Found) -> Step {
         let (from, to) = (&found.from, &found.to);
-        let cost = match found.kind {
-            Collective::Permute => problem.permute_cost(found.bytes),
-            kind if kind.communicates() => problem.cost(from.frame, found.over, found.bytes),
-            _ => Cost::free(),
-        };
         let placed = |place: &Place| {
             let reductions = [self.from.reduction(), self.to.reduction()];
             let reduction = match place.state.is_renewed() {
@@ -205,15 +209,14 @@ impl<'a> Relayout<'a> {
             };
             Placement::of(problem.frame(place.frame), &place.state, reduction)
         };
-        let block = |place: &Place| problem.block(place.frame, &place.state);
         Step {
             collective: found.kind,
             over: DimPart::joined(problem.frame(from.frame), members(found.over)),
             before: placed(from),
             after: placed(to),
             bytes: found.bytes,
-            peak_bytes: block(from) + block(to),
-            time: duration(cost.fs),
+            peak_bytes: found.peak(problem),
+            time: duration(found.cost(problem).fs),
         }
     }
 }
@@ -230,6 +233,7 @@ pub struct Plan {
     steps: Vec<Step>,
     initial_bytes: u64,
     time: Duration,
+    is_proven_cheapest: bool,
 }
 
 impl Plan {
@@ -292,6 +296,12 @@ impl Plan {
         self.time
     }
 
+    /// Whether the search came to its end, so that no other list of these collectives is cheaper.
+    #[must_use]
+    pub fn is_proven_cheapest(&self) -> bool {
+        self.is_proven_cheapest
+    }
+
     /// The rank of the source's mesh whose device a rank of the target's mesh is on.
     ///
     /// # Errors
@@ -308,29 +318,13 @@ impl Plan {
     }
 }
 
-/// The path with each run of slices made one.
-fn merged(path: Vec<Found>) -> Vec<Found> {
-    let mut steps: Vec<Found> = Vec::new();
-    for step in path {
-        match steps.last_mut() {
-            Some(last) if step.kind == Collective::Slice && last.kind == Collective::Slice => {
-                last.over |= step.over;
-                last.to = step.to;
-            }
-            _ => steps.push(step),
-        }
-    }
-    steps
-}
-
 /// The least memory with which any of these problems can be solved, in bytes.
 fn smallest_peak(problems: &[Problem]) -> u64 {
     let peaks = problems
         .iter()
-        .filter_map(|problem| search(problem, Aim::Memory));
-    let smallest = peaks.map(|(peak, _)| peak.fs).min();
-    // Without a bound there always is a plan: gather all, and cut.
-    smallest.map_or(u64::MAX, |peak| u64::try_from(peak).unwrap_or(u64::MAX))
+        .filter_map(|problem| Some(search(problem, Aim::Memory)?.peak(problem)));
+    // Without a bound there always is a plan.
+    peaks.min().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::problem::{Place, Problem};
+use super::problem::{Cost, Place, Problem};
 use super::state::{AtomId, AtomSet, Cuts, State, bit, members};
 use super::step::Collective;
 
@@ -14,7 +14,29 @@ pub(super) struct Move {
     pub(super) over: AtomSet,
     /// What each device receives at most.
     pub(super) bytes: u64,
+    pub(super) cost: Cost,
     pub(super) to: State,
+    /// The bytes of the largest block afterwards.
+    pub(super) block: u64,
+    /// A cost that no plan from there can beat.
+    pub(super) bound: Cost,
+}
+
+/// Which moves are worth to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Limit {
+    /// The cost up to the state that moves are made from.
+    pub(super) spent: Cost,
+    /// The cost from which on nothing is of use.
+    pub(super) best: Option<Cost>,
+    /// How many moves may still be looked at.
+    pub(super) effort: u64,
+}
+
+impl Limit {
+    fn excludes(&self, rest: Cost) -> bool {
+        self.best.is_some_and(|best| best <= self.spent.and(rest))
+    }
 }
 
 /// A state that moves are made from, taken apart.
@@ -26,26 +48,38 @@ pub(super) struct Moves<'a> {
     idle: AtomSet,
     block: u64,
     makes_partial: bool,
-    found: &'a mut Vec<Move>,
+    limit: &'a mut Limit,
+    found: Vec<Move>,
 }
 
 impl<'a> Moves<'a> {
-    /// Appends to `found` the slices, which are all that costs nothing but memory.
-    pub(super) fn slices(problem: &'a Problem, place: &'a Place, found: &'a mut Vec<Move>) {
-        Self::new(problem, place, found).slice();
+    /// The slices, which are all that costs nothing but memory.
+    pub(super) fn slices(
+        problem: &'a Problem,
+        place: &'a Place,
+        limit: &'a mut Limit,
+    ) -> Vec<Move> {
+        let mut moves = Self::new(problem, place, limit);
+        moves.slice();
+        moves.found
     }
 
-    /// Appends to `found` all moves but slices and permutations.
-    pub(super) fn others(problem: &'a Problem, place: &'a Place, found: &'a mut Vec<Move>) {
-        let mut moves = Self::new(problem, place, found);
+    /// All moves but slices and permutations.
+    pub(super) fn others(
+        problem: &'a Problem,
+        place: &'a Place,
+        limit: &'a mut Limit,
+    ) -> Vec<Move> {
+        let mut moves = Self::new(problem, place, limit);
         moves.take_suffixes();
         moves.reduce();
         if moves.makes_partial {
             moves.make_partial();
         }
+        moves.found
     }
 
-    fn new(problem: &'a Problem, place: &'a Place, found: &'a mut Vec<Move>) -> Self {
+    fn new(problem: &'a Problem, place: &'a Place, limit: &'a mut Limit) -> Self {
         let Place { frame, state } = place;
         let used = state.cutting() | state.partial();
         Self {
@@ -56,7 +90,8 @@ impl<'a> Moves<'a> {
             idle: problem.frame(*frame).all() & !used,
             block: problem.block(*frame, state),
             makes_partial: problem.may_make_partial(state),
-            found,
+            limit,
+            found: Vec::new(),
         }
     }
 
@@ -154,6 +189,9 @@ impl<'a> Moves<'a> {
 
     /// Every way to append these atoms, in any order, to some of the tensor dimensions.
     fn distribute(&mut self, atoms: AtomSet, targets: &[usize], found: &mut dyn FnMut(&mut Self)) {
+        if self.limit.effort == 0 {
+            return;
+        }
         if atoms == 0 {
             return found(self);
         }
@@ -176,16 +214,36 @@ impl<'a> Moves<'a> {
         partial: AtomSet,
         bytes: impl FnOnce(u64) -> u64,
     ) {
-        let to = State::new(self.dims.iter().map(SmallVec::as_slice), partial);
+        self.limit.effort = self.limit.effort.saturating_sub(1);
+        let frame = self.problem.frame(self.frame);
+        let parts = self
+            .dims
+            .iter()
+            .map(|cuts| frame.count(cuts.iter().copied()));
+        let parts: SmallVec<[usize; 8]> = parts.collect();
+        let block = self.problem.tensor.block(parts.iter().copied());
+        let bytes = bytes(block);
+        let cost = match kind.communicates() {
+            true => self.problem.cost(self.frame, over, bytes),
+            false => Cost::free(),
+        };
+        let dims = || self.dims.iter().map(SmallVec::as_slice);
+        let held = self.problem.held(self.frame, dims(), partial);
+        let bound = self.problem.bound_of(held, parts.into_iter());
+        if self.limit.excludes(cost.and(bound)) {
+            return;
+        }
+        let to = State::new(dims(), partial);
         let renewed = self.problem.two_reductions
             && (self.state.is_renewed() || kind == Collective::MakePartial);
-        let to = if renewed { to.renewed() } else { to };
-        let bytes = bytes(self.problem.block(self.frame, &to));
         self.found.push(Move {
             kind,
             over,
             bytes,
-            to,
+            cost,
+            to: if renewed { to.renewed() } else { to },
+            block,
+            bound,
         });
     }
 }

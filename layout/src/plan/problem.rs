@@ -106,8 +106,9 @@ impl Problem {
 
     /// Whether atoms of a state may be made partial.
     ///
-    /// Where neither end is partial this never pays: what would be reduced could as well be gathered
-    /// or exchanged. Terms of two reductions cannot be told apart, so one has to be done first.
+    /// Where neither end is partial this is left out: what would be reduced can be gathered or
+    /// exchanged as well, but for blocks of very few elements that are cut unevenly. Terms of two
+    /// reductions cannot be told apart, so one has to be done first.
     pub(super) fn may_make_partial(&self, state: &State) -> bool {
         let pays = self.start.partial() != 0 || self.goal.partial() != 0;
         let mixes = self.two_reductions && state.partial() != 0 && !state.is_renewed();
@@ -138,6 +139,12 @@ impl Problem {
         Cost::of(self.slowest, bytes)
     }
 
+    /// Whether there are any bounds but 0. To make terms costs nothing, however little of the block
+    /// was there.
+    pub(super) fn has_bounds(&self) -> bool {
+        self.goal.partial() == 0
+    }
+
     /// A cost that no plan from this place can beat.
     ///
     /// Some device has to receive what it will hold at the end and does not hold now. A tensor
@@ -146,24 +153,33 @@ impl Problem {
     /// holds the shorter. No step receives more than it costs, so a step never lowers this bound by
     /// more than its own cost, and the search may rely on it (it is *consistent*).
     pub(super) fn bound(&self, place: &Place) -> Cost {
-        let same_frame = place.frame == self.goal_frame();
+        let Place { frame, state } = place;
+        let held = self.held(*frame, state.dims(), state.partial());
+        self.bound_of(held, self.parts(*frame, state))
+    }
+
+    /// What a device holds of what it will hold, in the worst case, when these atoms cut each tensor
+    /// dimension.
+    pub(super) fn held<'a>(
+        &self,
+        frame: u8,
+        dims: impl Iterator<Item = &'a [AtomId]>,
+        partial: AtomSet,
+    ) -> Held {
         let apart = |(now, then): (&[AtomId], &[AtomId])| {
-            let differs = now.iter().zip(then).any(|(now, then)| now != then);
-            differs && same_frame
+            now.iter().zip(then).any(|(now, then)| now != then)
         };
-        let mut both = place.state.dims().zip(self.goal.dims());
-        let held = match place.state.partial() != 0 || both.any(apart) {
-            true => Held::Nothing,
-            false => Held::Overlap,
-        };
-        self.bound_of(held, self.parts(place.frame, &place.state))
+        let same_frame = frame == self.goal_frame();
+        if partial != 0 || (same_frame && dims.zip(self.goal.dims()).any(apart)) {
+            return Held::Nothing;
+        }
+        Held::Overlap
     }
 
     /// The same, knowing only into how many parts tensor dimensions are cut, and what a device holds
     /// at least.
     pub(super) fn bound_of(&self, held: Held, parts: impl Iterator<Item = usize>) -> Cost {
-        // To make terms costs nothing, however little of the block was there.
-        if self.goal.partial() != 0 {
+        if !self.has_bounds() {
             return Cost::default();
         }
         let overlap = || {
@@ -229,6 +245,15 @@ impl Cost {
             fs: link.latency_fs() + link.transfer_fs(bytes),
             collectives: 1,
             steps: 1,
+        }
+    }
+
+    /// This cost, so many times.
+    pub(super) fn times(self, times: u32) -> Self {
+        Self {
+            fs: self.fs * u128::from(times),
+            collectives: self.collectives * times,
+            steps: self.steps * times,
         }
     }
 

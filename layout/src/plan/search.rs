@@ -6,9 +6,10 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use super::class::Class;
-use super::moves::{Move, Moves};
+use super::moves::{Limit, Move, Moves};
+use super::path::{Found, Path, permuted};
 use super::problem::{Cost, Place, Problem};
-use super::state::{AtomSet, bit};
+use super::state::AtomSet;
 use super::step::Collective;
 
 /// What a path is chosen by.
@@ -22,36 +23,26 @@ pub(super) enum Aim {
     Memory,
 }
 
-/// One step of a path that was found.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) kind: Collective,
-    pub(super) over: AtomSet,
-    pub(super) bytes: u64,
-    pub(super) from: Place,
-    pub(super) to: Place,
-}
-
-/// The best path from start to goal, and its measure: a cost, or bytes of memory in place of time.
-/// None, if memory does not suffice.
-pub(super) fn search(problem: &Problem, aim: Aim) -> Option<(Cost, Vec<Found>)> {
-    let mut search = Search::new(problem, aim);
-    let start = Place {
-        frame: 0,
-        state: problem.start.clone(),
+/// The best path from start to goal; none, if memory does not suffice.
+pub(super) fn search(problem: &Problem, aim: Aim) -> Option<Path> {
+    let known = Some(Path::through_whole(problem)).filter(|path| match aim {
+        Aim::CostWithin(bound) => path.peak(problem) <= bound,
+        Aim::Cost | Aim::Memory => true,
+    });
+    // A first search takes the bound for much too low and so runs straight to some goal. What it
+    // finds is often the best already, and spares the second most of what it would look at.
+    let known = if aim != Aim::Memory && problem.has_bounds() {
+        let (rough, _) = Search::new(problem, aim, known.as_ref()).hurried().run();
+        rough.or(known)
+    } else {
+        known
     };
-    let block = problem.block(0, &start.state);
-    let initial = match aim {
-        Aim::CostWithin(bound) if block > bound => return None,
-        Aim::Memory => Cost {
-            fs: u128::from(block),
-            ..Cost::default()
-        },
-        _ => Cost::default(),
-    };
-    search.reach(Key::At(start, None), initial, None);
-    let goal = search.run()?;
-    Some((search.nodes[goal].cost, search.path(goal)))
+    let (better, finished) = Search::new(problem, aim, known.as_ref()).run();
+    let best = better.or(known)?;
+    Some(Path {
+        is_proven: finished,
+        ..best
+    })
 }
 
 /// A node of the graph that is searched.
@@ -80,6 +71,17 @@ struct Taken {
     bytes: u64,
 }
 
+/// A way from a node to another.
+struct Edge {
+    to: Key,
+    taken: Option<Taken>,
+    cost: Cost,
+    /// What a device holds meanwhile.
+    memory: u64,
+    /// A cost that no path from there can beat.
+    bound: Cost,
+}
+
 struct Search<'a> {
     problem: &'a Problem,
     aim: Aim,
@@ -88,37 +90,86 @@ struct Search<'a> {
     known: HashMap<Key, usize, BuildHasherDefault<DefaultHasher>>,
     /// By the least that a whole path through the node can cost.
     queue: BinaryHeap<Reverse<(Cost, usize)>>,
-    /// The least cost of a path to the goal so far.
-    best: Option<Cost>,
-    moves: Vec<Move>,
+    limit: Limit,
+    /// What the bound is multiplied by.
+    hurry: u32,
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, aim: Aim) -> Self {
+    /// A search for what is better than a known path.
+    fn new(problem: &'a Problem, aim: Aim, known: Option<&Path>) -> Self {
+        let measure = |path: &Path| match aim {
+            Aim::Memory => Cost {
+                fs: u128::from(path.peak(problem)),
+                ..path.cost
+            },
+            Aim::Cost | Aim::CostWithin(_) => path.cost,
+        };
         Self {
             problem,
             aim,
             nodes: Vec::new(),
             known: HashMap::default(),
             queue: BinaryHeap::new(),
-            best: None,
-            moves: Vec::new(),
+            limit: Limit {
+                spent: Cost::default(),
+                best: known.map(measure),
+                effort: EFFORT,
+            },
+            hurry: 1,
         }
     }
 
-    fn run(&mut self) -> Option<usize> {
+    fn hurried(mut self) -> Self {
+        self.limit.effort = EFFORT / 20;
+        self.hurry = 4;
+        self
+    }
+
+    /// The best path, if one is better than what is known, and whether the search came to its end.
+    fn run(mut self) -> (Option<Path>, bool) {
+        self.begin();
+        let mut goal = None;
         while let Some(Reverse((_, node))) = self.queue.pop() {
             if std::mem::replace(&mut self.nodes[node].done, true) {
                 continue;
             }
+            if self.limit.effort == 0 {
+                return (None, false);
+            }
+            self.limit.spent = self.nodes[node].cost;
             match self.nodes[node].key.clone() {
-                Key::At(place, None) if self.problem.is_goal(&place) => return Some(node),
+                Key::At(place, None) if self.problem.is_goal(&place) => {
+                    goal = Some(node);
+                    break;
+                }
                 Key::At(place, None) => self.leave(node, &place),
                 Key::At(place, Some(began)) => self.slice_on(node, &place, began),
                 Key::Permuting(class) => self.arrive(node, &class),
             }
         }
-        None
+        (goal.map(|goal| self.path(goal)), true)
+    }
+
+    fn begin(&mut self) {
+        let state = self.problem.start.clone();
+        let block = self.problem.block(0, &state);
+        let (cost, fits) = match self.aim {
+            Aim::Cost => (Cost::default(), true),
+            Aim::CostWithin(bound) => (Cost::default(), block <= bound),
+            Aim::Memory => (
+                Cost {
+                    fs: u128::from(block),
+                    ..Cost::default()
+                },
+                true,
+            ),
+        };
+        if fits {
+            let start = Place { frame: 0, state };
+            let bound = self.problem.bound(&start);
+            self.reach(Key::At(start, None), cost, None, bound);
+        }
     }
 
     /// All that can be done in a state.
@@ -126,14 +177,23 @@ impl<'a> Search<'a> {
         let block = self.problem.block(place.frame, &place.state);
         let began = (self.aim != Aim::Cost).then_some(block);
         self.slice(node, place, began);
-        self.collect(node, place, block);
+        let mut limit = self.limit();
+        for found in Moves::others(self.problem, place, &mut limit) {
+            let memory = block + found.block;
+            self.go(node, (place.frame, found), (None, memory));
+        }
+        self.limit.effort = limit.effort;
         let class = Class::of(self.problem, place.frame, &place.state);
-        let cost = self.problem.permute_cost(block);
+        let bound = class.bound(self.problem);
         self.step(
             node,
-            (Key::Permuting(Box::new(class)), None),
-            cost,
-            2 * block,
+            Edge {
+                to: Key::Permuting(Box::new(class)),
+                taken: None,
+                cost: self.problem.permute_cost(block),
+                memory: 2 * block,
+                bound,
+            },
         );
         let goal_frame = self.problem.goal_frame();
         if place.frame != goal_frame && place.state.is_replicated() {
@@ -141,7 +201,7 @@ impl<'a> Search<'a> {
                 frame: goal_frame,
                 ..place.clone()
             };
-            self.step(node, (Key::At(same, None), None), Cost::default(), block);
+            self.enter(node, same, block);
         }
     }
 
@@ -149,36 +209,15 @@ impl<'a> Search<'a> {
     fn slice_on(&mut self, node: usize, place: &Place, began: u64) {
         self.slice(node, place, Some(began));
         let memory = began + self.problem.block(place.frame, &place.state);
-        self.step(
-            node,
-            (Key::At(place.clone(), None), None),
-            Cost::default(),
-            memory,
-        );
+        self.enter(node, place.clone(), memory);
     }
 
     fn slice(&mut self, node: usize, place: &Place, began: Option<u64>) {
-        let mut moves = std::mem::take(&mut self.moves);
-        Moves::slices(self.problem, place, &mut moves);
-        for found in moves.drain(..) {
-            self.go(node, (place.frame, found), began, (Cost::free(), 0));
+        let mut limit = self.limit();
+        for found in Moves::slices(self.problem, place, &mut limit) {
+            self.go(node, (place.frame, found), (began, 0));
         }
-        self.moves = moves;
-    }
-
-    /// Everything but slices and permutations.
-    fn collect(&mut self, node: usize, place: &Place, block: u64) {
-        let mut moves = std::mem::take(&mut self.moves);
-        Moves::others(self.problem, place, &mut moves);
-        for found in moves.drain(..) {
-            let cost = match found.kind {
-                Collective::MakePartial => Cost::free(),
-                _ => self.problem.cost(place.frame, found.over, found.bytes),
-            };
-            let memory = block + self.problem.block(place.frame, &found.to);
-            self.go(node, (place.frame, found), None, (cost, memory));
-        }
-        self.moves = moves;
+        self.limit.effort = limit.effort;
     }
 
     /// Every state that a permutation leads to. The first node to come here came with the least cost,
@@ -186,58 +225,83 @@ impl<'a> Search<'a> {
     fn arrive(&mut self, node: usize, class: &Class) {
         for (number, frame) in (0..).zip(&self.problem.frames) {
             for state in class.states(self.problem, frame) {
-                let place = Place {
-                    frame: number,
-                    state,
-                };
-                self.step(node, (Key::At(place, None), None), Cost::default(), 0);
+                self.enter(
+                    node,
+                    Place {
+                        frame: number,
+                        state,
+                    },
+                    0,
+                );
             }
         }
     }
 
-    fn go(
-        &mut self,
-        node: usize,
-        (frame, found): (u8, Move),
-        began: Option<u64>,
-        (cost, memory): (Cost, u64),
-    ) {
+    fn go(&mut self, node: usize, (frame, found): (u8, Move), (began, memory): (Option<u64>, u64)) {
         let Move {
             kind,
             over,
             bytes,
-            to,
+            cost,
+            to: state,
+            bound,
+            ..
         } = found;
-        let place = Place { frame, state: to };
-        let taken = Taken { kind, over, bytes };
-        self.step(node, (Key::At(place, began), Some(taken)), cost, memory);
+        let to = Key::At(Place { frame, state }, began);
+        let taken = Some(Taken { kind, over, bytes });
+        self.step(
+            node,
+            Edge {
+                to,
+                taken,
+                cost,
+                memory,
+                bound,
+            },
+        );
     }
 
-    /// Takes note of a step from a node, which costs this and takes this many bytes of memory.
-    fn step(&mut self, from: usize, (to, taken): (Key, Option<Taken>), cost: Cost, memory: u64) {
+    /// To a state, for nothing.
+    fn enter(&mut self, node: usize, place: Place, memory: u64) {
+        let bound = self.problem.bound(&place);
+        let cost = Cost::default();
+        self.step(
+            node,
+            Edge {
+                to: Key::At(place, None),
+                taken: None,
+                cost,
+                memory,
+                bound,
+            },
+        );
+    }
+
+    fn step(&mut self, from: usize, edge: Edge) {
         let before = self.nodes[from].cost;
         let total = match self.aim {
-            Aim::CostWithin(bound) if memory > bound => return,
-            Aim::Cost | Aim::CostWithin(_) => before.and(cost),
+            Aim::CostWithin(bound) if edge.memory > bound => return,
+            Aim::Cost | Aim::CostWithin(_) => before.and(edge.cost),
             Aim::Memory => Cost {
-                fs: before.fs.max(u128::from(memory)),
-                ..before.and(cost)
+                fs: before.fs.max(u128::from(edge.memory)),
+                ..before.and(edge.cost)
             },
         };
-        self.reach(to, total, Some((from, taken)));
+        self.reach(edge.to, total, Some((from, edge.taken)), edge.bound);
     }
 
-    fn reach(&mut self, key: Key, cost: Cost, before: Option<(usize, Option<Taken>)>) {
-        let least = match (&key, self.aim) {
-            (_, Aim::Memory) => cost,
-            (Key::At(place, _), _) => cost.and(self.problem.bound(place)),
-            (Key::Permuting(class), _) => cost.and(class.bound(self.problem)),
+    /// Takes note of a way to a node.
+    fn reach(&mut self, key: Key, cost: Cost, before: Option<(usize, Option<Taken>)>, bound: Cost) {
+        let bound = if self.aim == Aim::Memory {
+            Cost::default()
+        } else {
+            bound
         };
-        if self.best.is_some_and(|best| best <= least) {
+        if self.limit.best.is_some_and(|best| best <= cost.and(bound)) {
             return;
         }
         if matches!(&key, Key::At(place, None) if self.problem.is_goal(place)) {
-            self.best = Some(cost);
+            self.limit.best = Some(cost);
         }
         let number = match self.known.entry(key) {
             Entry::Occupied(known) => {
@@ -261,71 +325,59 @@ impl<'a> Search<'a> {
                 self.nodes.len() - 1
             }
         };
-        self.queue.push(Reverse((least, number)));
+        self.queue
+            .push(Reverse((cost.and(bound.times(self.hurry)), number)));
     }
 
-    /// The steps to a node, first to last.
-    fn path(&self, goal: usize) -> Vec<Found> {
-        let mut path = Vec::new();
-        let mut node = goal;
-        while let Some((before, taken)) = &self.nodes[node].before {
-            if let Some(step) = self.found(*before, node, taken.as_ref()) {
-                path.push(step);
-            }
-            node = *before;
+    /// The limit for moves from a state; memory is not what their costs are compared in.
+    fn limit(&self) -> Limit {
+        let best = self.limit.best.filter(|_| self.aim != Aim::Memory);
+        Limit {
+            best,
+            ..self.limit.clone()
         }
-        path.reverse();
-        path
+    }
+
+    /// The path to a node.
+    fn path(&self, goal: usize) -> Path {
+        let mut steps = Vec::new();
+        let mut node = goal;
+        while let Some((before, taken)) = self.nodes[node].before {
+            steps.extend(self.found(before, node, taken));
+            node = before;
+        }
+        steps.reverse();
+        Path::of(self.problem, steps)
     }
 
     /// The step between two nodes, if it is one: to arrive from a permutation is one, to begin it or
     /// to end a run of slices is none.
-    fn found(&self, before: usize, node: usize, taken: Option<&Taken>) -> Option<Found> {
-        let (Key::At(to, _), before) = (&self.nodes[node].key, &self.nodes[before]) else {
+    fn found(&self, before: usize, node: usize, taken: Option<Taken>) -> Option<Found> {
+        let Key::At(to, _) = &self.nodes[node].key else {
             return None;
         };
-        match (&before.key, taken) {
-            (Key::At(from, _), Some(taken)) => Some(Found {
-                kind: taken.kind,
-                over: taken.over,
-                bytes: taken.bytes,
-                from: from.clone(),
-                to: to.clone(),
-            }),
-            (Key::Permuting(_), _) => {
-                let (begin, _) = before.before.as_ref()?;
-                let Key::At(from, _) = &self.nodes[*begin].key else {
-                    return None;
-                };
+        match (&self.nodes[before].key, taken) {
+            (Key::At(from, _), Some(Taken { kind, over, bytes })) => {
+                let (from, to) = (from.clone(), to.clone());
                 Some(Found {
-                    kind: Collective::Permute,
-                    over: moved(self.problem, from, to),
-                    bytes: self.problem.block(from.frame, &from.state),
-                    from: from.clone(),
-                    to: to.clone(),
+                    kind,
+                    over,
+                    bytes,
+                    from,
+                    to,
                 })
             }
-            _ => None,
+            (Key::Permuting(_), _) => {
+                let (begin, _) = self.nodes[before].before?;
+                match &self.nodes[begin].key {
+                    Key::At(from, _) => Some(permuted(self.problem, from, to)),
+                    Key::Permuting(_) => None,
+                }
+            }
+            (Key::At(..), None) => None,
         }
     }
 }
 
-/// The atoms of the source along which a permutation moves blocks: those that do not cut as before.
-fn moved(problem: &Problem, from: &Place, to: &Place) -> AtomSet {
-    if from.frame != to.frame {
-        return problem.frame(from.frame).all();
-    }
-    let differing = |(from, to): (&[u8], &[u8])| {
-        let same = from
-            .iter()
-            .zip(to)
-            .take_while(|(from, to)| from == to)
-            .count();
-        let rest = from[same..].iter().chain(&to[same..]);
-        rest.fold(0, |set, &atom| set | bit(atom))
-    };
-    let cut = from.state.dims().zip(to.state.dims()).map(differing);
-    cut.fold(from.state.partial() ^ to.state.partial(), |set, atoms| {
-        set | atoms
-    })
-}
+/// How many moves a search looks at before it gives up: less than a second's work.
+const EFFORT: u64 = 4_000_000;
