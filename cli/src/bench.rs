@@ -1,6 +1,7 @@
 //! `meshwork bench`: how fast operations are here, with their values checked.
 
 mod args;
+mod explain;
 mod measure;
 mod table;
 mod trial;
@@ -22,6 +23,9 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 /// Runs the benchmark and prints its table; the text says what went wrong.
 pub(crate) fn run(wanted: &Bench) -> Result<(), Failure> {
+    if wanted.explains() {
+        return explain::print(wanted);
+    }
     if wanted.is_worker() || !wanted.hosts().is_empty() {
         return as_rank(wanted);
     }
@@ -79,7 +83,8 @@ fn as_rank(wanted: &Bench) -> Result<(), Failure> {
     };
     let config = GroupConfig::new(members, Rank::new(rank), JobSecret::from_env()?)?
         .with_environment()?
-        .with_transport(wanted.carrier().transport());
+        .with_transport(wanted.carrier().transport())
+        .with_network(wanted.network()?);
     measure_all(wanted, Group::connect(&config)?)
 }
 

@@ -1,8 +1,12 @@
+mod network;
+
 use std::env;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::{Error, JobSecret, Rank};
+
+pub use network::{Congestion, Network};
 
 /// The most members a group can have: every pair of ranks has a connection of its own.
 pub(crate) const WORLD_LIMIT: u32 = 1024;
@@ -27,6 +31,7 @@ pub struct GroupConfig {
     launcher: Option<u32>,
     transport: Transport,
     host: Option<String>,
+    network: Network,
 }
 
 /// How bytes get from one rank to another.
@@ -82,6 +87,7 @@ impl GroupConfig {
             launcher: None,
             transport: Transport::Auto,
             host: None,
+            network: Network::default(),
         })
     }
 
@@ -122,6 +128,13 @@ impl GroupConfig {
     #[must_use]
     pub fn with_host(mut self, host: impl Into<String>) -> Self {
         self.host = Some(host.into());
+        self
+    }
+
+    /// Chooses how QUIC uses the network.
+    #[must_use]
+    pub fn with_network(mut self, network: Network) -> Self {
+        self.network = network;
         self
     }
 
@@ -181,6 +194,10 @@ impl GroupConfig {
 
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        self.network
     }
 
     pub(crate) fn launcher(&self) -> Option<u32> {

@@ -1,3 +1,5 @@
+mod refusal;
+
 use std::fmt::{self, Display};
 use std::io;
 use std::net::SocketAddr;
@@ -6,6 +8,8 @@ use std::time::Duration;
 use crate::Rank;
 use crate::contract::Call;
 use crate::wire::WireError;
+
+pub use refusal::Refusal;
 
 /// Everything that can go wrong with a group.
 ///
@@ -58,6 +62,26 @@ pub enum Error {
         path: String,
         /// What the system said.
         kind: io::ErrorKind,
+    },
+    /// The caller asked for packets of a size that QUIC or UDP does not have.
+    #[error(
+        "packets of up to {bytes} bytes cannot be sent: the bound takes {least} to {most} bytes"
+    )]
+    PacketSize {
+        /// The bound that was given, in bytes of UDP payload.
+        bytes: u16,
+        /// The least it can be.
+        least: u16,
+        /// The most it can be.
+        most: u16,
+    },
+    /// The caller asked for no connection between two ranks, or for too many.
+    #[error("{connections} connections between two ranks are not possible: it takes 1 to {most}")]
+    Connections {
+        /// How many were asked for.
+        connections: u8,
+        /// The most there can be.
+        most: u8,
     },
     /// A setting taken from the environment is no number of seconds.
     #[error("{variable} is {value:?}: it takes a number of seconds above 0, such as 30 or 1.5")]
@@ -329,54 +353,6 @@ impl Display for LossCause {
             Self::Silent(silence) => write!(f, "nothing was heard of it for {silence:.1?}"),
             Self::Disconnected => f.write_str("its connection closed without a goodbye"),
             Self::Left => f.write_str("it dropped its group before the others had finished"),
-        }
-    }
-}
-
-/// Why a member refuses a process that proved to belong to the job.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The two were started with member lists of different length.
-    World {
-        /// Ranks in the refuser's group.
-        expected: u32,
-        /// Ranks in the refused one's group.
-        found: u32,
-    },
-    /// The two were started with different member lists of equal length.
-    Members,
-    /// Another process of that rank is already in.
-    RankTaken,
-    /// The certificate is for another rank than the one it speaks for.
-    RankUnproved {
-        /// The rank it speaks for.
-        claimed: u32,
-    },
-    /// The rank is outside the group, or the one that should have dialled.
-    RankUnexpected {
-        /// The rank it speaks for.
-        claimed: u32,
-    },
-}
-
-impl Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::World { expected, found } => write!(
-                f,
-                "it was started for {expected} ranks and this process for {found}; give all the same cluster"
-            ),
-            Self::Members => f.write_str(
-                "the two were started with different member addresses; give all the same cluster",
-            ),
-            Self::RankTaken => f.write_str(
-                "another process of this rank has joined already; give each process its own task index",
-            ),
-            Self::RankUnproved { claimed } => {
-                write!(f, "the certificate does not prove rank {claimed}")
-            }
-            Self::RankUnexpected { claimed } => write!(f, "rank {claimed} was not expected to call"),
         }
     }
 }

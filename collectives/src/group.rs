@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use meshwork_accel::Element;
-use tokio::runtime::Builder;
 
 use engine::{Asked, Bond, Engine, Origin, Ties, Work, outside_async};
 use pending::Worker;
 
 use crate::execute::Scratch;
 use crate::memory::{Domain, Registry};
+use crate::pilot::Pilot;
 use crate::{Communication, Error, GroupConfig, Member, Rank, Transport, config, local, quic};
 
 pub use pending::Pending;
@@ -79,24 +79,14 @@ impl Group {
                 limit: config::WORLD_LIMIT,
             });
         }
-        // One thread drives the network, so that heartbeats go on while this thread computes.
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("meshwork-net")
-            .enable_all()
-            .build()
-            .map_err(no_thread)?;
-        let (links, remote) = match runtime.block_on(quic::join(config, members.clone())) {
-            Ok(joined) => joined,
-            Err(error) => {
-                // A name that is still being looked up must not hold the error back.
-                runtime.shutdown_background();
-                return Err(error);
-            }
-        };
+        let pilot = Pilot::relieved().map_err(no_thread)?;
+        let (links, remote) = pilot.block_on(quic::join(config, members.clone()))?;
+        if remote.has_cores() {
+            pilot.allow_spinning();
+        }
         let transport = engine::Transport::Links(links, Scratch::new());
         let place = (config.rank(), members);
-        let ties = Ties::new(Bond::Remote(remote), runtime);
+        let ties = Ties::new(Bond::Remote(remote), pilot);
         let mut engine = Engine::new(place, transport, ties, Origin::Joined)?;
         engine.timeouts = config.timeouts();
         if config.transport() == Transport::Auto {
@@ -121,12 +111,9 @@ impl Group {
             kind: error.kind(),
         })?;
         let group = |(rank, domain)| {
-            let runtime = Builder::new_current_thread()
-                .enable_time()
-                .build()
-                .map_err(no_thread)?;
+            let pilot = Pilot::alone().map_err(no_thread)?;
             let place = (rank, members.clone());
-            let ties = Ties::new(Bond::Local(hub.clone()), runtime);
+            let ties = Ties::new(Bond::Local(hub.clone()), pilot);
             let transport = engine::Transport::Memory(domain);
             let engine = Engine::new(place, transport, ties, Origin::Joined)?;
             Ok(Self::over(engine))

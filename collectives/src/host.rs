@@ -3,15 +3,16 @@
 use std::io;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{host, process_ended};
+pub(crate) use linux::{cores, host, process_ended};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{host, process_ended};
+pub(crate) use other::{cores, host, process_ended};
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
 
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use rustix::thread::{CpuSet, sched_getaffinity};
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
@@ -26,6 +27,19 @@ mod linux {
             (Ok(boot), Ok(namespace)) => format!("{} {}", boot.trim(), namespace.display()),
             _ => String::new(),
         }
+    }
+
+    /// How many cores these processes may run on, counted once; `None` if one cannot be asked.
+    pub(crate) fn cores(processes: impl Iterator<Item = u32>) -> Option<usize> {
+        let mut all = CpuSet::new();
+        for process in processes {
+            let process = i32::try_from(process).ok().and_then(Pid::from_raw)?;
+            let own = sched_getaffinity(Some(process)).ok()?;
+            for core in (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)) {
+                all.set(core);
+            }
+        }
+        usize::try_from(all.count()).ok()
     }
 
     /// Returns when the process with this id has ended.
@@ -49,6 +63,11 @@ mod linux {
 #[cfg(not(target_os = "linux"))]
 mod other {
     use super::io;
+
+    /// Not to be had here.
+    pub(crate) fn cores(_: impl Iterator<Item = u32>) -> Option<usize> {
+        None
+    }
 
     /// Process ids cannot be watched here, so no two processes claim to share a host.
     pub(crate) fn host() -> String {

@@ -28,7 +28,7 @@
 //! parts [`schedule`] (algorithms as data, and their checker), `contract` (what ranks must agree
 //! on), `membership` (who is here, and when it is over), `wire` (bytes); `execute` (walks a
 //! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports);
-//! `host` (processes of the same machine).
+//! `pilot` (which thread drives the network); `host` (processes of the same machine).
 
 mod communication;
 mod config;
@@ -42,6 +42,7 @@ mod links;
 mod local;
 mod membership;
 mod memory;
+mod pilot;
 mod quic;
 mod rank;
 pub mod schedule;
@@ -50,7 +51,7 @@ mod wire;
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
 pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
-pub use config::{GroupConfig, Timeouts, Transport};
+pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
 pub use group::{Group, Pending, Registered};

@@ -4,18 +4,21 @@
 //!            rank 0          rank 1          rank 2
 //!   dials      -               0              0, 1        the higher rank dials the lower
 //!
-//!   one connection per pair:   stream 0  control   hello, heartbeats, goodbye
-//!                              stream 1  data      frames of operations
+//!   the connection of a pair:   stream 0  control   hello, heartbeats, goodbye
+//!                               stream 1  data      frames of operations
+//!   further connections:        stream 0  data      its stripes of the same bytes
 //! ```
 //!
 //! The end of a connection says why: its code, and an encoded abort as its reason.
 
 mod announce;
+mod batches;
 mod control;
 mod driver;
 mod endpoint;
 mod lobby;
 mod streams;
+mod stripes;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -79,6 +82,12 @@ impl Remote {
         &self.neighbours
     }
 
+    /// Whether this host has a core for each of its ranks.
+    pub(crate) fn has_cores(&self) -> bool {
+        let processes = self.neighbours.iter().map(|(_, process)| *process);
+        host::cores(processes).is_some_and(|cores| cores >= self.neighbours.len())
+    }
+
     pub(crate) fn failure(&self) -> watch::Receiver<Option<Error>> {
         self.failure.clone()
     }
@@ -111,7 +120,8 @@ pub(crate) async fn join(
     let endpoint = endpoint::listen(config, &identity).await?;
     let (events, inbox) = mpsc::channel(EVENTS);
     let host = config.host().map_or_else(host::host, str::to_owned);
-    let lobby = Lobby::new(rank, members.clone(), identity, events.clone(), host);
+    let means = (identity, config.network(), host);
+    let lobby = Lobby::new(rank, members.clone(), means, events.clone());
     let patience = patience(config);
     let membership = Membership::new(rank, members, patience, std::time::Instant::now());
     let (ready, joined) = oneshot::channel();

@@ -11,7 +11,7 @@ mod message;
 use meshwork_accel::ElementType;
 
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
-pub(crate) use message::{Abort, Hello, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
+pub(crate) use message::{Abort, Hello, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
 
 /// "MSHW": no other protocol begins like this.
 const MAGIC: [u8; 4] = *b"MSHW";

@@ -1,5 +1,6 @@
 use clap::{Args, ValueEnum};
-use meshwork_collectives::{Communication, Transport};
+use meshwork_collectives::schedule::Collective;
+use meshwork_collectives::{Communication, Congestion, Error, Network, Rank, Transport};
 
 /// What to measure, and how.
 #[derive(Args, Clone, Debug)]
@@ -31,6 +32,23 @@ pub(crate) struct Bench {
     /// The algorithm, where one can be chosen
     #[arg(long, value_enum, default_value = "auto")]
     algorithm: Algorithm,
+
+    /// The largest packet over QUIC, in bytes of UDP payload, that the search for the path's limit
+    /// tries: 1200 to 65507 [default: 8952]
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u16>,
+
+    /// What decides over QUIC how much may be under way at a time
+    #[arg(long, value_enum, default_value = "cubic")]
+    congestion: Control,
+
+    /// Connections of each pair of ranks over QUIC: several help over long or lossy links
+    #[arg(long, value_name = "N", default_value = "1")]
+    connections: u8,
+
+    /// Print what each algorithm is predicted to take over QUIC, and measure nothing
+    #[arg(long)]
+    explain: bool,
 
     /// Give each rank its own core, or its own share of them (Linux)
     #[arg(long)]
@@ -89,6 +107,20 @@ pub(crate) enum Algorithm {
     Auto,
     Ring,
     Tree,
+    OneShot,
+    Direct,
+    Halving,
+    Hierarchical,
+    /// The fastest whose result depends on the contributions alone
+    Reproducible,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Control {
+    /// Takes every loss for a full queue
+    Cubic,
+    /// Goes by measured bandwidth and round trip, for links that lose packets at random
+    Bbr,
 }
 
 /// Whose reach the buffers are in.
@@ -143,6 +175,24 @@ impl Bench {
         &self.hosts
     }
 
+    /// How QUIC is to use the network.
+    pub(crate) fn network(&self) -> Result<Network, Error> {
+        let network = Network::default()
+            .with_connections(self.connections)?
+            .with_congestion(match self.congestion {
+                Control::Cubic => Congestion::Cubic,
+                Control::Bbr => Congestion::Bbr,
+            });
+        match self.mtu {
+            Some(bytes) => network.with_largest_packet(bytes),
+            None => Ok(network),
+        }
+    }
+
+    pub(crate) fn explains(&self) -> bool {
+        self.explain
+    }
+
     pub(crate) fn is_worker(&self) -> bool {
         self.worker
     }
@@ -179,6 +229,11 @@ impl From<Algorithm> for Communication {
             Algorithm::Auto => Self::Auto,
             Algorithm::Ring => Self::Ring,
             Algorithm::Tree => Self::Tree,
+            Algorithm::OneShot => Self::OneShot,
+            Algorithm::Direct => Self::Direct,
+            Algorithm::Halving => Self::Halving,
+            Algorithm::Hierarchical => Self::Hierarchical,
+            Algorithm::Reproducible => Self::Reproducible,
         }
     }
 }
@@ -192,6 +247,18 @@ impl Operation {
             Self::Broadcast => "broadcast",
             Self::AllToAll => "alltoall",
             Self::SendRecv => "sendrecv",
+        }
+    }
+
+    /// What algorithms it can be done by; none between two ranks alone.
+    pub(crate) fn collective(self) -> Option<Collective> {
+        match self {
+            Self::AllReduce => Some(Collective::AllReduce),
+            Self::AllGather => Some(Collective::AllGather),
+            Self::ReduceScatter => Some(Collective::ReduceScatter),
+            Self::Broadcast => Some(Collective::Broadcast { root: Rank::CHIEF }),
+            Self::AllToAll => Some(Collective::AllToAll),
+            Self::SendRecv => None,
         }
     }
 
@@ -267,6 +334,13 @@ mod tests {
         ] {
             assert!(size(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn every_way_to_choose_an_algorithm_can_be_asked_for() {
+        let named = Algorithm::value_variants().iter().copied();
+        let named: Vec<_> = named.map(Communication::from).collect();
+        assert_eq!(named, Communication::ALL);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 mod asked;
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, io};
 
 use meshwork_accel::Element;
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -16,6 +16,7 @@ use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
 use crate::memory::{Domain, Halt, Receiver, Registry, Task};
+use crate::pilot::Pilot;
 use crate::{
     Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic,
 };
@@ -64,8 +65,7 @@ pub(super) enum Origin {
 /// What a group and those that were split from it share: they begin and fail together.
 pub(super) struct Ties {
     pub(super) bond: Bond,
-    /// Taken when the last group is dropped, which must not block where tasks run.
-    runtime: Option<Runtime>,
+    pub(super) pilot: Pilot,
 }
 
 /// How bytes get from one rank to another.
@@ -89,6 +89,9 @@ pub(super) enum State {
     /// Every later call returns this.
     Failed(Error),
 }
+
+/// How long the end of a group is waited for that may have ended without a word.
+const HEARSAY: Duration = Duration::from_millis(300);
 
 impl Engine {
     pub(super) fn new(
@@ -245,7 +248,11 @@ impl Engine {
                 told.unwrap_or_else(|| self.lost(self.rank))
             }
             Halt::Closed(peer) => {
-                let told = self.failure_within(Duration::ZERO);
+                // Whoever leaves a group that was joined also says why, by another way.
+                let told = self.failure_within(match self.origin {
+                    Origin::Joined => self.timeouts.silence(),
+                    Origin::Split => HEARSAY,
+                });
                 told.unwrap_or_else(|| Error::RankLost {
                     peer: Member::new(peer, self.address_of(peer)),
                     cause: LossCause::Left,
@@ -307,8 +314,8 @@ impl Engine {
     /// The error that the group has failed with, or fails with in this time.
     fn failure_within(&self, time: Duration) -> Option<Error> {
         let mut failure = self.failure.clone();
-        let runtime = self.ties.runtime().ok()?;
-        runtime.block_on(async { timeout(time, failed(&mut failure)).await.ok() })
+        let failed = async { timeout(time, failed(&mut failure)).await.ok() };
+        self.ties.pilot.block_on(failed)
     }
 
     /// Ends the group with `error`, or the one it has ended with before, and tells the others.
@@ -316,9 +323,8 @@ impl Engine {
         if let State::Failed(earlier) = &self.state {
             return earlier.clone();
         }
-        if let Ok(runtime) = self.ties.runtime() {
-            runtime.block_on(self.ties.bond.give_up(error.clone()));
-        }
+        let Ties { bond, pilot } = &*self.ties;
+        pilot.block_on(bond.give_up(error.clone()));
         let error = self
             .failure_within(self.timeouts.silence())
             .unwrap_or(error);
@@ -335,7 +341,7 @@ impl Engine {
         }
         let mut failure = self.failure.clone();
         let world = self.world;
-        let left = self.ties.runtime()?.block_on(async {
+        let left = self.ties.pilot.block_on(async {
             tokio::select! {
                 biased;
                 () = self.ties.bond.leave(world) => Ok(()),
@@ -377,28 +383,16 @@ impl Drop for Engine {
 }
 
 impl Ties {
-    pub(super) fn new(bond: Bond, runtime: Runtime) -> Arc<Self> {
-        let runtime = Some(runtime);
-        Arc::new(Self { bond, runtime })
-    }
-
-    pub(super) fn runtime(&self) -> Result<&Runtime, Error> {
-        self.runtime.as_ref().ok_or(Error::System {
-            what: "waiting for the network",
-            kind: io::ErrorKind::NotConnected,
-        })
+    pub(super) fn new(bond: Bond, pilot: Pilot) -> Arc<Self> {
+        Arc::new(Self { bond, pilot })
     }
 }
 
 impl Drop for Ties {
     fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else {
-            return;
-        };
         if let (Bond::Remote(remote), Ok(())) = (&self.bond, outside_async()) {
-            runtime.block_on(remote.flush());
+            self.pilot.block_on(remote.flush());
         }
-        runtime.shutdown_background();
     }
 }
 

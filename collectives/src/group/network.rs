@@ -128,7 +128,7 @@ impl Engine {
         let Transport::Links(links, scratch) = &mut self.transport else {
             return Ok(None);
         };
-        Ok(self.ties.runtime()?.block_on(async {
+        Ok(self.ties.pilot.carry_out(async {
             let run = timeout(waited, operation.carry_out(links, scratch, work));
             tokio::select! {
                 biased;

@@ -158,7 +158,7 @@ impl Engine {
         };
         let waited = self.timeouts.join();
         let mut failure = self.ties.bond.failure();
-        self.ties.runtime()?.block_on(async {
+        self.ties.pilot.block_on(async {
             tokio::select! {
                 streams = timeout(waited, remote.streams(members, number)) => {
                     streams.unwrap_or(Err(Error::System {

@@ -3,6 +3,7 @@
 mod elements;
 #[cfg(target_os = "linux")]
 mod growth;
+mod network;
 mod operations;
 mod reproducible;
 
@@ -11,6 +12,8 @@ use std::net::UdpSocket;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
+
+use tokio::runtime::Builder;
 
 use super::*;
 use crate::{JobSecret, LossCause, ReduceOp, Refusal, StrangerCause, Timeouts, Transport};

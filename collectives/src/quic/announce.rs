@@ -10,7 +10,7 @@ use super::{TURNED_AWAY, control, endpoint};
 use crate::identity::{Identity, Role};
 use crate::membership::tell as verdict;
 use crate::wire::Message;
-use crate::{Error, JobSecret, LossCause, Member, Rank};
+use crate::{Error, JobSecret, LossCause, Member, Network, Rank};
 
 /// The pause between two attempts to reach a rank that does not listen yet.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -108,7 +108,7 @@ impl Herald {
             .ok()?
             .to_str()
             .into_owned();
-        let client = endpoint::client(&self.identity);
+        let client = endpoint::client(&self.identity, Network::default());
         let connection = dialler
             .connect_with(client, address, &name)
             .ok()?

@@ -1,5 +1,6 @@
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
@@ -51,9 +52,9 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, events: mpsc::Sen
             Ok(Message::Goodbye) => Event::Goodbye(from),
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
             // Greetings are over: whoever begins again has lost its mind, and so its place.
-            Ok(Message::Hello(_) | Message::Welcome(_) | Message::Refusal(_)) => {
-                Event::Disconnected(from)
-            }
+            Ok(
+                Message::Hello(_) | Message::Welcome(_) | Message::Refusal(_) | Message::Lane(_),
+            ) => Event::Disconnected(from),
             Err(NoMessage::Malformed(error)) => {
                 let _ = events
                     .send(Event::GiveUp(Error::Protocol { peer: from, error }))
@@ -78,8 +79,21 @@ pub(super) async fn speak(mut stream: SendStream, mut messages: mpsc::Receiver<M
     }
 }
 
-/// Waits for the end of a member's connection and says why it ended.
-pub(super) async fn until_closed(from: Rank, connection: Connection, events: mpsc::Sender<Event>) {
+/// Waits for the end of any of a member's connections and says why it ended: none is of use
+/// without the others.
+pub(super) async fn until_any_closed(
+    from: Rank,
+    connections: Vec<Connection>,
+    events: mpsc::Sender<Event>,
+) {
+    let mut ends: JoinSet<_> = connections
+        .into_iter()
+        .map(|connection| until_closed(from, connection, events.clone()))
+        .collect();
+    ends.join_next().await;
+}
+
+async fn until_closed(from: Rank, connection: Connection, events: mpsc::Sender<Event>) {
     let event = match connection.closed().await {
         ConnectionError::LocallyClosed => return,
         ConnectionError::ApplicationClosed(close) if close.error_code == GOODBYE => {

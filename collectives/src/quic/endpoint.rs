@@ -3,13 +3,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn::{
-    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig, TokioRuntime,
-    TransportConfig, VarInt,
+    ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime, ServerConfig,
+    TokioRuntime, TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::GroupConfig;
+use super::batches::Batches;
+use crate::config::{Congestion, GroupConfig, Network};
 use crate::identity::Identity;
 use crate::{Error, Rank};
 
@@ -21,9 +23,6 @@ const CONNECTION_WINDOW: u32 = 8 << 20;
 const STREAMS: u32 = 2 + super::streams::GROUPS as u32;
 /// What the kernel may hold of one socket; the usual 208 KiB lose packets at full speed.
 const SOCKET_BUFFER: usize = 4 << 20;
-/// The largest packet that the search for the path's limit tries: jumbo frames and loopback carry
-/// it. quinn hands ten packets at a time to the kernel, which refuses more than 65,535 bytes.
-const LARGEST_PACKET: u16 = 6500;
 /// QUIC waits three times this before it repeats an unanswered first packet: a peer that starts a
 /// moment later is found soon.
 const FIRST_GUESS_OF_ROUND_TRIP: Duration = Duration::from_millis(50);
@@ -47,29 +46,40 @@ pub(super) async fn listen(config: &GroupConfig, identity: &Identity) -> Result<
     };
     let socket = bind_any(rank, own, &candidates)?;
     let mut server = ServerConfig::with_crypto(identity.server.clone());
-    server.transport_config(transport());
-    endpoint(socket, Some(server))
+    server.transport_config(transport(config.network()));
+    endpoint(socket, config.network(), Some(server))
 }
 
 /// An endpoint that only dials, from `any` address of one IP version.
 pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, Error> {
     let socket = bind((any, 0).into()).map_err(|error| system("binding a socket", &error))?;
-    endpoint(socket, None)
+    endpoint(socket, Network::default(), None)
 }
 
-pub(super) fn client(identity: &Identity) -> ClientConfig {
+pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
     let mut client = ClientConfig::new(identity.client.clone());
-    client.transport_config(transport());
+    client.transport_config(transport(network));
     client
 }
 
-fn endpoint(socket: UdpSocket, server: Option<ServerConfig>) -> Result<Endpoint, Error> {
+fn endpoint(
+    socket: UdpSocket,
+    network: Network,
+    server: Option<ServerConfig>,
+) -> Result<Endpoint, Error> {
+    // A smaller bound of its own is no reason to refuse what others may send.
+    let arriving = network
+        .largest_packet()
+        .max(Network::default().largest_packet());
     let mut config = EndpointConfig::default();
     config
-        .max_udp_payload_size(LARGEST_PACKET)
-        .expect("a constant between 1,200 and 65,527");
-    Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
-        .map_err(|error| system("starting QUIC", &error))
+        .max_udp_payload_size(arriving)
+        .expect("a network's packets have 1,200 to 65,507 bytes");
+    let starting = |error| system("starting QUIC", &error);
+    let socket = TokioRuntime.wrap_udp_socket(socket).map_err(starting)?;
+    let socket = Arc::new(Batches::over(socket, arriving));
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
+        .map_err(starting)
 }
 
 /// Binds the first candidate that can be. An address that is valid but not this machine's own, as
@@ -128,9 +138,13 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(network: Network) -> Arc<TransportConfig> {
     let mut search = MtuDiscoveryConfig::default();
-    search.upper_bound(LARGEST_PACKET);
+    search.upper_bound(network.largest_packet());
+    let congestion: Arc<dyn ControllerFactory + Send + Sync> = match network.congestion() {
+        Congestion::Cubic => Arc::new(CubicConfig::default()),
+        Congestion::Bbr => Arc::new(BbrConfig::default()),
+    };
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
@@ -139,6 +153,7 @@ fn transport() -> Arc<TransportConfig> {
         .max_concurrent_bidi_streams(VarInt::from_u32(STREAMS))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .mtu_discovery_config(Some(search))
+        .congestion_controller_factory(congestion)
         .initial_rtt(FIRST_GUESS_OF_ROUND_TRIP)
         .max_idle_timeout(IDLE.try_into().ok());
     Arc::new(transport)

@@ -2,68 +2,76 @@
 
 mod accept;
 mod dial;
+mod lanes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use quinn::{Connection, RecvStream, SendStream};
+use quinn::Connection;
 use ring::digest;
 use tokio::sync::mpsc;
 
-use super::streams::Arrivals;
+use super::streams::{Arrivals, Stream};
 use super::{ABORT, GOODBYE, TURNED_AWAY};
 use super::{control, streams};
 use crate::identity::Identity;
-use crate::links::{self, Links};
+use crate::links::Links;
 use crate::membership::Event;
-use crate::wire::{Hello, Message};
-use crate::{Error, Member, Rank, Refusal, host};
+use crate::wire::{Hello, Lane, Message};
+use crate::{Error, Member, Network, Rank, Refusal, host};
 
 pub(super) use accept::accept;
 pub(super) use dial::dial_lower_ranks;
 
 /// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
 const WAITING: usize = 16;
-/// Stands at the head of a data stream, so that the acceptor sees the stream at once.
+/// Stands at the head of the first data stream, so that the acceptor sees the stream at once.
 const DATA: [u8; 4] = *b"DATA";
+/// Bytes of that head: the word, and the number of the dialler's attempt.
+const DATA_HEAD_BYTES: usize = 8;
 
 /// The members so far, and what everyone who wants to be one is measured by.
 pub(super) struct Lobby {
     me: Rank,
     members: Arc<[Member]>,
     identity: Identity,
+    network: Network,
     hello: Hello,
     events: mpsc::Sender<Event>,
     seats: Mutex<Vec<Option<Seat>>>,
-    arrivals: Arrivals,
+    /// Streams of split groups, by the rank at the other end, the group's number and the lane.
+    arrivals: Arrivals<(Rank, u64, u8)>,
+    /// Connections besides the one that was greeted, each with its data stream.
+    lanes: Arrivals<Lane, (Connection, Stream)>,
 }
 
 /// A member that has been admitted.
 struct Seat {
-    connection: Connection,
+    /// The one that was greeted, and carries control, then the others.
+    connections: Vec<Connection>,
     messages: mpsc::Sender<Message>,
     /// Its process id, if it runs on this host.
     shares_host: Option<u32>,
     /// What it calls its host; empty where it cannot tell.
     host: String,
     /// Taken when the group begins.
-    data: Option<(SendStream, RecvStream)>,
+    data: Option<Vec<Stream>>,
 }
 
 /// A connection whose two ends have agreed on everything.
 struct Admitted {
-    connection: Connection,
+    connections: Vec<Connection>,
     hello: Hello,
-    control: (SendStream, RecvStream),
-    data: (SendStream, RecvStream),
+    control: Stream,
+    /// One for each connection.
+    data: Vec<Stream>,
 }
 
 impl Lobby {
     pub(super) fn new(
         me: Rank,
         members: Arc<[Member]>,
-        identity: Identity,
+        (identity, network, host): (Identity, Network, String),
         events: mpsc::Sender<Event>,
-        host: String,
     ) -> Arc<Self> {
         let hello = Hello {
             rank: me.number(),
@@ -71,27 +79,28 @@ impl Lobby {
             members: fingerprint(&members),
             process: std::process::id(),
             host,
+            connections: network.connections(),
         };
         let seats = Mutex::new(members.iter().map(|_| None).collect());
         Arc::new(Self {
             me,
             members,
             identity,
+            network,
             hello,
             events,
             seats,
             arrivals: Arrivals::default(),
+            lanes: Arrivals::default(),
         })
     }
 
     /// The data streams of all members, once they are all in.
     pub(super) fn links(&self) -> Links {
         let mut seats = self.seats();
-        let streams = seats.iter_mut().map(|seat| {
-            let (send, receive) = seat.as_mut()?.data.take()?;
-            let streams: (links::Outgoing, links::Incoming) = (Box::new(send), Box::new(receive));
-            Some(streams)
-        });
+        let streams = seats
+            .iter_mut()
+            .map(|seat| Some(streams::joined(seat.as_mut()?.data.take()?)));
         Links::new(streams.collect::<Vec<_>>())
     }
 
@@ -127,20 +136,23 @@ impl Lobby {
             .collect()
     }
 
-    /// What a member's connection is called by, and where its streams arrive.
-    pub(super) fn connection(&self, rank: Rank) -> Option<Connection> {
+    /// A member's connections, the one with control first.
+    pub(super) fn connections(&self, rank: Rank) -> Option<Vec<Connection>> {
         let seats = self.seats();
-        seats
-            .get(rank.index())?
-            .as_ref()
-            .map(|seat| seat.connection.clone())
+        let seat = seats.get(rank.index())?.as_ref()?;
+        Some(seat.connections.clone())
+    }
+
+    /// How many connections each pair of ranks has.
+    pub(super) fn lane_count(&self) -> u8 {
+        self.hello.connections
     }
 
     pub(super) fn me(&self) -> Rank {
         self.me
     }
 
-    pub(super) fn arrivals(&self) -> &Arrivals {
+    pub(super) fn arrivals(&self) -> &Arrivals<(Rank, u64, u8)> {
         &self.arrivals
     }
 
@@ -152,7 +164,12 @@ impl Lobby {
             return;
         };
         match message {
-            Message::Abort(_) => seat.connection.close(ABORT, &message.encode()),
+            Message::Abort(_) => {
+                let reason = message.encode();
+                for connection in &seat.connections {
+                    connection.close(ABORT, &reason);
+                }
+            }
             message => {
                 let _ = seat.messages.try_send(message);
             }
@@ -162,13 +179,15 @@ impl Lobby {
     /// Ends all connections of a group that has finished.
     pub(super) fn close_all(&self) {
         for seat in self.seats().iter().flatten() {
-            seat.connection.close(GOODBYE, b"");
+            for connection in &seat.connections {
+                connection.close(GOODBYE, b"");
+            }
         }
     }
 
     fn admit(self: &Arc<Self>, rank: Rank, admitted: Admitted) {
         let Admitted {
-            connection,
+            connections,
             hello,
             control: (send, receive),
             data,
@@ -177,12 +196,14 @@ impl Lobby {
         let shares_host = self.shares_host(&hello).then_some(hello.process);
         let mut seats = self.seats();
         if seats[rank.index()].is_some() {
-            connection.close(TURNED_AWAY, b"");
+            for connection in connections {
+                connection.close(TURNED_AWAY, b"");
+            }
             return;
         }
         tracing::debug!("connected to {rank}");
         seats[rank.index()] = Some(Seat {
-            connection: connection.clone(),
+            connections: connections.clone(),
             messages,
             shares_host,
             host: hello.host,
@@ -190,14 +211,17 @@ impl Lobby {
         });
         drop(seats);
         tokio::spawn(control::speak(send, outgoing));
-        tokio::spawn(streams::receive(self.clone(), rank, connection.clone()));
+        for (lane, connection) in (0..).zip(&connections) {
+            let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
+            tokio::spawn(arriving);
+        }
         let events = self.events.clone();
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
             tokio::join!(
                 control::listen(rank, receive, events.clone()),
-                control::until_closed(rank, connection, events.clone()),
+                control::until_any_closed(rank, connections, events.clone()),
                 async {
                     if let Some(process) = shares_host
                         && host::process_ended(process).await.is_ok()
@@ -224,6 +248,12 @@ impl Lobby {
         if hello.members != self.hello.members {
             return Err(Refusal::Members);
         }
+        if hello.connections != self.hello.connections {
+            return Err(Refusal::Connections {
+                expected: self.hello.connections.into(),
+                found: hello.connections.into(),
+            });
+        }
         Ok(())
     }
 
@@ -244,6 +274,20 @@ pub(super) fn watch_launcher(lobby: &Arc<Lobby>, launcher: Option<u32>) {
                 .await;
         }
     });
+}
+
+/// What stands at the head of the first data stream of an attempt.
+fn data_head(attempt: u32) -> [u8; DATA_HEAD_BYTES] {
+    let mut head = [0; DATA_HEAD_BYTES];
+    head[..4].copy_from_slice(&DATA);
+    head[4..].copy_from_slice(&attempt.to_le_bytes());
+    head
+}
+
+/// Inverse of [`data_head`].
+fn attempt(head: &[u8; DATA_HEAD_BYTES]) -> Option<u32> {
+    let (word, attempt) = head.split_first_chunk::<4>()?;
+    (*word == DATA).then(|| attempt.try_into().map(u32::from_le_bytes).ok())?
 }
 
 fn fingerprint(members: &[Member]) -> [u8; 32] {

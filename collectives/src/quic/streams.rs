@@ -4,7 +4,7 @@
 //! member can have no more than [`GROUPS`] under way at a time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quinn::{Connection, RecvStream, SendStream};
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::lobby::Lobby;
+use super::stripes::Stripes;
 use crate::links::{self, Links};
 use crate::{Error, LossCause, Member, Rank};
 
@@ -23,49 +24,77 @@ const HEAD: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 12;
 const WORD: [u8; 4] = *b"SPLT";
 
-type Stream = (SendStream, RecvStream);
+/// Both directions of a stream of quinn's.
+pub(super) type Stream = (SendStream, RecvStream);
 
-/// Streams that have arrived and are not asked for yet.
-#[derive(Default)]
-pub(super) struct Arrivals {
-    waiting: Mutex<BTreeMap<(Rank, u64), Stream>>,
+/// What has arrived and is not asked for yet: streams, by a name that both ends know.
+pub(super) struct Arrivals<K, V = Stream> {
+    waiting: Mutex<BTreeMap<K, V>>,
     changed: Notify,
 }
 
-impl Arrivals {
-    fn put(&self, from: Rank, number: u64, stream: Stream) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // quinn lets no member open more than GROUPS, so these are bounded too.
-        waiting.insert((from, number), stream);
-        drop(waiting);
-        self.changed.notify_waiters();
-    }
-
-    async fn take(&self, from: Rank, number: u64) -> Stream {
-        loop {
-            // Made before the look, so that an arrival between the two is not missed.
-            let changed = self.changed.notified();
-            let found = {
-                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                waiting.remove(&(from, number))
-            };
-            match found {
-                Some(stream) => return stream,
-                None => changed.await,
-            }
+impl<K, V> Default for Arrivals<K, V> {
+    fn default() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            changed: Notify::new(),
         }
     }
 }
 
-/// Takes in the streams that a member opens, until its connection ends.
-pub(super) async fn receive(lobby: Arc<Lobby>, from: Rank, connection: Connection) {
+impl<K: Ord, V> Arrivals<K, V> {
+    pub(super) fn put(&self, name: K, arrived: V) {
+        self.waiting().insert(name, arrived);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) async fn take(&self, name: K) -> V {
+        loop {
+            // Made before the look, so that an arrival between the two is not missed.
+            let changed = self.changed.notified();
+            let found = self.waiting().remove(&name);
+            match found {
+                Some(arrived) => return arrived,
+                None => changed.await,
+            }
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting().len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<K, V>> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The one stream that the streams of all connections with a member make.
+pub(super) fn joined(mut streams: Vec<Stream>) -> (links::Outgoing, links::Incoming) {
+    match streams.pop() {
+        Some((send, receive)) if streams.is_empty() => (Box::new(send), Box::new(receive)),
+        last => {
+            let (send, receive) = streams.into_iter().chain(last).unzip();
+            (
+                Box::new(Stripes::over(send)),
+                Box::new(Stripes::over(receive)),
+            )
+        }
+    }
+}
+
+/// Takes in the streams that a member opens on one of its connections, until that ends.
+pub(super) async fn receive(lobby: Arc<Lobby>, (from, lane): (Rank, u8), connection: Connection) {
     if from > lobby.me() {
         // Control and data come first, and are taken by those who admit.
         while let Ok((send, mut receive)) = connection.accept_bi().await {
             let mut head = [0; HEAD_BYTES];
             let read = timeout(HEAD, receive.read_exact(&mut head)).await;
             if let (Ok(Ok(())), Some(number)) = (read, number(&head)) {
-                lobby.arrivals().put(from, number, (send, receive));
+                // quinn lets no member open more than GROUPS, so these are bounded too.
+                let name = (from, number, lane);
+                lobby.arrivals().put(name, (send, receive));
             }
         }
     }
@@ -78,24 +107,29 @@ impl Lobby {
             streams.push(if member.rank() == self.me() {
                 None
             } else {
-                let (send, receive) = self.stream(member, number).await?;
-                let stream: (links::Outgoing, links::Incoming) =
-                    (Box::new(send), Box::new(receive));
-                Some(stream)
+                Some(joined(self.lanes_of(member, number).await?))
             });
         }
         Ok(Links::new(streams))
     }
 
-    async fn stream(&self, member: &Member, number: u64) -> Result<Stream, Error> {
-        if member.rank() > self.me() {
-            return Ok(self.arrivals().take(member.rank(), number).await);
+    /// A stream on each connection with a member.
+    async fn lanes_of(&self, member: &Member, number: u64) -> Result<Vec<Stream>, Error> {
+        let rank = member.rank();
+        let mut streams = Vec::new();
+        if rank > self.me() {
+            for lane in 0..self.lane_count() {
+                streams.push(self.arrivals().take((rank, number, lane)).await);
+            }
+            return Ok(streams);
         }
-        let opened = match self.connection(member.rank()) {
-            Some(connection) => open(&connection, number).await,
-            None => None,
-        };
-        opened.ok_or_else(|| Error::RankLost {
+        for connection in self.connections(rank).unwrap_or_default() {
+            streams.extend(open(&connection, number).await);
+        }
+        if streams.len() == usize::from(self.lane_count()) {
+            return Ok(streams);
+        }
+        Err(Error::RankLost {
             peer: member.clone(),
             cause: LossCause::Disconnected,
             reporter: None,

@@ -27,6 +27,8 @@ pub(crate) enum Message {
     Abort(Abort),
     /// I have finished and need nothing more from you.
     Goodbye,
+    /// Dialler to acceptor, first: this is one more connection of ours.
+    Lane(Lane),
 }
 
 /// Who a process is.
@@ -40,6 +42,18 @@ pub(crate) struct Hello {
     pub(crate) process: u32,
     /// Names the host and its process namespace; empty where unknown.
     pub(crate) host: String,
+    /// Connections that each pair of ranks has.
+    pub(crate) connections: u8,
+}
+
+/// Which connection this is.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Lane {
+    pub(crate) rank: u32,
+    /// The dialler's attempt that it belongs to: one that was given up leaves connections behind.
+    pub(crate) attempt: u32,
+    /// From 1; the connection that was greeted is 0.
+    pub(crate) index: u8,
 }
 
 /// Why a process is not let in.
@@ -99,6 +113,7 @@ impl Message {
             Self::Hello(hello) | Self::Welcome(hello) => rkyv::to_bytes::<rancor::Error>(hello),
             Self::Refusal(refusal) => rkyv::to_bytes(refusal),
             Self::Abort(abort) => rkyv::to_bytes(abort),
+            Self::Lane(lane) => rkyv::to_bytes(lane),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -121,6 +136,7 @@ impl Message {
             (4, []) => Ok(Self::Heartbeat),
             (5, _) => rkyv::from_bytes(body).map(Self::Abort).map_err(malformed),
             (6, []) => Ok(Self::Goodbye),
+            (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -137,19 +153,23 @@ impl Message {
             Self::Heartbeat => 4,
             Self::Abort(_) => 5,
             Self::Goodbye => 6,
+            Self::Lane(_) => 7,
         }
     }
 }
 
 impl From<crate::Refusal> for Refusal {
     fn from(reason: crate::Refusal) -> Self {
-        use crate::Refusal::{Members, RankTaken, RankUnexpected, RankUnproved, World};
+        use crate::Refusal::{
+            Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
+        };
         let (code, expected, found) = match reason {
             World { expected, found } => (1, expected, found),
             Members => (2, 0, 0),
             RankTaken => (3, 0, 0),
             RankUnproved { claimed } => (4, 0, claimed),
             RankUnexpected { claimed } => (5, 0, claimed),
+            Connections { expected, found } => (6, expected, found),
         };
         Self {
             code,
@@ -173,6 +193,7 @@ impl From<Refusal> for crate::Refusal {
             2 => Self::Members,
             3 => Self::RankTaken,
             4 => Self::RankUnproved { claimed: found },
+            6 => Self::Connections { expected, found },
             _ => Self::RankUnexpected { claimed: found },
         }
     }
@@ -205,6 +226,7 @@ mod tests {
             members: [7; 32],
             process: 4711,
             host: "a host".to_owned(),
+            connections: 2,
         }
     }
 
@@ -226,6 +248,11 @@ mod tests {
             Message::Heartbeat,
             Message::Abort(abort),
             Message::Goodbye,
+            Message::Lane(Lane {
+                rank: 3,
+                attempt: 1,
+                index: 2,
+            }),
         ]
     }
 
@@ -240,7 +267,9 @@ mod tests {
 
     #[test]
     fn every_reason_of_a_refusal_is_understood() {
-        use crate::Refusal::{Members, RankTaken, RankUnexpected, RankUnproved, World};
+        use crate::Refusal::{
+            Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
+        };
         let world = World {
             expected: 4,
             found: 3,
@@ -251,6 +280,10 @@ mod tests {
             RankTaken,
             RankUnproved { claimed: 7 },
             RankUnexpected { claimed: 7 },
+            Connections {
+                expected: 4,
+                found: 1,
+            },
         ] {
             assert_eq!(crate::Refusal::from(Refusal::from(reason)), reason);
         }

@@ -3,13 +3,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{Connection, Endpoint, Incoming};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{Admitted, DATA, Lobby};
+use super::{Admitted, DATA_HEAD_BYTES, Lobby, attempt};
 use crate::identity::{Role, is_other_job};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
+use crate::quic::streams::Stream;
 use crate::wire::{Hello, Message};
 use crate::{Rank, Refusal, Stranger, StrangerCause};
 
@@ -28,8 +29,7 @@ pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, endpoint: Endpoint) {
         };
         let lobby = lobby.clone();
         tokio::spawn(async move {
-            let _ = timeout(PROVING, receive(&lobby, incoming)).await;
-            drop(place);
+            let _ = timeout(PROVING, receive(&lobby, incoming, place)).await;
         });
     }
 }
@@ -42,7 +42,11 @@ async fn report(lobby: &Lobby, address: SocketAddr, cause: StrangerCause) {
 }
 
 /// Makes a member of whoever calls, unless it breaks off or is refused.
-async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), NoMessage> {
+async fn receive(
+    lobby: &Arc<Lobby>,
+    incoming: Incoming,
+    place: OwnedSemaphorePermit,
+) -> Result<(), NoMessage> {
     let address = incoming.remote_address();
     let connection = match incoming.await {
         Ok(connection) => connection,
@@ -55,6 +59,10 @@ async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), NoMessage
     let (mut send, mut receive) = connection.accept_bi().await?;
     let hello = match control::read(&mut receive).await? {
         Message::Hello(hello) => hello,
+        Message::Lane(lane) => {
+            lobby.lane_arrived(lane, connection, (send, receive));
+            return Ok(());
+        }
         Message::Abort(abort) if lobby.identity.is(&connection, Role::Launcher) => {
             if (abort.culprit as usize) < lobby.members.len() {
                 let _ = lobby
@@ -74,24 +82,35 @@ async fn receive(lobby: &Arc<Lobby>, incoming: Incoming) -> Result<(), NoMessage
         return Ok(());
     }
     control::write(&mut send, &Message::Welcome(lobby.hello.clone())).await?;
+    // It has proved itself; what it still has to open must not keep others out.
+    drop(place);
+    let control = (send, receive);
+    let admitted = follow(lobby, connection, (hello, control)).await?;
+    lobby.admit(Rank::new(admitted.hello.rank), admitted);
+    Ok(())
+}
+
+/// Takes in the data stream and the further connections of a caller that has been welcomed.
+async fn follow(
+    lobby: &Lobby,
+    connection: Connection,
+    (hello, control): (Hello, Stream),
+) -> Result<Admitted, NoMessage> {
     let mut data = connection.accept_bi().await?;
-    let mut head = [0; DATA.len()];
+    let mut head = [0; DATA_HEAD_BYTES];
     data.1
         .read_exact(&mut head)
         .await
         .map_err(|_| NoMessage::Ended)?;
-    let rank = Rank::new(hello.rank);
-    let control = (send, receive);
-    lobby.admit(
-        rank,
-        Admitted {
-            connection,
-            hello,
-            control,
-            data,
-        },
-    );
-    Ok(())
+    let attempt = attempt(&head).ok_or(NoMessage::Ended)?;
+    let lanes = lobby.lanes((Rank::new(hello.rank), attempt), &connection);
+    let (others, streams): (Vec<_>, Vec<_>) = lanes.await?.into_iter().unzip();
+    Ok(Admitted {
+        connections: [vec![connection], others].concat(),
+        hello,
+        control,
+        data: std::iter::once(data).chain(streams).collect(),
+    })
 }
 
 /// Whether the caller is who it says, expected, and in the same group.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
-use super::{Admitted, DATA, Lobby};
-use crate::identity::{Identity, Role, is_other_job};
+use super::{Admitted, Lobby, data_head};
+use crate::identity::{Role, is_other_job};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
-use crate::wire::Message;
+use crate::wire::{Lane, Message};
 use crate::{Error, Member, Rank};
 
 /// How long one attempt to reach a rank may take before a new one starts afresh.
@@ -35,14 +35,19 @@ pub(in crate::quic) fn dial_lower_ranks(lobby: &Arc<Lobby>, endpoint: &Endpoint)
 
 /// Dials until it is answered; the membership's join deadline ends it otherwise.
 async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
-    loop {
-        match timeout(ATTEMPT, attempt(lobby, endpoint, rank)).await {
+    for number in 0_u32.. {
+        match timeout(ATTEMPT, attempt(lobby, endpoint, (rank, number))).await {
             Ok(Ok(admitted)) => return Ok(admitted),
             Ok(Err(Attempt::Hopeless(error))) => return Err(error),
             Ok(Err(Attempt::Failed)) => sleep(PAUSE).await,
             Err(_) => {}
         }
     }
+    // More attempts than any deadline leaves time for.
+    Err(Error::System {
+        what: "dialling",
+        kind: std::io::ErrorKind::TimedOut,
+    })
 }
 
 enum Attempt {
@@ -58,10 +63,14 @@ impl<E: Into<NoMessage>> From<E> for Attempt {
     }
 }
 
-async fn attempt(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Attempt> {
+async fn attempt(
+    lobby: &Lobby,
+    endpoint: &Endpoint,
+    (rank, number): (Rank, u32),
+) -> Result<Admitted, Attempt> {
     let peer = lobby.members[rank.index()].clone();
     let address = peer_address(lobby, endpoint, &peer).await?;
-    let connection = connect(&lobby.identity, endpoint, (address, &peer)).await?;
+    let connection = connect(lobby, endpoint, (address, &peer)).await?;
     let mut control = connection.open_bi().await?;
     control::write(&mut control.0, &Message::Hello(lobby.hello.clone())).await?;
     let hello = match control::read(&mut control.1).await? {
@@ -77,15 +86,29 @@ async fn attempt(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admit
         _ => return Err(Attempt::Failed),
     };
     let mut data = connection.open_bi().await?;
+    let head = data_head(number);
     data.0
-        .write_all(&DATA)
+        .write_all(&head)
         .await
         .map_err(|_| NoMessage::Ended)?;
+    let (mut connections, mut streams) = (vec![connection], vec![data]);
+    for index in 1..lobby.lane_count() {
+        let connection = connect(lobby, endpoint, (address, &peer)).await?;
+        let mut stream = connection.open_bi().await?;
+        let lane = Lane {
+            rank: lobby.me.number(),
+            attempt: number,
+            index,
+        };
+        control::write(&mut stream.0, &Message::Lane(lane)).await?;
+        connections.push(connection);
+        streams.push(stream);
+    }
     Ok(Admitted {
-        connection,
+        connections,
         hello,
         control,
-        data,
+        data: streams,
     })
 }
 
@@ -110,17 +133,22 @@ async fn peer_address(
 }
 
 async fn connect(
-    identity: &Identity,
+    lobby: &Lobby,
     endpoint: &Endpoint,
     (address, peer): (SocketAddr, &Member),
 ) -> Result<Connection, Attempt> {
-    let name = identity
+    let name = lobby
+        .identity
         .server_name(Role::Rank(peer.rank()))
         .map_err(Attempt::Hopeless)?
         .to_str()
         .into_owned();
     let connecting = endpoint
-        .connect_with(endpoint::client(identity), address, &name)
+        .connect_with(
+            endpoint::client(&lobby.identity, lobby.network),
+            address,
+            &name,
+        )
         .map_err(|_| Attempt::Failed)?;
     connecting
         .await

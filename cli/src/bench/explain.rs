@@ -1,0 +1,38 @@
+//! What the cost model predicts, and so what is chosen.
+
+use std::io::{self, Write};
+
+use meshwork_collectives::schedule::Hosts;
+use meshwork_collectives::{Choices, CostModel};
+
+use super::Failure;
+use super::args::Bench;
+
+/// Prints a table for each size: the algorithms, the fastest first, with their predicted times.
+pub(super) fn print(wanted: &Bench) -> Result<(), Failure> {
+    let name = wanted.operation().name();
+    let Some(collective) = wanted.operation().collective() else {
+        return Err(format!("{name} is between two ranks and has no algorithms").into());
+    };
+    let ranks = u32::try_from(wanted.ranks())?;
+    let choices = Choices::new(&Hosts::apart(ranks), CostModel::QUIC);
+    let mut out = io::stdout().lock();
+    if wanted.prints_csv() {
+        writeln!(out, "op,ranks,bytes,algorithm,predicted_us")?;
+    } else {
+        writeln!(out, "{name} among {ranks} hosts over QUIC, as predicted")?;
+        writeln!(out, "{:>12} {:>12} {:>14}", "bytes", "time µs", "algorithm")?;
+    }
+    for bytes in wanted.sizes() {
+        for line in choices.explain(collective, *bytes) {
+            let (algorithm, micros) = (line.algorithm(), line.seconds() * 1e6);
+            if wanted.prints_csv() {
+                writeln!(out, "{name},{ranks},{bytes},{algorithm},{micros:.2}")?;
+            } else {
+                let algorithm = algorithm.to_string();
+                writeln!(out, "{bytes:>12} {micros:>12.2} {algorithm:>14}")?;
+            }
+        }
+    }
+    Ok(())
+}

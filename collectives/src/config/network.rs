@@ -1,0 +1,156 @@
+use crate::Error;
+
+/// How QUIC uses the network between ranks.
+///
+/// The defaults suit the network of one site. Over a long or lossy link, choose
+/// [`Congestion::Bbr`], or several connections, or both.
+///
+/// ```
+/// use meshwork_collectives::{Congestion, GroupConfig, JobSecret, Network, Rank};
+///
+/// let lossy = Network::default()
+///     .with_congestion(Congestion::Bbr)
+///     .with_connections(4)?;
+/// let members = ["10.0.0.1:4000", "10.9.0.2:4000"];
+/// let config = GroupConfig::new(members, Rank::new(0), JobSecret::generate()?)?
+///     .with_network(lossy);
+/// # Ok::<(), meshwork_collectives::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Network {
+    largest_packet: u16,
+    congestion: Congestion,
+    connections: u8,
+}
+
+/// What decides how much may be under way at a time.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Congestion {
+    /// CUBIC (RFC 9438): takes every loss as a sign of a full queue, and shares a link fairly.
+    #[default]
+    Cubic,
+    /// BBR, version 1: goes by the bandwidth and the round trip that it measures, and not by
+    /// losses. Many times faster where packets are lost at random; where a short queue is what
+    /// loses them, it presses on and pushes others aside.
+    Bbr,
+}
+
+impl Network {
+    /// The packet that every path carries, in bytes of UDP payload (RFC 9000, section 14).
+    pub const LEAST_PACKET: u16 = 1200;
+    /// The largest packet that UDP has room for over IPv4, in bytes of payload.
+    pub const MOST_PACKET: u16 = 65_507;
+    /// The most connections that two ranks may have with each other.
+    pub const MOST_CONNECTIONS: u8 = 16;
+
+    /// The largest packet that the search for a path's limit tries, in bytes of UDP payload.
+    /// Default: 8,952, what frames of 9,000 bytes carry over IPv6. The search begins small and keeps
+    /// what arrives, so a larger bound than the path's costs a few lost probes.
+    #[must_use]
+    pub fn largest_packet(&self) -> u16 {
+        self.largest_packet
+    }
+
+    /// Default: [`Congestion::Cubic`].
+    #[must_use]
+    pub fn congestion(&self) -> Congestion {
+        self.congestion
+    }
+
+    /// How many connections each pair of ranks has, over which the bytes of operations are spread.
+    /// Default: 1.
+    #[must_use]
+    pub fn connections(&self) -> u8 {
+        self.connections
+    }
+
+    /// Changes [`Network::largest_packet`].
+    ///
+    /// # Errors
+    /// [`Error::PacketSize`] outside [`Network::LEAST_PACKET`] and [`Network::MOST_PACKET`].
+    pub fn with_largest_packet(self, bytes: u16) -> Result<Self, Error> {
+        if !(Self::LEAST_PACKET..=Self::MOST_PACKET).contains(&bytes) {
+            return Err(Error::PacketSize {
+                bytes,
+                least: Self::LEAST_PACKET,
+                most: Self::MOST_PACKET,
+            });
+        }
+        Ok(Self {
+            largest_packet: bytes,
+            ..self
+        })
+    }
+
+    /// Changes [`Network::congestion`]. Each rank chooses for what it sends.
+    #[must_use]
+    pub fn with_congestion(self, congestion: Congestion) -> Self {
+        Self { congestion, ..self }
+    }
+
+    /// Changes [`Network::connections`], in the same way on every rank.
+    ///
+    /// # Errors
+    /// [`Error::Connections`] for none or more than [`Network::MOST_CONNECTIONS`].
+    pub fn with_connections(self, connections: u8) -> Result<Self, Error> {
+        if !(1..=Self::MOST_CONNECTIONS).contains(&connections) {
+            return Err(Error::Connections {
+                connections,
+                most: Self::MOST_CONNECTIONS,
+            });
+        }
+        Ok(Self {
+            connections,
+            ..self
+        })
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            largest_packet: 8952,
+            congestion: Congestion::Cubic,
+            connections: 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_as_large_as_udp_carries_and_quic_needs() {
+        let sized = |bytes| Network::default().with_largest_packet(bytes);
+        for fits in [1200, 1452, 8952, 65_507] {
+            assert_eq!(
+                sized(fits).map(|network| network.largest_packet()),
+                Ok(fits)
+            );
+        }
+        for bytes in [0, 1199, 65_508, u16::MAX] {
+            let expected = Error::PacketSize {
+                bytes,
+                least: 1200,
+                most: 65_507,
+            };
+            assert_eq!(sized(bytes), Err(expected));
+        }
+    }
+
+    #[test]
+    fn pairs_have_at_least_one_connection_and_few() {
+        let several = |connections| Network::default().with_connections(connections);
+        assert_eq!(several(1), Ok(Network::default()));
+        assert_eq!(several(16).map(|network| network.connections()), Ok(16));
+        for connections in [0, 17] {
+            let expected = Error::Connections {
+                connections,
+                most: 16,
+            };
+            assert_eq!(several(connections), Err(expected));
+        }
+    }
+}

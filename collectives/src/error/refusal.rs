@@ -1,0 +1,60 @@
+use std::fmt::{self, Display};
+
+/// Why a member refuses a process that proved to belong to the job.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The two were started with member lists of different length.
+    World {
+        /// Ranks in the refuser's group.
+        expected: u32,
+        /// Ranks in the refused one's group.
+        found: u32,
+    },
+    /// The two were started with different member lists of equal length.
+    Members,
+    /// The two were started with different numbers of connections for each pair of ranks.
+    Connections {
+        /// Connections that the refuser was started with.
+        expected: u32,
+        /// Connections that the refused one was started with.
+        found: u32,
+    },
+    /// Another process of that rank is already in.
+    RankTaken,
+    /// The certificate is for another rank than the one it speaks for.
+    RankUnproved {
+        /// The rank it speaks for.
+        claimed: u32,
+    },
+    /// The rank is outside the group, or the one that should have dialled.
+    RankUnexpected {
+        /// The rank it speaks for.
+        claimed: u32,
+    },
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::World { expected, found } => write!(
+                f,
+                "it was started for {expected} ranks and this process for {found}; give all the same cluster"
+            ),
+            Self::Members => f.write_str(
+                "the two were started with different member addresses; give all the same cluster",
+            ),
+            Self::Connections { expected, found } => write!(
+                f,
+                "it was started with {expected} connections for each pair of ranks and this process with {found}; give all the same number"
+            ),
+            Self::RankTaken => f.write_str(
+                "another process of this rank has joined already; give each process its own task index",
+            ),
+            Self::RankUnproved { claimed } => {
+                write!(f, "the certificate does not prove rank {claimed}")
+            }
+            Self::RankUnexpected { claimed } => write!(f, "rank {claimed} was not expected to call"),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Claims about the network between ranks that hold for every way to use it.
+
+use super::*;
+use crate::{Congestion, Network};
+
+/// Two groups of the same ranks, one split from the other, do this on every rank.
+fn sums_are_right(networks: &[Network], elements: usize) {
+    let (members, secret) = (
+        free_addresses(u32::try_from(networks.len()).unwrap()),
+        JobSecret::generate().unwrap(),
+    );
+    let ranks = Rank::all(u32::MAX).zip(networks);
+    let world = networks.len() as f32;
+    each(ranks, |(rank, network)| {
+        let config = config(&members, rank, &secret)
+            .with_transport(Transport::Quic)
+            .with_network(*network);
+        let mut group = Group::connect(&config).unwrap();
+        let mut other = group.split(Some(0), 0).unwrap().unwrap();
+        for repeat in 0..2 {
+            for group in [&mut group, &mut other] {
+                let own = |at: usize| (at % 1000 + rank.index() + repeat) as f32;
+                let mut buffer: Vec<f32> = (0..elements).map(own).collect();
+                group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+                let others = (0..networks.len()).sum::<usize>() as f32;
+                let sum = |at: usize| world * (at % 1000 + repeat) as f32 + others;
+                assert!((0..elements).all(|at| buffer[at].to_bits() == sum(at).to_bits()));
+            }
+        }
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn packets_of_every_size_carry_the_same() {
+    for bytes in [1200, 1452, 8952, 20_000, 65_507] {
+        let network = Network::default().with_largest_packet(bytes).unwrap();
+        sums_are_right(&[network; 2], 1_000_000);
+    }
+}
+
+#[test]
+fn ranks_may_bound_their_packets_differently() {
+    let small = Network::default().with_largest_packet(1200).unwrap();
+    let large = Network::default().with_largest_packet(65_507).unwrap();
+    sums_are_right(&[small, large, Network::default()], 300_000);
+}
+
+#[test]
+fn either_congestion_control_on_either_side_carries_the_same() {
+    let bbr = Network::default().with_congestion(Congestion::Bbr);
+    sums_are_right(&[bbr, Network::default()], 1_000_000);
+    sums_are_right(&[bbr; 2], 1_000_000);
+}
+
+#[test]
+fn several_connections_carry_the_same() {
+    for connections in [2, 3, 16] {
+        let network = Network::default().with_connections(connections).unwrap();
+        sums_are_right(&[network; 3], 300_001);
+    }
+}
+
+#[test]
+fn ranks_with_different_numbers_of_connections_refuse_each_other() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let short = Timeouts::default().with_join(Duration::from_millis(600));
+    let errors = each(Rank::all(2), |rank| {
+        let connections = u8::try_from(rank.number()).unwrap() + 1;
+        let network = Network::default().with_connections(connections).unwrap();
+        let config = config(&members, rank, &secret)
+            .with_timeouts(short)
+            .with_network(network);
+        Group::connect(&config).unwrap_err()
+    });
+    let Error::Refused { reason, .. } = &errors[1] else {
+        panic!("{}", errors[1])
+    };
+    let expected = Refusal::Connections {
+        expected: 1,
+        found: 2,
+    };
+    assert_eq!(*reason, expected);
+}
+
+#[test]
+fn a_lost_rank_is_named_over_several_connections_too() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let network = Network::default().with_connections(4).unwrap();
+    let groups = each(Rank::all(2), |rank| {
+        let config = config(&members, rank, &secret)
+            .with_transport(Transport::Quic)
+            .with_network(network);
+        Group::connect(&config).unwrap()
+    });
+    let lost = each(groups, |mut group| {
+        group.set_operation_timeout(PATIENCE);
+        if group.rank() == Rank::new(1) {
+            return None;
+        }
+        let mut buffer = vec![1.0_f32; 1 << 20];
+        Some(group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err())
+    });
+    let Some(Error::RankLost { peer, cause, .. }) = &lost[0] else {
+        panic!("{:?}", lost[0])
+    };
+    assert_eq!((peer.rank(), cause), (Rank::new(1), &LossCause::Left));
+}
