@@ -1,14 +1,18 @@
 //! `meshwork resolve`: who is in the cluster, and why.
 
 mod report;
+mod services;
 mod source;
 
 use std::io::{self, Write};
 
 use clap::Args;
-use meshwork_cluster_resolver::Variables;
+use meshwork_cluster_resolver::{
+    ClusterResolver, SageMakerResolver, SlurmResolver, TfConfigResolver, Variables,
+};
 
 use report::Report;
+use services::Services;
 use source::{Choice, Source};
 
 /// What to resolve, and how to show it.
@@ -25,6 +29,9 @@ pub(crate) struct Resolve {
     /// Print what each answer comes from, what was ignored, and why
     #[arg(long)]
     explain: bool,
+
+    #[command(flatten)]
+    services: Services,
 }
 
 /// Why `meshwork resolve` fails.
@@ -36,12 +43,68 @@ pub(crate) enum ResolveError {
         source::all_signs()
     )]
     NothingFound,
+    /// This build has no client for the source.
+    #[cfg(not(feature = "services"))]
+    #[error(
+        "this build of meshwork cannot ask {asked}: build meshwork-cli with --features services"
+    )]
+    NotBuilt {
+        /// The source.
+        asked: Source,
+    },
+    /// The source cannot be asked without this.
+    #[cfg(feature = "services")]
+    #[error("{asked} is not asked without {argument}: say it")]
+    ArgumentMissing {
+        /// The source.
+        asked: Source,
+        /// The argument.
+        argument: &'static str,
+    },
+    /// The source has no use for this.
+    #[error(
+        "{argument} says nothing to {asked}: leave it out, or name the source that it is for ({})",
+        source::names(takers)
+    )]
+    ArgumentMisplaced {
+        /// The source.
+        asked: Source,
+        /// The argument.
+        argument: &'static str,
+        /// The sources that take it.
+        takers: &'static [Source],
+    },
     /// An answer is missing; the report said which.
     #[error(transparent)]
     Unanswered(#[from] meshwork_cluster_resolver::Error),
     /// The report cannot be written.
     #[error("standard output cannot be written")]
     Output(#[from] io::Error),
+}
+
+impl Resolve {
+    fn resolver(
+        &self,
+        source: Source,
+        variables: Variables,
+    ) -> Result<Box<dyn ClusterResolver>, ResolveError> {
+        self.services.check_for(source)?;
+        Ok(match source {
+            Source::TfConfig => Box::new(TfConfigResolver::from_variables(variables)),
+            Source::Slurm => Box::new(SlurmResolver::from_variables(variables)),
+            Source::SageMaker => Box::new(SageMakerResolver::from_variables(variables)),
+            #[cfg(feature = "services")]
+            Source::Gce => self.services.gce(variables)?,
+            #[cfg(feature = "services")]
+            Source::Kubernetes => self.services.kubernetes(variables),
+            #[cfg(feature = "services")]
+            Source::Tpu => self.services.tpu(variables),
+            #[cfg(not(feature = "services"))]
+            Source::Gce | Source::Kubernetes | Source::Tpu => {
+                return Err(ResolveError::NotBuilt { asked: source });
+            }
+        })
+    }
 }
 
 /// Resolves and prints. What can be answered is printed even if something else cannot.
@@ -51,7 +114,7 @@ pub(crate) fn run(wanted: &Resolve) -> Result<(), ResolveError> {
         Some(source) => Choice::named(source),
         None => Choice::detect(&variables)?.ok_or(ResolveError::NothingFound)?,
     };
-    let resolver = choice.source.resolver(variables);
+    let resolver = wanted.resolver(choice.source, variables)?;
     let mut report = Report::ask(&choice, resolver.as_ref());
     if wanted.explain {
         report = report.explained(resolver.explain());

@@ -3,8 +3,8 @@
 use std::fmt::{self, Display};
 
 use meshwork_cluster_resolver::{
-    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Finding, Origin, Step, Tasks,
-    WorkerPlacement,
+    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Finding, Origin, ServiceError,
+    Step, Tasks, WorkerPlacement,
 };
 use serde_json::{Map, Value, json};
 
@@ -27,17 +27,19 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn ask(choice: &Choice, resolver: &dyn ClusterResolver) -> Self {
         let signs = choice.signs.iter();
-        let task = resolver.task_type();
+        let cluster = resolver.cluster_spec();
+        let silent = cluster.as_ref().err().filter(|error| is_silence(error));
+        let task = || Ok((resolver.task_type()?, resolver.task_id()?));
         Self {
             source: choice.source.name(),
             signs: signs.map(|&(sign, source)| (sign, source.name())).collect(),
-            cluster: resolver.cluster_spec(),
-            task: task.and_then(|job| Ok((job, resolver.task_id()?))),
-            master: resolver.master(None, None, None),
+            task: unless(silent, task),
+            master: unless(silent, || resolver.master(None, None, None)),
             rpc_layer: resolver.rpc_layer(),
             environment: resolver.environment().map(str::to_owned),
-            accelerators: resolver.num_accelerators(),
+            accelerators: unless(silent, || resolver.num_accelerators()),
             explanation: None,
+            cluster,
         }
     }
 
@@ -142,6 +144,16 @@ impl Display for Report {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a service stayed silent up to the deadline.
+fn is_silence(error: &Error) -> bool {
+    matches!(error, Error::Service(ServiceError::Unreachable { .. }))
+}
+
+/// The answer, unless it would be waited for as vainly as another was.
+fn unless<T>(silent: Option<&Error>, ask: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    silent.map_or_else(ask, |error| Err(error.clone()))
 }
 
 fn write_cluster(f: &mut fmt::Formatter<'_>, spec: &ClusterSpec) -> fmt::Result {

@@ -1,9 +1,9 @@
 //! Who may describe the cluster, and what in the environment shows that it does.
 
+use std::fmt::{self, Display};
+
 use clap::ValueEnum;
-use meshwork_cluster_resolver::{
-    ClusterResolver, Error, SageMakerResolver, SlurmResolver, TfConfigResolver, Variables,
-};
+use meshwork_cluster_resolver::{Error, Variables};
 
 /// Somebody who describes clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -15,6 +15,12 @@ pub(crate) enum Source {
     /// The SageMaker training job whose container this is
     #[value(name = "sagemaker")]
     SageMaker,
+    /// A Cloud TPU
+    Tpu,
+    /// The pods of a Kubernetes cluster
+    Kubernetes,
+    /// An instance group of Google Compute Engine
+    Gce,
 }
 
 /// The source that is asked, and how it came to be chosen.
@@ -38,14 +44,24 @@ impl Source {
             Self::TfConfig => &["TF_CONFIG"],
             Self::Slurm => &["SLURM_STEP_ID", "SLURM_JOB_ID"],
             Self::SageMaker => &["SM_HOSTS"],
+            Self::Tpu => &[
+                "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
+                "TPU_NAME",
+                "TPU_CONFIG",
+                "TPU_WORKER_HOSTNAMES",
+            ],
+            Self::Kubernetes => &["KUBERNETES_SERVICE_HOST"],
+            // Only the user knows which group is meant.
+            Self::Gce => &[],
         }
     }
 
-    pub(super) fn resolver(self, variables: Variables) -> Box<dyn ClusterResolver> {
+    /// Whether this value of one of its signs shows the source. Services take an empty variable for
+    /// none, as the templates of pods and machines set them.
+    fn is_shown_by(self, value: &str) -> bool {
         match self {
-            Self::TfConfig => Box::new(TfConfigResolver::from_variables(variables)),
-            Self::Slurm => Box::new(SlurmResolver::from_variables(variables)),
-            Self::SageMaker => Box::new(SageMakerResolver::from_variables(variables)),
+            Self::TfConfig | Self::Slurm | Self::SageMaker => true,
+            Self::Tpu | Self::Kubernetes | Self::Gce => !value.is_empty(),
         }
     }
 }
@@ -62,7 +78,8 @@ impl Choice {
         let mut signs = Vec::new();
         for &source in Source::value_variants() {
             for &sign in source.signs() {
-                if variables.read(sign)?.is_some() {
+                let value = variables.read(sign)?;
+                if value.is_some_and(|value| source.is_shown_by(&value)) {
                     signs.push((sign, source));
                     break;
                 }
@@ -73,6 +90,18 @@ impl Choice {
             signs: signs.clone(),
         }))
     }
+}
+
+impl Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// The words for these sources.
+pub(super) fn names(sources: &[Source]) -> String {
+    let names: Vec<_> = sources.iter().map(|source| source.name()).collect();
+    names.join(", ")
 }
 
 /// Every sign that is looked for.
@@ -88,7 +117,7 @@ mod tests {
 
     #[track_caller]
     fn check(set: &[&str], expected: &[(&str, Source)]) {
-        let variables = Variables::fixed(set.iter().map(|&name| (name, "")));
+        let variables = Variables::fixed(set.iter().map(|&name| (name, "set")));
         let choice = Choice::detect(&variables).unwrap();
         let signs = choice.as_ref().map_or(&[][..], |choice| &choice.signs);
         assert_eq!(signs, expected);
@@ -109,9 +138,20 @@ mod tests {
     }
 
     #[test]
-    fn every_source_has_a_name_and_a_sign() {
+    fn a_service_is_not_shown_by_an_empty_variable() {
+        let shown = |value| {
+            let variables =
+                Variables::fixed([("TPU_NAME", value), ("KUBERNETES_SERVICE_HOST", "k")]);
+            Choice::detect(&variables).unwrap().unwrap().source
+        };
+        assert_eq!((shown("t"), shown("")), (Source::Tpu, Source::Kubernetes));
+    }
+
+    #[test]
+    fn every_source_has_a_name_and_most_have_a_sign() {
         for source in Source::value_variants() {
-            assert!(!source.name().is_empty() && !source.signs().is_empty());
+            let needs_sign = source.name() != "gce";
+            assert!(!source.name().is_empty() && source.signs().is_empty() != needs_sign);
         }
         assert_eq!(Source::TfConfig.name(), "tf-config");
     }
