@@ -7,8 +7,9 @@ use tokio::task::JoinSet;
 use crate::google::{Session, Settings};
 use crate::service::call;
 use crate::service::error::ServiceError;
-use crate::service::http::{Request, base_url, below};
+use crate::service::http::{Endpoint, Request, base_url, below};
 use crate::service::seen::{self, Seen};
+use crate::text::url_without_secrets;
 use crate::{
     ClusterResolver, ClusterSpec, Error, Explanation, GoogleCredentials, Origin, Patience,
     Question, Tasks, Variables,
@@ -51,7 +52,7 @@ pub struct GceResolver {
     task_type: String,
     task_id: TaskId,
     rpc_layer: Option<String>,
-    compute_url: Option<String>,
+    compute_url: Option<Endpoint>,
     settings: Settings,
 }
 
@@ -153,14 +154,14 @@ impl GceResolver {
     /// `https://compute.googleapis.com/compute/v1`.
     #[must_use]
     pub fn with_compute_url(mut self, url: impl Into<String>) -> Self {
-        self.compute_url = Some(url.into());
+        self.compute_url = Some(Endpoint::new(url));
         self
     }
 
     /// Where the metadata server is, such as `http://metadata.google.internal`.
     #[must_use]
     pub fn with_metadata_url(mut self, url: impl Into<String>) -> Self {
-        self.settings.metadata_url = Some(url.into());
+        self.settings.metadata_url = Some(Endpoint::new(url));
         self
     }
 
@@ -264,9 +265,10 @@ impl GceResolver {
         let variable = self.settings.variables.read(VARIABLE)?;
         let set = variable.filter(|url| !url.is_empty());
         Ok(match (&self.compute_url, set) {
-            (Some(url), _) => url.clone(),
+            (Some(url), _) => url.as_str().to_owned(),
             (None, Some(url)) => {
-                notes.read(Question::Cluster, Origin::variable(VARIABLE), url.clone());
+                let shown = url_without_secrets(&url);
+                notes.read(Question::Cluster, Origin::variable(VARIABLE), shown);
                 url
             }
             (None, None) => "https://compute.googleapis.com/compute/v1".to_owned(),

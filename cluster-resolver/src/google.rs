@@ -10,7 +10,7 @@ use reqwest::Url;
 
 use crate::service::call::Call;
 use crate::service::error::ServiceError;
-use crate::service::http::{Http, Request, base_url};
+use crate::service::http::{Endpoint, Http, Request, base_url};
 use crate::service::secret::Secret;
 use crate::{Error, Patience, Variables};
 use credentials::TokenSource;
@@ -21,7 +21,7 @@ pub(crate) struct Settings {
     pub(crate) variables: Variables,
     pub(crate) credentials: GoogleCredentials,
     pub(crate) patience: Patience,
-    pub(crate) metadata_url: Option<String>,
+    pub(crate) metadata_url: Option<Endpoint>,
 }
 
 /// One round of questions to Google's services, with one deadline.
@@ -39,7 +39,7 @@ impl Settings {
     /// A round that begins now; nothing is asked yet.
     pub(crate) fn begin(&self) -> Result<Session, Error> {
         let metadata = match &self.metadata_url {
-            Some(url) => url.clone(),
+            Some(url) => url.as_str().to_owned(),
             None => metadata_url(&self.variables)?,
         };
         Ok(Session {

@@ -123,6 +123,18 @@ const LONGEST: usize = 60;
 /// Items of a list shown in a message.
 const MOST_ITEMS: usize = 8;
 
+/// The URL without user name, password and query, any of which may be secret.
+pub(crate) fn url_without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,5 +178,15 @@ mod tests {
         assert_eq!(Quoted("a\nb\u{202e}").to_string(), r#""a\nb\u{202e}""#);
         assert_eq!(Shortened(&"é".repeat(61)).to_string(), "é".repeat(60) + "…");
         assert_eq!(Shortened(&"é".repeat(60)).to_string(), "é".repeat(60));
+    }
+
+    #[test]
+    fn a_url_is_shown_without_user_password_and_query() {
+        let check = |url: &str, shown: &str| assert_eq!(url_without_secrets(url), shown);
+        check("https://me:pass@host:1/a@b?key=c#d", "https://host:1/a@b");
+        check("http://host/x", "http://host/x");
+        check("http://a@b@host", "http://host");
+        check("http://u:p@host?key=c", "http://host");
+        check("no url", "no url");
     }
 }

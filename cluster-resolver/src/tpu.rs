@@ -2,6 +2,7 @@ use std::time::{Instant, SystemTime};
 
 use crate::google::Settings;
 use crate::service::error::ServiceError;
+use crate::service::http::Endpoint;
 use crate::service::seen::{self, Seen};
 use crate::{
     Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, GoogleCredentials, Patience,
@@ -37,6 +38,9 @@ use target::Given;
 /// Project and zone are those of the program, of `TPU_CONFIG` or of this machine. The process is
 /// task 0 of its job, or the one that `TPU_WORKER_ID` says.
 ///
+/// The API is where its description says that `TPU_API_DISCOVERY_URL` names, or at
+/// `CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`, or where it always is, unless the program knows better.
+///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, TpuResolver, Variables};
 ///
@@ -60,8 +64,8 @@ pub struct TpuResolver {
     job_name: String,
     coordinator_name: Option<String>,
     coordinator_address: Option<String>,
-    discovery_url: Option<String>,
-    api_url: Option<String>,
+    discovery_url: Option<Endpoint>,
+    api_url: Option<Endpoint>,
     software_port: u16,
     settings: Settings,
 }
@@ -143,21 +147,21 @@ impl TpuResolver {
     /// name and version; `TPU_API_DISCOVERY_URL` comes before it.
     #[must_use]
     pub fn with_discovery_url(mut self, url: impl Into<String>) -> Self {
-        self.discovery_url = Some(url.into());
+        self.discovery_url = Some(Endpoint::new(url));
         self
     }
 
     /// Where the API is, such as `https://tpu.googleapis.com`, whatever a description says.
     #[must_use]
     pub fn with_api_url(mut self, url: impl Into<String>) -> Self {
-        self.api_url = Some(url.into());
+        self.api_url = Some(Endpoint::new(url));
         self
     }
 
     /// Where the metadata server is, such as `http://metadata.google.internal`.
     #[must_use]
     pub fn with_metadata_url(mut self, url: impl Into<String>) -> Self {
-        self.settings.metadata_url = Some(url.into());
+        self.settings.metadata_url = Some(Endpoint::new(url));
         self
     }
 
@@ -209,7 +213,8 @@ impl TpuResolver {
     pub fn discovery_url(&self) -> Result<Option<String>, Error> {
         let set = self.settings.variables.read(look::DISCOVERY)?;
         let set = set.filter(|url| !url.is_empty());
-        Ok(set.or_else(|| self.discovery_url.clone()))
+        let given = self.discovery_url.as_ref().map(Endpoint::as_str);
+        Ok(set.or_else(|| given.map(str::to_owned)))
     }
 
     /// The task that other tasks meet at, such as `/job:worker/task:0`.

@@ -1,7 +1,7 @@
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 
-use crate::text::Shortened;
+use crate::text::{Shortened, url_without_secrets};
 
 /// Where a value comes from: a source, and a field in it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,7 +22,7 @@ pub enum Source {
     Variable(String),
     /// A file, by path.
     File(PathBuf),
-    /// The answer to a request, by URL, without user name and password.
+    /// The answer to a request, by URL, without user name, password and query.
     Url(String),
     /// The output of a command, by its words.
     Command(String),
@@ -53,10 +53,10 @@ impl Origin {
         Self::new(Source::File(path.into()))
     }
 
-    /// The answer to a request; a user name and password before the host are left out.
+    /// The answer to a request; user name, password and query are left out.
     #[must_use]
     pub fn url(url: &str) -> Self {
-        Self::new(Source::Url(without_user(url)))
+        Self::new(Source::Url(url_without_secrets(url)))
     }
 
     /// The output of a command, such as `scontrol show hostnames n[1-3]`.
@@ -111,32 +111,5 @@ impl Display for Origin {
             Some(field) => write!(f, "{} in {}", Shortened(field), self.source),
             None => self.source.fmt(f),
         }
-    }
-}
-
-/// The URL without what stands between the scheme and an `@` before the path.
-fn without_user(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    let host = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_loses_its_user_and_password() {
-        let check = |url: &str, shown: &str| assert_eq!(Origin::url(url).to_string(), shown);
-        check("https://me:pass@host:1/a@b?c", "https://host:1/a@b?c");
-        check("http://host/x", "http://host/x");
-        check("http://a@b@host", "http://host");
-        check("no url", "no url");
     }
 }

@@ -14,6 +14,7 @@ use crate::service::call::{Attempt, Call};
 use crate::service::error::{AccessProblem, ServiceError, Trouble};
 use crate::service::secret::Secret;
 use crate::service::{RETRIED, tls, trouble};
+use crate::text::url_without_secrets;
 use crate::{Error, Explanation, Origin, Question};
 
 /// Which pods are looked at.
@@ -73,7 +74,7 @@ impl Session {
             Some(namespace) => format!("/api/v1/namespaces/{namespace}/pods"),
             None => "/api/v1/pods".to_owned(),
         };
-        let base = config.cluster_url.to_string();
+        let base = url_without_secrets(&config.cluster_url.to_string());
         let base = base.trim_end_matches('/').to_owned();
         let secrets = access::secrets(&config);
         let client = Client::try_from(config).map_err(|_| ServiceError::ClusterAccess {

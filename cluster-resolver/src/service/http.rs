@@ -1,3 +1,4 @@
+use std::fmt::{self, Debug};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::call::{Attempt, Call};
 use super::error::{ServiceError, Trouble};
 use super::secret::Secret;
 use super::{RETRIED, tls, trouble};
+use crate::text::url_without_secrets;
 
 /// A client that follows redirects on one server only, and never says a password in an error.
 #[derive(Clone, Debug)]
@@ -20,6 +22,10 @@ pub(crate) struct Http {
     plain: Client,
     trusting: OnceLock<Client>,
 }
+
+/// Where a service is, as the program said it; `Debug` shows no password of it.
+#[derive(Clone, Eq, PartialEq)]
+pub(crate) struct Endpoint(String);
 
 /// Whether requests go through the proxies of the environment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,6 +56,22 @@ enum Metadata {
 pub(crate) struct Reply {
     pub(crate) url: String,
     pub(crate) body: Vec<u8>,
+}
+
+impl Endpoint {
+    pub(crate) fn new(url: impl Into<String>) -> Self {
+        Self(url.into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        url_without_secrets(&self.0).fmt(f)
+    }
 }
 
 impl<'a> Request<'a> {
@@ -214,7 +236,7 @@ pub(crate) fn base_url(text: &str) -> Result<Url, ServiceError> {
     let url: Option<Url> = text.parse().ok();
     let url = url.filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"));
     url.ok_or_else(|| ServiceError::Url {
-        url: without_user(text),
+        url: url_without_secrets(text),
     })
 }
 
@@ -235,16 +257,7 @@ pub(crate) fn below<'a>(
 
 /// The URL as errors and explanations show it.
 pub(crate) fn shown(url: &Url) -> String {
-    without_user(url.as_str())
-}
-
-fn without_user(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return text.to_owned();
-    };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let host = rest[..end].rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{}", &rest[end..])
+    url_without_secrets(url.as_str())
 }
 
 fn bearer(token: &Secret) -> HeaderValue {
@@ -307,6 +320,12 @@ mod tests {
             let url = shown.to_owned();
             assert_eq!(base_url(text), Err(ServiceError::Url { url }), "{text}");
         }
+    }
+
+    #[test]
+    fn an_endpoint_shows_no_password() {
+        let endpoint = Endpoint::new("https://me:pass@host/x?key=k");
+        assert_eq!(format!("{endpoint:?}"), "\"https://host/x\"");
     }
 
     #[test]

@@ -11,7 +11,16 @@ use crate::service::call;
 use crate::service::error::{CoordinatorProblem, ServiceError};
 use crate::service::http::{Request, base_url, below};
 use crate::service::seen::Seen;
+use crate::text::url_without_secrets;
 use crate::{Accelerators, ClusterSpec, Error, Explanation, Origin, Question, Tasks};
+
+/// What is known of where the API is.
+enum Api {
+    /// Its base URL.
+    At(String),
+    /// The URL of its description, with places for name and version.
+    DescribedAt(String),
+}
 
 impl TpuResolver {
     /// One look at the TPU.
@@ -100,18 +109,40 @@ impl TpuResolver {
 
     fn describe(&self, name: TpuName, notes: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
         let session = self.settings.begin()?;
-        let discovery = match &self.api_url {
-            Some(_) => None,
-            None => self.discovery_url()?,
+        let api = self.api(notes)?;
+        Ok(call::run(self.ask(session, name, api, notes))?)
+    }
+
+    /// What is known of where the API is: the program's word on that, else a description that the
+    /// environment or the program names, else the environment's word, else where it always is.
+    fn api(&self, notes: &mut Explanation) -> Result<Api, Error> {
+        let mut set = |name| {
+            let value = self.settings.variables.read(name)?;
+            let value = value.filter(|url| !url.is_empty());
+            if let Some(url) = &value {
+                let shown = url_without_secrets(url);
+                notes.read(Question::Cluster, Origin::variable(name), shown);
+            }
+            Ok::<_, Error>(value)
         };
-        Ok(call::run(self.ask(session, name, discovery, notes))?)
+        if let Some(url) = &self.api_url {
+            return Ok(Api::At(url.as_str().to_owned()));
+        }
+        if let Some(url) = set(DISCOVERY)? {
+            return Ok(Api::DescribedAt(url));
+        }
+        if let Some(url) = &self.discovery_url {
+            return Ok(Api::DescribedAt(url.as_str().to_owned()));
+        }
+        let url = set(OVERRIDE)?.unwrap_or_else(|| "https://tpu.googleapis.com".to_owned());
+        Ok(Api::At(url))
     }
 
     async fn ask(
         &self,
         mut session: Session,
         name: TpuName,
-        discovery: Option<String>,
+        api: Api,
         notes: &mut Explanation,
     ) -> Result<Vec<TpuNode>, ServiceError> {
         let (kind, id) = (name.kind, name.name.clone());
@@ -120,7 +151,7 @@ impl TpuResolver {
             TpuKind::QueuedResource => "v2",
         };
         let (project, zone) = place(name, &session, notes).await?;
-        let root = self.root(&session, discovery, version, notes).await?;
+        let root = root(&session, api, version, notes).await?;
         let request = |kind: TpuKind, id: &str| {
             let place = [version, "projects", &project, "locations", &zone];
             let url = below(&root, place.into_iter().chain([kind.collection(), id]))?;
@@ -141,40 +172,6 @@ impl TpuResolver {
             nodes.push(node);
         }
         Ok(nodes)
-    }
-
-    /// Where the API is: where the program says, or its description, or where it always is.
-    async fn root(
-        &self,
-        session: &Session,
-        discovery: Option<String>,
-        version: &str,
-        notes: &mut Explanation,
-    ) -> Result<Url, ServiceError> {
-        let Some(template) = discovery else {
-            let url = self
-                .api_url
-                .as_deref()
-                .unwrap_or("https://tpu.googleapis.com");
-            return base_url(url);
-        };
-        let url = template
-            .replace("{apiVersion}", version)
-            .replace("{api}", "tpu");
-        let (url, answer) = session.open(base_url(&url)?).await?;
-        let answer = Answer::new(&url, &answer);
-        let root = answer.at("rootUrl");
-        let service = answer
-            .at("servicePath")
-            .optional_text()?
-            .unwrap_or_default();
-        let text = format!("{}{service}", root.full_text()?);
-        notes.read(
-            Question::Cluster,
-            Origin::url(&url).field("rootUrl"),
-            text.clone(),
-        );
-        base_url(&text).map_err(|_| root.unexpected("the URL of the service"))
     }
 
     fn cluster(&self, workers: Vec<String>) -> Result<ClusterSpec, Error> {
@@ -205,6 +202,30 @@ pub(super) fn master(seen: &Seen, task: Option<(&str, u32)>) -> Result<String, E
     }
     let (job, index) = task.unzip();
     seen.master(job, index, Some(LAYER))
+}
+
+/// The base URL of this version of the API.
+async fn root(
+    session: &Session,
+    api: Api,
+    version: &str,
+    notes: &mut Explanation,
+) -> Result<Url, ServiceError> {
+    let template = match api {
+        Api::At(url) => return base_url(&url),
+        Api::DescribedAt(template) => template,
+    };
+    let url = template
+        .replace("{apiVersion}", version)
+        .replace("{api}", "tpu");
+    let (url, answer) = session.open(base_url(&url)?).await?;
+    let answer = Answer::new(&url, &answer);
+    let root = answer.at("rootUrl");
+    let path = answer.at("servicePath").optional_text()?;
+    let text = format!("{}{}", root.full_text()?, path.unwrap_or_default());
+    let origin = Origin::url(&url).field("rootUrl");
+    notes.read(Question::Cluster, origin, text.clone());
+    base_url(&text).map_err(|_| root.unexpected("the URL of the service"))
 }
 
 /// The project and the zone of a TPU, which may be those of this machine.
@@ -291,6 +312,9 @@ fn granted(name: &str, answer: &Answer<'_>) -> Result<Vec<String>, ServiceError>
 
 /// The variable that says where the description of the API is.
 pub(super) const DISCOVERY: &str = "TPU_API_DISCOVERY_URL";
+
+/// The variable that says where the API is, as it does for Google's own tools.
+const OVERRIDE: &str = "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU";
 
 /// The protocol of TPU workers.
 pub(super) const LAYER: &str = "grpc";

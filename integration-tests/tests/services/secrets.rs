@@ -1,15 +1,18 @@
 //! No token gets into an error, an explanation, a log or what `Debug` prints.
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, GoogleCredentials, KubernetesAccess, KubernetesResolver, Variables,
+    ClusterResolver, GceResolver, GoogleCredentials, KubernetesAccess, KubernetesResolver,
+    TpuResolver, Variables,
 };
+use serde_json::json;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::google::cloud::{TOKEN, five_machines, group, refusal};
+use crate::google::cloud::{TOKEN, five_machines, group, refusal, tpu};
 use crate::kubernetes::kubeconfig;
 use crate::loopback::{Loopback, Reply};
 
@@ -45,9 +48,50 @@ fn nothing_that_is_shown_has_a_token() {
             Some(&*format!("Bearer {TOKEN}"))
         );
     }
+    tpus_and_keys(folder.path());
     let log = log.text();
     assert!(!log.is_empty(), "nothing was logged, so nothing was proved");
     assert!(!log.contains(TOKEN), "{log}");
+}
+
+/// A TPU asked for with the secrets of a file, which an issuer refuses by repeating them, and of an
+/// API whose URL has a password and a key.
+fn tpus_and_keys(folder: &Path) {
+    let issuer = Loopback::start(|_| Reply::status(401, &json!({"error": TOKEN}).to_string()));
+    let file = folder.join("account.json");
+    for content in [
+        json!({
+            "type": "authorized_user", "client_id": "c", "client_secret": TOKEN,
+            "refresh_token": TOKEN, "token_uri": issuer.url(),
+        }),
+        json!({
+            "type": "service_account", "project_id": "p", "private_key_id": TOKEN,
+            "client_email": "sa@p.iam.gserviceaccount.com", "private_key": TOKEN,
+        }),
+    ] {
+        std::fs::write(&file, content.to_string()).unwrap();
+        let credentials = GoogleCredentials::file(&file);
+        show(&tpu(&five_machines().start(), "t").with_credentials(credentials));
+    }
+    let server = five_machines().start();
+    let address = server.address();
+    let locked = format!("http://me:{TOKEN}@{address}/?key={TOKEN}");
+    show(&tpu(&server, "t").with_api_url(&locked));
+    show(&tpu(&server, "t").with_discovery_url(&locked));
+    show(&group(&server).with_compute_url(&locked));
+    for (variable, compute) in [
+        ("TPU_API_DISCOVERY_URL", false),
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", false),
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", true),
+    ] {
+        let variables = [("GCE_METADATA_HOST", &address), (variable, &locked)];
+        let variables = Variables::fixed(variables);
+        if compute {
+            show(&GceResolver::new("p", "z", "g", 1).with_variables(variables));
+        } else {
+            show(&TpuResolver::new().with_tpu("t").with_variables(variables));
+        }
+    }
 }
 
 #[track_caller]

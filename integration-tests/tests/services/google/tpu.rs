@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use meshwork_cluster_resolver::{
     Accelerators, ClusterResolver, Error, FatalMemory, Readiness, ReadyWait, ServiceError,
-    Variables,
+    TpuResolver, Variables,
 };
 use serde_json::{Value, json};
 
 use super::cloud::{Cloud, TOKEN, patient, tpu};
-use crate::loopback::Reply;
+use crate::loopback::{Loopback, Reply};
 
 fn node(state: &str, health: &str) -> Value {
     json!({
@@ -57,6 +57,30 @@ fn a_node_is_found_in_the_project_and_zone_of_the_machine() {
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
+}
+
+#[test]
+fn the_environment_says_where_the_api_is() {
+    let server = with_node(node("READY", "HEALTHY")).start();
+    let (address, url) = (server.address(), server.url());
+    let description = Reply::json(&json!({"rootUrl": format!("{url}/"), "servicePath": ""}));
+    let described = Loopback::start(move |_| description.clone());
+    let description = format!("{}/{{api}}/{{apiVersion}}", described.url());
+    for (variable, value) in [
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", &url),
+        ("TPU_API_DISCOVERY_URL", &description),
+    ] {
+        let variables = [("GCE_METADATA_HOST", &address), (variable, value)];
+        let resolver = TpuResolver::new()
+            .with_tpu("t")
+            .with_patience(patient())
+            .with_variables(Variables::fixed(variables));
+        assert_eq!(resolver.cluster_spec().unwrap().num_tasks("worker"), Ok(4));
+        let text = resolver.explain().to_string();
+        let note = format!("variable {variable}: {value}");
+        assert!(text.contains(&note), "{note} in\n{text}");
+    }
+    assert_eq!(described.asked()[0].path, "/tpu/v1");
 }
 
 #[test]
