@@ -2,15 +2,17 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meshwork_cluster_resolver::{
     ClusterResolver, KubernetesAccess, KubernetesResolver, Patience, Variables,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::pem::pem;
 
@@ -26,6 +28,18 @@ pub(super) const ADMIN: &str = "admin-token";
 
 /// An account without rights.
 pub(super) const STRANGER: &str = "stranger-token";
+
+/// The socket of the store in the folder, which is where it runs: older releases of etcd take no path,
+/// and want something like a port.
+const SOCKET: &str = "etcd:1";
+const STORE: &str = "unix://etcd:1";
+const PEERS: &str = "unix://peers:1";
+
+/// How long a server may take to start where others are busy.
+const START: Duration = Duration::from_secs(60);
+
+/// How much is shown of the log of a server that does not start.
+const LAST_LINES: usize = 20;
 
 impl ApiServer {
     /// Starts the servers; says by name what is missing and gives nothing where they are not
@@ -44,10 +58,17 @@ impl ApiServer {
             return None;
         }
         // A port may be taken between the moment it is found free and the start.
-        (0..3).find_map(|_| Self::try_start(&binary))
+        let mut said = String::new();
+        for _ in 0..3 {
+            match Self::try_start(&binary) {
+                Ok(started) => return Some(started),
+                Err(log) => said = log,
+            }
+        }
+        panic!("kube-apiserver does not start:\n{said}");
     }
 
-    fn try_start(binary: &Path) -> Option<Self> {
+    fn try_start(binary: &Path) -> Result<Self, String> {
         let folder = tempfile::tempdir().expect("a folder for data");
         let (port, children) = (free_port(), Vec::new());
         let mut started = Self {
@@ -58,10 +79,30 @@ impl ApiServer {
         started.write_accounts();
         started.start_store();
         started.start_server(binary);
-        // A resolver asks until it is answered, which is what is waited for here.
-        let minute = Patience::new(Duration::from_secs(60));
-        let ready = started.resolver(ADMIN).with_patience(minute);
-        ready.cluster_spec().is_ok().then_some(started)
+        started.wait().map(|()| started)
+    }
+
+    /// Waits until the server answers; gives the end of its log if it does not.
+    fn wait(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        let second = Patience::new(Duration::from_secs(1));
+        while begun.elapsed() < START {
+            if self
+                .resolver(ADMIN)
+                .with_patience(second)
+                .cluster_spec()
+                .is_ok()
+            {
+                return Ok(());
+            }
+            let runs = |child: &mut Child| matches!(child.try_wait(), Ok(None));
+            if !self.children.iter_mut().all(runs) {
+                break;
+            }
+        }
+        let log = fs::read_to_string(self.at("apiserver.log")).unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(LAST_LINES).collect();
+        Err(lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
     }
 
     fn write_accounts(&self) {
@@ -79,19 +120,14 @@ impl ApiServer {
         }
     }
 
-    fn store(&self) -> String {
-        format!("unix://{}", self.at("etcd.sock"))
-    }
-
     fn start_store(&mut self) {
-        let (store, peers) = (self.store(), format!("unix://{}", self.at("peers.sock")));
         let arguments = [
             format!("--data-dir={}", self.at("etcd")),
-            format!("--listen-client-urls={store}"),
-            format!("--advertise-client-urls={store}"),
-            format!("--listen-peer-urls={peers}"),
-            format!("--initial-advertise-peer-urls={peers}"),
-            format!("--initial-cluster=default={peers}"),
+            format!("--listen-client-urls={STORE}"),
+            format!("--advertise-client-urls={STORE}"),
+            format!("--listen-peer-urls={PEERS}"),
+            format!("--initial-advertise-peer-urls={PEERS}"),
+            format!("--initial-cluster=default={PEERS}"),
         ];
         self.spawn("etcd", Path::new("etcd"), &arguments);
     }
@@ -99,13 +135,14 @@ impl ApiServer {
     fn start_server(&mut self, binary: &Path) {
         let key = self.at("key.pem");
         let own = [
-            format!("--etcd-servers={}", self.store()),
+            format!("--etcd-servers={STORE}"),
             format!("--secure-port={}", self.port),
             format!("--tls-cert-file={}", self.at("ca.crt")),
             format!("--tls-private-key-file={key}"),
             format!("--token-auth-file={}", self.at("tokens.csv")),
             format!("--cert-dir={}", self.at("certs")),
-            format!("--service-account-key-file={key}"),
+            // Of a key it takes no public part, of a certificate it does.
+            format!("--service-account-key-file={}", self.at("ca.crt")),
             format!("--service-account-signing-key-file={key}"),
         ];
         let fixed = [
@@ -120,6 +157,38 @@ impl ApiServer {
         ];
         let fixed = fixed.map(str::to_owned);
         self.spawn("apiserver", binary, &[&own[..], &fixed[..]].concat());
+    }
+
+    /// Ends the server and starts it again on its data, as an upgrade does; what changed before, it
+    /// can tell nobody any more.
+    pub(super) fn restart(&mut self) {
+        let mut server = self.children.pop().expect("a server, started last");
+        drop(server.kill());
+        drop(server.wait());
+        self.start_server(&binary().expect("the program that was started before"));
+        self.wait().expect("a server that starts again");
+    }
+
+    /// Makes the store forget all versions but the newest one.
+    pub(super) fn compact(&self) {
+        let newest = self.ask_store("/v3/kv/range", &json!({"key": "AA=="}));
+        let version = newest["header"]["revision"].clone();
+        let compacted = self.ask_store("/v3/kv/compaction", &json!({"revision": version}));
+        assert!(compacted["header"].is_object(), "{compacted}");
+    }
+
+    fn ask_store(&self, path: &str, question: &Value) -> Value {
+        let body = question.to_string();
+        let mut stream = UnixStream::connect(self.at(SOCKET)).expect("a store that runs");
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.0\r\nHost: etcd\r\nContent-Length: {length}");
+        write!(stream, "{head}\r\n\r\n{body}").expect("a store that listens");
+        let mut answer = String::new();
+        stream
+            .read_to_string(&mut answer)
+            .expect("an answer of text");
+        let (_, json) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        serde_json::from_str(json).expect("an answer of JSON")
     }
 
     /// A resolver with the rights of this token, from outside the cluster.
@@ -167,6 +236,7 @@ impl ApiServer {
         let log = File::create(self.at(&format!("{name}.log"))).expect("a writable folder");
         let child = Command::new(program)
             .args(arguments)
+            .current_dir(self.folder.path())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn();

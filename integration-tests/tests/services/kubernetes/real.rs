@@ -1,5 +1,8 @@
 //! The resolver against the real API server.
 
+#[path = "forgotten.rs"]
+mod forgotten;
+
 use std::time::Duration;
 
 use kube_client::Client;
@@ -95,6 +98,7 @@ fn a_real_api_server_is_understood() {
     many_pods_come_in_pages(&server, &operator);
     changes_are_told(&server, &operator);
     accounts_without_rights_are_refused(&server);
+    forgotten::is_asked_for_again(server, operator);
 }
 
 fn indexed_pods_make_a_cluster(server: &ApiServer, operator: &Operator) {
