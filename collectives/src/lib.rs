@@ -26,10 +26,16 @@
 //!
 //! Map of the crate: `group` (the entry), `config`, `communication` (which algorithm); the pure
 //! parts [`schedule`] (algorithms as data, and their checker), `contract` (what ranks must agree
-//! on), `membership` (who is here, and when it is over), `wire` (bytes); `execute` (walks a
+//! on), `membership` (who is here, and when it is over), `agreement` (who goes on after that), `wire`
+//! (bytes); `execute` (walks a
 //! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports);
 //! `pilot` (which thread drives the network); `host` (processes of the same machine).
 
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the group's own use of it follows")
+)]
+mod agreement;
 mod communication;
 mod config;
 mod contract;
@@ -50,6 +56,7 @@ mod wire;
 
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
+pub use agreement::Pair;
 pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
 pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;

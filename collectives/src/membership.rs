@@ -15,6 +15,9 @@
 //! Settling exists because one death makes others: the first survivor that notices ends its own
 //! process, and a third rank may see that end first. For a short while all evidence is collected,
 //! then the earliest unexplained loss is named. A rank that ends because of another says so.
+//!
+//! A rank sends its signs of life to those at a distance of 1, 2, 4, 8 … from it, so that its load
+//! grows with the logarithm of the group; who of them misses one tells all the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +26,7 @@ use crate::wire::{Abort, Message};
 use crate::{Error, LossCause, Member, Rank, Stranger};
 
 mod verdict;
+mod watch;
 
 pub(crate) use verdict::tell;
 
@@ -302,16 +306,15 @@ impl Membership {
         }
         if now >= self.beat {
             self.beat = now + self.patience.heartbeat;
-            out.extend(
-                self.present()
-                    .map(|rank| Action::Send(rank, Message::Heartbeat)),
-            );
+            let watching = self.present().filter(|rank| self.watches(*rank));
+            out.extend(watching.map(|rank| Action::Send(rank, Message::Heartbeat)));
         }
         self.notice_silence(now);
     }
 
     fn notice_silence(&mut self, now: Instant) {
         let longest = Rank::all(self.world())
+            .filter(|rank| self.watches(*rank))
             .filter_map(|rank| match self.peers[rank.index()] {
                 Peer::Here { heard } => Some((now.saturating_duration_since(heard), rank)),
                 Peer::Missing | Peer::Gone => None,
@@ -351,6 +354,11 @@ impl Membership {
 
     fn present(&self) -> impl Iterator<Item = Rank> + '_ {
         Rank::all(self.world()).filter(|rank| matches!(self.peers[rank.index()], Peer::Here { .. }))
+    }
+
+    /// Whether this rank and that one tell each other that they live.
+    fn watches(&self, rank: Rank) -> bool {
+        watch::each_other(self.me.number(), rank.number(), self.world())
     }
 
     fn world(&self) -> u32 {

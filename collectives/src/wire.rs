@@ -7,11 +7,13 @@
 
 mod frame;
 mod message;
+mod word;
 
 use meshwork_accel::ElementType;
 
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{Abort, Hello, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
+pub(crate) use word::{Ballot, Decision, Newcomer, Standing, Word};
 
 /// "MSHW": no other protocol begins like this.
 const MAGIC: [u8; 4] = *b"MSHW";

@@ -68,6 +68,7 @@ const PURE: &[&str] = &[
     "cluster-resolver/src/tpu/target",
     "cluster-resolver/src/tpu/wait",
     "cluster-resolver/src/union",
+    "collectives/src/agreement",
     "collectives/src/schedule",
     "collectives/src/membership",
     "collectives/src/wire",

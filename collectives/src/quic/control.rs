@@ -53,7 +53,11 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, events: mpsc::Sen
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
             // Greetings are over: whoever begins again has lost its mind, and so its place.
             Ok(
-                Message::Hello(_) | Message::Welcome(_) | Message::Refusal(_) | Message::Lane(_),
+                Message::Hello(_)
+                | Message::Welcome(_)
+                | Message::Refusal(_)
+                | Message::Lane(_)
+                | Message::Spoken(_),
             ) => Event::Disconnected(from),
             Err(NoMessage::Malformed(error)) => {
                 let _ = events

@@ -1,5 +1,6 @@
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
+use super::word::Word;
 use super::{MAGIC, VERSION, WireError, begins_well};
 
 /// Bytes before each message body.
@@ -9,8 +10,9 @@ pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
 /// because it travels as the reason of a closed connection.
 pub(crate) const TEXT_LIMIT: usize = 900;
 
-/// Bytes a message body may have: texts at their limits and room for the numbers.
-const BODY_LIMIT: u32 = 4096;
+/// Bytes a message body may have: the seats of all members that a group can have, twice, and room
+/// for the numbers.
+const BODY_LIMIT: u32 = 32 << 10;
 
 /// What goes over a control stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +31,8 @@ pub(crate) enum Message {
     Goodbye,
     /// Dialler to acceptor, first: this is one more connection of ours.
     Lane(Lane),
+    /// On the next epoch.
+    Spoken(Spoken),
 }
 
 /// Who a process is.
@@ -54,6 +58,14 @@ pub(crate) struct Lane {
     pub(crate) attempt: u32,
     /// From 1; the connection that was greeted is 0.
     pub(crate) index: u8,
+}
+
+/// What a member says to agree on the epoch that follows.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Spoken {
+    /// The one that is over.
+    pub(crate) epoch: u64,
+    pub(crate) word: Word,
 }
 
 /// Why a process is not let in.
@@ -114,6 +126,7 @@ impl Message {
             Self::Refusal(refusal) => rkyv::to_bytes(refusal),
             Self::Abort(abort) => rkyv::to_bytes(abort),
             Self::Lane(lane) => rkyv::to_bytes(lane),
+            Self::Spoken(spoken) => rkyv::to_bytes(spoken),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -137,6 +150,7 @@ impl Message {
             (5, _) => rkyv::from_bytes(body).map(Self::Abort).map_err(malformed),
             (6, []) => Ok(Self::Goodbye),
             (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
+            (8, _) => rkyv::from_bytes(body).map(Self::Spoken).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -154,6 +168,7 @@ impl Message {
             Self::Abort(_) => 5,
             Self::Goodbye => 6,
             Self::Lane(_) => 7,
+            Self::Spoken(_) => 8,
         }
     }
 }
@@ -212,6 +227,7 @@ pub(crate) fn truncate(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::{Ballot, Decision, Newcomer, Standing};
     use super::*;
 
     fn decode(bytes: &[u8]) -> Result<Message, WireError> {
@@ -253,7 +269,43 @@ mod tests {
                 attempt: 1,
                 index: 2,
             }),
+            spoken(3),
         ]
+    }
+
+    /// The longest word there is, with so many members.
+    fn spoken(members: u32) -> Message {
+        let newcomer = |seat| Newcomer {
+            seat,
+            incarnation: u64::MAX,
+        };
+        let ballot = Ballot {
+            round: 7,
+            proposer: 1,
+        };
+        let decision = Decision {
+            epoch: 2,
+            survivors: Vec::new(),
+            newcomers: (0..members).map(newcomer).collect(),
+            completed: 17,
+        };
+        let standing = Standing {
+            completed: 18,
+            newcomers: decision.newcomers.clone(),
+        };
+        let accepted = Some((ballot, decision));
+        let word = Word::Promise {
+            ballot,
+            standing,
+            accepted,
+        };
+        Message::Spoken(Spoken { epoch: 1, word })
+    }
+
+    #[test]
+    fn a_word_about_the_largest_group_fits() {
+        let bytes = spoken(crate::config::WORLD_LIMIT).encode();
+        assert!(bytes.len() <= MESSAGE_HEAD_BYTES + BODY_LIMIT as usize);
     }
 
     #[test]
@@ -319,7 +371,7 @@ mod tests {
         bytes[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
         let expected = WireError::Length {
             found: u64::from(u32::MAX),
-            limit: 4096,
+            limit: u64::from(BODY_LIMIT),
         };
         assert_eq!(decode(&bytes), Err(expected));
     }
@@ -327,7 +379,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..9,
+            kind in 0_u8..10,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

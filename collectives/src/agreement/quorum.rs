@@ -1,0 +1,101 @@
+use std::collections::BTreeSet;
+
+use super::Seat;
+
+/// Which of two ranks may go on without the other.
+///
+/// More ranks go on if they are more than half of the last epoch, or exactly half of it with its
+/// rank 0 among them: two sides can never both be. Of two ranks, one alone proves nothing by
+/// counting, so the choice is the job's.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Pair {
+    /// The one that has it from the kernel that the other's process ended: never while both live.
+    /// Without such a proof, as between hosts, both stop.
+    #[default]
+    Proven,
+    /// Besides, rank 0 goes on however the other was lost; rank 1 only with proof.
+    Chief,
+    /// Neither.
+    Stop,
+}
+
+/// Whether `votes` are enough to decide for all `members`, which are in the order of their ranks;
+/// `ended` tells whose end is proven.
+pub(super) fn decides(
+    members: &[Seat],
+    pair: Pair,
+    votes: &BTreeSet<Seat>,
+    ended: impl Fn(&Seat) -> bool,
+) -> bool {
+    let count = members.iter().filter(|seat| votes.contains(seat)).count();
+    let with_chief = members.first().is_some_and(|chief| votes.contains(chief));
+    if members.len() == 2 && count == 1 {
+        let proven = || {
+            members
+                .iter()
+                .all(|seat| votes.contains(seat) || ended(seat))
+        };
+        return match pair {
+            Pair::Proven => proven(),
+            Pair::Chief => with_chief || proven(),
+            Pair::Stop => false,
+        };
+    }
+    2 * count > members.len() || (2 * count == members.len() && with_chief)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn side(members: &[Seat], bits: u32) -> BTreeSet<Seat> {
+        let chosen = members.iter().enumerate();
+        let chosen = chosen.filter(|(place, _)| bits >> place & 1 == 1);
+        chosen.map(|(_, seat)| *seat).collect()
+    }
+
+    #[test]
+    fn two_sides_without_a_common_member_never_both_decide() {
+        for world in 1..=10 {
+            let members: Vec<Seat> = (0..world).map(|place| 3 * place).collect();
+            for bits in 0..1_u32 << world {
+                for pair in [Pair::Proven, Pair::Chief, Pair::Stop] {
+                    let decide = |votes: BTreeSet<Seat>| decides(&members, pair, &votes, |_| false);
+                    let both = decide(side(&members, bits)) && decide(side(&members, !bits));
+                    assert!(!both, "{world} members, side {bits:b}, {pair:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_half_decide_and_half_only_with_rank_0() {
+        let members = [5, 1, 7, 3];
+        let decide = |votes: &[Seat]| {
+            let votes = votes.iter().copied().collect();
+            decides(&members, Pair::Proven, &votes, |_| false)
+        };
+        assert!(decide(&[1, 7, 3]) && decide(&[5, 3]));
+        assert!(!decide(&[1, 7]) && !decide(&[5]) && !decide(&[]));
+        // Those who were no members have no vote.
+        assert!(!decide(&[1, 7, 8, 9]));
+    }
+
+    #[test]
+    fn of_two_ranks_one_decides_as_the_job_chose() {
+        let members = [4, 9];
+        let decide =
+            |pair, vote, proof: bool| decides(&members, pair, &BTreeSet::from([vote]), |_| proof);
+        assert!(decide(Pair::Proven, 9, true) && !decide(Pair::Proven, 4, false));
+        assert!(decide(Pair::Chief, 4, false) && !decide(Pair::Chief, 9, false));
+        assert!(decide(Pair::Chief, 9, true));
+        assert!(!decide(Pair::Stop, 4, true) && !decide(Pair::Stop, 9, true));
+        assert!(decides(
+            &members,
+            Pair::Stop,
+            &BTreeSet::from([4, 9]),
+            |_| false
+        ));
+    }
+}

@@ -1,0 +1,477 @@
+//! Whole agreements in virtual time: members that start late, die, are cut off, and links that lose
+//! and repeat what is said.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const PACE: Pace = Pace {
+    gather: Duration::from_millis(500),
+    retry: Duration::from_millis(200),
+    limit: Duration::from_secs(20),
+};
+
+/// What a member came to, and when.
+type End = Option<(Duration, Action)>;
+
+struct World {
+    began: Instant,
+    now: Instant,
+    latency: Duration,
+    members: Vec<Agreement>,
+    alive: Vec<bool>,
+    /// Of two members, whether they hear each other.
+    cut: BTreeSet<(Seat, Seat)>,
+    ends: Vec<End>,
+    /// When, in which order, to whom, and which of `events`.
+    queue: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    events: Vec<Event>,
+    /// Decides what is lost and repeated, in thousandths.
+    dice: u64,
+    loss: u64,
+    said: u64,
+}
+
+fn past(world: u32) -> Past {
+    Past {
+        epoch: 1,
+        members: (0..world).collect(),
+    }
+}
+
+fn standing(completed: u64) -> Standing {
+    Standing {
+        completed,
+        newcomers: Vec::new(),
+    }
+}
+
+impl World {
+    /// Member `n` has completed `10 + n` operations.
+    fn new(world: u32, pair: Pair, latency: Duration) -> Self {
+        let began = Instant::now();
+        let member = |seat| {
+            let me = Newcomer {
+                seat,
+                incarnation: 100 + u64::from(seat),
+            };
+            let own = standing(10 + u64::from(seat));
+            Agreement::new(me, past(world), (pair, PACE), own, began)
+        };
+        let count = world as usize;
+        Self {
+            began,
+            now: began,
+            latency,
+            members: (0..world).map(member).collect(),
+            alive: vec![true; count],
+            cut: BTreeSet::new(),
+            ends: vec![None; count],
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            dice: 1,
+            loss: 0,
+            said: 0,
+        }
+    }
+
+    fn post(&mut self, at: Instant, to: usize, event: Event) {
+        let number = self.events.len() as u64;
+        self.events.push(event);
+        self.queue.push(Reverse((at, number, to)));
+    }
+
+    fn seats(&self) -> impl Iterator<Item = Seat> + use<> {
+        0..u32::try_from(self.members.len()).unwrap()
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (Seat, Seat)> + use<> {
+        let seats = 0..u32::try_from(self.members.len()).unwrap();
+        seats
+            .clone()
+            .flat_map(move |a| seats.clone().map(move |b| (a, b)))
+    }
+
+    fn heard(&self, a: Seat, b: Seat) -> bool {
+        !self.cut.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// All that hear each other meet; of the others they learn what `proof` says.
+    fn meet(&mut self, proof: Proof) {
+        for (a, b) in self.pairs() {
+            if a != b {
+                let event = match self.alive[b as usize] && self.heard(a, b) {
+                    true => Event::Reached(b),
+                    false => Event::Lost(b, proof),
+                };
+                self.post(self.now + self.latency, a as usize, event);
+            }
+        }
+    }
+
+    fn kill(&mut self, victim: Seat, proof: Proof) {
+        self.alive[victim as usize] = false;
+        for other in self.seats() {
+            self.post(
+                self.now + self.latency,
+                other as usize,
+                Event::Lost(victim, proof),
+            );
+        }
+    }
+
+    fn split(&mut self, side: impl Fn(Seat) -> bool) {
+        for (a, b) in self.pairs() {
+            if a < b && side(a) != side(b) {
+                self.cut.insert((a, b));
+            }
+        }
+    }
+
+    fn run(&mut self, until: Duration) {
+        let until = self.began + until;
+        loop {
+            let due = self.queue.peek().map(|Reverse((at, ..))| *at);
+            let wakes = (0..self.members.len()).filter(|member| self.alive[*member]);
+            let tick = wakes
+                .filter_map(|member| Some((self.members[member].wake()?.max(self.now), member)))
+                .min();
+            match (due, tick) {
+                (Some(at), _) if at <= until && tick.is_none_or(|(tick, _)| at <= tick) => {
+                    let Reverse((at, number, to)) = self.queue.pop().unwrap();
+                    self.now = at;
+                    let event = self.events[usize::try_from(number).unwrap()].clone();
+                    self.happens(to, event);
+                }
+                (_, Some((at, member))) if at <= until => {
+                    self.now = at;
+                    self.happens(member, Event::Tick);
+                }
+                _ => break,
+            }
+        }
+        self.now = until;
+    }
+
+    fn happens(&mut self, member: usize, event: Event) {
+        if !self.alive[member] {
+            return;
+        }
+        let mut out = Vec::new();
+        self.members[member].handle(self.now, event, &mut out);
+        for action in out {
+            match action {
+                Action::Send(to, word) => self.send(member, to, &word),
+                end => {
+                    assert_eq!(self.ends[member], None, "member {member} ends twice");
+                    self.ends[member] = Some((self.now - self.began, end));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, to: Seat, word: &Word) {
+        let by = u32::try_from(from).unwrap();
+        self.said += 1;
+        if to as usize >= self.members.len() || !self.heard(by, to) {
+            return;
+        }
+        let copies = match self.roll() {
+            roll if roll < self.loss => 0,
+            roll if roll < 2 * self.loss => 2,
+            _ => 1,
+        };
+        for copy in 0..copies {
+            let late = u32::try_from(self.roll()).unwrap() * (copy + 1) / 1000;
+            let at = self.now + self.latency * (1 + 3 * late);
+            let word = word.clone();
+            self.post(at, to as usize, Event::Said { by, word });
+        }
+    }
+
+    fn roll(&mut self) -> u64 {
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.dice >> 33) % 1000
+    }
+
+    /// The decision of these members, which is one.
+    #[track_caller]
+    fn decided(&self, members: impl IntoIterator<Item = usize>) -> (Duration, Decision) {
+        let mut found: Option<(Duration, Decision)> = None;
+        for member in members {
+            let (at, decision) = match &self.ends[member] {
+                Some((at, Action::Decided(decision) | Action::Excluded(decision))) => {
+                    (*at, decision)
+                }
+                other => panic!("member {member} came to {other:?}"),
+            };
+            let latest = found.as_ref().map_or(at, |(latest, _)| at.max(*latest));
+            if let Some((_, first)) = &found {
+                assert_eq!(first, decision, "member {member}");
+            }
+            found = Some((latest, decision.clone()));
+        }
+        found.unwrap()
+    }
+
+    /// No two members have decided differently.
+    fn agrees(&self) -> Result<(), TestCaseError> {
+        let mut first: Option<&Decision> = None;
+        for end in self.ends.iter().flatten() {
+            if let Action::Decided(decision) | Action::Excluded(decision) = &end.1 {
+                prop_assert_eq!(*first.get_or_insert(decision), decision);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn survivors_of_a_proven_death_decide_at_once_whoever_died() {
+    for victim in 0..4 {
+        let mut world = World::new(4, Pair::Proven, MS);
+        world.alive[victim] = false;
+        world.meet(Proof::Ended);
+        world.run(Duration::from_secs(1));
+        let (at, decision) = world.decided((0..4).filter(|member| *member != victim));
+        assert!(at <= 20 * MS, "{at:?}");
+        let survivors: Vec<_> = (0..4).filter(|seat| *seat as usize != victim).collect();
+        let completed = 10 + u64::from(survivors[0]);
+        let expected = Decision {
+            epoch: 2,
+            survivors,
+            newcomers: Vec::new(),
+            completed,
+        };
+        assert_eq!(decision, expected);
+    }
+}
+
+#[test]
+fn a_proposer_that_dies_at_any_moment_is_replaced() {
+    for moment in 0..40 {
+        let mut world = World::new(5, Pair::Proven, MS);
+        world.alive[4] = false;
+        world.meet(Proof::Ended);
+        world.run(MS / 4 * moment);
+        world.kill(0, Proof::Ended);
+        world.run(Duration::from_secs(5));
+        let (at, decision) = world.decided(1..4);
+        assert!(at <= 2 * PACE.retry + 50 * MS, "after {moment}: {at:?}");
+        // Rank 0 may have been heard before it died; then it is a member that is lost at once.
+        assert!(decision.survivors.ends_with(&[1, 2, 3]), "{decision:?}");
+    }
+}
+
+#[test]
+fn a_member_that_never_answers_is_decided_without_after_a_while() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    world.alive[0] = false;
+    for (to, other) in [(1, 2), (2, 1)] {
+        world.post(world.now + MS, to, Event::Reached(other));
+    }
+    world.run(Duration::from_secs(5));
+    let (at, decision) = world.decided(1..3);
+    assert_eq!(decision.survivors, [1, 2]);
+    assert!(
+        at >= PACE.gather && at <= PACE.gather + PACE.retry,
+        "{at:?}"
+    );
+}
+
+#[test]
+fn only_the_side_with_the_majority_goes_on() {
+    for (world, minority) in [(5_u32, 2), (4, 1), (7, 3)] {
+        let mut all = World::new(world, Pair::Proven, MS);
+        all.split(|seat| seat < minority);
+        all.meet(Proof::Unreached);
+        all.run(Duration::from_secs(30));
+        let (_, decision) = all.decided(minority as usize..world as usize);
+        assert_eq!(decision.survivors, (minority..world).collect::<Vec<_>>());
+        for member in 0..minority {
+            let (at, end) = all.ends[member as usize].clone().unwrap();
+            assert_eq!(end, Action::NoMajority((0..minority).collect()));
+            assert_eq!(at, PACE.limit);
+        }
+    }
+}
+
+#[test]
+fn of_two_halves_the_one_with_rank_0_goes_on() {
+    let mut world = World::new(4, Pair::Proven, MS);
+    world.split(|seat| seat % 2 == 0);
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(30));
+    let (_, decision) = world.decided([0, 2]);
+    assert_eq!(decision.survivors, [0, 2]);
+    for member in [1, 3] {
+        let end = world.ends[member].clone().unwrap().1;
+        assert_eq!(end, Action::NoMajority(vec![1, 3]));
+    }
+}
+
+#[test]
+fn the_last_of_two_goes_on_with_proof_only() {
+    for (proof, goes_on) in [(Proof::Ended, true), (Proof::Unreached, false)] {
+        let mut world = World::new(2, Pair::Proven, MS);
+        world.alive[0] = false;
+        world.meet(proof);
+        world.run(Duration::from_secs(30));
+        let decided = matches!(world.ends[1], Some((_, Action::Decided(_))));
+        assert_eq!(decided, goes_on, "{:?}", world.ends[1]);
+    }
+}
+
+#[test]
+fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    let seven = Newcomer {
+        seat: 7,
+        incarnation: 70,
+    };
+    let again = Newcomer {
+        seat: 7,
+        incarnation: 71,
+    };
+    // Seen by one member only, and seen again after it had started anew.
+    world.post(world.now, 2, Event::Knocked(seven));
+    world.post(world.now, 2, Event::Knocked(again));
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(5));
+    let (_, decision) = world.decided(0..3);
+    assert_eq!(decision.newcomers, [again]);
+    assert_eq!(decision.seats().collect::<Vec<_>>(), [0, 1, 2, 7]);
+    for (me, admitted) in [(again, true), (seven, false)] {
+        let nowhere = Past {
+            epoch: 0,
+            members: [].into(),
+        };
+        let now = world.now;
+        let mut listener = Agreement::new(me, nowhere, (Pair::Proven, PACE), standing(0), now);
+        let word = Word::Decided(decision.clone());
+        let mut out = Vec::new();
+        listener.handle(now, Event::Said { by: 1, word }, &mut out);
+        let decided = out.contains(&Action::Decided(decision.clone()));
+        assert_eq!(decided, admitted, "{out:?}");
+    }
+}
+
+#[test]
+fn who_comes_after_the_decision_is_told_that_it_is_excluded() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    world.alive[2] = false;
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(2));
+    world.alive[2] = true;
+    world.happens(1, Event::Reached(2));
+    world.run(Duration::from_secs(3));
+    let Some((_, Action::Excluded(decision))) = &world.ends[2] else {
+        panic!("{:?}", world.ends[2]);
+    };
+    assert_eq!(decision.survivors, [0, 1]);
+}
+
+#[test]
+fn a_group_of_one_decides_alone() {
+    let mut world = World::new(1, Pair::Stop, MS);
+    world.run(MS);
+    assert_eq!(world.decided([0]).1.survivors, [0]);
+}
+
+#[test]
+fn words_of_strangers_and_of_nonsense_change_nothing() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    let ballot = Ballot {
+        round: u64::MAX,
+        proposer: 9,
+    };
+    world.happens(
+        0,
+        Event::Said {
+            by: 9,
+            word: Word::Prepare(ballot),
+        },
+    );
+    world.happens(
+        0,
+        Event::Said {
+            by: 9,
+            word: Word::Accept { ballot },
+        },
+    );
+    world.happens(0, Event::Reached(9));
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.decided(0..3).1.survivors, [0, 1, 2]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Whoever dies or is cut off whenever, and whatever is lost: one decision, and only ever with
+    /// a majority of the last epoch behind it.
+    #[test]
+    fn no_two_members_decide_differently(
+        world in 2_u32..8,
+        dice in any::<u64>(),
+        loss in 0_u64..300,
+        latency in 1_u32..120,
+        faults in prop::collection::vec((0_u64..900, 0_u32..8, any::<bool>()), 0..4),
+    ) {
+        let mut all = World::new(world, Pair::Proven, latency * MS);
+        (all.dice, all.loss) = (dice, loss);
+        all.meet(Proof::Unreached);
+        let mut faults = faults;
+        faults.sort_unstable();
+        for (at, seat, dies) in faults {
+            all.run(Duration::from_millis(at));
+            match dies {
+                true => all.kill(seat % world, Proof::Unreached),
+                false => {
+                    let (side, pivot) = (seat % world, all.roll());
+                    all.split(|other| other == side || u64::from(other) * 150 < pivot / 2);
+                }
+            }
+        }
+        all.run(Duration::from_secs(25));
+        all.agrees()?;
+        for end in all.ends.iter().flatten() {
+            if let Action::Decided(decision) = &end.1 {
+                let votes = decision.survivors.iter().copied().collect();
+                let members: Vec<_> = (0..world).collect();
+                prop_assert!(quorum::decides(&members, Pair::Proven, &votes, |_| false));
+            }
+        }
+    }
+
+    /// With a majority that hears each other and loses little, everybody decides in time.
+    #[test]
+    fn a_majority_decides_whoever_else_died(
+        world in 3_u32..9,
+        dice in any::<u64>(),
+        latency in 1_u32..25,
+        deaths in prop::collection::vec((0_u64..300, any::<prop::sample::Index>()), 0..3),
+    ) {
+        let mut all = World::new(world, Pair::Proven, latency * MS);
+        all.dice = dice;
+        all.meet(Proof::Unreached);
+        let mut deaths = deaths;
+        deaths.truncate((world as usize - 1) / 2);
+        deaths.sort_unstable_by_key(|(at, _)| *at);
+        for (at, seat) in deaths {
+            all.run(Duration::from_millis(at));
+            let victim = u32::try_from(seat.index(world as usize)).unwrap();
+            all.kill(victim, Proof::Unreached);
+        }
+        all.run(Duration::from_secs(8));
+        let living: Vec<_> = (0..world as usize).filter(|member| all.alive[*member]).collect();
+        all.decided(living);
+    }
+}

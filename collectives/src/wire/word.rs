@@ -1,0 +1,84 @@
+//! What members say to each other while they agree on the next epoch.
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// A try to reach a decision; higher ones overrule lower ones.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Ballot {
+    pub(crate) round: u64,
+    /// The seat of whoever began it.
+    pub(crate) proposer: u32,
+}
+
+impl Ballot {
+    /// Lower than all that anybody begins.
+    pub(crate) const NONE: Self = Self {
+        round: 0,
+        proposer: 0,
+    };
+}
+
+/// A process at a seat: whoever starts again there is another.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Newcomer {
+    pub(crate) seat: u32,
+    pub(crate) incarnation: u64,
+}
+
+/// Where a member stands when its epoch ends.
+#[derive(Archive, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Standing {
+    /// Operations that it has completed in that epoch.
+    pub(crate) completed: u64,
+    /// Who asks it to be admitted.
+    pub(crate) newcomers: Vec<Newcomer>,
+}
+
+/// The next epoch.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Decision {
+    pub(crate) epoch: u64,
+    /// The seats of those who go on, in the order of their ranks.
+    pub(crate) survivors: Vec<u32>,
+    /// Those who are admitted; their ranks follow.
+    pub(crate) newcomers: Vec<Newcomer>,
+    /// Operations of the last epoch that all survivors have completed.
+    pub(crate) completed: u64,
+}
+
+impl Decision {
+    /// The seats of the next epoch's members, in the order of their ranks.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the group's own use of it follows")
+    )]
+    pub(crate) fn seats(&self) -> impl Iterator<Item = u32> + '_ {
+        let newcomers = self.newcomers.iter().map(|newcomer| newcomer.seat);
+        self.survivors.iter().copied().chain(newcomers)
+    }
+}
+
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum Word {
+    /// Take part in no lower ballot, and tell where you stand.
+    Prepare(Ballot),
+    /// The answer, with what was accepted before.
+    Promise {
+        ballot: Ballot,
+        standing: Standing,
+        accepted: Option<(Ballot, Decision)>,
+    },
+    /// Accept this, unless you have promised a higher ballot.
+    Propose {
+        ballot: Ballot,
+        decision: Decision,
+    },
+    Accept {
+        ballot: Ballot,
+    },
+    /// A higher ballot is under way.
+    Overtaken {
+        by: Ballot,
+    },
+    Decided(Decision),
+}
