@@ -20,10 +20,12 @@ use std::collections::BTreeMap;
 use crate::{ClusterResolver, ClusterSpec, Error, Task, TaskPart};
 
 mod address;
+mod roles;
 
 pub use address::AddressProblem;
 #[cfg(feature = "service")]
 pub(crate) use address::parse as parse_endpoint;
+pub use roles::{collective_leader, coordination_leader, id_in_cluster, is_chief, worker_count};
 
 /// The place of one process among those that train together.
 ///

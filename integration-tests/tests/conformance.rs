@@ -24,6 +24,8 @@ mod ops;
 mod reshard;
 #[path = "conformance/resolvers.rs"]
 mod resolvers;
+#[path = "conformance/strategy.rs"]
+mod strategy;
 
 use harness::Topic;
 
@@ -36,6 +38,7 @@ fn topics() -> Vec<Topic> {
         ops::TOPICS,
         reshard::TOPICS,
         resolvers::TOPICS,
+        strategy::TOPICS,
     ];
     claimed.concat()
 }

@@ -75,6 +75,11 @@ const PURE: &[&str] = &[
     "collectives/src/contract.rs",
     "strategy/src/dataset",
     "strategy/src/flat",
+    "strategy/src/input/context",
+    "strategy/src/input/cursor",
+    "strategy/src/input/pieces",
+    "strategy/src/input/rows",
+    "strategy/src/packing",
     "strategy/src/variable",
 ];
 

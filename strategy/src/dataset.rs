@@ -3,7 +3,7 @@ use meshwork_collectives::schedule::chunk;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::Error;
+use crate::{Cursor, Error};
 
 /// Which samples each worker takes: global batches of numbered samples, split among the workers.
 ///
@@ -72,14 +72,36 @@ impl DistributedDataset {
     /// This worker's parts of the global batches of epoch number `epoch`.
     #[must_use]
     pub fn epoch(&self, epoch: u64) -> Epoch {
+        self.rest_of(epoch, 0)
+    }
+
+    /// This worker's parts of what is left of an epoch behind `cursor`, which may have been saved
+    /// by any number of workers, and with another batch size.
+    ///
+    /// # Errors
+    /// [`Error::CursorOutside`]
+    pub fn resume(&self, cursor: Cursor) -> Result<Epoch, Error> {
+        cursor.check(self.workers)?;
+        let position = usize::try_from(cursor.position()).ok();
+        match position.filter(|position| *position <= self.samples) {
+            Some(taken) => Ok(self.rest_of(cursor.epoch(), taken)),
+            None => Err(Error::CursorOutside {
+                position: cursor.position(),
+                samples: self.samples,
+            }),
+        }
+    }
+
+    fn rest_of(&self, epoch: u64, taken: usize) -> Epoch {
         let mut order: Vec<usize> = (0..self.samples).collect();
         if let Some(seed) = self.seed {
             shuffle(&mut order, seed, epoch);
         }
         Epoch {
             dataset: *self,
+            epoch,
             order,
-            step: 0,
+            taken,
         }
     }
 }
@@ -88,8 +110,18 @@ impl DistributedDataset {
 #[derive(Clone, Debug)]
 pub struct Epoch {
     dataset: DistributedDataset,
+    epoch: u64,
     order: Vec<usize>,
-    step: usize,
+    /// Samples that all workers together have been given.
+    taken: usize,
+}
+
+impl Epoch {
+    /// Behind the batches that were taken, to [`resume`](DistributedDataset::resume) from.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor::new(self.epoch, self.taken as u64)
+    }
 }
 
 impl Iterator for Epoch {
@@ -102,17 +134,19 @@ impl Iterator for Epoch {
             worker,
             ..
         } = self.dataset;
-        let global = self.order.chunks(global_batch).nth(self.step)?;
-        self.step += 1;
+        let left = &self.order[self.taken..];
+        let global = left.chunks(global_batch).next()?;
         let indices = global[chunk(global.len(), workers, worker)].to_vec();
+        let global_len = global.len();
+        self.taken += global_len;
         Some(Batch {
             indices,
-            global_len: global.len(),
+            global_len,
         })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.dataset.steps_per_epoch() - self.step;
+        let left = (self.order.len() - self.taken).div_ceil(self.dataset.global_batch);
         (left, Some(left))
     }
 }
@@ -200,6 +234,48 @@ mod tests {
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..samples).collect::<Vec<_>>());
         }
+    }
+
+    proptest! {
+        #[test]
+        fn an_epoch_resumed_by_other_workers_uses_each_sample_once(
+            samples in 1_usize..200,
+            (before, after) in (1_u32..6, 1_u32..6),
+            (batch, other_batch) in (6_usize..40, 6_usize..40),
+            steps in 0_usize..20,
+        ) {
+            let dataset = |worker, workers, batch| {
+                DistributedDataset::new(samples, batch, (worker, workers)).unwrap().shuffled(7)
+            };
+            let mut seen = Vec::new();
+            let mut cursors = Vec::new();
+            for worker in Rank::all(before) {
+                let mut epoch = dataset(worker, before, batch).epoch(2);
+                seen.extend(epoch.by_ref().take(steps).flat_map(|batch| batch.indices().to_vec()));
+                cursors.push(epoch.cursor());
+            }
+            prop_assert!(cursors.iter().all(|cursor| *cursor == cursors[0]));
+            for worker in Rank::all(after) {
+                let rest = dataset(worker, after, other_batch).resume(cursors[0]).unwrap();
+                seen.extend(rest.flat_map(|batch| batch.indices().to_vec()));
+            }
+            seen.sort_unstable();
+            prop_assert_eq!(seen, (0..samples).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_position_behind_the_end_is_refused() {
+        let dataset = DistributedDataset::new(10, 4, (Rank::CHIEF, 1)).unwrap();
+        assert_eq!(dataset.resume(Cursor::new(0, 10)).unwrap().len(), 0);
+        let refused = dataset.resume(Cursor::new(0, 11));
+        assert!(matches!(
+            refused,
+            Err(Error::CursorOutside {
+                position: 11,
+                samples: 10
+            })
+        ));
     }
 
     #[test]

@@ -3,27 +3,44 @@ use meshwork_collectives::Group;
 use crate::Error;
 use crate::replica::{ReduceOp, reduce_values};
 
-/// What a step returned: one value for each replica of this worker.
-///
-/// A worker has one replica for now, its CPU.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PerReplica<T>(T);
+/// One value for each replica of this worker.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[doc(alias = "DistributedValues")]
+pub struct PerReplica<T>(Vec<T>);
 
 impl<T> PerReplica<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self(value)
+    /// At least one value, in the order of the replicas.
+    pub(crate) fn new(values: Vec<T>) -> Self {
+        Self(values)
     }
 
     /// The values of this worker's replicas, in order.
     #[doc(alias = "experimental_local_results")]
     pub fn local_results(&self) -> std::slice::Iter<'_, T> {
-        std::slice::from_ref(&self.0).iter()
+        self.0.iter()
     }
 
-    /// The value of this worker's only replica.
+    /// The values of this worker's replicas, in order, to be changed.
+    pub fn local_results_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.0.iter_mut()
+    }
+
+    /// The values of this worker's replicas, in order.
     #[must_use]
-    pub fn into_local(self) -> T {
+    pub fn into_vec(self) -> Vec<T> {
         self.0
+    }
+
+    /// The value of this worker's first replica, which often is its only one.
+    #[must_use]
+    pub fn into_first(mut self) -> T {
+        self.0.swap_remove(0)
+    }
+
+    /// What `change` makes of each value.
+    #[must_use]
+    pub fn map<R>(&self, change: impl FnMut(&T) -> R) -> PerReplica<R> {
+        PerReplica(self.0.iter().map(change).collect())
     }
 }
 

@@ -40,6 +40,81 @@ pub enum Error {
     /// A dataset without samples.
     #[error("the data set has no samples: there is nothing to train on")]
     NoSamples,
+    /// A global batch that was to be split evenly does not.
+    #[error(
+        "a global batch of {global_batch} samples does not split evenly among {replicas} replicas: use a multiple of {replicas}"
+    )]
+    BatchNotDivisible {
+        /// Samples in a global batch.
+        global_batch: usize,
+        /// Replicas of all workers.
+        replicas: usize,
+    },
+    /// There is no input of that number, or the replicas do not split evenly among the inputs.
+    #[error(
+        "input {pipeline} of {pipelines} cannot feed {replicas} replicas: inputs are numbered from 0, and each feeds as many replicas"
+    )]
+    NoSuchInput {
+        /// The number of the input.
+        pipeline: usize,
+        /// Inputs of all workers.
+        pipelines: usize,
+        /// Replicas of all workers.
+        replicas: usize,
+    },
+    /// An input of files was given none.
+    #[error("the input has no files: was a pattern without a match?")]
+    NoFiles,
+    /// An input was to be split by file, and is not made of any.
+    #[error(
+        "the input is not made of files, so {workers} workers cannot share it by file: share it by data, or make it with Input::files"
+    )]
+    NotFiles {
+        /// Workers.
+        workers: usize,
+    },
+    /// An input was to be split by file, and some workers would have none.
+    #[error(
+        "{files} files cannot be shared by {workers} workers: write at least {workers} files, or share the input by data"
+    )]
+    TooFewFiles {
+        /// Files of the input.
+        files: usize,
+        /// Workers.
+        workers: usize,
+    },
+    /// The position in the data was saved by another number of replicas, which read other shares.
+    #[error(
+        "the position in the data was saved by {saved} replicas, and means nothing to {replicas}: resume with {saved}, or share the input by data"
+    )]
+    CursorElsewhere {
+        /// Replicas that saved it.
+        saved: u64,
+        /// Replicas now.
+        replicas: usize,
+    },
+    /// A text is no position in the data.
+    #[error("{text:?} is no position in the data: it takes three numbers, such as 0:1200:0")]
+    CursorText {
+        /// The text.
+        text: String,
+    },
+    /// A position lies behind the end of its epoch.
+    #[error(
+        "position {position} lies outside the data set of {samples} samples: was it saved for another one?"
+    )]
+    CursorOutside {
+        /// The position, in samples.
+        position: u64,
+        /// Samples in the data set.
+        samples: usize,
+    },
+    /// No thread could be started.
+    #[error("no thread can be started: {kind}; are there too many?")]
+    NoThread {
+        /// What the system said.
+        kind: std::io::ErrorKind,
+    },
     /// The values of a variable do not fill its shape.
     #[error("variable {} of shape {} takes {} values, but {found} were given", spec.name(), spec.dims(), spec.len())]
     ValueCount {

@@ -34,7 +34,8 @@
 //!
 //! Map of the crate: `strategy` (the entry), `replica` (what a step can do), `variable` (names,
 //! shapes, the scope that makes copies equal), `flat` (many gradients as one buffer), `dataset`
-//! (which worker takes which samples), `hash` (equal copies), `distributed` (one value per replica), `error`.
+//! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas),
+//! `packing` (what is reduced together), `hash` (equal copies), `distributed` (one value per replica), `error`.
 #![forbid(unsafe_code)]
 
 mod dataset;
@@ -42,7 +43,9 @@ mod distributed;
 mod error;
 mod flat;
 mod hash;
+mod input;
 mod options;
+mod packing;
 mod replica;
 mod strategy;
 mod variable;
@@ -54,7 +57,12 @@ pub use dataset::{Batch, DistributedDataset, Epoch};
 pub use distributed::{PerReplica, Reduce};
 pub use error::Error;
 pub use flat::FlatBuffer;
+pub use input::{
+    AutoShard, Cursor, DistributedBatches, Input, InputContext, Pieces, Prefetch, Rows, Shard,
+    Share, piece_sizes,
+};
 pub use options::CommunicationOptions;
+pub use packing::packs;
 pub use replica::{ReduceOp, ReplicaContext};
 pub use strategy::{MultiWorkerMirroredStrategy, Traffic};
 pub use variable::{MirroredVariable, Scope, VariableSpec};

@@ -8,7 +8,10 @@ use meshwork_core::Mesh;
 use crate::distributed::{PerReplica, Reduce};
 use crate::replica::{ReduceOp, ReplicaContext};
 use crate::variable::Scope;
-use crate::{CommunicationOptions, DistributedDataset, Error, hash};
+use crate::{
+    AutoShard, CommunicationOptions, Cursor, DistributedBatches, DistributedDataset, Error, Input,
+    InputContext, Rows, hash,
+};
 
 /// Synchronous data-parallel training: each worker computes on its part of a global batch, and all
 /// apply the same update.
@@ -111,6 +114,32 @@ impl MultiWorkerMirroredStrategy {
         self.report(|_| DistributedDataset::new(samples, global_batch, worker))
     }
 
+    /// Deals the batches of `input` to the replicas of all workers, from a cursor on. An error ends
+    /// the training on all workers.
+    ///
+    /// # Errors
+    /// Those of [`Input::pieces`], and [`Error::CursorElsewhere`].
+    #[doc(alias("experimental_distribute_dataset", "distribute_datasets_from_function"))]
+    pub fn distribute_batches<B: Rows + Send + 'static>(
+        &mut self,
+        input: &Input<B>,
+        policy: AutoShard,
+        from: Cursor,
+    ) -> Result<DistributedBatches<B>, Error> {
+        self.report(|strategy| {
+            DistributedBatches::new(input, policy, strategy.input_context()?, from)
+        })
+    }
+
+    /// Which of the workers' inputs is this one's.
+    ///
+    /// # Errors
+    /// None that a strategy can have.
+    pub fn input_context(&self) -> Result<InputContext, Error> {
+        let workers = self.group.world() as usize;
+        InputContext::new(workers, self.rank().index(), self.num_replicas_in_sync())
+    }
+
     /// Runs one step on this worker's replica.
     ///
     /// An error of the step ends the training on all workers, which report it as this one's.
@@ -127,7 +156,7 @@ impl MultiWorkerMirroredStrategy {
                 &mut strategy.traffic,
             ))
         })
-        .map(PerReplica::new)
+        .map(|value| PerReplica::new(vec![value]))
     }
 
     /// Reduces what the replicas of all workers have computed; every worker gets the result.
@@ -136,7 +165,7 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::Group`]
     #[track_caller]
     pub fn reduce<T: Reduce>(&mut self, op: ReduceOp, value: PerReplica<T>) -> Result<T, Error> {
-        value.into_local().reduce(&mut self.group, op)
+        value.into_first().reduce(&mut self.group, op)
     }
 
     /// Checks that all workers hold the same bits in `values`, by comparing a hash of 64 bits
@@ -204,6 +233,16 @@ impl MultiWorkerMirroredStrategy {
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.traffic
+    }
+
+    #[track_caller]
+    pub(crate) fn sum_over_workers<const N: usize>(
+        &mut self,
+        mut numbers: [u64; N],
+    ) -> Result<[u64; N], Error> {
+        self.group
+            .all_reduce(&mut numbers, collectives::ReduceOp::Sum)?;
+        Ok(numbers)
     }
 
     /// Tells the other workers about an error before it is returned.
@@ -341,7 +380,7 @@ mod tests {
             let built = strategy
                 .scope(|scope| scope.variable("fc.weight", &[2, width], vec![0.0; 2 * width]));
             built
-                .and_then(|_| strategy.reduce(ReduceOp::Sum, PerReplica::new(1.0_f32)))
+                .and_then(|_| strategy.reduce(ReduceOp::Sum, PerReplica::new(vec![1.0_f32])))
                 .unwrap_err()
         });
         for error in errors {
@@ -379,8 +418,8 @@ mod tests {
                 replica.all_reduce(ReduceOp::Mean, &mut mean)?;
                 Ok::<_, Error>((sum, mean))
             });
-            assert_eq!(step.unwrap().into_local(), ([6.0, 4.0], [1.5, 1.0]));
-            let rank = PerReplica::new(f64::from(strategy.rank().number()));
+            assert_eq!(step.unwrap().into_first(), ([6.0, 4.0], [1.5, 1.0]));
+            let rank = PerReplica::new(vec![f64::from(strategy.rank().number())]);
             assert_eq!(strategy.reduce(ReduceOp::Mean, rank).unwrap(), 1.5);
             assert_eq!(
                 (strategy.traffic().operations(), strategy.traffic().bytes()),
@@ -441,7 +480,7 @@ mod tests {
                     Ok::<_, Error>(values[0])
                 })
             };
-            assert_eq!(step(&copy).unwrap().into_local(), 3.0);
+            assert_eq!(step(&copy).unwrap().into_first(), 3.0);
             if rank == 1 {
                 copy[1] = 2.5;
             }

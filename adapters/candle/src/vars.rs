@@ -52,7 +52,7 @@ impl MirroredVars {
         }
         let checks = strategy
             .run(|replica| Ok::<_, Error>(replica.check_len()))?
-            .into_local();
+            .into_first();
         let mut mirrored = Self {
             vars: named.into_iter().map(|(_, var)| var).collect(),
             gradients: FlatBuffer::new(&specs, extra + checks)?,

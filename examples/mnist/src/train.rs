@@ -204,7 +204,7 @@ impl Run<'_> {
             optimizer.step(&gradients)?;
             Ok(loss)
         });
-        Ok(step?.into_local())
+        Ok(step?.into_first())
     }
 
     /// Each worker looks at its own part of the images; the correct ones are counted over all.

@@ -336,3 +336,37 @@ pub(crate) mod cluster_http {
         "TensorFlow puts them into the names it asks for",
     );
 }
+
+/// The strategy, its input, and what it stands on.
+pub(crate) mod strategy {
+    use super::Deviation;
+
+    pub(crate) const EMPTY_CHIEF: Deviation = Deviation::new(
+        "a chief job without tasks is no chief",
+        "TensorFlow then appoints nobody, and waits for a leader that does not exist",
+    );
+    pub(crate) const HOLES: Deviation = Deviation::new(
+        "a task is one that the cluster lists",
+        "TensorFlow compares its index with the number of tasks, and takes absent ones for present",
+    );
+    pub(crate) const NO_KEYS: Deviation = Deviation::new(
+        "groups and operations have no keys that a user hands out",
+        "members are listed when a group is made, and it numbers its operations itself",
+    );
+    pub(crate) const NO_NCCL_HINT: Deviation = Deviation::new(
+        "no option asks for NCCL",
+        "the backend of the devices decides; options are merged alike all the same",
+    );
+    pub(crate) const NEGATIVE_TIME: Deviation = Deviation::new(
+        "a time limit is not negative",
+        "TensorFlow does not look at it, and fails in the first operation",
+    );
+    pub(crate) const TOO_FEW_FILES: Deviation = Deviation::new(
+        "files for fewer workers than there are, are an error on all of them",
+        "TensorFlow fails on some workers, and leaves the others without data and waiting",
+    );
+    pub(crate) const FEW_FILES_BY_DATA: Deviation = Deviation::new(
+        "an automatic split of fewer files than workers is by data",
+        "TensorFlow tries it by file, and fails",
+    );
+}

@@ -7,7 +7,7 @@ mod given;
 #[path = "resolvers/host_lists.rs"]
 mod host_lists;
 #[path = "resolvers/probe.rs"]
-mod probe;
+pub(crate) mod probe;
 #[path = "resolvers/slurm.rs"]
 mod slurm;
 #[path = "resolvers/spec.rs"]

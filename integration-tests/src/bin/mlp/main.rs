@@ -90,7 +90,7 @@ fn train(args: &Args) -> Result<(), Error> {
             Ok::<_, Error>(gradients.extra()[0])
         })?;
         let hash = strategy.verify_replicas(&model.values())?;
-        say!("step {step} loss {} hash {hash:016x}", loss.into_local());
+        say!("step {step} loss {} hash {hash:016x}", loss.into_first());
     }
     say!("trained");
     if args.holds(rank, Point::End) {

@@ -7,14 +7,14 @@ use crate::deviations::Deviation;
 use crate::harness::Verdict;
 
 /// A question, what was recorded for it as `{"ok": value}` or `{"error": kind}`, and our answer.
-pub(super) struct Probe<'a> {
-    pub(super) name: &'a str,
-    pub(super) recorded: Value,
-    pub(super) ours: Result<Value, Error>,
+pub(crate) struct Probe<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) recorded: Value,
+    pub(crate) ours: Result<Value, Error>,
 }
 
 impl<'a> Probe<'a> {
-    pub(super) fn new<T: Into<Value>>(
+    pub(crate) fn new<T: Into<Value>>(
         name: &'a str,
         recorded: &Value,
         ours: Result<T, Error>,
@@ -27,7 +27,7 @@ impl<'a> Probe<'a> {
     }
 
     /// A probe whose recorded value stands by itself.
-    pub(super) fn plain<T: Into<Value>>(
+    pub(crate) fn plain<T: Into<Value>>(
         name: &'a str,
         value: &Value,
         ours: Result<T, Error>,
@@ -35,7 +35,7 @@ impl<'a> Probe<'a> {
         Self::new(name, &json!({ "ok": value }), ours)
     }
 
-    pub(super) fn expects_error(&self) -> bool {
+    pub(crate) fn expects_error(&self) -> bool {
         self.recorded.get("error").is_some()
     }
 
@@ -48,7 +48,7 @@ impl<'a> Probe<'a> {
 }
 
 /// Passed if every probe is met, a deviation if every other one has an excuse, a failure otherwise.
-pub(super) fn verdict(
+pub(crate) fn verdict(
     probes: &[Probe<'_>],
     excuse: impl Fn(&Probe<'_>) -> Option<Deviation>,
 ) -> Verdict {
@@ -69,13 +69,13 @@ pub(super) fn verdict(
 }
 
 /// The cluster that a JSON value describes, in any of the forms that `TF_CONFIG` takes.
-pub(super) fn cluster(value: &Value) -> Result<ClusterSpec, Error> {
+pub(crate) fn cluster(value: &Value) -> Result<ClusterSpec, Error> {
     let text = json!({ "cluster": value }).to_string();
     Ok(TfConfig::parse(&text)?.cluster().clone())
 }
 
 /// A cluster as recorded: lists, or maps from index to address.
-pub(super) fn dict(spec: &ClusterSpec) -> Value {
+pub(crate) fn dict(spec: &ClusterSpec) -> Value {
     let jobs = spec.as_dict().into_iter().map(|(job, tasks)| {
         let tasks = match tasks {
             Tasks::List(addresses) => json!(addresses),
@@ -90,7 +90,7 @@ pub(super) fn dict(spec: &ClusterSpec) -> Value {
     Value::Object(jobs.collect())
 }
 
-pub(super) fn accelerators(accelerators: Accelerators) -> Value {
+pub(crate) fn accelerators(accelerators: Accelerators) -> Value {
     let counts = accelerators.into_iter();
     Value::Object(
         counts
@@ -100,7 +100,7 @@ pub(super) fn accelerators(accelerators: Accelerators) -> Value {
 }
 
 /// Says which recorded fields nobody compared.
-pub(super) fn unread(recorded: &Value, probes: &[Probe<'_>]) -> Option<Verdict> {
+pub(crate) fn unread(recorded: &Value, probes: &[Probe<'_>]) -> Option<Verdict> {
     let fields = recorded.as_object()?;
     let missed = fields
         .keys()
@@ -108,12 +108,12 @@ pub(super) fn unread(recorded: &Value, probes: &[Probe<'_>]) -> Option<Verdict> 
     missed.map(|field| Verdict::Failed(format!("{field} was not compared")))
 }
 
-pub(super) fn failed(how: impl std::fmt::Debug) -> Verdict {
+pub(crate) fn failed(how: impl std::fmt::Debug) -> Verdict {
     Verdict::Failed(format!("{how:?}"))
 }
 
 /// A task that a job and an index of any size name; none where the index is no index.
-pub(super) fn task(job: &Value, index: &Value) -> Option<Task> {
+pub(crate) fn task(job: &Value, index: &Value) -> Option<Task> {
     let index = index.as_u64().and_then(|index| u32::try_from(index).ok())?;
     Some(Task::new(job.as_str()?, index))
 }

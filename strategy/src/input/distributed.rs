@@ -1,0 +1,116 @@
+use super::{AutoShard, Cursor, Input, InputContext, Pieces, Rows};
+use crate::{Error, MultiWorkerMirroredStrategy, PerReplica};
+
+/// The steps of one epoch over an [`Input`]: what this worker's replicas take in each of them.
+///
+/// The epoch goes on until no worker has samples left. One that runs out before the others goes on
+/// without samples, so that none of them waits for it in a reduction.
+#[derive(Debug)]
+pub struct DistributedBatches<B> {
+    pieces: Pieces<B>,
+    context: InputContext,
+    cursor: Cursor,
+}
+
+/// What this worker's replicas take in one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share<B> {
+    pieces: PerReplica<Option<B>>,
+    global_rows: usize,
+}
+
+impl<B: Rows + Send + 'static> DistributedBatches<B> {
+    pub(crate) fn new(
+        input: &Input<B>,
+        policy: AutoShard,
+        context: InputContext,
+        from: Cursor,
+    ) -> Result<Self, Error> {
+        let replicas = context.num_replicas_in_sync();
+        from.check(replicas)?;
+        let mut pieces = input.pieces(policy, &context, from.epoch())?;
+        for _ in 0..from.position() * context.local_replicas() as u64 {
+            if pieces.next().is_none() {
+                break;
+            }
+        }
+        let mut cursor = Cursor::new(from.epoch(), from.position());
+        if !input.steps_are_batches(policy, &context)? {
+            cursor = cursor.bound_to(replicas);
+        }
+        Ok(Self {
+            pieces,
+            context,
+            cursor,
+        })
+    }
+
+    /// The next step, `None` when no worker has samples left. All workers call it together: they
+    /// agree on whether there is a step, and on how many samples it has.
+    ///
+    /// # Errors
+    /// [`Error::Group`]
+    #[track_caller]
+    pub fn next_step(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<Option<Share<B>>, Error> {
+        let mut pieces = Vec::with_capacity(self.context.local_replicas());
+        let mut had = 0_u64;
+        for _ in 0..self.context.local_replicas() {
+            let piece = self.pieces.next();
+            had += u64::from(piece.is_some());
+            pieces.push(piece.flatten());
+        }
+        let rows: usize = pieces.iter().flatten().map(Rows::rows).sum();
+        let [had, rows] = strategy.sum_over_workers([had, rows as u64])?;
+        if had == 0 {
+            return Ok(None);
+        }
+        self.cursor = self.cursor.step();
+        Ok(Some(Share {
+            pieces: PerReplica::new(pieces),
+            // The rows of all workers are held in memory at the same time.
+            global_rows: usize::try_from(rows).unwrap_or(usize::MAX),
+        }))
+    }
+
+    /// Behind the steps that were taken. A job with another number of replicas can go on from it
+    /// where the input is split by data; elsewhere its workers would read other shares.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+}
+
+impl<B: Rows> Share<B> {
+    /// What each of this worker's replicas takes; `None` for one without samples in this step.
+    #[must_use]
+    pub fn pieces(&self) -> &PerReplica<Option<B>> {
+        &self.pieces
+    }
+
+    /// As [`pieces`](Self::pieces).
+    #[must_use]
+    pub fn into_pieces(self) -> PerReplica<Option<B>> {
+        self.pieces
+    }
+
+    /// Samples of all workers' replicas together.
+    #[must_use]
+    pub fn global_rows(&self) -> usize {
+        self.global_rows
+    }
+
+    /// The share of each replica in the samples of the step, 0 to 1: means over own samples, times
+    /// this, summed over all replicas are the mean over all samples, however uneven the pieces are.
+    #[must_use]
+    pub fn weights(&self) -> PerReplica<f64> {
+        let all = self.global_rows.max(1) as f64;
+        self.pieces
+            .map(|piece| piece.as_ref().map_or(0, Rows::rows) as f64 / all)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+use std::thread;
+
+use meshwork_collectives::Group;
+
+use super::*;
+
+fn numbers(samples: usize, batch: usize) -> Input<Vec<usize>> {
+    Input::batches(move |_| {
+        let all: Vec<usize> = (0..samples).collect();
+        all.chunks(batch).map(<[usize]>::to_vec).collect::<Vec<_>>()
+    })
+}
+
+/// What each worker takes from `from` on, at most `steps` steps, and where it then is.
+fn take(
+    input: &Input<Vec<usize>>,
+    policy: AutoShard,
+    (workers, from, steps): (u32, Cursor, usize),
+) -> Vec<(Vec<Share<Vec<usize>>>, Cursor)> {
+    thread::scope(|scope| {
+        let worker = |group: Group| {
+            let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+            let mut batches = strategy.distribute_batches(input, policy, from).unwrap();
+            let mut taken = Vec::new();
+            while taken.len() < steps
+                && let Some(share) = batches.next_step(&mut strategy).unwrap()
+            {
+                taken.push(share);
+            }
+            strategy.leave().unwrap();
+            (taken, batches.cursor())
+        };
+        let groups = Group::local(workers).unwrap().into_iter();
+        let threads: Vec<_> = groups
+            .map(|group| scope.spawn(move || worker(group)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+fn samples(taken: &[(Vec<Share<Vec<usize>>>, Cursor)]) -> Vec<usize> {
+    let shares = taken.iter().flat_map(|(shares, _)| shares);
+    let pieces = shares.flat_map(|share| share.pieces().local_results().flatten());
+    let mut samples: Vec<usize> = pieces.flatten().copied().collect();
+    samples.sort_unstable();
+    samples
+}
+
+#[test]
+fn workers_that_run_out_go_on_without_samples_and_weights_stay_right() {
+    // Worker `w` of 3 has 2 w numbers, one at a time.
+    let input = Input::sharded(|shard, _| (0..2 * shard.index()).map(|number| vec![number]));
+    let taken = take(&input, AutoShard::Hint, (3, Cursor::start(), 99));
+    assert!(
+        taken
+            .iter()
+            .all(|(shares, _)| shares.len() == taken[0].0.len())
+    );
+    for step in 0..taken[0].0.len() {
+        let shares: Vec<_> = taken.iter().map(|(shares, _)| &shares[step]).collect();
+        let weight: f64 = shares
+            .iter()
+            .flat_map(|share| share.weights().into_vec())
+            .sum();
+        let rows = shares[0].global_rows();
+        assert!(rows == 0 || (weight - 1.0).abs() < 1e-12, "{weight}");
+        assert!(shares.iter().all(|share| share.global_rows() == rows));
+    }
+    assert_eq!(samples(&taken), [0, 0, 1, 1, 2, 3]);
+}
+
+#[test]
+fn a_resumed_epoch_uses_the_rest_once_whatever_the_number_of_workers() {
+    let input = numbers(23, 4);
+    let first = take(&input, AutoShard::Data, (3, Cursor::start(), 2));
+    let cursor = first[2].1;
+    assert_eq!((cursor.epoch(), cursor.position()), (0, 2));
+    for workers in [1, 2, 4] {
+        let rest = take(&input, AutoShard::Data, (workers, cursor, 99));
+        let mut seen = [samples(&first), samples(&rest)].concat();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..23).collect::<Vec<_>>(), "{workers} workers");
+    }
+}
+
+#[test]
+fn a_cursor_of_shares_is_refused_by_another_number_of_workers() {
+    let input = Input::sharded(|shard, _| {
+        shard
+            .of(0..12)
+            .map(|number| vec![number])
+            .collect::<Vec<_>>()
+    });
+    let first = take(&input, AutoShard::Hint, (2, Cursor::start(), 1));
+    let mut alone = MultiWorkerMirroredStrategy::alone().unwrap();
+    let refused = alone.distribute_batches(&input, AutoShard::Hint, first[0].1);
+    let expected = Error::CursorElsewhere {
+        saved: 2,
+        replicas: 1,
+    };
+    assert_eq!(refused.map(drop), Err(expected));
+}
+
+#[test]
+fn an_input_without_batches_has_no_step() {
+    let taken = take(&numbers(0, 4), AutoShard::Data, (2, Cursor::start(), 9));
+    assert!(taken.iter().all(|(shares, _)| shares.is_empty()));
+}

@@ -1,0 +1,225 @@
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{InputContext, Pieces, Rows, Shard, piece_sizes};
+use crate::Error;
+
+/// How the input is split among the workers.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[doc(alias = "AutoShardPolicy")]
+pub enum AutoShard {
+    /// By file, where the input has at least as many files as there are workers, as its maker
+    /// wishes, where it takes a [`Shard`], and by data otherwise.
+    #[default]
+    Auto,
+    /// Every worker reads everything, cut at places of its own. For data that differ from worker
+    /// to worker anyway.
+    Off,
+    /// Each worker reads some of the files.
+    File,
+    /// Each worker reads everything, and keeps its part of every batch.
+    Data,
+    /// The maker of the input is told which share to make; where it does not ask, this is
+    /// [`Off`](Self::Off).
+    Hint,
+}
+
+/// Batches that can be read anew in each epoch, whole or in part.
+///
+/// ```
+/// use meshwork_strategy::{AutoShard, Input, InputContext};
+///
+/// // Batches of 4 out of 10 numbers.
+/// let input = Input::batches(|_epoch| {
+///     let numbers: Vec<u32> = (0..10).collect();
+///     numbers.chunks(4).map(<[u32]>::to_vec).collect::<Vec<_>>()
+/// });
+/// let second_of_two = InputContext::new(2, 1, 2)?;
+/// let own: Vec<_> = input.pieces(AutoShard::Auto, &second_of_two, 0)?.flatten().collect();
+/// assert_eq!(own, [vec![2, 3], vec![6, 7], vec![9]]);
+/// # Ok::<(), meshwork_strategy::Error>(())
+/// ```
+pub struct Input<B> {
+    source: Source<B>,
+    batch: Option<usize>,
+}
+
+type Batches<B> = Box<dyn Iterator<Item = B> + Send>;
+
+/// Opens some of something, for an epoch.
+type Open<Part, B> = Box<dyn Fn(Part, u64) -> Batches<B> + Send + Sync>;
+
+type OpenFiles<B> = Box<dyn Fn(&[PathBuf], u64) -> Batches<B> + Send + Sync>;
+
+enum Source<B> {
+    Memory(Box<dyn Fn(u64) -> Batches<B> + Send + Sync>),
+    Files {
+        files: Vec<PathBuf>,
+        open: OpenFiles<B>,
+    },
+    Sharded(Open<Shard, B>),
+}
+
+impl<B: Rows + Send + 'static> Input<B> {
+    /// The batches that `open` gives for an epoch, from 0; the same on every worker.
+    pub fn batches<I>(open: impl Fn(u64) -> I + Send + Sync + 'static) -> Self
+    where
+        I: IntoIterator<Item = B, IntoIter: Send + 'static>,
+    {
+        Self::new(Source::Memory(Box::new(move |epoch| {
+            Box::new(open(epoch).into_iter())
+        })))
+    }
+
+    /// The batches that `open` reads from some of these `files` in an epoch.
+    ///
+    /// # Errors
+    /// [`Error::NoFiles`] without any.
+    pub fn files<I>(
+        files: impl IntoIterator<Item = impl Into<PathBuf>>,
+        open: impl Fn(&[PathBuf], u64) -> I + Send + Sync + 'static,
+    ) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = B, IntoIter: Send + 'static>,
+    {
+        let files: Vec<PathBuf> = files.into_iter().map(Into::into).collect();
+        if files.is_empty() {
+            return Err(Error::NoFiles);
+        }
+        let open = Box::new(move |files: &[PathBuf], epoch| -> Batches<B> {
+            Box::new(open(files, epoch).into_iter())
+        });
+        Ok(Self::new(Source::Files { files, open }))
+    }
+
+    /// The batches that `open` gives for a share of the data and an epoch.
+    pub fn sharded<I>(open: impl Fn(Shard, u64) -> I + Send + Sync + 'static) -> Self
+    where
+        I: IntoIterator<Item = B, IntoIter: Send + 'static>,
+    {
+        Self::new(Source::Sharded(Box::new(move |shard, epoch| {
+            Box::new(open(shard, epoch).into_iter())
+        })))
+    }
+
+    fn new(source: Source<B>) -> Self {
+        Self {
+            source,
+            batch: None,
+        }
+    }
+
+    /// Says that all batches but the last have `rows` samples.
+    ///
+    /// Where the input is not split by data, pieces then differ by one sample at most; otherwise
+    /// the last replicas of a batch may have none.
+    ///
+    /// # Errors
+    /// [`Error::NoSamples`] for 0.
+    pub fn with_batch_size(mut self, rows: usize) -> Result<Self, Error> {
+        if rows == 0 {
+            return Err(Error::NoSamples);
+        }
+        self.batch = Some(rows);
+        Ok(self)
+    }
+
+    /// What the replicas of one worker take in turn during an epoch.
+    ///
+    /// # Errors
+    /// [`Error::NotFiles`] to split by file what is none, [`Error::TooFewFiles`].
+    pub fn pieces(
+        &self,
+        policy: AutoShard,
+        context: &InputContext,
+        epoch: u64,
+    ) -> Result<Pieces<B>, Error> {
+        let policy = self.settle(policy, context)?;
+        let batches = self.open(policy, context.shard(), epoch);
+        let replicas = context.num_replicas_in_sync();
+        if replicas == 1 {
+            return Ok(Pieces::whole(batches));
+        }
+        Ok(match (policy, self.batch) {
+            (Settled::Data, _) => Pieces::even(batches, replicas).shard(context.shard()),
+            (_, None) => Pieces::even(batches, replicas),
+            (_, Some(batch)) => {
+                let (workers, local) = (context.pipelines(), context.local_replicas());
+                let sizes = piece_sizes(batch, workers, local, context.pipeline());
+                Pieces::of_sizes(batches, sizes)
+            }
+        })
+    }
+
+    /// Whether a step takes the same samples whatever the number of replicas.
+    pub(super) fn steps_are_batches(
+        &self,
+        policy: AutoShard,
+        context: &InputContext,
+    ) -> Result<bool, Error> {
+        Ok(self.settle(policy, context)? == Settled::Data)
+    }
+
+    fn settle(&self, policy: AutoShard, context: &InputContext) -> Result<Settled, Error> {
+        let workers = context.pipelines();
+        let files = match &self.source {
+            Source::Files { files, .. } => Some(files.len()),
+            _ => None,
+        };
+        let asks = matches!(self.source, Source::Sharded(_));
+        match policy {
+            AutoShard::Off => Ok(Settled::Off),
+            AutoShard::Data => Ok(Settled::Data),
+            AutoShard::Hint if asks => Ok(Settled::Hint),
+            AutoShard::Hint => Ok(Settled::Off),
+            AutoShard::Auto if files.is_some_and(|files| files >= workers) => Ok(Settled::File),
+            AutoShard::Auto if asks => Ok(Settled::Hint),
+            AutoShard::Auto => Ok(Settled::Data),
+            AutoShard::File if workers == 1 => Ok(Settled::File),
+            AutoShard::File => match files {
+                None => Err(Error::NotFiles { workers }),
+                Some(files) if files < workers => Err(Error::TooFewFiles { files, workers }),
+                Some(_) => Ok(Settled::File),
+            },
+        }
+    }
+
+    fn open(&self, policy: Settled, shard: Shard, epoch: u64) -> Batches<B> {
+        match (&self.source, policy) {
+            (Source::Memory(open), _) => open(epoch),
+            (Source::Files { files, open }, Settled::File) => {
+                let own: Vec<PathBuf> = shard.of(files).cloned().collect();
+                open(&own, epoch)
+            }
+            (Source::Files { files, open }, _) => open(files, epoch),
+            (Source::Sharded(open), Settled::Hint) => open(shard, epoch),
+            (Source::Sharded(open), _) => open(Shard::WHOLE, epoch),
+        }
+    }
+}
+
+/// A policy when it is known what the input can do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Settled {
+    Off,
+    File,
+    Data,
+    Hint,
+}
+
+impl<B> fmt::Debug for Input<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let source = match &self.source {
+            Source::Memory(_) => "Memory",
+            Source::Files { .. } => "Files",
+            Source::Sharded(_) => "Sharded",
+        };
+        f.debug_struct("Input")
+            .field("source", &source)
+            .field("batch", &self.batch)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
