@@ -269,6 +269,7 @@ impl Display for Finding {
                 write!(f, "not {from}: {} ({why})", Shortened(value))
             }
             Self::Absent { from } => write!(f, "nothing in {from}"),
+            Self::Concluded { value } if value.is_empty() => f.write_str("none"),
             Self::Concluded { value } => Shortened(value).fmt(f),
             Self::Failed { error } => write!(f, "unknown, because {error}"),
         }

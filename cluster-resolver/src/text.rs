@@ -9,18 +9,31 @@ pub(crate) struct Shortened<'a>(pub(crate) &'a str);
 
 impl Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, character) in self.0.chars().enumerate() {
-            if position == LONGEST {
-                return f.write_char('…');
-            }
-            if is_invisible(character) {
-                write!(f, "{}", character.escape_default())?;
-            } else {
-                f.write_char(character)?;
-            }
-        }
-        Ok(())
+        write_shortened(f, self.0, LONGEST)
     }
+}
+
+/// [`Shortened`] at a length that leaves room for the end of a URL, which says what was asked for.
+pub(crate) struct ShortenedUrl<'a>(pub(crate) &'a str);
+
+impl Display for ShortenedUrl<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_shortened(f, self.0, LONGEST_URL)
+    }
+}
+
+fn write_shortened(f: &mut fmt::Formatter<'_>, text: &str, longest: usize) -> fmt::Result {
+    for (position, character) in text.chars().enumerate() {
+        if position == longest {
+            return f.write_char('…');
+        }
+        if is_invisible(character) {
+            write!(f, "{}", character.escape_default())?;
+        } else {
+            f.write_char(character)?;
+        }
+    }
+    Ok(())
 }
 
 /// [`Shortened`] text between double quotes.
@@ -119,6 +132,7 @@ fn is_invisible(character: char) -> bool {
 
 /// Characters of user text shown in a message.
 const LONGEST: usize = 60;
+const LONGEST_URL: usize = 240;
 
 /// Items of a list shown in a message.
 const MOST_ITEMS: usize = 8;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::AddressProblem;
-use crate::text::{Quoted, Shortened};
+use crate::text::{Quoted, Shortened, ShortenedUrl};
 
 /// Why a service could not be asked, or why its answer is no cluster.
 ///
@@ -34,7 +34,7 @@ pub enum ServiceError {
     /// No attempt got an answer before the deadline.
     #[error(
         "{} gave no answer in {attempts} attempts over {:.1} s: {problem}",
-        Shortened(url),
+        ShortenedUrl(url),
         waited.as_secs_f64()
     )]
     Unreachable {
@@ -50,7 +50,7 @@ pub enum ServiceError {
     /// The service answered, and said no.
     #[error(
         "{} answered {status}{}: {}",
-        Shortened(url),
+        ShortenedUrl(url),
         Said(said),
         remedy(*status)
     )]
@@ -65,7 +65,7 @@ pub enum ServiceError {
     /// The answer is not the JSON text that the service promises.
     #[error(
         "{} answered {} instead of JSON: check that this address is the service's",
-        Shortened(url),
+        ShortenedUrl(url),
         Quoted(found)
     )]
     NotJson {
@@ -78,7 +78,7 @@ pub enum ServiceError {
     #[error(
         "{} in the answer of {} is {}, not {expected}: check that this address is the service's",
         Shortened(field),
-        Shortened(url),
+        ShortenedUrl(url),
         Shortened(found)
     )]
     Field {
@@ -198,7 +198,7 @@ pub enum ServiceError {
     /// The software of a TPU worker could not be changed.
     #[error(
         "TPU worker {} does not know the version {}: choose another",
-        Shortened(worker),
+        ShortenedUrl(worker),
         Quoted(version)
     )]
     TpuVersion {

@@ -14,7 +14,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// The task asked for, where this process fills in what the call leaves out; the empty text if
-    /// that leaves a part of it unknown. An empty layer in the call does not hide the own one.
+    /// that leaves a part of it unknown, or if there are no jobs at all. An empty layer in the call does not hide the own one.
     pub(crate) fn master(
         &self,
         task_type: Option<&str>,
@@ -25,6 +25,9 @@ impl Seen {
         let (Some(job), Some(index)) = (job, task_id.or(self.task_id)) else {
             return Ok(String::new());
         };
+        if self.spec.is_empty() {
+            return Ok(String::new());
+        }
         let address = self.spec.task_address(job, index)?;
         let layer = rpc_layer.filter(|layer| !layer.is_empty());
         Ok(format_master(layer.or(self.rpc_layer.as_deref()), address))

@@ -197,9 +197,6 @@ impl TpuResolver {
 
 /// The address of this task, or of the process's own.
 pub(super) fn master(seen: &Seen, task: Option<(&str, u32)>) -> Result<String, Error> {
-    if seen.spec.is_empty() {
-        return Ok(String::new());
-    }
     let (job, index) = task.unzip();
     seen.master(job, index, Some(LAYER))
 }

@@ -84,6 +84,20 @@ fn the_environment_says_where_the_api_is() {
 }
 
 #[test]
+fn a_local_tpu_has_neither_cluster_nor_master() {
+    let resolver = TpuResolver::new().with_tpu("local");
+    assert_eq!(resolver.master(None, None, None).as_deref(), Ok(""));
+    let text = resolver.explain().to_string();
+    for part in [
+        "cluster: no jobs\n",
+        "master: none\n",
+        "file /sys/bus/pci/devices",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+#[test]
 fn a_worker_knows_its_number_from_the_environment() {
     let server = with_node(node("READY", "HEALTHY")).start();
     let resolver = |number: &str| {
