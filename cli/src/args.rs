@@ -62,6 +62,7 @@ pub(crate) struct Run {
 
     /// How long a worker may take to end after SIGINT or SIGTERM before it is killed
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) grace: Duration,
 
     /// The program and its arguments

@@ -23,6 +23,11 @@ pub(crate) struct Resolve {
     source: Option<Source>,
 
     /// Print one JSON object
+    ///
+    /// It has source, signs (the variables that showed sources), cluster (for each job its addresses
+    /// in order, or by index where some are missing), task (type and index), rank, world, master,
+    /// rpc_layer, environment, num_accelerators, errors (by the name of the answer that is missing),
+    /// and explanation where asked for. What is not known is null.
     #[arg(long)]
     json: bool,
 
@@ -54,12 +59,12 @@ pub(crate) enum ResolveError {
     },
     /// The source cannot be asked without this.
     #[cfg(feature = "services")]
-    #[error("{asked} is not asked without {argument}: say it")]
-    ArgumentMissing {
+    #[error("{asked} cannot be asked without {}: give all of them", arguments.join(", "))]
+    ArgumentsMissing {
         /// The source.
         asked: Source,
-        /// The argument.
-        argument: &'static str,
+        /// The arguments.
+        arguments: Vec<&'static str>,
     },
     /// The source has no use for this.
     #[error(

@@ -94,7 +94,14 @@ fn what_cannot_be_planned_is_refused_with_the_reason() {
     let (_, stderr, status) = plan(&with(&["--to-mesh", "y=16"]));
     assert_eq!(status, Some(1));
     assert!(stderr.contains("of 8 and of 16 ranks"), "{stderr}");
-    let (_, stderr, status) = plan(&with(&["--latency", "soon"]));
-    assert_eq!(status, Some(2));
-    assert!(stderr.contains("seconds"), "{stderr}");
+    for (argument, value, why) in [
+        ("--latency", "soon", "it takes a number of seconds"),
+        ("--latency", "-1", "it takes a number of seconds from 0 up"),
+        ("--element-size", "0", "invalid value '0'"),
+        ("--format", "yaml", "possible values: text, json"),
+    ] {
+        let (stdout, stderr, status) = plan(&with(&[argument, value]));
+        assert_eq!((stdout.as_str(), status), ("", Some(2)));
+        assert!(stderr.contains(why), "{stderr}");
+    }
 }

@@ -78,18 +78,12 @@ mod asked {
 
     #[test]
     fn what_a_source_cannot_do_without_is_named() {
+        let all = "gce cannot be asked without --project, --zone, --instance-group, --port: give";
+        refused(&["gce"], all);
+        let some = ["gce", "--port", "1", "--zone", "z"];
         refused(
-            &["gce", "--port", "1"],
-            "gce is not asked without --project",
-        );
-        refused(
-            &["gce", "--project", "p"],
-            "gce is not asked without --zone",
-        );
-        let group = ["--project", "p", "--zone", "z", "--instance-group", "g"];
-        refused(
-            &[&["gce"], &group[..]].concat(),
-            "gce is not asked without --port",
+            &some,
+            "gce cannot be asked without --project, --instance-group: give",
         );
         let nowhere = ["kubernetes", "--kubeconfig", "/nowhere"];
         refused(&nowhere, "/nowhere: it cannot be read");

@@ -1,3 +1,4 @@
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -36,7 +37,7 @@ pub(crate) struct Plan {
 
     /// The bytes of one element
     #[arg(long, value_name = "BYTES", default_value = "4")]
-    element_size: usize,
+    element_size: NonZeroUsize,
 
     /// The most bytes that a device may hold at any time [default: any number]
     #[arg(long, value_name = "BYTES")]
@@ -44,6 +45,7 @@ pub(crate) struct Plan {
 
     /// How long a step takes, however little is sent
     #[arg(long, value_name = "SECONDS", default_value = "0.00001", value_parser = seconds)]
+    #[arg(allow_negative_numbers = true)]
     latency: Duration,
 
     /// How many bytes a device receives in a second
@@ -69,7 +71,8 @@ impl Plan {
         let from = Layout::from_specs(&self.from, &self.mesh)?;
         let to = Layout::from_specs(&self.to, self.to_mesh.as_ref().unwrap_or(&self.mesh))?;
         let links = Links::uniform(Link::new(self.latency, self.bandwidth)?);
-        let relayout = Relayout::new(&from, &to, &self.shape, self.element_size)?.links(links);
+        let relayout =
+            Relayout::new(&from, &to, &self.shape, self.element_size.get())?.links(links);
         let bound = self.memory.into_iter();
         let plan = bound.fold(relayout, Relayout::memory_bound).plan()?;
         Ok(match self.format {

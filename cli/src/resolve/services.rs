@@ -50,7 +50,7 @@ pub(super) struct Services {
     tpu: Option<String>,
 
     /// gce, kubernetes, tpu: how long each answer may take [default: 30]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     deadline: Option<Duration>,
 }
 

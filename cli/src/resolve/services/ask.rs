@@ -14,18 +14,15 @@ impl Services {
         &self,
         variables: Variables,
     ) -> Result<Box<dyn ClusterResolver>, ResolveError> {
-        let lacking = |argument| ResolveError::ArgumentMissing {
-            asked: Source::Gce,
-            argument,
+        let (Some(project), Some(zone), Some(group), Some(port)) =
+            (&self.project, &self.zone, &self.instance_group, self.port)
+        else {
+            return Err(self.lacking(
+                Source::Gce,
+                &["--project", "--zone", "--instance-group", "--port"],
+            ));
         };
-        let needed =
-            |value: &Option<String>, argument| value.clone().ok_or_else(|| lacking(argument));
-        let resolver = GceResolver::new(
-            needed(&self.project, "--project")?,
-            needed(&self.zone, "--zone")?,
-            needed(&self.instance_group, "--instance-group")?,
-            self.port.ok_or_else(|| lacking("--port"))?,
-        );
+        let resolver = GceResolver::new(project, zone, group, port);
         let resolver = resolver.with_own_task_id().with_variables(variables);
         Ok(Box::new(resolver.with_patience(self.patience())))
     }
@@ -75,6 +72,18 @@ impl Services {
             resolver = resolver.with_zone(zone);
         }
         Box::new(resolver)
+    }
+
+    /// The error that names those of these arguments that were not given.
+    fn lacking(&self, asked: Source, needed: &[&'static str]) -> ResolveError {
+        let said = self.said();
+        let missing = said
+            .into_iter()
+            .filter(|(said, argument, _)| !said && needed.contains(argument));
+        ResolveError::ArgumentsMissing {
+            asked,
+            arguments: missing.map(|(_, argument, _)| argument).collect(),
+        }
     }
 
     fn patience(&self) -> Patience {
