@@ -12,6 +12,8 @@
 mod cluster_http;
 #[path = "conformance/deviations.rs"]
 mod deviations;
+#[path = "conformance/dtensor.rs"]
+mod dtensor;
 #[path = "conformance/harness.rs"]
 mod harness;
 #[path = "conformance/layout.rs"]
@@ -33,6 +35,7 @@ use harness::Topic;
 fn topics() -> Vec<Topic> {
     let claimed: [&[Topic]; _] = [
         cluster_http::TOPICS,
+        dtensor::TOPICS,
         mesh::TOPICS,
         layout::TOPICS,
         ops::TOPICS,

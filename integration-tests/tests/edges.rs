@@ -30,6 +30,10 @@ const LAYERS: &[Layer] = &[
         "strategy",
         MayUse::Only(&["cluster-resolver", "collectives", "accel", "mesh-core"]),
     ),
+    Layer::new(
+        "dtensor",
+        MayUse::Only(&["mesh-core", "layout", "collectives", "accel"]),
+    ),
     Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
     Layer::new("cli", MayUse::All),
     Layer::new("examples/mnist", MayUse::All),

@@ -311,6 +311,20 @@ impl Plan {
         Ok(self.numbering.of(&self.target_mesh, rank))
     }
 
+    /// The rank of the source's mesh on whose device a rank is, at the beginning or the end of a
+    /// step: placements may be on the source's mesh, or on the target's with ranks added for the
+    /// devices that it leaves out.
+    ///
+    /// # Errors
+    /// [`Error::Mesh`] for a rank outside the placement's mesh.
+    pub fn device_rank(&self, placement: &Placement, rank: Rank) -> Result<Rank, Error> {
+        placement.mesh().coords(rank)?;
+        match placement.mesh() == self.from.mesh() {
+            true => Ok(rank),
+            false => Ok(self.numbering.of(&self.target_mesh, rank)),
+        }
+    }
+
     /// The plan as a person would tell it, in some lines.
     #[must_use]
     pub fn explain(&self) -> Explanation<'_> {

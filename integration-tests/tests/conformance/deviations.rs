@@ -239,6 +239,24 @@ pub(crate) mod resolvers {
     );
 }
 
+/// Initialisation, and values on meshes.
+pub(crate) mod dtensor {
+    use super::Deviation;
+
+    pub(crate) const NAMELESS_JOB: Deviation = Deviation::new(
+        "a job has a name that can stand in that of a device",
+        "TensorFlow makes device names that it cannot read",
+    );
+    pub(crate) const NO_CPUS: Deviation = Deviation::new(
+        "a process has one logical CPU at least",
+        "TensorFlow takes any number, also a negative one, and leaves the process without devices",
+    );
+    pub(crate) const SHUT_DOWN_TOGETHER: Deviation = Deviation::new(
+        "a system of listed jobs can be shut down, by all of them together",
+        "TensorFlow refuses, so that a process has to end",
+    );
+}
+
 /// Tensors that move from layout to layout.
 pub(crate) mod relayout {
     use super::Deviation;

@@ -1,0 +1,130 @@
+use std::thread;
+
+use super::homes::Home;
+use super::*;
+
+/// Runs each client as a thread of its own, and returns what they end with, in their order.
+fn clients<R: Send>(count: u32, run: impl Fn(Context) -> R + Sync) -> Vec<R> {
+    let groups = Group::local(count).unwrap();
+    thread::scope(|threads| {
+        let started: Vec<_> = groups
+            .into_iter()
+            .map(|group| {
+                let run = &run;
+                threads.spawn(move || {
+                    let client = Client::new("worker", group.rank().number(), count).unwrap();
+                    let client = client.with_devices("CPU", 2).unwrap();
+                    run(Context::over(client, group).unwrap())
+                })
+            })
+            .collect();
+        started
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+#[test]
+fn clients_that_agree_know_where_every_rank_is() {
+    let homes = clients(4, |context| {
+        let mesh = CreateMesh::new().dims([("x", 4), ("y", 2)]);
+        let mesh = context.create_distributed_mesh(mesh).unwrap();
+        let homes = context.homes(&mesh).unwrap();
+        assert_eq!(homes.local().len(), 2);
+        let homes: Vec<Home> = mesh.ranks().map(|rank| homes.of_rank(rank)).collect();
+        context.leave().unwrap();
+        homes
+    });
+    let home = |rank: usize| Home {
+        client: rank / 2,
+        place: rank % 2,
+    };
+    let expected: Vec<Home> = (0..8).map(home).collect();
+    assert!(homes.iter().all(|found| *found == expected), "{homes:?}");
+}
+
+#[test]
+fn clients_that_make_different_meshes_are_all_told_the_same() {
+    let told = clients(3, |context| {
+        let sizes = if context.index() == 2 { [3, 2] } else { [2, 3] };
+        let mesh = CreateMesh::new().dims([("x", sizes[0]), ("y", sizes[1])]);
+        context.create_distributed_mesh(mesh).unwrap_err()
+    });
+    assert!(
+        matches!(
+            &told[0],
+            Error::ClientsDisagree {
+                subject: Subject::Mesh,
+                client: 2,
+                ..
+            }
+        ),
+        "{told:?}"
+    );
+    assert!(told.iter().all(|error| *error == told[0]), "{told:?}");
+}
+
+#[test]
+fn a_client_that_cannot_make_its_mesh_tells_the_others() {
+    let told = clients(2, |context| {
+        let kind = if context.index() == 1 { "GPU" } else { "CPU" };
+        let mesh = CreateMesh::new().dims([("x", 4)]).device_type(kind);
+        context
+            .create_distributed_mesh(mesh)
+            .unwrap_err()
+            .to_string()
+    });
+    assert!(
+        told[0].contains("client 1") && told[0].contains("GPU"),
+        "{told:?}"
+    );
+    assert_eq!(told[0], told[1]);
+}
+
+#[test]
+fn barriers_of_different_names_are_told_apart() {
+    let told = clients(2, |context| {
+        context.check_barriers();
+        context.barrier("epoch").unwrap();
+        context
+            .barrier(["save", "load"][context.index() as usize])
+            .unwrap_err()
+    });
+    let expected = Error::ClientsDisagree {
+        subject: Subject::Barrier,
+        client: 1,
+        said: "load:1".into(),
+        expected: "save:1".into(),
+    };
+    assert!(told.iter().all(|error| *error == expected), "{told:?}");
+}
+
+#[test]
+fn devices_of_others_need_company_and_own_ones_have_to_exist() {
+    let client = Client::new("localhost", 0, 1)
+        .unwrap()
+        .with_devices("CPU", 2)
+        .unwrap();
+    let context = Context::alone(client.clone());
+    let all = client.with_devices("CPU", 3).unwrap();
+    let mesh = CreateMesh::new().create(&all).unwrap();
+    let device = "/job:localhost/replica:0/task:0/device:CPU:2".to_owned();
+    let available = 2;
+    assert_eq!(
+        context.homes(&mesh).unwrap_err(),
+        Error::UnknownDevice { device, available }
+    );
+    let first = Client::new("localhost", 0, 2)
+        .unwrap()
+        .with_devices("CPU", 2)
+        .unwrap();
+    let mesh = CreateMesh::new()
+        .dims([("x", 4)])
+        .create_distributed(&first)
+        .unwrap();
+    assert!(matches!(
+        context.homes(&mesh),
+        Err(Error::RemoteMesh { remote: 2, .. })
+    ));
+}

@@ -1,0 +1,293 @@
+use std::fmt::{self, Display};
+
+use meshwork_accel::ElementType;
+use meshwork_core::Mesh;
+use meshwork_layout::Layout;
+
+use crate::DeviceType;
+
+/// Everything that can go wrong with tensors on a mesh.
+///
+/// After [`Error::Group`] and [`Error::ClientsDisagree`] the clients no longer compute together;
+/// every other error leaves tensors, variables and the context as they were.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Names, sizes or devices do not make a mesh.
+    #[error(transparent)]
+    Mesh(#[from] meshwork_core::Error),
+    /// A layout does not fit its mesh or a tensor.
+    #[error(transparent)]
+    Layout(#[from] meshwork_layout::Error),
+    /// An op does not fit its operands, or their layouts.
+    #[error(transparent)]
+    Op(#[from] meshwork_layout::ops::Error),
+    /// The clients could not meet, or one of them was lost or made another call.
+    #[error(transparent)]
+    Group(#[from] meshwork_collectives::Error),
+    /// The element type does not have the reduction.
+    #[error(transparent)]
+    Element(#[from] meshwork_accel::Error),
+    /// A device type has no such name.
+    #[error("device type {found:?} is not known: it takes CPU, GPU or TPU")]
+    DeviceType {
+        /// The name.
+        found: String,
+    },
+    /// The number of this process, taken from the environment, is none.
+    #[error("DTENSOR_CLIENT_ID is {value:?}: it takes a whole number from 0")]
+    ClientIdText {
+        /// Its value.
+        value: String,
+    },
+    /// The number of this process is not below how many there are.
+    #[error("DTENSOR_CLIENT_ID is {id}, but DTENSOR_JOBS lists {clients} clients, numbered from 0")]
+    ClientIdOutside {
+        /// The number.
+        id: i64,
+        /// How many processes there are.
+        clients: u32,
+    },
+    /// Names of jobs that begin with `/bns/` are not in the order of their numbers.
+    #[error("DTENSOR_JOBS lists {first} before {second}, at place {place}: sort it by task")]
+    JobsUnsorted {
+        /// The name that comes too early.
+        first: String,
+        /// The one behind it.
+        second: String,
+        /// The place of the first, from 0.
+        place: usize,
+    },
+    /// Some names of jobs end with a number and others do not, so nothing sorts them.
+    #[error("DTENSOR_JOBS lists {first} beside {second}: end all names with a number, or none")]
+    JobsMixed {
+        /// A name.
+        first: String,
+        /// The one behind it.
+        second: String,
+    },
+    /// A job is no `host:port`.
+    #[error("DTENSOR_JOBS has {address:?} at place {place}: it takes host:port for each client")]
+    JobAddress {
+        /// What stands there.
+        address: String,
+        /// Where, from 0.
+        place: usize,
+    },
+    /// More clients or devices than can be counted.
+    #[error("{count} clients, or their devices, are more than can be counted in 32 bits")]
+    TooManyClients {
+        /// How many clients.
+        count: usize,
+    },
+    /// A process that is alone has task 0 only.
+    #[error("task {task} does not exist: this process is alone, as task 0")]
+    TaskOfOne {
+        /// The task.
+        task: u32,
+    },
+    /// The environment asks for an executor that is not open.
+    #[error(
+        "DTENSOR_USE_PARALLEL_EXECUTOR=pw asks for Pathways, which is not open: leave it unset, and list all processes in DTENSOR_JOBS"
+    )]
+    Pathways,
+    /// The accelerator system has been initialised before.
+    #[error("the accelerator system is initialised already, for {device_type}: shut it down first")]
+    AlreadyInitialized {
+        /// For what.
+        device_type: DeviceType,
+    },
+    /// Tensors were made before the accelerator system was initialised.
+    #[error(
+        "the accelerator system was used before it was initialised: initialise it first, or ask for a reset"
+    )]
+    UsedBefore,
+    /// The accelerator system is not initialised.
+    #[error("the accelerator system is not initialised: call initialize_accelerator_system first")]
+    NotInitialized,
+    /// The clients have parted.
+    #[error("the accelerator system was shut down: tensors of before cannot communicate any more")]
+    ShutDown,
+    /// This process has no device of a type without which it cannot go on.
+    #[error("no {device_type} was found: use another device type")]
+    NoDevices {
+        /// The type.
+        device_type: DeviceType,
+    },
+    /// Devices are there, but no code for them is compiled in.
+    #[error("{count} {device_type} devices cannot be used: no backend for them is compiled in")]
+    NoBackend {
+        /// Their type.
+        device_type: DeviceType,
+        /// How many there are.
+        count: u32,
+    },
+    /// Every accelerator has a CPU of its own.
+    #[error("{cpus} logical CPUs are too few for {accelerators} accelerators: each takes one")]
+    TooFewCpus {
+        /// How many logical CPUs were asked for.
+        cpus: u32,
+        /// How many accelerators there are.
+        accelerators: u32,
+    },
+    /// Clients that should agree do not; all of them are told the same.
+    #[error(
+        "clients disagree on {subject}: client {client} has {said:?}, but client 0 has {expected:?}"
+    )]
+    ClientsDisagree {
+        /// On what.
+        subject: Subject,
+        /// The first that differs from client 0.
+        client: u32,
+        /// What it has.
+        said: String,
+        /// What client 0 has.
+        expected: String,
+    },
+    /// A client says more than the others can be told.
+    #[error("{subject} takes {len} bytes to tell: {most} are the most")]
+    TooLong {
+        /// What was to be agreed on.
+        subject: Subject,
+        /// How many bytes it takes.
+        len: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Devices of a mesh belong to no client, or to several.
+    #[error("rank {rank} of the mesh belongs to {owners} clients: each takes one")]
+    RankOwners {
+        /// The rank.
+        rank: usize,
+        /// How many clients have it.
+        owners: usize,
+    },
+    /// A mesh with devices elsewhere was given to a process that is alone.
+    #[error(
+        "the mesh {mesh} has {remote} devices of other clients, but this process is alone: initialise the accelerator system with DTENSOR_JOBS"
+    )]
+    RemoteMesh {
+        /// The mesh.
+        mesh: Box<Mesh>,
+        /// How many of its devices are not here.
+        remote: usize,
+    },
+    /// A layout whose mesh names devices that this process does not have.
+    #[error("device {device} does not exist: this process has {available} of its type")]
+    UnknownDevice {
+        /// The device's name.
+        device: String,
+        /// How many there are of its type.
+        available: usize,
+    },
+    /// Another client does something else; all are told.
+    #[error(
+        "client {client} does not do what client {own} does, which is {title}: {subject} has to be the same on all"
+    )]
+    ProgramsDiffer {
+        /// What has to be the same.
+        subject: Subject,
+        /// The other client.
+        client: usize,
+        /// This one.
+        own: u32,
+        /// What this one does.
+        title: String,
+    },
+    /// Another client sent bytes that no element has.
+    #[error("client {client} sent bytes that are no {element}: run the same program everywhere")]
+    Garbled {
+        /// The client.
+        client: usize,
+        /// What they should be.
+        element: ElementType,
+    },
+    /// As many blocks are packed as this client has devices on the mesh.
+    #[error("{found} components were packed for {expected} devices: give one for each")]
+    ComponentCount {
+        /// How many were given.
+        found: usize,
+        /// How many devices of the mesh are here.
+        expected: usize,
+    },
+    /// A component has another number of axes than the layout.
+    #[error("component {place} has {found} axes, but the layout is for {expected}")]
+    ComponentRank {
+        /// Its place, from 0.
+        place: usize,
+        /// How many axes it has.
+        found: usize,
+        /// How many it should.
+        expected: usize,
+    },
+    /// A component has another shape than its rank holds.
+    #[error("component {place} has the shape {found:?}, but its device holds {expected:?}")]
+    ComponentShape {
+        /// Its place, from 0.
+        place: usize,
+        /// Its shape.
+        found: Vec<usize>,
+        /// What it should be.
+        expected: Vec<usize>,
+    },
+    /// An index in a tensor of them is none.
+    #[error("index {index} is outside axis {axis} of {size} elements")]
+    IndexOutside {
+        /// The index.
+        index: f64,
+        /// The axis it is for.
+        axis: usize,
+        /// How many elements there are along it.
+        size: usize,
+    },
+    /// An op that cannot be carried out yet.
+    #[error("{op} cannot be carried out: its layouts can be inferred only")]
+    UnknownOp {
+        /// The op.
+        op: &'static str,
+    },
+    /// A tensor was to be made on the default mesh of this thread, but there is none.
+    #[error("no default mesh: call default_mesh first, or name a layout")]
+    NoDefaultMesh,
+    /// None of the devices that hold a tensor is here.
+    #[error(
+        "the tensor lies on devices of other clients only: copy it to a mesh with one of these"
+    )]
+    NotHere,
+    /// Two tensors are of different contexts.
+    #[error("the tensors belong to different contexts: make both by the same one")]
+    OtherContext,
+    /// Two layouts that should be equal are not.
+    #[error("the tensor lies by {found}, not by {expected}: relayout it")]
+    LayoutDiffers {
+        /// How it lies.
+        found: Box<Layout>,
+        /// How it should.
+        expected: Box<Layout>,
+    },
+}
+
+/// What clients have to agree on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Subject {
+    /// The list of jobs, their name, and the type of devices.
+    Job,
+    /// A mesh: its dimensions, its name and its devices.
+    Mesh,
+    /// The name of a barrier.
+    Barrier,
+    /// What the program does next.
+    Program,
+}
+
+impl Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Job => "the job",
+            Self::Mesh => "the mesh",
+            Self::Barrier => "the barrier",
+            Self::Program => "the program",
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! Tensors spread over a device mesh: values, the ops on them, and the plans that move them.
+//!
+//! This crate does not know model libraries, and nothing about networks but that clients can exchange
+//! bytes: layouts say what has to move, groups of ranks move it.
+//!
+//! ```text
+//!     client 0          client 1            one program on every client
+//!   ┌─────┬─────┐     ┌─────┬─────┐
+//!   │CPU 0│CPU 1│     │CPU 0│CPU 1│         a tensor of 4×4, cut by x and y:
+//!   │ 0 1 │ 2 3 │     │ 8 9 │10 11│         each device holds a part,
+//!   │ 4 5 │ 6 7 │     │12 13│14 15│         each client those of its devices
+//!   └─────┴─────┘     └─────┴─────┘
+//!      x = 0             x = 1
+//! ```
+//!
+//! ```
+//! use meshwork_core::CreateMesh;
+//! use meshwork_dtensor::{Initialize, context, create_distributed_mesh};
+//! use meshwork_layout::Layout;
+//! use std::num::NonZeroU32;
+//!
+//! let four = NonZeroU32::new(4).expect("not zero");
+//! meshwork_dtensor::initialize_accelerator_system(Initialize::new().logical_cpu_devices(four))?;
+//! let mesh = create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]))?;
+//! let numbers = ndarray::Array2::from_shape_fn((4, 4), |(i, j)| 4 * i as i32 + j as i32);
+//! let layout = Layout::from_names(["x", "y"], &mesh)?;
+//! let tensor = context()?.copy_to_mesh(numbers.clone(), &layout)?;
+//! assert_eq!(tensor.unpack()[1], ndarray::array![[2, 3], [6, 7]].into_dyn());
+//! assert_eq!(tensor.to_host()?, numbers.into_dyn());
+//! meshwork_dtensor::shutdown_accelerator_system()?;
+//! # Ok::<(), meshwork_dtensor::Error>(())
+//! ```
+//!
+//! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
+//! (initialised and shut down), `process` (the one of this process, by TensorFlow's names), `context`
+//! (a client and its company: who agrees on what, whose devices are where), `tensor` (the values),
+//! `scalar` (their elements), `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
+//! out), `error`.
+#![forbid(unsafe_code)]
+
+mod config;
+mod context;
+mod device_type;
+mod environment;
+mod error;
+mod exchange;
+mod process;
+mod route;
+mod scalar;
+mod system;
+mod tensor;
+
+pub use config::Config;
+pub use context::Context;
+pub use device_type::{DeviceCounts, DeviceType};
+pub use environment::{
+    CLIENT_ID, ENABLE_HEARTBEAT, ENABLE_MULTI_DEVICE_EXPANSION, Environment,
+    GPU_USE_NCCL_COMMUNICATION, JOB_NAME, JOBS, USE_PARALLEL_EXECUTOR,
+};
+pub use error::{Error, Subject};
+pub use exchange::Block;
+pub use process::{
+    client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,
+    heartbeat_enabled, initialize_accelerator_system, is_initialized, job_name, jobs,
+    local_devices, num_clients, num_global_devices, num_local_devices, preferred_device_type,
+    shutdown_accelerator_system,
+};
+pub use scalar::{Float, Number, Scalar};
+pub use system::{Initialize, System};
+pub use tensor::DTensor;

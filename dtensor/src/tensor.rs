@@ -1,0 +1,232 @@
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use meshwork_layout::ops::Placement;
+use meshwork_layout::{Layout, LayoutPattern};
+use ndarray::ArrayD;
+
+use crate::context::Homes;
+use crate::exchange::{self, Block};
+use crate::{Context, Error, Scalar};
+
+mod make;
+
+/// A tensor whose elements lie on the devices of a mesh as a [`Layout`] says.
+///
+/// Each client holds the blocks of its own devices. Ops and relayouts that communicate are called
+/// by all clients, in the same order. Clones share their blocks.
+///
+/// ```
+/// use meshwork_core::{Client, CreateMesh};
+/// use meshwork_dtensor::{Context, Error};
+/// use meshwork_layout::Layout;
+/// use ndarray::array;
+///
+/// let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("CPU", 2)?);
+/// let mesh = context.create_mesh(CreateMesh::new().along("x"))?;
+/// let rows = context.copy_to_mesh(array![[1, 2], [3, 4]], &Layout::batch_sharded(&mesh, "x", 2)?)?;
+/// assert_eq!(rows.unpack()[1], array![[3, 4]].into_dyn());
+/// let columns = rows.relayout(&Layout::inner_sharded(&mesh, "x", 2)?)?;
+/// assert_eq!(columns.unpack()[1], array![[2], [4]].into_dyn());
+/// assert_eq!(columns.to_host()?, rows.to_host()?);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone)]
+pub struct DTensor<T> {
+    context: Context,
+    placement: Placement,
+    homes: Arc<Homes>,
+    blocks: Vec<Block<T>>,
+}
+
+impl<T: Scalar> DTensor<T> {
+    /// A tensor of blocks that fit.
+    pub(crate) fn of(
+        context: &Context,
+        placement: Placement,
+        blocks: Vec<Block<T>>,
+    ) -> Result<Self, Error> {
+        let homes = context.homes(placement.layout().mesh())?;
+        Ok(Self {
+            context: context.clone(),
+            placement,
+            homes,
+            blocks,
+        })
+    }
+
+    /// How it lies.
+    #[must_use]
+    #[doc(alias = "fetch_layout")]
+    pub fn layout(&self) -> &Layout {
+        self.placement.layout()
+    }
+
+    /// The sizes of the axes of the whole tensor, in elements.
+    #[must_use]
+    #[doc(alias = "global_shape")]
+    pub fn shape(&self) -> &[usize] {
+        self.placement.shape()
+    }
+
+    /// How many axes it has.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// How many elements it has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.shape().iter().product()
+    }
+
+    /// Shape and layout.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The context it belongs to.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The blocks of this client's devices, in the order of the mesh's local devices; inverse of
+    /// [`Context::pack`].
+    #[must_use]
+    pub fn unpack(&self) -> &[Block<T>] {
+        &self.blocks
+    }
+
+    /// Whether it lies by this layout.
+    ///
+    /// # Errors
+    /// [`Error::LayoutDiffers`].
+    pub fn check_layout(&self, expected: &Layout) -> Result<(), Error> {
+        if self.layout() == expected {
+            return Ok(());
+        }
+        Err(Error::LayoutDiffers {
+            found: Box::new(self.layout().clone()),
+            expected: Box::new(expected.clone()),
+        })
+    }
+
+    /// The same tensor by another layout, on this mesh or on another of the same devices or some of
+    /// them. What is partial in the old layout and not in the new one is reduced.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] for a layout of other devices or for tensors of another rank,
+    /// [`Error::Element`] for a reduction that the elements do not have, [`Error::ProgramsDiffer`]
+    /// and [`Error::Group`].
+    #[track_caller]
+    #[doc(alias = "copy_to_mesh")]
+    pub fn relayout(&self, layout: &Layout) -> Result<Self, Error> {
+        if self.layout() == layout {
+            return Ok(self.clone());
+        }
+        let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
+        let ends = [self.layout(), layout];
+        let route = self.context.route(ends, self.shape(), size_of::<T>())?;
+        let blocks = exchange::run(&self.context, &route, &self.blocks)?;
+        Self::of(&self.context, placement, blocks)
+    }
+
+    /// The same tensor by a layout that may leave axes as they are.
+    ///
+    /// # Errors
+    /// [`Error::Layout`] where an axis that stays as it is uses a mesh dimension that another one is
+    /// to use, and those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn relayout_by(&self, pattern: &LayoutPattern) -> Result<Self, Error> {
+        self.relayout(&pattern.resolve(self.layout())?)
+    }
+
+    /// The same tensor by the layout of another.
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn relayout_like<U: Scalar>(&self, other: &DTensor<U>) -> Result<Self, Error> {
+        self.relayout(other.layout())
+    }
+
+    /// The same tensor, whole on every device.
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn replicate(&self) -> Result<Self, Error> {
+        self.relayout(&Layout::replicated(self.layout().mesh(), self.rank()))
+    }
+
+    /// All elements on this client, from any layout. All clients call it.
+    ///
+    /// # Errors
+    /// [`Error::NotHere`] where none of the devices is here, and those of
+    /// [`relayout`](Self::relayout).
+    #[track_caller]
+    #[doc(alias = "numpy")]
+    pub fn to_host(&self) -> Result<ArrayD<T>, Error> {
+        let whole = self.replicate()?;
+        let block = whole.blocks.first().ok_or(Error::NotHere)?;
+        Ok(block.to_owned())
+    }
+
+    /// Each element by a function; nothing is communicated. Terms that are still to be reduced have
+    /// to be reduced before.
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn map<U: Scalar>(&self, function: impl Fn(T) -> U) -> Result<DTensor<U>, Error> {
+        let settled = self.settled()?;
+        let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
+        let blocks = settled.blocks.iter().map(mapped).collect();
+        DTensor::of(&self.context, settled.placement.clone(), blocks)
+    }
+
+    /// The elements as another type, see [`Scalar::from_f64`].
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn cast<U: Scalar>(&self) -> Result<DTensor<U>, Error> {
+        self.map(|element| U::from_f64(element.to_f64()))
+    }
+
+    /// The same tensor with nothing partial.
+    #[track_caller]
+    pub(crate) fn settled(&self) -> Result<Self, Error> {
+        match self.layout().reduction() {
+            None => Ok(self.clone()),
+            Some(_) => {
+                let specs = self.layout().specs().cloned();
+                self.relayout(&Layout::new(specs, self.layout().mesh())?)
+            }
+        }
+    }
+
+    /// The ranks of the mesh whose blocks are here, in the order of [`unpack`](Self::unpack).
+    #[must_use]
+    pub fn local_ranks(&self) -> &[meshwork_core::Rank] {
+        self.homes.local()
+    }
+}
+
+impl<T: Scalar> Debug for DTensor<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let blocks = self.homes.local().iter().zip(&self.blocks);
+        f.debug_struct("DTensor")
+            .field("shape", &self.shape())
+            .field("element", &T::TYPE)
+            .field("layout", &self.layout().to_string())
+            .field("blocks", &blocks.collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
