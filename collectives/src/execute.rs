@@ -5,6 +5,7 @@
 //! disagreement is missed, whatever the algorithm. Every chunk carries the contract again: no byte
 //! of another operation is ever taken in.
 
+mod flow;
 mod walk;
 
 use std::cell::Cell;
@@ -19,8 +20,9 @@ use crate::memory::{Errand, Then};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 use crate::{Error, Rank};
 
-/// Bytes that are received before they are reduced: small enough to stay in a core's cache.
-const PIECE_BYTES: usize = 256 * 1024;
+/// Bytes that are handed over at a time. Small, so that what comes in can soon go out again, and stays
+/// in a core's cache until it is reduced.
+const PIECE_BYTES: usize = 64 * 1024;
 
 /// Why an operation stopped.
 #[derive(Debug)]
@@ -101,13 +103,11 @@ impl Operation<'_> {
             let receive = async {
                 match (taken, &then) {
                     (Some(take), Then::Copy) => {
-                        inlet
-                            .chunk(from, &mut output[take.into.clone()], None)
-                            .await
+                        inlet.chunk(from, &mut output[take.into.clone()]).await
                     }
                     (Some(take), Then::Fold(_)) => {
                         let mut block = vec![T::default(); take.into.len()];
-                        inlet.chunk(from, &mut block, None).await?;
+                        inlet.chunk(from, &mut block).await?;
                         arrived.insert(from, block);
                         Ok(())
                     }
@@ -165,7 +165,7 @@ impl Operation<'_> {
         let mut inlet = Inlet::new(self, &mut links.incoming, scratch);
         // A message is between two ranks, and announced to nobody.
         inlet.checked = true;
-        inlet.chunk(from, output, None).await
+        inlet.chunk(from, output).await
     }
 
     async fn announce(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
@@ -246,12 +246,20 @@ impl<'a> Inlet<'a> {
         Ok(())
     }
 
-    async fn chunk<T: Element>(
-        &mut self,
-        from: Rank,
-        into: &mut [T],
-        reduction: Option<Reduction<T>>,
-    ) -> Result<(), Stopped> {
+    /// Receives one chunk, all of it.
+    async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Stopped> {
+        self.head::<T>(from, into.len()).await?;
+        if let Some(bytes) = T::bytes_mut(into) {
+            return Ok(self.incoming.receive(from, bytes).await?);
+        }
+        for piece in into.chunks_mut(PIECE_BYTES / size_of::<T>()) {
+            piece.copy_from_slice(self.piece(from, piece.len()).await?);
+        }
+        Ok(())
+    }
+
+    /// What stands before a chunk: of the same operation, and of as many elements as expected.
+    async fn head<T: Element>(&mut self, from: Rank, expected: usize) -> Result<(), Stopped> {
         if from == self.operation.predecessor() && !self.checked {
             self.check_predecessor().await?;
         }
@@ -261,42 +269,28 @@ impl<'a> Inlet<'a> {
         if !agreed {
             return Err(self.disagreement(from, Call::new(frame.contract, "")));
         }
-        if frame.length != size_of_val(into) as u64 {
+        if frame.length != (expected * size_of::<T>()) as u64 {
             return Err(Stopped::Error(Error::Uneven {
                 rank: self.operation.me,
                 peer: from,
                 offered: frame.length / size_of::<T>() as u64,
-                expected: into.len() as u64,
+                expected: expected as u64,
             }));
         }
-        match (T::bytes_mut(into), reduction) {
-            (Some(bytes), None) => Ok(self.incoming.receive(from, bytes).await?),
-            _ => self.pieces(from, into, reduction).await,
-        }
+        Ok(())
     }
 
-    /// Receives through memory of its own what is to be reduced, or may have bytes that are no value.
-    async fn pieces<T: Element>(
-        &mut self,
-        from: Rank,
-        into: &mut [T],
-        reduction: Option<Reduction<T>>,
-    ) -> Result<(), Stopped> {
-        for piece in into.chunks_mut(PIECE_BYTES / size_of::<T>()) {
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
-            let bytes = &mut bytes[..size_of_val(piece)];
-            self.incoming.receive(from, bytes).await?;
-            let received: &[T] = bytemuck::checked::try_cast_slice(bytes).map_err(|_| {
-                let element = T::TYPE;
-                let error = WireError::Value { element };
-                Error::Protocol { peer: from, error }
-            })?;
-            match reduction {
-                Some(reduction) => reduction.reduce(piece, received).map_err(Error::from)?,
-                None => piece.copy_from_slice(received),
-            }
-        }
-        Ok(())
+    /// Receives some elements of a chunk, into memory of its own: they are to be reduced, or may have
+    /// bytes that are no value.
+    async fn piece<T: Element>(&mut self, from: Rank, len: usize) -> Result<&mut [T], Stopped> {
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
+        let bytes = &mut bytes[..len * size_of::<T>()];
+        self.incoming.receive(from, bytes).await?;
+        bytemuck::checked::try_cast_slice_mut(bytes).map_err(|_| {
+            let element = T::TYPE;
+            let error = WireError::Value { element };
+            Stopped::Error(Error::Protocol { peer: from, error })
+        })
     }
 
     async fn frame(&mut self, from: Rank) -> Result<Frame, Stopped> {

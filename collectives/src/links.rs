@@ -1,6 +1,13 @@
 //! The byte streams between this rank and every other: all that an operation needs of a transport.
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Poll, ready};
+
+use meshwork_accel::Element;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::Rank;
 
@@ -41,6 +48,29 @@ impl Outlets {
         let stream = self.0[to.index()].as_mut().ok_or(Broken(to))?;
         stream.write_all(bytes).await.map_err(|_| Broken(to))
     }
+
+    /// Sends some elements of a buffer that is borrowed only while bytes are handed over.
+    pub(crate) async fn send_part<T: Element>(
+        &mut self,
+        to: Rank,
+        buffer: &RefCell<&mut [T]>,
+        part: Range<usize>,
+    ) -> Result<(), Broken> {
+        let stream = self.0[to.index()].as_mut().ok_or(Broken(to))?;
+        let mut sent = 0;
+        poll_fn(|context| {
+            let buffer = buffer.borrow();
+            let bytes: &[u8] = bytemuck::cast_slice(&buffer[part.clone()]);
+            while sent < bytes.len() {
+                match ready!(Pin::new(&mut *stream).poll_write(context, &bytes[sent..])) {
+                    Ok(more @ 1..) => sent += more,
+                    Ok(0) | Err(_) => return Poll::Ready(Err(Broken(to))),
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
+    }
 }
 
 impl Inlets {
@@ -52,5 +82,31 @@ impl Inlets {
             .await
             .map(drop)
             .map_err(|_| Broken(from))
+    }
+
+    /// Fills some elements of a buffer that is borrowed only while bytes are taken over. Elements of
+    /// which not all bytes are values are left as they are.
+    pub(crate) async fn receive_part<T: Element>(
+        &mut self,
+        from: Rank,
+        buffer: &RefCell<&mut [T]>,
+        part: Range<usize>,
+    ) -> Result<(), Broken> {
+        let stream = self.0[from.index()].as_mut().ok_or(Broken(from))?;
+        let mut received = 0;
+        poll_fn(|context| {
+            let mut buffer = buffer.borrow_mut();
+            let bytes = T::bytes_mut(&mut buffer[part.clone()]).unwrap_or_default();
+            while received < bytes.len() {
+                let mut rest = ReadBuf::new(&mut bytes[received..]);
+                let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));
+                match rest.filled().len() {
+                    more @ 1.. if read.is_ok() => received += more,
+                    _ => return Poll::Ready(Err(Broken(from))),
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await
     }
 }

@@ -1,13 +1,20 @@
-//! The rounds of a schedule, one after the other, on one buffer.
+//! The rounds of a schedule on one buffer.
+//!
+//! What a rank sends and what it receives are two flows, and neither waits for the other's rounds, only
+//! for the very elements that it needs: what was received and reduced goes out again while the rest
+//! of it still comes in. That is what keeps a link busy at the ends of the rounds.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use meshwork_accel::{Element, Reduction};
 
-use super::{Inlet, Operation, Scratch, Stopped};
+use super::flow::{Places, Progress};
+use super::{Inlet, Operation, PIECE_BYTES, Scratch, Stopped};
 use crate::links::{Links, Outlets};
-use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule};
+use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
+use crate::wire::FrameType;
 use crate::{Error, Rank};
 
 impl Operation<'_> {
@@ -25,108 +32,195 @@ impl Operation<'_> {
         let reduction = self.contract.op.map(Reduction::new).transpose();
         let reduction = reduction.map_err(Error::from)?;
         let Links { outgoing, incoming } = links;
-        self.announce(outgoing).await?;
         let mut inlet = Inlet::new(self, incoming, scratch);
-        if first_sender(&schedule) != Some(self.predecessor()) {
-            inlet.check_predecessor().await?;
-        }
-        let blocks = Blocks::even(buffer.len(), schedule.blocks());
-        for round in schedule.rounds() {
-            let mut walk = Walk {
-                operation: self,
-                blocks: &blocks,
-                outgoing,
-                inlet: &mut inlet,
-            };
-            match reduction {
-                Some(reduction) if meets_several(&round) => {
-                    walk.fold(&round, buffer, reduction).await?;
-                }
-                _ => walk.pass(&round, buffer, reduction).await?,
-            }
-        }
+        let walk = Walk {
+            operation: self,
+            blocks: Blocks::even(buffer.len(), schedule.blocks()),
+            schedule,
+            reduction,
+            buffer: RefCell::new(buffer),
+            sent: Progress::default(),
+            received: Progress::default(),
+        };
+        tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut inlet))?;
         self.finish(reduction, buffer);
         Ok(())
     }
 }
 
-/// One round of one rank.
-struct Walk<'a, 'b> {
+/// One walk of one rank. The buffer is borrowed only while bytes are handed over, never while one of
+/// the two flows waits.
+struct Walk<'a, T: Element> {
     operation: &'a Operation<'a>,
-    blocks: &'a Blocks,
-    outgoing: &'a mut Outlets,
-    inlet: &'a mut Inlet<'b>,
+    schedule: Schedule,
+    blocks: Blocks,
+    reduction: Option<Reduction<T>>,
+    buffer: RefCell<&'a mut [T]>,
+    sent: Progress,
+    received: Progress,
 }
 
-impl Walk<'_, '_> {
-    /// Sends and receives at once, straight from the buffer and into it.
-    async fn pass<T: Element>(
-        &mut self,
-        round: &Round,
-        buffer: &mut [T],
-        reduction: Option<Reduction<T>>,
-    ) -> Result<(), Stopped> {
-        let ranges = round.receives().iter();
-        let ranges: Vec<_> = ranges
-            .map(|receive| self.elements(&receive.blocks))
-            .collect();
-        let (rest, into) = parts(buffer, &ranges);
-        if let (Some(send), []) = (round.sends().first(), round.receives()) {
-            self.operation.waits_for.set(send.to);
-        }
-        let send = async {
+impl<T: Element> Walk<'_, T> {
+    async fn send_all(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
+        self.operation.announce(outgoing).await?;
+        let mut before = Places::new(&self.blocks);
+        for round in self.schedule.rounds() {
             for send in round.sends() {
-                let part = rest.get(self.blocks.elements(send.blocks.clone()));
-                self.operation
-                    .send_chunk(self.outgoing, send.to, part)
-                    .await?;
+                self.send(outgoing, send, (&round, &before)).await?;
             }
-            Ok(())
-        };
-        let receive = async {
-            for (receive, into) in round.receives().iter().zip(into) {
-                let reduction = reduction.filter(|_| receive.then == OnReceive::Reduce);
-                self.inlet.chunk(receive.from, into, reduction).await?;
+            for receive in round.receives() {
+                before.count(&self.blocks, receive.blocks.clone());
             }
-            Ok(())
-        };
-        tokio::try_join!(send, receive).map(drop)
+        }
+        Ok(())
     }
 
-    /// Sends from the buffer and receives beside it, then reduces what came for each part at once.
-    async fn fold<T: Element>(
-        &mut self,
+    /// Sends what is in some blocks, each piece as soon as what was received for it in the rounds
+    /// before is there.
+    async fn send(
+        &self,
+        outgoing: &mut Outlets,
+        send: &Send,
+        (round, before): (&Round, &Places),
+    ) -> Result<(), Stopped> {
+        let whole = self.blocks.elements(send.blocks.clone());
+        if send.blocks.is_empty() {
+            // A message that says no more than that its sender has come so far.
+            self.received.reach(before.all()).await;
+        }
+        let bytes = whole.len() * size_of::<T>();
+        let header = self.operation.frame(FrameType::Chunk, bytes).encode();
+        outgoing.send(send.to, &header).await?;
+        self.sent.advance(1);
+        for piece in pieces::<T>(whole) {
+            let needed = before.of(&self.blocks, send.blocks.clone(), &piece);
+            self.received.reach(needed).await;
+            if round.receives().is_empty() {
+                self.operation.waits_for.set(send.to);
+            }
+            let length = piece.len();
+            outgoing.send_part(send.to, &self.buffer, piece).await?;
+            self.sent.advance(length);
+        }
+        Ok(())
+    }
+
+    async fn receive_all(&self, inlet: &mut Inlet<'_>) -> Result<(), Stopped> {
+        if first_sender(&self.schedule) != Some(self.operation.predecessor()) {
+            inlet.check_predecessor().await?;
+        }
+        let mut before = Places::new(&self.blocks);
+        for round in self.schedule.rounds() {
+            for send in round.sends() {
+                before.count(&self.blocks, send.blocks.clone());
+            }
+            if let Some(reduction) = self.reduction.filter(|_| meets_several(&round)) {
+                self.fold(&round, inlet, (reduction, &before)).await?;
+                continue;
+            }
+            let exchanges = round.exchanges();
+            for receive in round.receives() {
+                self.receive(inlet, receive, (exchanges, &before)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what comes for some blocks, each piece as soon as what it changes is out.
+    async fn receive(
+        &self,
+        inlet: &mut Inlet<'_>,
+        receive: &Receive,
+        (exchanges, before): (bool, &Places),
+    ) -> Result<(), Stopped> {
+        let Receive { from, blocks, then } = receive;
+        let whole = self.blocks.elements(blocks.clone());
+        inlet.head::<T>(*from, whole.len()).await?;
+        self.received.advance(1);
+        let reduction = self.reduction.filter(|_| *then == OnReceive::Reduce);
+        for piece in pieces::<T>(whole) {
+            let out = self
+                .sent
+                .reach(before.of(&self.blocks, blocks.clone(), &piece));
+            let length = piece.len();
+            match reduction {
+                None if T::bytes_mut(&mut []).is_some() => {
+                    out.await;
+                    inlet
+                        .incoming
+                        .receive_part(*from, &self.buffer, piece)
+                        .await?;
+                }
+                _ => {
+                    // Read first, so that a pair of ranks that exchange never wait for each other.
+                    let read = inlet.piece::<T>(*from, length).await?;
+                    out.await;
+                    let mut buffer = self.buffer.borrow_mut();
+                    let own = &mut buffer[piece];
+                    apply(
+                        own,
+                        read,
+                        (reduction, exchanges && *from < self.operation.me),
+                    )?;
+                }
+            }
+            self.received.advance(length);
+        }
+        Ok(())
+    }
+
+    /// Receives beside the buffer, then reduces what came for each part at once.
+    async fn fold(
+        &self,
         round: &Round,
-        buffer: &mut [T],
-        reduction: Reduction<T>,
+        inlet: &mut Inlet<'_>,
+        (reduction, before): (Reduction<T>, &Places),
     ) -> Result<(), Stopped> {
         let mut arrived = Vec::new();
-        let send = async {
-            for send in round.sends() {
-                let part = &buffer[self.blocks.elements(send.blocks.clone())];
-                self.operation
-                    .send_chunk(self.outgoing, send.to, part)
-                    .await?;
-            }
-            Ok::<(), Stopped>(())
-        };
-        let receive = async {
-            for Receive { from, blocks, .. } in round.receives() {
-                let elements = self.blocks.elements(blocks.clone());
-                let mut part = vec![T::default(); elements.len()];
-                self.inlet.chunk(*from, &mut part, None).await?;
-                arrived.push((elements, *from, part));
-            }
-            Ok(())
-        };
-        tokio::try_join!(send, receive)?;
-        let folded = fold_arrived((self.operation.me, &arrived), buffer, reduction);
-        Ok(folded.map_err(Error::from)?)
+        let mut out = 0;
+        for Receive { from, blocks, .. } in round.receives() {
+            let elements = self.blocks.elements(blocks.clone());
+            let mut part = vec![T::default(); elements.len()];
+            inlet.chunk(*from, &mut part).await?;
+            out = out.max(before.of(&self.blocks, blocks.clone(), &elements));
+            arrived.push((elements, *from, part));
+        }
+        self.sent.reach(out).await;
+        let mut buffer = self.buffer.borrow_mut();
+        let folded = fold_arrived((self.operation.me, &arrived), &mut buffer, reduction);
+        folded.map_err(Error::from)?;
+        for (elements, ..) in arrived {
+            self.received.advance(1 + elements.len());
+        }
+        Ok(())
     }
+}
 
-    fn elements(&self, blocks: &Range<usize>) -> Range<usize> {
-        self.blocks.elements(blocks.clone())
+/// The elements, some at a time.
+fn pieces<T>(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let length = PIECE_BYTES / size_of::<T>();
+    let end = whole.end;
+    whole
+        .step_by(length)
+        .map(move |start| start..end.min(start + length))
+}
+
+/// Reduces what was read into what is there, with the lower rank's on the left if that is asked for,
+/// or replaces it.
+fn apply<T: Element>(
+    own: &mut [T],
+    read: &mut [T],
+    (reduction, lower): (Option<Reduction<T>>, bool),
+) -> Result<(), Error> {
+    match reduction {
+        Some(reduction) if lower => {
+            reduction.reduce(read, own)?;
+            own.copy_from_slice(read);
+        }
+        Some(reduction) => reduction.reduce(own, read)?,
+        None => own.copy_from_slice(read),
     }
+    Ok(())
 }
 
 /// Elements that were received, from whom, and what they are.
@@ -152,8 +246,8 @@ fn fold_arrived<T: Element>(
     Ok(())
 }
 
-/// Whether what is received cannot be reduced as it comes: several ranks' in their order, or into
-/// what is being sent.
+/// Whether what is received cannot be reduced as it comes, because several ranks' meet, which are
+/// reduced in their order.
 fn meets_several(round: &Round) -> bool {
     let mut reduced: Vec<usize> = round
         .receives()
@@ -162,80 +256,11 @@ fn meets_several(round: &Round) -> bool {
         .map(|receive| receive.blocks.start)
         .collect();
     reduced.sort_unstable();
-    reduced.windows(2).any(|pair| pair[0] == pair[1]) || round.exchanges()
+    reduced.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Whom the first chunk comes from, if any does.
 fn first_sender(schedule: &Schedule) -> Option<Rank> {
     let mut rounds = schedule.rounds();
     rounds.find_map(|round| round.receives().first().map(|receive| receive.from))
-}
-
-/// What lies between the parts that are written, each with where it starts.
-struct Rest<'a, T>(Vec<(usize, &'a [T])>);
-
-impl<'a, T> Rest<'a, T> {
-    /// A part that does not overlap what is written, as the checker proves of every round.
-    fn get(&self, range: Range<usize>) -> &'a [T] {
-        let holds = |(start, part): &&(usize, &[T])| {
-            *start <= range.start && range.end <= start + part.len()
-        };
-        let found = self.0.iter().find(holds);
-        found.map_or(&[], |(start, part)| {
-            &part[range.start - start..range.end - start]
-        })
-    }
-}
-
-/// Cuts `buffer` into the ranges that are written, in the order given, and the rest. Of ranges that
-/// overlap, which no round has, the later ones lose their beginning.
-fn parts<'a, T>(buffer: &'a mut [T], written: &[Range<usize>]) -> (Rest<'a, T>, Vec<&'a mut [T]>) {
-    let mut order: Vec<usize> = (0..written.len()).collect();
-    order.sort_by_key(|index| (written[*index].start, written[*index].end));
-    let mut rest = Vec::new();
-    let mut into: Vec<&mut [T]> = written.iter().map(|_| &mut [][..]).collect();
-    let (mut tail, mut start) = (buffer, 0);
-    for index in order {
-        let range = &written[index];
-        let (gap, behind) = tail.split_at_mut(range.start.max(start) - start);
-        rest.push((start, &*gap));
-        start += gap.len();
-        let (part, behind) = behind.split_at_mut(range.end.max(start) - start);
-        start += part.len();
-        into[index] = part;
-        tail = behind;
-    }
-    rest.push((start, &*tail));
-    (Rest(rest), into)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parts;
-
-    #[test]
-    fn parts_are_those_asked_for_in_any_order_and_when_empty() {
-        let ends = (0..=5).flat_map(|start| (start..=5).map(move |end| start..end));
-        let ranges: Vec<_> = ends.collect();
-        for first in &ranges {
-            for second in &ranges {
-                if first.start < second.end && second.start < first.end {
-                    continue;
-                }
-                let mut buffer = [0, 1, 2, 3, 4];
-                let values = buffer;
-                let (rest, into) = parts(&mut buffer, &[first.clone(), second.clone()]);
-                assert_eq!(*into[0], values[first.clone()]);
-                assert_eq!(*into[1], values[second.clone()]);
-                for read in &ranges {
-                    let apart = |written: &std::ops::Range<usize>| {
-                        read.end <= written.start || written.end <= read.start
-                    };
-                    if apart(first) && apart(second) {
-                        assert_eq!(*rest.get(read.clone()), values[read.clone()]);
-                    }
-                }
-            }
-        }
-    }
 }
