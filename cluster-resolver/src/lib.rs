@@ -52,7 +52,7 @@ mod proto;
 mod resolver;
 mod sagemaker;
 #[cfg_attr(
-    not(all(feature = "kubernetes", feature = "tpu")),
+    not(all(feature = "gce", feature = "kubernetes", feature = "tpu")),
     allow(dead_code, reason = "each resolver needs its part")
 )]
 mod service;

@@ -235,32 +235,39 @@ impl TpuResolver {
 
     /// Waits until the TPU runs and is healthy. A TPU that is not named to the API is taken to be.
     ///
+    /// Each look has the resolver's patience, or what is left of the wait where that is less.
+    ///
     /// # Errors
     /// What was wrong the last time, once the time is over; at once for a TPU that is gone, and for
     /// whatever does not pass by itself.
     #[doc(alias = "wait_for_healthy")]
     pub fn wait_until_ready(&self, mut wait: ReadyWait) -> Result<(), Error> {
         let begun = Instant::now();
+        let mut known = None;
         loop {
-            let lacking = self
-                .nodes()
-                .map(|nodes| nodes.iter().find_map(TpuNode::lack));
-            let error = match lacking {
+            let left = wait.left(begun.elapsed());
+            let cut_short = left < self.settings.patience.deadline();
+            let mut looking = self.clone();
+            looking.settings.patience = self.settings.patience.within(left);
+            let error = match looking.lack() {
                 Ok(None) => return Ok(()),
-                Ok(Some(error)) => Error::from(error),
+                Ok(Some(lack)) => Error::from(lack),
                 Err(error) => error,
             };
-            let passing = match &error {
-                Error::Service(ServiceError::TpuNotReady { state, .. }) => !node::is_gone(state),
-                Error::Service(error) => error.is_transient(),
-                _ => false,
-            };
-            let pause = wait.pause(begun.elapsed()).filter(|_| passing);
-            match pause {
+            let pause = wait.pause(begun.elapsed());
+            match pause.filter(|_| may_pass(&error)) {
                 Some(pause) => std::thread::sleep(pause),
+                // A look that the deadline ended says less than the one before it.
+                None if cut_short && is_silence(&error) => return Err(known.unwrap_or(error)),
                 None => return Err(error),
             }
+            known = Some(error);
         }
+    }
+
+    /// What the TPU lacks to be ready.
+    fn lack(&self) -> Result<Option<ServiceError>, Error> {
+        Ok(self.nodes()?.iter().find_map(TpuNode::lack))
     }
 
     /// Whether work on the TPU can go on after a failure; always for one not named to the API.
@@ -273,6 +280,19 @@ impl TpuResolver {
         let nodes = self.nodes()?;
         Ok(nodes.iter().all(|node| node.is_recoverable(now, fatal)))
     }
+}
+
+/// Whether waiting may help.
+fn may_pass(error: &Error) -> bool {
+    match error {
+        Error::Service(ServiceError::TpuNotReady { state, .. }) => !node::is_gone(state),
+        Error::Service(error) => error.is_transient(),
+        _ => false,
+    }
+}
+
+fn is_silence(error: &Error) -> bool {
+    matches!(error, Error::Service(ServiceError::Unreachable { .. }))
 }
 
 impl Default for TpuResolver {

@@ -68,6 +68,13 @@ impl Patience {
         self.attempt
     }
 
+    /// As patient as this, and not beyond this time.
+    #[cfg(feature = "tpu")]
+    pub(crate) fn within(mut self, time: Duration) -> Self {
+        self.deadline = self.deadline.min(time);
+        self
+    }
+
     /// The pauses, shortened by what follows from this random number.
     pub(crate) fn pauses(&self, random: u64) -> Pauses {
         Pauses {

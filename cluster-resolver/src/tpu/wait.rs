@@ -55,6 +55,11 @@ impl ReadyWait {
         let end = elapsed.checked_add(pause)?;
         (end <= self.deadline).then_some(pause)
     }
+
+    /// The time that is left after this much of it.
+    pub(super) fn left(&self, elapsed: Duration) -> Duration {
+        self.deadline.saturating_sub(elapsed)
+    }
 }
 
 impl Default for ReadyWait {

@@ -1,10 +1,10 @@
 //! Cloud TPU nodes and queued resources.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use meshwork_cluster_resolver::{
-    Accelerators, ClusterResolver, Error, FatalMemory, Readiness, ReadyWait, ServiceError,
-    TpuResolver, Variables,
+    Accelerators, ClusterResolver, Error, FatalMemory, Patience, Readiness, ReadyWait,
+    ServiceError, TpuResolver, Variables,
 };
 use serde_json::{Value, json};
 
@@ -139,8 +139,6 @@ fn waiting_ends_when_the_node_runs_and_is_healthy() {
 
 #[test]
 fn a_node_that_is_gone_is_not_waited_for() {
-    let gone = tpu(&with_node(node("PREEMPTED", "")).start(), "t");
-    drop(gone);
     let server = with_node(node("PREEMPTED", "")).start();
     let resolver = tpu(&server, "t");
     let refused = resolver.wait_until_ready(wait());
@@ -177,6 +175,32 @@ fn waiting_ends_at_its_deadline_with_what_is_wrong() {
         error,
         Error::Service(ServiceError::TpuUnhealthy { .. })
     ));
+}
+
+#[test]
+fn a_silent_service_does_not_hold_up_the_end_of_waiting() {
+    let (path, creating) = ("/nodes/t", Reply::json(&node("CREATING", "")));
+    let begun = Instant::now();
+    let brief = ReadyWait::new(Duration::from_millis(300)).steady(Duration::from_millis(1));
+    // Attempts, and all of them together, could take much longer.
+    let patience = Patience::new(Duration::from_secs(600)).with_attempt(Duration::from_secs(300));
+    let silent = Cloud::default().start_broken(path, Reply::Silence);
+    let unknown = tpu(&silent, "t").with_patience(patience);
+    let error = unknown.wait_until_ready(brief).unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            Error::Service(ServiceError::Unreachable { attempts: 1, .. })
+        ),
+        "{error}"
+    );
+    let mut cloud = Cloud::default();
+    cloud.troubles = vec![(path, creating), (path, Reply::Silence)];
+    let server = cloud.start();
+    let known = tpu(&server, "t").with_patience(patience);
+    let error = known.wait_until_ready(brief).unwrap_err();
+    assert!(error.to_string().contains("CREATING"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
