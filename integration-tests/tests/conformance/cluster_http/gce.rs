@@ -7,7 +7,7 @@ use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
 
 pub(super) fn judge(case: &Value) -> Verdict {
-    let input = &case["input"];
+    let input = &assigned(&case["input"]);
     if case.get("expect_error").is_some() {
         return match (input.get("set"), input.get("pages")) {
             (Some(_), _) => Verdict::Deviates(rules::BUILT_ONCE),
@@ -18,12 +18,26 @@ pub(super) fn judge(case: &Value) -> Verdict {
             },
         };
     }
+    if input["kwargs"]["port"].is_string() {
+        return Verdict::Deviates(rules::TYPED);
+    }
     let (ours, rule) = (ask(input), rule(input));
     let model = model(input, Whose::Ours);
     if let Some(wrong) = unexplained(&case["expect"], &self::model(input, Whose::Tensorflow)) {
         return Verdict::Failed(wrong);
     }
     ours.verdict(&case["expect"], rule.map(|rule| (rule, &model)))
+}
+
+/// The input where what is assigned after construction is an argument, which comes to the same.
+fn assigned(input: &Value) -> Value {
+    let mut input = input.clone();
+    for name in ["task_id", "rpc_layer"] {
+        if let Some(value) = input["set"].get(name).cloned() {
+            input["kwargs"][name] = value;
+        }
+    }
+    input
 }
 
 /// What differs between the recorded answers and TensorFlow's rule: nothing, or the rule of ours
@@ -106,10 +120,11 @@ fn server(input: &Value) -> Loopback {
 }
 
 /// The requests of one look in the recorded form. Further pages are not recorded. Machines are asked
-/// about several at a time, so their order counts as the recorded one where they are the same.
+/// about several at a time, so they are put into the order of the list, and those after the first
+/// one that makes the look fail may have been asked about or not.
 fn calls(asked: &[Asked], input: &Value) -> Value {
     let mut calls = Vec::new();
-    let mut machines = Vec::new();
+    let mut machines: Vec<(&str, Value)> = Vec::new();
     for asked in asked {
         let path: Vec<_> = asked
             .path
@@ -142,14 +157,49 @@ fn calls(asked: &[Asked], input: &Value) -> Value {
     }
     let listed = names(input);
     machines.sort_by_key(|(name, _)| listed.iter().position(|listed| listed == name));
+    let failing = machines
+        .iter()
+        .position(|(name, _)| !has_address(input, name));
+    machines.truncate(failing.map_or(machines.len(), |at| at + 1));
     calls.extend(machines.into_iter().map(|(_, call)| call));
+    json!(calls)
+}
+
+fn has_address(input: &Value, machine: &str) -> bool {
+    input["instances"][machine][0].is_string()
+}
+
+/// The requests of one look: one page after the other, up to a page or a machine that makes it fail.
+fn expected_calls(input: &Value, whose: Whose) -> Value {
+    let given = &input["kwargs"];
+    let (project, zone) = (&given["project"], &given["zone"]);
+    let list = json!({
+        "body": {"instanceState": "RUNNING"}, "instanceGroups": given["instance_group"],
+        "project": project, "zone": zone, "orderBy": "name",
+    });
+    let mut calls = vec![json!(["list", list])];
+    for page in input["pages"].as_array().into_iter().flatten() {
+        if whose == Whose::Tensorflow && page.get("items").is_none() {
+            break;
+        }
+        for name in names_of(page) {
+            calls.push(json!(["get", project, zone, name]));
+            if !has_address(input, &name) {
+                return json!(calls);
+            }
+        }
+    }
     json!(calls)
 }
 
 /// The machines in the order of the pages.
 fn names(input: &Value) -> Vec<String> {
     let pages = input["pages"].as_array().into_iter().flatten();
-    let items = pages.flat_map(|page| page["items"].as_array().into_iter().flatten());
+    pages.flat_map(names_of).collect()
+}
+
+fn names_of(page: &Value) -> Vec<String> {
+    let items = page["items"].as_array().into_iter().flatten();
     let links = items.filter_map(|item| text(item, "instance"));
     links
         .map(|link| link.rsplit('/').next().unwrap_or_default().to_owned())
@@ -165,7 +215,7 @@ enum Whose {
     Tensorflow,
 }
 
-/// What depends on the order of the addresses, by a rule for it; nothing where TensorFlow's fails.
+/// What is asked, and what depends on the order of the addresses, by a rule for it.
 fn model(input: &Value, whose: Whose) -> Answers {
     let given = &input["kwargs"];
     let first = |name: &String| input["instances"][name][0].as_str().map(str::to_owned);
@@ -175,6 +225,7 @@ fn model(input: &Value, whose: Whose) -> Answers {
     });
     let machines: Option<Vec<_>> = machines.collect();
     let mut answers = Answers::default();
+    answers.add("api_calls", expected_calls(input, whose));
     let job = text(given, "task_type").unwrap_or("worker");
     let cluster = machines.map(|mut machines| {
         match whose {

@@ -18,11 +18,12 @@ pub(super) fn judge(case: &Value) -> Verdict {
             _ => Verdict::Failed("not judged".to_owned()),
         };
     }
-    if selectors(input).is_none() {
+    if selectors(input).is_none() || input["kwargs"]["tf_server_port"].is_string() {
         return Verdict::Deviates(rules::TYPED);
     }
     let ours = ask(input);
-    let tensorflow = model(input, tensorflow);
+    let mut tensorflow = model(input, tensorflow);
+    tensorflow.add("selectors_asked", asked_by_tensorflow(input));
     let off = tensorflow.differing(&case["expect"]);
     let off: Vec<_> = off
         .into_iter()
@@ -33,10 +34,9 @@ pub(super) fn judge(case: &Value) -> Verdict {
             "recorded otherwise than TensorFlow's rule: {off:?}"
         ));
     }
-    ours.verdict(
-        &case["expect"],
-        Some((rule(input), &model(input, pod_rule))),
-    )
+    let mut model = model(input, pod_rule);
+    model.add("selectors_asked", json!(all_selectors(input)));
+    ours.verdict(&case["expect"], Some((rule(input), &model)))
 }
 
 fn ask(input: &Value) -> Answers {
@@ -48,7 +48,11 @@ fn ask(input: &Value) -> Answers {
         Reply::json(&json!({"items": pods.map(pod).collect::<Vec<_>>()}))
     });
     let config = kubeconfig(folder.path(), &server.url(), "t");
-    let given = resolver(&input["kwargs"], KubernetesAccess::kubeconfig(config));
+    let mut arguments = input["kwargs"].clone();
+    if let Some(layer) = input["set"].get("rpc_layer") {
+        arguments["rpc_layer"] = layer.clone();
+    }
+    let given = resolver(&arguments, KubernetesAccess::kubeconfig(config));
     let mut answers = Answers::default();
     let before = (
         given.task_type(),
@@ -147,6 +151,25 @@ fn selectors(input: &Value) -> Option<Vec<(String, Vec<String>)>> {
     jobs.collect()
 }
 
+fn all_selectors(input: &Value) -> Vec<String> {
+    let jobs = selectors(input).unwrap_or_default().into_iter();
+    jobs.flat_map(|(_, selectors)| selectors).collect()
+}
+
+/// TensorFlow asks for one selector after the other until a pod of one does not run.
+fn asked_by_tensorflow(input: &Value) -> Value {
+    let mut asked = all_selectors(input);
+    let stands = |selector: &String| {
+        let pods = input["pods_by_selector"][selector].as_array();
+        let mut pods = pods.into_iter().flatten();
+        pods.any(|pod| pod["phase"] != "Running")
+    };
+    if let Some(last) = asked.iter().position(stands) {
+        asked.truncate(last + 1);
+    }
+    json!(asked)
+}
+
 /// The hosts of one job out of the pods of its selectors.
 type Rule = fn(Vec<Vec<Value>>) -> Result<Vec<String>, String>;
 
@@ -203,7 +226,8 @@ fn model(input: &Value, rule: Rule) -> Answers {
             Ok::<_, String>((job, addresses.collect::<Vec<_>>()))
         });
     let cluster = jobs.collect::<Result<Vec<_>, _>>().map(answers::jobs);
-    let own_layer = given.get("rpc_layer").map_or(Some("grpc"), Value::as_str);
+    let layer = set.get("rpc_layer").or_else(|| given.get("rpc_layer"));
+    let own_layer = layer.map_or(Some("grpc"), Value::as_str);
     let mut answers = Answers::default();
     for (key, job, index, layer) in MASTERS {
         let job = job.or_else(|| text(set, "task_type"));
