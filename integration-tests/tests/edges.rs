@@ -77,6 +77,7 @@ const PURE: &[&str] = &[
     "collectives/src/membership",
     "collectives/src/wire",
     "collectives/src/contract.rs",
+    "strategy/src/checkpoint/snapshot",
     "strategy/src/dataset",
     "strategy/src/flat",
     "strategy/src/input/context",
@@ -84,6 +85,8 @@ const PURE: &[&str] = &[
     "strategy/src/input/pieces",
     "strategy/src/input/rows",
     "strategy/src/packing",
+    "strategy/src/sum",
+    "strategy/src/value",
     "strategy/src/variable",
 ];
 

@@ -1,7 +1,6 @@
-use meshwork_collectives::Group;
+use ndarray::ArrayD;
 
-use crate::Error;
-use crate::replica::{ReduceOp, reduce_values};
+use crate::{Error, Value};
 
 /// One value for each replica of this worker.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -42,38 +41,101 @@ impl<T> PerReplica<T> {
     pub fn map<R>(&self, change: impl FnMut(&T) -> R) -> PerReplica<R> {
         PerReplica(self.0.iter().map(change).collect())
     }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.0
+    }
 }
 
-/// A value that can be reduced over all replicas.
-pub trait Reduce: Sized + sealed::Sealed {
+/// Numbers that can be reduced over all replicas: a number, a vector or an array of any shape.
+pub trait Reduce: Send + Sized + sealed::Sealed {
+    /// What they are made of.
+    type Element: Value;
+
     #[doc(hidden)]
-    fn reduce(self, group: &mut Group, op: ReduceOp) -> Result<Self, Error>;
+    fn elements(&self) -> Vec<Self::Element>;
+
+    #[doc(hidden)]
+    fn replace(&mut self, elements: Vec<Self::Element>);
+
+    #[doc(hidden)]
+    fn dimensions(&self) -> Vec<usize>;
 }
 
-macro_rules! reduce {
-    ($($number:ty),+) => {$(
-        impl sealed::Sealed for $number {}
-        impl Reduce for $number {
-            #[track_caller]
-            fn reduce(self, group: &mut Group, op: ReduceOp) -> Result<Self, Error> {
-                let mut values = [self];
-                reduce_values(group, op, &mut values)?;
-                Ok(values[0])
-            }
-        }
+impl<T: Value> sealed::Sealed for T {}
+impl<T: Value> Reduce for T {
+    type Element = T;
 
-        impl sealed::Sealed for Vec<$number> {}
-        impl Reduce for Vec<$number> {
-            #[track_caller]
-            fn reduce(mut self, group: &mut Group, op: ReduceOp) -> Result<Self, Error> {
-                reduce_values(group, op, &mut self)?;
-                Ok(self)
-            }
+    fn elements(&self) -> Vec<T> {
+        vec![*self]
+    }
+
+    fn replace(&mut self, elements: Vec<T>) {
+        if let [element] = elements[..] {
+            *self = element;
         }
-    )+};
+    }
+
+    fn dimensions(&self) -> Vec<usize> {
+        Vec::new()
+    }
 }
 
-reduce!(f32, f64);
+impl<T: Value> sealed::Sealed for Vec<T> {}
+impl<T: Value> Reduce for Vec<T> {
+    type Element = T;
+
+    fn elements(&self) -> Self {
+        self.clone()
+    }
+
+    fn replace(&mut self, elements: Self) {
+        *self = elements;
+    }
+
+    fn dimensions(&self) -> Vec<usize> {
+        vec![self.len()]
+    }
+}
+
+impl<T: Value> sealed::Sealed for ArrayD<T> {}
+impl<T: Value> Reduce for ArrayD<T> {
+    type Element = T;
+
+    fn elements(&self) -> Vec<T> {
+        self.iter().copied().collect()
+    }
+
+    fn replace(&mut self, elements: Vec<T>) {
+        self.iter_mut()
+            .zip(elements)
+            .for_each(|(own, element)| *own = element);
+    }
+
+    fn dimensions(&self) -> Vec<usize> {
+        self.shape().to_vec()
+    }
+}
+
+/// The values in one shape, as slices of a sum; [`Error::ShapesDiffer`] when they have several.
+pub(crate) fn of_one_shape<V: Reduce>(values: &[V]) -> Result<Vec<Vec<V::Element>>, Error> {
+    let first = values.first().map(V::dimensions).unwrap_or_default();
+    for (replica, value) in values.iter().enumerate() {
+        let found = value.dimensions();
+        if found != first {
+            return Err(Error::ShapesDiffer {
+                replica,
+                found,
+                first,
+            });
+        }
+    }
+    Ok(values.iter().map(V::elements).collect())
+}
 
 mod sealed {
     #[expect(

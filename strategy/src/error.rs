@@ -1,6 +1,6 @@
 use std::fmt::{self, Display};
 
-use meshwork_collectives::Rank;
+use meshwork_collectives::{ElementType, Rank};
 
 use crate::VariableSpec;
 
@@ -115,6 +115,185 @@ pub enum Error {
         /// What the system said.
         kind: std::io::ErrorKind,
     },
+    /// A worker was to have no replica, or more than there is room for.
+    #[error("a worker cannot have {replicas} replicas: it takes 1 to {most}")]
+    LocalReplicas {
+        /// Replicas asked for.
+        replicas: usize,
+        /// The most there can be.
+        most: usize,
+    },
+    /// Two workers have another number of replicas.
+    #[error(
+        "{rank} has {replicas} replicas, but rank 0 has {chiefs}: give every worker the same number"
+    )]
+    ReplicasDiffer {
+        /// The first worker that differs.
+        rank: Rank,
+        /// Its replicas.
+        replicas: u64,
+        /// Those of rank 0.
+        chiefs: u64,
+    },
+    /// A step for one replica was to be run on several.
+    #[error(
+        "this worker has {replicas} replicas, and a step that changes what it captures runs on one: use run_each or run_with"
+    )]
+    SeveralReplicas {
+        /// Replicas of this worker.
+        replicas: usize,
+    },
+    /// There is not one value for each replica.
+    #[error("{found} values were given for {needed} replicas of this worker: give one for each")]
+    ReplicaCount {
+        /// Values that were given.
+        found: usize,
+        /// Replicas of this worker.
+        needed: usize,
+    },
+    /// A logical device that this worker does not have.
+    #[error("logical device {device} is outside this worker, which has {devices}, numbered from 0")]
+    NoSuchDevice {
+        /// The device asked for.
+        device: usize,
+        /// Logical devices of this worker.
+        devices: usize,
+    },
+    /// A replica waits for one whose step has ended.
+    #[error(
+        "replica {left} of this worker has ended its step, while replica {replica} waits for it in {call}: all replicas make the same calls"
+    )]
+    ReplicaLeft {
+        /// The replica that has ended its step.
+        left: usize,
+        /// The replica that waits.
+        replica: usize,
+        /// What it called, and from where.
+        call: String,
+    },
+    /// Two replicas of a worker make different calls.
+    #[error(
+        "replica {replica} of this worker calls {call}, but replica 0 calls {first}: all replicas make the same calls with values of the same type"
+    )]
+    ReplicasDisagree {
+        /// The replica that differs.
+        replica: usize,
+        /// What it called, and from where.
+        call: String,
+        /// What replica 0 called, and from where.
+        first: String,
+    },
+    /// A replica waited too long for the others of its worker.
+    #[error(
+        "replica {replica} of this worker waited {waited:?} in {call} for the others: does one hang, or is the time for operations too short?"
+    )]
+    ReplicaLate {
+        /// The replica that waited.
+        replica: usize,
+        /// What it called, and from where.
+        call: String,
+        /// How long it waited.
+        waited: std::time::Duration,
+    },
+    /// Replicas have values of different shapes.
+    #[error(
+        "replica {replica} has a value of shape {found:?}, but replica 0 one of shape {first:?}: only the length of an axis that is reduced or gathered may differ"
+    )]
+    ShapesDiffer {
+        /// The replica that differs.
+        replica: usize,
+        /// Its value's shape.
+        found: Vec<usize>,
+        /// The first value's shape.
+        first: Vec<usize>,
+    },
+    /// An axis that an array does not have, or one named twice.
+    #[error(
+        "axis {axis} cannot be used: the array has {dimensions} axes, numbered from 0, each of which is named once"
+    )]
+    NoSuchAxis {
+        /// The axis.
+        axis: usize,
+        /// Axes of the array.
+        dimensions: usize,
+    },
+    /// A mean of whole numbers, which is none.
+    #[error(
+        "the mean of {found:?} numbers is no {found:?}: convert them to f64 first, or sum them"
+    )]
+    IntegerMean {
+        /// The type of the numbers.
+        found: ElementType,
+    },
+    /// The elements that another worker sent do not fill the shape it named.
+    #[error(
+        "an array of shape {shape:?} came with {found} elements: do all workers run one program?"
+    )]
+    ArrayTorn {
+        /// The shape.
+        shape: Vec<usize>,
+        /// Elements that came with it.
+        found: usize,
+    },
+    /// As many indices as rows are needed.
+    #[error("{rows} rows have {indices} indices: give one for each row")]
+    RowCount {
+        /// Rows that were given.
+        rows: usize,
+        /// Indices that were given.
+        indices: usize,
+    },
+    /// A value of another shape than the variable.
+    #[error("variable {} has shape {}, but the value has {found:?}", spec.name(), spec.dims())]
+    ValueShape {
+        /// The variable.
+        spec: VariableSpec,
+        /// The value's shape.
+        found: Vec<usize>,
+    },
+    /// The copies of a variable stay apart, so it has no one value.
+    #[error(
+        "variable {name} is never brought together: give it an aggregation, or use each replica's copy"
+    )]
+    NotAggregated {
+        /// The variable.
+        name: String,
+    },
+    /// Something was to be added to a sum of copies outside of a step.
+    #[error(
+        "variable {name} is the sum of its copies, and has no copy of its own to add to: add in a step, or assign the new sum"
+    )]
+    SumChanged {
+        /// The variable.
+        name: String,
+    },
+    /// A file of a checkpoint, or its folder, could not be used.
+    #[error("checkpoint {} cannot be {what}: {kind}", path.display())]
+    CheckpointFile {
+        /// The file or folder.
+        path: std::path::PathBuf,
+        /// What failed.
+        what: &'static str,
+        /// What the system said.
+        kind: std::io::ErrorKind,
+    },
+    /// A snapshot cannot be written in the format of its file.
+    #[error("the snapshot does not fit into a safetensors file: is a name or a text too long?")]
+    CheckpointForm,
+    /// The bytes of a snapshot are damaged.
+    #[error("a checkpoint cannot be used")]
+    Damaged(#[from] crate::Damage),
+    /// A checkpoint does not hold a variable of this name and shape.
+    #[error(
+        "the checkpoint should hold {spec}, but has {} under that name: is it of another model?",
+        Found(found)
+    )]
+    NotInCheckpoint {
+        /// The variable.
+        spec: Box<VariableSpec>,
+        /// The shape that it has in the checkpoint, if it is there.
+        found: Option<Vec<usize>>,
+    },
     /// The values of a variable do not fill its shape.
     #[error("variable {} of shape {} takes {} values, but {found} were given", spec.name(), spec.dims(), spec.len())]
     ValueCount {
@@ -187,6 +366,17 @@ impl Display for Known<'_> {
         match self.0 {
             Some(spec) => write!(f, "{} of shape {}", spec.name(), spec.dims()),
             None => f.write_str("missing"),
+        }
+    }
+}
+
+struct Found<'a>(&'a Option<Vec<usize>>);
+
+impl Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(shape) => write!(f, "{shape:?}"),
+            None => f.write_str("nothing"),
         }
     }
 }

@@ -32,14 +32,19 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `strategy` (the entry), `replica` (what a step can do), `variable` (names,
-//! shapes, the scope that makes copies equal), `flat` (many gradients as one buffer), `dataset`
-//! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas),
-//! `packing` (what is reduced together), `hash` (equal copies), `distributed` (one value per replica), `error`.
+//! Map of the crate: `strategy` (the entry: workers and their replicas, steps, reductions, names of
+//! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable` and
+//! `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
+//! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas), `flat`
+//! (many gradients as one buffer), `packing` (what is reduced together), `checkpoint` (what a
+//! training goes on from), `sum` (orders of adding), `value` and `distributed` (numbers, one value
+//! for each replica), `hash` (equal copies), `options`, `error`.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod dataset;
 mod distributed;
+mod distributed_variable;
 mod error;
 mod flat;
 mod hash;
@@ -48,13 +53,17 @@ mod options;
 mod packing;
 mod replica;
 mod strategy;
+mod sum;
+mod value;
 mod variable;
 
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{Communication, JobSecret, Rank, Timeouts};
 
+pub use checkpoint::{Checkpoints, Damage, Restored, Snapshot};
 pub use dataset::{Batch, DistributedDataset, Epoch};
 pub use distributed::{PerReplica, Reduce};
+pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use error::Error;
 pub use flat::FlatBuffer;
 pub use input::{
@@ -63,8 +72,11 @@ pub use input::{
 };
 pub use options::CommunicationOptions;
 pub use packing::packs;
-pub use replica::{ReduceOp, ReplicaContext};
+pub use replica::cross::CrossReplica;
+pub use replica::{IndexedSlices, ReduceOp, ReplicaContext};
 pub use strategy::{MultiWorkerMirroredStrategy, Traffic};
+pub use sum::SumOrder;
+pub use value::Value;
 pub use variable::{MirroredVariable, Scope, VariableSpec};
 
 #[cfg(doctest)]

@@ -2,6 +2,8 @@ use std::time::Duration;
 
 use meshwork_collectives::{Communication, Timeouts};
 
+use crate::sum::SumOrder;
+
 /// How the workers of a strategy communicate.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CommunicationOptions {
@@ -9,6 +11,7 @@ pub struct CommunicationOptions {
     timeouts: Timeouts,
     operation: Option<Duration>,
     bytes_per_pack: usize,
+    order: SumOrder,
 }
 
 impl CommunicationOptions {
@@ -49,6 +52,13 @@ impl CommunicationOptions {
         self
     }
 
+    /// Chooses the order in which the contributions of replicas are added.
+    #[must_use]
+    pub fn with_sum_order(mut self, order: SumOrder) -> Self {
+        self.order = order;
+        self
+    }
+
     /// These options, with those of `other` in place of them where `other` has no default: its own
     /// algorithm, times, or size of packs.
     ///
@@ -70,6 +80,9 @@ impl CommunicationOptions {
         }
         if other.bytes_per_pack != default.bytes_per_pack {
             self.bytes_per_pack = other.bytes_per_pack;
+        }
+        if other.order != default.order {
+            self.order = other.order;
         }
         self.operation = other.operation.or(self.operation);
         self
@@ -100,5 +113,11 @@ impl CommunicationOptions {
     #[must_use]
     pub fn bytes_per_pack(&self) -> usize {
         self.bytes_per_pack
+    }
+
+    /// The order in which the contributions of replicas are added.
+    #[must_use]
+    pub fn sum_order(&self) -> SumOrder {
+        self.order
     }
 }

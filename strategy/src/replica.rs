@@ -1,60 +1,171 @@
+pub(crate) mod cross;
+pub(crate) mod meeting;
+mod slices;
+
+use std::panic::Location;
 use std::time::Instant;
 
-use meshwork_collectives::{self as collectives, Element, Group, Rank};
+use meshwork_collectives::{self as collectives, Group, Rank};
+use ndarray::ArrayD;
 
+use crate::distributed::PerReplica;
 use crate::strategy::Traffic;
-use crate::{Error, hash};
+use crate::sum::SumOrder;
+use crate::{Error, Value, hash};
+use cross::{CrossReplica, refuse_integer_mean};
+use meeting::{Call, Meeting};
+
+pub use slices::IndexedSlices;
 
 /// How the values of several replicas become one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ReduceOp {
-    /// Their sum.
+    /// Their sum; of integers, it wraps.
     Sum,
-    /// Their arithmetic mean: the sum divided by the number of replicas.
+    /// Their arithmetic mean: the sum divided by the number of replicas. Only of floats.
     Mean,
 }
 
 /// One step on one replica: what it can find out and do together with the others.
+///
+/// All replicas make the same calls in the same order.
 #[derive(Debug)]
 pub struct ReplicaContext<'a> {
-    group: &'a mut Group,
-    traffic: &'a mut Traffic,
+    way: Way<'a>,
+    place: Place,
+}
+
+/// Which replica this is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Among those of its worker.
+    pub(crate) local: usize,
+    /// Replicas of this worker.
+    pub(crate) locals: usize,
+    /// Rank and number of the workers.
+    pub(crate) worker: (Rank, u32),
+    pub(crate) order: SumOrder,
+}
+
+#[derive(Debug)]
+enum Way<'a> {
+    /// The worker's only replica.
+    Alone(&'a mut Group, &'a mut Traffic),
+    Team(&'a Meeting<'a>),
 }
 
 impl<'a> ReplicaContext<'a> {
-    pub(crate) fn new(group: &'a mut Group, traffic: &'a mut Traffic) -> Self {
-        Self { group, traffic }
+    pub(crate) fn alone(group: &'a mut Group, traffic: &'a mut Traffic, place: Place) -> Self {
+        let way = Way::Alone(group, traffic);
+        Self { way, place }
     }
 
-    /// This replica's number among all that train together, from 0.
+    pub(crate) fn in_team(meeting: &'a Meeting<'a>, place: Place) -> Self {
+        let way = Way::Team(meeting);
+        Self { way, place }
+    }
+
+    /// This replica's number among all that train together, from 0: those of worker 0 first.
     #[must_use]
     #[doc(alias = "replica_id_in_sync_group")]
     pub fn replica_id(&self) -> Rank {
-        self.group.rank()
+        let Place {
+            local,
+            locals,
+            worker: (rank, _),
+            ..
+        } = self.place;
+        // A worker has fewer replicas than a group has room for ranks.
+        Rank::new(u32::try_from(rank.index() * locals + local).unwrap_or(u32::MAX))
     }
 
-    /// How many replicas train together.
+    /// This replica's number among those of its worker, from 0.
+    #[must_use]
+    pub fn local_id(&self) -> usize {
+        self.place.local
+    }
+
+    /// How many replicas train together, those of all workers.
     #[must_use]
     pub fn num_replicas_in_sync(&self) -> usize {
-        self.group.world() as usize
+        self.place.locals * self.place.worker.1 as usize
     }
 
     /// Replaces `values`, on every replica, by their sum or mean over all replicas. All replicas
-    /// end with the same bits.
+    /// end with the same bits. Backwards, the gradient of the result goes through the same call.
     ///
     /// # Shapes
     /// `values` has the same length on every replica.
     ///
     /// # Errors
-    /// [`Error::Group`]; `values` are then unspecified.
+    /// [`Error::IntegerMean`], before anything is sent; [`Error::ShapesDiffer`] between replicas of
+    /// one worker, [`Error::Group`] between workers; [`Error::ReplicaLeft`],
+    /// [`Error::ReplicasDisagree`]. `values` are then unspecified.
     #[track_caller]
-    pub fn all_reduce(&mut self, op: ReduceOp, values: &mut [f32]) -> Result<(), Error> {
-        let began = Instant::now();
-        reduce_values(self.group, op, values)?;
-        if self.group.world() > 1 {
-            self.traffic.count(size_of_val(values), began.elapsed());
+    pub fn all_reduce<T: Value>(&mut self, op: ReduceOp, values: &mut [T]) -> Result<(), Error> {
+        refuse_integer_mean::<T>(op)?;
+        let order = self.place.order;
+        if let (Way::Alone(group, traffic), SumOrder::Fastest) = (&mut self.way, order) {
+            return reduce_here(group, traffic, op, values);
         }
+        let sum = self.together("all_reduce", values.to_vec(), |cross, values| {
+            let (locals, replicas) = (values.len(), cross.num_replicas_in_sync());
+            let values = PerReplica::new(values);
+            if (order, op) != (SumOrder::TensorFlowRing, ReduceOp::Mean) {
+                return Ok(vec![cross.reduce_in(order, op, values)?; locals]);
+            }
+            // TensorFlow compiles a division by a constant to this product.
+            let mut sum = cross.reduce_in(order, ReduceOp::Sum, values)?;
+            sum.iter_mut()
+                .for_each(|value| *value = value.times_reciprocal(replicas));
+            Ok(vec![sum; locals])
+        })?;
+        values.copy_from_slice(&sum);
         Ok(())
+    }
+
+    /// The arrays of all replicas, one behind the other along `axis`. Backwards, a replica's
+    /// gradient is its own part of the all-reduced gradient of the result.
+    ///
+    /// # Shapes
+    /// All replicas have arrays of one shape but for the length of `axis`.
+    ///
+    /// # Errors
+    /// Those of [`CrossReplica::gather`] and [`merge_call`](Self::merge_call).
+    #[track_caller]
+    pub fn all_gather<T: Value>(
+        &mut self,
+        value: ArrayD<T>,
+        axis: usize,
+    ) -> Result<ArrayD<T>, Error> {
+        self.together("all_gather", value, |cross, values| {
+            let locals = values.len();
+            let all = cross.gather(&PerReplica::new(values), axis)?;
+            Ok(vec![all; locals])
+        })
+    }
+
+    /// Waits until every replica of this worker is here, and lets one of them work on the values of
+    /// all, with the other workers if it wants to. Each replica gets its part of the result.
+    ///
+    /// # Errors
+    /// Those of `merge`; [`Error::ReplicaLeft`] when another replica's step ends without this call,
+    /// [`Error::ReplicasDisagree`] when it makes another one, [`Error::ReplicaLate`];
+    /// [`Error::ReplicaCount`] when the result is not one for each replica.
+    #[track_caller]
+    pub fn merge_call<T: Send + 'static, R: Send + 'static>(
+        &mut self,
+        value: T,
+        merge: impl FnOnce(&mut CrossReplica<'_>, PerReplica<T>) -> Result<PerReplica<R>, Error>,
+    ) -> Result<R, Error> {
+        self.together("merge_call", value, |cross, values| {
+            let needed = values.len();
+            let merged = merge(cross, PerReplica::new(values))?.into_vec();
+            match merged.len() {
+                found if found == needed => Ok(merged),
+                found => Err(Error::ReplicaCount { found, needed }),
+            }
+        })
     }
 
     /// As [`all_reduce`](Self::all_reduce) with a sum, and checks in the same operation that all
@@ -72,7 +183,7 @@ impl<'a> ReplicaContext<'a> {
         let Some(start) = found.checked_sub(needed) else {
             return Err(Error::NoRoomForCheck { found, needed });
         };
-        hash::write(hash::of(copy), self.group.rank(), &mut values[start..]);
+        hash::write(hash::of(copy), self.replica_id(), &mut values[start..]);
         self.all_reduce(ReduceOp::Sum, values)?;
         let ranks = hash::different(&values[start..]);
         if ranks.is_empty() {
@@ -88,37 +199,52 @@ impl<'a> ReplicaContext<'a> {
     pub fn check_len(&self) -> usize {
         hash::room(self.num_replicas_in_sync())
     }
-}
 
-/// A number that can be divided by how many replicas there are.
-pub(crate) trait Real: Element {
-    fn divide(&mut self, replicas: u32);
-}
-
-impl Real for f32 {
-    fn divide(&mut self, replicas: u32) {
-        // Exact up to 2^24 replicas, far beyond any group.
-        *self /= replicas as Self;
+    #[track_caller]
+    pub(crate) fn together<T: Send + 'static, R: Send + 'static>(
+        &mut self,
+        name: &'static str,
+        value: T,
+        all: impl FnOnce(&mut CrossReplica<'_>, Vec<T>) -> Result<Vec<R>, Error>,
+    ) -> Result<R, Error> {
+        let Place {
+            locals,
+            local,
+            order,
+            ..
+        } = self.place;
+        match &mut self.way {
+            Way::Alone(group, traffic) => {
+                let mut cross = CrossReplica::new(group, traffic, (locals, order));
+                all(&mut cross, vec![value]).map(|results| PerReplica::new(results).into_first())
+            }
+            Way::Team(meeting) => {
+                let call = Call::new::<T>(name, Location::caller());
+                meeting.meet(local, (call, value), |cross, values| all(cross, values))
+            }
+        }
     }
 }
 
-impl Real for f64 {
-    fn divide(&mut self, replicas: u32) {
-        *self /= Self::from(replicas);
-    }
-}
-
+/// Reduces in place, without a copy.
 #[track_caller]
-pub(crate) fn reduce_values<T: Real>(
+fn reduce_here<T: Value>(
     group: &mut Group,
+    traffic: &mut Traffic,
     op: ReduceOp,
     values: &mut [T],
 ) -> Result<(), Error> {
+    if group.world() == 1 {
+        return Ok(());
+    }
+    let began = Instant::now();
     group.all_reduce(values, collectives::ReduceOp::Sum)?;
     if op == ReduceOp::Mean {
+        let replicas = group.world() as usize;
         values
             .iter_mut()
-            .for_each(|value| value.divide(group.world()));
+            .for_each(|value| *value = value.divided(replicas));
     }
+    traffic.count(size_of_val(values), began.elapsed());
     Ok(())
 }

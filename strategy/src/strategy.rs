@@ -1,29 +1,42 @@
+mod devices;
+mod reductions;
+mod steps;
+mod traffic;
+
 use std::fmt::Display;
 use std::time::Duration;
 
-use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver, WorkerPlacement};
+use meshwork_cluster_resolver::{ClusterResolver, Task, TfConfigResolver, WorkerPlacement};
 use meshwork_collectives::{self as collectives, Group, GroupConfig, JobSecret, Rank, Timeouts};
 use meshwork_core::Mesh;
 
-use crate::distributed::{PerReplica, Reduce};
-use crate::replica::{ReduceOp, ReplicaContext};
+use crate::replica::Place;
+use crate::replica::cross::CrossReplica;
+use crate::sum::SumOrder;
 use crate::variable::Scope;
 use crate::{
     AutoShard, CommunicationOptions, Cursor, DistributedBatches, DistributedDataset, Error, Input,
     InputContext, Rows, hash,
 };
 
-/// Synchronous data-parallel training: each worker computes on its part of a global batch, and all
+pub use traffic::Traffic;
+
+/// Synchronous data-parallel training: each replica computes on its part of a global batch, and all
 /// apply the same update.
 ///
-/// Every worker runs the same program. A worker that is lost, or makes another call than the
-/// others, ends the training on all of them with an error that names it.
+/// Every worker runs the same program, and has one replica, or several that are threads of it. A
+/// worker that is lost, or makes another call than the others, ends the training on all of them
+/// with an error that names it.
 #[derive(Debug)]
-#[doc(alias = "CollectiveAllReduceStrategy")]
+#[doc(alias("CollectiveAllReduceStrategy", "MirroredStrategy"))]
 pub struct MultiWorkerMirroredStrategy {
     group: Group,
     mesh: Mesh,
     traffic: Traffic,
+    local_replicas: usize,
+    options: CommunicationOptions,
+    /// Who is in the cluster and which task this is; `None` where it is no cluster's.
+    cluster: Option<(WorkerPlacement, Task)>,
 }
 
 impl MultiWorkerMirroredStrategy {
@@ -35,11 +48,12 @@ impl MultiWorkerMirroredStrategy {
     /// # Errors
     /// [`Error::Cluster`], [`Error::NoTask`], [`Error::Group`].
     pub fn from_env() -> Result<Self, Error> {
-        let Some(placement) = placement(&TfConfigResolver::from_env())? else {
+        let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
             return Self::alone();
         };
-        let config = config(&placement, JobSecret::from_env()?)?.with_environment()?;
-        Self::over(Group::connect(&config)?)
+        let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
+        let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
+        Self::meet(&config, options, cluster)
     }
 
     /// The strategy for the cluster that `resolver` describes. Blocks until all workers have met.
@@ -52,16 +66,16 @@ impl MultiWorkerMirroredStrategy {
         secret: JobSecret,
         options: CommunicationOptions,
     ) -> Result<Self, Error> {
-        let Some(placement) = placement(resolver)? else {
-            return Self::alone();
+        let Some(cluster) = place_in(resolver)? else {
+            let mut alone = Self::alone()?;
+            alone.options = options;
+            return Ok(alone);
         };
-        let config = config(&placement, secret)?.with_timeouts(options.timeouts());
-        let mut group = Group::connect(&config)?;
-        group.set_communication(options.implementation());
-        Self::over(group)
+        let config = config(&cluster.0, secret)?.with_timeouts(options.timeouts());
+        Self::meet(&config, options, cluster)
     }
 
-    /// A strategy with this process as its only worker.
+    /// A strategy with this process as its only worker, and one replica.
     ///
     /// # Errors
     /// [`Error::Group`] when the operating system refuses what even one worker needs.
@@ -72,6 +86,15 @@ impl MultiWorkerMirroredStrategy {
             limit: 1,
         })?;
         Self::over(only)
+    }
+
+    /// A strategy with this process as its only worker, and as many replicas, which are threads.
+    ///
+    /// # Errors
+    /// [`Error::LocalReplicas`], and those of [`alone`](Self::alone).
+    #[doc(alias = "MirroredStrategy")]
+    pub fn mirrored(replicas: usize) -> Result<Self, Error> {
+        Self::alone()?.with_local_replicas(replicas)
     }
 
     /// The strategy of one rank of a group that exists already, such as a thread's of
@@ -85,7 +108,62 @@ impl MultiWorkerMirroredStrategy {
             group,
             mesh,
             traffic: Traffic::default(),
+            local_replicas: 1,
+            options: CommunicationOptions::new(),
+            cluster: None,
         })
+    }
+
+    fn meet(
+        config: &GroupConfig,
+        options: CommunicationOptions,
+        cluster: (WorkerPlacement, Task),
+    ) -> Result<Self, Error> {
+        let mut group = Group::connect(config)?;
+        group.set_communication(options.implementation());
+        let mut strategy = Self::over(group)?;
+        strategy.options = options;
+        strategy.cluster = Some(cluster);
+        Ok(strategy)
+    }
+
+    /// Gives this worker several replicas, each a thread of a step: the same number on every
+    /// worker.
+    ///
+    /// # Errors
+    /// [`Error::LocalReplicas`] for 0 and for more than a group has room for;
+    /// [`Error::ReplicasDiffer`], on every worker, when the numbers differ; [`Error::Group`].
+    #[track_caller]
+    pub fn with_local_replicas(mut self, replicas: usize) -> Result<Self, Error> {
+        let workers = self.group.world() as usize;
+        let most = MOST_REPLICAS / workers;
+        if replicas == 0 || replicas > most {
+            return self.told(Err(Error::LocalReplicas { replicas, most }));
+        }
+        let mut numbers = vec![0_u64; workers];
+        self.group.all_gather(&[replicas as u64], &mut numbers)?;
+        if let Some(rank) = Rank::all(self.group.world())
+            .zip(&numbers)
+            .find_map(|(rank, number)| (*number != numbers[0]).then_some(rank))
+        {
+            return self.told(Err(Error::ReplicasDiffer {
+                rank,
+                replicas: numbers[rank.index()],
+                chiefs: numbers[0],
+            }));
+        }
+        self.local_replicas = replicas;
+        if replicas > 1 {
+            self.mesh = Mesh::new([("worker", workers), ("replica", replicas)])?;
+        }
+        Ok(self)
+    }
+
+    /// Chooses the order in which contributions are added, in the same way on every worker.
+    #[must_use]
+    pub fn with_sum_order(mut self, order: SumOrder) -> Self {
+        self.options = self.options.with_sum_order(order);
+        self
     }
 
     /// Makes variables of which all workers hold equal copies.
@@ -96,7 +174,8 @@ impl MultiWorkerMirroredStrategy {
         &mut self,
         build: impl FnOnce(&mut Scope<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.report(|strategy| build(&mut Scope::new(&mut strategy.group)))
+        let built = build(&mut Scope::new(&mut self.group, self.local_replicas));
+        self.told(built)
     }
 
     /// Splits a data set of `samples` numbered samples among the workers, `global_batch` samples
@@ -111,7 +190,8 @@ impl MultiWorkerMirroredStrategy {
         global_batch: usize,
     ) -> Result<DistributedDataset, Error> {
         let worker = (self.group.rank(), self.group.world());
-        self.report(|_| DistributedDataset::new(samples, global_batch, worker))
+        let dataset = DistributedDataset::new(samples, global_batch, worker);
+        self.told(dataset)
     }
 
     /// Deals the batches of `input` to the replicas of all workers, from a cursor on. An error ends
@@ -119,16 +199,31 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// Those of [`Input::pieces`], and [`Error::CursorElsewhere`].
-    #[doc(alias("experimental_distribute_dataset", "distribute_datasets_from_function"))]
+    #[doc(alias = "experimental_distribute_dataset")]
     pub fn distribute_batches<B: Rows + Send + 'static>(
         &mut self,
         input: &Input<B>,
         policy: AutoShard,
         from: Cursor,
     ) -> Result<DistributedBatches<B>, Error> {
-        self.report(|strategy| {
-            DistributedBatches::new(input, policy, strategy.input_context()?, from)
-        })
+        let context = self.input_context();
+        let batches =
+            context.and_then(|context| DistributedBatches::new(input, policy, context, from));
+        self.told(batches)
+    }
+
+    /// Deals batches of this worker's own to its replicas, one to each in turn, as they are. What
+    /// to read is for the caller to decide, by [`input_context`](Self::input_context).
+    ///
+    /// # Errors
+    /// None that a strategy can have.
+    #[doc(alias = "distribute_datasets_from_function")]
+    pub fn deal<B: Rows + Send + 'static>(
+        &mut self,
+        batches: impl IntoIterator<Item = B, IntoIter: Send + 'static>,
+    ) -> Result<DistributedBatches<B>, Error> {
+        let context = self.input_context()?;
+        Ok(DistributedBatches::dealt(batches.into_iter(), context))
     }
 
     /// Which of the workers' inputs is this one's.
@@ -140,34 +235,6 @@ impl MultiWorkerMirroredStrategy {
         InputContext::new(workers, self.rank().index(), self.num_replicas_in_sync())
     }
 
-    /// Runs one step on this worker's replica.
-    ///
-    /// An error of the step ends the training on all workers, which report it as this one's.
-    ///
-    /// # Errors
-    /// Those of `step`.
-    pub fn run<R, E: From<Error> + Display>(
-        &mut self,
-        step: impl FnOnce(&mut ReplicaContext<'_>) -> Result<R, E>,
-    ) -> Result<PerReplica<R>, E> {
-        self.report(|strategy| {
-            step(&mut ReplicaContext::new(
-                &mut strategy.group,
-                &mut strategy.traffic,
-            ))
-        })
-        .map(|value| PerReplica::new(vec![value]))
-    }
-
-    /// Reduces what the replicas of all workers have computed; every worker gets the result.
-    ///
-    /// # Errors
-    /// [`Error::Group`]
-    #[track_caller]
-    pub fn reduce<T: Reduce>(&mut self, op: ReduceOp, value: PerReplica<T>) -> Result<T, Error> {
-        value.into_first().reduce(&mut self.group, op)
-    }
-
     /// Checks that all workers hold the same bits in `values`, by comparing a hash of 64 bits
     /// (XXH3). Costs one small operation.
     ///
@@ -176,7 +243,7 @@ impl MultiWorkerMirroredStrategy {
     #[track_caller]
     pub fn verify_replicas(&mut self, values: &[f32]) -> Result<u64, Error> {
         let hash = hash::of(values);
-        let mut hashes = vec![0.0; hash::room(self.num_replicas_in_sync())];
+        let mut hashes = vec![0.0; hash::room(self.group.world() as usize)];
         hash::write(hash, self.group.rank(), &mut hashes);
         self.group
             .all_reduce(&mut hashes, collectives::ReduceOp::Sum)?;
@@ -203,10 +270,16 @@ impl MultiWorkerMirroredStrategy {
         self.group.abort(reason.to_string());
     }
 
-    /// How many replicas train together.
+    /// How many replicas train together, those of all workers.
     #[must_use]
     pub fn num_replicas_in_sync(&self) -> usize {
-        self.group.world() as usize
+        self.group.world() as usize * self.local_replicas
+    }
+
+    /// Replicas of this worker.
+    #[must_use]
+    pub fn local_replicas(&self) -> usize {
+        self.local_replicas
     }
 
     /// This worker's rank: the chief's is 0.
@@ -223,13 +296,28 @@ impl MultiWorkerMirroredStrategy {
         self.group.rank() == Rank::CHIEF
     }
 
-    /// The workers as a device mesh: one dimension, `worker`, in the order of their ranks.
+    /// This worker's place among all, as the resolver described the cluster; `None` where there is
+    /// no cluster, and a worker trains alone.
+    #[must_use]
+    #[doc(alias = "cluster_resolver")]
+    pub fn cluster(&self) -> Option<&WorkerPlacement> {
+        self.cluster.as_ref().map(|(placement, _)| placement)
+    }
+
+    /// The workers as a device mesh, in the order of their ranks: a dimension `worker`, and a
+    /// dimension `replica` where a worker has several.
     #[must_use]
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
     }
 
-    /// What all-reduces of steps have moved so far.
+    /// How the workers communicate.
+    #[must_use]
+    pub fn options(&self) -> CommunicationOptions {
+        self.options
+    }
+
+    /// What all-reduces have moved between workers so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         self.traffic
@@ -245,13 +333,40 @@ impl MultiWorkerMirroredStrategy {
         Ok(numbers)
     }
 
+    /// Gives every worker the chief's bytes.
+    #[track_caller]
+    pub(crate) fn chiefs_bytes(&mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let mut length = [bytes.len() as u64];
+        self.group.broadcast(&mut length, Rank::CHIEF)?;
+        // The chief is trusted with the size of its own file.
+        bytes.resize(usize::try_from(length[0]).unwrap_or(0), 0);
+        self.group.broadcast(&mut bytes, Rank::CHIEF)?;
+        Ok(bytes)
+    }
+
+    fn cross(&mut self) -> CrossReplica<'_> {
+        let order = (self.local_replicas, self.options.sum_order());
+        CrossReplica::new(&mut self.group, &mut self.traffic, order)
+    }
+
+    fn place(&self, local: usize) -> Place {
+        Place {
+            local,
+            locals: self.local_replicas,
+            worker: (self.group.rank(), self.group.world()),
+            order: self.options.sum_order(),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.options.timeouts().operation()
+    }
+
     /// Tells the other workers about an error before it is returned.
-    fn report<R, E: Display>(
-        &mut self,
-        action: impl FnOnce(&mut Self) -> Result<R, E>,
-    ) -> Result<R, E> {
-        let result = action(self);
-        if let Err(error) = &result {
+    pub(crate) fn told<R, E: Display>(&mut self, result: Result<R, E>) -> Result<R, E> {
+        if let Err(error) = &result
+            && self.group.world() > 1
+        {
             // Changes nothing if the group has failed already, which then is the error.
             self.abort(error);
         }
@@ -259,69 +374,19 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-/// What the all-reduces of a replica have moved, and how long they took. A worker that is alone
-/// moves nothing.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Traffic {
-    operations: u64,
-    bytes: u64,
-    busy: Duration,
-}
-
-impl Traffic {
-    pub(crate) fn count(&mut self, bytes: usize, busy: Duration) {
-        self.operations += 1;
-        self.bytes += bytes as u64;
-        self.busy += busy;
-    }
-
-    /// How many all-reduces there were.
-    #[must_use]
-    pub fn operations(&self) -> u64 {
-        self.operations
-    }
-
-    /// Bytes of all reduced buffers together.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Time in which this replica waited for all-reduces.
-    #[must_use]
-    pub fn busy(&self) -> Duration {
-        self.busy
-    }
-
-    /// What was moved since `earlier`.
-    #[must_use]
-    pub fn since(&self, earlier: Self) -> Self {
-        Self {
-            operations: self.operations.saturating_sub(earlier.operations),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            busy: self.busy.saturating_sub(earlier.busy),
-        }
-    }
-
-    /// Algorithm bandwidth in GB/s: bytes of the buffers by the time, 0 when nothing was moved.
-    #[must_use]
-    pub fn gigabytes_per_second(&self) -> f64 {
-        if self.busy.is_zero() {
-            0.0
-        } else {
-            self.bytes as f64 / self.busy.as_secs_f64() / 1e9
-        }
-    }
-}
-
 /// Which worker this process is; `None` where it is the only one, and has nobody to meet.
-fn placement(resolver: &dyn ClusterResolver) -> Result<Option<WorkerPlacement>, Error> {
+fn place_in(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, Task)>, Error> {
     let spec = resolver.cluster_spec()?;
     if spec.is_empty() {
         return Ok(None);
     }
     let placement = WorkerPlacement::resolve(resolver)?;
-    Ok((placement.world() > 1).then_some(placement))
+    let (Some(job), Some(index)) = (resolver.task_type()?, resolver.task_id()?) else {
+        let tasks = spec.tasks().count();
+        return Err(Error::NoTask { tasks });
+    };
+    let task = Task::new(job, index);
+    Ok((placement.world() > 1).then_some((placement, task)))
 }
 
 fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig, Error> {
@@ -329,207 +394,8 @@ fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig,
     Ok(GroupConfig::new(placement.addresses(), rank, secret)?.with_timeouts(Timeouts::default()))
 }
 
+/// As many as there can be ranks in a group.
+const MOST_REPLICAS: usize = 1024;
+
 #[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use meshwork_cluster_resolver::{ClusterSpec, SimpleResolver};
-
-    use super::*;
-
-    fn each<R: Send>(
-        world: u32,
-        program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
-    ) -> Vec<R> {
-        thread::scope(|scope| {
-            let program = &program;
-            let ranks: Vec<_> = Group::local(world)
-                .unwrap()
-                .into_iter()
-                .map(|group| {
-                    scope.spawn(move || program(MultiWorkerMirroredStrategy::over(group).unwrap()))
-                })
-                .collect();
-            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-        })
-    }
-
-    #[test]
-    fn every_worker_begins_with_the_chiefs_values() {
-        let values = each(3, |mut strategy| {
-            let own = strategy.rank().number() as f32;
-            let variables = strategy.scope(|scope| {
-                let weight = scope.variable("weight", &[2, 2], vec![own; 4])?;
-                Ok((weight, scope.variable("bias", &[2], vec![own + 0.5; 2])?))
-            });
-            let (weight, bias) = variables.unwrap();
-            strategy.leave().unwrap();
-            [weight.values(), bias.values()].concat()
-        });
-        assert_eq!(values, vec![vec![0.0, 0.0, 0.0, 0.0, 0.5, 0.5]; 3]);
-    }
-
-    #[test]
-    fn workers_with_different_shapes_all_fail_and_name_the_variable() {
-        let errors = each(3, |mut strategy| {
-            let width = if strategy.rank() == Rank::new(2) {
-                5
-            } else {
-                4
-            };
-            let built = strategy
-                .scope(|scope| scope.variable("fc.weight", &[2, width], vec![0.0; 2 * width]));
-            built
-                .and_then(|_| strategy.reduce(ReduceOp::Sum, PerReplica::new(vec![1.0_f32])))
-                .unwrap_err()
-        });
-        for error in errors {
-            let text = error.to_string();
-            assert!(
-                text.contains("fc.weight of shape [2, 5] on rank 2")
-                    && text.contains("[2, 4] on rank 0"),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn one_name_for_two_variables_is_refused() {
-        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-        let refused = strategy.scope(|scope| {
-            scope.variable("w", &[1], vec![0.0])?;
-            scope.variable("w", &[1], vec![0.0])
-        });
-        assert_eq!(
-            refused,
-            Err(Error::DuplicateVariable {
-                name: "w".to_owned()
-            })
-        );
-    }
-
-    #[test]
-    fn sums_and_means_are_over_all_replicas_and_counted_as_traffic() {
-        each(4, |mut strategy| {
-            let step = strategy.run(|replica| {
-                let own = replica.replica_id().number() as f32;
-                let (mut sum, mut mean) = ([own, 1.0], [own, 1.0]);
-                replica.all_reduce(ReduceOp::Sum, &mut sum)?;
-                replica.all_reduce(ReduceOp::Mean, &mut mean)?;
-                Ok::<_, Error>((sum, mean))
-            });
-            assert_eq!(step.unwrap().into_first(), ([6.0, 4.0], [1.5, 1.0]));
-            let rank = PerReplica::new(vec![f64::from(strategy.rank().number())]);
-            assert_eq!(strategy.reduce(ReduceOp::Mean, rank).unwrap(), 1.5);
-            assert_eq!(
-                (strategy.traffic().operations(), strategy.traffic().bytes()),
-                (2, 16)
-            );
-            strategy.leave().unwrap();
-        });
-    }
-
-    #[test]
-    fn the_error_of_one_workers_step_ends_all_with_its_reason() {
-        let errors = each(3, |mut strategy| {
-            let broken = strategy.rank() == Rank::new(1);
-            strategy
-                .run(|replica| {
-                    if broken {
-                        return Err(Error::NoSamples);
-                    }
-                    replica.all_reduce(ReduceOp::Sum, &mut [1.0])
-                })
-                .unwrap_err()
-        });
-        assert_eq!(errors[1], Error::NoSamples);
-        for error in [&errors[0], &errors[2]] {
-            let text = error.to_string();
-            assert!(
-                text.starts_with("rank 1 (") && text.contains(&Error::NoSamples.to_string()),
-                "{text}"
-            );
-        }
-    }
-
-    #[test]
-    fn copies_that_differ_in_one_bit_are_found_and_named() {
-        each(3, |mut strategy| {
-            let mut values = vec![1.0_f32; 100];
-            assert!(strategy.verify_replicas(&values).is_ok());
-            if strategy.rank() == Rank::new(2) {
-                values[50] = f32::from_bits(1.0_f32.to_bits() + 1);
-            }
-            let expected = Error::ReplicasDiverged {
-                ranks: vec![Rank::new(2)],
-            };
-            assert_eq!(strategy.verify_replicas(&values), Err(expected));
-            strategy.leave().unwrap();
-        });
-    }
-
-    #[test]
-    fn a_checked_sum_finds_copies_that_differed_before_it() {
-        each(3, |mut strategy| {
-            let rank = strategy.rank().number();
-            let mut copy = [1.0, 2.0];
-            let mut step = |copy: &[f32]| {
-                strategy.run(|replica| {
-                    let mut values = vec![rank as f32; 1 + replica.check_len()];
-                    replica.all_reduce_checked(&mut values, copy)?;
-                    Ok::<_, Error>(values[0])
-                })
-            };
-            assert_eq!(step(&copy).unwrap().into_first(), 3.0);
-            if rank == 1 {
-                copy[1] = 2.5;
-            }
-            // Whoever finds it first may end the group before another has looked.
-            let text = step(&copy).unwrap_err().to_string();
-            assert!(
-                text.contains("those of rank 1 differ from rank 0's"),
-                "{text}"
-            );
-        });
-    }
-
-    #[test]
-    fn a_checked_sum_needs_room_for_its_hashes() {
-        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-        let refused = strategy.run(|replica| replica.all_reduce_checked(&mut [1.0; 3], &[1.0]));
-        assert_eq!(
-            refused,
-            Err(Error::NoRoomForCheck {
-                found: 3,
-                needed: 4
-            })
-        );
-    }
-
-    #[test]
-    fn a_cluster_without_this_processs_task_is_refused() {
-        let spec = ClusterSpec::from_addresses(["a:1", "b:1"]).unwrap();
-        let secret = JobSecret::generate().unwrap();
-        let refused = MultiWorkerMirroredStrategy::new(
-            &SimpleResolver::new(spec),
-            secret,
-            CommunicationOptions::new(),
-        );
-        let text = refused.unwrap_err().to_string();
-        assert!(text.contains("task"), "{text}");
-    }
-
-    #[test]
-    fn an_empty_cluster_is_one_worker_and_needs_no_secret_of_others() {
-        let resolver = TfConfigResolver::from_json("{}");
-        let secret = JobSecret::generate().unwrap();
-        let strategy =
-            MultiWorkerMirroredStrategy::new(&resolver, secret, CommunicationOptions::new())
-                .unwrap();
-        assert_eq!(
-            (strategy.num_replicas_in_sync(), strategy.is_chief()),
-            (1, true)
-        );
-        assert_eq!(strategy.mesh().size(), 1);
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
-use meshwork_collectives::{Group, Rank};
+use meshwork_collectives::{Element, Group, Rank};
 
 use crate::Error;
 
@@ -105,15 +105,21 @@ impl MirroredVariable {
 #[derive(Debug)]
 pub struct Scope<'a> {
     group: &'a mut Group,
+    local_replicas: usize,
     names: BTreeSet<String>,
 }
 
 impl<'a> Scope<'a> {
-    pub(crate) fn new(group: &'a mut Group) -> Self {
+    pub(crate) fn new(group: &'a mut Group, local_replicas: usize) -> Self {
         Self {
             group,
+            local_replicas,
             names: BTreeSet::new(),
         }
+    }
+
+    pub(crate) fn local_replicas(&self) -> usize {
+        self.local_replicas
     }
 
     /// Creates a variable. Rank 0's `initial` values, row-major, replace those of all others.
@@ -147,7 +153,11 @@ impl<'a> Scope<'a> {
     /// another length than all together, [`Error::VariablesDiffer`], which ends the group on every
     /// worker, and [`Error::Group`].
     #[track_caller]
-    pub fn mirror(&mut self, specs: &[VariableSpec], values: &mut [f32]) -> Result<(), Error> {
+    pub fn mirror<T: Element>(
+        &mut self,
+        specs: &[VariableSpec],
+        values: &mut [T],
+    ) -> Result<(), Error> {
         for spec in specs {
             if !self.names.insert(spec.name().to_owned()) {
                 return Err(Error::DuplicateVariable {

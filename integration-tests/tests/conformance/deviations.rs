@@ -387,4 +387,28 @@ pub(crate) mod strategy {
         "an automatic split of fewer files than workers is by data",
         "TensorFlow tries it by file, and fails",
     );
+    pub(crate) const INTEGER_MEAN: Deviation = Deviation::new(
+        "there is no mean of integers",
+        "TensorFlow changes the type to float64, which is for the caller to do where he means it",
+    );
+    pub(crate) const PLAIN_VALUE: Deviation = Deviation::new(
+        "what is reduced is one value for each replica",
+        "TensorFlow counts a plain value once, for each worker, or for each replica, as it comes",
+    );
+    pub(crate) const EQUAL_VALUES: Deviation = Deviation::new(
+        "what replicas assign is summed, also where all assign the same",
+        "TensorFlow refuses a constant, and sums a tensor of the same value",
+    );
+    pub(crate) const ONE_REPLICA: Deviation = Deviation::new(
+        "one replica reduces as several do",
+        "TensorFlow's all-reduce of one replica fails for some types",
+    );
+    pub(crate) const MIXED_TYPES: Deviation = Deviation::new(
+        "integers and floats are reduced in one step",
+        "TensorFlow takes different ways for them, and refuses both together",
+    );
+    pub(crate) const NOTHING_AMBIENT: Deviation = Deviation::new(
+        "scopes and contexts are values that are passed on",
+        "nothing is current that could be another strategy's, entered twice, or missing",
+    );
 }

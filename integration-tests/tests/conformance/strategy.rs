@@ -2,12 +2,24 @@
 
 #[path = "strategy/collective.rs"]
 mod collective;
+#[path = "strategy/input.rs"]
+mod input;
+#[path = "strategy/mirrored.rs"]
+mod mirrored;
+#[path = "strategy/numbers.rs"]
+mod numbers;
 #[path = "strategy/options.rs"]
 mod options;
+#[path = "strategy/processes.rs"]
+mod processes;
 #[path = "strategy/roles.rs"]
 mod roles;
 #[path = "strategy/shard.rs"]
 mod shard;
+#[path = "strategy/variables.rs"]
+mod variables;
+#[path = "strategy/workers.rs"]
+mod workers;
 
 use crate::harness::Topic;
 
@@ -20,4 +32,6 @@ pub(crate) const TOPICS: &[Topic] = &[
         "cluster/multi_worker_util.jsonl",
         roles::judge,
     ),
+    Topic::lines("mirrored", "cluster/mirrored.jsonl", mirrored::judge),
+    Topic::lines("mwms", "cluster/mwms.jsonl", workers::judge),
 ];

@@ -45,6 +45,18 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         })
     }
 
+    /// Batches of this worker alone, each for one replica, as they come.
+    pub(crate) fn dealt(
+        batches: impl Iterator<Item = B> + Send + 'static,
+        context: InputContext,
+    ) -> Self {
+        Self {
+            pieces: Pieces::whole(batches),
+            context,
+            cursor: Cursor::start().bound_to(context.num_replicas_in_sync()),
+        }
+    }
+
     /// The next step, `None` when no worker has samples left. All workers call it together: they
     /// agree on whether there is a step, and on how many samples it has.
     ///

@@ -93,7 +93,7 @@ fn by_data(
     ours.len() == workers && taken == all
 }
 
-fn policy(name: &Value) -> Option<AutoShard> {
+pub(super) fn policy(name: &Value) -> Option<AutoShard> {
     Some(match name.as_str()? {
         "OFF" => AutoShard::Off,
         "AUTO" => AutoShard::Auto,

@@ -1,0 +1,301 @@
+use std::time::Instant;
+
+use meshwork_collectives::{self as collectives, Group, Rank};
+use ndarray::{ArrayD, Axis, IxDyn, concatenate};
+
+use super::ReduceOp;
+use crate::distributed::{PerReplica, Reduce, of_one_shape};
+use crate::strategy::Traffic;
+use crate::sum::{self, SumOrder};
+use crate::value::sealed::Arithmetic;
+use crate::{Error, Value};
+
+/// All replicas at once, as one worker sees them: its own replicas' values, and the other workers
+/// by reductions.
+#[derive(Debug)]
+pub struct CrossReplica<'a> {
+    group: &'a mut Group,
+    traffic: &'a mut Traffic,
+    local: usize,
+    order: SumOrder,
+}
+
+impl<'a> CrossReplica<'a> {
+    pub(crate) fn new(
+        group: &'a mut Group,
+        traffic: &'a mut Traffic,
+        (local, order): (usize, SumOrder),
+    ) -> Self {
+        Self {
+            group,
+            traffic,
+            local,
+            order,
+        }
+    }
+
+    /// How many replicas train together, those of all workers.
+    #[must_use]
+    pub fn num_replicas_in_sync(&self) -> usize {
+        self.group.world() as usize * self.local
+    }
+
+    /// The sum or mean of what all replicas have; every worker gets it.
+    ///
+    /// # Shapes
+    /// All replicas have values of one shape.
+    ///
+    /// # Errors
+    /// [`Error::ShapesDiffer`], [`Error::IntegerMean`], [`Error::Group`].
+    #[track_caller]
+    pub fn reduce<V: Reduce>(&mut self, op: ReduceOp, values: PerReplica<V>) -> Result<V, Error> {
+        // In one process a reduction adds on one device, in order, whatever a ring would do.
+        let order = match self.group.world() {
+            1 => SumOrder::Fastest,
+            _ => self.order,
+        };
+        self.reduce_in(order, op, values)
+    }
+
+    #[track_caller]
+    pub(crate) fn reduce_in<V: Reduce>(
+        &mut self,
+        order: SumOrder,
+        op: ReduceOp,
+        values: PerReplica<V>,
+    ) -> Result<V, Error> {
+        refuse_integer_mean::<V::Element>(op)?;
+        let values = values.into_vec();
+        let contributions = of_one_shape(&values)?;
+        let mut sum = match order {
+            SumOrder::Fastest => {
+                let mut sum = sum::in_order(contributions);
+                self.add_over_workers(&mut sum)?;
+                sum
+            }
+            SumOrder::TensorFlowRing => {
+                sum::around_ring(&self.contributions_of_all(contributions)?)
+            }
+        };
+        if op == ReduceOp::Mean {
+            let replicas = self.num_replicas_in_sync();
+            sum.iter_mut()
+                .for_each(|value| *value = value.divided(replicas));
+        }
+        let mut first = PerReplica::new(values).into_first();
+        first.replace(sum);
+        Ok(first)
+    }
+
+    /// As [`reduce`](Self::reduce), first along `axes` of each replica's array and then over
+    /// replicas. A mean is that over all elements, however many each replica has, and NaN of none.
+    ///
+    /// # Shapes
+    /// All replicas have arrays of one shape but for the lengths of `axes`, which go away.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAxis`], and those of [`reduce`](Self::reduce).
+    #[track_caller]
+    pub fn reduce_axes<T: Value>(
+        &mut self,
+        op: ReduceOp,
+        values: &PerReplica<ArrayD<T>>,
+        axes: &[usize],
+    ) -> Result<ArrayD<T>, Error> {
+        refuse_integer_mean::<T>(op)?;
+        let mut sums = Vec::with_capacity(values.len());
+        let mut count = 0_u64;
+        for array in values.local_results() {
+            count += counted(array, axes)?;
+            sums.push(sum_along(array, axes));
+        }
+        let sum = self.reduce(ReduceOp::Sum, PerReplica::new(sums))?;
+        if op == ReduceOp::Sum {
+            return Ok(sum);
+        }
+        let mut counts = [count];
+        self.add_over_workers(&mut counts)?;
+        let all = usize::try_from(counts[0]).unwrap_or(usize::MAX);
+        Ok(sum.mapv(|sum| sum.divided(all)))
+    }
+
+    /// The arrays of all replicas, one behind the other along `axis`; every worker gets them.
+    ///
+    /// # Shapes
+    /// All replicas have arrays of one shape but for the length of `axis`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAxis`], [`Error::ShapesDiffer`], [`Error::Group`].
+    #[track_caller]
+    pub fn gather<T: Value>(
+        &mut self,
+        values: &PerReplica<ArrayD<T>>,
+        axis: usize,
+    ) -> Result<ArrayD<T>, Error> {
+        let arrays = self.arrays_of_all(values)?;
+        joined(&arrays, axis)
+    }
+
+    /// Gives every worker the values that the first replica of all has.
+    #[track_caller]
+    pub(crate) fn broadcast<T: Value>(&mut self, values: &mut [T]) -> Result<(), Error> {
+        Ok(self.group.broadcast(values, Rank::CHIEF)?)
+    }
+
+    /// Numbers summed over workers, once for each; counted as traffic.
+    #[track_caller]
+    pub(crate) fn add_over_workers<T: collectives::Element>(
+        &mut self,
+        values: &mut [T],
+    ) -> Result<(), Error> {
+        if self.group.world() == 1 {
+            return Ok(());
+        }
+        let began = Instant::now();
+        self.group.all_reduce(values, collectives::ReduceOp::Sum)?;
+        self.traffic.count(size_of_val(values), began.elapsed());
+        Ok(())
+    }
+
+    /// Equally long contributions of all replicas, in the order of the replicas.
+    #[track_caller]
+    fn contributions_of_all<T: Value>(&mut self, own: Vec<Vec<T>>) -> Result<Vec<Vec<T>>, Error> {
+        let len = own.first().map_or(0, Vec::len);
+        let own = own.concat();
+        let mut all = vec![T::default(); own.len() * self.group.world() as usize];
+        self.group.all_gather(&own, &mut all)?;
+        if len == 0 {
+            return Ok(vec![Vec::new(); self.num_replicas_in_sync()]);
+        }
+        Ok(all.chunks(len).map(<[T]>::to_vec).collect())
+    }
+
+    /// The arrays of all replicas, of any shapes: first their shapes are exchanged, then they are.
+    #[track_caller]
+    pub(crate) fn arrays_of_all<T: Value>(
+        &mut self,
+        own: &PerReplica<ArrayD<T>>,
+    ) -> Result<Vec<ArrayD<T>>, Error> {
+        let mut words = Vec::new();
+        let mut elements = Vec::new();
+        for array in own.local_results() {
+            words.push(array.ndim() as u64);
+            words.extend(array.shape().iter().map(|size| *size as u64));
+            elements.extend(array.iter().copied());
+        }
+        let words = self.uneven(&words)?;
+        let elements = self.uneven(&elements)?;
+        let mut left = &elements[..];
+        let mut arrays = Vec::new();
+        for shape in shapes(&words) {
+            let (own, rest) = left
+                .split_at_checked(shape.iter().product())
+                .unwrap_or((left, &[]));
+            left = rest;
+            let array = ArrayD::from_shape_vec(IxDyn(&shape), own.to_vec());
+            arrays.push(array.map_err(|_| Error::ArrayTorn {
+                shape,
+                found: own.len(),
+            })?);
+        }
+        Ok(arrays)
+    }
+
+    #[track_caller]
+    fn uneven<T: collectives::Element + Copy>(&mut self, own: &[T]) -> Result<Vec<T>, Error> {
+        let mut lengths = vec![0_u64; self.group.world() as usize];
+        self.group.all_gather(&[own.len() as u64], &mut lengths)?;
+        let lengths: Vec<usize> = lengths
+            .into_iter()
+            .map(|len| usize::try_from(len).unwrap_or(usize::MAX))
+            .collect();
+        let all = lengths
+            .iter()
+            .fold(0_usize, |sum, len| sum.saturating_add(*len));
+        let mut output = vec![T::default(); all];
+        self.group.all_gather_uneven(own, &mut output, &lengths)?;
+        Ok(output)
+    }
+}
+
+/// Shapes written one after the other, each behind its number of dimensions.
+fn shapes(mut words: &[u64]) -> Vec<Vec<usize>> {
+    let mut shapes = Vec::new();
+    while let Some((dimensions, rest)) = words.split_first() {
+        let dimensions = usize::try_from(*dimensions).unwrap_or(usize::MAX);
+        let Some((sizes, rest)) = rest.split_at_checked(dimensions) else {
+            break;
+        };
+        let size = |size: &u64| usize::try_from(*size).unwrap_or(usize::MAX);
+        shapes.push(sizes.iter().map(size).collect());
+        words = rest;
+    }
+    shapes
+}
+
+/// The arrays one behind the other.
+pub(crate) fn joined<T: Value>(arrays: &[ArrayD<T>], axis: usize) -> Result<ArrayD<T>, Error> {
+    let first = arrays.first().map(ArrayD::shape).unwrap_or_default();
+    for (replica, array) in arrays.iter().enumerate() {
+        inside(axis, array.ndim())?;
+        let others = |shape: &[usize]| {
+            let mut shape = shape.to_vec();
+            shape.remove(axis);
+            shape
+        };
+        if array.ndim() != first.len() || others(array.shape()) != others(first) {
+            return Err(Error::ShapesDiffer {
+                replica,
+                found: array.shape().to_vec(),
+                first: first.to_vec(),
+            });
+        }
+    }
+    let views: Vec<_> = arrays.iter().map(|array| array.view()).collect();
+    concatenate(Axis(axis), &views).map_err(|_| Error::NoSuchAxis {
+        axis,
+        dimensions: first.len(),
+    })
+}
+
+pub(crate) fn inside(axis: usize, dimensions: usize) -> Result<(), Error> {
+    if axis < dimensions {
+        Ok(())
+    } else {
+        Err(Error::NoSuchAxis { axis, dimensions })
+    }
+}
+
+pub(crate) fn refuse_integer_mean<T: Value>(op: ReduceOp) -> Result<(), Error> {
+    if op == ReduceOp::Mean && !T::IS_FLOAT {
+        return Err(Error::IntegerMean { found: T::TYPE });
+    }
+    Ok(())
+}
+
+/// How many elements become one.
+fn counted<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> Result<u64, Error> {
+    let mut count = 1_u64;
+    for (place, axis) in axes.iter().enumerate() {
+        inside(*axis, array.ndim())?;
+        if axes[..place].contains(axis) {
+            return Err(Error::NoSuchAxis {
+                axis: *axis,
+                dimensions: array.ndim(),
+            });
+        }
+        count *= array.len_of(Axis(*axis)) as u64;
+    }
+    Ok(count)
+}
+
+/// The sum along axes that are there, each once.
+fn sum_along<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> ArrayD<T> {
+    let mut axes = axes.to_vec();
+    axes.sort_unstable();
+    let mut sum = array.clone();
+    for axis in axes.into_iter().rev() {
+        sum = sum.fold_axis(Axis(axis), T::default(), |sum, value| sum.plus(*value));
+    }
+    sum
+}

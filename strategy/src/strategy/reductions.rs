@@ -1,0 +1,175 @@
+//! What is done with the values of all replicas outside of steps.
+
+use ndarray::ArrayD;
+
+use super::MultiWorkerMirroredStrategy;
+use crate::distributed::{PerReplica, Reduce};
+use crate::{DistributedVariable, Error, ReduceOp, Value};
+
+impl MultiWorkerMirroredStrategy {
+    /// Reduces what the replicas of all workers have; every worker gets the result.
+    ///
+    /// What is not one value for each replica is not reduced, as it would count once or many times:
+    ///
+    /// ```compile_fail
+    /// # use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp};
+    /// MultiWorkerMirroredStrategy::alone()?.reduce(ReduceOp::Sum, 3.0)?;
+    /// # Ok::<(), meshwork_strategy::Error>(())
+    /// ```
+    ///
+    /// # Shapes
+    /// All replicas have values of one shape.
+    ///
+    /// # Errors
+    /// [`Error::ShapesDiffer`], [`Error::IntegerMean`], [`Error::Group`].
+    #[track_caller]
+    pub fn reduce<V: Reduce>(&mut self, op: ReduceOp, values: PerReplica<V>) -> Result<V, Error> {
+        let reduced = self.cross().reduce(op, values);
+        self.told(reduced)
+    }
+
+    /// As [`reduce`](Self::reduce), along `axes` too: see
+    /// [`CrossReplica::reduce_axes`](crate::CrossReplica::reduce_axes).
+    ///
+    /// ```
+    /// use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp};
+    /// use ndarray::{Array1, arr0};
+    ///
+    /// let mut strategy = MultiWorkerMirroredStrategy::mirrored(2)?;
+    /// // One loss on the first replica, three on the second.
+    /// let losses = strategy.per_replica(|id| Array1::from_elem(1 + 2 * id, id as f32).into_dyn());
+    /// let mean = strategy.reduce_axes(ReduceOp::Mean, &losses, &[0])?;
+    /// assert_eq!(mean, arr0(3.0 / 4.0).into_dyn());
+    /// # Ok::<(), meshwork_strategy::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAxis`], and those of [`reduce`](Self::reduce).
+    #[track_caller]
+    pub fn reduce_axes<T: Value>(
+        &mut self,
+        op: ReduceOp,
+        values: &PerReplica<ArrayD<T>>,
+        axes: &[usize],
+    ) -> Result<ArrayD<T>, Error> {
+        let reduced = self.cross().reduce_axes(op, values, axes);
+        self.told(reduced)
+    }
+
+    /// As [`reduce`](Self::reduce), with the result for each replica of this worker.
+    ///
+    /// # Errors
+    /// Those of [`reduce`](Self::reduce).
+    #[track_caller]
+    pub fn reduce_to<V: Reduce + Clone>(
+        &mut self,
+        op: ReduceOp,
+        values: PerReplica<V>,
+    ) -> Result<PerReplica<V>, Error> {
+        let reduced = self.reduce(op, values)?;
+        Ok(self.replicate_to_logical_devices(&reduced))
+    }
+
+    /// As [`reduce_to`](Self::reduce_to), for several values, in order.
+    ///
+    /// # Errors
+    /// Those of [`reduce`](Self::reduce).
+    #[track_caller]
+    pub fn batch_reduce_to<V: Reduce + Clone>(
+        &mut self,
+        op: ReduceOp,
+        values: Vec<PerReplica<V>>,
+    ) -> Result<Vec<PerReplica<V>>, Error> {
+        let mut reduced = Vec::with_capacity(values.len());
+        for value in values {
+            reduced.push(self.reduce_to(op, value)?);
+        }
+        Ok(reduced)
+    }
+
+    /// The arrays of the replicas of all workers, one behind the other along `axis`; every worker
+    /// gets them.
+    ///
+    /// # Shapes
+    /// All replicas have arrays of one shape but for the length of `axis`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchAxis`], [`Error::ShapesDiffer`], [`Error::Group`].
+    #[track_caller]
+    pub fn gather<T: Value>(
+        &mut self,
+        values: &PerReplica<ArrayD<T>>,
+        axis: usize,
+    ) -> Result<ArrayD<T>, Error> {
+        let gathered = self.cross().gather(values, axis);
+        self.told(gathered)
+    }
+
+    /// The value of a variable, its copies brought together as its policy says; what to save of it.
+    ///
+    /// # Errors
+    /// Those of [`CrossReplica::read`](crate::CrossReplica::read).
+    #[track_caller]
+    pub fn read<T: Value>(
+        &mut self,
+        variable: &DistributedVariable<T>,
+    ) -> Result<ArrayD<T>, Error> {
+        let value = self.cross().read(variable);
+        self.told(value)
+    }
+
+    /// Makes a variable read as `value`, which is the same on every worker; how it is restored.
+    ///
+    /// # Errors
+    /// Those of [`CrossReplica::assign`](crate::CrossReplica::assign).
+    pub fn assign<T: Value>(
+        &mut self,
+        variable: &DistributedVariable<T>,
+        value: &ArrayD<T>,
+    ) -> Result<(), Error> {
+        let assigned = self.cross().assign(variable, value);
+        self.told(assigned)
+    }
+
+    /// Adds to what a variable reads as.
+    ///
+    /// # Errors
+    /// Those of [`CrossReplica::assign_add`](crate::CrossReplica::assign_add).
+    #[track_caller]
+    pub fn assign_add<T: Value>(
+        &mut self,
+        variable: &DistributedVariable<T>,
+        delta: &ArrayD<T>,
+    ) -> Result<(), Error> {
+        let assigned = self.cross().assign_add(variable, delta);
+        self.told(assigned)
+    }
+
+    /// Subtracts from what a variable reads as.
+    ///
+    /// # Errors
+    /// Those of [`CrossReplica::assign_sub`](crate::CrossReplica::assign_sub).
+    #[track_caller]
+    pub fn assign_sub<T: Value>(
+        &mut self,
+        variable: &DistributedVariable<T>,
+        delta: &ArrayD<T>,
+    ) -> Result<(), Error> {
+        let assigned = self.cross().assign_sub(variable, delta);
+        self.told(assigned)
+    }
+
+    /// Changes each copy of a variable by its replica's argument.
+    ///
+    /// # Errors
+    /// Those of [`CrossReplica::update`](crate::CrossReplica::update).
+    pub fn update<T: Value, A>(
+        &mut self,
+        variable: &DistributedVariable<T>,
+        arguments: &PerReplica<A>,
+        change: impl FnMut(&mut ArrayD<T>, &A),
+    ) -> Result<(), Error> {
+        let updated = self.cross().update(variable, arguments, change);
+        self.told(updated)
+    }
+}

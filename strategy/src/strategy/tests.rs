@@ -1,0 +1,253 @@
+use std::thread;
+
+use meshwork_cluster_resolver::{ClusterSpec, SimpleResolver};
+
+use super::*;
+use crate::distributed::PerReplica;
+use crate::replica::ReduceOp;
+
+fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let ranks: Vec<_> = Group::local(world)
+            .unwrap()
+            .into_iter()
+            .map(|group| {
+                scope.spawn(move || program(MultiWorkerMirroredStrategy::over(group).unwrap()))
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn every_worker_begins_with_the_chiefs_values() {
+    let values = each(3, |mut strategy| {
+        let own = strategy.rank().number() as f32;
+        let variables = strategy.scope(|scope| {
+            let weight = scope.variable("weight", &[2, 2], vec![own; 4])?;
+            Ok((weight, scope.variable("bias", &[2], vec![own + 0.5; 2])?))
+        });
+        let (weight, bias) = variables.unwrap();
+        strategy.leave().unwrap();
+        [weight.values(), bias.values()].concat()
+    });
+    assert_eq!(values, vec![vec![0.0, 0.0, 0.0, 0.0, 0.5, 0.5]; 3]);
+}
+
+#[test]
+fn workers_with_different_shapes_all_fail_and_name_the_variable() {
+    let errors = each(3, |mut strategy| {
+        let width = if strategy.rank() == Rank::new(2) {
+            5
+        } else {
+            4
+        };
+        let built =
+            strategy.scope(|scope| scope.variable("fc.weight", &[2, width], vec![0.0; 2 * width]));
+        built
+            .and_then(|_| strategy.reduce(ReduceOp::Sum, PerReplica::new(vec![1.0_f32])))
+            .unwrap_err()
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(
+            text.contains("fc.weight of shape [2, 5] on rank 2")
+                && text.contains("[2, 4] on rank 0"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn one_name_for_two_variables_is_refused() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let refused = strategy.scope(|scope| {
+        scope.variable("w", &[1], vec![0.0])?;
+        scope.variable("w", &[1], vec![0.0])
+    });
+    assert_eq!(
+        refused,
+        Err(Error::DuplicateVariable {
+            name: "w".to_owned()
+        })
+    );
+}
+
+#[test]
+fn sums_and_means_are_over_all_replicas_and_counted_as_traffic() {
+    each(4, |mut strategy| {
+        let step = strategy.run(|replica| {
+            let own = replica.replica_id().number() as f32;
+            let (mut sum, mut mean) = ([own, 1.0], [own, 1.0]);
+            replica.all_reduce(ReduceOp::Sum, &mut sum)?;
+            replica.all_reduce(ReduceOp::Mean, &mut mean)?;
+            Ok::<_, Error>((sum, mean))
+        });
+        assert_eq!(step.unwrap().into_first(), ([6.0, 4.0], [1.5, 1.0]));
+        let rank = PerReplica::new(vec![f64::from(strategy.rank().number())]);
+        assert_eq!(strategy.reduce(ReduceOp::Mean, rank).unwrap(), 1.5);
+        assert_eq!(
+            (strategy.traffic().operations(), strategy.traffic().bytes()),
+            (3, 24)
+        );
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn the_error_of_one_workers_step_ends_all_with_its_reason() {
+    let errors = each(3, |mut strategy| {
+        let broken = strategy.rank() == Rank::new(1);
+        strategy
+            .run(|replica| {
+                if broken {
+                    return Err(Error::NoSamples);
+                }
+                replica.all_reduce(ReduceOp::Sum, &mut [1.0])
+            })
+            .unwrap_err()
+    });
+    assert_eq!(errors[1], Error::NoSamples);
+    for error in [&errors[0], &errors[2]] {
+        let text = error.to_string();
+        assert!(
+            text.starts_with("rank 1 (") && text.contains(&Error::NoSamples.to_string()),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn copies_that_differ_in_one_bit_are_found_and_named() {
+    each(3, |mut strategy| {
+        let mut values = vec![1.0_f32; 100];
+        assert!(strategy.verify_replicas(&values).is_ok());
+        if strategy.rank() == Rank::new(2) {
+            values[50] = f32::from_bits(1.0_f32.to_bits() + 1);
+        }
+        let expected = Error::ReplicasDiverged {
+            ranks: vec![Rank::new(2)],
+        };
+        assert_eq!(strategy.verify_replicas(&values), Err(expected));
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn a_checked_sum_finds_copies_that_differed_before_it() {
+    each(3, |mut strategy| {
+        let rank = strategy.rank().number();
+        let mut copy = [1.0, 2.0];
+        let mut step = |copy: &[f32]| {
+            strategy.run(|replica| {
+                let mut values = vec![rank as f32; 1 + replica.check_len()];
+                replica.all_reduce_checked(&mut values, copy)?;
+                Ok::<_, Error>(values[0])
+            })
+        };
+        assert_eq!(step(&copy).unwrap().into_first(), 3.0);
+        if rank == 1 {
+            copy[1] = 2.5;
+        }
+        // Whoever finds it first may end the group before another has looked.
+        let text = step(&copy).unwrap_err().to_string();
+        assert!(
+            text.contains("those of rank 1 differ from rank 0's"),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn a_checked_sum_needs_room_for_its_hashes() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let refused = strategy.run(|replica| replica.all_reduce_checked(&mut [1.0; 3], &[1.0]));
+    assert_eq!(
+        refused,
+        Err(Error::NoRoomForCheck {
+            found: 3,
+            needed: 4
+        })
+    );
+}
+
+#[test]
+fn a_cluster_without_this_processs_task_is_refused() {
+    let spec = ClusterSpec::from_addresses(["a:1", "b:1"]).unwrap();
+    let secret = JobSecret::generate().unwrap();
+    let refused = MultiWorkerMirroredStrategy::new(
+        &SimpleResolver::new(spec),
+        secret,
+        CommunicationOptions::new(),
+    );
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("task"), "{text}");
+}
+
+#[test]
+fn an_empty_cluster_is_one_worker_and_needs_no_secret_of_others() {
+    let resolver = TfConfigResolver::from_json("{}");
+    let secret = JobSecret::generate().unwrap();
+    let strategy =
+        MultiWorkerMirroredStrategy::new(&resolver, secret, CommunicationOptions::new()).unwrap();
+    assert_eq!(
+        (strategy.num_replicas_in_sync(), strategy.is_chief()),
+        (1, true)
+    );
+    assert_eq!(strategy.mesh().size(), 1);
+}
+
+#[test]
+fn workers_of_several_replicas_reduce_over_all_of_them() {
+    for (workers, replicas) in [(2, 2), (3, 1), (2, 3), (4, 2)] {
+        let sums = each(workers, |strategy| {
+            let mut strategy = strategy.with_local_replicas(replicas).unwrap();
+            let mut own = strategy.per_replica(|id| vec![id as f32, 1.0]);
+            let step = strategy.run_with(&mut own, |replica, own| {
+                replica.all_reduce(ReduceOp::Sum, own)?;
+                Ok::<_, Error>(replica.replica_id().index())
+            });
+            let ids = step.unwrap().into_vec();
+            let first = strategy.rank().index() * replicas;
+            assert_eq!(ids, (first..first + replicas).collect::<Vec<_>>());
+            strategy.leave().unwrap();
+            own.into_vec()
+        });
+        let all = workers as usize * replicas;
+        let sum = vec![(0..all).sum::<usize>() as f32, all as f32];
+        assert!(sums.concat().iter().all(|own| *own == sum), "{sums:?}");
+    }
+}
+
+#[test]
+fn a_worker_with_another_number_of_replicas_is_named_to_all() {
+    let errors = each(3, |strategy| {
+        let replicas = 1 + usize::from(strategy.rank() == Rank::new(2));
+        strategy
+            .with_local_replicas(replicas)
+            .map(drop)
+            .unwrap_err()
+    });
+    for error in errors {
+        let text = error.to_string();
+        assert!(
+            text.contains("rank 2 has 2 replicas, but rank 0 has 1"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_weighted_mean_over_uneven_batches_is_the_mean_over_all_samples() {
+    each(3, |mut strategy| {
+        let rank = strategy.rank().index();
+        let losses =
+            strategy.per_replica(|_| ndarray::Array1::from_elem(rank, rank as f64).into_dyn());
+        let mean = strategy.reduce_axes(ReduceOp::Mean, &losses, &[0]).unwrap();
+        assert_eq!(mean, ndarray::arr0((1.0 + 2.0 + 2.0) / 3.0).into_dyn());
+        let gathered = strategy.gather(&losses, 0).unwrap();
+        assert_eq!(gathered.into_iter().collect::<Vec<_>>(), [1.0, 2.0, 2.0]);
+        strategy.leave().unwrap();
+    });
+}
