@@ -187,6 +187,11 @@ impl Context {
         self.0.checks_barriers.store(true, Ordering::Relaxed);
     }
 
+    /// Whether this is a clone of the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether there is one client only.
     #[must_use]
     pub fn is_alone(&self) -> bool {

@@ -34,7 +34,7 @@
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
 //! (initialised and shut down), `process` (the one of this process, by TensorFlow's names), `context`
 //! (a client and its company: who agrees on what, whose devices are where), `tensor` (the values),
-//! `scalar` (their elements), `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
+//! `scalar` (their elements), `ops` (what is done to them), `random`, `scope` (default meshes), `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
 //! out), `error`.
 #![forbid(unsafe_code)]
 
@@ -44,11 +44,17 @@ mod device_type;
 mod environment;
 mod error;
 mod exchange;
+mod ops;
 mod process;
+mod random;
 mod route;
 mod scalar;
+mod scope;
 mod system;
 mod tensor;
+
+// Callers name the elements of tensors, and what they are.
+pub use meshwork_accel::{Element, ElementType, bf16, f16};
 
 pub use config::Config;
 pub use context::Context;
@@ -59,6 +65,7 @@ pub use environment::{
 };
 pub use error::{Error, Subject};
 pub use exchange::Block;
+pub use ops::{Along, Function};
 pub use process::{
     client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,
     heartbeat_enabled, initialize_accelerator_system, is_initialized, job_name, jobs,
@@ -66,5 +73,6 @@ pub use process::{
     shutdown_accelerator_system,
 };
 pub use scalar::{Float, Number, Scalar};
+pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
 pub use tensor::DTensor;

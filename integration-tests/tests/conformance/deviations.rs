@@ -255,6 +255,22 @@ pub(crate) mod dtensor {
         "a system of listed jobs can be shut down, by all of them together",
         "TensorFlow refuses, so that a process has to end",
     );
+    pub(crate) const GATHERED: Deviation = Deviation::new(
+        "the host gets all elements of a tensor from any layout",
+        "TensorFlow has no way to gather a tensor that is cut, and refuses",
+    );
+    pub(crate) const NO_TEXTS: Deviation = Deviation::new(
+        "elements are numbers or truth values",
+        "no device and no reduction knows texts, in TensorFlow either",
+    );
+    pub(crate) const NO_TRACING: Deviation = Deviation::new(
+        "a program does what it says when it says it",
+        "TensorFlow refuses to pack while it records a function for later, and nothing is recorded here",
+    );
+    pub(crate) const OPEN_PACK: Deviation = Deviation::new(
+        "blocks are packed by a layout without open axes",
+        "TensorFlow makes a tensor of which a size is unknown",
+    );
 }
 
 /// Tensors that move from layout to layout.

@@ -1,9 +1,15 @@
-//! Initialisation and what an environment says, beside what TensorFlow made of it.
+//! Initialisation, values on meshes, variables and data sets, beside what TensorFlow made of them.
 
+#[path = "dtensor/clients.rs"]
+mod clients;
 #[path = "dtensor/config.rs"]
 mod config;
 #[path = "dtensor/init.rs"]
 mod init;
+#[path = "dtensor/pack.rs"]
+mod pack;
+#[path = "dtensor/values.rs"]
+mod values;
 
 use crate::harness::Topic;
 
@@ -14,4 +20,6 @@ pub(crate) const TOPICS: &[Topic] = &[
         "mesh/accelerator_init.jsonl",
         init::judge,
     ),
+    Topic::lines("multi_client", "mesh/multi_client.jsonl", clients::judge),
+    Topic::lines("pack", "mesh/pack.jsonl", pack::judge),
 ];

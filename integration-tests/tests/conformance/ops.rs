@@ -1,4 +1,4 @@
-//! What ops give: layouts, and what each rank holds.
+//! What ops give: layouts, and what each rank holds, by the naive rules and by tensors on devices.
 //!
 //! Element types are not compared: a layout does not know them.
 
@@ -6,6 +6,8 @@
 mod carry_out;
 #[path = "ops/case.rs"]
 mod case;
+#[path = "ops/on_devices.rs"]
+mod on_devices;
 #[path = "ops/translate.rs"]
 mod translate;
 
@@ -32,9 +34,13 @@ pub(crate) const TOPICS: &[Topic] = &[
 fn judge(recorded: &Value) -> Verdict {
     let case = Case::read(&recorded["input"]);
     let problem = match (carry_out(&case), recorded.get("expect_error")) {
-        (Ok(Some(answers)), None) => compare(&case, &answers, &recorded["expect"]),
+        (Ok(Some(answers)), None) => compare(&case, &answers, &recorded["expect"])
+            .or_else(|| on_devices::compare(&case, &answers)),
         (Ok(Some(answers)), Some(expected)) => Some(format!("{answers:?} instead of {expected}")),
         (Ok(None), _) => Some(format!("the function {} is not known", case.op)),
+        (Err(_), Some(_)) if !on_devices::is_refused(&case) => {
+            Some("not refused on devices".to_owned())
+        }
         (Err(error), Some(expected)) => compare_error(&error, expected),
         (Err(error), None) => Some(format!("error: {error}")),
     };

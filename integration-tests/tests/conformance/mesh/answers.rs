@@ -127,7 +127,7 @@ pub(super) fn any_answer(any: &AnyMesh, field: &str) -> Option<Value> {
 }
 
 /// A field of devices arranged along dimensions.
-fn mesh_answer(mesh: &Mesh, field: &str) -> Option<Value> {
+pub(crate) fn mesh_answer(mesh: &Mesh, field: &str) -> Option<Value> {
     let sizes = || {
         mesh.dims()
             .iter()
@@ -144,6 +144,9 @@ fn mesh_answer(mesh: &Mesh, field: &str) -> Option<Value> {
         "num_local_devices" => json!(mesh.num_local_devices()),
         "local_device_ids" => json!(Vec::from_iter(mesh.local_device_ids().iter())),
         "global_device_ids" => json!(Vec::from_iter(mesh.global_device_ids().iter())),
+        "is_single_device" => json!(false),
+        "device_type" => json!(mesh.device_type().unwrap_or_default()),
+        "to_string" => json!(mesh.to_string()),
         "min_global_device_id" => json!(mesh.min_global_device_id()),
         "local_devices" => json!(Vec::from_iter(mesh.local_devices().texts())),
         "global_devices" => json!(Vec::from_iter(mesh.global_devices().texts())),

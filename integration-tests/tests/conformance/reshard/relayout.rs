@@ -1,7 +1,9 @@
 //! Relayouts that TensorFlow carried out: the same values have to come out where they did.
 
-use meshwork_core::Mesh;
+use meshwork_core::{Client, Mesh};
+use meshwork_dtensor::{Context, Error, Scalar};
 use meshwork_layout::{Layout, LayoutPattern, Relayout};
+use ndarray::ArrayD;
 use serde_json::Value;
 
 use super::read::{list, number, numbers, text, told};
@@ -11,10 +13,13 @@ use crate::harness::Verdict;
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
     match (carried_out(input), case.get("expect")) {
-        (Ok(outcome), Some(expected)) => match compare(&outcome, input, expected) {
-            Ok(()) => Verdict::Passed,
-            Err(how) => Verdict::Failed(how),
-        },
+        (Ok(outcome), Some(expected)) => {
+            let compared = compare(&outcome, input, expected);
+            match compared.and_then(|()| on_devices(&outcome, input)) {
+                Ok(()) => Verdict::Passed,
+                Err(how) => Verdict::Failed(how),
+            }
+        }
         (Err(how), Some(_)) => Verdict::Failed(how),
         (Err(_), None) => Verdict::Passed,
         (Ok(outcome), None) => refused(&outcome, case),
@@ -51,6 +56,56 @@ fn carried_out(input: &Value) -> Result<Outcome, String> {
         target,
         shards,
     })
+}
+
+/// The same by tensors on the devices of the mesh, which are all here.
+fn on_devices(outcome: &Outcome, input: &Value) -> Result<(), String> {
+    let context = Context::alone(Client::new("localhost", 0, 1).map_err(told)?);
+    let shape = numbers(&input["value"]["shape"]);
+    let moved = match input["value"]["dtype"].as_str() {
+        Some("bool") => moved::<bool>(&context, outcome, (input, &shape)),
+        Some("uint8") => moved::<u8>(&context, outcome, (input, &shape)),
+        Some("int64") => moved::<i64>(&context, outcome, (input, &shape)),
+        Some("float32") => moved::<f32>(&context, outcome, (input, &shape)),
+        // Complex numbers of two floats have as many bytes, and are moved by them.
+        Some("float64" | "complex64") => moved::<f64>(&context, outcome, (input, &shape)),
+        _ => moved::<i32>(&context, outcome, (input, &shape)),
+    };
+    let expected = outcome.shards.iter().map(|shard| {
+        let stored = shard.iter().map(|number| stored(*number, input));
+        stored.collect::<Vec<f64>>()
+    });
+    let (moved, expected) = (moved.map_err(told)?, expected.collect::<Vec<_>>());
+    match moved == expected {
+        true => Ok(()),
+        false => Err(format!("on devices {moved:?}, expected {expected:?}")),
+    }
+}
+
+/// What devices hold after a relayout, in the way in which it was asked for.
+fn moved<T: Scalar>(
+    context: &Context,
+    outcome: &Outcome,
+    (input, shape): (&Value, &[usize]),
+) -> Result<Vec<Vec<f64>>, Error> {
+    let count: usize = shape.iter().product();
+    let elements =
+        (0..count).map(|number| T::from_f64(stored(T::from_index(number).to_f64(), input)));
+    let array =
+        ArrayD::from_shape_vec(shape, elements.collect()).expect("as many as the shape says");
+    let (source, target) = (&outcome.source, &outcome.target);
+    let tensor = context.copy_to_mesh(array.clone(), source)?;
+    let moved = match input["via"].as_str() {
+        Some("relayout_like") => tensor.relayout_like(&context.zeros::<bool>(shape, target)?)?,
+        Some("call_with_layout_ones") => {
+            context.call_with_layout(target, || meshwork_dtensor::full(shape, T::from_index(1)))?
+        }
+        Some("copy_to_mesh" | "relayout") => context.copy_to_mesh(array, target)?,
+        _ => tensor.relayout(target)?,
+    };
+    moved.check_layout(target)?;
+    let flat = |block: &meshwork_dtensor::Block<T>| block.iter().map(|x| x.to_f64()).collect();
+    Ok(moved.unpack().iter().map(flat).collect())
 }
 
 /// The mesh that a tensor goes to: the one it is on, the same under another name, or one of its first
@@ -155,6 +210,9 @@ fn refused(outcome: &Outcome, case: &Value) -> Verdict {
     match deviation {
         Some(_) if outcome.shards != self::cut(&outcome.target, &shape) => {
             Verdict::Failed("values are not those of the tensor".to_owned())
+        }
+        Some(_) if on_devices(outcome, &case["input"]).is_err() => {
+            Verdict::Failed("values are not those of the tensor on devices".to_owned())
         }
         Some(deviation) => Verdict::Deviates(deviation),
         None => Verdict::Failed(format!("an error is expected: {}", case["expect_error"])),

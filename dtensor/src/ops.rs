@@ -1,0 +1,139 @@
+//! Ops on tensors: each client works on its blocks as [`infer`] says, after bringing operands into
+//! the layouts that it asks for, and then brings the results into theirs.
+
+use meshwork_layout::ops::{Collective, Inferred, Op, Placement, infer};
+use meshwork_layout::{Layout, Shape, ShardingSpec};
+use ndarray::{ArrayD, ArrayViewD};
+
+use crate::exchange::Block;
+use crate::{Context, DTensor, Error, Scalar};
+
+mod apply;
+mod contract;
+mod join;
+mod kernel;
+mod pointwise;
+mod rearrange;
+mod reduce;
+mod slice;
+mod softmax;
+
+pub use apply::Function;
+pub use reduce::Along;
+
+/// An op that is being carried out.
+struct Call {
+    context: Context,
+    inferred: Inferred,
+}
+
+impl Call {
+    /// How an op is carried out on these operands, all of one context.
+    fn of(op: &Op, context: &Context, operands: &[&Placement]) -> Result<Self, Error> {
+        let operands: Vec<Placement> = operands.iter().copied().cloned().collect();
+        Ok(Self {
+            context: context.clone(),
+            inferred: infer(op, &operands)?,
+        })
+    }
+
+    /// An operand in the layout that is needed.
+    #[track_caller]
+    fn operand<T: Scalar>(&self, number: usize, given: &DTensor<T>) -> Result<DTensor<T>, Error> {
+        if !given.context().is_same(&self.context) {
+            return Err(Error::OtherContext);
+        }
+        given.relayout(&self.inferred.operands()[number])
+    }
+
+    /// The all-reduce of this number among those that are needed on the way, if it is.
+    fn within(&self, number: usize) -> Option<&Collective> {
+        self.inferred.within().get(number)
+    }
+
+    /// How many results there are.
+    fn results(&self) -> usize {
+        self.inferred.results().len()
+    }
+
+    /// A result by its block at each place of this client, of which the sizes are known.
+    #[track_caller]
+    fn result<T: Scalar>(
+        &self,
+        number: usize,
+        block: impl Fn(usize, &[usize]) -> Result<ArrayD<T>, Error>,
+    ) -> Result<DTensor<T>, Error> {
+        let outcome = &self.inferred.results()[number];
+        let shape = outcome.placement().shape();
+        let homes = self.context.homes(outcome.produced().mesh())?;
+        let mut blocks = Vec::new();
+        for (place, rank) in homes.local().iter().enumerate() {
+            let sizes: Shape = outcome.produced().local_shape(*rank, shape)?;
+            blocks.push(standard(block(place, &sizes)?));
+        }
+        let produced = Placement::new(shape.iter().copied(), outcome.produced().clone())?;
+        DTensor::of(&self.context, produced, blocks)?.relayout(outcome.layout())
+    }
+}
+
+impl<T: Scalar> DTensor<T> {
+    /// The only result of an op with this operand, by a function of its block and of the sizes of
+    /// the result's.
+    #[track_caller]
+    fn by_block<R: Scalar>(
+        &self,
+        op: &Op,
+        kernel: impl Fn(ArrayViewD<'_, T>, &[usize]) -> ArrayD<R>,
+    ) -> Result<DTensor<R>, Error> {
+        let call = Call::of(op, self.context(), &[self.placement()])?;
+        let operand = call.operand(0, self)?;
+        call.result(0, |place, sizes| {
+            Ok(kernel(operand.unpack()[place].view(), sizes))
+        })
+    }
+
+    /// Blocks that have this tensor's layout but for one axis, which has size 1, made the same along
+    /// it by an all-reduce if one is needed.
+    #[track_caller]
+    fn joined(
+        &self,
+        axis: usize,
+        blocks: Vec<ArrayD<T>>,
+        collective: Option<&Collective>,
+    ) -> Result<Vec<Block<T>>, Error> {
+        let blocks = blocks.into_iter().map(standard).collect();
+        let Some(collective) = collective else {
+            return Ok(blocks);
+        };
+        let specs = self.layout().specs().cloned().enumerate();
+        let specs = specs.map(|(place, spec)| match place == axis {
+            true => ShardingSpec::unsharded(),
+            false => spec,
+        });
+        let layout = Layout::new(specs, self.layout().mesh())?;
+        let layout = layout.with_partial(collective.dims(), collective.reduction())?;
+        let mut shape = Shape::from(self.shape());
+        shape[axis] = 1;
+        let terms = Self::of(self.context(), Placement::new(shape, layout)?, blocks)?;
+        Ok(terms.settled()?.unpack().to_vec())
+    }
+}
+
+/// The same block with its elements row-major in memory.
+fn standard<T: Scalar>(block: ArrayD<T>) -> Block<T> {
+    match block.is_standard_layout() {
+        true => block.into_shared(),
+        false => block.as_standard_layout().into_owned().into_shared(),
+    }
+}
+
+/// The place of an axis that may be counted from the end; one that is known to exist.
+fn place(axis: isize, rank: usize) -> usize {
+    match axis < 0 {
+        true => rank.saturating_sub(axis.unsigned_abs()),
+        false => axis.unsigned_abs(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Several tensors as one, and one as several.
+
+use meshwork_layout::ops::{Op, Parts, Placement};
+use ndarray::{ArrayD, ArrayViewD, Slice};
+
+use super::{Call, kernel, place};
+use crate::{DTensor, Error, Scalar};
+
+impl<T: Scalar> DTensor<T> {
+    /// Tensors behind one another along an axis, negative counted from the end.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for no tensors, or shapes that differ along another axis;
+    /// [`Error::OtherContext`], and those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn concat(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
+        let along = place(axis, tensors.first().map_or(1, |first| first.rank()));
+        Self::joint(&Op::Concat { axis }, tensors, |blocks| {
+            kernel::concatenated(along, blocks)
+        })
+    }
+
+    /// Tensors of one shape behind one another along a new axis, at this place in the result.
+    ///
+    /// # Errors
+    /// Those of [`concat`](Self::concat).
+    #[track_caller]
+    #[doc(alias = "pack")]
+    pub fn stack(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
+        let along = place(axis, tensors.first().map_or(1, |first| first.rank() + 1));
+        Self::joint(&Op::Stack { axis }, tensors, |blocks| {
+            kernel::stacked(along, blocks)
+        })
+    }
+
+    /// Parts of an axis.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for parts that do not make up the axis, or for one that is cut, and those of
+    /// [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn split(&self, axis: isize, parts: &Parts) -> Result<Vec<Self>, Error> {
+        let along = place(axis, self.rank());
+        let op = Op::Split {
+            axis,
+            parts: parts.clone(),
+        };
+        let call = Call::of(&op, self.context(), &[self.placement()])?;
+        let operand = call.operand(0, self)?;
+        let sizes = match parts {
+            Parts::Equal(count) => vec![self.shape()[along] / count; *count],
+            Parts::Sizes(sizes) => sizes.clone(),
+        };
+        let mut start = 0;
+        let mut results = Vec::new();
+        for (number, size) in sizes.into_iter().enumerate() {
+            let end = start + size;
+            results.push(call.result(number, |place, _| {
+                let block = operand.unpack()[place].view();
+                let part = kernel::cut(&block, |axis| match axis == along {
+                    true => Slice::from(start..end),
+                    false => Slice::from(..),
+                });
+                Ok(part.to_owned())
+            })?);
+            start = end;
+        }
+        Ok(results)
+    }
+
+    /// One tensor for each index of an axis, which goes away.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
+    #[track_caller]
+    #[doc(alias = "unpack")]
+    pub fn unstack(&self, axis: isize) -> Result<Vec<Self>, Error> {
+        let along = place(axis, self.rank());
+        let call = Call::of(&Op::Unstack { axis }, self.context(), &[self.placement()])?;
+        let operand = call.operand(0, self)?;
+        let results = (0..call.results()).map(|index| {
+            call.result(index, |place, _| {
+                let block = operand.unpack()[place].view();
+                Ok(kernel::at(&block, along, index).to_owned())
+            })
+        });
+        results.collect()
+    }
+
+    #[track_caller]
+    fn joint(
+        op: &Op,
+        tensors: &[&Self],
+        kernel: impl Fn(&[ArrayViewD<'_, T>]) -> ArrayD<T>,
+    ) -> Result<Self, Error> {
+        let Some(first) = tensors.first() else {
+            return Err(meshwork_layout::ops::Error::NoOperands { op: op.name() }.into());
+        };
+        let placements: Vec<&Placement> = tensors.iter().map(|t| t.placement()).collect();
+        let call = Call::of(op, first.context(), &placements)?;
+        let mut operands = Vec::new();
+        for (number, tensor) in tensors.iter().enumerate() {
+            operands.push(call.operand(number, tensor)?);
+        }
+        call.result(0, |place, _| {
+            let blocks = operands
+                .iter()
+                .map(|operand| operand.unpack()[place].view());
+            Ok(kernel(&blocks.collect::<Vec<_>>()))
+        })
+    }
+}

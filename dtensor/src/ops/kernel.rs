@@ -1,0 +1,100 @@
+//! What one device does with its blocks.
+
+use std::ops::Range;
+
+use ndarray::{ArrayD, ArrayViewD, Axis, Slice, Zip};
+
+use crate::Scalar;
+
+mod product;
+mod reduction;
+
+pub(super) use product::{einsum, matmul};
+pub(super) use reduction::{arg, fold};
+
+/// An array of these sizes and elements, row-major, of which there are as many.
+pub(super) fn filled<T: Copy>(sizes: &[usize], elements: impl IntoIterator<Item = T>) -> ArrayD<T> {
+    let elements: Vec<T> = elements.into_iter().collect();
+    ArrayD::from_shape_vec(sizes, elements).expect("as many elements as the sizes say")
+}
+
+/// The elements in another shape, row-major, of which there are as many.
+pub(super) fn reshaped<T: Copy>(block: &ArrayViewD<'_, T>, sizes: &[usize]) -> ArrayD<T> {
+    filled(sizes, block.iter().copied())
+}
+
+/// The block repeated along axes of size 1 and new leading ones, to sizes that fit.
+pub(super) fn spread<'a, T>(block: &'a ArrayViewD<'_, T>, sizes: &[usize]) -> ArrayViewD<'a, T> {
+    block
+        .broadcast(sizes)
+        .expect("the op's rule has checked the shapes")
+}
+
+/// The elements of two blocks by a function, after repetition to these sizes.
+pub(super) fn zip<T: Scalar, U: Scalar, R: Copy>(
+    (left, right): (ArrayViewD<'_, T>, ArrayViewD<'_, U>),
+    sizes: &[usize],
+    function: &impl Fn(T, U) -> R,
+) -> ArrayD<R> {
+    let (left, right) = (spread(&left, sizes), spread(&right, sizes));
+    Zip::from(&left)
+        .and(&right)
+        .map_collect(|left, right| function(*left, *right))
+}
+
+/// A box of a block, and a step along each axis.
+pub(super) fn cut<'a, T>(
+    block: &'a ArrayViewD<'_, T>,
+    mut along: impl FnMut(usize) -> Slice,
+) -> ArrayViewD<'a, T> {
+    block.slice_each_axis(|axis| along(axis.axis.index()))
+}
+
+/// A block of these sizes of zeros, with another in it from these indices on.
+pub(super) fn padded<T: Scalar>(
+    block: &ArrayViewD<'_, T>,
+    before: impl Fn(usize) -> usize,
+    sizes: &[usize],
+) -> ArrayD<T> {
+    let mut wide = ArrayD::from_elem(sizes, T::default());
+    let inner = |axis: usize| -> Range<usize> {
+        let start = before(axis);
+        start..start + block.shape()[axis]
+    };
+    wide.slice_each_axis_mut(|axis| Slice::from(inner(axis.axis.index())))
+        .assign(block);
+    wide
+}
+
+/// Blocks behind one another along an axis.
+pub(super) fn concatenated<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>]) -> ArrayD<T> {
+    ndarray::concatenate(Axis(axis), blocks).expect("the op's rule has checked the shapes")
+}
+
+/// Blocks behind one another along a new axis.
+pub(super) fn stacked<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>]) -> ArrayD<T> {
+    ndarray::stack(Axis(axis), blocks).expect("the op's rule has checked the shapes")
+}
+
+/// A block repeated along each axis as a whole.
+pub(super) fn tiled<T: Scalar>(block: &ArrayViewD<'_, T>, multiples: &[usize]) -> ArrayD<T> {
+    let sizes: Vec<usize> = block
+        .shape()
+        .iter()
+        .zip(multiples)
+        .map(|(size, times)| size * times)
+        .collect();
+    ArrayD::from_shape_fn(sizes, |index| {
+        let place = |axis: usize| index[axis] % block.shape()[axis];
+        block[(0..block.ndim()).map(place).collect::<Vec<_>>().as_slice()]
+    })
+}
+
+/// The indices of a block that is whole along all axes but one, which is a single index.
+pub(super) fn at<'a, T>(
+    block: &'a ArrayViewD<'_, T>,
+    axis: usize,
+    index: usize,
+) -> ArrayViewD<'a, T> {
+    block.index_axis(Axis(axis), index)
+}

@@ -1,0 +1,186 @@
+//! Ops on elements at the same index.
+
+use meshwork_layout::ops::Op;
+use ndarray::{ArrayD, Axis};
+
+use super::{Call, kernel};
+use crate::{DTensor, Error, Float, Number, Scalar};
+
+impl<T: Scalar> DTensor<T> {
+    /// The elements of two tensors at the same index by a function; shapes are broadcast: aligned at
+    /// the last axis, an axis of size 1 fits any.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for shapes that do not fit or another mesh, [`Error::OtherContext`], and those
+    /// of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn zip_with<U: Scalar, R: Scalar>(
+        &self,
+        other: &DTensor<U>,
+        function: impl Fn(T, U) -> R,
+    ) -> Result<DTensor<R>, Error> {
+        let placements = [self.placement(), other.placement()];
+        let call = Call::of(&Op::Elementwise, self.context(), &placements)?;
+        let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
+        call.result(0, |place, sizes| {
+            let blocks = (left.unpack()[place].view(), right.unpack()[place].view());
+            Ok(kernel::zip(blocks, sizes, &function))
+        })
+    }
+
+    /// Elements of `yes` where this holds, and of `no` elsewhere; shapes are broadcast.
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    #[doc(alias = "where")]
+    pub fn select<U: Scalar>(
+        &self,
+        yes: &DTensor<U>,
+        no: &DTensor<U>,
+    ) -> Result<DTensor<U>, Error> {
+        let placements = [self.placement(), yes.placement(), no.placement()];
+        let call = Call::of(&Op::Select, self.context(), &placements)?;
+        let condition = call.operand(0, self)?;
+        let (yes, no) = (call.operand(1, yes)?, call.operand(2, no)?);
+        call.result(0, |place, sizes| {
+            let ends = (yes.unpack()[place].view(), no.unpack()[place].view());
+            let ends = kernel::zip(ends, sizes, &|yes, no| (yes, no));
+            let condition = condition.unpack()[place].view();
+            let holds = kernel::spread(&condition, sizes);
+            let chosen = holds.iter().zip(&ends);
+            let chosen = chosen.map(|(holds, (yes, no))| match *holds == T::default() {
+                true => *no,
+                false => *yes,
+            });
+            Ok(kernel::filled(sizes, chosen))
+        })
+    }
+}
+
+impl<T: Number> DTensor<T> {
+    /// Addition, element by element, see [`zip_with`](Self::zip_with).
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    pub fn add(&self, other: &Self) -> Result<Self, Error> {
+        self.zip_with(other, T::plus)
+    }
+
+    /// Subtraction, element by element.
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    pub fn sub(&self, other: &Self) -> Result<Self, Error> {
+        self.zip_with(other, T::minus)
+    }
+
+    /// Multiplication, element by element.
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    pub fn mul(&self, other: &Self) -> Result<Self, Error> {
+        self.zip_with(other, T::times)
+    }
+
+    /// Division, element by element; of whole numbers towards zero, and 0 by 0.
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    pub fn div(&self, other: &Self) -> Result<Self, Error> {
+        self.zip_with(other, T::over)
+    }
+
+    /// The negative of each element; whole numbers wrap around.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn neg(&self) -> Result<Self, Error> {
+        self.map(|element| T::default().minus(element))
+    }
+
+    /// Each element, and 0 in place of those below.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn relu(&self) -> Result<Self, Error> {
+        self.map(|element| match element > T::default() {
+            true => element,
+            false => T::default(),
+        })
+    }
+
+    /// Each element times a number.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn scale(&self, factor: T) -> Result<Self, Error> {
+        self.map(|element| element.times(factor))
+    }
+
+    /// A number added to each element: a scalar is the same on every device.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn add_scalar(&self, term: T) -> Result<Self, Error> {
+        self.map(|element| element.plus(term))
+    }
+
+    /// A vector added along the last axis. Unlike with [`add`](Self::add) the result lies as this.
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    pub fn bias_add(&self, bias: &Self) -> Result<Self, Error> {
+        let placements = [self.placement(), bias.placement()];
+        let call = Call::of(&Op::BiasAdd, self.context(), &placements)?;
+        let (value, bias) = (call.operand(0, self)?, call.operand(1, bias)?);
+        call.result(0, |place, sizes| {
+            let blocks = (value.unpack()[place].view(), bias.unpack()[place].view());
+            Ok(kernel::zip(blocks, sizes, &T::plus))
+        })
+    }
+
+    /// The sum of each element with those before it along an axis, negative counted from the end.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn cumsum(&self, axis: isize) -> Result<Self, Error> {
+        let along = Axis(super::place(axis, self.rank()));
+        self.by_block(&Op::Scan { axis }, |block, _| {
+            let mut sums: ArrayD<T> = block.to_owned();
+            sums.accumulate_axis_inplace(along, |before, sum| *sum = before.plus(*sum));
+            sums
+        })
+    }
+}
+
+impl<T: Float> DTensor<T> {
+    /// The exponential of each element.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn exp(&self) -> Result<Self, Error> {
+        self.map(T::exp)
+    }
+
+    /// The natural logarithm of each element.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    #[doc(alias = "log")]
+    pub fn ln(&self) -> Result<Self, Error> {
+        self.map(T::ln)
+    }
+}

@@ -1,0 +1,180 @@
+//! Elements along axes made one.
+
+use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
+
+use super::{kernel, place};
+use crate::{DTensor, Error, Number, Scalar};
+
+/// Along which axes, and what becomes of them.
+#[derive(Clone, Debug)]
+pub struct Along {
+    axes: Vec<isize>,
+    reduced: ReducedAxes,
+}
+
+impl Along {
+    /// These axes, negative ones counted from the end, which go away.
+    pub fn axes(axes: impl IntoIterator<Item = isize>) -> Self {
+        Self {
+            axes: axes.into_iter().collect(),
+            reduced: ReducedAxes::Removed,
+        }
+    }
+
+    pub(super) fn of(axes: &[isize], reduced: ReducedAxes) -> Self {
+        let axes = axes.to_vec();
+        Self { axes, reduced }
+    }
+
+    /// The same axes, which stay with size 1.
+    #[must_use]
+    #[doc(alias = "keepdims")]
+    pub fn kept(self) -> Self {
+        Self {
+            reduced: ReducedAxes::Kept,
+            ..self
+        }
+    }
+}
+
+impl<T: Number> DTensor<T> {
+    /// The sum along axes.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for an axis that is not there or given twice, and those of
+    /// [`relayout`](Self::relayout).
+    #[track_caller]
+    #[doc(alias = "reduce_sum")]
+    pub fn sum(&self, along: &Along) -> Result<Self, Error> {
+        self.reduced(Reducer::Sum, along, (T::default(), T::plus))
+    }
+
+    /// The sum of all elements.
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn sum_all(&self) -> Result<Self, Error> {
+        self.sum(&Along::axes((0..self.rank()).map(usize::cast_signed)))
+    }
+
+    /// The mean along axes; of whole numbers, towards zero.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    #[doc(alias = "reduce_mean")]
+    pub fn mean(&self, along: &Along) -> Result<Self, Error> {
+        let sums = self.reduced(Reducer::Mean, along, (T::default(), T::plus))?;
+        let size = |axis: &isize| self.shape()[place(*axis, self.rank())];
+        let count = along.axes.iter().map(size).product();
+        sums.map(|sum| sum.over(T::from_index(count)))
+    }
+
+    /// The product along axes.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    #[doc(alias = "reduce_prod")]
+    pub fn product(&self, along: &Along) -> Result<Self, Error> {
+        let neutral = T::neutral(Reducer::Product.reduction());
+        self.reduced(Reducer::Product, along, (neutral, T::times))
+    }
+
+    /// The smallest along axes.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    #[doc(alias = "reduce_min")]
+    pub fn min(&self, along: &Along) -> Result<Self, Error> {
+        let smaller = |a, b| if b < a { b } else { a };
+        let neutral = T::neutral(Reducer::Min.reduction());
+        self.reduced(Reducer::Min, along, (neutral, smaller))
+    }
+
+    /// The largest along axes.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    #[doc(alias = "reduce_max")]
+    pub fn max(&self, along: &Along) -> Result<Self, Error> {
+        let larger = |a, b| if b > a { b } else { a };
+        let neutral = T::neutral(Reducer::Max.reduction());
+        self.reduced(Reducer::Max, along, (neutral, larger))
+    }
+
+    /// The index of the first of the largest elements along an axis.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    pub fn argmax(&self, axis: isize) -> Result<DTensor<i64>, Error> {
+        self.arg(axis, |a, b| a > b)
+    }
+
+    /// The index of the first of the smallest elements along an axis.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    pub fn argmin(&self, axis: isize) -> Result<DTensor<i64>, Error> {
+        self.arg(axis, |a, b| a < b)
+    }
+
+    #[track_caller]
+    fn arg(&self, axis: isize, is_better: impl Fn(T, T) -> bool) -> Result<DTensor<i64>, Error> {
+        let along = place(axis, self.rank());
+        self.by_block(&Op::ArgReduce { axis }, |block, _| {
+            kernel::arg(&block, along, &is_better)
+        })
+    }
+}
+
+impl DTensor<bool> {
+    /// Whether one element along the axes holds.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    #[doc(alias = "reduce_any")]
+    pub fn any(&self, along: &Along) -> Result<Self, Error> {
+        self.reduced(Reducer::Any, along, (false, |a, b| a || b))
+    }
+
+    /// Whether all elements along the axes hold.
+    ///
+    /// # Errors
+    /// Those of [`sum`](Self::sum).
+    #[track_caller]
+    #[doc(alias = "reduce_all")]
+    pub fn all(&self, along: &Along) -> Result<Self, Error> {
+        self.reduced(Reducer::All, along, (true, |a, b| a && b))
+    }
+}
+
+impl<T: Scalar> DTensor<T> {
+    #[track_caller]
+    fn reduced(
+        &self,
+        reducer: Reducer,
+        along: &Along,
+        (first, function): (T, impl Fn(T, T) -> T),
+    ) -> Result<Self, Error> {
+        let op = Op::Reduce {
+            reducer,
+            axes: along.axes.clone(),
+            reduced: along.reduced,
+        };
+        let axes: Vec<usize> = along
+            .axes
+            .iter()
+            .map(|&axis| place(axis, self.rank()))
+            .collect();
+        self.by_block(&op, |block, sizes| {
+            kernel::fold(&block, &axes, sizes, (first, &function))
+        })
+    }
+}

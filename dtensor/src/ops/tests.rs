@@ -1,0 +1,249 @@
+use meshwork_core::{Client, Mesh};
+use meshwork_layout::Layout;
+use meshwork_layout::ops::{Labels, Op, Orientation, ReducedAxes, Reducer};
+use ndarray::{Array, ArrayD, IxDyn, array};
+
+use super::*;
+use crate::{Context, DTensor, Error};
+
+fn context() -> Context {
+    Context::alone(Client::new("localhost", 0, 1).unwrap())
+}
+
+fn mesh() -> Mesh {
+    Mesh::new([("x", 2), ("y", 2)]).unwrap()
+}
+
+fn numbers(shape: &[usize]) -> ArrayD<f64> {
+    let count: usize = shape.iter().product();
+    let values = (0..count).map(|i| ((i * 7 + 3) % 11) as f64 - 4.0);
+    Array::from_iter(values)
+        .into_shape_with_order(IxDyn(shape))
+        .unwrap()
+}
+
+/// Every layout that names a mesh dimension at most once for each axis.
+fn layouts(rank: usize) -> Vec<Layout> {
+    let names = ["unsharded", "x", "y"];
+    let all = (0..3_usize.pow(u32::try_from(rank).unwrap())).filter_map(|number| {
+        let words =
+            (0..rank).map(|axis| names[number / 3_usize.pow(u32::try_from(axis).unwrap()) % 3]);
+        Layout::from_names(words, &mesh()).ok()
+    });
+    all.collect()
+}
+
+/// An op gives the same whatever the layouts of its operands are, or is refused.
+fn check(op: &Op, shapes: &[&[usize]]) {
+    let context = context();
+    let whole: Vec<ArrayD<f64>> = shapes.iter().map(|shape| numbers(shape)).collect();
+    let placed = |layouts: &[&Layout]| -> Vec<DTensor<f64>> {
+        let both = whole.iter().zip(layouts);
+        both.map(|(whole, layout)| context.copy_to_mesh(whole.clone(), layout).unwrap())
+            .collect()
+    };
+    let apply = |layouts: &[&Layout]| {
+        let placed = placed(layouts);
+        let tensors: Vec<&DTensor<f64>> = placed.iter().collect();
+        let results = DTensor::apply(op, &tensors, &|x| x.iter().product())?;
+        results
+            .iter()
+            .map(DTensor::to_host)
+            .collect::<Result<Vec<_>, _>>()
+    };
+    let plain: Vec<Layout> = shapes
+        .iter()
+        .map(|s| Layout::replicated(&mesh(), s.len()))
+        .collect();
+    let expected = apply(&plain.iter().collect::<Vec<_>>()).unwrap();
+    let mut tried = 0;
+    for first in layouts(shapes[0].len()) {
+        let rest = shapes.get(1).map_or(vec![None], |shape| {
+            layouts(shape.len()).into_iter().map(Some).collect()
+        });
+        for second in rest {
+            let layouts: Vec<&Layout> = [&first].into_iter().chain(&second).collect();
+            let Ok(found) = apply(&layouts) else { continue };
+            tried += 1;
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.shape(), expected.shape());
+                let close = found
+                    .iter()
+                    .zip(expected)
+                    .all(|(a, b)| (a - b).abs() < 1e-9);
+                assert!(
+                    close,
+                    "{op:?} of {first} and {second:?}: {found} instead of {expected}"
+                );
+            }
+        }
+    }
+    assert!(tried > 1, "{op:?}");
+}
+
+#[test]
+fn results_do_not_depend_on_layouts_uneven_ones_included() {
+    let (lhs, rhs) = (Orientation::Plain, Orientation::Transposed);
+    check(&Op::Elementwise, &[&[3, 5], &[5]]);
+    check(&Op::MatMul { lhs, rhs: lhs }, &[&[3, 5], &[5, 2]]);
+    check(&Op::MatMul { lhs, rhs }, &[&[2, 3, 5], &[1, 4, 5]]);
+    check(
+        &Op::Einsum("abc,abd->cd".parse().unwrap()),
+        &[&[2, 3, 5], &[2, 3, 4]],
+    );
+    check(&Op::Einsum("aab->b".parse().unwrap()), &[&[3, 3, 5]]);
+    check(&Op::Softmax { axis: 0 }, &[&[3, 5]]);
+    check(&Op::CrossEntropy(Labels::Dense), &[&[3, 5], &[3, 5]]);
+    check(&Op::Scan { axis: -1 }, &[&[3, 5]]);
+    check(&Op::Transpose { perm: vec![1, 0] }, &[&[3, 5]]);
+    check(
+        &Op::Reshape {
+            shape: vec![Some(2), None],
+        },
+        &[&[4, 3]],
+    );
+    check(&Op::Concat { axis: 0 }, &[&[3, 5], &[2, 5]]);
+    check(&Op::Stack { axis: -1 }, &[&[3, 5], &[3, 5]]);
+    check(
+        &Op::Pad {
+            paddings: vec![(1, 2), (0, 0)],
+        },
+        &[&[3, 5]],
+    );
+    check(
+        &Op::Tile {
+            multiples: vec![2, 1],
+        },
+        &[&[3, 5]],
+    );
+}
+
+#[test]
+fn every_reduction_is_independent_of_layouts() {
+    let reducers = [
+        Reducer::Sum,
+        Reducer::Mean,
+        Reducer::Product,
+        Reducer::Min,
+        Reducer::Max,
+        Reducer::Any,
+        Reducer::All,
+    ];
+    for reducer in reducers {
+        for (axes, reduced) in [
+            (vec![], ReducedAxes::Removed),
+            (vec![0], ReducedAxes::Kept),
+            (vec![-1, 0], ReducedAxes::Removed),
+        ] {
+            let op = Op::Reduce {
+                reducer,
+                axes,
+                reduced,
+            };
+            check(&op, &[&[3, 5]]);
+        }
+    }
+}
+
+#[test]
+fn empty_shards_reduce_to_what_changes_nothing() {
+    let layout = Layout::from_names(["x", "y"], &mesh()).unwrap();
+    let one = context().copy_to_mesh(array![[7_i32]], &layout).unwrap();
+    let along = Along::axes([0, 1]);
+    for reduced in [
+        one.sum(&along),
+        one.min(&along),
+        one.max(&along),
+        one.product(&along),
+    ] {
+        assert_eq!(
+            reduced.unwrap().to_host().unwrap(),
+            ndarray::arr0(7).into_dyn()
+        );
+    }
+    assert_eq!(one.mean(&along).unwrap().unpack().len(), 4);
+}
+
+#[test]
+fn elements_of_other_types_meet() {
+    let rows = Layout::from_names(["x", "unsharded"], &mesh()).unwrap();
+    let vector = Layout::from_names(["y"], &mesh()).unwrap();
+    let context = context();
+    let table = context
+        .copy_to_mesh(array![[1_u8, 2], [3, 4], [5, 6]], &rows)
+        .unwrap();
+    let indices = context.copy_to_mesh(array![2_i64, 0], &vector).unwrap();
+    let gathered = table.gather(&indices, 0).unwrap();
+    assert_eq!(
+        gathered.to_host().unwrap(),
+        array![[5_u8, 6], [1, 2]].into_dyn()
+    );
+    let hot: DTensor<bool> = indices.one_hot(3).unwrap();
+    let expected = array![[false, false, true], [true, false, false]];
+    assert_eq!(hot.to_host().unwrap(), expected.into_dyn());
+    let large = table.map(|element| element > 3).unwrap();
+    let zeros = context.zeros::<u8>(&[3, 2], &rows).unwrap();
+    let chosen = large.select(&table, &zeros).unwrap();
+    assert_eq!(
+        chosen.to_host().unwrap(),
+        array![[0_u8, 0], [0, 4], [5, 6]].into_dyn()
+    );
+    assert_eq!(
+        table.argmax(0).unwrap().to_host().unwrap(),
+        array![2_i64, 2].into_dyn()
+    );
+    let outside = context
+        .copy_to_mesh(array![3_i64], &Layout::replicated(&mesh(), 1))
+        .unwrap();
+    let (index, axis, size) = (3.0, 0, 3);
+    assert_eq!(
+        table.gather(&outside, 0).unwrap_err(),
+        Error::IndexOutside { index, axis, size }
+    );
+}
+
+#[test]
+fn tensors_of_different_contexts_do_not_meet() {
+    let layout = Layout::replicated(&mesh(), 1);
+    let one = context().zeros::<f32>(&[2], &layout).unwrap();
+    let other = context().zeros::<f32>(&[2], &layout).unwrap();
+    assert_eq!(one.add(&other).unwrap_err(), Error::OtherContext);
+}
+
+/// Each gradient against how much the sum of the results changes.
+#[test]
+fn gradients_are_the_slopes() {
+    let context = context();
+    let (lhs, rhs) = (Orientation::Plain, Orientation::Plain);
+    let op = Op::MatMul { lhs, rhs };
+    let whole = [numbers(&[3, 4]), numbers(&[4, 2])];
+    let layouts =
+        [["x", "y"], ["y", "unsharded"]].map(|names| Layout::from_names(names, &mesh()).unwrap());
+    let placed = |whole: &[ArrayD<f64>]| -> Vec<DTensor<f64>> {
+        let both = whole.iter().zip(&layouts);
+        both.map(|(whole, layout)| context.copy_to_mesh(whole.clone(), layout).unwrap())
+            .collect()
+    };
+    let apply = |whole: &[ArrayD<f64>]| {
+        let placed = placed(whole);
+        DTensor::apply(&op, &[&placed[0], &placed[1]], &|_| 0.0)
+            .unwrap()
+            .remove(0)
+    };
+    let total = |whole: &[ArrayD<f64>]| apply(whole).to_host().unwrap().mapv(|x| x * x).sum();
+    let upstream = apply(&whole).scale(2.0).unwrap();
+    let operands = placed(&whole);
+    let gradients = DTensor::gradients(&op, &[&operands[0], &operands[1]], &upstream, &|_, _| 0.0);
+    for (operand, gradient) in gradients.unwrap().iter().enumerate() {
+        let gradient = gradient.to_host().unwrap();
+        for (place, slope) in gradient.iter().enumerate() {
+            let moved = |by: f64| {
+                let mut whole = whole.clone();
+                whole[operand].as_slice_mut().unwrap()[place] += by;
+                total(&whole)
+            };
+            let found = (moved(1e-4) - moved(-1e-4)) / 2e-4;
+            assert!((found - slope).abs() < 1e-5, "{found} and {slope}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The same functions, carried out by tensors on the devices of a mesh.
+
+use meshwork_core::Client;
+use meshwork_dtensor::{Context, DTensor, Error};
+use meshwork_layout::ops::Op;
+use ndarray::{ArrayD, IxDyn};
+
+use super::carry_out::Answer;
+use super::case::Case;
+use super::translate::{Call, calls};
+
+/// How results differ from those that were found otherwise, if they do.
+pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
+    let results = match results(case) {
+        Ok(results) => results,
+        Err(error) => return Some(format!("on devices: {error}")),
+    };
+    let tensors: Vec<_> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            Answer::Tensor(tensor) => Some(tensor),
+            Answer::Number(_) => None,
+        })
+        .collect();
+    if results.len() != tensors.len() {
+        return Some(format!("{} results on devices", results.len()));
+    }
+    results.iter().zip(&tensors).find_map(|(found, expected)| {
+        if found.placement() != &expected.placement {
+            return Some(format!("on devices: {found:?}"));
+        }
+        let blocks = found.unpack().iter().zip(&expected.shards);
+        let close = |(block, shard): (&meshwork_dtensor::Block<f64>, &_)| is_close(block, shard);
+        let same = blocks.map(close).all(|same| same);
+        (!same).then(|| format!("on devices: {found:?} instead of {:?}", expected.shards))
+    })
+}
+
+/// Whether the function is refused on devices too.
+pub(super) fn is_refused(case: &Case) -> bool {
+    results(case).is_err()
+}
+
+fn results(case: &Case) -> Result<Vec<DTensor<f64>>, Error> {
+    // The mesh names no devices, so all of them are here.
+    let context = Context::alone(Client::new("localhost", 0, 1)?);
+    let mut tensors = Vec::new();
+    for (placement, whole) in case.operands.iter().zip(&case.tensors) {
+        let array = ArrayD::from_shape_vec(IxDyn(whole.shape()), whole.values().to_vec());
+        let array = array.expect("as many elements as the shape says");
+        tensors.push(context.copy_to_mesh(array, placement.layout())?);
+    }
+    if matches!(case.op.as_str(), "rank" | "size") {
+        return Ok(Vec::new());
+    }
+    let mut applied = Vec::new();
+    for call in calls(case)?.unwrap_or_default() {
+        let results = apply(&call, &tensors)?;
+        applied.push((call, std::mem::replace(&mut tensors, results)));
+    }
+    match case.op.starts_with("grad_") {
+        true => differentiated(&applied, tensors),
+        false => Ok(tensors),
+    }
+}
+
+fn apply(call: &Call, tensors: &[DTensor<f64>]) -> Result<Vec<DTensor<f64>>, Error> {
+    let tensors: Vec<&DTensor<f64>> = tensors.iter().collect();
+    match &call.op {
+        // The typed form, which a program would use.
+        Op::Elementwise if tensors.len() == 1 => {
+            Ok(vec![tensors[0].map(|x| (call.function)(&[x]))?])
+        }
+        op => DTensor::apply(op, &tensors, &call.function),
+    }
+}
+
+/// The gradients of the last result, a scalar, by the operands of the first op.
+fn differentiated(
+    applied: &[(Call, Vec<DTensor<f64>>)],
+    result: Vec<DTensor<f64>>,
+) -> Result<Vec<DTensor<f64>>, Error> {
+    let mut upstream = result.iter().map(|result| result.map(|_| 1.0));
+    let mut upstream = upstream.by_ref().collect::<Result<Vec<_>, _>>()?;
+    for (call, operands) in applied.iter().rev() {
+        let after = upstream.swap_remove(0);
+        let operands: Vec<&DTensor<f64>> = operands.iter().collect();
+        let derivative = |_, elements: &[f64]| (call.derivative)(elements);
+        upstream = DTensor::gradients(&call.op, &operands, &after, &derivative)?;
+    }
+    Ok(upstream)
+}
+
+fn is_close(
+    block: &meshwork_dtensor::Block<f64>,
+    shard: &meshwork_layout::ops::naive::Tensor,
+) -> bool {
+    let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
+    block.shape() == shard.shape() && block.iter().zip(shard.values()).all(close)
+}
