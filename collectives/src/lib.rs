@@ -29,7 +29,8 @@
 //! on), `membership` (who is here, and when it is over), `agreement` (who goes on after that), `wire`
 //! (bytes); `execute` (walks a
 //! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports);
-//! `pilot` (which thread drives the network); `host` (processes of the same machine).
+//! `pilot` (which thread drives the network); `host` (processes of the same machine). With the feature
+//! `testing`, `sim` plays whole jobs in virtual time.
 
 #[cfg_attr(
     not(test),
@@ -52,6 +53,8 @@ mod pilot;
 mod quic;
 mod rank;
 pub mod schedule;
+#[cfg(any(test, feature = "testing"))]
+pub mod sim;
 mod wire;
 
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};

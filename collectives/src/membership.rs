@@ -124,12 +124,17 @@ impl Membership {
     pub(crate) fn new(me: Rank, members: Arc<[Member]>, patience: Patience, now: Instant) -> Self {
         let mut peers = vec![Peer::Missing; members.len()];
         peers[me.index()] = Peer::Gone;
+        // Alone, there is nobody to wait for.
+        let phase = match peers.contains(&Peer::Missing) {
+            true => Phase::Joining,
+            false => Phase::Running,
+        };
         Self {
             me,
             members,
             patience,
             peers,
-            phase: Phase::Joining,
+            phase,
             strangers: Vec::new(),
             began: now,
             handled: now,

@@ -1,0 +1,276 @@
+//! What schedules take on networks that nobody has at hand: time on simulated links, beside the
+//! closed form of the textbook.
+//!
+//! ```text
+//!   host 0: ranks 0 … 7           host 1: ranks 8 … 15
+//!     ├─ memory within ─┤            ├─ memory within ─┤
+//!     │ │ │ │ │ │ │ │    one link of its own for every rank, both ways at once
+//!   ══╧═╧═╧═╧═╧═╧═╧═╧═══════ a network without contention ══
+//! ```
+//!
+//! A rank goes on to its next round when all that it sends has left and all that it receives is
+//! here; nothing else keeps ranks together. Messages of one rank leave one after the other, and
+//! arrive one after the other.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::communication::LinkCost;
+use crate::membership::{Event, Membership, Patience};
+use crate::schedule::{Algorithm, Blocks, Collective, Hosts, Round, Schedule};
+use crate::{Member, Rank};
+
+/// Hosts with equally many ranks, and links within and between them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fabric {
+    hosts: u32,
+    ranks_per_host: u32,
+    within: LinkCost,
+    between: LinkCost,
+}
+
+/// Memory of a host that all its ranks copy through at once.
+const MEMORY: LinkCost = LinkCost {
+    latency: 1e-6,
+    per_message: 0.5e-6,
+    per_byte: 1.0 / 20e9,
+};
+
+/// 10 Gbit/s for each rank.
+const NETWORK: LinkCost = LinkCost {
+    latency: 10e-6,
+    per_message: 1e-6,
+    per_byte: 1.0 / 1.25e9,
+};
+
+impl Fabric {
+    /// Memory of 20 GB/s and 1 µs within hosts; between them 1.25 GB/s and 10 µs for each rank.
+    #[must_use]
+    pub fn new(hosts: u32, ranks_per_host: u32) -> Self {
+        Self {
+            hosts,
+            ranks_per_host,
+            within: MEMORY,
+            between: NETWORK,
+        }
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.hosts * self.ranks_per_host
+    }
+
+    /// Seconds that an all-reduce of `bytes` takes, walked round by round as every rank's schedule
+    /// says.
+    ///
+    /// All hosts are alike, and a schedule does on each of them what it does on every other, so the
+    /// ranks of one host stand for those of all where walking all would take more than
+    /// some 50 million rounds of ranks.
+    #[must_use]
+    pub fn all_reduce(&self, algorithm: Algorithm, bytes: usize) -> f64 {
+        const AFFORDABLE: usize = 50_000_000;
+        let hosts = self.placement();
+        let one = Schedule::new(Collective::AllReduce, algorithm, &hosts, Rank::CHIEF);
+        let rounds = one.rounds().len();
+        // A hierarchical round is long: each rank looks at all hosts in it.
+        let work = match algorithm {
+            Algorithm::Hierarchical => rounds * self.ranks() as usize * self.ranks() as usize,
+            _ => rounds * self.ranks() as usize,
+        };
+        match work <= AFFORDABLE {
+            true => self.walk(self.ranks(), &hosts, algorithm, bytes),
+            false => self.walk(self.ranks_per_host, &hosts, algorithm, bytes),
+        }
+    }
+
+    /// The closed form of the same: latencies one after the other, and bytes of the busiest rank.
+    #[must_use]
+    pub fn closed_form(&self, algorithm: Algorithm, bytes: usize) -> Option<f64> {
+        let n = f64::from(self.ranks());
+        let bytes = bytes as f64;
+        let step = |link: &LinkCost, messages: f64, bytes: f64| {
+            link.latency + messages * link.per_message + bytes * link.per_byte
+        };
+        match algorithm {
+            // Both halves of a ring pass n - 1 times an n-th of the buffer. It moves no faster than
+            // its slowest link sends, nor than a chunk gets around, one link after the other.
+            Algorithm::Ring => {
+                let (own, others) = match self.hosts {
+                    1 => (&self.within, 0.0),
+                    _ => (&self.between, f64::from(self.ranks_per_host) - 1.0),
+                };
+                let chunk = bytes / n;
+                let around = step(own, 1.0, chunk) + others * step(&self.within, 1.0, chunk);
+                let sending = own.per_message + chunk * own.per_byte;
+                Some(2.0 * (n - 1.0) * sending.max(around / (others + 1.0)))
+            }
+            // Halves, quarters and so on there, and the same back.
+            Algorithm::Halving if self.ranks_per_host == 1 && self.hosts.is_power_of_two() => {
+                let steps = n.log2();
+                let each = self.between.latency + self.between.per_message;
+                let share = bytes * (n - 1.0) / n;
+                Some(2.0 * (steps * each + share * self.between.per_byte))
+            }
+            // A share to each rank of the host, its parts to each host, and the same back.
+            Algorithm::Hierarchical => {
+                let (h, p) = (f64::from(self.hosts), f64::from(self.ranks_per_host));
+                let within = step(&self.within, p - 1.0, bytes * (p - 1.0) / p);
+                let between = match self.hosts {
+                    1 => 0.0,
+                    _ => step(&self.between, h - 1.0, bytes / p * (h - 1.0) / h),
+                };
+                Some(2.0 * (within + between))
+            }
+            _ => None,
+        }
+    }
+
+    fn placement(&self) -> Hosts {
+        Hosts::of((0..self.ranks()).map(|rank| rank / self.ranks_per_host))
+    }
+
+    /// Walks the schedules of the first `walked` ranks, which stand for all others in turn.
+    fn walk(&self, walked: u32, hosts: &Hosts, algorithm: Algorithm, bytes: usize) -> f64 {
+        let schedules: Vec<_> = Rank::all(walked)
+            .map(|rank| Schedule::new(Collective::AllReduce, algorithm, hosts, rank))
+            .collect();
+        let blocks = Blocks::even(bytes, schedules[0].blocks());
+        let mut clocks = vec![0.0_f64; walked as usize];
+        let mut rounds: Vec<_> = schedules.iter().map(Schedule::rounds).collect();
+        for _ in 0..schedules[0].rounds().len() {
+            let current: Vec<Round> = rounds.iter_mut().filter_map(Iterator::next).collect();
+            clocks = (0..)
+                .zip(&current)
+                .map(|(me, round)| self.after((me, round), &blocks, hosts, &clocks))
+                .collect();
+        }
+        clocks.into_iter().fold(0.0, f64::max)
+    }
+
+    /// When a rank has a round behind it, from when each had the round before behind it.
+    fn after(
+        &self,
+        (me, round): (usize, &Round),
+        blocks: &Blocks,
+        hosts: &Hosts,
+        clocks: &[f64],
+    ) -> f64 {
+        let begins = clocks[me];
+        let mut ends = begins;
+        for (link, near) in [(&self.within, true), (&self.between, false)] {
+            let takes = |range: &Range<usize>| {
+                let bytes = blocks.elements(range.clone()).len();
+                link.per_message + bytes as f64 * link.per_byte
+            };
+            let here = |peer: Rank| hosts.share(me, peer.index()) == near;
+            let sends = round.sends().iter().filter(|send| here(send.to));
+            let left: f64 = sends.map(|send| takes(&send.blocks)).sum();
+            let (mut arrived, mut queued) = (begins, 0.0);
+            for receive in round.receives().iter().filter(|receive| here(receive.from)) {
+                // Nearest first on both sides: what is received in this place was sent in it.
+                let time = takes(&receive.blocks);
+                queued += time;
+                let sent = clocks[receive.from.index() % clocks.len()] + queued;
+                arrived = (arrived + time).max(sent + link.latency);
+            }
+            ends = ends.max(begins + left).max(arrived);
+        }
+        ends
+    }
+}
+
+/// Signs of life that a rank of so many sends at each beat, as its membership says.
+#[must_use]
+pub fn signs_of_life(ranks: u32, now: Instant) -> usize {
+    let named = |rank| Member::new(rank, "a simulated rank");
+    let members: Arc<[Member]> = Rank::all(ranks).map(named).collect();
+    let patience = Patience {
+        join: Duration::from_secs(30),
+        heartbeat: Duration::from_millis(250),
+        silence: Duration::from_millis(1500),
+    };
+    let mut membership = Membership::new(Rank::CHIEF, members, patience, now);
+    let mut out = Vec::new();
+    // The last first: who looks for one that is missing finds it soon.
+    for rank in (1..ranks).rev().map(Rank::new) {
+        membership.handle(now, Event::Joined(rank), &mut out);
+    }
+    out.clear();
+    membership.handle(now + patience.heartbeat, Event::Tick, &mut out);
+    out.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: [usize; 3] = [8, 1 << 20, 64 << 20];
+
+    #[track_caller]
+    fn close(walked: f64, expected: f64) {
+        let error = (walked / expected - 1.0).abs();
+        assert!(error < 0.1, "{walked} s is not {expected} s");
+    }
+
+    #[test]
+    fn algorithms_take_what_their_closed_forms_say() {
+        for ranks in [8, 64, 128] {
+            let flat = Fabric::new(ranks, 1);
+            let hosts = Fabric::new(ranks / 8, 8);
+            for bytes in SIZES {
+                for algorithm in [Algorithm::Ring, Algorithm::Halving] {
+                    let expected = flat.closed_form(algorithm, bytes).unwrap();
+                    close(flat.all_reduce(algorithm, bytes), expected);
+                }
+                for algorithm in [Algorithm::Ring, Algorithm::Hierarchical] {
+                    let expected = hosts.closed_form(algorithm, bytes).unwrap();
+                    close(hosts.all_reduce(algorithm, bytes), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_ranks_of_one_host_stand_for_those_of_all() {
+        for (hosts, ranks) in [(8, 1), (4, 4), (8, 2)] {
+            let fabric = Fabric::new(hosts, ranks);
+            let placement = fabric.placement();
+            for algorithm in [Algorithm::Ring, Algorithm::Halving, Algorithm::Hierarchical] {
+                let walk = |walked| fabric.walk(walked, &placement, algorithm, 1 << 20);
+                let (all, some) = (walk(fabric.ranks()), walk(ranks));
+                let differ = (all / some - 1.0).abs();
+                // Halving between hosts of several ranks is not the same on all of them.
+                let alike = ranks == 1 || algorithm != Algorithm::Halving;
+                assert!(
+                    !alike || differ < 0.01,
+                    "{algorithm} on {fabric:?}: {all} and {some}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn reducing_host_by_host_is_at_least_four_times_as_fast_as_a_flat_ring() {
+        let fabric = Fabric::new(64, 8);
+        for bytes in [64 << 10, 64 << 20] {
+            let flat = fabric.all_reduce(Algorithm::Ring, bytes);
+            let by_host = fabric.all_reduce(Algorithm::Hierarchical, bytes);
+            assert!(
+                flat > 4.0 * by_host,
+                "{bytes} bytes: {flat} s and {by_host} s"
+            );
+        }
+    }
+
+    #[test]
+    fn signs_of_life_grow_with_the_logarithm_of_the_group() {
+        let now = Instant::now();
+        for ranks in [2_u32, 8, 64, 512, 4096] {
+            let signs = signs_of_life(ranks, now);
+            assert!(signs <= 2 * ranks.ilog2() as usize, "{signs} of {ranks}");
+            assert!(signs >= ranks.ilog2() as usize, "{signs} of {ranks}");
+        }
+    }
+}

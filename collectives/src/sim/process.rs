@@ -1,0 +1,246 @@
+//! One process of a simulated job: the product's own machines, driven as its tasks drive them.
+
+mod change;
+mod member;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::net::{MILLISECOND, SECOND, Shared, Time, Wire};
+use super::oracle::Oracle;
+use super::{Plant, dice::Dice};
+use crate::agreement::{Pace, Seat};
+use crate::membership::Patience;
+use crate::wire::{Decision, Message, Newcomer};
+use change::{Changing, Waiting};
+use member::Epoch;
+
+/// How patient simulated groups are: the product's defaults, but for the join.
+const PATIENCE: Patience = Patience {
+    join: Duration::from_secs(5),
+    heartbeat: Duration::from_millis(250),
+    silence: Duration::from_millis(1500),
+};
+const PACE: Pace = Pace {
+    gather: Duration::from_millis(1500),
+    retry: Duration::from_millis(400),
+    limit: Duration::from_secs(20),
+};
+/// How often a process that has got no answer calls again.
+const AGAIN: Time = 100 * MILLISECOND;
+/// How long a newcomer asks to be let in.
+const WAITING: Time = 40 * SECOND;
+
+/// What goes from process to process besides the bytes of operations.
+#[derive(Clone, Debug)]
+pub(super) enum Parcel {
+    /// This process was last in this epoch, or in none if that is 0, and wants to be in the next.
+    Hello { epoch: u64 },
+    /// The answer of one that wants the same.
+    Welcome { epoch: u64 },
+    /// This process is in this epoch.
+    Join { epoch: u64 },
+    /// So is this one.
+    Joined { epoch: u64 },
+    /// A message of the product, as it stands on the wire.
+    Message { epoch: u64, bytes: Vec<u8> },
+}
+
+/// A parcel, from whom, and to which process.
+#[derive(Clone, Debug)]
+pub(super) struct Posted {
+    pub(super) from: Newcomer,
+    pub(super) to: Seat,
+    pub(super) parcel: Parcel,
+}
+
+/// What all processes share.
+pub(super) struct Surroundings {
+    pub(super) seed: u64,
+    pub(super) seats: usize,
+    pub(super) works: u64,
+    pub(super) plant: Plant,
+    pub(super) net: Shared,
+    pub(super) wires: BTreeMap<(u64, Newcomer, Newcomer), Arc<Mutex<Wire>>>,
+    pub(super) oracle: Oracle,
+    pub(super) outbox: Vec<Posted>,
+    pub(super) dice: Dice,
+    pub(super) now: Time,
+}
+
+pub(super) struct Process {
+    pub(super) me: Newcomer,
+    clock: Clock,
+    stage: Stage,
+    /// Who has knocked, by seat.
+    knocks: BTreeMap<Seat, u64>,
+    /// Processes of this host whose end the kernel has told.
+    ended: BTreeSet<Newcomer>,
+    /// What followed each epoch that this process was in.
+    decisions: BTreeMap<u64, Decision>,
+    /// Works that the program has behind it.
+    position: u64,
+}
+
+enum Stage {
+    Member(Box<Epoch>),
+    Changing(Box<Changing>),
+    Waiting(Box<Waiting>),
+    Over(End),
+}
+
+/// How a process's part ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum End {
+    Finished,
+    NoMajority,
+    /// It was never let in, or everybody had gone.
+    LeftOut,
+}
+
+/// A clock that is wrong, and runs wrong.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    base: Instant,
+    offset: Time,
+    /// In millionths.
+    fast: u64,
+}
+
+impl Clock {
+    pub(super) fn new(base: Instant, offset: Time, fast: u64) -> Self {
+        Self { base, offset, fast }
+    }
+
+    fn local(&self, now: Time) -> Instant {
+        let drift = now / 1_000_000 * self.fast;
+        self.base + Duration::from_nanos(self.offset + now + drift)
+    }
+
+    /// The first time at which this clock shows `local` or later.
+    fn when(&self, local: Instant) -> Time {
+        let shown = local.saturating_duration_since(self.base).as_nanos();
+        let shown = Time::try_from(shown)
+            .unwrap_or(Time::MAX)
+            .saturating_sub(self.offset);
+        let about = shown - shown / (1_000_000 + self.fast) * self.fast;
+        about + MILLISECOND
+    }
+}
+
+impl Process {
+    /// A member of the first epoch.
+    pub(super) fn founder(
+        me: Newcomer,
+        clock: Clock,
+        members: &[Newcomer],
+        around: &mut Surroundings,
+    ) -> Self {
+        let mut process = Self::new(me, clock);
+        process.enter(1, members.to_vec(), around);
+        process
+    }
+
+    /// One that asks to be let in.
+    pub(super) fn newcomer(me: Newcomer, clock: Clock, around: &mut Surroundings) -> Self {
+        let mut process = Self::new(me, clock);
+        process.wait(around);
+        process
+    }
+
+    fn new(me: Newcomer, clock: Clock) -> Self {
+        Self {
+            me,
+            clock,
+            stage: Stage::Over(End::LeftOut),
+            knocks: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            decisions: BTreeMap::new(),
+            position: 0,
+        }
+    }
+
+    pub(super) fn end(&self) -> Option<&End> {
+        match &self.stage {
+            Stage::Over(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// When it wants to be called again at the latest.
+    pub(super) fn wake(&self) -> Option<Time> {
+        let clock = |at: Option<Instant>| at.map(|at| self.clock.when(at));
+        match &self.stage {
+            Stage::Member(epoch) => [clock(epoch.membership.wake()), epoch.next_call()]
+                .into_iter()
+                .flatten()
+                .min(),
+            Stage::Changing(change) => [clock(change.agreement.wake()), Some(change.again)]
+                .into_iter()
+                .flatten()
+                .min(),
+            Stage::Waiting(waiting) => Some(waiting.again),
+            Stage::Over(_) => None,
+        }
+    }
+
+    /// Time has passed, or bytes have arrived.
+    pub(super) fn stir(&mut self, around: &mut Surroundings) {
+        match &self.stage {
+            Stage::Member(_) => self.stir_member(around),
+            Stage::Changing(_) => self.stir_change(around),
+            Stage::Waiting(_) => self.stir_waiting(around),
+            Stage::Over(_) => {}
+        }
+    }
+
+    /// The kernel tells that a process of this host has ended.
+    pub(super) fn sees_end(&mut self, of: Newcomer, around: &mut Surroundings) {
+        self.ended.insert(of);
+        match &self.stage {
+            Stage::Member(_) => self.member_died(of, around),
+            Stage::Changing(_) => self.voter_died(of, around),
+            _ => {}
+        }
+    }
+
+    pub(super) fn receive(&mut self, from: Newcomer, parcel: Parcel, around: &mut Surroundings) {
+        match parcel {
+            Parcel::Hello { epoch: 0 } => {
+                self.knocks.insert(from.seat, from.incarnation);
+            }
+            Parcel::Hello { epoch } => self.greeted(from, epoch, Greeting::First, around),
+            Parcel::Welcome { epoch } => self.greeted(from, epoch, Greeting::Answer, around),
+            Parcel::Join { epoch } => self.joined_by(from, epoch, Greeting::First, around),
+            Parcel::Joined { epoch } => self.joined_by(from, epoch, Greeting::Answer, around),
+            Parcel::Message { epoch, bytes } => {
+                let message = super::decode(&bytes);
+                match message {
+                    Some(Message::Spoken(spoken)) => self.told(from, spoken, around),
+                    Some(message) => self.member_hears(from, epoch, message, around),
+                    None => around.oracle.garbled(self.me.seat),
+                }
+            }
+        }
+    }
+
+    fn send(&self, to: Seat, parcel: Parcel, around: &mut Surroundings) {
+        let from = self.me;
+        around.outbox.push(Posted { from, to, parcel });
+    }
+
+    fn end_with(&mut self, end: End, around: &mut Surroundings) {
+        around
+            .oracle
+            .note(around.now, self.me, || format!("ends: {end:?}"));
+        self.stage = Stage::Over(end);
+    }
+}
+
+/// Whether an answer is expected.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Greeting {
+    First,
+    Answer,
+}

@@ -1,0 +1,217 @@
+//! What every rank of a simulated job does, and which values must come out.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+
+use meshwork_accel::{Element, ReduceOp};
+
+use super::dice::hash;
+use crate::Rank;
+use crate::agreement::Seat;
+use crate::contract::{Call, Contract, Kind};
+use crate::execute::{Operation, Scratch, Stopped};
+use crate::links::Links;
+use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
+use crate::wire::Newcomer;
+
+/// The next operation of a program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Step {
+    /// Rank 0 tells how far the program is: the first operation of every epoch.
+    Resume,
+    /// Work of the program, with its number.
+    Work(u64),
+    /// Every rank tells who has knocked at its door.
+    Census,
+    /// All have finished.
+    Leave,
+}
+
+/// Works between two looks at who wants to join.
+pub(super) const BETWEEN_CENSUSES: u64 = 3;
+
+/// One operation, the same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) collective: Collective,
+    algorithm: Algorithm,
+    op: Option<ReduceOp>,
+    pub(super) count: usize,
+}
+
+impl Plan {
+    pub(super) fn of(step: Step, seed: u64, world: u32, seats: usize) -> Self {
+        let root = Rank::CHIEF;
+        match step {
+            Step::Resume => Self::new(Collective::Broadcast { root }, Algorithm::Tree, None, 1),
+            Step::Census => Self::new(
+                Collective::AllReduce,
+                Algorithm::Tree,
+                Some(ReduceOp::Max),
+                seats,
+            ),
+            Step::Leave => Self::new(Collective::Barrier, Algorithm::Tree, None, 0),
+            Step::Work(number) => {
+                let dice = hash(&[seed, number]);
+                let algorithms = [
+                    Algorithm::Ring,
+                    Algorithm::Tree,
+                    Algorithm::Direct,
+                    Algorithm::Halving,
+                    Algorithm::OneShot,
+                ];
+                let algorithm = algorithms[below(dice, algorithms.len())];
+                let count = match dice >> 8 & 15 {
+                    0 => 0,
+                    1 => 12_000,
+                    _ => below(dice >> 16, 50),
+                };
+                let root = u32::try_from((dice >> 32) % u64::from(world));
+                let root = root.map_or(Rank::CHIEF, Rank::new);
+                match dice >> 4 & 3 {
+                    0 => Self::new(Collective::Broadcast { root }, algorithm, None, count),
+                    _ => Self::new(Collective::AllReduce, algorithm, Some(ReduceOp::Sum), count),
+                }
+            }
+        }
+    }
+
+    fn new(
+        collective: Collective,
+        algorithm: Algorithm,
+        op: Option<ReduceOp>,
+        count: usize,
+    ) -> Self {
+        Self {
+            collective,
+            algorithm,
+            op,
+            count,
+        }
+    }
+
+    fn contract(&self, sequence: u64) -> Contract {
+        let (kind, root) = match self.collective {
+            Collective::Broadcast { root } => (Kind::Broadcast, Some(root)),
+            Collective::Barrier => (Kind::Barrier, None),
+            _ => (Kind::AllReduce, None),
+        };
+        Contract {
+            sequence,
+            kind,
+            algorithm: Some(self.algorithm),
+            element: i64::TYPE,
+            count: self.count as u64,
+            op: self.op,
+            root,
+        }
+    }
+}
+
+fn below(dice: u64, limit: usize) -> usize {
+    usize::try_from(dice % limit as u64).unwrap_or_default()
+}
+
+/// What this process brings to a work, element by element.
+pub(super) fn contribution(process: Newcomer, number: u64, count: usize) -> Vec<i64> {
+    let value = |index: usize| {
+        let words = [
+            process.seat.into(),
+            process.incarnation,
+            number,
+            index as u64,
+        ];
+        (hash(&words) % 1_000_003).cast_signed()
+    };
+    (0..count).map(value).collect()
+}
+
+/// What comes out of a work of these processes, in the order of their ranks.
+pub(super) fn result(plan: &Plan, members: &[Newcomer], number: u64) -> Vec<i64> {
+    if let Collective::Broadcast { root } = plan.collective {
+        return contribution(members[root.index()], number, plan.count);
+    }
+    let mut sum = vec![0; plan.count];
+    for member in members {
+        let part = contribution(*member, number, plan.count);
+        sum.iter_mut()
+            .zip(part)
+            .for_each(|(sum, part)| *sum += part);
+    }
+    sum
+}
+
+/// What is left of an operation.
+pub(super) struct Finished {
+    pub(super) means: Means,
+    pub(super) buffer: Vec<i64>,
+    pub(super) done: Result<(), Stopped>,
+}
+
+/// What operations of one epoch share.
+pub(super) struct Means {
+    pub(super) links: Links,
+    pub(super) scratch: Scratch,
+}
+
+pub(super) type Task = Pin<Box<dyn Future<Output = Finished>>>;
+
+/// The operation as the product carries it out, to be polled whenever bytes arrive.
+pub(super) fn begin(
+    (me, world): (Rank, u32),
+    sequence: u64,
+    plan: Plan,
+    mut means: Means,
+    mut buffer: Vec<i64>,
+) -> Task {
+    Box::pin(async move {
+        if world == 1 {
+            // The product does not send to itself either.
+            let done = Ok(());
+            return Finished {
+                means,
+                buffer,
+                done,
+            };
+        }
+        let contract = plan.contract(sequence);
+        let call = Call::new(contract, "a simulated program");
+        let waits_for = Cell::new(me);
+        let operation = Operation {
+            me,
+            world,
+            call: &call,
+            contract,
+            waits_for: &waits_for,
+        };
+        let schedule = Schedule::new(plan.collective, plan.algorithm, &Hosts::apart(world), me);
+        let Means { links, scratch } = &mut means;
+        let done = operation.run(schedule, links, scratch, &mut buffer).await;
+        Finished {
+            means,
+            buffer,
+            done,
+        }
+    })
+}
+
+/// Who has knocked at each seat's door, as a buffer.
+pub(super) fn census(knocks: impl Iterator<Item = Newcomer>, seats: usize) -> Vec<i64> {
+    let mut buffer = vec![0; seats];
+    for Newcomer { seat, incarnation } in knocks {
+        buffer[seat as usize] = incarnation.cast_signed();
+    }
+    buffer
+}
+
+/// Inverse of [`census`], leaving out seats that are taken.
+pub(super) fn knocked(buffer: &[i64], taken: &[Seat]) -> Vec<Newcomer> {
+    let entries = (0..).zip(buffer);
+    let new = entries.filter(|(seat, incarnation)| **incarnation > 0 && !taken.contains(seat));
+    new.map(|(seat, incarnation)| Newcomer {
+        seat,
+        incarnation: incarnation.cast_unsigned(),
+    })
+    .collect()
+}

@@ -1,0 +1,276 @@
+//! All processes of a job, and the order in which things happen to them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::faults::Faults;
+use super::net::{MICROSECOND, Net, SECOND, Time, lock};
+use super::oracle::Oracle;
+use super::process::{Clock, End, Posted, Process, Surroundings};
+use super::{Problem, Setting, dice::Dice};
+use crate::agreement::Seat;
+use crate::wire::Newcomer;
+
+/// By then everybody must have come to an end.
+const LIMIT: Time = 150 * SECOND;
+
+pub(super) struct World {
+    base: Instant,
+    faults: Faults,
+    around: Surroundings,
+    processes: Vec<Option<Process>>,
+    /// Until when a seat stands still.
+    paused: Vec<Time>,
+    timers: Vec<Time>,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    happenings: BTreeMap<u64, Happening>,
+    count: u64,
+    /// When the last parcel from one seat to another arrives: streams keep their order.
+    latest: BTreeMap<(Seat, Seat), Time>,
+    restarts: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    /// Bytes may have arrived, or a timer is due.
+    Stir(Seat),
+    Arrive(Posted),
+    Crash(Seat),
+    Restart(Seat),
+    Pause(Seat, Time),
+    SeesEnd {
+        by: Seat,
+        of: Newcomer,
+    },
+}
+
+impl Happening {
+    /// Who cannot take part in it while it stands still.
+    fn to(&self) -> Option<Seat> {
+        match self {
+            Self::Stir(seat) | Self::SeesEnd { by: seat, .. } => Some(*seat),
+            Self::Arrive(posted) => Some(posted.to),
+            Self::Crash(_) | Self::Restart(_) | Self::Pause(..) => None,
+        }
+    }
+}
+
+impl World {
+    pub(super) fn new(setting: &Setting, seed: u64, faults: Faults, oracle: Oracle) -> Self {
+        let dice = Dice::new(seed);
+        let net = Net::new(faults.links.clone(), faults.cuts.clone(), dice.split(1));
+        let around = Surroundings {
+            seed,
+            seats: faults.ranks as usize,
+            works: faults.works,
+            plant: setting.plant,
+            net: Arc::new(Mutex::new(net)),
+            wires: BTreeMap::new(),
+            oracle,
+            outbox: Vec::new(),
+            dice: dice.split(2),
+            now: 0,
+        };
+        let seats = faults.ranks as usize;
+        Self {
+            // Where clocks begin changes nothing: only differences are looked at.
+            base: Instant::now(),
+            around,
+            processes: (0..seats).map(|_| None).collect(),
+            paused: vec![0; seats],
+            timers: vec![Time::MAX; seats],
+            queue: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            count: 0,
+            latest: BTreeMap::new(),
+            restarts: 0,
+            faults,
+        }
+    }
+
+    /// Plays the job to its end, and gives what has been seen.
+    pub(super) fn run(mut self) -> Oracle {
+        self.found_group();
+        self.plan_faults();
+        while let Some(Reverse((at, number))) = self.queue.pop() {
+            if at > LIMIT || self.around.oracle.problem.is_some() {
+                break;
+            }
+            self.around.now = at;
+            lock(&self.around.net).now = at;
+            if let Some(happening) = self.happenings.remove(&number) {
+                self.happen(happening);
+                self.deliver();
+            }
+            if self.restarts == 0 && self.open().next().is_none() {
+                return self.judged();
+            }
+        }
+        let seats: Vec<_> = self.open().collect();
+        if !seats.is_empty() {
+            self.around.oracle.found(Problem::Hangs { seats });
+        }
+        self.around.oracle
+    }
+
+    /// A group that nothing happened to has done all its work.
+    fn judged(mut self) -> Oracle {
+        let ends = self.processes.iter().flatten().filter_map(Process::end);
+        let finished = ends.filter(|end| **end == End::Finished).count();
+        self.around.oracle.finished = finished as u64;
+        if self.faults.none() && finished < self.processes.len() {
+            self.around.oracle.found(Problem::NotFinished { finished });
+        }
+        self.around.oracle
+    }
+
+    /// Seats whose processes have come to no end yet.
+    fn open(&self) -> impl Iterator<Item = Seat> + '_ {
+        let seats = (0..).zip(&self.processes);
+        let open =
+            |process: &Option<Process>| process.as_ref().is_some_and(|one| one.end().is_none());
+        seats
+            .filter(move |(_, process)| open(process))
+            .map(|(seat, _)| seat)
+    }
+
+    fn found_group(&mut self) {
+        let founder = |seat| Newcomer {
+            seat,
+            incarnation: 1,
+        };
+        let members: Vec<_> = (0..self.faults.ranks).map(founder).collect();
+        self.around.oracle.founded(members.clone());
+        for member in &members {
+            let clock = self.clock(member.seat);
+            let process = Process::founder(*member, clock, &members, &mut self.around);
+            self.processes[member.seat as usize] = Some(process);
+            self.happens_at(0, Happening::Stir(member.seat));
+        }
+    }
+
+    fn clock(&self, seat: Seat) -> Clock {
+        let (offset, fast) = self.faults.clocks[seat as usize];
+        Clock::new(self.base, offset, fast)
+    }
+
+    fn plan_faults(&mut self) {
+        for crash in self.faults.crashes.clone() {
+            self.happens_at(crash.at, Happening::Crash(crash.seat));
+            if let Some(again) = crash.again {
+                self.restarts += 1;
+                self.happens_at(again, Happening::Restart(crash.seat));
+            }
+        }
+        for (at, seat, until) in self.faults.pauses.clone() {
+            self.happens_at(at, Happening::Pause(seat, until));
+        }
+    }
+
+    fn happens_at(&mut self, at: Time, happening: Happening) {
+        self.count += 1;
+        self.happenings.insert(self.count, happening);
+        self.queue.push(Reverse((at, self.count)));
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        if let Some(seat) = happening.to() {
+            let until = self.paused[seat as usize];
+            if until > self.around.now {
+                return self.happens_at(until, happening);
+            }
+        }
+        let around = &mut self.around;
+        match happening {
+            Happening::Stir(seat) => {
+                self.timers[seat as usize] = Time::MAX;
+                if let Some(process) = &mut self.processes[seat as usize] {
+                    process.stir(around);
+                }
+                self.set_timer(seat);
+            }
+            Happening::Arrive(Posted { from, to, parcel }) => {
+                if let Some(process) = &mut self.processes[to as usize] {
+                    process.receive(from, parcel, around);
+                }
+                self.set_timer(to);
+            }
+            Happening::SeesEnd { by, of } => {
+                if let Some(process) = &mut self.processes[by as usize] {
+                    process.sees_end(of, around);
+                }
+                self.set_timer(by);
+            }
+            Happening::Pause(seat, until) => {
+                let paused = &mut self.paused[seat as usize];
+                *paused = until.max(*paused);
+            }
+            Happening::Crash(seat) => self.crash(seat),
+            Happening::Restart(seat) => self.restart(seat),
+        }
+    }
+
+    fn crash(&mut self, seat: Seat) {
+        let Some(process) = self.processes[seat as usize].take() else {
+            return;
+        };
+        let (now, of) = (self.around.now, process.me);
+        self.around.oracle.note(now, of, || "is killed".to_owned());
+        let host = self.faults.hosts[seat as usize];
+        for (by, other) in (0..).zip(self.faults.hosts.clone()) {
+            if by != seat && other == host {
+                self.happens_at(now + 50 * MICROSECOND, Happening::SeesEnd { by, of });
+            }
+        }
+        lock(&self.around.net).killed = Some(seat);
+        drop(process);
+        lock(&self.around.net).killed = None;
+    }
+
+    fn restart(&mut self, seat: Seat) {
+        self.restarts -= 1;
+        let me = Newcomer {
+            seat,
+            incarnation: 2,
+        };
+        self.around
+            .oracle
+            .note(self.around.now, me, || "starts".to_owned());
+        let clock = self.clock(seat);
+        let process = Process::newcomer(me, clock, &mut self.around);
+        self.processes[seat as usize] = Some(process);
+        self.happens_at(self.around.now, Happening::Stir(seat));
+    }
+
+    /// Puts what was sent on its way.
+    fn deliver(&mut self) {
+        for posted in std::mem::take(&mut self.around.outbox) {
+            let way = (posted.from.seat, posted.to);
+            let at = lock(&self.around.net).transit(way, 64);
+            let latest = self.latest.entry(way).or_default();
+            let at = at.max(*latest);
+            *latest = at;
+            self.happens_at(at, Happening::Arrive(posted));
+        }
+        let arrivals = std::mem::take(&mut lock(&self.around.net).arrivals);
+        for (at, seats) in arrivals {
+            for seat in seats {
+                self.happens_at(at, Happening::Stir(seat));
+            }
+        }
+    }
+
+    fn set_timer(&mut self, seat: Seat) {
+        let process = self.processes[seat as usize].as_ref();
+        let Some(wake) = process.and_then(Process::wake) else {
+            return;
+        };
+        let wake = wake.max(self.around.now + MICROSECOND);
+        if wake < self.timers[seat as usize] {
+            self.timers[seat as usize] = wake;
+            self.happens_at(wake, Happening::Stir(seat));
+        }
+    }
+}

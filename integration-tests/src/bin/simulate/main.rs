@@ -1,0 +1,148 @@
+//! Plays jobs in virtual time, seed by seed, and says which seed shows a mistake, and how.
+//!
+//! `--scenario scale` instead tells what all-reduces take on simulated networks.
+#![forbid(unsafe_code)]
+
+/// Prints a line; a reader that has gone is no reason to stop.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($part)*);
+    }};
+}
+
+mod scale;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use meshwork_collectives::sim::{Plant, Scenario, Setting, play, tell};
+
+/// Plays jobs in virtual time: processes crash, stand still, come back and are cut off.
+#[derive(Debug, Parser)]
+#[command(name = "simulate")]
+struct Args {
+    /// How many seeds to play.
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0, value_name = "SEED")]
+    first_seed: u64,
+    /// Play this seed only.
+    #[arg(long, value_name = "SEED")]
+    seed: Option<u64>,
+    /// Print what happens.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// How many ranks, 2 to 16; for `scale` several numbers.
+    #[arg(long, value_delimiter = ',', value_name = "R")]
+    ranks: Vec<u32>,
+    /// What goes wrong, or `scale`.
+    #[arg(long, default_value = "mixed", value_parser = PossibleValuesParser::new(names()))]
+    scenario: String,
+    /// Let processes make a mistake, to see that it is found.
+    #[arg(long)]
+    plant_mistake: bool,
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    let names = Scenario::ALL.into_iter().map(|(name, _)| name);
+    names.chain(["scale"])
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if args.scenario == "scale" {
+        return scale::report(&args.ranks);
+    }
+    let named = |(name, _): &(&str, Scenario)| *name == args.scenario;
+    let setting = Setting {
+        ranks: args.ranks.first().copied(),
+        scenario: Scenario::ALL.into_iter().find(named).unwrap_or_default().1,
+        plant: match args.plant_mistake {
+            true => Plant::SilenceIsProof,
+            false => Plant::Nothing,
+        },
+    };
+    match args.seed {
+        Some(seed) if args.trace => {
+            trace(&setting, seed);
+            one(&setting, seed)
+        }
+        Some(seed) => one(&setting, seed),
+        None => many(&setting, args.first_seed, args.seeds),
+    }
+}
+
+fn trace(setting: &Setting, seed: u64) {
+    let played = tell(setting, seed);
+    played.story().iter().for_each(|line| say!("{line}"));
+}
+
+fn one(setting: &Setting, seed: u64) -> ExitCode {
+    match play(setting, seed).problem() {
+        Some(problem) => {
+            say!("seed {seed} fails: {problem}");
+            ExitCode::FAILURE
+        }
+        None => {
+            say!("1 seeds, 0 failures");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// What all seeds together came to.
+#[derive(Debug, Default)]
+struct Sums {
+    epochs: AtomicU64,
+    works: AtomicU64,
+    failed: Mutex<Vec<u64>>,
+}
+
+fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
+    let began = Instant::now();
+    let (next, sums) = (AtomicU64::new(first), Sums::default());
+    let end = first.saturating_add(seeds);
+    thread::scope(|threads| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            threads.spawn(|| {
+                while let seed = next.fetch_add(1, Ordering::Relaxed)
+                    && seed < end
+                {
+                    sums.add(setting, seed);
+                }
+            });
+        }
+    });
+    let mut failed = sums.failed.into_inner().unwrap_or_default();
+    failed.sort_unstable();
+    let (epochs, works) = (sums.epochs.into_inner(), sums.works.into_inner());
+    say!(
+        "{works} works in {epochs} epochs, each value checked, in {:.1?}",
+        began.elapsed()
+    );
+    let Some(worst) = failed.first() else {
+        say!("{seeds} seeds, 0 failures");
+        return ExitCode::SUCCESS;
+    };
+    say!("{seeds} seeds, {} failures; the first:", failed.len());
+    trace(setting, *worst);
+    one(setting, *worst)
+}
+
+impl Sums {
+    fn add(&self, setting: &Setting, seed: u64) {
+        let played = play(setting, seed);
+        self.epochs.fetch_add(played.epochs(), Ordering::Relaxed);
+        self.works.fetch_add(played.works(), Ordering::Relaxed);
+        if let (Some(_), Ok(mut failed)) = (played.problem(), self.failed.lock()) {
+            failed.push(seed);
+        }
+    }
+}
