@@ -5,6 +5,7 @@ use std::time::{Duration, TryFromFloatSecsError};
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::doctor::Doctor;
 use crate::resolve::Resolve;
 
 mod draw;
@@ -42,6 +43,13 @@ pub(crate) enum Task {
     /// Without a source, the one that the environment shows is asked: TF_CONFIG, then the service
     /// that the process runs on. The exit status is 1 if any answer is missing.
     Resolve(Resolve),
+    /// Say why a job failed, or whether one can begin here
+    ///
+    /// With --dump: a rank whose group fails leaves its last operations in the folder named by
+    /// MESHWORK_DUMP; all of them together say who is at fault. Without: names, ports, packet sizes,
+    /// buffers, clocks, cores, and latency and bandwidth of every pair of ranks, each with its
+    /// remedy; the exit status is 1 if a job could not begin.
+    Doctor(Doctor),
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
 }

@@ -1,11 +1,12 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
 //! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan` says
-//! how to lay a tensor out anew, `meshwork resolve` says who is in the cluster, `meshwork secret`
-//! prints a new job secret.
+//! how to lay a tensor out anew, `meshwork resolve` says who is in the cluster, `meshwork doctor`
+//! why a job failed, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
 mod bench;
+mod doctor;
 mod plan;
 mod resolve;
 
@@ -39,6 +40,10 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Task::Doctor(wanted) => told(
+            "doctor",
+            doctor::run(&wanted).map_err(|error| chain(&error)),
+        ),
         Task::Secret => secret(),
     }
 }

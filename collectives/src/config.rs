@@ -2,6 +2,7 @@ mod network;
 
 use std::env;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::{Error, JobSecret, Rank};
@@ -32,6 +33,7 @@ pub struct GroupConfig {
     transport: Transport,
     host: Option<String>,
     network: Network,
+    dump: Option<PathBuf>,
 }
 
 /// How bytes get from one rank to another.
@@ -64,6 +66,9 @@ impl GroupConfig {
     /// The environment variable in which a launcher names its own process id.
     pub const LAUNCHER_ENV: &'static str = "MESHWORK_LAUNCHER_PID";
 
+    /// The environment variable that names a folder for dumps.
+    pub const DUMP_ENV: &'static str = "MESHWORK_DUMP";
+
     /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
     /// and the same in every process.
     ///
@@ -88,6 +93,7 @@ impl GroupConfig {
             transport: Transport::Auto,
             host: None,
             network: Network::default(),
+            dump: None,
         })
     }
 
@@ -138,8 +144,17 @@ impl GroupConfig {
         self
     }
 
+    /// Leaves a file with the last operations in this folder when the group fails, for
+    /// `meshwork doctor --dump` and [`diagnosis`](crate::diagnosis). It is made if it is missing.
+    #[must_use]
+    pub fn with_dump(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.dump = Some(folder.into());
+        self
+    }
+
     /// Takes over what the environment sets: the [`Timeouts`], the transport in
-    /// [`Transport::ENV`], and the launcher's process id in [`GroupConfig::LAUNCHER_ENV`].
+    /// [`Transport::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], and the launcher's
+    /// process id in [`GroupConfig::LAUNCHER_ENV`].
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::TransportName`], [`Error::Launcher`] for a variable that cannot
@@ -148,6 +163,9 @@ impl GroupConfig {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
             configured = configured.with_transport(Transport::from_name(&name.to_string_lossy())?);
+        }
+        if let Some(folder) = env::var_os(Self::DUMP_ENV) {
+            configured = configured.with_dump(folder);
         }
         let Some(value) = env::var_os(Self::LAUNCHER_ENV) else {
             return Ok(configured);
@@ -194,6 +212,10 @@ impl GroupConfig {
 
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
+    }
+
+    pub(crate) fn dump(&self) -> Option<PathBuf> {
+        self.dump.clone()
     }
 
     pub(crate) fn network(&self) -> Network {

@@ -66,6 +66,10 @@ impl Kind {
 /// What all ranks must agree on before one byte of an operation counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Contract {
+    /// How often the members of the group that was joined have changed.
+    pub(crate) epoch: u64,
+    /// Tells groups of the same ranks apart; 0 for the one that was joined.
+    pub(crate) group: u64,
     pub(crate) sequence: u64,
     pub(crate) kind: Kind,
     /// `None` between the ranks of one host, which need no schedule.
@@ -103,11 +107,17 @@ impl Call {
     pub fn sequence(&self) -> u64 {
         self.contract.sequence
     }
+
+    pub(crate) fn contract(&self) -> &Contract {
+        &self.contract
+    }
 }
 
 impl Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Contract {
+            epoch,
+            group,
             sequence,
             kind,
             element,
@@ -133,6 +143,12 @@ impl Display for Call {
         }
         if let (true, Some(algorithm)) = (moves_data, algorithm) {
             write!(f, ", by {algorithm}")?;
+        }
+        if group != 0 {
+            write!(f, ", in split group {group:016x}")?;
+        }
+        if epoch != 0 {
+            write!(f, ", in epoch {epoch}")?;
         }
         if !self.site.is_empty() {
             write!(f, " at {}", self.site)?;
@@ -161,6 +177,8 @@ mod tests {
     #[test]
     fn a_call_reads_like_a_sentence() {
         let contract = Contract {
+            epoch: 0,
+            group: 0,
             sequence: 17,
             kind: Kind::AllReduce,
             algorithm: Some(Algorithm::Ring),
@@ -183,6 +201,15 @@ mod tests {
         assert_eq!(
             Call::new(broadcast, "").to_string(),
             "broadcast #17 of 100 f32, from rank 2, by ring"
+        );
+        let elsewhere = Contract {
+            epoch: 3,
+            group: 0xfee1_900d,
+            ..broadcast
+        };
+        assert_eq!(
+            Call::new(elsewhere, "a.rs:1").to_string(),
+            "broadcast #17 of 100 f32, from rank 2, by ring, in split group 00000000fee1900d, in epoch 3 at a.rs:1"
         );
         let barrier = Contract {
             kind: Kind::Barrier,

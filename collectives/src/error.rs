@@ -199,18 +199,19 @@ pub enum Error {
         /// The launcher's process id.
         process: u32,
     },
-    /// Two ranks called different operations.
+    /// Two ranks called different operations, or wait for each other in operations of different
+    /// groups. Every rank gets this error, whether or not it is one of the two.
     #[error(
         "{rank} called {mine}, but {peer} called {theirs}: all ranks must make the same calls in the same order"
     )]
     Disagreement {
-        /// This rank.
+        /// One rank: this one, if it is among those that disagree.
         rank: Rank,
         /// Its call.
         mine: Box<Call>,
-        /// The other rank.
+        /// Another rank.
         peer: Rank,
-        /// The other rank's call.
+        /// That rank's call.
         theirs: Box<Call>,
     },
     /// An operation was not finished in time, though nobody is known to be dead.
@@ -287,6 +288,14 @@ pub enum Error {
         peer: Rank,
         /// What the system said.
         kind: io::ErrorKind,
+    },
+    /// A dump of a group's last operations cannot be read.
+    #[error(
+        "the {field} of a dump cannot be read: it is none, was cut off, or comes from another version"
+    )]
+    Dump {
+        /// What of it.
+        field: &'static str,
     },
     /// The operating system refused a thread, a timer or a socket option.
     #[error("the group could not be set up: {what} failed: {kind}")]

@@ -87,7 +87,7 @@ impl Operation<'_> {
             then,
         } = errand;
         let Links { outgoing, incoming } = links;
-        self.announce(outgoing).await?;
+        self.announce(outgoing, self.successor()).await?;
         let mut inlet = Inlet::new(self, incoming, scratch);
         let mut arrived = BTreeMap::new();
         for distance in 1..self.world {
@@ -141,7 +141,8 @@ impl Operation<'_> {
     ) -> Result<(), Stopped> {
         let Links { outgoing, incoming } = links;
         let mut inlet = Inlet::new(self, incoming, scratch);
-        let (told, heard) = (self.announce(outgoing), inlet.check_predecessor());
+        let told = self.announce(outgoing, self.successor());
+        let heard = inlet.check_predecessor();
         tokio::try_join!(told, heard)?;
         Ok(())
     }
@@ -153,6 +154,7 @@ impl Operation<'_> {
         to: Rank,
     ) -> Result<(), Stopped> {
         self.waits_for.set(to);
+        self.announce(&mut links.outgoing, to).await?;
         self.send_chunk(&mut links.outgoing, to, input).await
     }
 
@@ -163,17 +165,17 @@ impl Operation<'_> {
         (output, from): (&mut [T], Rank),
     ) -> Result<(), Stopped> {
         let mut inlet = Inlet::new(self, &mut links.incoming, scratch);
-        // A message is between two ranks, and announced to nobody.
-        inlet.checked = true;
+        // A message is between two ranks, and announced by one to the other.
+        inlet.check(from).await?;
         inlet.chunk(from, output).await
     }
 
-    async fn announce(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
+    async fn announce(&self, outgoing: &mut Outlets, to: Rank) -> Result<(), Stopped> {
         let site = self.call.site().as_bytes();
         let mut bytes = Vec::with_capacity(FRAME_BYTES + site.len());
         bytes.extend(self.frame(FrameType::Call, site.len()).encode());
         bytes.extend_from_slice(site);
-        Ok(outgoing.send(self.successor(), &bytes).await?)
+        Ok(outgoing.send(to, &bytes).await?)
     }
 
     async fn send_chunk<T: Element>(
@@ -230,7 +232,11 @@ impl<'a> Inlet<'a> {
     }
 
     async fn check_predecessor(&mut self) -> Result<(), Stopped> {
-        let from = self.operation.predecessor();
+        self.check(self.operation.predecessor()).await
+    }
+
+    /// Reads the call that this rank announces, and compares it with this one's.
+    async fn check(&mut self, from: Rank) -> Result<(), Stopped> {
         let frame = self.frame(from).await?;
         if frame.frame_type != FrameType::Call {
             return Err(self.disagreement(from, Call::new(frame.contract, "")));

@@ -21,6 +21,7 @@ use pending::Worker;
 use crate::execute::Scratch;
 use crate::memory::{Domain, Registry};
 use crate::pilot::Pilot;
+use crate::recorder::Recorder;
 use crate::{Communication, Error, GroupConfig, Member, Rank, Transport, config, local, quic};
 
 pub use pending::Pending;
@@ -80,13 +81,15 @@ impl Group {
             });
         }
         let pilot = Pilot::relieved().map_err(no_thread)?;
-        let (links, remote) = pilot.block_on(quic::join(config, members.clone()))?;
+        let recorder = Recorder::new(config.rank(), members.clone(), config.dump());
+        let joined = quic::join(config, members.clone(), recorder.clone());
+        let (links, remote) = pilot.block_on(joined)?;
         if remote.has_cores() {
             pilot.allow_spinning();
         }
         let transport = engine::Transport::Links(links, Scratch::new());
         let place = (config.rank(), members);
-        let ties = Ties::new(Bond::Remote(remote), pilot);
+        let ties = Ties::new(Bond::Remote(remote), pilot, recorder);
         let mut engine = Engine::new(place, transport, ties, Origin::Joined)?;
         engine.timeouts = config.timeouts();
         if config.transport() == Transport::Auto {
@@ -113,7 +116,8 @@ impl Group {
         let group = |(rank, domain)| {
             let pilot = Pilot::alone().map_err(no_thread)?;
             let place = (rank, members.clone());
-            let ties = Ties::new(Bond::Local(hub.clone()), pilot);
+            let recorder = Recorder::new(rank, members.clone(), None);
+            let ties = Ties::new(Bond::Local(hub.clone()), pilot, recorder);
             let transport = engine::Transport::Memory(domain);
             let engine = Engine::new(place, transport, ties, Origin::Joined)?;
             Ok(Self::over(engine))
@@ -122,6 +126,7 @@ impl Group {
     }
 
     fn over(engine: Engine) -> Self {
+        engine.ties.recorder.adopt(engine.number);
         Self {
             rank: engine.rank,
             members: engine.members.clone(),

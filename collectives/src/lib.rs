@@ -26,8 +26,9 @@
 //!
 //! Map of the crate: `group` (the entry), `config`, `communication` (which algorithm); the pure
 //! parts [`schedule`] (algorithms as data, and their checker), `contract` (what ranks must agree
-//! on), `membership` (who is here, and when it is over), `agreement` (who goes on after that), `wire`
-//! (bytes); `execute` (walks a
+//! on), `waits` (who waits for whom), `membership` (who is here, and when it is over), `agreement`
+//! (who goes on after that), `wire` (bytes), [`diagnosis`] (why it failed, from the dumps of a
+//! `recorder`); `execute` (walks a
 //! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports);
 //! `pilot` (which thread drives the network); `host` (processes of the same machine). With the feature
 //! `testing`, `sim` plays whole jobs in virtual time.
@@ -40,6 +41,9 @@ mod agreement;
 mod communication;
 mod config;
 mod contract;
+#[cfg(any(test, feature = "testing"))]
+pub mod decoders;
+pub mod diagnosis;
 mod error;
 mod execute;
 mod group;
@@ -52,9 +56,11 @@ mod memory;
 mod pilot;
 mod quic;
 mod rank;
+mod recorder;
 pub mod schedule;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+mod waits;
 mod wire;
 
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
 use crate::memory::Domain;
+use crate::waits::{Wait, Waits};
 use crate::{Error, Member, Rank};
 
 /// What the ranks of a local group know of each other.
@@ -16,6 +18,7 @@ pub(crate) struct Hub {
     gone: watch::Sender<u32>,
     /// Domains of split groups on their way to their ranks, by number and place.
     handed: Mutex<BTreeMap<(u64, usize), Domain>>,
+    waits: Mutex<Waits>,
 }
 
 /// Where the members of a local group are.
@@ -31,6 +34,7 @@ impl Hub {
             failure: watch::Sender::new(None),
             gone: watch::Sender::new(0),
             handed: Mutex::default(),
+            waits: Mutex::default(),
         })
     }
 
@@ -47,6 +51,16 @@ impl Hub {
             }
             first
         });
+    }
+
+    /// Notes that a rank waits, and ends the group if it waits in vain.
+    pub(crate) fn waits(&self, wait: Wait) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let conflict = waits.hear(Instant::now(), wait);
+        drop(waits);
+        if let Some(conflict) = conflict {
+            self.give_up(conflict.into());
+        }
     }
 
     /// Leaves the domains of a split group for its ranks.

@@ -31,9 +31,12 @@ use wait::Patience;
 pub(crate) use board::{Board, Shape};
 pub(crate) use domain::{Domain, Halt, Task};
 pub(crate) use mapping::{Mapping, SegmentName};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use post::decode_terms;
 pub(crate) use pull::{Errand, Offer, Take, Then};
 pub(crate) use reduce::Receiver;
 pub(crate) use registry::{Registered, Registry};
+pub(crate) use wait::Watch;
 
 impl Ranks {
     /// The number of the slot that takes a piece of the current operation.

@@ -34,6 +34,8 @@ use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
+use crate::recorder::Recorder;
+use crate::waits::Wait;
 use crate::{Error, Member, Rank, host};
 use lobby::Lobby;
 
@@ -97,6 +99,11 @@ impl Remote {
         let _ = self.events.send(Event::GiveUp(error)).await;
     }
 
+    /// Tells the others what this rank waits for.
+    pub(crate) fn waits(&self, wait: Wait) {
+        self.lobby.waits(wait);
+    }
+
     /// Says goodbye and waits until all have.
     pub(crate) async fn leave(&self) {
         let _ = self.events.send(Event::Leave).await;
@@ -114,6 +121,7 @@ impl Remote {
 pub(crate) async fn join(
     config: &GroupConfig,
     members: Arc<[Member]>,
+    recorder: Arc<Recorder>,
 ) -> Result<(Links, Remote), Error> {
     let rank = config.rank();
     let identity = Identity::new(config.secret(), Role::Rank(rank))?;
@@ -129,6 +137,7 @@ pub(crate) async fn join(
     let (ended, over) = watch::channel(false);
     let outbox = driver::Outbox {
         lobby: lobby.clone(),
+        recorder,
         ready: Some(ready),
         failed,
         ended,

@@ -7,6 +7,7 @@
 
 mod frame;
 mod message;
+mod told;
 mod word;
 
 use meshwork_accel::ElementType;
@@ -15,6 +16,7 @@ pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use message::Spoken;
 pub(crate) use message::{Abort, Hello, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
+pub(crate) use told::{ToldCall, Waiting};
 pub(crate) use word::{Ballot, Decision, Newcomer, Standing, Word};
 
 /// "MSHW": no other protocol begins like this.

@@ -77,6 +77,8 @@ const PURE: &[&str] = &[
     "collectives/src/membership",
     "collectives/src/wire",
     "collectives/src/contract.rs",
+    "collectives/src/diagnosis",
+    "collectives/src/waits",
     "strategy/src/checkpoint/snapshot",
     "strategy/src/dataset",
     "strategy/src/flat",

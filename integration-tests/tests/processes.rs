@@ -10,10 +10,14 @@
 mod bad_input;
 #[path = "processes/death.rs"]
 mod death;
+#[path = "processes/diagnosis.rs"]
+mod diagnosis;
 #[path = "processes/equivalence.rs"]
 mod equivalence;
 #[path = "processes/relay.rs"]
 mod relay;
+#[path = "processes/soak.rs"]
+mod soak;
 #[path = "processes/strangers.rs"]
 mod strangers;
 #[path = "processes/worker.rs"]

@@ -62,7 +62,9 @@ struct Walk<'a, T: Element> {
 
 impl<T: Element> Walk<'_, T> {
     async fn send_all(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
-        self.operation.announce(outgoing).await?;
+        self.operation
+            .announce(outgoing, self.operation.successor())
+            .await?;
         let mut before = Places::new(&self.blocks);
         for round in self.schedule.rounds() {
             for send in round.sends() {

@@ -15,8 +15,9 @@ use tokio::time::timeout;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
-use crate::memory::{Domain, Halt, Receiver, Registry, Task};
+use crate::memory::{Domain, Halt, Receiver, Registry, Task, Watch};
 use crate::pilot::Pilot;
+use crate::recorder::{Carrier, Ending, Recorder, Serial};
 use crate::{
     Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic,
 };
@@ -45,6 +46,8 @@ pub(super) struct Engine {
     pub(super) origin: Origin,
     /// Tells this group from others of the same ties; 0 for the one that was joined.
     pub(super) number: u64,
+    /// How often the members of the group that was joined have changed.
+    pub(super) epoch: u64,
     /// How often it has been split.
     pub(super) splits: u64,
     /// Whether groups that are split from it may share memory where they can.
@@ -66,6 +69,7 @@ pub(super) enum Origin {
 pub(super) struct Ties {
     pub(super) bond: Bond,
     pub(super) pilot: Pilot,
+    pub(super) recorder: Arc<Recorder>,
 }
 
 /// How bytes get from one rank to another.
@@ -91,7 +95,7 @@ pub(super) enum State {
 }
 
 /// How long the end of a group is waited for that may have ended without a word.
-const HEARSAY: Duration = Duration::from_millis(300);
+pub(super) const HEARSAY: Duration = Duration::from_millis(300);
 
 impl Engine {
     pub(super) fn new(
@@ -104,6 +108,7 @@ impl Engine {
             failure: ties.bond.failure(),
             origin,
             number: 0,
+            epoch: 0,
             splits: 0,
             may_share_memory: false,
             levels: None,
@@ -136,9 +141,9 @@ impl Engine {
         caller: &'static Location<'static>,
         work: Work<'_, T>,
     ) -> Result<(), Error> {
-        self.ready()?;
+        let contract = asked.contract::<T>(self.home(), self.sequence + 1);
+        self.ready(&contract, caller)?;
         self.sequence += 1;
-        let contract = asked.contract::<T>(self.sequence);
         self.carry_out((contract, asked.digest), caller, work)
     }
 
@@ -148,11 +153,11 @@ impl Engine {
         input: &[T],
         to: Rank,
     ) -> Result<(), Error> {
-        self.ready()?;
-        let (sent, _) = &mut self.messages[to.index()];
-        *sent += 1;
+        let (sent, _) = self.messages[to.index()];
         let asked = Asked::new(Kind::Send, input.len()).with_root(to);
-        let contract = asked.contract::<T>(*sent);
+        let contract = asked.contract::<T>(self.home(), sent + 1);
+        self.ready(&contract, caller)?;
+        self.messages[to.index()].0 += 1;
         self.carry_out((contract, 0), caller, Work::Send { input, to })
     }
 
@@ -162,17 +167,32 @@ impl Engine {
         output: &mut [T],
         from: Rank,
     ) -> Result<(), Error> {
-        self.ready()?;
-        let (_, received) = &mut self.messages[from.index()];
-        *received += 1;
+        let (_, received) = self.messages[from.index()];
         // The same words as those of the sender.
         let asked = Asked::new(Kind::Send, output.len()).with_root(self.rank);
-        let contract = asked.contract::<T>(*received);
+        let contract = asked.contract::<T>(self.home(), received + 1);
+        self.ready(&contract, caller)?;
+        self.messages[from.index()].1 += 1;
         self.carry_out((contract, 0), caller, Work::Receive { output, from })
     }
 
-    fn ready(&mut self) -> Result<(), Error> {
+    /// The epoch, and which of its groups this is.
+    fn home(&self) -> (u64, u64) {
+        (self.epoch, self.number)
+    }
+
+    /// Whether the group can carry this call out.
+    fn ready(
+        &mut self,
+        contract: &Contract,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Error> {
         outside_async()?;
+        self.alive()
+            .inspect_err(|_| self.ties.recorder.came_late(contract, caller))
+    }
+
+    fn alive(&mut self) -> Result<(), Error> {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
@@ -180,6 +200,7 @@ impl Engine {
         if self.failure.has_changed().unwrap_or(false)
             && let Some(error) = self.failure.borrow_and_update().clone()
         {
+            self.ties.recorder.fail(&error);
             self.state = State::Failed(error.clone());
             return Err(error);
         }
@@ -193,30 +214,43 @@ impl Engine {
         caller: &'static Location<'static>,
         work: Work<'_, T>,
     ) -> Result<(), Error> {
-        let done = match self.transport {
-            Transport::Memory(_) => self.through_memory(contract, digest, caller, work),
-            Transport::Links(..) => self.over_links(contract, caller, work),
+        let carrier = match self.transport {
+            Transport::Memory(_) => Carrier::Memory,
+            Transport::Links(..) => Carrier::Links,
         };
+        let serial = self.ties.recorder.begin(&contract, caller, carrier);
+        let done = match carrier {
+            Carrier::Memory => self.through_memory((contract, digest), (caller, serial), work),
+            Carrier::Links => self.over_links(contract, (caller, serial), work),
+        };
+        let ending = match done {
+            Ok(()) => Ending::Well,
+            Err(_) => Ending::Failed,
+        };
+        self.ties.recorder.end(serial, ending);
         done.map_err(|error| self.end(error))
     }
 
     fn through_memory<T: Element>(
         &mut self,
-        contract: Contract,
-        digest: u64,
-        caller: &'static Location<'static>,
+        (contract, digest): (Contract, u64),
+        (caller, serial): (&'static Location<'static>, Serial),
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let Transport::Memory(domain) = &mut self.transport else {
             return Ok(());
         };
-        let failure = &self.failure;
-        let over = || failure.borrow().is_some();
+        let lookout = Lookout {
+            ties: &self.ties,
+            failure: &self.failure,
+            members: &self.members,
+            serial,
+        };
         let task = Task::new(
             contract,
             digest,
             caller,
-            domain.patience(self.timeouts.operation(), &over),
+            domain.patience(self.timeouts.operation(), &lookout),
         );
         let done = match work {
             Work::Meet | Work::Agree => domain.barrier(&task),
@@ -312,7 +346,7 @@ impl Engine {
     }
 
     /// The error that the group has failed with, or fails with in this time.
-    fn failure_within(&self, time: Duration) -> Option<Error> {
+    pub(super) fn failure_within(&self, time: Duration) -> Option<Error> {
         let mut failure = self.failure.clone();
         let failed = async { timeout(time, failed(&mut failure)).await.ok() };
         self.ties.pilot.block_on(failed)
@@ -323,11 +357,12 @@ impl Engine {
         if let State::Failed(earlier) = &self.state {
             return earlier.clone();
         }
-        let Ties { bond, pilot } = &*self.ties;
+        let Ties { bond, pilot, .. } = &*self.ties;
         pilot.block_on(bond.give_up(error.clone()));
         let error = self
             .failure_within(self.timeouts.silence())
             .unwrap_or(error);
+        self.ties.recorder.fail(&error);
         self.state = State::Failed(error.clone());
         error
     }
@@ -379,12 +414,47 @@ impl Drop for Engine {
                 reporter: None,
             });
         }
+        if let (State::Failed(_), Origin::Joined) = (&self.state, self.origin) {
+            self.ties.recorder.dropped();
+        }
     }
 }
 
 impl Ties {
-    pub(super) fn new(bond: Bond, pilot: Pilot) -> Arc<Self> {
-        Arc::new(Self { bond, pilot })
+    pub(super) fn new(bond: Bond, pilot: Pilot, recorder: Arc<Recorder>) -> Arc<Self> {
+        Arc::new(Self {
+            bond,
+            pilot,
+            recorder,
+        })
+    }
+
+    /// Notes that an operation waits for a rank at length, and tells the others in time.
+    pub(super) fn waits(&self, serial: Serial, awaited: Rank) {
+        if let Some(wait) = self.recorder.waits(serial, awaited) {
+            match &self.bond {
+                Bond::Local(hub) => hub.waits(wait),
+                Bond::Remote(remote) => remote.waits(wait),
+            }
+        }
+    }
+}
+
+/// Looks on while an operation waits for ranks that share memory with this one.
+struct Lookout<'a> {
+    ties: &'a Ties,
+    failure: &'a watch::Receiver<Option<Error>>,
+    members: &'a [Member],
+    serial: Serial,
+}
+
+impl Watch for Lookout<'_> {
+    fn over(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    fn waits(&self, place: usize) {
+        self.ties.waits(self.serial, self.members[place].rank());
     }
 }
 

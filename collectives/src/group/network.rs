@@ -2,29 +2,34 @@
 
 use std::cell::Cell;
 use std::panic::Location;
+use std::time::Duration;
 
 use meshwork_accel::Element;
 use tokio::time::timeout;
 
-use super::engine::{Engine, Transport, Work, failed};
+use super::engine::{Engine, HEARSAY, Transport, Work, failed};
 use crate::contract::{Call, Contract, site};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
+use crate::recorder::Serial;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::{Choices, Communication, CostModel, Error};
+
+/// Between two looks at whom a long operation waits for.
+const LOOK: Duration = Duration::from_millis(5);
 
 impl Engine {
     pub(super) fn over_links<T: Element>(
         &mut self,
         contract: Contract,
-        caller: &'static Location<'static>,
+        (caller, serial): (&'static Location<'static>, Serial),
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let algorithm = self.algorithm(&contract, &work);
         if let (Some(Algorithm::Hierarchical), Work::Reduce { root: None, .. }) = (algorithm, &work)
             && self.levels.is_some()
         {
-            return self.by_levels(contract, caller, work);
+            return self.by_levels(contract, (caller, serial), work);
         }
         let contract = Contract {
             algorithm,
@@ -39,9 +44,9 @@ impl Engine {
             contract,
             waits_for: &waits_for,
         };
-        let stopped = self.until_done(&operation, work)?;
+        let stopped = self.until_done(&operation, serial, work)?;
         match stopped {
-            Some(Stopped::Error(error)) => Err(self.by_name(error)),
+            Some(Stopped::Error(error)) => Err(self.better_known(self.by_name(error))),
             Some(Stopped::Link(broken)) => Err(self.verdict(broken)),
             Some(Stopped::TimedOut) => Err(Error::TimedOut {
                 rank: self.name_of(self.rank),
@@ -57,12 +62,12 @@ impl Engine {
     fn by_levels<T: Element>(
         &mut self,
         contract: Contract,
-        caller: &'static Location<'static>,
+        (caller, serial): (&'static Location<'static>, Serial),
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let world = self.world;
         let mut levels = self.levels.take();
-        let agreed = self.over_links(contract, caller, Work::<T>::Agree);
+        let agreed = self.over_links(contract, (caller, serial), Work::<T>::Agree);
         let done = agreed.and_then(|()| match (&mut levels, work) {
             (
                 Some(levels),
@@ -117,14 +122,36 @@ impl Engine {
         error
     }
 
+    /// A chunk tells of another call, but not from where it was made; its sender's successor knows,
+    /// and tells soon.
+    fn better_known(&self, error: Error) -> Error {
+        match &error {
+            Error::Disagreement { theirs, .. } if theirs.site().is_empty() => {
+                self.failure_within(HEARSAY).unwrap_or(error)
+            }
+            _ => error,
+        }
+    }
+
     /// Runs the operation until it is done, its time is up, or the group has failed.
     fn until_done<T: Element>(
         &mut self,
         operation: &Operation<'_>,
+        serial: Serial,
         work: Work<'_, T>,
     ) -> Result<Option<Stopped>, Error> {
         let waited = self.timeouts.operation();
         let mut failure = self.ties.bond.failure();
+        let (ties, members) = (self.ties.clone(), self.members.clone());
+        let looking_on = async {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                let awaited = operation.waits_for.get();
+                if awaited != operation.me {
+                    ties.waits(serial, members[awaited.index()].rank());
+                }
+            }
+        };
         let Transport::Links(links, scratch) = &mut self.transport else {
             return Ok(None);
         };
@@ -137,6 +164,7 @@ impl Engine {
                     Err(_) => Some(Stopped::TimedOut),
                 },
                 error = failed(&mut failure) => Some(Stopped::Error(error)),
+                never = looking_on => never,
             }
         }))
     }

@@ -50,6 +50,7 @@ impl Engine {
             self.transport = Transport::Memory(domain);
         }
         self.sequence = 0;
+        self.ties.recorder.adopt(self.number);
         Ok(())
     }
 

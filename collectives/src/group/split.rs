@@ -115,6 +115,8 @@ impl Engine {
         new.timeouts = self.timeouts;
         new.communication = self.communication;
         new.number = part.number;
+        new.epoch = self.epoch;
+        new.ties.recorder.adopt(new.number);
         if shares {
             new.may_share_memory = true;
             new.share_memory()?;

@@ -288,6 +288,7 @@ fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
         cause: 1,
         silent_ms: 0,
         text: String::new(),
+        calls: Vec::new(),
     };
     world.post(
         20 * MS,
@@ -363,6 +364,7 @@ fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
         cause: 200,
         silent_ms: 0,
         text: "odd\nlines".to_owned(),
+        calls: Vec::new(),
     };
     let error = verdict::understand(&abort, Rank::new(1), &members(3));
     let expected = Error::Aborted {

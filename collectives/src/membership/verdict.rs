@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::wire::{Abort, truncate};
+use crate::wire::{Abort, ToldCall, truncate};
 use crate::{Error, LossCause, Member, Rank};
 
 const DIED: u8 = 1;
@@ -10,6 +10,7 @@ const SILENT: u8 = 2;
 const DISCONNECTED: u8 = 3;
 const LEFT: u8 = 4;
 const GAVE_UP: u8 = 5;
+const DISAGREED: u8 = 6;
 
 /// What `me` tells the others when its group ends with `error`.
 pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
@@ -18,6 +19,7 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
         cause,
         silent_ms: 0,
         text: truncate(text),
+        calls: Vec::new(),
     };
     match error {
         Error::RankLost { peer, cause, .. } => {
@@ -28,6 +30,15 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
             abort
         }
         Error::Aborted { peer, message } => blame(peer.rank(), GAVE_UP, message),
+        Error::Disagreement {
+            rank,
+            mine,
+            peer,
+            theirs,
+        } => Abort {
+            calls: vec![ToldCall::new(*rank, mine), ToldCall::new(*peer, theirs)],
+            ..blame(*peer, DISAGREED, "")
+        },
         other => blame(me, GAVE_UP, &other.to_string()),
     }
 }
@@ -50,11 +61,26 @@ pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {
         SILENT => lost(LossCause::Silent(Duration::from_millis(abort.silent_ms))),
         DISCONNECTED => lost(LossCause::Disconnected),
         LEFT => lost(LossCause::Left),
+        DISAGREED => disagreement(&abort.calls).unwrap_or_else(|| Error::Aborted {
+            peer: culprit,
+            message: "ranks made different calls".to_owned(),
+        }),
         _ => Error::Aborted {
             peer: culprit,
             message: truncate(&abort.text),
         },
     }
+}
+
+fn disagreement(calls: &[ToldCall]) -> Option<Error> {
+    let [mine, theirs] = calls else { return None };
+    let ((rank, mine), (peer, theirs)) = (mine.call().ok()?, theirs.call().ok()?);
+    Some(Error::Disagreement {
+        rank,
+        mine: Box::new(mine),
+        peer,
+        theirs: Box::new(theirs),
+    })
 }
 
 fn code(cause: LossCause) -> u8 {

@@ -76,6 +76,8 @@ pub(super) struct Desk {
     pub(super) mailed: Line,
     /// Slots of the other's messages that this rank needs no longer.
     pub(super) taken: Line,
+    /// Where the message is sent.
+    pub(super) site: [AtomicU64; SITE_WORDS],
     /// Elements for the other in an operation with uneven blocks.
     pub(super) counts: [AtomicU64; 2],
 }

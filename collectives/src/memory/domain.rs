@@ -14,7 +14,7 @@ use super::mapping::Mapping;
 use super::post::{self, Notice, Place, Terms};
 use super::registry::{Neighbour, Registry};
 use super::span::Span;
-use super::wait::{Eagerness, Patience, Vain};
+use super::wait::{Eagerness, Patience, Vain, Watch};
 use crate::Rank;
 use crate::contract::{Call, Contract, site};
 use crate::wire::WireError;
@@ -179,9 +179,9 @@ impl Domain {
         }
     }
 
-    /// The patience of one operation: at most `limit`, and while the group is not `over`.
-    pub(crate) fn patience<'a>(&self, limit: Duration, over: &'a dyn Fn() -> bool) -> Patience<'a> {
-        Patience::new(self.eagerness, limit, over)
+    /// The patience of one operation: at most `limit`, and while `watch` says that it may.
+    pub(crate) fn patience<'a>(&self, limit: Duration, watch: &'a dyn Watch) -> Patience<'a> {
+        Patience::new(self.eagerness, limit, watch)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -247,15 +247,11 @@ impl Domain {
 
     fn disagreement(&self, other: usize, parity: usize, theirs: &Terms) -> Halt {
         let site = post::read_site(&self.boards[other].head().sites[parity]);
-        self.other_call_at(other, theirs, site)
+        self.other_call(other, theirs, site)
     }
 
-    /// A message that is not the expected one; where it was sent is not told with it.
-    pub(super) fn other_call(&self, other: usize, theirs: &Terms) -> Halt {
-        self.other_call_at(other, theirs, String::new())
-    }
-
-    fn other_call_at(&self, other: usize, theirs: &Terms, site: String) -> Halt {
+    /// A call of the rank at this place that is not the expected one.
+    pub(super) fn other_call(&self, other: usize, theirs: &Terms, site: String) -> Halt {
         let rank = self.ranks[other];
         match post::contract(theirs) {
             Ok(contract) => Halt::Disagrees(rank, Box::new(Call::new(contract, site))),
@@ -283,7 +279,7 @@ impl Domain {
     ) -> Result<(), Halt> {
         let closed = &self.boards[other].head().closed.0;
         patience
-            .wait(flag, number, closed)
+            .wait(flag, number, (other, closed))
             .map_err(|vain| match vain {
                 Vain::Over => Halt::Over,
                 Vain::Closed => Halt::Closed(self.ranks[other]),

@@ -7,18 +7,24 @@
     reason = "the slots of other ranks are reached by address; flags order who touches them"
 )]
 
+use std::panic::Location;
+use std::ptr;
+
 use meshwork_accel::Element;
 
 use super::board::MAIL_SLOT;
 use super::domain::{Domain, Halt, Task};
 use super::post::{self, Notice, Place};
 use super::span::Span;
+use crate::contract::site;
 
 /// What two ranks have sent each other so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Correspondence {
     sent: Progress,
     received: Progress,
+    /// The call site that the desk shows.
+    shown: Option<&'static Location<'static>>,
 }
 
 /// Messages, and the slots that they took.
@@ -45,6 +51,11 @@ impl Domain {
             place: Place::Private,
             pieces: pieces(input),
         };
+        let shown = &mut self.mail[to].shown;
+        if shown.is_none_or(|shown| !ptr::eq(shown, task.site)) {
+            post::write_site(&desk.site, &site(task.site));
+            *shown = Some(task.site);
+        }
         notice.write(&desk.mail, number);
         let taken = &self.boards[to].desk(self.me).taken.0;
         let until = |tick: u32| self.wait(&task.patience, taken, tick, to);
@@ -78,7 +89,8 @@ impl Domain {
         self.wait(&task.patience, &theirs.mail.flag, number, from)?;
         let notice = Notice::read(&theirs.mail);
         if notice.terms != post::terms(&task.contract, 0) {
-            return Err(self.other_call(from, &notice.terms));
+            let site = post::read_site(&theirs.site);
+            return Err(self.other_call(from, &notice.terms, site));
         }
         let taken = &self.boards[self.me].desk(from).taken.0;
         for piece in output.chunks_mut(MAIL_SLOT / size_of::<T>()) {

@@ -42,7 +42,7 @@ pub(super) enum Place {
     },
 }
 
-const TERMS: usize = 5;
+const TERMS: usize = 7;
 /// "No root": the world is always smaller.
 const NO_ROOT: u64 = u64::MAX;
 
@@ -59,6 +59,8 @@ pub(super) fn terms(contract: &Contract, digest: u64) -> Terms {
         u64::from(u32::from_le_bytes(codes)),
         contract.count,
         contract.root.map_or(NO_ROOT, |root| root.number().into()),
+        contract.group,
+        contract.epoch,
         digest,
     ]
 }
@@ -68,7 +70,7 @@ pub(super) fn terms(contract: &Contract, digest: u64) -> Terms {
 /// # Errors
 /// [`WireError::Code`] for a number that stands for nothing.
 pub(super) fn contract(terms: &Terms) -> Result<Contract, WireError> {
-    let [sequence, codes, count, root, _] = *terms;
+    let [sequence, codes, count, root, group, epoch, _] = *terms;
     let codes = codes.to_le_bytes();
     let unknown = |field, at: usize| WireError::Code {
         field,
@@ -83,6 +85,8 @@ pub(super) fn contract(terms: &Terms) -> Result<Contract, WireError> {
         code => Some(Algorithm::from_code(code).ok_or_else(|| unknown("algorithm", 1))?),
     };
     Ok(Contract {
+        epoch,
+        group,
         sequence,
         kind: Kind::from_code(codes[0]).ok_or_else(|| unknown("operation", 0))?,
         algorithm,
@@ -91,6 +95,18 @@ pub(super) fn contract(terms: &Terms) -> Result<Contract, WireError> {
         op,
         root: u32::try_from(root).ok().map(Rank::new),
     })
+}
+
+/// Reads words that need not be a post's, as fuzz targets have them.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn decode_terms(words: &[u64]) {
+    let Some(read) = words.first_chunk::<TERMS>() else {
+        return;
+    };
+    if let Ok(read_contract) = contract(read) {
+        let digest = read[TERMS - 1];
+        assert_eq!(contract(&terms(&read_contract, digest)), Ok(read_contract));
+    }
 }
 
 impl Notice {

@@ -29,10 +29,18 @@ impl Eagerness {
 pub(crate) struct Patience<'a> {
     eagerness: Eagerness,
     limit: Duration,
-    /// Whether the group has failed meanwhile.
-    over: &'a dyn Fn() -> bool,
+    watch: &'a dyn Watch,
     /// When the operation first slept: asking the time earlier would cost more than a short wait.
     since: Cell<Option<Instant>>,
+}
+
+/// Who looks on while an operation waits.
+pub(crate) trait Watch {
+    /// Whether the group has failed meanwhile.
+    fn over(&self) -> bool;
+
+    /// Called now and then while the wait for the rank at this place is a long one.
+    fn waits(&self, place: usize);
 }
 
 /// Why a wait ended without its flag.
@@ -52,29 +60,35 @@ const SLICE: Duration = Duration::from_millis(5);
 const LOOKS: u32 = 64;
 
 impl<'a> Patience<'a> {
-    pub(crate) fn new(eagerness: Eagerness, limit: Duration, over: &'a dyn Fn() -> bool) -> Self {
+    pub(crate) fn new(eagerness: Eagerness, limit: Duration, watch: &'a dyn Watch) -> Self {
         Self {
             eagerness,
             limit,
-            over,
+            watch,
             since: Cell::new(None),
         }
     }
 
-    /// Returns when the flag has reached the number, unless its rank is `closed` before.
+    /// Returns when the flag of the rank at this place has reached the number, unless the rank is
+    /// `closed` before.
     #[inline]
-    pub(crate) fn wait(&self, flag: &Flag, number: u32, closed: &Flag) -> Result<(), Vain> {
+    pub(crate) fn wait(&self, flag: &Flag, number: u32, whose: (usize, &Flag)) -> Result<(), Vain> {
         for _ in 0..self.eagerness.spins {
             if flag.reached(number) {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        self.wait_longer(flag, number, closed)
+        self.wait_longer(flag, number, whose)
     }
 
     #[cold]
-    fn wait_longer(&self, flag: &Flag, number: u32, closed: &Flag) -> Result<(), Vain> {
+    fn wait_longer(
+        &self,
+        flag: &Flag,
+        number: u32,
+        (place, closed): (usize, &Flag),
+    ) -> Result<(), Vain> {
         for turn in 0..self.eagerness.yields {
             if flag.reached(number) {
                 return Ok(());
@@ -99,12 +113,13 @@ impl<'a> Patience<'a> {
             if left.is_zero() {
                 return Err(Vain::TimedOut);
             }
+            self.watch.waits(place);
             flag.sleep_until(number, left.min(SLICE));
         }
     }
 
     fn is_vain(&self, closed: &Flag) -> Option<Vain> {
-        if (self.over)() {
+        if self.watch.over() {
             return Some(Vain::Over);
         }
         closed.reached(CLOSED).then_some(Vain::Closed)

@@ -1,7 +1,10 @@
+use std::sync::Arc;
+
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::lobby::Lobby;
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, WireError};
@@ -45,12 +48,14 @@ pub(super) async fn write(stream: &mut SendStream, message: &Message) -> Result<
 }
 
 /// Turns what a member says into events until it has no more to say.
-pub(super) async fn listen(from: Rank, mut stream: RecvStream, events: mpsc::Sender<Event>) {
+pub(super) async fn listen(from: Rank, mut stream: RecvStream, lobby: Arc<Lobby>) {
+    let events = lobby.events();
     loop {
         let event = match read(&mut stream).await {
             Ok(Message::Heartbeat) => Event::Heard(from),
             Ok(Message::Goodbye) => Event::Goodbye(from),
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
+            Ok(Message::Waiting(waiting)) => lobby.told_of_wait(from, &waiting),
             // Greetings are over: whoever begins again has lost its mind, and so its place.
             Ok(
                 Message::Hello(_)

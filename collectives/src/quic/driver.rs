@@ -6,10 +6,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::lobby::Lobby;
 use crate::Error;
 use crate::membership::{Action, Event, Membership};
+use crate::recorder::Recorder;
 
 /// Where the driver's results go.
 pub(super) struct Outbox {
     pub(super) lobby: Arc<Lobby>,
+    pub(super) recorder: Arc<Recorder>,
     /// Answered when everybody is in, dropped when the group fails before.
     pub(super) ready: Option<oneshot::Sender<()>>,
     pub(super) failed: watch::Sender<Option<Error>>,
@@ -46,6 +48,8 @@ impl Outbox {
             }
             Action::Fail(error) => {
                 tracing::debug!(%error, "the group is over");
+                // Before anybody hears of it, who may end the process.
+                self.recorder.fail(&error);
                 self.failed.send_replace(Some(error));
                 self.ready = None;
             }

@@ -3,6 +3,7 @@
 mod accept;
 mod dial;
 mod lanes;
+mod waits;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +17,7 @@ use super::{control, streams};
 use crate::identity::Identity;
 use crate::links::Links;
 use crate::membership::Event;
+use crate::waits::Waits;
 use crate::wire::{Hello, Lane, Message};
 use crate::{Error, Member, Network, Rank, Refusal, host};
 
@@ -42,6 +44,7 @@ pub(super) struct Lobby {
     arrivals: Arrivals<(Rank, u64, u8)>,
     /// Connections besides the one that was greeted, each with its data stream.
     lanes: Arrivals<Lane, (Connection, Stream)>,
+    waits: Mutex<Waits>,
 }
 
 /// A member that has been admitted.
@@ -92,6 +95,7 @@ impl Lobby {
             seats,
             arrivals: Arrivals::default(),
             lanes: Arrivals::default(),
+            waits: Mutex::default(),
         })
     }
 
@@ -146,6 +150,10 @@ impl Lobby {
     /// How many connections each pair of ranks has.
     pub(super) fn lane_count(&self) -> u8 {
         self.hello.connections
+    }
+
+    pub(super) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
     }
 
     pub(super) fn me(&self) -> Rank {
@@ -215,12 +223,12 @@ impl Lobby {
             let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
             tokio::spawn(arriving);
         }
-        let events = self.events.clone();
+        let (lobby, events) = (self.clone(), self.events.clone());
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
             tokio::join!(
-                control::listen(rank, receive, events.clone()),
+                control::listen(rank, receive, lobby),
                 control::until_any_closed(rank, connections, events.clone()),
                 async {
                     if let Some(process) = shares_host

@@ -6,13 +6,13 @@ use crate::contract::{Contract, Kind, SITE_LIMIT};
 use crate::schedule::Algorithm;
 
 /// Bytes before each chunk.
-pub(crate) const FRAME_BYTES: usize = 48;
+pub(crate) const FRAME_BYTES: usize = 56;
 
 /// The head of a frame: what the bytes behind it are, and of which operation.
 ///
 /// ```text
-/// 0     4       5    6    7         8       9  10        12    16   24       32    40     48
-/// magic version type kind algorithm element op reserved  root  seq  count    length reserved
+/// 0     4       5    6    7         8       9  10       12    16   24    32     40    48    56
+/// magic version type kind algorithm element op reserved root  seq  count length group epoch
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Frame {
@@ -37,6 +37,8 @@ const NO_ROOT: u32 = u32::MAX;
 impl Frame {
     pub(crate) fn encode(&self) -> [u8; FRAME_BYTES] {
         let Contract {
+            epoch,
+            group,
             sequence,
             kind,
             algorithm,
@@ -57,6 +59,8 @@ impl Frame {
         bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
         bytes[24..32].copy_from_slice(&count.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.length.to_le_bytes());
+        bytes[40..48].copy_from_slice(&group.to_le_bytes());
+        bytes[48..56].copy_from_slice(&epoch.to_le_bytes());
         bytes
     }
 
@@ -79,8 +83,10 @@ impl Frame {
             0 => None,
             found => Some(Algorithm::from_code(found).ok_or_else(|| code("algorithm", 7))?),
         };
-        let root = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+        let root = short(bytes, 12);
         let contract = Contract {
+            epoch: long(bytes, 48),
+            group: long(bytes, 40),
             kind: Kind::from_code(bytes[6]).ok_or_else(|| code("operation", 6))?,
             algorithm,
             element: ElementType::from_code(bytes[8]).ok_or_else(|| code("element type", 8))?,
@@ -104,6 +110,12 @@ impl Frame {
     }
 }
 
+fn short(bytes: &[u8; FRAME_BYTES], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
 fn long(bytes: &[u8; FRAME_BYTES], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
@@ -123,19 +135,24 @@ mod tests {
         let ops = prop::option::of(prop::sample::select(ReduceOp::ALL.to_vec()));
         let roots = prop::option::of((0..NO_ROOT).prop_map(Rank::new));
         let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
-        (kinds, algorithms, elements, ops, roots, numbers).prop_map(
-            |(kind, algorithm, element, op, root, (sequence, count, length))| Frame {
-                frame_type: FrameType::Chunk,
-                contract: Contract {
-                    sequence,
-                    kind,
-                    algorithm,
-                    element,
-                    count,
-                    op,
-                    root,
-                },
-                length,
+        let groups = (any::<u64>(), any::<u64>());
+        (kinds, algorithms, elements, ops, roots, numbers, groups).prop_map(
+            |(kind, algorithm, element, op, root, (sequence, count, length), (epoch, group))| {
+                Frame {
+                    frame_type: FrameType::Chunk,
+                    contract: Contract {
+                        epoch,
+                        group,
+                        sequence,
+                        kind,
+                        algorithm,
+                        element,
+                        count,
+                        op,
+                        root,
+                    },
+                    length,
+                }
             },
         )
     }
@@ -161,6 +178,8 @@ mod tests {
         let frame = Frame {
             frame_type: FrameType::Call,
             contract: Contract {
+                epoch: 0,
+                group: 0,
                 sequence: 1,
                 kind: Kind::Barrier,
                 algorithm: Some(Algorithm::Tree),

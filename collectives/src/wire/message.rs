@@ -1,5 +1,6 @@
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
+use super::told::{ToldCall, Waiting};
 use super::word::Word;
 use super::{MAGIC, VERSION, WireError, begins_well};
 
@@ -33,6 +34,8 @@ pub(crate) enum Message {
     Lane(Lane),
     /// On the next epoch.
     Spoken(Spoken),
+    /// I have waited for some time.
+    Waiting(Waiting),
 }
 
 /// Who a process is.
@@ -87,6 +90,8 @@ pub(crate) struct Abort {
     /// How long it had been silent, where that is the cause.
     pub(crate) silent_ms: u64,
     pub(crate) text: String,
+    /// The two calls that disagree, where that is the cause.
+    pub(crate) calls: Vec<ToldCall>,
 }
 
 /// The head of a message, decoded: how many bytes of which type follow.
@@ -127,6 +132,7 @@ impl Message {
             Self::Abort(abort) => rkyv::to_bytes(abort),
             Self::Lane(lane) => rkyv::to_bytes(lane),
             Self::Spoken(spoken) => rkyv::to_bytes(spoken),
+            Self::Waiting(waiting) => rkyv::to_bytes(waiting),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -151,6 +157,7 @@ impl Message {
             (6, []) => Ok(Self::Goodbye),
             (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
             (8, _) => rkyv::from_bytes(body).map(Self::Spoken).map_err(malformed),
+            (9, _) => rkyv::from_bytes(body).map(Self::Waiting).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -169,6 +176,7 @@ impl Message {
             Self::Goodbye => 6,
             Self::Lane(_) => 7,
             Self::Spoken(_) => 8,
+            Self::Waiting(_) => 9,
         }
     }
 }
@@ -246,12 +254,30 @@ mod tests {
         }
     }
 
+    /// Bytes of a QUIC packet of 1,200 that the reason of a closed connection may take.
+    const PACKET: usize = 1150;
+
     fn samples() -> Vec<Message> {
         let abort = Abort {
             culprit: 2,
             cause: 1,
             silent_ms: 1500,
             text: truncate(&"ä\n".repeat(900)),
+            calls: Vec::new(),
+        };
+        let call = ToldCall::longest(1);
+        let disagreement = Abort {
+            culprit: 1,
+            cause: 6,
+            silent_ms: 0,
+            text: String::new(),
+            calls: vec![call.clone(), call.clone()],
+        };
+        let waiting = Waiting {
+            call,
+            awaited: 3,
+            serial: 9,
+            holds: vec![(u64::MAX, u64::MAX); Waiting::HOLDS],
         };
         vec![
             Message::Hello(hello()),
@@ -263,6 +289,8 @@ mod tests {
             }),
             Message::Heartbeat,
             Message::Abort(abort),
+            Message::Abort(disagreement),
+            Message::Waiting(waiting),
             Message::Goodbye,
             Message::Lane(Lane {
                 rank: 3,
@@ -313,6 +341,9 @@ mod tests {
         for message in samples() {
             let bytes = message.encode();
             assert!(bytes.len() <= MESSAGE_HEAD_BYTES + BODY_LIMIT as usize);
+            if matches!(message, Message::Abort(_)) {
+                assert!(bytes.len() < PACKET, "{} bytes", bytes.len());
+            }
             assert_eq!(decode(&bytes), Ok(message));
         }
     }
@@ -379,7 +410,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..10,
+            kind in 0_u8..11,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

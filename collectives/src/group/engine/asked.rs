@@ -43,8 +43,15 @@ impl Asked {
         }
     }
 
-    pub(super) fn contract<T: Element>(self, sequence: u64) -> Contract {
+    /// The contract of the operation with this number in this group and epoch.
+    pub(super) fn contract<T: Element>(
+        self,
+        (epoch, group): (u64, u64),
+        sequence: u64,
+    ) -> Contract {
         Contract {
+            epoch,
+            group,
             sequence,
             kind: self.kind,
             algorithm: None,

@@ -1,0 +1,116 @@
+//! `meshwork doctor`: why a job failed, and whether one can begin here.
+
+mod dumps;
+mod preflight;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use meshwork_cli::launch::LaunchError;
+
+/// What to look at.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Say why a job failed, from the dumps that its ranks left in this folder
+    #[arg(long, value_name = "DIR")]
+    dump: Option<PathBuf>,
+
+    /// Write the operations of all dumps to this file, for Perfetto or Chrome's about:tracing
+    #[arg(long, value_name = "FILE", requires = "dump")]
+    trace: Option<PathBuf>,
+
+    /// Start this many ranks on this machine, and look at all pairs of them
+    #[arg(short = 'n', long, value_name = "N", conflicts_with_all = ["dump", "hosts"])]
+    ranks: Option<usize>,
+
+    /// The addresses of all ranks, host:port, of which this is one [default: those of TF_CONFIG]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        requires = "rank",
+        conflicts_with = "dump",
+        value_name = "HOST:PORT,…"
+    )]
+    hosts: Vec<String>,
+
+    /// Which of the hosts this is, from 0
+    #[arg(long, requires = "hosts")]
+    rank: Option<u32>,
+
+    /// This process is one of the ranks that another has started
+    #[arg(long, hide = true)]
+    worker: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why `meshwork doctor` fails.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DoctorError {
+    /// A file or folder cannot be read or written.
+    #[error("{} cannot be {what}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Read or written.
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    /// The folder has no dumps.
+    #[error(
+        "no rank-N.json is in {}: let every rank have the same MESHWORK_DUMP, and bring the files together",
+        path.display()
+    )]
+    NoDumps {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file is no dump.
+    #[error("{} is no dump", path.display())]
+    NoDump {
+        /// The file.
+        path: PathBuf,
+        #[source]
+        source: meshwork_collectives::Error,
+    },
+    /// Nothing says who the members of the job are.
+    #[error("who is in the job is not known: give --hosts and --rank, -n, or TF_CONFIG")]
+    Members(#[from] meshwork_cluster_resolver::Error),
+    /// The ranks cannot be started here.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A job could not begin; the report says why.
+    #[error("there are problems")]
+    Problems,
+    /// The report cannot be written.
+    #[error("standard output cannot be written")]
+    Output(#[from] io::Error),
+}
+
+/// Looks, and prints what it finds.
+pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
+    let Some(folder) = &wanted.dump else {
+        let checkup = preflight::run(wanted)?;
+        print(&checkup.text)?;
+        return match checkup.healthy {
+            true => Ok(()),
+            false => Err(DoctorError::Problems),
+        };
+    };
+    let found = dumps::diagnosis(folder, wanted.trace.as_deref())?;
+    print(&match wanted.json {
+        true => dumps::json(&found),
+        false => dumps::text(&found),
+    })
+}
+
+fn print(text: &str) -> Result<(), DoctorError> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()?;
+    Ok(())
+}

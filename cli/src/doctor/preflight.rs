@@ -1,0 +1,137 @@
+//! Whether a job can begin: names, ports, system limits, clocks, and every pair of ranks.
+
+mod findings;
+mod look;
+mod pairs;
+
+use std::time::Duration;
+
+use meshwork_cli::launch::{Launch, Outcome, Output};
+use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
+use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank};
+use serde_json::json;
+
+use super::{Doctor, DoctorError};
+use findings::{Finding, Level, findings};
+use pairs::Pair;
+
+/// What was found, as text, and whether a job could begin.
+pub(super) struct Checkup {
+    pub(super) text: String,
+    pub(super) healthy: bool,
+}
+
+/// Looks at this machine and, where there is a job secret, at all pairs of ranks.
+pub(super) fn run(wanted: &Doctor) -> Result<Checkup, DoctorError> {
+    if let (Some(ranks), false) = (wanted.ranks, wanted.worker) {
+        return start_all(wanted, ranks);
+    }
+    let (members, rank) = place(wanted)?;
+    let mut facts = look::at(&members, rank);
+    let pairs = match JobSecret::from_env() {
+        Ok(secret) => match measure(&members, rank, secret) {
+            Ok(pairs) => pairs,
+            Err(error) => {
+                facts.not_joined = Some(error);
+                Vec::new()
+            }
+        },
+        Err(error) => {
+            facts.not_joined = Some(error);
+            Vec::new()
+        }
+    };
+    let found = findings(&facts, &pairs);
+    let healthy = found.iter().all(|finding| finding.level < Level::Problem);
+    let text = match wanted.json {
+        true => as_json(&found, &pairs),
+        false => as_text(&found, &pairs),
+    };
+    Ok(Checkup { text, healthy })
+}
+
+/// Starts this program once for each rank; the chief prints.
+fn start_all(wanted: &Doctor, ranks: usize) -> Result<Checkup, DoctorError> {
+    let this = std::env::current_exe()?;
+    let mut arguments = vec!["doctor".to_owned(), "--worker".to_owned()];
+    arguments.push(format!("-n={ranks}"));
+    arguments.extend(wanted.json.then(|| "--json".to_owned()));
+    let outcome = Launch::new(this)
+        .args(arguments)
+        .workers(ranks)?
+        .output(Output::ChiefInherits)
+        .run()?;
+    Ok(Checkup {
+        text: String::new(),
+        healthy: outcome == Outcome::Succeeded,
+    })
+}
+
+/// The members and which of them this is: from the command line, or else from TF_CONFIG.
+fn place(wanted: &Doctor) -> Result<(Vec<String>, Rank), DoctorError> {
+    if let (hosts @ [_, ..], Some(rank)) = (wanted.hosts.as_slice(), wanted.rank) {
+        return Ok((hosts.to_vec(), Rank::new(rank)));
+    }
+    let placement = WorkerPlacement::resolve(&TfConfigResolver::from_env())?;
+    Ok((placement.addresses().to_vec(), Rank::new(placement.rank())))
+}
+
+/// Joins the others, who run the doctor as well, and measures with each of them.
+fn measure(
+    members: &[String],
+    rank: Rank,
+    secret: JobSecret,
+) -> Result<Vec<Pair>, meshwork_collectives::Error> {
+    const OPERATION: Duration = Duration::from_secs(60);
+    let config = GroupConfig::new(members, rank, secret)?.with_environment()?;
+    let mut group = Group::connect(&config)?;
+    group.set_operation_timeout(OPERATION);
+    let pairs = pairs::measure(&mut group)?;
+    group.leave()?;
+    Ok(pairs)
+}
+
+fn as_text(found: &[Finding], pairs: &[Pair]) -> String {
+    let mut text = String::new();
+    for finding in found {
+        text += &format!("{:<8} {}\n", finding.level.name(), finding.what);
+        if let Some(remedy) = &finding.remedy {
+            text += &format!("         {remedy}\n");
+        }
+    }
+    for pair in pairs {
+        text += &format!(
+            "pair     {} and {}: {:.1} µs one way, {:.2} GB/s, clocks {:+.3} ms apart\n",
+            pair.one,
+            pair.other,
+            pair.latency * 1e6,
+            pair.bandwidth / 1e9,
+            pair.clock * 1e3,
+        );
+    }
+    text
+}
+
+fn as_json(found: &[Finding], pairs: &[Pair]) -> String {
+    let found = found.iter().map(|finding| {
+        json!({
+            "level": finding.level.name(),
+            "subject": finding.subject,
+            "what": finding.what,
+            "remedy": finding.remedy,
+        })
+    });
+    let pairs = pairs.iter().map(|pair| {
+        json!({
+            "ranks": [pair.one.number(), pair.other.number()],
+            "latency_seconds": pair.latency,
+            "bytes_per_second": pair.bandwidth,
+            "clock_seconds": pair.clock,
+        })
+    });
+    let value = json!({
+        "findings": found.collect::<Vec<_>>(),
+        "pairs": pairs.collect::<Vec<_>>(),
+    });
+    format!("{value}\n")
+}

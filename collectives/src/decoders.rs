@@ -1,0 +1,109 @@
+//! Everything that reads bytes of others, for fuzz targets and the test that replays their corpus.
+//!
+//! Each takes any bytes at all, and panics where what was read does not keep its word.
+
+use crate::diagnosis::{self, Dump};
+use crate::memory::decode_terms;
+use crate::waits::Wait;
+use crate::wire::{FRAME_BYTES, Frame, MESSAGE_HEAD_BYTES, Message, MessageHead};
+use crate::{JobSecret, Rank};
+
+/// The head of a frame on a data stream: what is read is written so that it reads the same.
+pub fn frame(bytes: &[u8]) {
+    let Some((head, _)) = bytes.split_first_chunk::<FRAME_BYTES>() else {
+        return;
+    };
+    if let Ok(frame) = Frame::decode(head) {
+        assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
+    }
+}
+
+/// A message on a control stream, or the reason of a closed connection.
+pub fn message(bytes: &[u8]) {
+    let Some((head, body)) = bytes.split_first_chunk::<MESSAGE_HEAD_BYTES>() else {
+        return;
+    };
+    let Ok(head) = MessageHead::decode(head) else {
+        return;
+    };
+    let Some(body) = body.get(..head.length()) else {
+        return;
+    };
+    let Ok(message) = Message::decode(head, body) else {
+        return;
+    };
+    if let Message::Waiting(waiting) = &message
+        && let Ok(wait) = Wait::told(Rank::CHIEF, waiting)
+    {
+        assert!(!wait.call.to_string().contains('\n'));
+    }
+    let again = message.encode();
+    let (head, body) = again
+        .split_first_chunk::<MESSAGE_HEAD_BYTES>()
+        .expect("a message has a head");
+    let head = MessageHead::decode(head).expect("what is written is read");
+    assert_eq!(Message::decode(head, body), Ok(message));
+}
+
+/// The words of a post on the board of another rank.
+pub fn post(bytes: &[u8]) {
+    let words = bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    decode_terms(&words.collect::<Vec<_>>());
+}
+
+/// A dump: whatever it says, a diagnosis and a trace can be made of it.
+pub fn dump(bytes: &[u8]) {
+    if let Ok(dump) = Dump::from_json(&String::from_utf8_lossy(bytes)) {
+        let dumps = [dump];
+        let found = diagnosis::diagnose(&dumps);
+        assert!(found.evidence().iter().all(|line| !line.contains('\n')));
+        assert!(!diagnosis::trace(&dumps).is_empty());
+    }
+}
+
+/// A job secret as text: an error never shows it.
+pub fn secret(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    match JobSecret::from_hex(&text) {
+        Ok(secret) => assert_eq!(*secret.to_hex(), text.to_lowercase()),
+        Err(error) => assert!(text.len() < 16 || !error.to_string().contains(&*text)),
+    }
+}
+
+#[cfg(test)]
+#[path = "../../fuzz/checks/replay.rs"]
+mod replay;
+
+#[cfg(test)]
+mod tests {
+    use super::replay::replay;
+
+    #[test]
+    fn no_frame_of_the_corpus_breaks_the_decoder() {
+        replay("frame", super::frame);
+    }
+
+    #[test]
+    fn no_message_of_the_corpus_breaks_the_decoder() {
+        replay("message", super::message);
+    }
+
+    #[test]
+    fn no_post_of_the_corpus_breaks_the_decoder() {
+        replay("post", super::post);
+    }
+
+    #[test]
+    fn no_dump_of_the_corpus_breaks_the_reader() {
+        replay("dump", super::dump);
+    }
+
+    #[test]
+    fn no_secret_of_the_corpus_breaks_the_reader() {
+        replay("secret", super::secret);
+    }
+}

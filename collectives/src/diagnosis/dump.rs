@@ -1,0 +1,267 @@
+//! Dumps as their ranks wrote them.
+
+use std::fmt::{self, Display};
+
+use serde_json::Value;
+
+use crate::{Error, Rank};
+
+/// What one rank left behind.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Dump {
+    pub(super) rank: Rank,
+    pub(super) world: u32,
+    pub(super) address: String,
+    /// When it was written, like all times in microseconds since 1970 by that host's clock.
+    pub(super) written: u64,
+    pub(super) failure: Option<Failure>,
+    pub(super) afterwards: Afterwards,
+    /// The oldest first.
+    pub(super) operations: Vec<Operation>,
+}
+
+/// A call that a rank made: what, and from which line of its program.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PastCall {
+    pub(super) group: String,
+    pub(super) sequence: u64,
+    pub(super) what: String,
+    /// The algorithm, where one was chosen.
+    pub(super) by: Option<String>,
+    pub(super) site: String,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Operation {
+    pub(super) call: PastCall,
+    pub(super) began: u64,
+    pub(super) ended: Option<u64>,
+    pub(super) well: bool,
+    pub(super) carrier: String,
+    /// The ranks that it waited for at length, and for how long.
+    pub(super) waits: Vec<(Rank, u64)>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Failure {
+    pub(super) text: String,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    Lost {
+        peer: Rank,
+        how: Loss,
+        reporter: Option<Rank>,
+    },
+    Disagreement {
+        one: (Rank, PastCall),
+        other: (Rank, PastCall),
+    },
+    TimedOut {
+        rank: Rank,
+        peer: Rank,
+    },
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Loss {
+    Died,
+    Left,
+    /// Nothing was heard of it, or its connection ended.
+    Unheard,
+}
+
+/// What the rank did after the failure.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Afterwards {
+    Nothing,
+    Called(PastCall, u64),
+    Dropped,
+}
+
+impl Dump {
+    /// Reads a dump.
+    ///
+    /// # Errors
+    /// [`Error::Dump`] names the first field that is not as this version writes it.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let value: Value = serde_json::from_str(text).map_err(|_| unusable("JSON"))?;
+        if value["version"] != 1 {
+            return Err(unusable("version"));
+        }
+        let rank = rank(&value["rank"]).ok_or_else(|| unusable("rank"))?;
+        let world = rank_number(&value["world"]).ok_or_else(|| unusable("world"))?;
+        if rank.number() >= world {
+            return Err(unusable("rank"));
+        }
+        let operations = value["operations"].as_array();
+        let operations = operations.ok_or_else(|| unusable("operations"))?;
+        Ok(Self {
+            rank,
+            world,
+            address: string(&value["address"]).ok_or_else(|| unusable("address"))?,
+            written: value["written"]
+                .as_u64()
+                .ok_or_else(|| unusable("written"))?,
+            failure: match &value["failure"] {
+                Value::Null => None,
+                failure => Some(read_failure(failure).ok_or_else(|| unusable("failure"))?),
+            },
+            afterwards: read_afterwards(&value["afterwards"])
+                .ok_or_else(|| unusable("afterwards"))?,
+            operations: operations
+                .iter()
+                .map(|operation| read_operation(operation).ok_or_else(|| unusable("operations")))
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Whose dump it is.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How many ranks the job had.
+    #[must_use]
+    pub fn world(&self) -> u32 {
+        self.world
+    }
+
+    /// The operation that the rank was in when its group failed: the last that did not end well.
+    pub(super) fn stuck(&self) -> Option<&Operation> {
+        self.operations
+            .iter()
+            .rev()
+            .find(|operation| !operation.well)
+    }
+}
+
+impl PastCall {
+    /// What was called, as in `all_reduce of 64 f32, sum`.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// The `file:line` of the caller; empty where it is not known.
+    #[must_use]
+    pub fn site(&self) -> &str {
+        &self.site
+    }
+
+    /// The operation's number in its group, from 1.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether both are the same line of the program doing the same, whenever that was.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (&self.group, &self.what, &self.site) == (&other.group, &other.what, &other.site)
+    }
+}
+
+impl Display for PastCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(algorithm) = &self.by {
+            write!(f, ", by {algorithm}")?;
+        }
+        write!(f, " (#{}", self.sequence)?;
+        if self.group.bytes().any(|digit| digit != b'0') {
+            write!(f, " of split group {}", self.group)?;
+        }
+        f.write_str(")")?;
+        match self.site.as_str() {
+            "" => Ok(()),
+            site => write!(f, " at {site}"),
+        }
+    }
+}
+
+fn unusable(field: &'static str) -> Error {
+    Error::Dump { field }
+}
+
+fn read_operation(value: &Value) -> Option<Operation> {
+    let waits = value["waits"].as_array()?.iter();
+    Some(Operation {
+        call: read_call(value)?,
+        began: value["began"].as_u64()?,
+        ended: value["ended"].as_u64(),
+        well: value["well"].as_bool().unwrap_or(false),
+        carrier: string(&value["carrier"])?,
+        waits: waits
+            .map(|wait| Some((rank(&wait["rank"])?, wait["micros"].as_u64()?)))
+            .collect::<Option<_>>()?,
+    })
+}
+
+fn read_call(value: &Value) -> Option<PastCall> {
+    Some(PastCall {
+        group: string(&value["group"])?,
+        sequence: value["sequence"].as_u64()?,
+        what: string(&value["what"])?,
+        by: string(&value["by"]),
+        site: string(&value["site"])?,
+    })
+}
+
+fn read_failure(value: &Value) -> Option<Failure> {
+    let kind = match value["kind"].as_str()? {
+        "lost" => Kind::Lost {
+            peer: rank(&value["peer"])?,
+            how: match value["cause"].as_str()? {
+                "died" => Loss::Died,
+                "left" => Loss::Left,
+                _ => Loss::Unheard,
+            },
+            reporter: rank(&value["reporter"]),
+        },
+        "disagreement" => {
+            let called = |place: usize| {
+                let call = &value["calls"][place];
+                Some((rank(&call["rank"])?, read_call(&call["call"])?))
+            };
+            Kind::Disagreement {
+                one: called(0)?,
+                other: called(1)?,
+            }
+        }
+        "timed out" => Kind::TimedOut {
+            rank: rank(&value["rank"])?,
+            peer: rank(&value["peer"])?,
+        },
+        _ => Kind::Other,
+    };
+    let text = string(&value["text"])?;
+    Some(Failure { text, kind })
+}
+
+fn read_afterwards(value: &Value) -> Option<Afterwards> {
+    if value.is_null() {
+        return Some(Afterwards::Nothing);
+    }
+    let at = value["at"].as_u64()?;
+    match &value["called"] {
+        Value::Null => Some(Afterwards::Dropped),
+        called => Some(Afterwards::Called(read_call(called)?, at)),
+    }
+}
+
+/// Text without line feeds and the like, whoever wrote the file.
+fn string(value: &Value) -> Option<String> {
+    Some(value.as_str()?.replace(char::is_control, " "))
+}
+
+fn rank(value: &Value) -> Option<Rank> {
+    rank_number(value).map(Rank::new)
+}
+
+fn rank_number(value: &Value) -> Option<u32> {
+    u32::try_from(value.as_u64()?).ok()
+}

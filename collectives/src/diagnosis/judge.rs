@@ -1,0 +1,259 @@
+//! From what the ranks left behind to what is wrong.
+
+use std::collections::BTreeMap;
+
+use super::dump::{Afterwards, Dump, Kind, Loss, Operation, PastCall};
+use super::habit::{Habit, habit};
+use super::{Cause, Death, Diagnosis};
+use crate::Rank;
+
+/// Finds out why a job failed from the dumps of its ranks, in any order; those of ranks that could
+/// not leave one are missing, and that counts too.
+#[must_use]
+pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
+    let case = Case {
+        dumps: dumps.iter().map(|dump| (dump.rank, dump)).collect(),
+    };
+    Diagnosis {
+        cause: case.cause(),
+        evidence: case.evidence(),
+    }
+}
+
+/// The dumps by rank; the last of two of one rank.
+struct Case<'a> {
+    dumps: BTreeMap<Rank, &'a Dump>,
+}
+
+impl Case<'_> {
+    /// What explains most comes first: a death makes others silent, silence makes others wait.
+    fn cause(&self) -> Cause {
+        let rules: [fn(&Self) -> Option<Cause>; 6] = [
+            Self::disagreement,
+            Self::death,
+            Self::departure,
+            Self::delay,
+            Self::silence,
+            Self::other,
+        ];
+        let found = rules.iter().find_map(|rule| rule(self));
+        found.unwrap_or(Cause::Unknown)
+    }
+
+    fn disagreement(&self) -> Option<Cause> {
+        let (one, other) = self.failures().find_map(|(_, kind)| match kind {
+            Kind::Disagreement { one, other } => Some((one.clone(), other.clone())),
+            _ => None,
+        })?;
+        let habit_of = |(rank, call): &(Rank, PastCall)| match self.dumps.get(rank) {
+            Some(dump) => habit(dump, call),
+            None => Habit::Unknown,
+        };
+        let (one, other) = match (habit_of(&one), habit_of(&other)) {
+            (Habit::Skipped(missing), Habit::Kept | Habit::Unknown) => {
+                return Some(missing_call(one, missing));
+            }
+            (Habit::Kept | Habit::Unknown, Habit::Skipped(missing)) => {
+                return Some(missing_call(other, missing));
+            }
+            (Habit::Left, Habit::Kept) => (other, one),
+            _ => (one, other),
+        };
+        Some(Cause::Mismatch { one, other })
+    }
+
+    fn death(&self) -> Option<Cause> {
+        let (_, rank, _) = self.losses().find(|(_, _, how)| *how == Loss::Died)?;
+        let seen = Death::Ended;
+        Some(Cause::DeadRank { rank, seen })
+    }
+
+    fn departure(&self) -> Option<Cause> {
+        let (_, rank, _) = self.losses().find(|(_, _, how)| *how == Loss::Left)?;
+        Some(Cause::MissingCall {
+            rank,
+            missing: self.awaited_call(rank).cloned(),
+            instead: None,
+        })
+    }
+
+    /// A call of another rank that this one did not come to.
+    fn awaited_call(&self, rank: Rank) -> Option<&PastCall> {
+        let others = self.dumps.values().filter(|dump| dump.rank != rank);
+        let mut stuck = others.filter_map(|dump| dump.stuck());
+        stuck.next().map(|operation| &operation.call)
+    }
+
+    fn delay(&self) -> Option<Cause> {
+        let (waiter, peer) = self.failures().find_map(|(_, kind)| match kind {
+            Kind::TimedOut { rank, peer } => Some((*rank, *peer)),
+            _ => None,
+        })?;
+        let last = self.end_of_the_line(waiter, peer);
+        let stuck = self.dumps.get(&waiter).and_then(|dump| dump.stuck());
+        let waited = |until: u64| stuck.map_or(0, |stuck| until.saturating_sub(stuck.began));
+        let Some(dump) = self.dumps.get(&last) else {
+            return Some(Cause::SlowRank {
+                rank: last,
+                micros: waited(self.written(waiter)),
+            });
+        };
+        let missing = stuck.map(|stuck| stuck.call.clone());
+        let same = |operation: &&Operation| {
+            let call = &operation.call;
+            missing
+                .as_ref()
+                .is_some_and(|missing| call.is_like(missing) && call.sequence == missing.sequence)
+        };
+        // What the others had left behind may even have been enough for it to finish.
+        if let Some(late) = dump.operations.iter().find(same) {
+            return Some(Cause::SlowRank {
+                rank: last,
+                micros: waited(late.began),
+            });
+        }
+        Some(match (&dump.afterwards, &missing) {
+            (Afterwards::Called(late, at), Some(call)) if late.is_like(call) => Cause::SlowRank {
+                rank: last,
+                micros: waited(*at),
+            },
+            (Afterwards::Called(instead, _), _) => Cause::MissingCall {
+                rank: last,
+                missing,
+                instead: Some(instead.clone()),
+            },
+            (Afterwards::Dropped, _) => Cause::MissingCall {
+                rank: last,
+                missing,
+                instead: None,
+            },
+            (Afterwards::Nothing, _) => Cause::SlowRank {
+                rank: last,
+                micros: waited(dump.written.max(self.written(waiter))),
+            },
+        })
+    }
+
+    /// Who is waited for in the end: the awaited rank may itself wait.
+    fn end_of_the_line(&self, waiter: Rank, peer: Rank) -> Rank {
+        let mut seen = vec![waiter];
+        let mut last = peer;
+        while !seen.contains(&last) {
+            seen.push(last);
+            let stuck = self.dumps.get(&last).and_then(|dump| dump.stuck());
+            // What it was in later says nothing about the time that counts.
+            let stuck = stuck.filter(|stuck| stuck.began < self.written(waiter));
+            match stuck.and_then(|stuck| stuck.waits.last()) {
+                Some((next, _)) => last = *next,
+                None => break,
+            }
+        }
+        last
+    }
+
+    fn silence(&self) -> Option<Cause> {
+        let mut unheard = self.losses().filter(|(_, _, how)| *how == Loss::Unheard);
+        let (witness, rank, _) = unheard.next()?;
+        let Some(dump) = self.dumps.get(&rank) else {
+            let seen = Death::Silent;
+            return Some(Cause::DeadRank { rank, seen });
+        };
+        // Told of its own loss it could be reached: it was only away for a while.
+        let told = dump.failure.as_ref().map(|failure| &failure.kind);
+        if matches!(told, Some(Kind::Lost { peer, .. }) if *peer == rank) {
+            let micros = self.written(witness).saturating_sub(last_end(dump));
+            return Some(Cause::SlowRank { rank, micros });
+        }
+        let (one, other) = (witness.min(rank), witness.max(rank));
+        Some(Cause::DeadLink { one, other })
+    }
+
+    fn other(&self) -> Option<Cause> {
+        let failure = self.dumps.values().find_map(|dump| dump.failure.as_ref())?;
+        let text = failure.text.clone();
+        Some(Cause::Other { text })
+    }
+
+    fn failures(&self) -> impl Iterator<Item = (Rank, &Kind)> {
+        let failures = self.dumps.values().map(|dump| (dump.rank, &dump.failure));
+        failures.filter_map(|(rank, failure)| Some((rank, &failure.as_ref()?.kind)))
+    }
+
+    /// Who says that whom was lost, how; whoever saw it first, where that is told.
+    fn losses(&self) -> impl Iterator<Item = (Rank, Rank, Loss)> {
+        self.failures().filter_map(|(rank, kind)| match kind {
+            Kind::Lost {
+                peer,
+                how,
+                reporter,
+            } => Some((reporter.unwrap_or(rank), *peer, *how)),
+            _ => None,
+        })
+    }
+
+    fn written(&self, rank: Rank) -> u64 {
+        self.dumps.get(&rank).map_or(0, |dump| dump.written)
+    }
+
+    fn evidence(&self) -> Vec<String> {
+        let world = self.dumps.values().map(|dump| dump.world).max();
+        Rank::all(world.unwrap_or(0).min(WORLD))
+            .map(|rank| match self.dumps.get(&rank) {
+                Some(dump) => line(dump),
+                None => format!("{rank} left no dump"),
+            })
+            .collect()
+    }
+}
+
+/// Ranks that evidence is given of; beyond it nobody reads.
+const WORLD: u32 = 1024;
+
+fn missing_call((rank, instead): (Rank, PastCall), missing: PastCall) -> Cause {
+    // The missing call's number is that of the one made in its place.
+    let missing = PastCall {
+        sequence: instead.sequence,
+        ..missing
+    };
+    Cause::MissingCall {
+        rank,
+        missing: Some(missing),
+        instead: Some(instead),
+    }
+}
+
+fn last_end(dump: &Dump) -> u64 {
+    let ends = dump.operations.iter().map(|operation| operation.ended);
+    ends.flatten().max().unwrap_or(0)
+}
+
+/// What one rank's dump says, in one line.
+fn line(dump: &Dump) -> String {
+    let mut line = format!("{} ({})", dump.rank, dump.address);
+    match dump.stuck() {
+        Some(Operation {
+            call, began, waits, ..
+        }) => {
+            let seconds = dump.written.saturating_sub(*began) as f64 / 1e6;
+            line += &format!(" was in {call} for {seconds:.2} s");
+            if let Some((rank, _)) = waits.last() {
+                line += &format!(", waiting for {rank}");
+            }
+        }
+        None => {
+            line += " was in no call";
+            if let Some(last) = dump.operations.last() {
+                line += &format!("; its last was {}", last.call);
+            }
+        }
+    }
+    match &dump.afterwards {
+        Afterwards::Nothing => {}
+        Afterwards::Called(call, _) => line += &format!("; then it called {call}"),
+        Afterwards::Dropped => line += "; then it dropped its group",
+    }
+    if let Some(failure) = &dump.failure {
+        line += &format!("; it says: {}", failure.text);
+    }
+    line
+}

@@ -1,0 +1,226 @@
+//! Every way to disagree, over every transport: each rank learns who called what, from where.
+
+use super::*;
+
+/// What a rank calls.
+type Program = fn(&mut Groups) -> Result<(), Error>;
+
+/// The group that was joined, and two of all its ranks that were split from it.
+struct Groups {
+    joined: Group,
+    split: [Group; 2],
+}
+
+/// Ranks 0 and 1 make one call, rank 2 another.
+struct Case {
+    name: &'static str,
+    usual: Program,
+    odd: Program,
+    /// What tells the two calls apart in the error.
+    told: [&'static str; 2],
+}
+
+fn case(name: &'static str, (usual, odd): (Program, Program), told: [&'static str; 2]) -> Case {
+    Case {
+        name,
+        usual,
+        odd,
+        told,
+    }
+}
+
+/// The same call in other terms.
+fn other_terms() -> Vec<Case> {
+    let sum: Program = |all| all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Sum);
+    vec![
+        case(
+            "other operation",
+            (sum, |all| all.joined.barrier()),
+            ["all_reduce", "barrier"],
+        ),
+        case(
+            "other element type",
+            (sum, |all| {
+                all.joined.all_reduce(&mut [1_i32; 64], ReduceOp::Sum)
+            }),
+            ["64 f32", "64 i32"],
+        ),
+        case(
+            "other count",
+            (sum, |all| {
+                all.joined.all_reduce(&mut [1.0_f32; 63], ReduceOp::Sum)
+            }),
+            ["64 f32", "63 f32"],
+        ),
+        case(
+            "other reduce op",
+            (sum, |all| {
+                all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Max)
+            }),
+            ["sum", "max"],
+        ),
+        case(
+            "other root",
+            (
+                |all| all.joined.broadcast(&mut [1_u8; 9], Rank::new(0)),
+                |all| all.joined.broadcast(&mut [1_u8; 9], Rank::new(1)),
+            ),
+            ["from rank 0", "from rank 1"],
+        ),
+    ]
+}
+
+/// Another course of calls.
+fn other_courses() -> Vec<Case> {
+    let sum: Program = |all| all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Sum);
+    let first: Program = |all| all.split[0].all_reduce(&mut [1.0_f32; 8], ReduceOp::Sum);
+    vec![
+        case(
+            "other order",
+            (
+                |all| {
+                    all.joined
+                        .barrier()
+                        .and_then(|()| all.joined.reduce(&mut [1_u8], ReduceOp::Max, Rank::CHIEF))
+                },
+                |all| {
+                    all.joined
+                        .reduce(&mut [1_u8], ReduceOp::Max, Rank::CHIEF)
+                        .and_then(|()| all.joined.barrier())
+                },
+            ),
+            ["barrier", "reduce"],
+        ),
+        case(
+            "an extra call",
+            (sum, |all| {
+                all.joined
+                    .barrier()
+                    .and_then(|()| all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Sum))
+            }),
+            ["all_reduce", "barrier"],
+        ),
+        case(
+            "a missing call",
+            (
+                |all| {
+                    all.joined
+                        .barrier()
+                        .and_then(|()| all.joined.all_gather(&[1_u8], &mut [0; 3]))
+                },
+                |all| all.joined.all_gather(&[1_u8], &mut [0; 3]),
+            ),
+            ["barrier", "all_gather"],
+        ),
+        case(
+            "the other of two groups",
+            (first, |all| {
+                all.split[1].all_reduce(&mut [1.0_f32; 8], ReduceOp::Sum)
+            }),
+            ["all_reduce #1", "all_reduce #1"],
+        ),
+        case(
+            "a split group instead of the one that was joined",
+            (sum, first),
+            ["64 f32", "8 f32"],
+        ),
+    ]
+}
+
+/// Runs a case, and returns what each rank ended with.
+fn outcome(over: Over, case: &Case) -> Vec<Error> {
+    over.run(3, |joined| take_part(joined, case).unwrap_err())
+}
+
+/// The first that fails may do so while another still splits: that is an end like any other.
+fn take_part(mut joined: Group, case: &Case) -> Result<(), Error> {
+    let program = match joined.rank().number() {
+        2 => case.odd,
+        _ => case.usual,
+    };
+    let split = [joined.split(Some(0), 0)?, joined.split(Some(0), 0)?];
+    let split = split.map(|group| group.expect("every rank gives a colour"));
+    let mut all = Groups { joined, split };
+    program(&mut all)?;
+    all.joined.barrier()
+}
+
+#[test]
+fn every_way_to_disagree_is_named_on_every_rank_with_both_lines() {
+    let cases: Vec<Case> = other_terms().into_iter().chain(other_courses()).collect();
+    for over in Over::ALL {
+        for case in &cases {
+            let name = format!("{} over {over:?}", case.name);
+            for error in outcome(over, case) {
+                let Error::Disagreement {
+                    rank,
+                    mine,
+                    peer,
+                    theirs,
+                } = &error
+                else {
+                    panic!("{name}: {error}")
+                };
+                assert!([*rank, *peer].contains(&Rank::new(2)), "{name}: {error}");
+                assert_ne!(rank, peer, "{name}: {error}");
+                assert_ne!(mine.site(), theirs.site(), "{name}: {error}");
+                for call in [mine, theirs] {
+                    assert!(call.site().contains("contracts.rs:"), "{name}: {error}");
+                }
+                let text = error.to_string();
+                for told in case.told {
+                    assert!(text.contains(told), "{name}: {text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_message_that_meets_another_call_is_named_with_both_lines() {
+    for over in [Over::Local, Over::Memory, Over::Quic] {
+        let errors = over.run(2, |mut group| match group.rank().number() {
+            0 => group.receive(&mut [0_u8; 4], Rank::new(1)).unwrap_err(),
+            _ => group.barrier().unwrap_err(),
+        });
+        for error in errors {
+            let text = error.to_string();
+            let sites = text.matches("contracts.rs:").count();
+            assert!(
+                text.contains("send #1 of 4 u8") && text.contains("barrier #1") && sites == 2,
+                "{over:?}: {text}"
+            );
+        }
+        let longer = over.run(2, |mut group| match group.rank().number() {
+            0 => group.receive(&mut [0_u8; 4], Rank::new(1)).unwrap_err(),
+            _ => {
+                let sent = group.send(&[0_u8; 5], Rank::CHIEF);
+                sent.and_then(|()| group.barrier()).unwrap_err()
+            }
+        });
+        for error in longer {
+            let text = error.to_string();
+            let sites = text.matches("contracts.rs:").count();
+            assert!(
+                text.contains("4 u8") && text.contains("5 u8") && sites == 2,
+                "{over:?}: {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn groups_that_are_used_in_another_order_by_threads_of_their_own_agree() {
+    for over in Over::ALL {
+        over.run(2, |mut group| {
+            let [mut one, mut other] = [(); 2].map(|()| group.split(Some(0), 0).unwrap().unwrap());
+            thread::scope(|scope| {
+                let one = scope.spawn(move || (0..50).try_for_each(|_| one.barrier()));
+                let other = scope.spawn(move || (0..50).try_for_each(|_| other.barrier()));
+                one.join().unwrap().unwrap();
+                other.join().unwrap().unwrap();
+            });
+            group.leave().unwrap();
+        });
+    }
+}

@@ -1,0 +1,192 @@
+//! Who waits for whom, and whether they wait for each other in different operations.
+//!
+//! ```text
+//!   rank 0 ── all_reduce in group A ──> rank 1        neither can go on: each waits for the other
+//!   rank 1 ── barrier in group B ─────> rank 0        to make the call that it makes itself
+//! ```
+//!
+//! Ranks tell each other what they wait for once that takes long. A wait leads to another if the
+//! awaited rank's thread is the one that last used the waiting rank's group and has not finished
+//! its operation there: then nobody else will make the call that is waited for. A ring of such
+//! waits never resolves itself. Words take time to arrive, so a ring counts only when each of its
+//! waits was heard of again well after all of them were first heard of.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::contract::{Call, Contract, Kind};
+use crate::wire::{ToldCall, Waiting, WireError};
+use crate::{Error, Rank};
+
+/// A thread of a rank waits for another rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wait {
+    pub(crate) waiter: Rank,
+    pub(crate) awaited: Rank,
+    /// Tells this operation from others of the waiter.
+    pub(crate) serial: u64,
+    pub(crate) call: Call,
+    /// The groups that the waiting thread was the last to use, and what it has finished there.
+    pub(crate) holds: Vec<Hold>,
+}
+
+/// A group, and the number of the last operation that was finished in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Hold {
+    pub(crate) group: u64,
+    pub(crate) finished: u64,
+}
+
+/// Two ranks and their calls, of which neither lets the other go on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Conflict {
+    pub(crate) one: (Rank, Call),
+    pub(crate) other: (Rank, Call),
+}
+
+/// The waits that this rank has heard of.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    known: BTreeMap<(Rank, u64), Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    wait: Wait,
+    first: Instant,
+    last: Instant,
+}
+
+/// How much later than all others a wait must be heard of again: longer than words travel.
+const CERTAIN: Duration = Duration::from_millis(100);
+/// A wait that is not heard of for so long is over.
+const FORGOTTEN: Duration = Duration::from_secs(3);
+/// Waits that are remembered: more than threads of a job that wait at a time.
+const LIMIT: usize = 4096;
+
+impl Waits {
+    /// Takes in that a rank waits, and says if it waits in vain.
+    pub(crate) fn hear(&mut self, now: Instant, wait: Wait) -> Option<Conflict> {
+        self.known
+            .retain(|_, known| now.saturating_duration_since(known.last) < FORGOTTEN);
+        let name = (wait.waiter, wait.serial);
+        let room = self.known.len() < LIMIT || self.known.contains_key(&name);
+        match self.known.get_mut(&name) {
+            Some(known) if known.wait.awaited == wait.awaited => known.last = now,
+            // A wait for another rank is another wait: it has got on.
+            _ if room => {
+                let (first, last) = (now, now);
+                self.known.insert(name, Known { wait, first, last });
+            }
+            _ => return None,
+        }
+        let ring = self.ring(name)?;
+        let first = ring.iter().map(|known| known.first).max()?;
+        let certain = ring.iter().all(|known| known.last >= first + CERTAIN);
+        certain.then(|| conflict(&ring)).flatten()
+    }
+
+    /// The waits that lead from this one back to it, if they do.
+    fn ring(&self, start: (Rank, u64)) -> Option<Vec<&Known>> {
+        let start = self.known.get(&start)?;
+        // Each is looked at once, so this ends; the way to each is kept.
+        let mut ways = vec![vec![start]];
+        let mut seen = Vec::new();
+        while let Some(way) = ways.pop() {
+            let end = *way.last()?;
+            for next in self.after(&end.wait) {
+                if std::ptr::eq(next, start) {
+                    return Some(way);
+                }
+                let name = (next.wait.waiter, next.wait.serial);
+                if !seen.contains(&name) {
+                    seen.push(name);
+                    ways.push(way.iter().copied().chain([next]).collect());
+                }
+            }
+        }
+        None
+    }
+
+    /// The waits that keep this one from its end.
+    fn after<'a>(&'a self, wait: &'a Wait) -> impl Iterator<Item = &'a Known> {
+        let of_awaited = (wait.awaited, 0)..=(wait.awaited, u64::MAX);
+        self.known
+            .range(of_awaited)
+            .map(|(_, known)| known)
+            .filter(|known| depends(wait.call.contract(), &known.wait.holds))
+    }
+}
+
+/// Whether the call can only go on when a thread that holds these groups comes to it.
+fn depends(call: &Contract, holds: &[Hold]) -> bool {
+    let hold = holds.iter().find(|hold| hold.group == call.group);
+    hold.is_some_and(|hold| match call.kind {
+        // Messages have numbers of their own; through memory both sides end together.
+        Kind::Send => true,
+        _ => hold.finished < call.sequence,
+    })
+}
+
+/// Two neighbours of a ring whose calls differ. Steps of one call, such as those inside a host and
+/// between hosts, differ too, but come from the same line: others tell more.
+fn conflict(ring: &[&Known]) -> Option<Conflict> {
+    let next = ring.iter().cycle().skip(1);
+    let different = ring
+        .iter()
+        .zip(next)
+        .filter(|(one, next)| one.wait.call.contract() != next.wait.call.contract());
+    let (one, other) =
+        different.max_by_key(|(one, next)| one.wait.call.site() != next.wait.call.site())?;
+    let told = |known: &Known| (known.wait.waiter, known.wait.call.clone());
+    Some(Conflict {
+        one: told(one),
+        other: told(other),
+    })
+}
+
+impl From<Conflict> for Error {
+    fn from(Conflict { one, other }: Conflict) -> Self {
+        Self::Disagreement {
+            rank: one.0,
+            mine: Box::new(one.1),
+            peer: other.0,
+            theirs: Box::new(other.1),
+        }
+    }
+}
+
+impl From<&Wait> for Waiting {
+    fn from(wait: &Wait) -> Self {
+        let holds = wait.holds.iter().take(Self::HOLDS);
+        Self {
+            call: ToldCall::new(wait.waiter, &wait.call),
+            awaited: wait.awaited.number(),
+            serial: wait.serial,
+            holds: holds.map(|hold| (hold.group, hold.finished)).collect(),
+        }
+    }
+}
+
+impl Wait {
+    /// What `from` tells of its wait.
+    ///
+    /// # Errors
+    /// [`WireError`] for a call that is none.
+    pub(crate) fn told(from: Rank, waiting: &Waiting) -> Result<Self, WireError> {
+        let (_, call) = waiting.call.call()?;
+        let holds = waiting.holds.iter().take(Waiting::HOLDS);
+        Ok(Self {
+            waiter: from,
+            awaited: Rank::new(waiting.awaited),
+            serial: waiting.serial,
+            call,
+            holds: holds
+                .map(|&(group, finished)| Hold { group, finished })
+                .collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

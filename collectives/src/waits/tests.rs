@@ -1,0 +1,143 @@
+use super::*;
+use crate::{ElementType, ReduceOp};
+
+fn contract(kind: Kind, group: u64, sequence: u64) -> Contract {
+    Contract {
+        epoch: 0,
+        group,
+        sequence,
+        kind,
+        algorithm: None,
+        element: ElementType::F32,
+        count: 8,
+        op: (kind == Kind::AllReduce).then_some(ReduceOp::Sum),
+        root: None,
+    }
+}
+
+/// Rank `waiter` is in operation `sequence` of `group`, has finished all before it and, in the
+/// groups of `holds`, what is said there.
+fn wait(waiter: u32, awaited: u32, (group, sequence): (u64, u64), holds: &[(u64, u64)]) -> Wait {
+    let own = Hold {
+        group,
+        finished: sequence - 1,
+    };
+    let others = holds
+        .iter()
+        .map(|&(group, finished)| Hold { group, finished });
+    Wait {
+        waiter: Rank::new(waiter),
+        awaited: Rank::new(awaited),
+        serial: u64::from(waiter) * 100 + group,
+        call: Call::new(
+            contract(Kind::AllReduce, group, sequence),
+            format!("rank{waiter}.rs:1"),
+        ),
+        holds: others.chain([own]).collect(),
+    }
+}
+
+/// Tells of the waits again and again, and says what is found and after how many rounds.
+fn tell(waits: &[Wait], rounds: u32, between: Duration) -> Option<(u32, Conflict)> {
+    let mut now = Instant::now();
+    let mut known = Waits::default();
+    for round in 0..rounds {
+        for wait in waits {
+            now += Duration::from_millis(1);
+            if let Some(conflict) = known.hear(now, wait.clone()) {
+                return Some((round, conflict));
+            }
+        }
+        now += between;
+    }
+    None
+}
+
+const SOON: Duration = Duration::from_millis(150);
+
+#[test]
+fn two_ranks_in_operations_of_different_groups_are_found_when_both_are_heard_again() {
+    let waits = [wait(0, 1, (7, 1), &[(8, 0)]), wait(1, 0, (8, 1), &[(7, 0)])];
+    let (round, found) = tell(&waits, 5, SOON).unwrap();
+    assert_eq!(round, 1);
+    let mut sites = [found.one.1.site(), found.other.1.site()];
+    sites.sort_unstable();
+    assert_eq!(sites, ["rank0.rs:1", "rank1.rs:1"]);
+}
+
+#[test]
+fn rings_of_every_length_are_found_from_wherever_the_last_word_comes() {
+    for length in 2..8_u32 {
+        for turn in 0..length {
+            let mut waits: Vec<_> = (0..length)
+                .map(|rank| {
+                    let next = (rank + 1) % length;
+                    let before = (rank + length - 1) % length;
+                    let group = |rank: u32| u64::from(rank) + 1;
+                    wait(rank, next, (group(rank), 1), &[(group(before), 0)])
+                })
+                .collect();
+            waits.rotate_left(turn as usize);
+            assert!(tell(&waits, 3, SOON).is_some(), "{length} {turn}");
+            waits.pop();
+            assert!(
+                tell(&waits, 9, SOON).is_none(),
+                "{length} {turn} without one"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_has_finished_the_awaited_operation_keeps_nobody_waiting() {
+    // Rank 1 has sent all that rank 0 needs; it is on its way.
+    let waits = [wait(0, 1, (7, 1), &[(8, 0)]), wait(1, 0, (8, 1), &[(7, 1)])];
+    assert_eq!(tell(&waits, 9, SOON), None);
+    let waits = [wait(0, 1, (7, 4), &[]), wait(1, 0, (7, 5), &[])];
+    assert_eq!(tell(&waits, 9, SOON), None);
+}
+
+#[test]
+fn a_group_that_another_thread_uses_keeps_nobody_waiting() {
+    let waits = [wait(0, 1, (7, 1), &[(8, 0)]), wait(1, 0, (8, 1), &[])];
+    assert_eq!(tell(&waits, 9, SOON), None);
+}
+
+#[test]
+fn waits_in_one_and_the_same_operation_are_no_disagreement() {
+    let waits = [wait(0, 1, (7, 1), &[]), wait(1, 0, (7, 1), &[])];
+    assert_eq!(tell(&waits, 9, SOON), None);
+}
+
+#[test]
+fn waits_that_are_heard_of_once_prove_nothing() {
+    let waits = [wait(0, 1, (7, 1), &[(8, 0)]), wait(1, 0, (8, 1), &[(7, 0)])];
+    assert_eq!(tell(&waits, 1, SOON), None);
+    assert_eq!(tell(&waits, 3, Duration::from_millis(1)), None);
+}
+
+#[test]
+fn a_wait_that_gets_on_begins_anew_and_one_that_is_not_repeated_is_forgotten() {
+    let mut known = Waits::default();
+    let now = Instant::now();
+    let one = wait(0, 1, (7, 1), &[(8, 0)]);
+    let other = wait(1, 0, (8, 1), &[(7, 0)]);
+    assert_eq!(known.hear(now, one.clone()), None);
+    assert_eq!(known.hear(now + FORGOTTEN, other.clone()), None);
+    assert_eq!(known.hear(now + FORGOTTEN + 2 * SOON, other), None);
+    let elsewhere = Wait {
+        awaited: Rank::new(2),
+        ..one
+    };
+    assert_eq!(known.hear(now, elsewhere.clone()), None);
+    assert_eq!(
+        known.known[&(Rank::new(0), elsewhere.serial)].wait,
+        elsewhere
+    );
+}
+
+#[test]
+fn what_is_told_is_what_was_meant() {
+    let wait = wait(3, 1, (7, 4), &[(8, 2), (0, 9)]);
+    assert_eq!(Wait::told(Rank::new(3), &Waiting::from(&wait)), Ok(wait));
+}

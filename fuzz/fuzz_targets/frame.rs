@@ -1,0 +1,4 @@
+//! The head of a frame that is read is written so that it reads the same.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| meshwork_collectives::decoders::frame(bytes));

@@ -1,0 +1,4 @@
+//! A message that is read is written so that it reads the same.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| meshwork_collectives::decoders::message(bytes));

@@ -1,0 +1,153 @@
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// Kills, stops and cuts off processes of real jobs under load, and sees that all others notice
+#[derive(Debug, Parser)]
+#[command(name = "soak")]
+pub(crate) struct Args {
+    /// How many faults, each in a job of its own
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    kills: u32,
+    /// What the bytes of the job go through
+    #[arg(long, value_enum, default_value = "shm")]
+    transport: Carrier,
+    /// How many ranks a job has
+    #[arg(long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(2..=64))]
+    ranks: u32,
+    /// Of how many faults one stops its process (SIGSTOP) instead of killing it; 0 for none
+    #[arg(long, default_value_t = 10, value_name = "K")]
+    stop_every: u32,
+    /// Of how many faults one cuts the link between two ranks, over QUIC; 0 for none
+    #[arg(long, default_value_t = 15, value_name = "K")]
+    cut_every: u32,
+    /// What the faults, their victims and moments are drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Be this rank of a job
+    #[arg(long, value_name = "RANK", hide = true)]
+    as_rank: Option<u32>,
+    #[arg(long, value_delimiter = ',', requires = "as_rank", hide = true)]
+    members: Vec<String>,
+    #[arg(long, requires = "as_rank", hide = true)]
+    bind: Option<SocketAddr>,
+    #[arg(long, requires = "as_rank", hide = true)]
+    dump: Option<PathBuf>,
+    /// Elements of an all-reduce
+    #[arg(long, default_value_t = 4096, hide = true)]
+    elements: usize,
+    /// The step after which a rank says so
+    #[arg(long, default_value_t = 3, hide = true)]
+    tell: u32,
+    /// Seconds that an operation may take
+    #[arg(long, default_value_t = 30.0, hide = true)]
+    patience: f64,
+    /// What the rank does otherwise, as STEP:WHAT
+    #[arg(long, requires = "as_rank", hide = true)]
+    at: Option<Turn>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Carrier {
+    /// Memory that the processes share
+    Shm,
+    /// QUIC
+    Quic,
+}
+
+/// What a rank does at a step instead of what the others do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Deviation {
+    /// Leaves the all-reduce out
+    Skip,
+    /// Reduces by another op
+    Other,
+    /// Drops its group
+    Drop,
+    /// Waits for a line on standard input, then goes on
+    Hold,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Turn {
+    step: u32,
+    what: Deviation,
+}
+
+impl Args {
+    pub(crate) fn faults(&self) -> u32 {
+        self.kills
+    }
+
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.transport
+    }
+
+    pub(crate) fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Every how many faults a process is stopped, if any.
+    pub(crate) fn stop_every(&self) -> Option<u32> {
+        (self.stop_every > 0).then_some(self.stop_every)
+    }
+
+    /// Every how many faults a link is cut, where there are links.
+    pub(crate) fn cut_every(&self) -> Option<u32> {
+        let links = self.transport == Carrier::Quic;
+        (links && self.cut_every > 0).then_some(self.cut_every)
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(crate) fn as_rank(&self) -> Option<u32> {
+        self.as_rank
+    }
+
+    pub(crate) fn members(&self) -> &[String] {
+        &self.members
+    }
+
+    pub(crate) fn bind(&self) -> Option<SocketAddr> {
+        self.bind
+    }
+
+    pub(crate) fn dump(&self) -> Option<&PathBuf> {
+        self.dump.as_ref()
+    }
+
+    pub(crate) fn elements(&self) -> usize {
+        self.elements
+    }
+
+    pub(crate) fn tell(&self) -> u32 {
+        self.tell
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::try_from_secs_f64(self.patience).unwrap_or(Duration::MAX)
+    }
+
+    /// What this rank does otherwise at this step.
+    pub(crate) fn deviation(&self, step: u32) -> Option<Deviation> {
+        let turn = self.at.filter(|turn| turn.step == step)?;
+        Some(turn.what)
+    }
+}
+
+impl FromStr for Turn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (step, what) = text.split_once(':').ok_or("it takes STEP:WHAT")?;
+        Ok(Self {
+            step: step.parse().map_err(|_| format!("{step} is no step"))?,
+            what: Deviation::from_str(what, false)?,
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! What came of all faults.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::job::Story;
+
+/// The sums over all faults so far.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    faults: usize,
+    hangs: usize,
+    wrong_values: usize,
+    wrong_names: usize,
+    /// From the fault to the error of each survivor, by kind of fault.
+    detections: BTreeMap<&'static str, Vec<Duration>>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, fault: Fault, story: &Story) {
+        self.faults += 1;
+        self.hangs += story.hangs;
+        self.wrong_values += story.wrong_values;
+        self.wrong_names += story.wrong_names.len();
+        let kind = match fault {
+            Fault::Kill(_) => KILLS,
+            Fault::Stop(_) => "stops",
+            Fault::Cut(_) => "cut links",
+        };
+        let detections = self.detections.entry(kind).or_default();
+        detections.extend(&story.detections);
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.hangs + self.wrong_values + self.wrong_names == 0
+    }
+}
+
+const KILLS: &str = "kills";
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, detections) in &self.detections {
+            writeln!(f, "{kind}: detection {}", Spread(detections))?;
+        }
+        writeln!(
+            f,
+            "{} errors named a rank that was not at fault",
+            self.wrong_names
+        )?;
+        let none = Vec::new();
+        let kills = self.detections.get(KILLS).unwrap_or(&none);
+        let Self {
+            faults,
+            hangs,
+            wrong_values,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "{faults} faults, {hangs} hangs, {wrong_values} wrong values, detection {}",
+            Spread(kills)
+        )
+    }
+}
+
+/// The middle and the slow end of some times.
+struct Spread<'a>(&'a [Duration]);
+
+impl Display for Spread<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted = self.0.to_vec();
+        sorted.sort_unstable();
+        // The least time that at least this share of all does not exceed.
+        let at = |percent: usize| {
+            let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+            sorted
+                .get(place)
+                .map_or(0.0, |time| time.as_secs_f64() * 1e3)
+        };
+        write!(
+            f,
+            "p50 {:.1} p99 {:.1} max {:.1} ms",
+            at(50),
+            at(99),
+            at(100)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts_everything_and_spreads_the_kills() {
+        let mut tally = Tally::default();
+        for millis in 1..=200 {
+            let story = Story {
+                detections: vec![Duration::from_millis(millis)],
+                ..Story::default()
+            };
+            tally.add(Fault::Kill(0), &story);
+        }
+        let stopped = Story {
+            detections: vec![Duration::from_secs(1)],
+            hangs: 1,
+            ..Story::default()
+        };
+        tally.add(Fault::Stop(1), &stopped);
+        let text = tally.to_string();
+        let last = text.lines().last();
+        let expected =
+            "201 faults, 1 hangs, 0 wrong values, detection p50 100.0 p99 198.0 max 200.0 ms";
+        assert_eq!(last, Some(expected));
+        assert!(
+            text.contains("stops: detection p50 1000.0 p99 1000.0"),
+            "{text}"
+        );
+        assert!(!tally.is_clean());
+    }
+}
