@@ -74,6 +74,11 @@ impl Recorder {
         self.state().ring.adopt(group, thread());
     }
 
+    /// Notes that operations of one group are made of some in another.
+    pub(crate) fn is_part(&self, group: u64, whole: u64) {
+        self.state().ring.is_part(group, whole);
+    }
+
     /// Notes that an operation begins.
     #[inline]
     pub(crate) fn begin(

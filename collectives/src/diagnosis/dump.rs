@@ -55,10 +55,7 @@ pub(super) enum Kind {
         how: Loss,
         reporter: Option<Rank>,
     },
-    Disagreement {
-        one: (Rank, PastCall),
-        other: (Rank, PastCall),
-    },
+    Disagreement(Box<[(Rank, PastCall); 2]>),
     TimedOut {
         rank: Rank,
         peer: Rank,
@@ -227,10 +224,7 @@ fn read_failure(value: &Value) -> Option<Failure> {
                 let call = &value["calls"][place];
                 Some((rank(&call["rank"])?, read_call(&call["call"])?))
             };
-            Kind::Disagreement {
-                one: called(0)?,
-                other: called(1)?,
-            }
+            Kind::Disagreement(Box::new([called(0)?, called(1)?]))
         }
         "timed out" => Kind::TimedOut {
             rank: rank(&value["rank"])?,

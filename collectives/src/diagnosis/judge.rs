@@ -41,8 +41,8 @@ impl Case<'_> {
     }
 
     fn disagreement(&self) -> Option<Cause> {
-        let (one, other) = self.failures().find_map(|(_, kind)| match kind {
-            Kind::Disagreement { one, other } => Some((one.clone(), other.clone())),
+        let [one, other] = self.failures().find_map(|(_, kind)| match kind {
+            Kind::Disagreement(calls) => Some((**calls).clone()),
             _ => None,
         })?;
         let habit_of = |(rank, call): &(Rank, PastCall)| match self.dumps.get(rank) {

@@ -56,6 +56,10 @@ fn lost(peer: u32, how: Loss, reporter: Option<u32>) -> Kind {
     }
 }
 
+fn disagreement(one: &(Rank, PastCall), other: &(Rank, PastCall)) -> Kind {
+    Kind::Disagreement(Box::new([one.clone(), other.clone()]))
+}
+
 fn cause(dumps: &[Dump]) -> Cause {
     let found = diagnose(dumps);
     assert!(found.evidence().iter().all(|line| !line.contains('\n')));
@@ -98,13 +102,10 @@ fn whoever_leaves_out_a_call_of_its_loop_is_named_with_the_call() {
                 continue;
             };
             for (world, rank) in [(2, 0), (2, 1), (3, 2), (4, 1)] {
-                let disagreement = || Kind::Disagreement {
-                    one: (
-                        Rank::new((rank + 1) % world),
-                        call(program[place], place as u64 + 1),
-                    ),
-                    other: (Rank::new(rank), call(odd[place], place as u64 + 1)),
-                };
+                let number = place as u64 + 1;
+                let usual = (Rank::new((rank + 1) % world), call(program[place], number));
+                let other = (Rank::new(rank), call(odd[place], number));
+                let disagreement = || disagreement(&usual, &other);
                 let dumps = of_all_but(None, world, |own| {
                     let calls = if own == rank { &odd } else { &program };
                     let done = dump(own, world, &program[..place], Some(calls[place]));
@@ -136,8 +137,7 @@ fn whoever_makes_a_call_that_it_never_made_before_is_the_other_of_a_mismatch() {
                 let dumps = of_all_but(None, 2, |own| {
                     let last = if own == rank { "x" } else { program[place] };
                     let done = dump(own, 2, &program[..place], Some(last));
-                    let [one, other] = calls.clone();
-                    failed(done, Kind::Disagreement { one, other })
+                    failed(done, disagreement(&calls[0], &calls[1]))
                 });
                 let [odd, usual] = calls;
                 let expected = Cause::Mismatch {
@@ -153,10 +153,7 @@ fn whoever_makes_a_call_that_it_never_made_before_is_the_other_of_a_mismatch() {
 #[test]
 fn without_a_past_different_calls_are_a_mismatch() {
     let (one, other) = ((Rank::new(0), call("a", 1)), (Rank::new(1), call("b", 1)));
-    let kind = || Kind::Disagreement {
-        one: one.clone(),
-        other: other.clone(),
-    };
+    let kind = || disagreement(&one, &other);
     let whats = ["a", "b"];
     let dumps = of_all_but(None, 2, |rank| {
         failed(dump(rank, 2, &[], Some(whats[rank as usize])), kind())

@@ -68,6 +68,9 @@ impl Engine {
             return Ok(());
         };
         let across = self.split(across, caller)?;
+        for part in [Some(&local), across.as_ref()].into_iter().flatten() {
+            self.ties.recorder.is_part(part.number, self.number);
+        }
         self.levels = Some(Box::new(Levels {
             local,
             across,

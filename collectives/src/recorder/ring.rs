@@ -66,6 +66,8 @@ pub(super) struct Waited {
 #[derive(Debug)]
 struct Use {
     group: u64,
+    /// The group whose operations it is a part of: whoever uses that one uses this one.
+    part_of: Option<u64>,
     thread: ThreadId,
     finished: u64,
 }
@@ -92,6 +94,13 @@ impl Ring {
         let using = self.uses.iter_mut().find(|using| using.group == group);
         if let Some(using) = using {
             using.finished = 0;
+        }
+    }
+
+    pub(super) fn is_part(&mut self, group: u64, whole: u64) {
+        let using = self.uses.iter_mut().find(|using| using.group == group);
+        if let Some(using) = using {
+            using.part_of = Some(whole);
         }
     }
 
@@ -187,8 +196,16 @@ impl Ring {
 
     /// The groups that the thread which used this one last was the last to use.
     fn holds(&self, group: u64) -> Vec<Hold> {
-        let thread = self.uses.iter().find(|using| using.group == group);
-        let same = |using: &&Use| thread.is_some_and(|thread| thread.thread == using.thread);
+        let user = |group: u64| {
+            let using = self.uses.iter().find(|using| using.group == group)?;
+            let whole = using.part_of.and_then(|whole| {
+                let mut uses = self.uses.iter();
+                uses.find(|using| using.group == whole)
+            });
+            Some(whole.unwrap_or(using).thread)
+        };
+        let own = user(group);
+        let same = |using: &&Use| own.is_some() && user(using.group) == own;
         let held = self.uses.iter().filter(same).map(|using| Hold {
             group: using.group,
             finished: using.finished,
@@ -207,6 +224,7 @@ impl Ring {
             Some(using) => using.thread = thread,
             None if room => self.uses.push(Use {
                 group,
+                part_of: None,
                 thread,
                 finished: 0,
             }),
