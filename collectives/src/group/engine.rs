@@ -1,6 +1,7 @@
 //! What stands behind every operation of a group: its contract, its deadline, and its end.
 
 mod asked;
+mod ties;
 
 use std::fmt;
 use std::panic::Location;
@@ -23,6 +24,8 @@ use crate::{
 };
 
 pub(super) use asked::{Asked, Work};
+use ties::Lookout;
+pub(super) use ties::{Bond, Ties};
 
 use super::levels::Levels;
 
@@ -65,25 +68,12 @@ pub(super) enum Origin {
     Split,
 }
 
-/// What a group and those that were split from it share: they begin and fail together.
-pub(super) struct Ties {
-    pub(super) bond: Bond,
-    pub(super) pilot: Pilot,
-    pub(super) recorder: Arc<Recorder>,
-}
-
 /// How bytes get from one rank to another.
 pub(super) enum Transport {
     /// All ranks share memory.
     Memory(Domain),
     /// By streams.
     Links(Links, Scratch),
-}
-
-/// What ties the ranks together, apart from the bytes of operations.
-pub(super) enum Bond {
-    Local(Arc<local::Hub>),
-    Remote(quic::Remote),
 }
 
 #[derive(Debug)]
@@ -420,52 +410,6 @@ impl Drop for Engine {
     }
 }
 
-impl Ties {
-    pub(super) fn new(bond: Bond, pilot: Pilot, recorder: Arc<Recorder>) -> Arc<Self> {
-        Arc::new(Self {
-            bond,
-            pilot,
-            recorder,
-        })
-    }
-
-    /// Notes that an operation waits for a rank at length, and tells the others in time.
-    pub(super) fn waits(&self, serial: Serial, awaited: Rank) {
-        if let Some(wait) = self.recorder.waits(serial, awaited) {
-            match &self.bond {
-                Bond::Local(hub) => hub.waits(wait),
-                Bond::Remote(remote) => remote.waits(wait),
-            }
-        }
-    }
-}
-
-/// Looks on while an operation waits for ranks that share memory with this one.
-struct Lookout<'a> {
-    ties: &'a Ties,
-    failure: &'a watch::Receiver<Option<Error>>,
-    members: &'a [Member],
-    serial: Serial,
-}
-
-impl Watch for Lookout<'_> {
-    fn over(&self) -> bool {
-        self.failure.borrow().is_some()
-    }
-
-    fn waits(&self, place: usize) {
-        self.ties.waits(self.serial, self.members[place].rank());
-    }
-}
-
-impl Drop for Ties {
-    fn drop(&mut self) {
-        if let (Bond::Remote(remote), Ok(())) = (&self.bond, outside_async()) {
-            self.pilot.block_on(remote.flush());
-        }
-    }
-}
-
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
@@ -473,29 +417,6 @@ impl fmt::Debug for Engine {
             .field("sequence", &self.sequence)
             .field("state", &self.state)
             .finish_non_exhaustive()
-    }
-}
-
-impl Bond {
-    pub(super) fn failure(&self) -> watch::Receiver<Option<Error>> {
-        match self {
-            Self::Local(hub) => hub.failure(),
-            Self::Remote(remote) => remote.failure(),
-        }
-    }
-
-    async fn give_up(&self, error: Error) {
-        match self {
-            Self::Local(hub) => hub.give_up(error),
-            Self::Remote(remote) => remote.give_up(error).await,
-        }
-    }
-
-    async fn leave(&self, world: u32) {
-        match self {
-            Self::Local(hub) => hub.leave(world).await,
-            Self::Remote(remote) => remote.leave().await,
-        }
     }
 }
 
