@@ -16,12 +16,9 @@ use tokio::time::timeout;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
-use crate::memory::{Domain, Halt, Receiver, Registry, Task, Watch};
-use crate::pilot::Pilot;
-use crate::recorder::{Carrier, Ending, Recorder, Serial};
-use crate::{
-    Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config, local, quic,
-};
+use crate::memory::{Domain, Halt, Receiver, Registry, Task};
+use crate::recorder::{Carrier, Ending, Serial};
+use crate::{Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config};
 
 pub(super) use asked::{Asked, Work};
 use ties::Lookout;
