@@ -158,9 +158,11 @@ impl Case<'_> {
             let seen = Death::Silent;
             return Some(Cause::DeadRank { rank, seen });
         };
-        // Told of its own loss it could be reached: it was only away for a while.
+        // Told of its own loss it could be reached by somebody: unless it was waiting for the witness
+        // meanwhile, it was only away for a while.
         let told = dump.failure.as_ref().map(|failure| &failure.kind);
-        if matches!(told, Some(Kind::Lost { peer, .. }) if *peer == rank) {
+        let told = matches!(told, Some(Kind::Lost { peer, .. }) if *peer == rank);
+        if told && !waited_for(dump, witness) {
             let micros = self.written(witness).saturating_sub(last_end(dump));
             return Some(Cause::SlowRank { rank, micros });
         }
@@ -220,6 +222,15 @@ fn missing_call((rank, instead): (Rank, PastCall), missing: PastCall) -> Cause {
         missing: Some(missing),
         instead: Some(instead),
     }
+}
+
+/// Whether the rank spent most of the operation that it was in on waiting for that one.
+fn waited_for(dump: &Dump, peer: Rank) -> bool {
+    dump.stuck().is_some_and(|stuck| {
+        let all = dump.written.saturating_sub(stuck.began);
+        let last = stuck.waits.last();
+        last.is_some_and(|(rank, micros)| *rank == peer && *micros >= all / 2)
+    })
 }
 
 fn last_end(dump: &Dump) -> u64 {

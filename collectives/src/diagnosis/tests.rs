@@ -222,6 +222,23 @@ fn a_rank_that_was_away_and_could_be_told_so_is_slow() {
 }
 
 #[test]
+fn a_rank_that_waited_for_whoever_did_not_hear_it_has_a_dead_link() {
+    let mut cut_off = failed(
+        dump(1, 3, &["a"], Some("b")),
+        lost(1, Loss::Unheard, Some(2)),
+    );
+    cut_off.operations[1].waits = vec![(Rank::new(0), 4 * SECOND)];
+    let witness = failed(dump(0, 3, &["a"], Some("b")), lost(1, Loss::Unheard, None));
+    let told = failed(
+        dump(2, 3, &["a"], Some("b")),
+        lost(1, Loss::Unheard, Some(0)),
+    );
+    let (one, other) = (Rank::new(0), Rank::new(1));
+    let dumps = [witness, cut_off, told];
+    assert_eq!(cause(&dumps), Cause::DeadLink { one, other });
+}
+
+#[test]
 fn a_rank_that_drops_its_group_misses_the_call_that_the_others_are_in() {
     for world in 2..5 {
         for victim in 0..world {
