@@ -98,6 +98,8 @@ impl Plan {
             _ => (Kind::AllReduce, None),
         };
         Contract {
+            epoch: 0,
+            group: 0,
             sequence,
             kind,
             algorithm: Some(self.algorithm),
