@@ -310,10 +310,11 @@ fn gce(case: &Value) -> Verdict {
 fn kubernetes(case: &Value) -> Verdict {
     let (input, expected) = (&case["input"], &case["expect"]);
     let given = &input["kwargs"];
-    match (given.get("executable_location"), case.get("expect_error")) {
-        (Some(Value::Null), Some(_)) => return Verdict::Deviates(rules::TYPED),
-        (_, Some(_)) => return within_cluster(),
-        (_, None) => {}
+    if case.get("expect_error").is_some() {
+        return match given.get("executable_location").map(Value::as_str) {
+            None | Some(Some("WITHIN_CLUSTER" | "OFF_CLUSTER")) => within_cluster(),
+            Some(_) => Verdict::Deviates(rules::TYPED),
+        };
     }
     let pods = input["pods"].clone();
     let forbidden = expected["cluster_spec"].get("error").is_some();
@@ -347,8 +348,17 @@ fn kubernetes(case: &Value) -> Verdict {
     pods.sort_by_key(|pod| answers::counted(text(&pod["metadata"], "name").unwrap_or_default()));
     let ips = pods.iter().filter_map(|pod| text(&pod["status"], "podIP"));
     let mut model = Answers::default();
-    let addresses: Vec<_> = ips.map(|ip| format!("{ip}:8470")).collect();
-    model.add("cluster_spec", json!({"ok": {"worker": addresses}}));
+    let port = number(given, "tf_server_port").unwrap_or(8470);
+    let addresses: Vec<_> = ips.map(|ip| format!("{ip}:{port}")).collect();
+    // The server has the same pods for every selector.
+    let jobs = given["job_to_label_mapping"].as_object();
+    let jobs = jobs.filter(|jobs| !jobs.is_empty());
+    let names = jobs.map_or_else(
+        || vec!["worker".to_owned()],
+        |jobs| jobs.keys().cloned().collect(),
+    );
+    let jobs = answers::jobs(names.into_iter().map(|job| (job, addresses.clone())));
+    model.add("cluster_spec", json!({"ok": jobs}));
     answers.verdict(expected, Some((rules::K8S_POD_IP, &model)))
 }
 
