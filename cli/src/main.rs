@@ -18,8 +18,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use meshwork_cli::launch::{Cores, Launch, LaunchError, Outcome};
 use meshwork_collectives::JobSecret;
+use mimalloc::MiMalloc;
 
 use crate::args::{Arguments, Draw, Plan, Run, Task};
+
+/// What arrives over QUIC is put into buffers of 64 KiB, which glibc's allocator gives back to the kernel
+/// each time, to fault them in again: a fifth of the speed with large packets.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match Arguments::parse().task {
