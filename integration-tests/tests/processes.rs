@@ -16,6 +16,8 @@ mod diagnosis;
 mod equivalence;
 #[path = "processes/relay.rs"]
 mod relay;
+#[path = "processes/replicas.rs"]
+mod replicas;
 #[path = "processes/soak.rs"]
 mod soak;
 #[path = "processes/strangers.rs"]

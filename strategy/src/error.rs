@@ -294,6 +294,20 @@ pub enum Error {
         /// The shape that it has in the checkpoint, if it is there.
         found: Option<Vec<usize>>,
     },
+    /// A gradient was to be used while it is reduced.
+    #[error("the gradient of {name} is being reduced: finish the step first")]
+    GradientUnderWay {
+        /// The variable.
+        name: String,
+    },
+    /// A gradient was said to be ready more than once in a step.
+    #[error(
+        "the gradient of {name} was ready already: add several passes up, and say once that it is ready"
+    )]
+    GradientTwice {
+        /// The variable.
+        name: String,
+    },
     /// The values of a variable do not fill its shape.
     #[error("variable {} of shape {} takes {} values, but {found} were given", spec.name(), spec.dims(), spec.len())]
     ValueCount {

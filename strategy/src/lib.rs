@@ -36,7 +36,8 @@
 //! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable` and
 //! `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
 //! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas), `flat`
-//! (many gradients as one buffer), `packing` (what is reduced together), `checkpoint` (what a
+//! (many gradients as one buffer), `gradients` and `packing` (what is reduced together,
+//! and when), `checkpoint` (what a
 //! training goes on from), `sum` (orders of adding), `value` and `distributed` (numbers, one value
 //! for each replica), `hash` (equal copies), `options`, `error`.
 #![forbid(unsafe_code)]
@@ -47,6 +48,7 @@ mod distributed;
 mod distributed_variable;
 mod error;
 mod flat;
+mod gradients;
 mod hash;
 mod input;
 mod options;
@@ -66,6 +68,7 @@ pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use error::Error;
 pub use flat::FlatBuffer;
+pub use gradients::{GradientPacks, Wire};
 pub use input::{
     AutoShard, Cursor, DistributedBatches, Input, InputContext, Pieces, Prefetch, Rows, Shard,
     Share, piece_sizes,
@@ -82,3 +85,7 @@ pub use variable::{MirroredVariable, Scope, VariableSpec};
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 mod readme {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/from-one-process-to-many.md")]
+mod guide {}

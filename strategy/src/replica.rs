@@ -179,13 +179,36 @@ impl<'a> ReplicaContext<'a> {
     /// 0's; [`Error::NoRoomForCheck`] before anything is sent; [`Error::Group`].
     #[track_caller]
     pub fn all_reduce_checked(&mut self, values: &mut [f32], copy: &[f32]) -> Result<(), Error> {
-        let (found, needed) = (values.len(), self.check_len());
-        let Some(start) = found.checked_sub(needed) else {
-            return Err(Error::NoRoomForCheck { found, needed });
-        };
-        hash::write(hash::of(copy), self.replica_id(), &mut values[start..]);
+        let start = values.len().saturating_sub(self.check_len());
+        self.write_check(copy, &mut values[start..])?;
         self.all_reduce(ReduceOp::Sum, values)?;
-        let ranks = hash::different(&values[start..]);
+        self.read_check(&values[start..])
+    }
+
+    /// Writes what [`read_check`](Self::read_check) compares, once it was summed over all replicas
+    /// as exactly as `f32` can: a hash of this replica's `copy` of the model.
+    ///
+    /// # Shapes
+    /// `room` has [`check_len`](Self::check_len) numbers, all of which are overwritten.
+    ///
+    /// # Errors
+    /// [`Error::NoRoomForCheck`]
+    pub fn write_check(&self, copy: &[f32], room: &mut [f32]) -> Result<(), Error> {
+        let (found, needed) = (room.len(), self.check_len());
+        if found != needed {
+            return Err(Error::NoRoomForCheck { found, needed });
+        }
+        hash::write(hash::of(copy), self.replica_id(), room);
+        Ok(())
+    }
+
+    /// Compares the copies of all replicas by what [`write_check`](Self::write_check) has written
+    /// and a sum has brought together.
+    ///
+    /// # Errors
+    /// [`Error::ReplicasDiverged`]
+    pub fn read_check(&self, room: &[f32]) -> Result<(), Error> {
+        let ranks = hash::different(room);
         if ranks.is_empty() {
             Ok(())
         } else {
@@ -198,6 +221,16 @@ impl<'a> ReplicaContext<'a> {
     #[must_use]
     pub fn check_len(&self) -> usize {
         hash::room(self.num_replicas_in_sync())
+    }
+
+    /// The group, where this is the only replica of its worker.
+    pub(crate) fn only_group(&mut self) -> Result<&mut Group, Error> {
+        match &mut self.way {
+            Way::Alone(group, _) => Ok(group),
+            Way::Team(_) => Err(Error::SeveralReplicas {
+                replicas: self.place.locals,
+            }),
+        }
     }
 
     #[track_caller]

@@ -7,7 +7,9 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use meshwork_cluster_resolver::{ClusterResolver, Task, TfConfigResolver, WorkerPlacement};
-use meshwork_collectives::{self as collectives, Group, GroupConfig, JobSecret, Rank, Timeouts};
+use meshwork_collectives::{
+    self as collectives, Group, GroupConfig, JobSecret, Rank, Registered, Timeouts,
+};
 use meshwork_core::Mesh;
 
 use crate::replica::Place;
@@ -164,6 +166,26 @@ impl MultiWorkerMirroredStrategy {
     pub fn with_sum_order(mut self, order: SumOrder) -> Self {
         self.options = self.options.with_sum_order(order);
         self
+    }
+
+    /// Replaces the options, in the same way on every worker. Times of a connection's life stay as
+    /// they were when it was made.
+    #[must_use]
+    pub fn with_options(mut self, options: CommunicationOptions) -> Self {
+        self.group.set_communication(options.implementation());
+        self.group
+            .set_operation_timeout(options.timeouts().operation());
+        self.options = options;
+        self
+    }
+
+    /// A buffer of `len` zeros that the other workers of a host work on where it is: see
+    /// [`Group::alloc`].
+    ///
+    /// # Errors
+    /// [`Error::Group`] when there is not that much memory.
+    pub fn alloc(&mut self, len: usize) -> Result<Registered<f32>, Error> {
+        Ok(self.group.alloc(len)?)
     }
 
     /// Makes variables of which all workers hold equal copies.

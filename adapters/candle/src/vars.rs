@@ -1,22 +1,35 @@
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Storage, Tensor, Var};
 use candle_nn::VarMap;
-use meshwork_strategy::{FlatBuffer, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
+use meshwork_strategy::{
+    FlatBuffer, GradientPacks, MultiWorkerMirroredStrategy, ReplicaContext, Snapshot, VariableSpec,
+    Wire,
+};
 
 use crate::Error;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
 ///
 /// Variables are ordered by name, so that all workers agree on the order: a [`VarMap`] itself has
-/// none. The buffer is allocated once.
+/// none. The buffers are allocated once, in memory that the other workers of a host read where it
+/// is, and packed as the strategy's
+/// [`bytes_per_pack`](meshwork_strategy::CommunicationOptions::bytes_per_pack) says.
 #[derive(Debug)]
 pub struct MirroredVars {
     vars: Vec<Var>,
     /// The gradients, the caller's extra numbers, and room for the check of copies.
-    gradients: FlatBuffer,
+    gradients: GradientPacks,
     extra: usize,
+    checks: Checks,
     /// This worker's copy of the values.
     values: FlatBuffer,
+}
+
+/// When copies of the model are compared.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Checks {
+    EachStep,
+    Never,
 }
 
 impl MirroredVars {
@@ -53,10 +66,12 @@ impl MirroredVars {
         let checks = strategy
             .run(|replica| Ok::<_, Error>(replica.check_len()))?
             .into_first();
+        let gradients = GradientPacks::new(strategy, &specs, extra + checks)?;
         let mut mirrored = Self {
             vars: named.into_iter().map(|(_, var)| var).collect(),
-            gradients: FlatBuffer::new(&specs, extra + checks)?,
+            gradients,
             extra,
+            checks: Checks::EachStep,
             values: FlatBuffer::new(&specs, 0)?,
         };
         mirrored.read_values()?;
@@ -71,10 +86,62 @@ impl MirroredVars {
         self.values.specs()
     }
 
-    /// The numbers that are summed with the gradients: written before
-    /// [`all_reduce`](Self::all_reduce), read after it.
-    pub fn extra_mut(&mut self) -> &mut [f32] {
-        &mut self.gradients.extra_mut()[..self.extra]
+    /// Sends gradients in another form, in the same way on every worker. The check of copies takes
+    /// numbers as they are, so it is left out where they are rounded.
+    #[must_use]
+    pub fn with_wire(mut self, wire: Wire) -> Self {
+        self.checks = if wire == Wire::F32 {
+            Checks::EachStep
+        } else {
+            Checks::Never
+        };
+        self.gradients = self.gradients.with_wire(wire);
+        self
+    }
+
+    /// The variables and their names, in the order of [`specs`](Self::specs).
+    pub fn named(&self) -> impl Iterator<Item = (String, Var)> + '_ {
+        let names = self.specs().iter().map(|spec| spec.name().to_owned());
+        names.zip(self.vars.iter().cloned())
+    }
+
+    /// The numbers that were summed with the gradients.
+    #[must_use]
+    pub fn extra(&self) -> &[f32] {
+        &self.gradients.extra()[..self.extra]
+    }
+
+    /// The numbers that are summed with the gradients, to be written before
+    /// [`all_reduce`](Self::all_reduce).
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] while gradients are under way, after an error.
+    pub fn extra_mut(&mut self) -> Result<&mut [f32], Error> {
+        Ok(&mut self.gradients.extra_mut()?[..self.extra])
+    }
+
+    /// Adds the values of all variables to `snapshot`.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    pub fn save(&mut self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
+        self.read_values()?;
+        for (index, spec) in self.values.specs().iter().enumerate() {
+            snapshot = snapshot.with_array(spec, self.values.gradient(index))?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Takes over the values of all variables from `snapshot`, the same on every worker.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] when one is missing or has another shape; [`Error::Candle`].
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        for index in 0..self.vars.len() {
+            let values = snapshot.array(&self.values.specs()[index])?;
+            self.values.set(index, values)?;
+        }
+        self.write_values()
     }
 
     /// Replaces the gradients of this worker by the sum over all workers of each worker's
@@ -95,16 +162,26 @@ impl MirroredVars {
         gradients: &mut GradStore,
         weight: f32,
     ) -> Result<(), Error> {
-        self.read_values()?;
-        for (index, var) in self.vars.iter().enumerate() {
-            let slot = self.gradients.gradient_mut(index);
+        // From the last to the first, as packs are made: one is reduced while the next is filled.
+        for (index, var) in self.vars.iter().enumerate().rev() {
+            let slot = self.gradients.gradient_mut(index)?;
             match gradients.get(var) {
                 Some(gradient) => read(gradient, slot)?,
                 None => slot.fill(0.0),
             }
             slot.iter_mut().for_each(|value| *value *= weight);
+            self.gradients.ready(replica, index)?;
         }
-        replica.all_reduce_checked(self.gradients.as_mut_slice(), self.values.as_mut_slice())?;
+        self.read_values()?;
+        let extra = self.extra;
+        if self.checks == Checks::EachStep {
+            let room = &mut self.gradients.extra_mut()?[extra..];
+            replica.write_check(self.values.as_mut_slice(), room)?;
+        }
+        self.gradients.finish(replica)?;
+        if self.checks == Checks::EachStep {
+            replica.read_check(&self.gradients.extra()[extra..])?;
+        }
         for (index, var) in self.vars.iter().enumerate() {
             let sum =
                 Tensor::from_slice(self.gradients.gradient(index), var.shape(), var.device())?;
@@ -176,6 +253,7 @@ mod tests {
     use candle_core::Device;
     use candle_nn::{Init, Optimizer, SGD};
     use meshwork_collectives::Group;
+    use meshwork_strategy::{CommunicationOptions, Cursor};
 
     use super::*;
 
@@ -242,10 +320,10 @@ mod tests {
                 .sum_all()
                 .unwrap();
             let mut gradients = (a + m).unwrap().backward().unwrap();
-            mirrored.extra_mut()[0] = 0.25;
+            mirrored.extra_mut().unwrap()[0] = 0.25;
             let step = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5));
             step.unwrap();
-            assert_eq!(mirrored.extra_mut(), [0.5]);
+            assert_eq!(mirrored.extra(), [0.5]);
             let mut optimizer = SGD::new(model.all_vars(), 1.0).unwrap();
             optimizer.step(&gradients).unwrap();
             // 0.5 * (1 + 2) for a, twice that for m, nothing for z.
@@ -255,6 +333,57 @@ mod tests {
             mirrored.verify(&mut strategy).unwrap();
             strategy.leave().unwrap();
         });
+    }
+
+    #[test]
+    fn packs_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
+        for (bytes, wire) in [
+            (0, Wire::F32),
+            (1, Wire::F32),
+            (30, Wire::F32),
+            (0, Wire::Bf16),
+        ] {
+            each(2, |strategy| {
+                let options = CommunicationOptions::new().with_bytes_per_pack(bytes);
+                let mut strategy = strategy.with_options(options);
+                let model = model(1.0);
+                let mut mirrored = MirroredVars::new(&mut strategy, &model)
+                    .unwrap()
+                    .with_wire(wire);
+                let own = f64::from(strategy.rank().number()) + 1.0;
+                for _ in 0..3 {
+                    let loss = (var(&model, "a").as_tensor() * own)
+                        .unwrap()
+                        .sum_all()
+                        .unwrap();
+                    let mut gradients = loss.backward().unwrap();
+                    strategy
+                        .run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5))
+                        .unwrap();
+                    let sum = gradients
+                        .get(&var(&model, "a"))
+                        .unwrap()
+                        .flatten_all()
+                        .unwrap();
+                    assert_eq!(sum.to_vec1::<f32>().unwrap(), [1.5; 6]);
+                }
+                strategy.leave().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn values_come_back_from_a_snapshot() {
+        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+        let saved = model(3.0);
+        let mut mirrored = MirroredVars::new(&mut strategy, &saved).unwrap();
+        let snapshot = mirrored.save(Snapshot::new(1, Cursor::start())).unwrap();
+        let other = model(7.0);
+        let mut restored = MirroredVars::new(&mut strategy, &other).unwrap();
+        restored.restore(&snapshot).unwrap();
+        assert_eq!(values(&var(&other, "m")), [3.0; 6]);
+        let names: Vec<_> = restored.named().map(|(name, _)| name).collect();
+        assert_eq!(names, ["a", "m", "z"]);
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", default_value = "mnist-loss.svg")]
     pub(crate) plot: PathBuf,
 
+    /// Go on from the latest checkpoint in this folder, and write new ones; SIGTERM then writes one and exits with status 75
+    #[arg(long, value_name = "DIR")]
+    pub(crate) checkpoint: Option<PathBuf>,
+
     /// Compute threads of each worker
     #[arg(long, value_name = "T", value_parser = count, default_value = "1")]
     pub(crate) threads: NonZeroUsize,

@@ -121,6 +121,20 @@ pub(crate) enum Error {
     #[error("loss is {loss} at step {step} with learning rate {rate}; pass a lower --lr")]
     LossNotFinite { step: usize, loss: f32, rate: f64 },
 
+    /// The checkpoint is of a run with other settings, which would go on another way.
+    #[error(
+        "the checkpoint was written with {saved} and not with {now}; pass the same options, or --checkpoint with another folder"
+    )]
+    OtherSettings { saved: String, now: String },
+
+    /// The program was asked to end, and everything it needs to go on is saved.
+    #[error("ended by SIGTERM; checkpoints are in {folder}, run again to go on", folder = folder.display())]
+    Preempted { folder: PathBuf },
+
+    /// The operating system refused to tell this program about SIGTERM.
+    #[error("cannot watch for SIGTERM; leave --checkpoint away")]
+    Signal { source: std::io::Error },
+
     /// The thread pool could not be made.
     #[error("cannot start {threads} compute threads; pass a lower --threads")]
     Threads {

@@ -5,9 +5,11 @@ use std::fs::OpenOptions;
 
 use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
 use meshwork_strategy::MultiWorkerMirroredStrategy;
+use signal_hook::consts::SIGTERM;
 
 use crate::args::Args;
 use crate::error::Error;
+use crate::keep::Keep;
 use crate::report::{self, Report};
 use crate::train::{self, Images, Settings};
 use crate::{plot, threads};
@@ -46,9 +48,16 @@ fn start_workers(args: &Args) -> Result<(), Error> {
     let launch = variables
         .into_iter()
         .fold(launch, |launch, (name, value)| launch.env(name, value));
-    match launch.run()? {
-        Outcome::Succeeded => Ok(()),
-        outcome => Err(Error::Job {
+    let outcome = launch.run()?;
+    match (&outcome, &args.checkpoint) {
+        (Outcome::Succeeded, _) => Ok(()),
+        (Outcome::Interrupted(ended), Some(folder))
+            if ended.signal().number() == SIGTERM && ended.killed() == 0 =>
+        {
+            let folder = folder.clone();
+            Err(Error::Preempted { folder })
+        }
+        _ => Err(Error::Job {
             status: outcome.exit_code(),
             outcome: outcome.to_string(),
         }),
@@ -57,9 +66,15 @@ fn start_workers(args: &Args) -> Result<(), Error> {
 
 fn work(args: &Args) -> Result<(), Error> {
     let settings = Settings::new(args);
+    let keep = args.checkpoint.as_deref().map(Keep::new).transpose()?;
     // First of all, so that the others know soon whether this worker lives.
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
-    let worked = train(args, settings, &mut strategy);
+    let worked = train(args, settings, &mut strategy, keep.as_ref());
+    if let Err(Error::Preempted { .. }) = &worked {
+        // All workers end at this step.
+        strategy.leave()?;
+        return worked;
+    }
     if let Err(error) = &worked {
         // So that the others end with this reason; nothing if theirs is known already.
         strategy.abort(crate::error::one_line(error));
@@ -72,15 +87,16 @@ fn train(
     args: &Args,
     settings: Settings,
     strategy: &mut MultiWorkerMirroredStrategy,
+    keep: Option<&Keep>,
 ) -> Result<(), Error> {
     let images = Images::load(&args.data)?;
     if !strategy.is_chief() {
-        return train::run(settings, &images, strategy, &mut Report::silent()).map(drop);
+        return train::run(settings, &images, (strategy, keep), &mut Report::silent()).map(drop);
     }
     check_results(args)?;
     let steps = settings.epoch_steps(images.train_len());
     let mut report = Report::new(steps, args.epochs.get(), args.json.as_deref())?;
-    let outcome = train::run(settings, &images, strategy, &mut report)?;
+    let outcome = train::run(settings, &images, (strategy, keep), &mut report)?;
     report.finish(&outcome, strategy.num_replicas_in_sync())?;
     plot::write(&args.plot, &outcome.losses)?;
     report::announce_curve(&args.plot);

@@ -15,7 +15,7 @@
 //! | [`data`] | the MNIST files |
 //! | [`job`] | this process among the workers: one of them, or the one that starts them |
 //! | [`model`], [`initial`], [`optimizer`] | the network, the first values of its variables, how they are changed |
-//! | [`train`] | the loop |
+//! | [`train`], [`keep`] | the loop, and what it goes on from after an interruption |
 //! | [`report`], [`plot`] | progress, the log for programs, the loss curve |
 //! | [`threads`], [`error`] | how many threads, what can go wrong |
 
@@ -24,6 +24,7 @@ mod data;
 mod error;
 mod initial;
 mod job;
+mod keep;
 mod model;
 mod optimizer;
 mod plot;
@@ -47,6 +48,10 @@ fn main() -> ExitCode {
     };
     match job::run(&args) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(preempted @ Error::Preempted { .. }) => {
+            report::print_line(io::stderr(), &format!("mnist: {preempted}"));
+            ExitCode::from(keep::PREEMPTED)
+        }
         Err(error @ Error::Job { status, .. }) => failure(&error::one_line(&error), status),
         Err(error) => failure(&error::one_line(&error), 1),
     }

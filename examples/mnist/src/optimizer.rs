@@ -2,6 +2,7 @@
 
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
+use meshwork_strategy::{Snapshot, VariableSpec};
 
 use crate::args::LearningRate;
 use crate::error::Error;
@@ -9,7 +10,8 @@ use crate::error::Error;
 /// The velocity of each variable, and how far the run has got.
 #[derive(Debug)]
 pub(crate) struct Momentum {
-    moving: Vec<(Var, Tensor)>,
+    /// Each variable, its velocity, and what that is called in a checkpoint.
+    moving: Vec<(Var, Tensor, VariableSpec)>,
     rate: LearningRate,
     steps: usize,
     done: usize,
@@ -21,9 +23,17 @@ impl Momentum {
     /// # Errors
     ///
     /// [`Error::Network`] for this and the other methods, if candle refuses an operation.
-    pub(crate) fn new(vars: Vec<Var>, rate: LearningRate, steps: usize) -> Result<Self, Error> {
-        let at_rest = |var: Var| var.zeros_like().map(|velocity| (var, velocity));
-        let moving = vars.into_iter().map(at_rest).collect::<Result<_, _>>()?;
+    pub(crate) fn new(
+        vars: impl IntoIterator<Item = (String, Var)>,
+        rate: LearningRate,
+        steps: usize,
+    ) -> Result<Self, Error> {
+        let mut moving = Vec::new();
+        for (name, var) in vars {
+            let spec = VariableSpec::new(format!("velocity.{name}"), var.dims())?;
+            let at_rest = var.zeros_like()?;
+            moving.push((var, at_rest, spec));
+        }
         Ok(Self {
             moving,
             rate,
@@ -35,7 +45,7 @@ impl Momentum {
     /// Moves the variables one step along `gradients`; those without a gradient coast.
     pub(crate) fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
         let rate = self.current_rate();
-        for (var, velocity) in &mut self.moving {
+        for (var, velocity, _) in &mut self.moving {
             *velocity = (&*velocity * INERTIA)?;
             if let Some(gradient) = gradients.get(var) {
                 *velocity = (&*velocity + gradient)?.detach();
@@ -43,6 +53,25 @@ impl Momentum {
             var.set(&(var.as_tensor() - (&*velocity * rate)?)?)?;
         }
         self.done += 1;
+        Ok(())
+    }
+
+    /// Adds the velocities to `snapshot`.
+    pub(crate) fn save(&self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
+        for (_, velocity, spec) in &self.moving {
+            let values = velocity.flatten_all()?.to_vec1::<f32>()?;
+            snapshot = snapshot.with_array(spec, &values)?;
+        }
+        Ok(snapshot)
+    }
+
+    /// Takes over the velocities of `snapshot`, after as many steps.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        for (var, velocity, spec) in &mut self.moving {
+            *velocity = Tensor::from_slice(snapshot.array(spec)?, var.shape(), var.device())?;
+        }
+        // A run has fewer steps than a usize counts.
+        self.done = usize::try_from(snapshot.step()).unwrap_or(usize::MAX);
         Ok(())
     }
 
@@ -72,7 +101,8 @@ mod tests {
     #[test]
     fn two_steps_follow_the_formula() {
         let var = Var::new(&[1.0_f32, -1.0], &Device::Cpu).unwrap();
-        let mut optimizer = Momentum::new(vec![var.clone()], "5".parse().unwrap(), 2).unwrap();
+        let mut optimizer =
+            Momentum::new([("w".to_owned(), var.clone())], "5".parse().unwrap(), 2).unwrap();
         let mut step = |slopes: &[f32; 2]| {
             let slopes = Tensor::new(slopes, &Device::Cpu).unwrap();
             let loss = (var.as_tensor() * slopes).unwrap().sum_all().unwrap();

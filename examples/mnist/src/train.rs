@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use candle_nn::VarMap;
 use meshwork_candle::MirroredVars;
-use meshwork_strategy::{Batch, MultiWorkerMirroredStrategy, ReduceOp};
+use meshwork_strategy::{
+    Batch, Cursor, MultiWorkerMirroredStrategy, ReduceOp, Snapshot, VariableSpec,
+};
 
 use crate::args::{Args, LearningRate};
 use crate::data::{Dataset, Split};
 use crate::error::Error;
+use crate::keep::{Keep, SAVE_EVERY};
 use crate::model::{Model, SIDE};
 use crate::optimizer::Momentum;
 use crate::report::{Report, Step};
@@ -50,21 +53,22 @@ pub(crate) struct Outcome {
 /// # Errors
 ///
 /// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be written,
-/// [`Error::Workers`] if a worker is lost or differs.
+/// [`Error::Workers`] if a worker is lost or differs, [`Error::Preempted`] if it was asked to end, and is saved,
+/// [`Error::OtherSettings`] if the checkpoint is of another run.
 pub(crate) fn run(
     settings: Settings,
     images: &Images,
-    strategy: &mut MultiWorkerMirroredStrategy,
+    (strategy, keep): (&mut MultiWorkerMirroredStrategy, Option<&Keep>),
     report: &mut Report,
 ) -> Result<Outcome, Error> {
     let vars = VarMap::new();
     let model = Model::seeded(&vars, settings.seed)?;
-    // One number is summed with the gradients: the loss.
-    let mirrored = MirroredVars::with_extra(strategy, &vars, 1)?;
+    // Two numbers are summed with the gradients: the loss, and how many workers are to end.
+    let mirrored = MirroredVars::with_extra(strategy, &vars, 2)?;
     let steps = settings
         .epoch_steps(images.train_len())
         .saturating_mul(settings.epochs.get());
-    let optimizer = Momentum::new(vars.all_vars(), settings.rate, steps)?;
+    let optimizer = Momentum::new(mirrored.named(), settings.rate, steps)?;
     let start = Instant::now();
     let mut run = Run {
         settings,
@@ -72,6 +76,8 @@ pub(crate) fn run(
         mirrored,
         optimizer,
         strategy,
+        keep,
+        losses: Vec::new(),
     };
     let losses = run.fit(&images.train, report)?;
     let test_accuracy = run.accuracy(&images.test)?;
@@ -98,6 +104,17 @@ impl Settings {
             seed,
             rate,
         }
+    }
+
+    /// The settings as a checkpoint has them.
+    fn text(self) -> String {
+        let Self {
+            epochs,
+            global_batch,
+            seed,
+            rate,
+        } = self;
+        format!("--epochs {epochs} --global-batch {global_batch} --seed {seed} --lr {rate}")
     }
 
     /// Steps of one epoch over `samples` samples, the last with what is left over.
@@ -133,6 +150,9 @@ struct Run<'a> {
     mirrored: MirroredVars,
     optimizer: Momentum,
     strategy: &'a mut MultiWorkerMirroredStrategy,
+    keep: Option<&'a Keep>,
+    /// The loss of each step so far.
+    losses: Vec<f32>,
 }
 
 impl Run<'_> {
@@ -148,27 +168,92 @@ impl Run<'_> {
             .strategy
             .distribute_dataset(data.len(), global_batch.get())?
             .shuffled(seed);
-        let mut losses = Vec::new();
-        for batch in (0..epochs.get() as u64).flat_map(|epoch| batches.epoch(epoch)) {
-            let (start, before) = (Instant::now(), self.strategy.traffic());
-            let number = losses.len() + 1;
-            let loss = self.step(data, &batch, number)?;
-            losses.push(loss);
-            report.step(&Step {
-                number,
-                loss,
-                samples: batch.global_len(),
-                elapsed: start.elapsed(),
-                allreduce_gbps: self.strategy.traffic().since(before).gigabytes_per_second(),
-            })?;
+        let from = self.restore()?;
+        for number in from.epoch()..epochs.get() as u64 {
+            let mut epoch = if number == from.epoch() {
+                batches.resume(from)?
+            } else {
+                batches.epoch(number)
+            };
+            while let Some(batch) = epoch.next() {
+                let ending = self.reported_step(data, &batch, report)?;
+                let saves =
+                    ending || epoch.len() == 0 || self.losses.len().is_multiple_of(SAVE_EVERY);
+                if let Some(keep) = self.keep.filter(|_| saves) {
+                    self.save(keep, epoch.cursor())?;
+                    if ending {
+                        return Err(keep.preempted());
+                    }
+                }
+            }
         }
         // Each step has checked what the steps before it made.
         self.mirrored.verify(self.strategy)?;
-        Ok(losses)
+        Ok(std::mem::take(&mut self.losses))
+    }
+
+    /// Takes over the latest checkpoint, if there is one, and returns where in the data it was.
+    fn restore(&mut self) -> Result<Cursor, Error> {
+        let Some(keep) = self.keep else {
+            return Ok(Cursor::start());
+        };
+        let restored = self.strategy.restore_checkpoint(keep.checkpoints())?;
+        let Some(snapshot) = restored.snapshot() else {
+            return Ok(Cursor::start());
+        };
+        let (saved, now) = (
+            snapshot.text(SETTINGS).unwrap_or_default(),
+            self.settings.text(),
+        );
+        if saved != now {
+            return Err(Error::OtherSettings {
+                saved: saved.to_owned(),
+                now,
+            });
+        }
+        self.mirrored.restore(snapshot)?;
+        self.optimizer.restore(snapshot)?;
+        self.losses = snapshot.array(&losses_of(snapshot.step())?)?.to_vec();
+        Ok(snapshot.cursor())
+    }
+
+    /// All that decides the steps to come. What is random, order and initial values, follows from the settings.
+    fn save(&mut self, keep: &Keep, cursor: Cursor) -> Result<(), Error> {
+        let step = self.losses.len() as u64;
+        let snapshot = Snapshot::new(step, cursor)
+            .with_text(SETTINGS, self.settings.text())
+            .with_array(&losses_of(step)?, &self.losses)?;
+        let snapshot = self.mirrored.save(snapshot)?;
+        let snapshot = self.optimizer.save(snapshot)?;
+        Ok(self
+            .strategy
+            .save_checkpoint(keep.checkpoints(), &snapshot)?)
+    }
+
+    /// One step, and whether any worker was asked to end.
+    fn reported_step(
+        &mut self,
+        data: &Dataset,
+        batch: &Batch,
+        report: &mut Report,
+    ) -> Result<bool, Error> {
+        let (start, before) = (Instant::now(), self.strategy.traffic());
+        let number = self.losses.len() + 1;
+        let (loss, ending) = self.step(data, batch, number)?;
+        self.losses.push(loss);
+        report.step(&Step {
+            number,
+            loss,
+            samples: batch.global_len(),
+            elapsed: start.elapsed(),
+            allreduce_gbps: self.strategy.traffic().since(before).gigabytes_per_second(),
+        })?;
+        Ok(ending)
     }
 
     /// One global batch: this worker's gradients, their sum over all workers, the same update everywhere.
-    fn step(&mut self, data: &Dataset, batch: &Batch, number: usize) -> Result<f32, Error> {
+    fn step(&mut self, data: &Dataset, batch: &Batch, number: usize) -> Result<(f32, bool), Error> {
+        let asked = self.keep.map_or(0.0, Keep::asked_to_end);
         let rate = self.settings.rate.value();
         let Self {
             model,
@@ -191,9 +276,10 @@ impl Run<'_> {
             let weight = batch.weight() as f32;
             let loss = model.loss(data.gather(part))?;
             let mut gradients = loss.backward()?;
-            mirrored.extra_mut()[0] = loss.to_scalar::<f32>()? * weight;
+            let own = [loss.to_scalar::<f32>()? * weight, asked];
+            mirrored.extra_mut()?.copy_from_slice(&own);
             mirrored.all_reduce(replica, &mut gradients, weight)?;
-            let loss = mirrored.extra_mut()[0];
+            let (loss, ending) = (mirrored.extra()[0], mirrored.extra()[1]);
             if !loss.is_finite() {
                 return Err(Error::LossNotFinite {
                     step: number,
@@ -202,7 +288,7 @@ impl Run<'_> {
                 });
             }
             optimizer.step(&gradients)?;
-            Ok(loss)
+            Ok((loss, ending > 0.0))
         });
         Ok(step?.into_first())
     }
@@ -227,6 +313,15 @@ impl Run<'_> {
         Ok(correct / data.len() as f64)
     }
 }
+
+/// The losses of a run of `steps` steps, in a checkpoint.
+fn losses_of(steps: u64) -> Result<VariableSpec, Error> {
+    let steps = usize::try_from(steps).unwrap_or(usize::MAX);
+    Ok(VariableSpec::new("losses", &[steps])?)
+}
+
+/// What a checkpoint calls the settings of its run.
+const SETTINGS: &str = "settings";
 
 /// Small enough for the activations to stay in the cache.
 const TEST_BATCH: usize = 100;

@@ -1,6 +1,7 @@
 //! The program as its user sees it, on a data set of a few made-up images.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -101,6 +102,83 @@ fn several_workers_have_the_losses_of_one() {
         }
         assert_eq!(same_accuracy, accuracy);
     }
+}
+
+#[test]
+fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
+    for (before, after) in [("1", "1"), ("2", "2")] {
+        let folder = data_folder();
+        let losses = |log: &str| -> Vec<String> {
+            let log = fs::read_to_string(folder.path().join(log)).unwrap();
+            let lines = log
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap());
+            lines
+                .filter(|line| line["loss"].is_number())
+                .map(|line| line["loss"].to_string())
+                .collect()
+        };
+        let run = |workers, log| {
+            let saved = [
+                "--epochs",
+                "40",
+                "--workers",
+                workers,
+                "--json",
+                log,
+                "--checkpoint",
+                "saved",
+            ];
+            let mut command = command(folder.path(), &saved);
+            command.stderr(Stdio::piped()).stdout(Stdio::null());
+            command
+        };
+        let whole = mnist(
+            folder.path(),
+            &[
+                "--epochs",
+                "40",
+                "--workers",
+                before,
+                "--json",
+                "whole.json",
+            ],
+        );
+        assert!(whole.status.success(), "{whole:?}");
+
+        let mut first = run(before, "first.json").spawn().unwrap();
+        let mut said = BufReader::new(first.stderr.take().unwrap()).lines();
+        let underway = said.find(|line| line.as_ref().unwrap().contains("step 3/120"));
+        assert!(underway.is_some());
+        let process = rustix::process::Pid::from_child(&first);
+        rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+        let rest: Vec<String> = said.map(Result::unwrap).collect();
+        assert_eq!(first.wait().unwrap().code(), Some(75), "{rest:?}");
+        assert!(
+            rest.iter().any(|line| line.contains("run again to go on")),
+            "{rest:?}"
+        );
+
+        let second = run(after, "second.json").output().unwrap();
+        assert!(second.status.success(), "{second:?}");
+        let parts = [losses("first.json"), losses("second.json")];
+        assert!(parts.iter().all(|part| !part.is_empty()), "{parts:?}");
+        assert_eq!(parts.concat(), losses("whole.json"));
+    }
+}
+
+#[test]
+fn a_checkpoint_of_a_run_with_other_settings_is_refused_with_both() {
+    let folder = data_folder();
+    let saved = mnist(folder.path(), &["--checkpoint", "saved"]);
+    assert!(saved.status.success(), "{saved:?}");
+    let other = mnist(folder.path(), &["--checkpoint", "saved", "--seed", "9"]);
+    assert_eq!(other.status.code(), Some(1), "{other:?}");
+    let stderr = String::from_utf8(other.stderr).unwrap();
+    assert!(
+        stderr.contains("--seed 1") && stderr.contains("--seed 9"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -1,0 +1,68 @@
+//! The network of the MNIST example, in candle, with its optimizer.
+
+use std::time::Duration;
+
+use candle_core::{DType, Device, Tensor};
+use candle_nn::{Conv2d, Conv2dConfig, Linear, Module, Optimizer, SGD, VarBuilder, VarMap, loss};
+use meshwork_candle::{Error, MirroredVars};
+use meshwork_strategy::MultiWorkerMirroredStrategy;
+
+struct Network {
+    first: Conv2d,
+    second: Conv2d,
+    hidden: Linear,
+    output: Linear,
+}
+
+impl Network {
+    fn new(vars: &VarBuilder<'_>) -> candle_core::Result<Self> {
+        let config = |padding, stride| Conv2dConfig {
+            padding,
+            stride,
+            ..Conv2dConfig::default()
+        };
+        Ok(Self {
+            first: candle_nn::conv2d(1, 8, 5, config(2, 2), vars.pp("conv1"))?,
+            second: candle_nn::conv2d(8, 24, 3, config(1, 1), vars.pp("conv2"))?,
+            hidden: candle_nn::linear(24 * 7 * 7, 48, vars.pp("hidden"))?,
+            output: candle_nn::linear(48, 10, vars.pp("output"))?,
+        })
+    }
+
+    fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
+        let halves = self.first.forward(images)?.silu()?;
+        let quarters = self.second.forward(&halves)?.silu()?.avg_pool2d(2)?;
+        let hidden = self.hidden.forward(&quarters.flatten_from(1)?)?.silu()?;
+        self.output.forward(&hidden)
+    }
+}
+
+pub(crate) fn train(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    batch: usize,
+    duration: Duration,
+) -> Result<(usize, Duration, usize), Error> {
+    let vars = VarMap::new();
+    let network = Network::new(&VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+    let mut mirrored = MirroredVars::with_extra(strategy, &vars, 1)?;
+    let mut optimizer = SGD::new(vars.all_vars(), 0.01)?;
+    let images = Tensor::rand(0.0_f32, 1.0, (batch, 1, 28, 28), &Device::Cpu)?;
+    let digits: Vec<u32> = (0..10).cycle().take(batch).collect();
+    let labels = Tensor::from_vec(digits, batch, &Device::Cpu)?;
+    let is_chief = strategy.is_chief();
+    let weight = 1.0 / strategy.num_replicas_in_sync() as f32;
+    let (steps, time) = crate::measured(duration, |goes_on| {
+        strategy
+            .run(|replica| {
+                let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
+                let mut gradients = loss.backward()?;
+                // Only the chief decides.
+                mirrored.extra_mut()?[0] = if is_chief { goes_on } else { 0.0 };
+                mirrored.all_reduce(replica, &mut gradients, weight)?;
+                optimizer.step(&gradients)?;
+                Ok::<_, Error>(mirrored.extra()[0])
+            })
+            .map(meshwork_strategy::PerReplica::into_first)
+    })?;
+    Ok((steps, time, batch))
+}

@@ -1,0 +1,305 @@
+//! Gradients in packs that are reduced while others are still computed.
+
+mod wire;
+
+use std::ops::Range;
+
+use meshwork_collectives::{Pending, Registered};
+
+use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, packs};
+use wire::Narrow;
+
+pub use wire::Wire;
+
+/// Room for the gradients of all variables, in packs: buffers that the other workers of a host read
+/// where they are, allocated once.
+///
+/// Packs hold the variables from the last to the first, as backward passes give gradients in that
+/// order. A pack whose gradients are all [`ready`](Self::ready) is reduced at once, behind the
+/// packs before it, while the caller goes on computing. With
+/// [`bytes_per_pack`](crate::CommunicationOptions::bytes_per_pack) at 0 there is one pack, which
+/// [`finish`](Self::finish) reduces.
+///
+/// ```
+/// use meshwork_strategy::{Error, GradientPacks, MultiWorkerMirroredStrategy, VariableSpec};
+///
+/// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+/// let specs = [VariableSpec::new("w", &[2, 2])?, VariableSpec::new("b", &[2])?];
+/// let mut gradients = GradientPacks::new(&mut strategy, &specs, 1)?;
+/// strategy.run(|replica| {
+///     for index in [1, 0] {
+///         gradients.gradient_mut(index)?.fill(0.5);
+///         gradients.ready(replica, index)?;
+///     }
+///     gradients.extra_mut()?[0] = 2.3; // the loss, reduced with them
+///     gradients.finish(replica)
+/// })?;
+/// assert_eq!((gradients.gradient(1), gradients.extra()), (&[0.5, 0.5][..], &[2.3][..]));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct GradientPacks {
+    specs: Vec<VariableSpec>,
+    /// Where each variable's gradient is.
+    places: Vec<(usize, Range<usize>)>,
+    packs: Vec<Pack>,
+    extra: usize,
+    /// Packs that are under way or done.
+    started: usize,
+    narrow: Option<Narrow>,
+}
+
+#[derive(Debug)]
+struct Pack {
+    buffer: Buffer,
+    tensors: usize,
+    /// Variables whose gradient is not ready.
+    missing: usize,
+}
+
+#[derive(Debug)]
+enum Buffer {
+    Here(Registered<f32>),
+    UnderWay(Pending<Registered<f32>>),
+    /// After an error that has been told.
+    Lost,
+}
+
+impl GradientPacks {
+    /// Room for one gradient of each variable, and for `extra` numbers; all zero.
+    ///
+    /// # Errors
+    /// [`Error::SeveralReplicas`] where a worker has more than one; [`Error::TooLarge`] for the
+    /// variable that makes a pack larger than memory; [`Error::Group`] when there is no memory.
+    pub fn new(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        specs: &[VariableSpec],
+        extra: usize,
+    ) -> Result<Self, Error> {
+        if strategy.local_replicas() > 1 {
+            let replicas = strategy.local_replicas();
+            return Err(Error::SeveralReplicas { replicas });
+        }
+        let bytes: Vec<usize> = specs
+            .iter()
+            .rev()
+            .map(|spec| spec.len() * size_of::<f32>())
+            .collect();
+        let ranges = packs(&bytes, strategy.options().bytes_per_pack());
+        let mut places = vec![(0, 0..0); specs.len()];
+        let mut made = Vec::with_capacity(ranges.len());
+        for (number, range) in ranges.iter().enumerate() {
+            let mut end = 0_usize;
+            for reversed in range.clone() {
+                let index = specs.len() - 1 - reversed;
+                let start = end;
+                end = start
+                    .checked_add(specs[index].len())
+                    .ok_or_else(|| too_large(&specs[index]))?;
+                places[index] = (number, start..end);
+            }
+            let is_last = number + 1 == ranges.len();
+            let len = end.checked_add(if is_last { extra } else { 0 });
+            let len = len.ok_or_else(|| too_large(&specs[0]))?;
+            made.push(Pack {
+                buffer: Buffer::Here(strategy.alloc(len)?),
+                tensors: range.len(),
+                missing: range.len(),
+            });
+        }
+        if made.is_empty() {
+            let buffer = Buffer::Here(strategy.alloc(extra)?);
+            made.push(Pack {
+                buffer,
+                tensors: 0,
+                missing: 0,
+            });
+        }
+        Ok(Self {
+            specs: specs.to_vec(),
+            places,
+            packs: made,
+            extra,
+            started: 0,
+            narrow: None,
+        })
+    }
+
+    /// Chooses what is sent to the other workers, in the same way on every worker. Anything but
+    /// [`Wire::F32`] is sent by [`finish`](Self::finish) alone.
+    #[must_use]
+    pub fn with_wire(mut self, wire: Wire) -> Self {
+        self.narrow = match wire {
+            Wire::F32 => None,
+            Wire::Bf16 => Some(Narrow::default()),
+        };
+        self
+    }
+
+    /// The variables, in the order in which they were given.
+    #[must_use]
+    pub fn specs(&self) -> &[VariableSpec] {
+        &self.specs
+    }
+
+    /// How many packs there are; at least one.
+    #[must_use]
+    pub fn packs(&self) -> usize {
+        self.packs.len()
+    }
+
+    /// The gradient of variable number `index`; empty while its pack is under way.
+    ///
+    /// # Panics
+    /// When there is no such variable.
+    #[must_use]
+    pub fn gradient(&self, index: usize) -> &[f32] {
+        let (pack, range) = &self.places[index];
+        match &self.packs[*pack].buffer {
+            Buffer::Here(buffer) => &buffer[range.clone()],
+            _ => &[],
+        }
+    }
+
+    /// The gradient of variable number `index`, to be written, or added to in several passes that
+    /// are reduced once: what is there is kept until [`clear`](Self::clear).
+    ///
+    /// # Errors
+    /// [`Error::GradientUnderWay`] while its pack is.
+    ///
+    /// # Panics
+    /// When there is no such variable.
+    pub fn gradient_mut(&mut self, index: usize) -> Result<&mut [f32], Error> {
+        let (pack, range) = self.places[index].clone();
+        let name = self.specs[index].name();
+        let buffer = self.packs[pack].here(name)?;
+        Ok(&mut buffer[range])
+    }
+
+    /// Says that the gradient of variable number `index` is complete, and starts to reduce packs
+    /// that are.
+    ///
+    /// # Errors
+    /// [`Error::GradientTwice`] for one that was complete already, [`Error::Group`].
+    ///
+    /// # Panics
+    /// When there is no such variable.
+    #[track_caller]
+    pub fn ready(&mut self, replica: &mut ReplicaContext<'_>, index: usize) -> Result<(), Error> {
+        let pack = &mut self.packs[self.places[index].0];
+        let Some(missing) = pack.missing.checked_sub(1) else {
+            let name = self.specs[index].name().to_owned();
+            return Err(Error::GradientTwice { name });
+        };
+        pack.missing = missing;
+        // The last pack waits for the extra numbers.
+        while self.narrow.is_none()
+            && self.started + 1 < self.packs.len()
+            && self.packs[self.started].missing == 0
+        {
+            self.start(replica)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers that are reduced with the last pack.
+    #[must_use]
+    pub fn extra(&self) -> &[f32] {
+        match self.packs.last().map(|pack| &pack.buffer) {
+            Some(Buffer::Here(buffer)) => &buffer[buffer.len() - self.extra..],
+            _ => &[],
+        }
+    }
+
+    /// The numbers that are reduced with the last pack, to be written.
+    ///
+    /// # Errors
+    /// [`Error::GradientUnderWay`]
+    pub fn extra_mut(&mut self) -> Result<&mut [f32], Error> {
+        let extra = self.extra;
+        match self.packs.last_mut() {
+            Some(pack) => {
+                let buffer = pack.here("extra numbers")?;
+                let start = buffer.len() - extra;
+                Ok(&mut buffer[start..])
+            }
+            None => Ok(&mut []),
+        }
+    }
+
+    /// Reduces what is left, whether it was said to be ready or not, and waits for everything:
+    /// gradients and extra numbers are then the sums over all workers.
+    ///
+    /// # Errors
+    /// [`Error::Group`]; the packs under way are then lost.
+    #[track_caller]
+    pub fn finish(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
+        while self.started + 1 < self.packs.len() && self.narrow.is_none() {
+            self.start(replica)?;
+        }
+        for number in self.started..self.packs.len() {
+            let buffer = self.packs[number].here("gradients")?;
+            match &mut self.narrow {
+                None => replica.all_reduce(crate::ReduceOp::Sum, buffer)?,
+                Some(narrow) => narrow.all_reduce(replica.only_group()?, buffer)?,
+            }
+        }
+        for pack in &mut self.packs {
+            pack.missing = pack.tensors;
+            pack.wait()?;
+        }
+        self.started = 0;
+        Ok(())
+    }
+
+    /// Sets everything that is not under way to zero.
+    pub fn clear(&mut self) {
+        for pack in &mut self.packs {
+            if let Buffer::Here(buffer) = &mut pack.buffer {
+                buffer.fill(0.0);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn start(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
+        let pack = &mut self.packs[self.started];
+        let Buffer::Here(buffer) = std::mem::replace(&mut pack.buffer, Buffer::Lost) else {
+            let name = "a pack".to_owned();
+            return Err(Error::GradientUnderWay { name });
+        };
+        let sum = meshwork_collectives::ReduceOp::Sum;
+        let pending = replica.only_group()?.start_all_reduce(buffer, sum)?;
+        pack.buffer = Buffer::UnderWay(pending);
+        self.started += 1;
+        Ok(())
+    }
+}
+
+impl Pack {
+    fn here(&mut self, name: &str) -> Result<&mut Registered<f32>, Error> {
+        match &mut self.buffer {
+            Buffer::Here(buffer) => Ok(buffer),
+            _ => Err(Error::GradientUnderWay {
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    fn wait(&mut self) -> Result<(), Error> {
+        self.buffer = match std::mem::replace(&mut self.buffer, Buffer::Lost) {
+            Buffer::UnderWay(pending) => Buffer::Here(pending.wait()?),
+            other => other,
+        };
+        Ok(())
+    }
+}
+
+fn too_large(spec: &VariableSpec) -> Error {
+    Error::TooLarge {
+        name: spec.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+use std::thread;
+
+use meshwork_collectives::Group;
+use proptest::prelude::*;
+
+use super::*;
+use crate::CommunicationOptions;
+
+fn each<R: Send>(
+    world: u32,
+    bytes_per_pack: usize,
+    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let ranks: Vec<_> = Group::local(world)
+            .unwrap()
+            .into_iter()
+            .map(|group| {
+                scope.spawn(move || {
+                    let options = CommunicationOptions::new().with_bytes_per_pack(bytes_per_pack);
+                    let strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                    program(strategy.with_options(options))
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn specs(lengths: &[usize]) -> Vec<VariableSpec> {
+    let named = lengths.iter().enumerate();
+    named
+        .map(|(index, len)| VariableSpec::new(format!("v{index}"), &[*len]).unwrap())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn packs_of_any_size_and_gradients_in_any_order_give_the_sums(
+        lengths in prop::collection::vec(0_usize..40, 0..6), limit in 0_usize..200,
+        world in 1_u32..4, forwards in any::<bool>(),
+    ) {
+        let specs = specs(&lengths);
+        each(world, limit, |mut strategy| {
+            let rank = strategy.rank().number() as f32;
+            let mut gradients = GradientPacks::new(&mut strategy, &specs, 2).unwrap();
+            for step in 1..3_u8 {
+                let order: Vec<usize> = (0..specs.len()).collect();
+                let order: Vec<usize> = if forwards { order } else { order.into_iter().rev().collect() };
+                strategy.run(|replica| {
+                    for index in order {
+                        gradients.gradient_mut(index)?.fill(rank + f32::from(step) + index as f32);
+                        gradients.ready(replica, index)?;
+                    }
+                    gradients.extra_mut()?.fill(rank);
+                    gradients.finish(replica)
+                }).unwrap();
+                let ranks: f32 = (0..world).map(|rank| rank as f32).sum();
+                for (index, spec) in specs.iter().enumerate() {
+                    let sum = ranks + world as f32 * (f32::from(step) + index as f32);
+                    assert!(gradients.gradient(index).iter().all(|value| *value == sum));
+                    assert_eq!(gradients.gradient(index).len(), spec.len());
+                }
+                assert_eq!(gradients.extra(), [ranks; 2]);
+            }
+            strategy.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn several_passes_add_up_and_are_reduced_once() {
+    let specs = specs(&[3]);
+    each(2, 0, |mut strategy| {
+        let mut gradients = GradientPacks::new(&mut strategy, &specs, 0).unwrap();
+        for _ in 0..4 {
+            gradients
+                .gradient_mut(0)
+                .unwrap()
+                .iter_mut()
+                .for_each(|value| *value += 0.5);
+        }
+        strategy.run(|replica| gradients.finish(replica)).unwrap();
+        assert_eq!(gradients.gradient(0), [4.0; 3]);
+        assert_eq!(strategy.traffic().operations(), 1);
+        gradients.clear();
+        assert_eq!(gradients.gradient(0), [0.0; 3]);
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn half_the_bytes_give_sums_to_two_roundings() {
+    let specs = specs(&[1000, 37]);
+    let sums = each(3, 0, |mut strategy| {
+        let rank = strategy.rank().index();
+        let mut gradients = GradientPacks::new(&mut strategy, &specs, 1)
+            .unwrap()
+            .with_wire(Wire::Bf16);
+        for index in 0..2 {
+            for (at, value) in gradients
+                .gradient_mut(index)
+                .unwrap()
+                .iter_mut()
+                .enumerate()
+            {
+                *value = ((at * 7 + rank * 13 + index) % 101) as f32 / 101.0 + 0.1;
+            }
+        }
+        let own: Vec<Vec<f32>> = (0..2)
+            .map(|index| gradients.gradient(index).to_vec())
+            .collect();
+        strategy.run(|replica| gradients.finish(replica)).unwrap();
+        strategy.leave().unwrap();
+        (
+            own.concat(),
+            [gradients.gradient(0), gradients.gradient(1)].concat(),
+        )
+    });
+    for (at, sum) in sums[0].1.iter().enumerate() {
+        let exact: f32 = sums.iter().map(|(own, _)| own[at]).sum();
+        assert!((sum - exact).abs() <= exact / 100.0, "{sum} for {exact}");
+        assert!(sums.iter().all(|(_, other)| other[at] == *sum));
+    }
+}
+
+#[test]
+fn what_is_under_way_is_not_touched_and_nothing_is_ready_twice() {
+    let specs = specs(&[4, 4]);
+    each(2, 1, |mut strategy| {
+        let mut gradients = GradientPacks::new(&mut strategy, &specs, 0).unwrap();
+        assert_eq!(gradients.packs(), 2);
+        strategy
+            .run(|replica| {
+                gradients.ready(replica, 1)?;
+                let name = "v1".to_owned();
+                assert_eq!(
+                    gradients.gradient_mut(1).map(drop),
+                    Err(Error::GradientUnderWay { name: name.clone() })
+                );
+                assert_eq!(
+                    gradients.ready(replica, 1),
+                    Err(Error::GradientTwice { name })
+                );
+                gradients.finish(replica)
+            })
+            .unwrap();
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn gradients_that_are_no_numbers_reach_every_worker() {
+    let specs = specs(&[2]);
+    each(2, 0, |mut strategy| {
+        let mut gradients = GradientPacks::new(&mut strategy, &specs, 0).unwrap();
+        if strategy.is_chief() {
+            gradients.gradient_mut(0).unwrap()[1] = f32::NAN;
+        }
+        strategy.run(|replica| gradients.finish(replica)).unwrap();
+        assert!(gradients.gradient(0)[0] == 0.0 && gradients.gradient(0)[1].is_nan());
+        strategy.leave().unwrap();
+    });
+}
