@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Error, JobSecret, Rank};
+use crate::{Certificates, Error, JobSecret, Rank};
 
 pub use network::{Congestion, Network};
 
@@ -34,6 +34,7 @@ pub struct GroupConfig {
     host: Option<String>,
     network: Network,
     dump: Option<PathBuf>,
+    certificates: Option<Certificates>,
 }
 
 /// How bytes get from one rank to another.
@@ -94,6 +95,7 @@ impl GroupConfig {
             host: None,
             network: Network::default(),
             dump: None,
+            certificates: None,
         })
     }
 
@@ -141,6 +143,15 @@ impl GroupConfig {
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.network = network;
+        self
+    }
+
+    /// Proves who this process is by certificates of the user's own authority, which the other ranks
+    /// have to know too. The job secret then proves nothing, and a launcher that only holds that is
+    /// not believed.
+    #[must_use]
+    pub fn with_certificates(mut self, certificates: Certificates) -> Self {
+        self.certificates = Some(certificates);
         self
     }
 
@@ -212,6 +223,10 @@ impl GroupConfig {
 
     pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
+    }
+
+    pub(crate) fn certificates(&self) -> Option<&Certificates> {
+        self.certificates.as_ref()
     }
 
     pub(crate) fn dump(&self) -> Option<PathBuf> {

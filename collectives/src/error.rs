@@ -165,6 +165,30 @@ pub enum Error {
         /// The member whose address it is.
         peer: Member,
     },
+    /// A certificate is not valid at this time: this process's or the member's.
+    #[error(
+        "{peer} and this process do not believe each other: a certificate has expired or is not valid yet; set both clocks right, or renew the certificate"
+    )]
+    Expired {
+        /// The member whose address it is.
+        peer: Member,
+    },
+    /// A word that should name the job cannot be part of a name.
+    #[error(
+        "{job:?} cannot name a job in certificates: it takes 1 to 63 letters, digits and hyphens, no hyphen first or last"
+    )]
+    JobName {
+        /// The word.
+        job: String,
+    },
+    /// A file of the user's own certificates is of no use.
+    #[error("{path} holds {what}: it takes PEM, as 'openssl' and most authorities write it")]
+    Certificate {
+        /// The file.
+        path: String,
+        /// What was found.
+        what: &'static str,
+    },
     /// A member, properly identified, refused this process.
     #[error("{peer} refused {rank}: {reason}")]
     Refused {
@@ -403,6 +427,8 @@ impl Display for Stranger {
 pub enum StrangerCause {
     /// It has no certificate of this job.
     OtherJob,
+    /// Its certificate is not valid at this time.
+    Expired,
     /// It belongs to the job but was refused for this reason.
     Refused(Refusal),
 }
@@ -411,6 +437,7 @@ impl Display for StrangerCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherJob => f.write_str("holds another job secret"),
+            Self::Expired => f.write_str("shows a certificate that is not valid at this time"),
             Self::Refused(refusal) => write!(f, "was refused: {refusal}"),
         }
     }

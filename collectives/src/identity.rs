@@ -7,12 +7,21 @@
 //!
 //! Whoever holds the secret can be any rank of the job, so it is handed over like a password. Two
 //! processes with different secrets have different CAs and refuse each other in the TLS handshake,
-//! before either has sent anything of its own.
+//! before either has sent anything of its own. Instead of the secret's CA there can be the user's, with
+//! certificates in [files](Certificates).
 
 mod certificate;
+mod files;
 mod secret;
 mod tls;
 
+#[cfg(test)]
+pub(crate) use certificate::Papers;
+#[cfg(not(test))]
+use certificate::Papers;
 pub(crate) use certificate::{Authority, Role};
+pub use files::Certificates;
 pub use secret::JobSecret;
-pub(crate) use tls::{Identity, is_other_job};
+#[cfg(test)]
+pub(crate) use tls::ALPN;
+pub(crate) use tls::{Distrust, Identity, RENEWAL, distrust};

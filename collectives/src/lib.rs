@@ -71,7 +71,7 @@ pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
 pub use group::{Group, Pending, Registered};
-pub use identity::JobSecret;
+pub use identity::{Certificates, JobSecret};
 pub use quic::announce_loss;
 pub use rank::Rank;
 pub use schedule::Algorithm;

@@ -124,7 +124,10 @@ pub(crate) async fn join(
     recorder: Arc<Recorder>,
 ) -> Result<(Links, Remote), Error> {
     let rank = config.rank();
-    let identity = Identity::new(config.secret(), Role::Rank(rank))?;
+    let identity = match config.certificates() {
+        Some(certificates) => Identity::from_files(certificates, Role::Rank(rank))?,
+        None => Identity::new(config.secret(), Role::Rank(rank))?,
+    };
     let endpoint = endpoint::listen(config, &identity).await?;
     let (events, inbox) = mpsc::channel(EVENTS);
     let host = config.host().map_or_else(host::host, str::to_owned);
@@ -144,6 +147,7 @@ pub(crate) async fn join(
     };
     tokio::spawn(driver::drive(membership, inbox, outbox));
     tokio::spawn(lobby::accept(lobby.clone(), endpoint.clone()));
+    tokio::spawn(lobby::renew(lobby.clone(), endpoint.clone()));
     lobby::dial_lower_ranks(&lobby, &endpoint);
     lobby::watch_launcher(&lobby, config.launcher());
     let mut remote = Remote {

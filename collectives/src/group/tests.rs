@@ -7,6 +7,8 @@ mod growth;
 mod network;
 mod operations;
 mod reproducible;
+#[cfg(target_os = "linux")]
+mod strangers;
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;

@@ -18,6 +18,15 @@ pub(crate) enum Role {
     Launcher,
 }
 
+/// What a process shows, and whom it believes.
+pub(crate) struct Papers {
+    /// The authorities that it believes.
+    pub(crate) roots: Vec<CertificateDer<'static>>,
+    /// Its certificate, then those between it and an authority.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+}
+
 /// The private CA that every process of a job derives from the job secret for itself.
 pub(crate) struct Authority {
     job: String,
@@ -50,6 +59,21 @@ impl Authority {
         })
     }
 
+    pub(super) fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// A new certificate for `role`, and its authority.
+    pub(crate) fn papers(&self, role: Role, now: SystemTime) -> Result<Papers, Error> {
+        let (certificate, key) = self.certify(role, now)?;
+        Ok(Papers {
+            roots: vec![self.certificate.clone()],
+            chain: vec![certificate],
+            key,
+        })
+    }
+
+    #[cfg(test)]
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
@@ -66,7 +90,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(&format!("{} of meshwork job {}", called(role), self.job));
         params.subject_alt_names = vec![SanType::DnsName(
-            self.host(role)
+            host(&self.job, role)
                 .try_into()
                 .map_err(refused("naming the certificate"))?,
         )];
@@ -90,20 +114,20 @@ impl Authority {
             PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
         ))
     }
+}
 
-    /// The name that a certificate of `role` in this job is valid for.
-    pub(crate) fn server_name(&self, role: Role) -> Result<ServerName<'static>, Error> {
-        ServerName::try_from(self.host(role)).map_err(|_| Error::Identity {
-            what: "naming a peer",
-        })
-    }
+/// The name that a certificate of `role` in this job is valid for.
+pub(super) fn server_name(job: &str, role: Role) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(host(job, role)).map_err(|_| Error::Identity {
+        what: "naming a peer",
+    })
+}
 
-    /// `.invalid` never resolves (RFC 6761): these are names of ranks, not of hosts.
-    fn host(&self, role: Role) -> String {
-        match role {
-            Role::Rank(rank) => format!("rank-{}.{}.meshwork.invalid", rank.number(), self.job),
-            Role::Launcher => format!("launcher.{}.meshwork.invalid", self.job),
-        }
+/// `.invalid` never resolves (RFC 6761): these are names of ranks, not of hosts.
+pub(super) fn host(job: &str, role: Role) -> String {
+    match role {
+        Role::Rank(rank) => format!("rank-{}.{job}.meshwork.invalid", rank.number()),
+        Role::Launcher => format!("launcher.{job}.meshwork.invalid"),
     }
 }
 

@@ -1,5 +1,5 @@
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ConnectionError, TransportErrorCode};
@@ -9,38 +9,82 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::{Authority, Role};
+use super::{Authority, Certificates, Papers, Role, certificate};
 use crate::{Error, JobSecret};
 
-/// This process's certificate, and how it recognises others: mutual TLS 1.3 under the job's CA.
+/// This process's certificate, and how it recognises others: mutual TLS 1.3 under one CA.
 pub(crate) struct Identity {
-    authority: Authority,
-    pub(crate) server: Arc<QuicServerConfig>,
-    pub(crate) client: Arc<QuicClientConfig>,
+    source: Source,
+    role: Role,
+    current: Mutex<Current>,
 }
 
+/// Where certificates come from.
+enum Source {
+    /// Every process of the job signs its own.
+    Secret(Box<Authority>),
+    /// Somebody else's authority signs them, and puts new ones in their place in time.
+    Files(Certificates),
+}
+
+/// What connections begin with at the moment.
+struct Current {
+    since: SystemTime,
+    server: Arc<QuicServerConfig>,
+    client: Arc<QuicClientConfig>,
+}
+
+/// How long a certificate is shown before it is replaced, long before the day is over that those
+/// of a secret last. Files are looked at again as often.
+pub(crate) const RENEWAL: Duration = Duration::from_secs(3600);
+
 impl Identity {
+    /// For a process that holds the job secret.
     pub(crate) fn new(secret: &JobSecret, role: Role) -> Result<Self, Error> {
-        let authority = Authority::derive(secret)?;
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(authority.certificate().clone())
-            .map_err(refused("trusting the job's CA"))?;
-        let roots = Arc::new(roots);
-        let (certificate, key) = authority.certify(role, SystemTime::now())?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let server = server(&provider, &roots, (certificate.clone(), key.clone_key()))?;
-        let client = client(&provider, &roots, (certificate, key))?;
+        Self::of(Source::Secret(Box::new(Authority::derive(secret)?)), role)
+    }
+
+    /// For a process whose certificates are the user's.
+    pub(crate) fn from_files(certificates: &Certificates, role: Role) -> Result<Self, Error> {
+        Self::of(Source::Files(certificates.clone()), role)
+    }
+
+    fn of(source: Source, role: Role) -> Result<Self, Error> {
+        let current = Mutex::new(source.current(role, SystemTime::now())?);
         Ok(Self {
-            authority,
-            server,
-            client,
+            source,
+            role,
+            current,
         })
+    }
+
+    /// What a connection that others begin is answered with.
+    pub(crate) fn server(&self) -> Arc<QuicServerConfig> {
+        self.current().server.clone()
+    }
+
+    /// What a connection to others begins with.
+    pub(crate) fn client(&self) -> Arc<QuicClientConfig> {
+        self.current().client.clone()
+    }
+
+    /// Takes a new certificate if this one has been shown for long, and says whether it did.
+    /// Connections that stand are not touched: they have proved who they are.
+    ///
+    /// # Errors
+    /// Those of [`Identity::new`] and [`Identity::from_files`]; the old one is kept.
+    pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, Error> {
+        let shown = now.duration_since(self.current().since);
+        if shown.unwrap_or_default() < RENEWAL {
+            return Ok(false);
+        }
+        *self.current() = self.source.current(self.role, now)?;
+        Ok(true)
     }
 
     /// The name to demand of a peer in the handshake.
     pub(crate) fn server_name(&self, role: Role) -> Result<ServerName<'static>, Error> {
-        self.authority.server_name(role)
+        certificate::server_name(self.source.job(), role)
     }
 
     /// Whether a peer whose certificate chain the handshake has verified is `role`.
@@ -56,32 +100,79 @@ impl Identity {
         };
         verify_server_name(&leaf, &name).is_ok()
     }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-/// Whether a handshake failed because the two sides hold different job secrets. Either side may
-/// be the one that noticed: it says so in a TLS alert.
-pub(crate) fn is_other_job(error: &ConnectionError) -> bool {
+impl Source {
+    fn job(&self) -> &str {
+        match self {
+            Self::Secret(authority) => authority.job(),
+            Self::Files(certificates) => certificates.job(),
+        }
+    }
+
+    fn current(&self, role: Role, now: SystemTime) -> Result<Current, Error> {
+        let papers = match self {
+            Self::Secret(authority) => authority.papers(role, now)?,
+            Self::Files(certificates) => certificates.read()?,
+        };
+        Current::new(papers, now)
+    }
+}
+
+impl Current {
+    fn new(papers: Papers, since: SystemTime) -> Result<Self, Error> {
+        let mut roots = RootCertStore::empty();
+        for root in &papers.roots {
+            roots
+                .add(root.clone())
+                .map_err(refused("trusting the job's CA"))?;
+        }
+        let roots = Arc::new(roots);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        Ok(Self {
+            since,
+            server: server(&provider, &roots, &papers)?,
+            client: client(&provider, &roots, &papers)?,
+        })
+    }
+}
+
+/// Why two processes did not believe each other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Distrust {
+    /// They have different authorities.
+    OtherJob,
+    /// A certificate is not valid at this time.
+    Expired,
+}
+
+/// Why a handshake failed, if one side did not believe the other. Either side may be the one that
+/// noticed: it says so in a TLS alert.
+pub(crate) fn distrust(error: &ConnectionError) -> Option<Distrust> {
     // Alerts of RFC 8446, section 6.2: what rustls sends for a chain that does not verify.
-    const ALERTS: [u8; 5] = [42, 46, 48, 49, 51];
+    const OTHER_JOB: [u8; 5] = [42, 46, 48, 49, 51];
+    const EXPIRED: u8 = 45;
     let code = match error {
         ConnectionError::TransportError(error) => error.code,
         ConnectionError::ConnectionClosed(close) => close.error_code,
-        _ => return false,
+        _ => return None,
     };
-    ALERTS
-        .into_iter()
-        .any(|alert| code == TransportErrorCode::crypto(alert))
+    let is = |alert: u8| code == TransportErrorCode::crypto(alert);
+    if is(EXPIRED) {
+        return Some(Distrust::Expired);
+    }
+    OTHER_JOB.into_iter().any(is).then_some(Distrust::OtherJob)
 }
-
-type Credentials = (
-    CertificateDer<'static>,
-    rustls::pki_types::PrivateKeyDer<'static>,
-);
 
 fn server(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
-    (certificate, key): Credentials,
+    papers: &Papers,
 ) -> Result<Arc<QuicServerConfig>, Error> {
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
@@ -92,7 +183,7 @@ fn server(
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused("choosing TLS 1.3"))?
         .with_client_cert_verifier(clients)
-        .with_single_cert(vec![certificate], key)
+        .with_single_cert(papers.chain.clone(), papers.key.clone_key())
         .map_err(refused("using this process's certificate"))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Each connection proves its rank anew: no session is ever resumed.
@@ -105,13 +196,13 @@ fn server(
 fn client(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
-    (certificate, key): Credentials,
+    papers: &Papers,
 ) -> Result<Arc<QuicClientConfig>, Error> {
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused("choosing TLS 1.3"))?
         .with_root_certificates(roots.clone())
-        .with_client_auth_cert(vec![certificate], key)
+        .with_client_auth_cert(papers.chain.clone(), papers.key.clone_key())
         .map_err(refused("using this process's certificate"))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
@@ -122,7 +213,7 @@ fn client(
         .map_err(no_initial_cipher)
 }
 
-const ALPN: &[u8] = b"meshwork/1";
+pub(crate) const ALPN: &[u8] = b"meshwork/1";
 
 fn refused(what: &'static str) -> impl Fn(rustls::Error) -> Error {
     move |_| Error::Identity { what }
@@ -131,5 +222,25 @@ fn refused(what: &'static str) -> impl Fn(rustls::Error) -> Error {
 fn no_initial_cipher(_: quinn::crypto::rustls::NoInitialCipherSuite) -> Error {
     Error::Identity {
         what: "finding the cipher suite that QUIC begins with",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Rank;
+
+    #[test]
+    fn a_certificate_is_replaced_once_it_has_been_shown_for_long() {
+        let secret = JobSecret::generate().unwrap();
+        let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
+        let (now, first) = (SystemTime::now(), identity.client());
+        assert_eq!(identity.renew(now + RENEWAL / 2), Ok(false));
+        assert!(Arc::ptr_eq(&first, &identity.client()));
+        assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(true));
+        assert!(!Arc::ptr_eq(&first, &identity.client()));
+        assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(false));
+        // A clock that is set back renews nothing, and breaks nothing.
+        assert_eq!(identity.renew(now - RENEWAL), Ok(false));
     }
 }

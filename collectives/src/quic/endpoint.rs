@@ -26,6 +26,9 @@ const SOCKET_BUFFER: usize = 4 << 20;
 /// QUIC waits three times this before it repeats an unanswered first packet: a peer that starts a
 /// moment later is found soon.
 const FIRST_GUESS_OF_ROUND_TRIP: Duration = Duration::from_millis(50);
+/// Callers that may wait to be looked at, and the bytes that each may have sent by then.
+const INCOMING: usize = 1024;
+const INCOMING_BYTES: u64 = 64 << 10;
 /// Heartbeats decide who is alive; this only ends connections that never became members.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -45,9 +48,19 @@ pub(super) async fn listen(config: &GroupConfig, identity: &Identity) -> Result<
             .collect(),
     };
     let socket = bind_any(rank, own, &candidates)?;
-    let mut server = ServerConfig::with_crypto(identity.server.clone());
-    server.transport_config(transport(config.network()));
+    let server = server(identity, config.network());
     endpoint(socket, config.network(), Some(server))
+}
+
+/// How connections that others begin are answered.
+pub(super) fn server(identity: &Identity, network: Network) -> ServerConfig {
+    let mut server = ServerConfig::with_crypto(identity.server());
+    server
+        .transport_config(transport(network))
+        .max_incoming(INCOMING)
+        .incoming_buffer_size(INCOMING_BYTES)
+        .incoming_buffer_size_total(INCOMING as u64 * INCOMING_BYTES / 8);
+    server
 }
 
 /// An endpoint that only dials, from `any` address of one IP version.
@@ -57,7 +70,7 @@ pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, Error> {
 }
 
 pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
-    let mut client = ClientConfig::new(identity.client.clone());
+    let mut client = ClientConfig::new(identity.client());
     client.transport_config(transport(network));
     client
 }

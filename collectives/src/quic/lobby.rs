@@ -3,6 +3,8 @@
 mod accept;
 mod dial;
 mod lanes;
+mod renewal;
+mod strangers;
 mod waits;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +25,8 @@ use crate::{Error, Member, Network, Rank, Refusal, host};
 
 pub(super) use accept::accept;
 pub(super) use dial::dial_lower_ranks;
+pub(super) use renewal::renew;
+use strangers::Log;
 
 /// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
 const WAITING: usize = 16;
@@ -45,6 +49,7 @@ pub(super) struct Lobby {
     /// Connections besides the one that was greeted, each with its data stream.
     lanes: Arrivals<Lane, (Connection, Stream)>,
     waits: Mutex<Waits>,
+    log: Log,
 }
 
 /// A member that has been admitted.
@@ -96,6 +101,7 @@ impl Lobby {
             arrivals: Arrivals::default(),
             lanes: Arrivals::default(),
             waits: Mutex::default(),
+            log: Log::default(),
         })
     }
 

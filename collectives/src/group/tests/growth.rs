@@ -7,11 +7,27 @@ use super::*;
 const ALONE: &str = "MESHWORK_TEST_ALONE";
 
 /// Bytes of this process that are in memory.
-fn resident() -> u64 {
+pub(super) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:"));
     let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
     kilobytes.parse::<u64>().unwrap() * 1024
+}
+
+/// Whether this process runs nothing but the test of this name. Other tests would be counted too, so
+/// if not, this starts one that does.
+pub(super) fn is_alone(test: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let this = std::env::current_exe().unwrap();
+    let ended = Command::new(this)
+        .args(["--exact", test])
+        .env(ALONE, "1")
+        .output();
+    let ended = ended.unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    false
 }
 
 fn a_few_operations(group: &mut Group, buffer: &mut [f32]) {
@@ -26,16 +42,7 @@ fn a_few_operations(group: &mut Group, buffer: &mut [f32]) {
 
 #[test]
 fn ten_thousand_operations_take_no_memory() {
-    if std::env::var_os(ALONE).is_none() {
-        // Other tests of this process would be counted too.
-        let this = std::env::current_exe().unwrap();
-        let name = "group::tests::growth::ten_thousand_operations_take_no_memory";
-        let ended = Command::new(this)
-            .args(["--exact", name])
-            .env(ALONE, "1")
-            .output();
-        let ended = ended.unwrap();
-        assert!(ended.status.success(), "{ended:?}");
+    if !is_alone("group::tests::growth::ten_thousand_operations_take_no_memory") {
         return;
     }
     for over in [Over::Local, Over::Memory, Over::Quic] {

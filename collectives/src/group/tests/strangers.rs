@@ -92,10 +92,10 @@ impl Siege {
         };
         tls.alpn_protocols = vec![ALPN.to_vec()];
         let quic = QuicClientConfig::try_from(tls).unwrap();
-        let name = authority.server_name(Role::Rank(Rank::CHIEF)).unwrap();
+        let name = format!("rank-0.{}.meshwork.invalid", self.secret.job());
         let address = self.addresses[0].parse().unwrap();
         let client = ClientConfig::new(Arc::new(quic));
-        let connecting = endpoint.connect_with(client, address, &name.to_str());
+        let connecting = endpoint.connect_with(client, address, &name);
         connecting.unwrap().await
     }
 
@@ -111,7 +111,7 @@ fn client() -> Endpoint {
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread()
+    Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()

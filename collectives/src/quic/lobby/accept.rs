@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{Admitted, DATA_HEAD_BYTES, Lobby, attempt};
-use crate::identity::{Role, is_other_job};
+use crate::identity::{Distrust, Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::streams::Stream;
@@ -27,6 +27,13 @@ pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, endpoint: Endpoint) {
             incoming.refuse();
             continue;
         };
+        // In a crowd whoever calls has to show that it can be answered at its address.
+        let crowd = places.available_permits() < HALF_OPEN / 2;
+        if crowd && !incoming.remote_address_validated() && incoming.may_retry() {
+            // Asked before: it may.
+            let _ = incoming.retry();
+            continue;
+        }
         let lobby = lobby.clone();
         tokio::spawn(async move {
             let _ = timeout(PROVING, receive(&lobby, incoming, place)).await;
@@ -37,7 +44,9 @@ pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, endpoint: Endpoint) {
 /// Tells the membership, and whoever reads the log, who was not let in.
 async fn report(lobby: &Lobby, address: SocketAddr, cause: StrangerCause) {
     let stranger = Stranger::new(address, cause);
-    tracing::warn!(rank = lobby.me.number(), "{stranger}");
+    if lobby.log.is_news(&stranger) {
+        tracing::warn!(rank = lobby.me.number(), "{stranger}");
+    }
     let _ = lobby.events.send(Event::Refused(stranger)).await;
 }
 
@@ -50,11 +59,15 @@ async fn receive(
     let address = incoming.remote_address();
     let connection = match incoming.await {
         Ok(connection) => connection,
-        Err(error) if is_other_job(&error) => {
-            report(lobby, address, StrangerCause::OtherJob).await;
+        Err(error) => {
+            let cause = match distrust(&error) {
+                Some(Distrust::OtherJob) => StrangerCause::OtherJob,
+                Some(Distrust::Expired) => StrangerCause::Expired,
+                None => return Ok(()),
+            };
+            report(lobby, address, cause).await;
             return Ok(());
         }
-        Err(_) => return Ok(()),
     };
     let (mut send, mut receive) = connection.accept_bi().await?;
     let hello = match control::read(&mut receive).await? {

@@ -6,7 +6,7 @@ use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
 use super::{Admitted, Lobby, data_head};
-use crate::identity::{Role, is_other_job};
+use crate::identity::{Distrust, Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
@@ -150,10 +150,9 @@ async fn connect(
             &name,
         )
         .map_err(|_| Attempt::Failed)?;
-    connecting
-        .await
-        .map_err(|error| match is_other_job(&error) {
-            true => Attempt::Hopeless(Error::OtherJob { peer: peer.clone() }),
-            false => Attempt::Failed,
-        })
+    connecting.await.map_err(|error| match distrust(&error) {
+        Some(Distrust::OtherJob) => Attempt::Hopeless(Error::OtherJob { peer: peer.clone() }),
+        Some(Distrust::Expired) => Attempt::Hopeless(Error::Expired { peer: peer.clone() }),
+        None => Attempt::Failed,
+    })
 }

@@ -20,7 +20,7 @@ pub(in crate::quic) async fn renew(lobby: Arc<Lobby>, endpoint: Endpoint) {
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(rank = lobby.me.number(), %error, "the old certificate stays")
+                tracing::warn!(rank = lobby.me.number(), %error, "the old certificate stays");
             }
         }
     }
