@@ -3,13 +3,14 @@
 use std::io;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{cores, host, process_ended};
+pub(crate) use linux::{cores, host, process_ended, process_stopped};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{cores, host, process_ended};
+pub(crate) use other::{cores, host, process_ended, process_stopped};
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
+    use std::time::Duration;
 
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use rustix::thread::{CpuSet, sched_getaffinity};
@@ -58,6 +59,50 @@ mod linux {
         let handle = unsafe { AsyncFd::register_with_interest(handle, Interest::READABLE)? };
         handle.readable().await.map(drop)
     }
+
+    /// Returns when the process with this id has been stopped by a signal for a while. One that a
+    /// debugger holds is not.
+    ///
+    /// # Errors
+    /// When it cannot be looked at, or no longer.
+    pub(crate) async fn process_stopped(process: u32) -> io::Result<()> {
+        let status = format!("/proc/{process}/stat");
+        let mut seen = 0;
+        while seen < STOPPED {
+            tokio::time::sleep(GLANCE).await;
+            seen = match is_stopped(&fs::read_to_string(&status)?) {
+                true => seen + 1,
+                false => 0,
+            };
+        }
+        Ok(())
+    }
+
+    /// Between two looks at a process, and how many in a row must see it stopped.
+    const GLANCE: Duration = Duration::from_millis(100);
+    const STOPPED: u32 = 3;
+
+    /// The state stands behind the name, which is in brackets and may have some of its own.
+    fn is_stopped(stat: &str) -> bool {
+        let behind = stat.rsplit_once(')').map(|(_, behind)| behind);
+        behind.is_some_and(|behind| behind.trim_start().starts_with('T'))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn only_what_a_signal_has_stopped_is_stopped() {
+            assert!(is_stopped("17 (train) T 1 17 17"));
+            assert!(is_stopped("17 (a ) T b) T 1"));
+            for other in ["17 (train) S 1", "17 (T) R 1", "17 (train) t 1", "", "17"] {
+                assert!(!is_stopped(other), "{other}");
+            }
+            let own = fs::read_to_string("/proc/self/stat").unwrap();
+            assert!(!is_stopped(&own), "{own}");
+        }
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -76,6 +121,11 @@ mod other {
 
     /// Not to be had here: heartbeats notice the end instead.
     pub(crate) async fn process_ended(_: u32) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Not to be had here.
+    pub(crate) async fn process_stopped(_: u32) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

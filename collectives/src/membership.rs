@@ -52,6 +52,8 @@ pub(crate) enum Event {
     Heard(Rank),
     /// This rank's process ended.
     Died(Rank),
+    /// This rank's process has been stopped for a while.
+    Stopped(Rank),
     /// This rank's connection is gone, without a word.
     Disconnected(Rank),
     /// `by` says that the group has failed.
@@ -184,6 +186,7 @@ impl Membership {
                 .strangers
                 .extend((self.strangers.len() < STRANGERS).then_some(stranger)),
             Event::Died(rank) => self.suspect(now, rank, LossCause::Died),
+            Event::Stopped(rank) => self.suspect(now, rank, LossCause::Stopped),
             Event::Disconnected(rank) => self.suspect(now, rank, LossCause::Disconnected),
             Event::Reported(rank) => {
                 let peer = self.members[rank.index()].clone();

@@ -187,7 +187,10 @@ impl Remote {
 }
 
 fn patience(config: &GroupConfig) -> Patience {
-    let silence = config.timeouts().silence();
+    let silence = match cfg!(meshwork_bare) {
+        true => Duration::from_secs(86_400),
+        false => config.timeouts().silence(),
+    };
     Patience {
         join: config.timeouts().join(),
         heartbeat: silence / 6,

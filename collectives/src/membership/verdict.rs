@@ -11,6 +11,7 @@ const DISCONNECTED: u8 = 3;
 const LEFT: u8 = 4;
 const GAVE_UP: u8 = 5;
 const DISAGREED: u8 = 6;
+const STOPPED: u8 = 7;
 
 /// What `me` tells the others when its group ends with `error`.
 pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
@@ -61,6 +62,7 @@ pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {
         SILENT => lost(LossCause::Silent(Duration::from_millis(abort.silent_ms))),
         DISCONNECTED => lost(LossCause::Disconnected),
         LEFT => lost(LossCause::Left),
+        STOPPED => lost(LossCause::Stopped),
         DISAGREED => disagreement(&abort.calls).unwrap_or_else(|| Error::Aborted {
             peer: culprit,
             message: "ranks made different calls".to_owned(),
@@ -89,5 +91,6 @@ fn code(cause: LossCause) -> u8 {
         LossCause::Silent(_) => SILENT,
         LossCause::Disconnected => DISCONNECTED,
         LossCause::Left => LEFT,
+        LossCause::Stopped => STOPPED,
     }
 }

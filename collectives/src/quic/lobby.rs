@@ -243,6 +243,13 @@ impl Lobby {
                         let _ = events.send(Event::Died(rank)).await;
                     }
                 },
+                async {
+                    if let Some(process) = shares_host
+                        && host::process_stopped(process).await.is_ok()
+                    {
+                        let _ = events.send(Event::Stopped(rank)).await;
+                    }
+                },
             );
         });
     }

@@ -96,6 +96,7 @@ fn failure(error: &Error) -> Value {
             value["cause"] = match cause {
                 LossCause::Died => "died",
                 LossCause::Silent(_) => "silent",
+                LossCause::Stopped => "stopped",
                 LossCause::Disconnected => "disconnected",
                 LossCause::Left => "left",
             }

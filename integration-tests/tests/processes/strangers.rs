@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::thread;
 
-use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport};
+use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport};
 
 use crate::relay::Relay;
 use crate::worker::{Job, Worker, free_addresses};
@@ -130,4 +130,70 @@ fn a_process_with_another_secret_is_refused_by_name_and_the_others_say_who_knock
         &format!("rank 1 ({one}) did not join within 2.0s"),
         &knocked,
     ]);
+}
+
+#[test]
+fn a_stranger_that_knocks_at_a_running_job_is_logged_once_and_changes_nothing() {
+    let job = Job::new(2);
+    let commands = [0, 1].map(|rank| job.command(rank, &["--verbose", "--epochs=1000000"]));
+    let mut workers = commands.map(Worker::start_merged);
+    for worker in &mut workers {
+        worker.reaches("step 3 ");
+    }
+    let own = free_addresses(1).remove(0);
+    for _ in 0..5 {
+        let members = [job.addresses[0].clone(), own.clone()];
+        let secret = JobSecret::generate().unwrap();
+        let config = GroupConfig::new(members, Rank::new(1), secret).unwrap();
+        let refused = Group::connect(&config).unwrap_err();
+        assert!(matches!(refused, Error::OtherJob { .. }), "{refused}");
+    }
+    // Both still make steps.
+    workers[1].reaches("step ");
+    workers[0].kill();
+    let ended = workers.into_iter().next().unwrap().end();
+    let told = ended.lines.iter();
+    let told = told.filter(|line| line.contains("holds another job secret"));
+    assert_eq!(told.count(), 1);
+}
+
+#[test]
+fn packets_that_are_sent_again_by_somebody_else_change_nothing() {
+    let server = free_addresses(1).remove(0);
+    let relay = Relay::to(server.parse().unwrap());
+    let secret = JobSecret::generate().unwrap();
+    let members = [relay.address().to_string(), free_addresses(1).remove(0)];
+    let run = |rank: u32| {
+        let config = GroupConfig::new(members.clone(), Rank::new(rank), secret.clone()).unwrap();
+        let config = config.with_transport(Transport::Quic);
+        let mut group = Group::connect(&match rank {
+            0 => config.with_bind(server.parse().unwrap()),
+            _ => config,
+        })
+        .unwrap();
+        for turn in 0..6_u32 {
+            let mut buffer = vec![turn + rank; 2000];
+            group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+            assert_eq!(buffer, vec![2 * turn + 1; 2000]);
+            if rank == 1 {
+                // The handshake and all that followed, from an address of its own.
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                for packet in relay.captured() {
+                    for member in [&server, &members[1]] {
+                        socket.send_to(&packet, member).unwrap();
+                    }
+                }
+            }
+        }
+        group.leave().unwrap();
+    };
+    thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            scope.spawn({
+                let run = &run;
+                move || run(rank)
+            })
+        });
+        ranks.into_iter().for_each(|rank| rank.join().unwrap());
+    });
 }
