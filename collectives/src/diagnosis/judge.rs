@@ -152,17 +152,23 @@ impl Case<'_> {
     }
 
     fn silence(&self) -> Option<Cause> {
-        let mut unheard = self.losses().filter(|(_, _, how)| *how == Loss::Unheard);
-        let (witness, rank, _) = unheard.next()?;
+        let unheard = self.losses().filter(|(_, _, how)| *how == Loss::Unheard);
+        // Who says so itself knows better than who was told.
+        let first_hand = |witness: &Rank| {
+            let dump = self.dumps.get(witness);
+            let kind = dump.and_then(|dump| Some(&dump.failure.as_ref()?.kind));
+            matches!(kind, Some(Kind::Lost { reporter: None, .. }))
+        };
+        let (witness, rank, _) = unheard.max_by_key(|(witness, _, _)| first_hand(witness))?;
         let Some(dump) = self.dumps.get(&rank) else {
             let seen = Death::Silent;
             return Some(Cause::DeadRank { rank, seen });
         };
-        // Told of its own loss it could be reached by somebody: unless it was waiting for the witness
+        // Told of its own loss it could be reached by somebody: unless it was waiting itself
         // meanwhile, it was only away for a while.
         let told = dump.failure.as_ref().map(|failure| &failure.kind);
         let told = matches!(told, Some(Kind::Lost { peer, .. }) if *peer == rank);
-        if told && !waited_for(dump, witness) {
+        if told && !waited(dump) {
             let micros = self.written(witness).saturating_sub(last_end(dump));
             return Some(Cause::SlowRank { rank, micros });
         }
@@ -224,12 +230,12 @@ fn missing_call((rank, instead): (Rank, PastCall), missing: PastCall) -> Cause {
     }
 }
 
-/// Whether the rank spent most of the operation that it was in on waiting for that one.
-fn waited_for(dump: &Dump, peer: Rank) -> bool {
+/// Whether the rank spent most of the operation that it was in on waiting, awake.
+fn waited(dump: &Dump) -> bool {
     dump.stuck().is_some_and(|stuck| {
         let all = dump.written.saturating_sub(stuck.began);
-        let last = stuck.waits.last();
-        last.is_some_and(|(rank, micros)| *rank == peer && *micros >= all / 2)
+        let awake: u64 = stuck.waits.iter().map(|(_, micros)| *micros).sum();
+        awake > 0 && awake >= all / 2
     })
 }
 

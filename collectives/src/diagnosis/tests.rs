@@ -236,6 +236,19 @@ fn a_rank_that_waited_for_whoever_did_not_hear_it_has_a_dead_link() {
     let (one, other) = (Rank::new(0), Rank::new(1));
     let dumps = [witness, cut_off, told];
     assert_eq!(cause(&dumps), Cause::DeadLink { one, other });
+    // The same when the one that was told of its own loss comes first, and was told by a third.
+    let mut cut_off = failed(
+        dump(0, 3, &["a"], Some("b")),
+        lost(0, Loss::Unheard, Some(2)),
+    );
+    cut_off.operations[1].waits = vec![(Rank::new(1), 4 * SECOND)];
+    let witness = failed(dump(1, 3, &["a"], Some("b")), lost(0, Loss::Unheard, None));
+    let told = failed(
+        dump(2, 3, &["a"], Some("b")),
+        lost(0, Loss::Unheard, Some(1)),
+    );
+    let dumps = [cut_off, witness, told];
+    assert_eq!(cause(&dumps), Cause::DeadLink { one, other });
 }
 
 #[test]
