@@ -1,4 +1,5 @@
 use std::fmt::{self, Display};
+use std::path::PathBuf;
 
 use meshwork_accel::ElementType;
 use meshwork_core::Mesh;
@@ -249,6 +250,105 @@ pub enum Error {
     /// A tensor was to be made on the default mesh of this thread, but there is none.
     #[error("no default mesh: call default_mesh first, or name a layout")]
     NoDefaultMesh,
+    /// A value of another shape was assigned to a variable.
+    #[error("a value of shape {found:?} cannot be assigned to a variable of shape {expected:?}")]
+    AssignedShape {
+        /// Its shape.
+        found: Vec<usize>,
+        /// The variable's.
+        expected: Vec<usize>,
+    },
+    /// A layout is not for batches of samples.
+    #[error(
+        "a layout for {found} axes does not fit batches of samples of {sample} axes: give it one axis more than a sample has"
+    )]
+    BatchRank {
+        /// Axes of the layout.
+        found: usize,
+        /// Axes of a sample.
+        sample: usize,
+    },
+    /// A batch of no samples.
+    #[error("a global batch of 0 samples has nothing to iterate over: give 1 at least")]
+    EmptyBatch,
+    /// A layout does not cut batches by the dimension along which replicas are.
+    #[error("{layout} does not cut batches by {dim}: let its first axis be cut by it")]
+    BatchDim {
+        /// The mesh dimension.
+        dim: String,
+        /// The layout.
+        layout: Box<Layout>,
+    },
+    /// A batch cannot be dealt evenly.
+    #[error(
+        "a global batch of {global_batch} samples cannot be dealt evenly to {replicas} replicas: use a multiple"
+    )]
+    UnevenBatch {
+        /// Samples in a global batch.
+        global_batch: usize,
+        /// Replicas.
+        replicas: usize,
+    },
+    /// A sample or a batch has another shape than was said.
+    #[error("a sample or batch has the shape {found:?} instead of {expected:?}")]
+    SampleShape {
+        /// Its shape.
+        found: Vec<usize>,
+        /// What was said.
+        expected: Vec<usize>,
+    },
+    /// Two tensors of a checkpoint have one name, or one cannot stand in a file.
+    #[error("a tensor cannot be saved as {name:?}: names differ and have no @")]
+    TensorName {
+        /// The name.
+        name: String,
+    },
+    /// A file cannot be written or read.
+    #[error("{} cannot be written or read: {kind}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        kind: std::io::ErrorKind,
+    },
+    /// A file is no part of a checkpoint.
+    #[error("{} is no whole file of a checkpoint: save it anew", path.display())]
+    FileForm {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A checkpoint has no tensor of a name.
+    #[error("{} has no tensor {name}", prefix.display())]
+    NotSaved {
+        /// The name.
+        name: String,
+        /// What the names of the checkpoint's files begin with.
+        prefix: PathBuf,
+    },
+    /// A tensor was saved with other elements.
+    #[error("{name} was saved as {found}, not as {expected}: read it as that and cast it")]
+    SavedElement {
+        /// The tensor.
+        name: String,
+        /// The elements in the file.
+        found: ElementType,
+        /// Those that were asked for.
+        expected: ElementType,
+    },
+    /// The files of a checkpoint do not have all elements of a tensor.
+    #[error("the files of the checkpoint have not all elements of {name}: save it anew")]
+    SavedHole {
+        /// The tensor.
+        name: String,
+    },
+    /// Another client could not do its part; all are told.
+    #[error("client {client} failed: {message}")]
+    OtherClient {
+        /// The client.
+        client: u32,
+        /// What it said.
+        message: String,
+    },
     /// None of the devices that hold a tensor is here.
     #[error(
         "the tensor lies on devices of other clients only: copy it to a mesh with one of these"
@@ -277,6 +377,8 @@ pub enum Subject {
     Mesh,
     /// The name of a barrier.
     Barrier,
+    /// Whether a checkpoint was written.
+    Checkpoint,
     /// What the program does next.
     Program,
 }
@@ -287,6 +389,7 @@ impl Display for Subject {
             Self::Job => "the job",
             Self::Mesh => "the mesh",
             Self::Barrier => "the barrier",
+            Self::Checkpoint => "the checkpoint",
             Self::Program => "the program",
         })
     }

@@ -93,7 +93,8 @@ fn send_and_receive<T: Scalar>(
         let parcels = sizes.iter().map(|len| {
             let (parcel, behind) = rest.split_at(len * size_of::<T>());
             rest = behind;
-            parsed(parcel, client)
+            let element = T::TYPE;
+            from_bytes(parcel).ok_or(Error::Garbled { client, element })
         });
         all.push(parcels.collect::<Result<_, _>>()?);
     }
@@ -112,18 +113,15 @@ fn differing(context: &Context, client: usize, title: String) -> Error {
     error
 }
 
-/// Elements from bytes that may lie anywhere.
-fn parsed<T: Scalar>(bytes: &[u8], client: usize) -> Result<Vec<T>, Error> {
+/// Elements from bytes that may lie anywhere; none if some are no element.
+pub(crate) fn from_bytes<T: Scalar>(bytes: &[u8]) -> Option<Vec<T>> {
     let mut elements = vec![T::default(); bytes.len() / size_of::<T>()];
-    if let Some(memory) = T::bytes_mut(&mut elements) {
-        memory.copy_from_slice(bytes);
-        return Ok(elements);
+    match T::bytes_mut(&mut elements) {
+        Some(memory) => memory.copy_from_slice(bytes),
+        // Only bytes have values that are none of their type, and they lie right anywhere.
+        None => elements.copy_from_slice(bytemuck::checked::try_cast_slice(bytes).ok()?),
     }
-    // Only bytes have values that are none of their type, and they lie right anywhere.
-    let checked = bytemuck::checked::try_cast_slice(bytes);
-    let element = T::TYPE;
-    elements.copy_from_slice(checked.map_err(|_| Error::Garbled { client, element })?);
-    Ok(elements)
+    Some(elements)
 }
 
 /// The new block of one rank.

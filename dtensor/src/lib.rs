@@ -34,12 +34,14 @@
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
 //! (initialised and shut down), `process` (the one of this process, by TensorFlow's names), `context`
 //! (a client and its company: who agrees on what, whose devices are where), `tensor` (the values),
-//! `scalar` (their elements), `ops` (what is done to them), `random`, `scope` (default meshes), `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
+//! `scalar` (their elements), `ops` (what is done to them), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
 //! out), `error`.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 mod config;
 mod context;
+mod dataset;
 mod device_type;
 mod environment;
 mod error;
@@ -52,12 +54,17 @@ mod scalar;
 mod scope;
 mod system;
 mod tensor;
+#[cfg(test)]
+mod testing;
+mod variable;
 
 // Callers name the elements of tensors, and what they are.
 pub use meshwork_accel::{Element, ElementType, bf16, f16};
 
+pub use checkpoint::Save;
 pub use config::Config;
 pub use context::Context;
+pub use dataset::DTensorDataset;
 pub use device_type::{DeviceCounts, DeviceType};
 pub use environment::{
     CLIENT_ID, ENABLE_HEARTBEAT, ENABLE_MULTI_DEVICE_EXPANSION, Environment,
@@ -76,3 +83,4 @@ pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
 pub use tensor::DTensor;
+pub use variable::{DVariable, SavedAs};

@@ -14,7 +14,7 @@ use crate::Error;
 use crate::context::Homes;
 
 mod exchange;
-mod region;
+pub(crate) mod region;
 
 pub(crate) use exchange::{Exchange, Form, Part, Source, Target};
 use exchange::{Move, Wish};

@@ -22,6 +22,8 @@ mod layout;
 mod mesh;
 #[path = "conformance/ops.rs"]
 mod ops;
+#[path = "conformance/processes.rs"]
+mod processes;
 #[path = "conformance/reshard.rs"]
 mod reshard;
 #[path = "conformance/resolvers.rs"]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use meshwork_layout::Ranges;
 
 /// The indices that are in both; none if there are none.
-pub(super) fn intersection(a: &[Range<usize>], b: &[Range<usize>]) -> Option<Ranges> {
+pub(crate) fn intersection(a: &[Range<usize>], b: &[Range<usize>]) -> Option<Ranges> {
     let both = a.iter().zip(b);
     let common = both.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end));
     let common: Ranges = common.collect();
@@ -13,12 +13,12 @@ pub(super) fn intersection(a: &[Range<usize>], b: &[Range<usize>]) -> Option<Ran
 }
 
 /// Whether it holds no index. A box without axes holds one.
-pub(super) fn is_empty(region: &[Range<usize>]) -> bool {
+pub(crate) fn is_empty(region: &[Range<usize>]) -> bool {
     region.iter().any(Range::is_empty)
 }
 
 /// Boxes that hold the indices of `whole` which are not in `part`, a box within it.
-pub(super) fn difference(whole: &[Range<usize>], part: &[Range<usize>]) -> Vec<Ranges> {
+pub(crate) fn difference(whole: &[Range<usize>], part: &[Range<usize>]) -> Vec<Ranges> {
     let mut rest = Ranges::from(whole.to_vec());
     let mut boxes = Vec::new();
     for (axis, inner) in part.iter().enumerate() {
@@ -36,14 +36,14 @@ pub(super) fn difference(whole: &[Range<usize>], part: &[Range<usize>]) -> Vec<R
 }
 
 /// The same indices, counted from the first index of `origin`.
-pub(super) fn within(region: &[Range<usize>], origin: &[Range<usize>]) -> Ranges {
+pub(crate) fn within(region: &[Range<usize>], origin: &[Range<usize>]) -> Ranges {
     let both = region.iter().zip(origin);
     both.map(|(range, origin)| range.start - origin.start..range.end - origin.start)
         .collect()
 }
 
 /// The length of each axis.
-pub(super) fn sizes(region: &[Range<usize>]) -> meshwork_layout::Shape {
+pub(crate) fn sizes(region: &[Range<usize>]) -> meshwork_layout::Shape {
     region.iter().map(Range::len).collect()
 }
 

@@ -126,6 +126,20 @@ impl Context {
         self.full(shape, layout, T::default())
     }
 
+    /// A tensor of this shape by what each device holds.
+    #[track_caller]
+    pub(crate) fn made_of<T: Scalar>(
+        &self,
+        shape: &[usize],
+        layout: &Layout,
+        block: impl Fn(&Ranges) -> ArrayD<T>,
+    ) -> Result<DTensor<T>, Error> {
+        self.made(
+            Placement::new(shape.iter().copied(), layout.clone())?,
+            block,
+        )
+    }
+
     /// A tensor by what each device holds. Of a partial one the first of each group holds all, and
     /// the others what changes nothing.
     #[track_caller]

@@ -1,11 +1,9 @@
-use std::thread;
-
-use meshwork_collectives::Group;
-use meshwork_core::{Client, CreateMesh, Mesh};
-use meshwork_layout::Reduction;
+use meshwork_core::{CreateMesh, Mesh};
+use meshwork_layout::{Collective, Reduction, Relayout};
 use ndarray::{Array, IxDyn};
 
 use super::*;
+use crate::testing::{clients, failing_clients};
 
 /// Every layout for tensors of two axes on a mesh, partial ones among them.
 fn layouts(mesh: &Mesh) -> Vec<Layout> {
@@ -35,35 +33,6 @@ fn numbered(shape: &[usize]) -> ArrayD<i32> {
     Array::from_iter(0..i32::try_from(count).unwrap())
         .into_shape_with_order(IxDyn(shape))
         .unwrap()
-}
-
-/// Runs each of several clients with `devices` devices, and what it ends with.
-fn clients<R: Send>(count: u32, devices: u32, run: impl Fn(&Context) -> R + Sync) -> Vec<R> {
-    let groups = Group::local(count).unwrap();
-    let client = |group: Group| {
-        let client = Client::new("worker", group.rank().number(), count).unwrap();
-        let client = client.with_devices("CPU", devices).unwrap();
-        match count {
-            1 => Context::alone(client),
-            _ => Context::over(client, group).unwrap(),
-        }
-    };
-    thread::scope(|threads| {
-        let start = |group| {
-            let run = &run;
-            threads.spawn(move || {
-                let context = client(group);
-                let result = run(&context);
-                context.leave().unwrap();
-                result
-            })
-        };
-        let started: Vec<_> = groups.into_iter().map(start).collect();
-        started
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
-    })
 }
 
 /// Every relayout on a mesh of 2×2 devices, of uneven and empty shards too.
@@ -98,4 +67,82 @@ fn every_relayout_of_one_client_has_the_right_elements_everywhere() {
 fn every_relayout_between_clients_has_the_right_elements_everywhere() {
     check_relayouts(2, [3, 5]);
     check_relayouts(4, [5, 2]);
+}
+
+#[test]
+fn clients_send_what_the_plan_says_and_no_more() {
+    let sent = clients(4, 1, |context| {
+        let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
+        let layouts = layouts(&mesh.unwrap());
+        let mut sent = Vec::new();
+        for from in &layouts {
+            let tensor = context.copy_to_mesh(numbered(&[4, 8]), from).unwrap();
+            for to in &layouts {
+                let before = context.bytes_sent();
+                tensor.relayout(to).unwrap();
+                let plan = Relayout::new(from, to, &[4, 8], size_of::<i32>());
+                let plan = plan.unwrap().plan().unwrap();
+                let mut steps = plan.steps().iter();
+                let permutes = steps.any(|step| step.collective() == Collective::Permute);
+                sent.push((context.bytes_sent() - before, plan.bytes(), permutes));
+            }
+        }
+        sent
+    });
+    for pair in 0..sent[0].len() {
+        let total: u64 = sent.iter().map(|client| client[pair].0).sum();
+        let (_, planned, permutes) = sent[0][pair];
+        // Of a permutation some ranks may have their new blocks already.
+        assert!(
+            total == 4 * planned || permutes && total < 4 * planned,
+            "pair {pair}"
+        );
+    }
+}
+
+#[test]
+fn clients_that_run_different_programs_are_all_told() {
+    let told = failing_clients(2, 1, |context| {
+        let mesh = context.create_distributed_mesh(CreateMesh::new()).unwrap();
+        let rows = Layout::batch_sharded(&mesh, "x", 2).unwrap();
+        let columns = Layout::inner_sharded(&mesh, "x", 2).unwrap();
+        let (from, to) = match context.index() {
+            0 => (&rows, &columns),
+            _ => (&columns, &rows),
+        };
+        let tensor = context.copy_to_mesh(numbered(&[4, 4]), from).unwrap();
+        tensor.relayout(to).unwrap_err()
+    });
+    for error in &told {
+        let is_named = matches!(error, Error::ProgramsDiffer { .. } | Error::Group(_));
+        assert!(
+            is_named && error.to_string().contains("a relayout of [4, 4]"),
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_tensor_moves_to_another_mesh_of_its_devices_and_to_some_of_them() {
+    let context = Context::alone(meshwork_core::Client::new("localhost", 0, 1).unwrap());
+    let mesh = Mesh::new([("x", 2), ("y", 2)]).unwrap();
+    let tensor = Layout::from_names(["x", "y"], &mesh).unwrap();
+    let tensor = context.copy_to_mesh(numbered(&[4, 6]), &tensor).unwrap();
+    for other in [
+        Mesh::new([("z", 4)]),
+        Mesh::new([("z", 2)]),
+        mesh.with_name("other"),
+    ] {
+        let other = other.unwrap();
+        let first = other.dims()[0].name().to_string();
+        let rows = Layout::batch_sharded(&other, &first, 2).unwrap();
+        let moved = tensor.relayout(&rows).unwrap();
+        assert_eq!(
+            moved.unpack(),
+            context
+                .copy_to_mesh(numbered(&[4, 6]), &rows)
+                .unwrap()
+                .unpack()
+        );
+    }
 }

@@ -267,6 +267,34 @@ pub(crate) mod dtensor {
         "a program does what it says when it says it",
         "TensorFlow refuses to pack while it records a function for later, and nothing is recorded here",
     );
+    pub(crate) const NO_CUSTOM_DEVICE: Deviation = Deviation::new(
+        "tensors on a mesh are a type, and no device of their own",
+        "TensorFlow names a device that is none, so that its ops find their way",
+    );
+    pub(crate) const SCOPES_END: Deviation = Deviation::new(
+        "a default mesh ends with its scope, also by an error",
+        "TensorFlow keeps it after an exception, for all that follows",
+    );
+    pub(crate) const SEEDED_GRADIENTS: Deviation = Deviation::new(
+        "gradients need no default mesh",
+        "TensorFlow seeds them with a plain tensor, which its own ops then refuse",
+    );
+    pub(crate) const PLAIN_ARRAYS: Deviation = Deviation::new(
+        "an array of the host becomes a tensor by a copy, whatever its elements and size",
+        "TensorFlow takes small arrays of whole numbers and fails when they are larger, or fractions",
+    );
+    pub(crate) const CHECKPOINT_FILES: Deviation = Deviation::new(
+        "a checkpoint is one file of safetensors for each client, and an index",
+        "TensorFlow's format is its own; any library reads ours",
+    );
+    pub(crate) const ALL_SAMPLES: Deviation = Deviation::new(
+        "every element of a batch is on some device, where the layout says",
+        "TensorFlow deals each replica the first slice only where another axis is cut too",
+    );
+    pub(crate) const UNEVEN_BATCH: Deviation = Deviation::new(
+        "a batch that is dealt to no replicas may be cut unevenly",
+        "TensorFlow refuses sizes that do not divide, though every rank's part is well defined",
+    );
     pub(crate) const OPEN_PACK: Deviation = Deviation::new(
         "blocks are packed by a layout without open axes",
         "TensorFlow makes a tensor of which a size is unknown",

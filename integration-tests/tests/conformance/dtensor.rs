@@ -4,12 +4,16 @@
 mod clients;
 #[path = "dtensor/config.rs"]
 mod config;
+#[path = "dtensor/dataset.rs"]
+mod dataset;
 #[path = "dtensor/init.rs"]
 mod init;
 #[path = "dtensor/pack.rs"]
 mod pack;
 #[path = "dtensor/values.rs"]
 mod values;
+#[path = "dtensor/variable.rs"]
+mod variable;
 
 use crate::harness::Topic;
 
@@ -22,4 +26,6 @@ pub(crate) const TOPICS: &[Topic] = &[
     ),
     Topic::lines("multi_client", "mesh/multi_client.jsonl", clients::judge),
     Topic::lines("pack", "mesh/pack.jsonl", pack::judge),
+    Topic::lines("variable", "mesh/variable.jsonl", variable::judge),
+    Topic::lines("dataset", "mesh/dataset.jsonl", dataset::judge),
 ];

@@ -136,6 +136,12 @@ fn folder() -> PathBuf {
     )
 }
 
+/// The cases of a file of JSON lines; none if it is not there.
+pub(crate) fn cases(file: &str) -> Vec<Value> {
+    let text = fs::read_to_string(folder().join(file));
+    text.map(|text| json_lines(&text)).unwrap_or_default()
+}
+
 fn json_lines(text: &str) -> Vec<Value> {
     let parsed = text.lines().filter(|line| !line.trim().is_empty());
     parsed

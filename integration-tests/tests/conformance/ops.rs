@@ -11,6 +11,8 @@ mod on_devices;
 #[path = "ops/translate.rs"]
 mod translate;
 
+use meshwork_core::Mesh;
+use meshwork_dtensor::Context;
 use meshwork_layout::ops::Error;
 use meshwork_layout::ops::naive::Tensor;
 use serde_json::Value;
@@ -45,6 +47,12 @@ fn judge(recorded: &Value) -> Verdict {
         (Err(error), None) => Some(format!("error: {error}")),
     };
     problem.map_or(Verdict::Passed, Verdict::Failed)
+}
+
+/// Judges what one of several clients holds in the end, whose mesh has devices of all.
+pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Result<(), String> {
+    let answers = carry_out(&Case::read(input));
+    on_devices::among_clients(&Case::on(input, mesh.clone()), &answers, context)
 }
 
 fn compare(case: &Case, answers: &[Answer], expected: &Value) -> Option<String> {

@@ -12,6 +12,8 @@ use serde_json::Value;
 
 use crate::harness::{Topic, Verdict};
 
+pub(crate) use relayout::among_clients as relayout_among_clients;
+
 pub(crate) const TOPICS: &[Topic] = &[
     Topic::lines("reshard_torch", "reshard/reshard_torch.jsonl", torch),
     Topic::lines("reshard_shardy", "reshard/reshard_shardy.jsonl", shardy),

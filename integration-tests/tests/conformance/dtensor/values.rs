@@ -61,11 +61,13 @@ pub(super) fn array<T: Scalar>(value: &Value) -> Option<ArrayD<T>> {
 }
 
 fn flatten<T: Scalar>(value: &Value, elements: &mut Vec<T>) -> Option<()> {
-    match value {
-        Value::Array(list) => list.iter().try_for_each(|value| flatten(value, elements)),
-        Value::Bool(truth) => Some(elements.push(T::from_f64(f64::from(u8::from(*truth))))),
-        number => Some(elements.push(T::from_f64(number.as_f64()?))),
-    }
+    let number = match value {
+        Value::Array(list) => return list.iter().try_for_each(|value| flatten(value, elements)),
+        Value::Bool(truth) => f64::from(u8::from(*truth)),
+        number => number.as_f64()?,
+    };
+    elements.push(T::from_f64(number));
+    Some(())
 }
 
 /// The nested lists that an array is.

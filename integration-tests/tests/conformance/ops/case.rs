@@ -20,12 +20,17 @@ impl Case {
     pub(super) fn read(input: &Value) -> Self {
         let dims = input["mesh"].as_array().expect("mesh dimensions");
         let dims = dims.iter().map(|dim| (text(&dim[0]), size(&dim[1])));
+        Self::on(input, Mesh::new(dims).expect("a mesh"))
+    }
+
+    /// The same on a mesh of the same dimensions.
+    pub(super) fn on(input: &Value, mesh: Mesh) -> Self {
         let mut case = Self {
             op: text(&input["op"]).to_owned(),
             params: input["params"].clone(),
             operands: Vec::new(),
             tensors: Vec::new(),
-            mesh: Mesh::new(dims).expect("a mesh"),
+            mesh,
         };
         for operand in input["operands"].as_array().expect("a list of operands") {
             let shape = sizes(&operand["shape"]);

@@ -1,8 +1,9 @@
 //! The same functions, carried out by tensors on the devices of a mesh.
 
-use meshwork_core::Client;
+use meshwork_core::{Client, Rank};
 use meshwork_dtensor::{Context, DTensor, Error};
-use meshwork_layout::ops::Op;
+use meshwork_layout::Layout;
+use meshwork_layout::ops::{Error as InferError, Op};
 use ndarray::{ArrayD, IxDyn};
 
 use super::carry_out::Answer;
@@ -29,9 +30,8 @@ pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
         if found.placement() != &expected.placement {
             return Some(format!("on devices: {found:?}"));
         }
-        let blocks = found.unpack().iter().zip(&expected.shards);
-        let close = |(block, shard): (&meshwork_dtensor::Block<f64>, &_)| is_close(block, shard);
-        let same = blocks.map(close).all(|same| same);
+        let mut blocks = found.unpack().iter().zip(&expected.shards);
+        let same = blocks.all(|(block, shard)| is_close(block, shard));
         (!same).then(|| format!("on devices: {found:?} instead of {:?}", expected.shards))
     })
 }
@@ -41,9 +41,40 @@ pub(super) fn is_refused(case: &Case) -> bool {
     results(case).is_err()
 }
 
+/// How what the devices of one of several clients hold differs from what ranks hold that are told
+/// nothing of clients.
+pub(super) fn among_clients(
+    case: &Case,
+    answers: &Result<Option<Vec<Answer>>, InferError>,
+    context: &Context,
+) -> Result<(), String> {
+    let (found, answers) = match (results_in(case, context), answers) {
+        (Ok(found), Ok(Some(answers))) => (found, answers),
+        (Err(_), Err(_)) => return Ok(()),
+        (found, answers) => return Err(format!("{found:?} instead of {answers:?}")),
+    };
+    let tensors = answers.iter().filter_map(|answer| match answer {
+        Answer::Tensor(tensor) => Some(tensor),
+        Answer::Number(_) => None,
+    });
+    for (found, expected) in found.iter().zip(tensors) {
+        let names = |layout: &Layout| Vec::from_iter(layout.specs().cloned());
+        let lies = names(found.layout()) == names(expected.placement.layout());
+        let mut ranks = found.local_ranks().iter().zip(found.unpack());
+        let close = |(rank, block): (&Rank, &_)| is_close(block, &expected.shards[rank.index()]);
+        if !lies || !ranks.all(close) {
+            return Err(format!("{found:?} instead of {:?}", expected.shards));
+        }
+    }
+    Ok(())
+}
+
 fn results(case: &Case) -> Result<Vec<DTensor<f64>>, Error> {
     // The mesh names no devices, so all of them are here.
-    let context = Context::alone(Client::new("localhost", 0, 1)?);
+    results_in(case, &Context::alone(Client::new("localhost", 0, 1)?))
+}
+
+fn results_in(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> {
     let mut tensors = Vec::new();
     for (placement, whole) in case.operands.iter().zip(&case.tensors) {
         let array = ArrayD::from_shape_vec(IxDyn(whole.shape()), whole.values().to_vec());

@@ -108,6 +108,35 @@ fn moved<T: Scalar>(
     Ok(moved.unpack().iter().map(flat).collect())
 }
 
+/// Holds what one of several clients has after a relayout on their mesh against what ranks have that
+/// are told nothing of clients.
+pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Result<(), String> {
+    // Meshes of other names and sizes are made by one process.
+    if input["via"]
+        .as_str()
+        .is_some_and(|via| via.starts_with("to_"))
+    {
+        return Ok(());
+    }
+    let Ok(outcome) = carried_out(input) else {
+        return Ok(());
+    };
+    let on = |layout: &Layout| Layout::new(layout.specs().cloned(), mesh).map_err(told);
+    let (source, target) = (on(&outcome.source)?, on(&outcome.target)?);
+    let shape = numbers(&input["value"]["shape"]);
+    let elements = (0..shape.iter().product::<usize>()).map(f64::from_index);
+    let whole = ArrayD::from_shape_vec(shape, elements.collect()).map_err(told)?;
+    let tensor = context
+        .copy_to_mesh(whole, &source)
+        .and_then(|tensor| tensor.relayout(&target));
+    let moved = tensor.map_err(told)?;
+    let mut held = moved.local_ranks().iter().zip(moved.unpack());
+    match held.all(|(rank, block)| block.iter().eq(&outcome.shards[rank.index()])) {
+        true => Ok(()),
+        false => Err(format!("{moved:?}, expected {:?}", outcome.shards)),
+    }
+}
+
 /// The mesh that a tensor goes to: the one it is on, the same under another name, or one of its first
 /// four devices.
 fn target_mesh(input: &Value, mesh: &Mesh) -> Result<Mesh, String> {

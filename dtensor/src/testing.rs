@@ -1,0 +1,47 @@
+//! Clients as threads, for tests.
+
+use std::thread;
+
+use meshwork_collectives::Group;
+use meshwork_core::Client;
+
+use crate::Context;
+
+/// Runs each of several clients with `devices` devices, and what it ends with. All part in the end.
+pub(crate) fn clients<R: Send>(
+    count: u32,
+    devices: u32,
+    run: impl Fn(&Context) -> R + Sync,
+) -> Vec<R> {
+    failing_clients(count, devices, |context| {
+        let result = run(context);
+        context.leave().unwrap();
+        result
+    })
+}
+
+/// The same for clients whose company ends before they part.
+pub(crate) fn failing_clients<R: Send>(
+    count: u32,
+    devices: u32,
+    run: impl Fn(&Context) -> R + Sync,
+) -> Vec<R> {
+    let groups = Group::local(count).unwrap();
+    let client = |group: Group| {
+        let client = Client::new("worker", group.rank().number(), count).unwrap();
+        let client = client.with_devices("CPU", devices).unwrap();
+        match count {
+            1 => Context::alone(client),
+            _ => Context::over(client, group).unwrap(),
+        }
+    };
+    thread::scope(|threads| {
+        let start = |group| {
+            let run = &run;
+            threads.spawn(move || run(&client(group)))
+        };
+        let started: Vec<_> = groups.into_iter().map(start).collect();
+        let ended = started.into_iter().map(|thread| thread.join().unwrap());
+        ended.collect()
+    })
+}

@@ -1,0 +1,50 @@
+//! One, two and four processes are one and the same training.
+
+use std::process::Command;
+
+fn losses(processes: &str) -> Vec<String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tensor-parallel"));
+    command.args(["--steps=25", "--batch=10", "--processes", processes]);
+    let ended = command
+        .env_remove("TF_CONFIG")
+        .output()
+        .expect("the program");
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let steps = printed.lines().filter(|line| line.contains("step "));
+    steps
+        .map(|line| line[line.find("step ").unwrap_or(0)..].to_owned())
+        .collect()
+}
+
+fn loss(line: &str) -> f32 {
+    let word = line.split(' ').nth(3).expect("a loss behind the step");
+    word.parse().expect("a number")
+}
+
+#[test]
+fn processes_train_to_the_same_bits_as_one_alone_and_the_network_learns() {
+    let alone = losses("1");
+    assert_eq!(alone.len(), 25);
+    assert!(loss(&alone[24]) < 0.85 * loss(&alone[0]), "{alone:?}");
+    for processes in ["2", "4"] {
+        assert_eq!(losses(processes), alone, "{processes} processes");
+    }
+}
+
+#[test]
+fn a_number_of_processes_that_does_not_fit_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tensor-parallel"));
+    let ended = command
+        .args(["--processes=3"])
+        .env_remove("TF_CONFIG")
+        .output();
+    let ended = ended.expect("the program");
+    assert!(!ended.status.success());
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        told.contains("3 processes cannot share 4 devices evenly"),
+        "{told}"
+    );
+}

@@ -1,0 +1,158 @@
+//! `{"mesh", "n", "gbs", "layouts", "batch_dim", "elem", "prebatch", "already"}`: n samples of shape
+//! `elem`, whose elements count up, dealt in batches of `gbs`; `prebatch` of them at a time come as one
+//! element, which `already` says is a batch.
+
+use meshwork_dtensor::{DTensor, DTensorDataset, Error};
+use meshwork_layout::Layout;
+use ndarray::ArrayD;
+use serde_json::{Value, json};
+
+use super::values::{context, differs, layout, list, mesh, numbered, size, sizes};
+use crate::deviations::dtensor::{ALL_SAMPLES, UNEVEN_BATCH};
+use crate::harness::Verdict;
+
+pub(super) fn judge(case: &Value) -> Verdict {
+    let input = &case["input"];
+    let problem = match (dealt(input), case.get("expect")) {
+        (Ok(dealt), Some(expected)) if loses(&dealt, expected) => {
+            let mut whole = dealt.batches.iter().enumerate();
+            let right = whole.all(|(step, batch)| is_slice(batch, step));
+            if right && sizes_agree(&dealt, expected) {
+                return Verdict::Deviates(ALL_SAMPLES);
+            }
+            Some("batches are not the slices that they should be".to_owned())
+        }
+        (Ok(dealt), Some(expected)) => compare(&dealt, input, expected),
+        (Err(error), None) => misfit(&error, &case["expect_error"]),
+        (Err(error), Some(_)) => Some(error.to_string()),
+        (Ok(dealt), None) => {
+            // Without replicas nothing has to be dealt evenly: shards may be uneven.
+            let uneven = case["expect_error"]["category"] == "not_divisible";
+            let mut whole = dealt.batches.iter().enumerate();
+            let right = whole.all(|(step, batch)| is_slice(batch, step));
+            if uneven && right && input["batch_dim"].is_null() {
+                return Verdict::Deviates(UNEVEN_BATCH);
+            }
+            Some(format!(
+                "{} batches instead of {}",
+                dealt.batches.len(),
+                case["expect_error"]
+            ))
+        }
+    };
+    problem.map_or(Verdict::Passed, Verdict::Failed)
+}
+
+struct Dealt {
+    shape: Vec<usize>,
+    batches: Vec<DTensor<i32>>,
+}
+
+fn dealt(input: &Value) -> Result<Dealt, Error> {
+    let context = context();
+    let mesh = mesh(&context, &input["mesh"])?;
+    let names = &input["layouts"];
+    let layout: Layout = layout(names, &mesh)?;
+    let sample = sizes(&input["elem"]);
+    let together = input.get("prebatch").map(size);
+    let are_batches = input["already"] == true;
+    // A batch that is not said to be one is a sample with one axis more.
+    let element = match (together, are_batches) {
+        (Some(together), false) => [&[together], sample.as_slice()].concat(),
+        _ => sample.clone(),
+    };
+    let dataset = DTensorDataset::new(&context, &layout, &element, size(&input["gbs"]))?;
+    let dataset = match input["batch_dim"].as_str() {
+        Some(dim) => dataset.batch_dim(dim)?,
+        None => dataset,
+    };
+    let elements = elements(size(&input["n"]), &sample, together);
+    let batches: Result<Vec<_>, Error> = match are_batches {
+        true => dataset.iterate_batched(elements).collect(),
+        false => dataset.iterate(elements).collect(),
+    };
+    Ok(Dealt {
+        shape: dataset.batch_shape(),
+        batches: batches?,
+    })
+}
+
+/// The samples, one by one or so many together, whose elements count up.
+fn elements(count: usize, sample: &[usize], together: Option<usize>) -> Vec<ArrayD<i32>> {
+    let many = together.unwrap_or(1);
+    let shape = match together {
+        Some(together) => [&[together], sample].concat(),
+        None => sample.to_vec(),
+    };
+    let length = i32::try_from(shape.iter().product::<usize>()).expect("a few elements");
+    let of = |number: usize| {
+        let first = i32::try_from(number).expect("a few samples") * length;
+        numbered::<i32>(&shape).mapv(|element| element + first)
+    };
+    (0..count / many).map(of).collect()
+}
+
+/// Whether no device has some element of a batch that TensorFlow does not call wrong.
+fn loses(dealt: &Dealt, expected: &Value) -> bool {
+    let recorded = list(&expected["batches"]).iter().enumerate();
+    let mut lost = recorded.map(|(step, recorded)| {
+        let mut found = Vec::new();
+        numbers(&recorded["shards"]["unique"], &mut found);
+        let length = dealt.batches.get(step).map_or(0, DTensor::size);
+        let mut all = (step * length..(step + 1) * length).map(|element| json!(element));
+        all.any(|element| !found.contains(&&element))
+    });
+    expected["TF_WRONG_VALUE"] != true && lost.any(|lost| lost)
+}
+
+fn numbers<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
+    match value {
+        Value::Array(list) => list.iter().for_each(|value| numbers(value, found)),
+        number => found.push(number),
+    }
+}
+
+fn sizes_agree(dealt: &Dealt, expected: &Value) -> bool {
+    json!(dealt.shape) == expected["element_spec_shape"]
+        && json!(dealt.batches.len()) == expected["num_batches"]
+}
+
+fn compare(dealt: &Dealt, input: &Value, expected: &Value) -> Option<String> {
+    let recorded = list(&expected["batches"]);
+    if !sizes_agree(dealt, expected) || recorded.len() > dealt.batches.len() {
+        return Some(format!("{} of {:?}", dealt.batches.len(), dealt.shape));
+    }
+    let mut both = dealt.batches.iter().zip(recorded).enumerate();
+    both.find_map(|(step, (batch, recorded))| {
+        // Where TensorFlow loses samples, each batch has to be the slice that it is.
+        if expected["TF_WRONG_VALUE"] == true {
+            let same = is_slice(batch, step)
+                && batch.layout().specs().len() == list(&input["layouts"]).len();
+            return (!same).then(|| format!("{batch:?}"));
+        }
+        differs(batch, recorded)
+    })
+}
+
+/// Whether a batch has the samples that it should, in order.
+fn is_slice(batch: &DTensor<i32>, step: usize) -> bool {
+    let length = batch.size();
+    let first = step * length;
+    let host = batch
+        .to_host()
+        .map(|host| host.into_iter().collect::<Vec<_>>());
+    let expected =
+        (first..first + length).map(|element| i32::try_from(element).unwrap_or(i32::MAX));
+    host.is_ok_and(|host| host.into_iter().eq(expected))
+}
+
+fn misfit(error: &Error, recorded: &Value) -> Option<String> {
+    let fits = match recorded["category"].as_str() {
+        Some("not_divisible") => matches!(error, Error::UnevenBatch { .. }),
+        Some("unknown_mesh_dim") => {
+            matches!(error, Error::Mesh(meshwork_core::Error::UnknownDim { .. }))
+        }
+        _ => true,
+    };
+    (!fits).then(|| format!("{error:?} instead of {recorded}"))
+}

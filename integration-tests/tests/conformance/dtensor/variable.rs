@@ -1,0 +1,367 @@
+//! `{"kind"}`: small programs with variables, scopes, checkpoints and plain values, on a mesh x=2, y=4.
+
+use meshwork_core::{CreateMesh, Mesh};
+use meshwork_dtensor::{
+    Along, Context, DTensor, DVariable, Error, SavedAs, Scalar, current_default_mesh, range, zeros,
+};
+use meshwork_layout::Layout;
+use meshwork_layout::ops::Op;
+use serde_json::{Value, json};
+
+use super::values::{context, differs, numbered, same};
+use crate::deviations::Deviation;
+use crate::deviations::dtensor::{
+    CHECKPOINT_FILES, NO_CUSTOM_DEVICE, NO_TEXTS, PLAIN_ARRAYS, SCOPES_END, SEEDED_GRADIENTS,
+};
+use crate::harness::Verdict;
+use crate::mesh::answers::text;
+
+pub(super) fn judge(case: &Value) -> Verdict {
+    let kind = text(&case["input"]["kind"]);
+    let world = World::new();
+    let judged = match kind {
+        "save_as_bf16_float" | "save_as_bf16_int" | "print_repr" | "ops_in_default_mesh" => {
+            world.shown(kind, &case["expect"])
+        }
+        "barrier" | "barrier_named" | "default_mesh_nesting" | "numpy_small_replicated" => {
+            world.told(kind, &case["expect"])
+        }
+        "default_mesh_exception_leak"
+        | "optimizer_like_update"
+        | "gradient_variable_layout"
+        | "mixed_operand_scalars"
+        | "name_based_save_restore"
+        | "train_checkpoint" => world.otherwise(kind, &case["expect"]),
+        "optimizer_like_update_default_mesh" => world.trained(&case["expect"]),
+        "string_tensor" => Ok(Verdict::Deviates(NO_TEXTS)),
+        "device_name" => Ok(Verdict::Deviates(NO_CUSTOM_DEVICE)),
+        // A program cannot hand over a plain array where a tensor is asked for, nor leave out the layout.
+        "from_plain_no_layout"
+        | "assign_plain"
+        | "dtensor_plus_large_plain"
+        | "dtensor_plus_small_plain" => Ok(refused(case)),
+        _ => Ok(settled(case, &world.value(kind))),
+    };
+    judged.unwrap_or_else(|error| Verdict::Failed(error.to_string()))
+}
+
+fn refused(case: &Value) -> Verdict {
+    match case.get("expect_error") {
+        Some(_) => Verdict::Passed,
+        None => Verdict::Failed(format!("cannot be asked for: {}", case["expect"])),
+    }
+}
+
+fn settled(case: &Value, result: &Result<DTensor<f32>, Error>) -> Verdict {
+    let problem = match (result, case.get("expect")) {
+        (Ok(tensor), Some(expected)) => differs(tensor, expected),
+        (Ok(tensor), None) => Some(format!("{tensor:?} instead of {}", case["expect_error"])),
+        (Err(error), Some(_)) => Some(error.to_string()),
+        (Err(error), None) => {
+            let crosses = matches!(
+                error,
+                Error::Op(meshwork_layout::ops::Error::MeshesDiffer { .. })
+            );
+            let wanted = case["expect_error"]["category"] == "cross_mesh";
+            (crosses != wanted).then(|| format!("{error:?}"))
+        }
+    };
+    problem.map_or(Verdict::Passed, Verdict::Failed)
+}
+
+fn verdict(problem: Option<String>) -> Verdict {
+    problem.map_or(Verdict::Passed, Verdict::Failed)
+}
+
+/// Passes by another rule, if what is found instead is right.
+fn deviates(deviation: Deviation, found: Found) -> Verdict {
+    match found {
+        Found::Right => Verdict::Deviates(deviation),
+        Found::Wrong => Verdict::Failed("what is done instead is not right".to_owned()),
+    }
+}
+
+enum Found {
+    Right,
+    Wrong,
+}
+
+impl Found {
+    fn is(right: &[bool]) -> Self {
+        match right.iter().all(|right| *right) {
+            true => Self::Right,
+            false => Self::Wrong,
+        }
+    }
+}
+
+struct World {
+    context: Context,
+    mesh: Mesh,
+}
+
+impl World {
+    fn new() -> Self {
+        let context = context();
+        let mesh = context.create_mesh(CreateMesh::new().dims([("x", 2), ("y", 4)]));
+        Self {
+            mesh: mesh.expect("a mesh of eight CPUs"),
+            context,
+        }
+    }
+
+    fn layout(&self, names: [&str; 2]) -> Layout {
+        Layout::from_names(names, &self.mesh).expect("a layout of the mesh")
+    }
+
+    fn rows(&self) -> Layout {
+        self.layout(["x", "unsharded"])
+    }
+
+    /// The numbers from 0 to 15, by rows.
+    fn numbers<T: Scalar>(&self, layout: &Layout) -> Result<DTensor<T>, Error> {
+        self.context.copy_to_mesh(numbered::<T>(&[4, 4]), layout)
+    }
+
+    /// What programs that end with a tensor end with.
+    fn value(&self, kind: &str) -> Result<DTensor<f32>, Error> {
+        let rows = self.rows();
+        let numbers = self.numbers::<f32>(&rows)?;
+        let columns = numbers.relayout(&self.layout(["unsharded", "y"]))?;
+        let mut variable = DVariable::with_layout(numbers.clone(), &rows)?;
+        match kind {
+            "from_plain_with_layout" => {
+                variable.assign(&self.context.full(&[4, 4], &rows, 1.0)?)?;
+            }
+            "conflicting_layout" => {
+                return Ok(DVariable::with_layout(numbers, columns.layout())?
+                    .value()
+                    .clone());
+            }
+            "assign" => variable.assign(&numbers.scale(2.0)?)?,
+            "assign_other_layout" => variable.assign(&columns.scale(2.0)?)?,
+            "assign_add" => variable.assign_add(&numbers)?,
+            "assign_add_other_layout" => variable.assign_add(&columns)?,
+            "assign_sub" => variable.assign_sub(&numbers)?,
+            "assign_wrong_shape" => variable.assign(&self.context.zeros(&[4, 8], &rows)?)?,
+            "mixed_mesh_add" => {
+                let other = self.mesh.clone().with_name("other")?;
+                let there = Layout::from_names(["x", "unsharded"], &other)?;
+                return numbers.add(&self.numbers(&there)?);
+            }
+            "function_with_layout" => {
+                let product = || numbers.matmul(&numbers);
+                return self
+                    .context
+                    .call_with_layout(&self.layout(["x", "y"]), product);
+            }
+            "while_loop" => {
+                let mut sum = numbers;
+                for _ in 0..3 {
+                    sum = sum.add_scalar(1.0)?;
+                }
+                return Ok(sum);
+            }
+            "cond" => {
+                let is_large = numbers.sum_all()?.to_host()?.sum() > 0.0;
+                return numbers.add_scalar(if is_large { 1.0 } else { -1.0 });
+            }
+            // A variable made of a tensor, called for or not, with its layout or without.
+            _ => {}
+        }
+        Ok(variable.value().clone())
+    }
+
+    /// What a program says about what it made.
+    fn shown(&self, kind: &str, expected: &Value) -> Result<Verdict, Error> {
+        let numbers = self.numbers::<f32>(&self.rows())?;
+        let is_rounded = |saved_as| json!({"save_as_bf16": saved_as == SavedAs::Bf16});
+        let same = match kind {
+            "save_as_bf16_float" => {
+                is_rounded(DVariable::new(numbers).save_as(SavedAs::Bf16).saved_as()) == *expected
+            }
+            "save_as_bf16_int" => {
+                // Whole numbers have nothing to be rounded with.
+                is_rounded(DVariable::new(numbers.cast::<i32>()?).saved_as()) == *expected
+            }
+            "print_repr" => {
+                let whole = numbered::<i32>(&[2, 2]);
+                let tensor = self.context.copy_to_mesh(whole, &self.rows())?;
+                return Ok(verdict(prints(&tensor, text(&expected["repr"]))));
+            }
+            _ => {
+                let scope = self.context.default_mesh(&self.mesh);
+                let zeros = differs(&zeros::<f32>(&[4, 4])?, &expected["zeros"]);
+                let range = differs(&range::<i32>(4)?, &expected["range"]);
+                drop(scope);
+                // A constant is an array of the host here, in a scope or not.
+                let constant = expected["constant"]["not_a_dtensor"] == true;
+                return Ok(verdict(
+                    zeros
+                        .or(range)
+                        .or_else(|| (!constant).then(|| "constant".to_owned())),
+                ));
+            }
+        };
+        Ok(verdict((!same).then(|| format!("instead of {expected}"))))
+    }
+
+    /// Barriers, scopes, and what the host gets.
+    fn told(&self, kind: &str, expected: &Value) -> Result<Verdict, Error> {
+        let found = match kind {
+            "default_mesh_nesting" => {
+                let other = self.mesh.clone().with_name("other")?;
+                let before = current_default_mesh().is_none();
+                let outer = self.context.default_mesh(&self.mesh);
+                let in_outer = current_default_mesh().as_ref() == Some(&self.mesh);
+                let inner = self.context.default_mesh(&other);
+                let in_inner = current_default_mesh().as_ref() == Some(&other);
+                drop(inner);
+                let back = current_default_mesh().as_ref() == Some(&self.mesh);
+                drop(outer);
+                let after = current_default_mesh().is_none();
+                json!({"checks": [before, in_outer, in_inner, back, after]})
+            }
+            "numpy_small_replicated" => {
+                let whole = Layout::replicated(&self.mesh, 2);
+                let tensor = self
+                    .context
+                    .copy_to_mesh(numbered::<i32>(&[2, 2]), &whole)?;
+                json!({"r": super::values::nested(&tensor.to_host()?.view())})
+            }
+            "barrier_named" => {
+                self.context.barrier("named")?;
+                json!({"ok": true})
+            }
+            _ => {
+                self.context.barrier("")?;
+                json!({"ok": true})
+            }
+        };
+        let equal = match expected.get("r") {
+            Some(expected) => same(&found["r"], expected),
+            None => found == *expected,
+        };
+        Ok(verdict(
+            (!equal).then(|| format!("{found} instead of {expected}")),
+        ))
+    }
+
+    /// What is done otherwise on purpose.
+    fn otherwise(&self, kind: &str, expected: &Value) -> Result<Verdict, Error> {
+        let numbers = self.numbers::<f32>(&self.rows())?;
+        Ok(match kind {
+            "default_mesh_exception_leak" => {
+                let whole = Layout::replicated(&self.mesh, 1);
+                let fails = || Err::<DTensor<f32>, _>(Error::NotHere);
+                let failed = self.context.call_with_layout(&whole, fails).is_err();
+                deviates(
+                    SCOPES_END,
+                    Found::is(&[failed, current_default_mesh().is_none()]),
+                )
+            }
+            "mixed_operand_scalars" => {
+                let scalars = ["python_float", "np_scalar", "tf_scalar"];
+                let sum = numbers.add_scalar(1.5)?;
+                let kept = scalars
+                    .iter()
+                    .all(|form| differs(&sum, &expected[form]).is_none());
+                // A whole number is one of the elements' type here; arrays are copied by name.
+                let copied = self
+                    .context
+                    .copy_to_mesh(numbered::<f32>(&[4]), &Layout::replicated(&self.mesh, 1))?;
+                let lies = numbers.add(&copied)?.layout() == numbers.layout();
+                deviates(PLAIN_ARRAYS, Found::is(&[kept, lies]))
+            }
+            "name_based_save_restore" => {
+                let a = self.saved(&self.numbers::<f32>(&self.rows())?, ["unsharded", "x"])?;
+                let wide = numbered::<i32>(&[4, 8]);
+                let wide = self
+                    .context
+                    .copy_to_mesh(wide, &self.layout(["x", "unsharded"]))?;
+                let b = self.saved(&wide, ["unsharded", "y"])?;
+                let problem = differs(&a, &expected["a"]).or_else(|| differs(&b, &expected["b"]));
+                // Which files there are is left out: their form is another.
+                problem.map_or(Verdict::Deviates(CHECKPOINT_FILES), Verdict::Failed)
+            }
+            "train_checkpoint" => {
+                let read = self.saved(&numbers, ["x", "unsharded"])?;
+                let problem = differs(&read, &expected["var"]);
+                problem.map_or(Verdict::Deviates(CHECKPOINT_FILES), Verdict::Failed)
+            }
+            _ => {
+                let gradient = squares_gradient(&numbers)?;
+                let right = gradient.to_host()? == numbered::<f32>(&[4, 4]).mapv(|x| 2.0 * x);
+                deviates(SEEDED_GRADIENTS, Found::is(&[right]))
+            }
+        })
+    }
+
+    /// A tensor written, and read by another layout.
+    fn saved<T: Scalar>(&self, tensor: &DTensor<T>, names: [&str; 2]) -> Result<DTensor<T>, Error> {
+        let folder = tempfile::tempdir().expect("a folder for a checkpoint");
+        let prefix = folder.path().join("ck");
+        self.context.save(&prefix, &[("t", tensor)])?;
+        self.context.restore(&prefix, "t", &self.layout(names))
+    }
+
+    /// A step of gradient descent on the sum of squares.
+    fn trained(&self, expected: &Value) -> Result<Verdict, Error> {
+        let mut variable = DVariable::new(self.numbers::<f32>(&self.rows())?);
+        let gradient = squares_gradient(variable.value())?;
+        variable.assign_sub(&gradient.scale(0.5)?)?;
+        let problem = differs(&gradient, &expected["grad"]);
+        Ok(verdict(
+            problem.or_else(|| differs(variable.value(), &expected["var"])),
+        ))
+    }
+}
+
+/// The gradient of the sum of the squares of a tensor.
+fn squares_gradient(tensor: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
+    let squares = tensor.mul(tensor)?;
+    let sum = squares.sum(&Along::axes([0, 1]))?;
+    let seed = sum.map(|_| 1.0)?;
+    let op = Op::Reduce {
+        reducer: meshwork_layout::ops::Reducer::Sum,
+        axes: vec![0, 1],
+        reduced: meshwork_layout::ops::ReducedAxes::Removed,
+    };
+    let by_squares = DTensor::gradients(&op, &[&squares], &seed, &|_, _| 0.0)?.remove(0);
+    let slope = |_, x: &[f32]| 2.0 * x[0] * x[1];
+    Ok(DTensor::gradients(&Op::Elementwise, &[tensor], &by_squares, &slope)?.remove(0))
+}
+
+/// How what is printed of a tensor leaves out something that TensorFlow prints.
+fn prints(tensor: &DTensor<i32>, recorded: &str) -> Option<String> {
+    let devices = tensor.unpack().iter().enumerate();
+    let devices = devices.map(|(index, block)| {
+        let rows: Vec<String> = block
+            .outer_iter()
+            .map(|row| {
+                format!(
+                    "[{}]",
+                    row.iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join(" ")
+                )
+            })
+            .collect();
+        format!("\"CPU:{index}\": [{}]", rows.join(" "))
+    });
+    let value = devices.collect::<Vec<_>>().join(", ");
+    let shape = tensor
+        .shape()
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let printed = format!(
+        "<tf.Tensor: shape=({shape}), dtype=int32, value={{{value}}}, layout=\"{}\"",
+        tensor.layout()
+    );
+    // What is recorded is cut off after a number of characters.
+    let same = printed.starts_with(recorded) || recorded.starts_with(&printed);
+    (!same).then(|| format!("{printed} instead of {recorded}"))
+}
