@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(
             resolver.explain().to_string(),
             "cluster: worker 2, ps 1\n    the program: all that this resolver answers\n\
-             task: worker:1\nmaster: \naccelerators: not known\n"
+             task: worker:1\nmaster: none\naccelerators: not known\n"
         );
     }
 }
