@@ -1,16 +1,22 @@
 use ndarray::ArrayD;
+use smallvec::SmallVec;
 
 use crate::{Error, Value};
 
 /// One value for each replica of this worker.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[doc(alias = "DistributedValues")]
-pub struct PerReplica<T>(Vec<T>);
+pub struct PerReplica<T>(SmallVec<[T; 1]>);
 
 impl<T> PerReplica<T> {
     /// At least one value, in the order of the replicas.
     pub(crate) fn new(values: Vec<T>) -> Self {
-        Self(values)
+        Self(SmallVec::from_vec(values))
+    }
+
+    /// The value of a worker's only replica, which takes no memory of its own.
+    pub(crate) fn only(value: T) -> Self {
+        Self(SmallVec::from_buf([value]))
     }
 
     /// The values of this worker's replicas, in order.
@@ -27,7 +33,7 @@ impl<T> PerReplica<T> {
     /// The values of this worker's replicas, in order.
     #[must_use]
     pub fn into_vec(self) -> Vec<T> {
-        self.0
+        self.0.into_vec()
     }
 
     /// The value of this worker's first replica, which often is its only one.

@@ -28,7 +28,7 @@ impl MultiWorkerMirroredStrategy {
         let place = self.place(0);
         let (group, traffic) = (&mut self.group, &mut self.traffic);
         let result = step(&mut ReplicaContext::alone(group, traffic, place));
-        self.told(result).map(|value| PerReplica::new(vec![value]))
+        self.told(result).map(PerReplica::only)
     }
 
     /// Runs one step on each of this worker's replicas, at the same time.
@@ -88,15 +88,15 @@ impl MultiWorkerMirroredStrategy {
             ([only], [place]) => {
                 let (group, traffic) = (&mut self.group, &mut self.traffic);
                 let mut replica = ReplicaContext::alone(group, traffic, *place);
-                step(&mut replica, only).map(|result| vec![result])
+                step(&mut replica, only).map(PerReplica::only)
             }
             (states, places) => {
                 let patience = self.patience();
                 let meeting = Meeting::new(self.cross(), needed, patience);
-                run_threads(&meeting, (places, states), &step)
+                run_threads(&meeting, (places, states), &step).map(PerReplica::new)
             }
         };
-        self.told(results).map(PerReplica::new)
+        self.told(results)
     }
 
     /// A value for each of this worker's replicas, made of its number among all replicas.
