@@ -1,9 +1,7 @@
 //! Exchanges carried out: parts of blocks copied here, and sent to other clients in one all-to-all.
 
-use std::sync::Arc;
-
 use meshwork_accel::ReduceOp;
-use meshwork_layout::{Ranges, Reduction};
+use meshwork_layout::{Ranges, Reduction, Shape};
 use ndarray::{ArcArray, ArrayD, ArrayViewD, IxDyn};
 
 use crate::context::Context;
@@ -18,7 +16,7 @@ pub type Block<T> = ArcArray<T, IxDyn>;
 #[track_caller]
 pub(crate) fn run<T: Scalar>(
     context: &Context,
-    route: &Arc<Route>,
+    route: &Route,
     blocks: &[Block<T>],
 ) -> Result<Vec<Block<T>>, Error> {
     let mut held = blocks.to_vec();
@@ -27,10 +25,8 @@ pub(crate) fn run<T: Scalar>(
             true => send_and_receive(context, (route, number), exchange, &held)?,
             false => Vec::new(),
         };
-        let taken = exchange.targets.iter().map(|target| {
-            let found = taken(exchange, target, &held, &received)?;
-            Ok(found)
-        });
+        let targets = exchange.targets.iter();
+        let taken = targets.map(|target| taken(exchange, target, &held, &received));
         held = taken.collect::<Result<_, Error>>()?;
     }
     Ok(route
@@ -43,6 +39,7 @@ pub(crate) fn run<T: Scalar>(
 /// What the parcels from each client hold.
 type Parcels<T> = Vec<Vec<Vec<T>>>;
 
+/// Gives all clients their parcels in one go, each behind a number for what is being done.
 #[track_caller]
 fn send_and_receive<T: Scalar>(
     context: &Context,
@@ -53,28 +50,13 @@ fn send_and_receive<T: Scalar>(
     let own = context.index() as usize;
     let title = format!("step {number} of {} of {}", route.title, T::TYPE);
     let mark = context.mark(&title);
-    let mut bytes = Vec::new();
-    let mut sent = Vec::new();
-    for (client, parcels) in exchange.sent.iter().enumerate() {
-        let before = bytes.len();
-        if client != own {
-            bytes.extend_from_slice(&mark);
-        }
-        for (place, ranges) in parcels {
-            let part = elements(exchange.form, &held[*place], ranges);
-            bytes.extend_from_slice(bytemuck::cast_slice(&part));
-        }
-        sent.push(bytes.len() - before);
-    }
-    let sizes = |parcels: &Vec<meshwork_layout::Shape>| -> Vec<usize> {
-        parcels.iter().map(|shape| shape.iter().product()).collect()
-    };
-    let sizes: Vec<Vec<usize>> = exchange.received.iter().map(sizes).collect();
-    let header = |client| if client == own { 0 } else { mark.len() };
-    let lengths = sizes
-        .iter()
-        .enumerate()
-        .map(|(client, sizes)| header(client) + sizes.iter().sum::<usize>() * size_of::<T>());
+    let mark_for = |client| if client == own { &[][..] } else { &mark[..] };
+    let (bytes, sent) = packed(exchange, held, mark_for);
+    let received = exchange.received.iter().enumerate();
+    let lengths = received.map(|(client, parcels)| {
+        let elements: usize = parcels.iter().map(count).sum();
+        mark_for(client).len() + elements * size_of::<T>()
+    });
     let lengths: Vec<usize> = lengths.collect();
     let mut arrived = vec![0_u8; lengths.iter().sum()];
     context.with_group(|group| {
@@ -84,21 +66,55 @@ fn send_and_receive<T: Scalar>(
     context.count_sent(bytes.len() - mark.len() * (sent.len() - 1));
     let mut rest = arrived.as_slice();
     let mut all = Vec::new();
-    for (client, sizes) in sizes.iter().enumerate() {
-        let (head, behind) = rest.split_at(header(client));
-        if client != own && head != mark {
+    for (client, parcels) in exchange.received.iter().enumerate() {
+        let (head, behind) = rest.split_at(mark_for(client).len());
+        if head != mark_for(client) {
             return Err(differing(context, client, title));
         }
+        let (own, behind) = behind.split_at(lengths[client] - head.len());
         rest = behind;
-        let parcels = sizes.iter().map(|len| {
-            let (parcel, behind) = rest.split_at(len * size_of::<T>());
-            rest = behind;
-            let element = T::TYPE;
-            from_bytes(parcel).ok_or(Error::Garbled { client, element })
-        });
-        all.push(parcels.collect::<Result<_, _>>()?);
+        all.push(unpacked(own, parcels, client)?);
     }
     Ok(all)
+}
+
+/// What goes to all clients, one behind the other, and how many bytes go to each.
+fn packed<'a, T: Scalar>(
+    exchange: &Exchange,
+    held: &[Block<T>],
+    mark_for: impl Fn(usize) -> &'a [u8],
+) -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = Vec::new();
+    let mut sent = Vec::new();
+    for (client, parcels) in exchange.sent.iter().enumerate() {
+        let before = bytes.len();
+        bytes.extend_from_slice(mark_for(client));
+        for (place, ranges) in parcels {
+            let part = elements(exchange.form, &held[*place], ranges);
+            bytes.extend_from_slice(bytemuck::cast_slice(&part));
+        }
+        sent.push(bytes.len() - before);
+    }
+    (bytes, sent)
+}
+
+/// The parcels that a client has sent, which are as long as these bytes.
+fn unpacked<T: Scalar>(
+    mut bytes: &[u8],
+    parcels: &[Shape],
+    client: usize,
+) -> Result<Vec<Vec<T>>, Error> {
+    let element = T::TYPE;
+    let parcel = |shape: &Shape| {
+        let (parcel, behind) = bytes.split_at(count(shape) * size_of::<T>());
+        bytes = behind;
+        from_bytes(parcel).ok_or(Error::Garbled { client, element })
+    };
+    parcels.iter().map(parcel).collect()
+}
+
+fn count(shape: &Shape) -> usize {
+    shape.iter().product()
 }
 
 /// Another client does something else: all are told.
