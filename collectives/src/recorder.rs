@@ -104,6 +104,11 @@ impl Recorder {
         self.state().ring.waits(now, serial, (self.rank, awaited))
     }
 
+    /// Notes that what is left of it are parts in other groups: nobody waits for this rank in it.
+    pub(crate) fn agreed(&self, serial: Serial) {
+        self.state().ring.finish(serial);
+    }
+
     /// Notes that it is over.
     #[inline]
     pub(crate) fn end(&self, serial: Serial, how: Ending) {

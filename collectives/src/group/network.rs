@@ -68,6 +68,10 @@ impl Engine {
         let world = self.world;
         let mut levels = self.levels.take();
         let agreed = self.over_links(contract, (caller, serial), Work::<T>::Agree);
+        if agreed.is_ok() {
+            // From here on others wait for the parts.
+            self.ties.recorder.agreed(serial);
+        }
         let done = agreed.and_then(|()| match (&mut levels, work) {
             (
                 Some(levels),

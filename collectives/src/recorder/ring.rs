@@ -172,6 +172,16 @@ impl Ring {
         if let Some(last) = record.waits.last_mut() {
             last.until = now;
         }
+        if how == Ending::Well {
+            self.finish(serial);
+        }
+    }
+
+    /// Notes that nobody waits for this rank in the operation any more.
+    pub(super) fn finish(&mut self, serial: Serial) {
+        let Some(record) = self.find(serial) else {
+            return;
+        };
         let Contract {
             kind,
             group,
@@ -180,7 +190,7 @@ impl Ring {
         } = record.contract;
         let using = self.uses.iter_mut().find(|using| using.group == group);
         // Messages are not numbered among the operations of all.
-        if let (Some(using), true) = (using, how == Ending::Well && kind != Kind::Send) {
+        if let (Some(using), true) = (using, kind != Kind::Send) {
             using.finished = sequence;
         }
     }

@@ -126,6 +126,28 @@ fn others_are_told_of_long_waits_only_and_less_and_less_often() {
 }
 
 #[test]
+fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
+    let mut ring = Ring::new();
+    let (start, here) = (Instant::now(), Location::caller());
+    let (whole, part) = (contract(0, 5), contract(9, 1));
+    ring.adopt(9, thread());
+    let outer = ring.begin((start, thread()), (whole, here, Carrier::Links));
+    ring.is_part(9, 0);
+    let finished = |ring: &mut Ring, serial, group| {
+        let later = start + Duration::from_secs(9);
+        let wait = ring.waits(later, serial, (Rank::CHIEF, Rank::new(1)));
+        let holds = wait.unwrap().holds;
+        let hold = holds.iter().find(|hold| hold.group == group);
+        hold.unwrap().finished
+    };
+    assert_eq!(finished(&mut ring, outer, 0), 0);
+    ring.finish(outer);
+    let inner = ring.begin((start, thread()), (part, here, Carrier::Memory));
+    assert_eq!(finished(&mut ring, inner, 0), 5);
+    assert_eq!(finished(&mut ring, inner, 9), 0);
+}
+
+#[test]
 fn a_message_over_links_is_no_wait_for_its_senders_call() {
     let mut ring = Ring::new();
     let (start, here) = (Instant::now(), Location::caller());
