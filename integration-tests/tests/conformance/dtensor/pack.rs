@@ -51,6 +51,7 @@ fn misfit(error: &Error, recorded: &Value) -> Option<String> {
         Some("rank_mismatch") => matches!(error, Error::ComponentRank { .. }),
         Some("wrong_component_count") => matches!(error, Error::ComponentCount { .. }),
         Some("component_shape_mismatch") => matches!(error, Error::ComponentShape { .. }),
+        Some("unknown_mesh_dim" | "repeated_mesh_dim") => matches!(error, Error::Layout(_)),
         Some("unknown_device") => matches!(error, Error::UnknownDevice { .. }),
         // Not sorted, or TensorFlow died.
         Some("other") | None => true,
