@@ -1,3 +1,5 @@
+mod policy;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndarray::ArrayD;
@@ -8,70 +10,7 @@ use crate::replica::{ReduceOp, ReplicaContext};
 use crate::variable::Scope;
 use crate::{Error, Value, VariableSpec};
 
-/// When the copies of a variable are brought together.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[doc(alias = "VariableSynchronization")]
-pub enum Synchronization {
-    /// Whenever it is written, so that copies stay equal. What `AUTO` means in TensorFlow.
-    #[default]
-    OnWrite,
-    /// When it is read outside of a step: each replica counts on its own in between.
-    OnRead,
-}
-
-/// What the values of several replicas become when they are brought together.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[doc(alias = "VariableAggregation")]
-pub enum Aggregation {
-    /// Nothing: they stay apart. A variable that is synchronised on read can then not be read
-    /// outside of a step.
-    #[default]
-    None,
-    /// Their sum.
-    Sum,
-    /// Their mean; only of floats.
-    Mean,
-    /// The value of replica 0.
-    OnlyFirstReplica,
-}
-
-/// How a variable of many copies behaves.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct VariablePolicy {
-    synchronization: Synchronization,
-    aggregation: Aggregation,
-}
-
-impl VariablePolicy {
-    /// Brought together when written, or when read, by `aggregation`.
-    #[must_use]
-    pub fn new(synchronization: Synchronization, aggregation: Aggregation) -> Self {
-        Self {
-            synchronization,
-            aggregation,
-        }
-    }
-
-    /// When copies are brought together.
-    #[must_use]
-    pub fn synchronization(self) -> Synchronization {
-        self.synchronization
-    }
-
-    /// What they then become.
-    #[must_use]
-    pub fn aggregation(self) -> Aggregation {
-        self.aggregation
-    }
-
-    /// What values that all replicas assign in a step become.
-    fn on_write(self) -> Aggregation {
-        match self.synchronization {
-            Synchronization::OnWrite => self.aggregation,
-            Synchronization::OnRead => Aggregation::None,
-        }
-    }
-}
+pub use policy::{Aggregation, Synchronization, VariablePolicy};
 
 /// A variable of which every replica has a copy.
 ///
@@ -154,7 +93,7 @@ impl Scope<'_> {
         initial: ArrayD<T>,
         policy: VariablePolicy,
     ) -> Result<DistributedVariable<T>, Error> {
-        if policy.aggregation == Aggregation::Mean && !T::IS_FLOAT {
+        if policy.aggregation() == Aggregation::Mean && !T::IS_FLOAT {
             return Err(Error::IntegerMean { found: T::TYPE });
         }
         let spec = VariableSpec::new(name, initial.shape())?;
@@ -271,10 +210,8 @@ impl CrossReplica<'_> {
         &mut self,
         variable: &DistributedVariable<T>,
     ) -> Result<ArrayD<T>, Error> {
-        let VariablePolicy {
-            synchronization,
-            aggregation,
-        } = variable.policy;
+        let policy = variable.policy;
+        let (synchronization, aggregation) = (policy.synchronization(), policy.aggregation());
         let copies = variable.local_results();
         match (synchronization, aggregation) {
             (Synchronization::OnWrite, _) => Ok(copies.into_first()),
@@ -297,7 +234,10 @@ impl CrossReplica<'_> {
     ) -> Result<(), Error> {
         variable.check_shape(value)?;
         let replicas = self.num_replicas_in_sync();
-        let own = match (variable.policy.synchronization, variable.policy.aggregation) {
+        let own = match (
+            variable.policy.synchronization(),
+            variable.policy.aggregation(),
+        ) {
             (Synchronization::OnRead, Aggregation::None) => return Err(variable.not_aggregated()),
             (Synchronization::OnRead, Aggregation::Sum) => {
                 value.mapv(|value| value.divided(replicas))
@@ -365,13 +305,13 @@ impl CrossReplica<'_> {
         change: fn(T, T) -> T,
     ) -> Result<(), Error> {
         variable.check_shape(delta)?;
-        if variable.policy.synchronization == Synchronization::OnWrite {
+        if variable.policy.synchronization() == Synchronization::OnWrite {
             for copy in variable.copies.iter() {
                 combine(&mut locked(copy), delta, change);
             }
             return Ok(());
         }
-        if variable.policy.aggregation == Aggregation::Sum {
+        if variable.policy.aggregation() == Aggregation::Sum {
             let name = variable.spec.name().to_owned();
             return Err(Error::SumChanged { name });
         }

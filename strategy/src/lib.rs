@@ -1,7 +1,7 @@
 //! Trains one model on many processes: every worker holds a copy, and all copies stay equal.
 //!
 //! This crate does not know which backend computes and which model library describes the model: it
-//! sees named `f32` variables, gradients in flat buffers, and samples by their index.
+//! sees named variables, gradients in buffers, and samples by their index or in batches.
 //!
 //! ```text
 //!   global batch of 8    worker 0: 0 1 2 3 ── gradient ─┐
@@ -36,10 +36,9 @@
 //! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable` and
 //! `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
 //! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas), `flat`
-//! (many gradients as one buffer), `gradients` and `packing` (what is reduced together,
-//! and when), `checkpoint` (what a
-//! training goes on from), `sum` (orders of adding), `value` and `distributed` (numbers, one value
-//! for each replica), `hash` (equal copies), `options`, `error`.
+//! (many gradients as one buffer), `gradients` and `packing` (what is reduced together, and when),
+//! `checkpoint` (what a training goes on from), `sum` (orders of adding), `value` and `distributed`
+//! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
@@ -60,7 +59,9 @@ mod value;
 mod variable;
 
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
-pub use meshwork_collectives::{Communication, JobSecret, Rank, Timeouts};
+pub use meshwork_collectives::{
+    Communication, ElementType, JobSecret, Rank, Registered, Timeouts, bf16, f16,
+};
 
 pub use checkpoint::{Checkpoints, Damage, Restored, Snapshot};
 pub use dataset::{Batch, DistributedDataset, Epoch};

@@ -228,33 +228,25 @@ impl MultiWorkerMirroredStrategy {
         policy: AutoShard,
         from: Cursor,
     ) -> Result<DistributedBatches<B>, Error> {
-        let context = self.input_context();
-        let batches =
-            context.and_then(|context| DistributedBatches::new(input, policy, context, from));
+        let batches = DistributedBatches::new(input, policy, self.input_context(), from);
         self.told(batches)
     }
 
     /// Deals batches of this worker's own to its replicas, one to each in turn, as they are. What
     /// to read is for the caller to decide, by [`input_context`](Self::input_context).
-    ///
-    /// # Errors
-    /// None that a strategy can have.
     #[doc(alias = "distribute_datasets_from_function")]
     pub fn deal<B: Rows + Send + 'static>(
-        &mut self,
+        &self,
         batches: impl IntoIterator<Item = B, IntoIter: Send + 'static>,
-    ) -> Result<DistributedBatches<B>, Error> {
-        let context = self.input_context()?;
-        Ok(DistributedBatches::dealt(batches.into_iter(), context))
+    ) -> DistributedBatches<B> {
+        DistributedBatches::dealt(batches.into_iter(), self.input_context())
     }
 
     /// Which of the workers' inputs is this one's.
-    ///
-    /// # Errors
-    /// None that a strategy can have.
-    pub fn input_context(&self) -> Result<InputContext, Error> {
+    #[must_use]
+    pub fn input_context(&self) -> InputContext {
         let workers = self.group.world() as usize;
-        InputContext::new(workers, self.rank().index(), self.num_replicas_in_sync())
+        InputContext::of_worker(workers, self.rank().index(), self.local_replicas)
     }
 
     /// Checks that all workers hold the same bits in `values`, by comparing a hash of 64 bits

@@ -42,6 +42,15 @@ impl InputContext {
         })
     }
 
+    /// The input of worker `pipeline`, one of `pipelines` that have `local` replicas each.
+    pub(crate) fn of_worker(pipelines: usize, pipeline: usize, local: usize) -> Self {
+        Self {
+            pipelines,
+            pipeline,
+            replicas: pipelines * local,
+        }
+    }
+
     /// How many inputs there are: one for each worker.
     #[must_use]
     #[doc(alias = "num_input_pipelines")]
