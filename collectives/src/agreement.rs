@@ -61,8 +61,6 @@ pub(crate) struct Past {
 pub(crate) enum Event {
     /// A member of the last epoch takes part.
     Reached(Seat),
-    /// A process that was no member of the last epoch asks to be admitted.
-    Knocked(Newcomer),
     /// A member of the last epoch takes part no longer.
     Lost(Seat, Proof),
     Said {
@@ -164,12 +162,6 @@ impl Agreement {
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Reached(seat) => self.reached(seat, out),
-            Event::Knocked(newcomer) => {
-                self.own
-                    .newcomers
-                    .retain(|other| other.seat != newcomer.seat);
-                self.own.newcomers.push(newcomer);
-            }
             Event::Lost(seat, proof) => {
                 self.reached.remove(&seat);
                 let known = self.lost.entry(seat).or_insert(proof);
@@ -350,7 +342,7 @@ impl Agreement {
 
     /// Until when all that can be reached are waited for, after a majority has answered.
     fn grace(&self, attempt: &Attempt) -> Instant {
-        attempt.since + self.pace.retry / 2
+        attempt.since + self.pace.retry * 3 / 4
     }
 
     /// What the voters are bound to, or else a new epoch of all that have answered.
@@ -383,7 +375,7 @@ impl Agreement {
             return;
         }
         let ballot = Ballot {
-            round: self.promised.round + 1,
+            round: self.promised.round.saturating_add(1),
             proposer: self.me.seat,
         };
         self.attempt = Some(Attempt {
@@ -424,10 +416,11 @@ impl Agreement {
     }
 
     fn learn(&mut self, decision: Decision, out: &mut Vec<Action>) {
-        let survives = decision.survivors.contains(&self.me.seat) && self.votes();
+        let next = decision.epoch == self.past.epoch + 1;
+        let survives = next && self.votes() && decision.survivors.contains(&self.me.seat);
         let admitted = decision.newcomers.contains(&self.me);
         let concerns = match self.votes() {
-            true => decision.epoch == self.past.epoch + 1,
+            true => decision.epoch > self.past.epoch,
             false => admitted,
         };
         if self.outcome != Outcome::Open || !concerns {
@@ -439,7 +432,7 @@ impl Agreement {
         let word = Word::Decided(decision.clone());
         let others = told.into_iter().filter(|seat| *seat != self.me.seat);
         out.extend(others.map(|seat| Action::Send(seat, word.clone())));
-        out.push(match survives || admitted {
+        out.push(match survives || (admitted && !self.votes()) {
             true => Action::Decided(decision),
             false => Action::Excluded(decision),
         });

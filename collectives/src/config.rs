@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Certificates, Error, JobSecret, Rank};
+use crate::{Certificates, Error, JobSecret, Pair, Rank};
 
 pub use network::{Congestion, Network};
 
@@ -35,6 +35,7 @@ pub struct GroupConfig {
     network: Network,
     dump: Option<PathBuf>,
     certificates: Option<Certificates>,
+    pair: Pair,
 }
 
 /// How bytes get from one rank to another.
@@ -96,6 +97,7 @@ impl GroupConfig {
             network: Network::default(),
             dump: None,
             certificates: None,
+            pair: Pair::default(),
         })
     }
 
@@ -160,6 +162,13 @@ impl GroupConfig {
     #[must_use]
     pub fn with_dump(mut self, folder: impl Into<PathBuf>) -> Self {
         self.dump = Some(folder.into());
+        self
+    }
+
+    /// Chooses which of two ranks may go on without the other, in the same way on every rank.
+    #[must_use]
+    pub fn with_pair(mut self, pair: Pair) -> Self {
+        self.pair = pair;
         self
     }
 
@@ -235,6 +244,10 @@ impl GroupConfig {
 
     pub(crate) fn network(&self) -> Network {
         self.network
+    }
+
+    pub(crate) fn pair(&self) -> Pair {
+        self.pair
     }
 
     pub(crate) fn launcher(&self) -> Option<u32> {

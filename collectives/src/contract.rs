@@ -66,7 +66,7 @@ impl Kind {
 /// What all ranks must agree on before one byte of an operation counts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Contract {
-    /// How often the members of the group that was joined have changed.
+    /// That of the group that was joined, from 1; 0 among threads, whose members never change.
     pub(crate) epoch: u64,
     /// Tells groups of the same ranks apart; 0 for the one that was joined.
     pub(crate) group: u64,
@@ -147,7 +147,7 @@ impl Display for Call {
         if group != 0 {
             write!(f, ", in split group {group:016x}")?;
         }
-        if epoch != 0 {
+        if epoch > 1 {
             write!(f, ", in epoch {epoch}")?;
         }
         if !self.site.is_empty() {

@@ -1,3 +1,4 @@
+mod loss;
 mod refusal;
 
 use std::fmt::{self, Display};
@@ -9,6 +10,7 @@ use crate::Rank;
 use crate::contract::Call;
 use crate::wire::WireError;
 
+pub use loss::LossCause;
 pub use refusal::Refusal;
 
 /// Everything that can go wrong with a group.
@@ -209,6 +211,39 @@ pub enum Error {
         /// Who noticed it, if it was not this rank.
         reporter: Option<Rank>,
     },
+    /// What is left of an epoch is no majority of it, so it may not go on: the others may have.
+    #[error(
+        "{present} of the {members} ranks of epoch {epoch} can reach each other, which is no majority: they do not go on, as the others may"
+    )]
+    NoMajority {
+        /// The epoch that is over.
+        epoch: u64,
+        /// Ranks that this one could reach, itself among them.
+        present: usize,
+        /// Ranks of that epoch.
+        members: usize,
+    },
+    /// The others have gone on without this rank, which they could not reach or did not wait for.
+    #[error(
+        "the others went on without this rank after epoch {epoch}: start its process again to be let in anew"
+    )]
+    Excluded {
+        /// The last epoch that this rank was in.
+        epoch: u64,
+    },
+    /// No group let this process in.
+    #[error(
+        "no group let this process in within {waited:.1?}: its ranks have to call grow meanwhile"
+    )]
+    NotAdmitted {
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// The caller asked a group to shrink or grow that cannot.
+    #[error(
+        "only a group of processes that was joined can shrink and grow, not one of threads or one that was split"
+    )]
+    NoEpochs,
     /// A rank, possibly this one, ended the group with a reason.
     #[error("{peer} ended the group: {message}")]
     Aborted {
@@ -362,34 +397,6 @@ impl Member {
 impl Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.rank, self.address)
-    }
-}
-
-/// How the loss of a rank was noticed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum LossCause {
-    /// Its process has ended, or the launcher said so.
-    Died,
-    /// Its process is on this host and has been stopped by a signal, as SIGSTOP does.
-    Stopped,
-    /// Nothing was heard of it for this long.
-    Silent(Duration),
-    /// Its connection closed without a goodbye.
-    Disconnected,
-    /// It dropped its group without leaving.
-    Left,
-}
-
-impl Display for LossCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Died => f.write_str("its process ended"),
-            Self::Stopped => f.write_str("its process is stopped; SIGCONT lets it go on"),
-            Self::Silent(silence) => write!(f, "nothing was heard of it for {silence:.1?}"),
-            Self::Disconnected => f.write_str("its connection closed without a goodbye"),
-            Self::Left => f.write_str("it dropped its group before the others had finished"),
-        }
     }
 }
 

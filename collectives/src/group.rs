@@ -1,3 +1,4 @@
+mod change;
 mod collect;
 mod engine;
 mod levels;
@@ -18,12 +19,12 @@ use meshwork_accel::Element;
 use engine::{Asked, Bond, Engine, Origin, Ties, Work, outside_async};
 use pending::Worker;
 
-use crate::execute::Scratch;
 use crate::memory::{Domain, Registry};
 use crate::pilot::Pilot;
 use crate::recorder::Recorder;
-use crate::{Communication, Error, GroupConfig, Member, Rank, Transport, config, local, quic};
+use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
+pub use change::Epoch;
 pub use pending::Pending;
 pub use registered::Registered;
 
@@ -80,24 +81,10 @@ impl Group {
                 limit: config::WORLD_LIMIT,
             });
         }
-        let pilot = Pilot::relieved().map_err(no_thread)?;
-        let recorder = Recorder::new(config.rank(), members.clone(), config.dump());
-        let joined = quic::join(config, members.clone(), recorder.clone());
-        let (links, remote) = pilot.block_on(joined)?;
-        if remote.has_cores() {
-            pilot.allow_spinning();
-        }
-        let transport = engine::Transport::Links(links, Scratch::new());
-        let place = (config.rank(), members);
-        let ties = Ties::new(Bond::Remote(remote), pilot, recorder);
-        let mut engine = Engine::new(place, transport, ties, Origin::Joined)?;
-        engine.timeouts = config.timeouts();
-        if config.transport() == Transport::Auto {
-            engine.may_share_memory = true;
-            engine.share_memory()?;
-            engine.find_levels()?;
-        }
-        Ok(Self::over(engine))
+        let pilot = Arc::new(Pilot::relieved().map_err(no_thread)?);
+        let met = pilot.block_on(quic::join(config, members))?;
+        let (group, begun) = Self::begin(pilot, met)?;
+        begun.map(|()| group)
     }
 
     /// A group of `world` ranks for threads of this process, in the order of their ranks.
@@ -114,7 +101,7 @@ impl Group {
             kind: error.kind(),
         })?;
         let group = |(rank, domain)| {
-            let pilot = Pilot::alone().map_err(no_thread)?;
+            let pilot = Arc::new(Pilot::alone().map_err(no_thread)?);
             let place = (rank, members.clone());
             let recorder = Recorder::new(rank, members.clone(), None);
             let ties = Ties::new(Bond::Local(hub.clone()), pilot, recorder);

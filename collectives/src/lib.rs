@@ -33,10 +33,6 @@
 //! `pilot` (which thread drives the network); `host` (processes of the same machine). With the feature
 //! `testing`, `sim` plays whole jobs in virtual time.
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the group's own use of it follows")
-)]
 mod agreement;
 mod communication;
 mod config;
@@ -70,7 +66,7 @@ pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction}
 pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
-pub use group::{Group, Pending, Registered};
+pub use group::{Epoch, Group, Pending, Registered};
 pub use identity::{Certificates, JobSecret};
 pub use quic::announce_loss;
 pub use rank::Rank;

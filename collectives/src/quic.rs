@@ -12,31 +12,37 @@
 //! The end of a connection says why: its code, and an encoded abort as its reason.
 
 mod announce;
+mod assembly;
 mod batches;
 mod control;
 mod driver;
 mod endpoint;
 mod lobby;
+mod station;
 mod streams;
 mod stripes;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quinn::{Endpoint, VarInt};
+use quinn::VarInt;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
 
 pub use announce::announce_loss;
+pub(crate) use assembly::Evidence;
+pub(crate) use station::{Station, Term};
 
+use crate::agreement::{Past, Proof};
 use crate::config::GroupConfig;
-use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
 use crate::recorder::Recorder;
 use crate::waits::Wait;
-use crate::{Error, Member, Rank, host};
+use crate::{Error, LossCause, Member, Rank, Timeouts, Transport, host};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -51,13 +57,99 @@ const EVENTS: usize = 1024;
 
 /// The way to a group's driver, which runs on the group's own thread.
 pub(crate) struct Remote {
-    endpoint: Endpoint,
+    station: Arc<Station>,
+    term: Term,
+    recorder: Arc<Recorder>,
+    /// Which end with the epoch.
+    tasks: [AbortHandle; 2],
+    /// Whether the endpoint serves another epoch.
+    handed_over: AtomicBool,
     events: mpsc::Sender<Event>,
     failure: watch::Receiver<Option<Error>>,
     over: watch::Receiver<bool>,
     neighbours: Vec<(Rank, u32)>,
     hosts: Vec<usize>,
     lobby: Arc<Lobby>,
+}
+
+/// The way from one epoch to the next.
+impl Remote {
+    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    pub(crate) fn station(&self) -> &Arc<Station> {
+        &self.station
+    }
+
+    /// This process's rank, and all members.
+    pub(crate) fn place(&self) -> (Rank, Arc<[Member]>) {
+        (self.term.rank, self.term.members.clone())
+    }
+
+    pub(crate) fn term(&self) -> &Term {
+        &self.term
+    }
+
+    /// The epoch of this group, once it is over.
+    pub(crate) fn past(&self) -> Past {
+        Past {
+            epoch: self.term.number,
+            members: self.term.seats.clone(),
+        }
+    }
+
+    /// Who was lost when the epoch ended like this, and whose end can be seen from here.
+    pub(crate) fn evidence(&self, end: Option<&Error>) -> Evidence {
+        let seat = |rank: Rank| self.term.seats.get(rank.index()).copied();
+        let lost = match end {
+            Some(Error::RankLost { peer, cause, .. }) => {
+                let proof = match cause {
+                    LossCause::Died | LossCause::Left => Proof::Ended,
+                    LossCause::Silent(_) | LossCause::Stopped | LossCause::Disconnected => {
+                        Proof::Unreached
+                    }
+                };
+                seat(peer.rank()).map(|seat| (seat, proof))
+            }
+            _ => None,
+        };
+        let others = self
+            .neighbours
+            .iter()
+            .filter(|(rank, _)| *rank != self.term.rank);
+        Evidence {
+            lost: lost.into_iter().collect(),
+            neighbours: others
+                .filter_map(|(rank, process)| Some((seat(*rank)?, *process)))
+                .collect(),
+        }
+    }
+
+    /// How long things may take, and how bytes get from rank to rank.
+    pub(crate) fn settings(&self) -> (Timeouts, Transport) {
+        let config = &self.station.config;
+        (config.timeouts(), config.transport())
+    }
+
+    /// Leaves the endpoint to the next epoch, and all who call from now on.
+    pub(crate) fn hand_over(&self) {
+        self.handed_over.store(true, Ordering::Relaxed);
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Who wants to be let in, by seat: the incarnation, or 0. Only for seats that nobody has.
+    pub(crate) fn at_the_door(&self) -> Vec<u64> {
+        let mut doors = vec![0; self.station.config.members().len()];
+        for newcomer in self.lobby.at_the_door() {
+            if let Some(door) = doors.get_mut(newcomer.seat as usize)
+                && !self.term.seats.contains(&newcomer.seat)
+            {
+                *door = newcomer.incarnation;
+            }
+        }
+        doors
+    }
 }
 
 impl fmt::Debug for Remote {
@@ -113,67 +205,85 @@ impl Remote {
     /// Gives the last packets, which tell the others why, a short time to go out.
     pub(crate) async fn flush(&self) {
         const FLUSHING: Duration = Duration::from_millis(300);
-        let _ = tokio::time::timeout(FLUSHING, self.endpoint.wait_idle()).await;
+        // Whoever goes on with the endpoint sends them anyway.
+        if !self.handed_over.load(Ordering::Relaxed) {
+            let idle = self.station.endpoint.wait_idle();
+            let _ = tokio::time::timeout(FLUSHING, idle).await;
+        }
     }
 }
 
 /// Joins the group: listens, dials, and returns when every pair of ranks has a connection.
-pub(crate) async fn join(
-    config: &GroupConfig,
-    members: Arc<[Member]>,
-    recorder: Arc<Recorder>,
-) -> Result<(Links, Remote), Error> {
-    let rank = config.rank();
-    let identity = match config.certificates() {
-        Some(certificates) => Identity::from_files(certificates, Role::Rank(rank))?,
-        None => Identity::new(config.secret(), Role::Rank(rank))?,
-    };
-    let endpoint = endpoint::listen(config, &identity).await?;
-    let (events, inbox) = mpsc::channel(EVENTS);
-    let host = config.host().map_or_else(host::host, str::to_owned);
-    let means = (identity, config.network(), host);
-    let lobby = Lobby::new(rank, members.clone(), means, events.clone());
-    let patience = patience(config);
-    let membership = Membership::new(rank, members, patience, std::time::Instant::now());
-    let (ready, joined) = oneshot::channel();
-    let (failed, failure) = watch::channel(None);
-    let (ended, over) = watch::channel(false);
-    let outbox = driver::Outbox {
-        lobby: lobby.clone(),
-        recorder,
-        ready: Some(ready),
-        failed,
-        ended,
-    };
-    tokio::spawn(driver::drive(membership, inbox, outbox));
-    tokio::spawn(lobby::accept(lobby.clone(), endpoint.clone()));
-    tokio::spawn(lobby::renew(lobby.clone(), endpoint.clone()));
-    lobby::dial_lower_ranks(&lobby, &endpoint);
-    lobby::watch_launcher(&lobby, config.launcher());
-    let mut remote = Remote {
-        endpoint,
-        events,
-        failure,
-        over,
-        neighbours: Vec::new(),
-        hosts: Vec::new(),
-        lobby: lobby.clone(),
-    };
-    match joined.await {
-        Ok(()) => {
-            remote.neighbours = lobby.neighbours();
-            remote.hosts = lobby.hosts();
-            Ok((lobby.links(), remote))
+pub(crate) async fn join(config: &GroupConfig, members: Arc<[Member]>) -> Result<Met, Error> {
+    let station = Station::open(config).await?;
+    let term = Term::first(config.rank(), members);
+    station.meet(term).await
+}
+
+impl Station {
+    /// Meets the other members of an epoch: every pair of them gets a connection.
+    pub(crate) async fn meet(self: &Arc<Self>, term: Term) -> Result<Met, Error> {
+        let (events, inbox) = mpsc::channel(EVENTS);
+        let lobby = Lobby::new(self, term.clone(), events.clone());
+        let (rank, members) = (term.rank, term.members.clone());
+        let patience = patience(&self.config, term.number);
+        let alone = members.len() == 1;
+        let membership = Membership::new(rank, members, patience, std::time::Instant::now());
+        let recorder = Recorder::new(rank, term.members.clone(), self.dump_of(term.number));
+        let (ready, joined) = oneshot::channel();
+        let (failed, failure) = watch::channel(None);
+        let (ended, over) = watch::channel(false);
+        let mut outbox = driver::Outbox {
+            lobby: lobby.clone(),
+            recorder: recorder.clone(),
+            ready: Some(ready),
+            failed,
+            ended,
+        };
+        if alone {
+            outbox.begin();
         }
-        Err(_) => Err(remote.ended_with().await),
+        tokio::spawn(driver::drive(membership, inbox, outbox));
+        let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.endpoint.clone()));
+        let renewing = tokio::spawn(lobby::renew(lobby.clone(), self.endpoint.clone()));
+        lobby::dial_lower_ranks(&lobby, &self.endpoint);
+        lobby::watch_launcher(&lobby, self.config.launcher());
+        let mut remote = Remote {
+            station: self.clone(),
+            term,
+            recorder,
+            tasks: [accepting.abort_handle(), renewing.abort_handle()],
+            handed_over: AtomicBool::new(false),
+            events,
+            failure,
+            over,
+            neighbours: Vec::new(),
+            hosts: Vec::new(),
+            lobby: lobby.clone(),
+        };
+        let links = match joined.await {
+            Ok(()) => {
+                remote.neighbours = lobby.neighbours();
+                remote.hosts = lobby.hosts();
+                Ok(lobby.links())
+            }
+            Err(_) => Err(remote.ended_with().await),
+        };
+        Ok(Met { remote, links })
     }
+}
+
+/// What comes of meeting: streams to all members, or why there are none.
+pub(crate) struct Met {
+    pub(crate) remote: Remote,
+    pub(crate) links: Result<Links, Error>,
 }
 
 impl Remote {
     /// The error of a group that was over before it began.
-    async fn ended_with(mut self) -> Error {
-        let failure = self
-            .failure
+    async fn ended_with(&self) -> Error {
+        let mut failure = self.failure.clone();
+        let failure = failure
             .wait_for(Option::is_some)
             .await
             .ok()
@@ -186,13 +296,19 @@ impl Remote {
     }
 }
 
-fn patience(config: &GroupConfig) -> Patience {
+fn patience(config: &GroupConfig, epoch: u64) -> Patience {
     let silence = match cfg!(meshwork_bare) {
         true => Duration::from_secs(86_400),
         false => config.timeouts().silence(),
     };
+    let join = config.timeouts().join();
     Patience {
-        join: config.timeouts().join(),
+        // All members of a later epoch were there a moment ago.
+        join: if epoch == 1 {
+            join
+        } else {
+            join.min(4 * silence)
+        },
         heartbeat: silence / 6,
         silence,
     }

@@ -13,9 +13,9 @@ mod word;
 use meshwork_accel::ElementType;
 
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use message::Spoken;
-pub(crate) use message::{Abort, Hello, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, truncate};
+pub(crate) use message::{
+    Abort, Hello, Knock, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Spoken, truncate,
+};
 pub(crate) use told::{ToldCall, Waiting};
 pub(crate) use word::{Ballot, Decision, Newcomer, Standing, Word};
 

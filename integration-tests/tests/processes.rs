@@ -12,6 +12,8 @@ mod bad_input;
 mod death;
 #[path = "processes/diagnosis.rs"]
 mod diagnosis;
+#[path = "processes/elastic.rs"]
+mod elastic;
 #[path = "processes/equivalence.rs"]
 mod equivalence;
 #[path = "processes/relay.rs"]

@@ -340,9 +340,8 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
         seat: 7,
         incarnation: 71,
     };
-    // Seen by one member only, and seen again after it had started anew.
-    world.post(world.now, 2, Event::Knocked(seven));
-    world.post(world.now, 2, Event::Knocked(again));
+    // Asked for by one member only.
+    world.members[2].own.newcomers.push(again);
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(5));
     let (_, decision) = world.decided(0..3);

@@ -40,6 +40,8 @@ pub(super) struct Engine {
     pub(super) choices: Option<Choices>,
     pub(super) timeouts: Timeouts,
     pub(super) sequence: u64,
+    /// Operations without an error.
+    pub(super) completed: u64,
     /// Messages sent to and received from each rank.
     messages: Vec<(u64, u64)>,
     pub(super) state: State,
@@ -109,6 +111,7 @@ impl Engine {
             choices: None,
             timeouts: Timeouts::default(),
             sequence: 0,
+            completed: 0,
             state: State::Live,
         })
     }
@@ -131,7 +134,9 @@ impl Engine {
         let contract = asked.contract::<T>(self.home(), self.sequence + 1);
         self.ready(&contract, caller)?;
         self.sequence += 1;
-        self.carry_out((contract, asked.digest), caller, work)
+        self.carry_out((contract, asked.digest), caller, work)?;
+        self.completed += 1;
+        Ok(())
     }
 
     pub(super) fn send<T: Element>(
@@ -179,7 +184,8 @@ impl Engine {
             .inspect_err(|_| self.ties.recorder.came_late(contract, caller))
     }
 
-    fn alive(&mut self) -> Result<(), Error> {
+    /// Whether the group has not failed.
+    pub(super) fn alive(&mut self) -> Result<(), Error> {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }

@@ -62,7 +62,8 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, lobby: Arc<Lobby>
                 | Message::Welcome(_)
                 | Message::Refusal(_)
                 | Message::Lane(_)
-                | Message::Spoken(_),
+                | Message::Spoken(_)
+                | Message::Knock(_),
             ) => Event::Disconnected(from),
             Err(NoMessage::Malformed(error)) => {
                 let _ = events

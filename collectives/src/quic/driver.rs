@@ -38,14 +38,17 @@ pub(super) async fn drive(
 }
 
 impl Outbox {
+    /// Everybody is in.
+    pub(super) fn begin(&mut self) {
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(());
+        }
+    }
+
     fn act(&mut self, action: Action) {
         match action {
             Action::Send(rank, message) => self.lobby.tell(rank, message),
-            Action::Ready => {
-                if let Some(ready) = self.ready.take() {
-                    let _ = ready.send(());
-                }
-            }
+            Action::Ready => self.begin(),
             Action::Fail(error) => {
                 tracing::debug!(%error, "the group is over");
                 // Before anybody hears of it, who may end the process.

@@ -2,6 +2,7 @@
 
 mod accept;
 mod dial;
+mod knocks;
 mod lanes;
 mod renewal;
 mod strangers;
@@ -13,18 +14,20 @@ use quinn::Connection;
 use ring::digest;
 use tokio::sync::mpsc;
 
+use super::station::{Station, Term};
 use super::streams::{Arrivals, Stream};
 use super::{ABORT, GOODBYE, TURNED_AWAY};
 use super::{control, streams};
-use crate::identity::Identity;
+use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::Event;
 use crate::waits::Waits;
-use crate::wire::{Hello, Lane, Message};
-use crate::{Error, Member, Network, Rank, Refusal, host};
+use crate::wire::{Decision, Hello, Lane, Message};
+use crate::{Error, Member, Network, Rank, Refusal, agreement, host};
 
 pub(super) use accept::accept;
 pub(super) use dial::dial_lower_ranks;
+use knocks::Knocks;
 pub(super) use renewal::renew;
 use strangers::Log;
 
@@ -39,9 +42,16 @@ const DATA_HEAD_BYTES: usize = 8;
 pub(super) struct Lobby {
     me: Rank,
     members: Arc<[Member]>,
-    identity: Identity,
+    /// The seat of each rank.
+    places: Arc<[agreement::Seat]>,
+    identity: Arc<Identity>,
     network: Network,
     hello: Hello,
+    epoch: u64,
+    /// What began this epoch, for those who have missed it.
+    decision: Option<Decision>,
+    /// Who wants to be let in.
+    knocks: Knocks,
     events: mpsc::Sender<Event>,
     seats: Mutex<Vec<Option<Seat>>>,
     /// Streams of split groups, by the rank at the other end, the group's number and the lane.
@@ -75,25 +85,28 @@ struct Admitted {
 }
 
 impl Lobby {
-    pub(super) fn new(
-        me: Rank,
-        members: Arc<[Member]>,
-        (identity, network, host): (Identity, Network, String),
-        events: mpsc::Sender<Event>,
-    ) -> Arc<Self> {
+    pub(super) fn new(station: &Station, term: Term, events: mpsc::Sender<Event>) -> Arc<Self> {
+        let Term {
+            rank: me, members, ..
+        } = term;
+        let network = station.config.network();
         let hello = Hello {
             rank: me.number(),
             world: u32::try_from(members.len()).expect("a group checks its size before it joins"),
-            members: fingerprint(&members),
+            members: fingerprint(term.number, &members),
             process: std::process::id(),
-            host,
+            host: station.host.clone(),
             connections: network.connections(),
         };
         let seats = Mutex::new(members.iter().map(|_| None).collect());
         Arc::new(Self {
             me,
             members,
-            identity,
+            places: term.seats,
+            epoch: term.number,
+            decision: term.decision,
+            knocks: Knocks::default(),
+            identity: station.identity.clone(),
             network,
             hello,
             events,
@@ -156,6 +169,12 @@ impl Lobby {
     /// How many connections each pair of ranks has.
     pub(super) fn lane_count(&self) -> u8 {
         self.hello.connections
+    }
+
+    /// What the certificate of a rank says: its seat, which it keeps through all epochs.
+    fn role(&self, rank: Rank) -> Role {
+        let seat = self.places.get(rank.index());
+        Role::Rank(seat.map_or(rank, |seat| Rank::new(*seat)))
     }
 
     pub(super) fn events(&self) -> mpsc::Sender<Event> {
@@ -311,8 +330,9 @@ fn attempt(head: &[u8; DATA_HEAD_BYTES]) -> Option<u32> {
     (*word == DATA).then(|| attempt.try_into().map(u32::from_le_bytes).ok())?
 }
 
-fn fingerprint(members: &[Member]) -> [u8; 32] {
+fn fingerprint(epoch: u64, members: &[Member]) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&epoch.to_le_bytes());
     for member in members {
         context.update(member.address().as_bytes());
         context.update(b"\n");

@@ -19,7 +19,7 @@ pub(super) const MILLISECOND: Time = 1_000_000;
 pub(super) const SECOND: Time = 1_000_000_000;
 
 /// What may be under way on one stream, in bytes; a writer waits for more.
-const WINDOW: usize = 64 << 10;
+const WINDOW: usize = 4 << 10;
 
 /// The network between all seats.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Plan {
                 let algorithm = algorithms[below(dice, algorithms.len())];
                 let count = match dice >> 8 & 15 {
                     0 => 0,
-                    1 => 12_000,
+                    1 => 2_000,
                     _ => below(dice >> 16, 50),
                 };
                 let root = u32::try_from((dice >> 32) % u64::from(world));

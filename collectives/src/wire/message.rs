@@ -1,7 +1,7 @@
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
 use super::told::{ToldCall, Waiting};
-use super::word::Word;
+use super::word::{Newcomer, Word};
 use super::{MAGIC, VERSION, WireError, begins_well};
 
 /// Bytes before each message body.
@@ -36,6 +36,8 @@ pub(crate) enum Message {
     Spoken(Spoken),
     /// I have waited for some time.
     Waiting(Waiting),
+    /// First: I want to be in the next epoch. The answer, if it is the same: so do I.
+    Knock(Knock),
 }
 
 /// Who a process is.
@@ -69,6 +71,14 @@ pub(crate) struct Spoken {
     /// The one that is over.
     pub(crate) epoch: u64,
     pub(crate) word: Word,
+}
+
+/// Who wants to be in the next epoch.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Knock {
+    /// The one that it was in last; 0 if in none.
+    pub(crate) epoch: u64,
+    pub(crate) newcomer: Newcomer,
 }
 
 /// Why a process is not let in.
@@ -133,6 +143,7 @@ impl Message {
             Self::Lane(lane) => rkyv::to_bytes(lane),
             Self::Spoken(spoken) => rkyv::to_bytes(spoken),
             Self::Waiting(waiting) => rkyv::to_bytes(waiting),
+            Self::Knock(knock) => rkyv::to_bytes(knock),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -158,6 +169,7 @@ impl Message {
             (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
             (8, _) => rkyv::from_bytes(body).map(Self::Spoken).map_err(malformed),
             (9, _) => rkyv::from_bytes(body).map(Self::Waiting).map_err(malformed),
+            (10, _) => rkyv::from_bytes(body).map(Self::Knock).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -177,6 +189,7 @@ impl Message {
             Self::Lane(_) => 7,
             Self::Spoken(_) => 8,
             Self::Waiting(_) => 9,
+            Self::Knock(_) => 10,
         }
     }
 }
@@ -235,7 +248,7 @@ pub(crate) fn truncate(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Ballot, Decision, Newcomer, Standing};
+    use super::super::{Ballot, Decision, Standing};
     use super::*;
 
     fn decode(bytes: &[u8]) -> Result<Message, WireError> {
@@ -298,6 +311,13 @@ mod tests {
                 index: 2,
             }),
             spoken(3),
+            Message::Knock(Knock {
+                epoch: 4,
+                newcomer: Newcomer {
+                    seat: 3,
+                    incarnation: 17,
+                },
+            }),
         ]
     }
 
@@ -410,7 +430,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..11,
+            kind in 0_u8..12,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

@@ -48,10 +48,6 @@ pub(crate) struct Decision {
 
 impl Decision {
     /// The seats of the next epoch's members, in the order of their ranks.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the group's own use of it follows")
-    )]
     pub(crate) fn seats(&self) -> impl Iterator<Item = u32> + '_ {
         let newcomers = self.newcomers.iter().map(|newcomer| newcomer.seat);
         self.survivors.iter().copied().chain(newcomers)

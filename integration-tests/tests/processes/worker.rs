@@ -267,7 +267,8 @@ impl Ended {
         assert!(self.status.code().is_some(), "killed: {self:?}");
         let line = self.stderr.trim_end();
         assert!(!line.contains('\n'), "more than one line: {line}");
-        assert!(line.starts_with("mlp: error: "), "{line:?}");
+        let name = line.split(": error: ").next().unwrap_or_default();
+        assert!(["mlp", "elastic"].contains(&name), "{line:?}");
         for part in parts {
             assert!(line.contains(part), "{part:?} is not in: {line}");
         }

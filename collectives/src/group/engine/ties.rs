@@ -13,18 +13,23 @@ use crate::{Error, Member, Rank, local, quic};
 /// What a group and those that were split from it share: they begin and fail together.
 pub(in crate::group) struct Ties {
     pub(in crate::group) bond: Bond,
-    pub(in crate::group) pilot: Pilot,
+    /// Goes on from one epoch to the next.
+    pub(in crate::group) pilot: Arc<Pilot>,
     pub(in crate::group) recorder: Arc<Recorder>,
 }
 
 /// What ties the ranks together, apart from the bytes of operations.
 pub(in crate::group) enum Bond {
     Local(Arc<local::Hub>),
-    Remote(quic::Remote),
+    Remote(Box<quic::Remote>),
 }
 
 impl Ties {
-    pub(in crate::group) fn new(bond: Bond, pilot: Pilot, recorder: Arc<Recorder>) -> Arc<Self> {
+    pub(in crate::group) fn new(
+        bond: Bond,
+        pilot: Arc<Pilot>,
+        recorder: Arc<Recorder>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             bond,
             pilot,

@@ -85,6 +85,7 @@ async fn receive(
             }
             return Ok(());
         }
+        Message::Knock(knock) => return lobby.knocked(knock, connection, send).await,
         _ => return Ok(()),
     };
     if let Err(refusal) = answer(lobby, &connection, &hello) {
@@ -130,7 +131,7 @@ async fn follow(
 fn answer(lobby: &Lobby, connection: &Connection, hello: &Hello) -> Result<(), Refusal> {
     let claimed = hello.rank;
     let rank = Rank::new(claimed);
-    if !lobby.identity.is(connection, Role::Rank(rank)) {
+    if !lobby.identity.is(connection, lobby.role(rank)) {
         return Err(Refusal::RankUnproved { claimed });
     }
     lobby.examine(hello)?;

@@ -6,7 +6,7 @@ use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
 use super::{Admitted, Lobby, data_head};
-use crate::identity::{Distrust, Role, distrust};
+use crate::identity::{Distrust, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
@@ -35,7 +35,8 @@ pub(in crate::quic) fn dial_lower_ranks(lobby: &Arc<Lobby>, endpoint: &Endpoint)
 
 /// Dials until it is answered; the membership's join deadline ends it otherwise.
 async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
-    for number in 0_u32.. {
+    // Nobody listens any more once the group is over.
+    for number in (0_u32..).take_while(|_| !lobby.events.is_closed()) {
         match timeout(ATTEMPT, attempt(lobby, endpoint, (rank, number))).await {
             Ok(Ok(admitted)) => return Ok(admitted),
             Ok(Err(Attempt::Hopeless(error))) => return Err(error),
@@ -43,7 +44,6 @@ async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted
             Err(_) => {}
         }
     }
-    // More attempts than any deadline leaves time for.
     Err(Error::System {
         what: "dialling",
         kind: std::io::ErrorKind::TimedOut,
@@ -139,7 +139,7 @@ async fn connect(
 ) -> Result<Connection, Attempt> {
     let name = lobby
         .identity
-        .server_name(Role::Rank(peer.rank()))
+        .server_name(lobby.role(peer.rank()))
         .map_err(Attempt::Hopeless)?
         .to_str()
         .into_owned();

@@ -2,7 +2,6 @@ use quinn::Connection;
 
 use super::Lobby;
 use crate::Rank;
-use crate::identity::Role;
 use crate::quic::control::NoMessage;
 use crate::quic::streams::Stream;
 use crate::wire::Lane;
@@ -13,9 +12,8 @@ const WAITING: usize = 4096;
 impl Lobby {
     /// Keeps one more connection of a member until its greeting is answered.
     pub(super) fn lane_arrived(&self, lane: Lane, connection: Connection, stream: Stream) {
-        let proved = self
-            .identity
-            .is(&connection, Role::Rank(Rank::new(lane.rank)));
+        let role = self.role(Rank::new(lane.rank));
+        let proved = self.identity.is(&connection, role);
         let expected = (1..self.lane_count()).contains(&lane.index);
         if proved && expected && self.lanes.len() < WAITING {
             self.lanes.put(lane, (connection, stream));

@@ -67,6 +67,7 @@ fn table(fabric: &Fabric, hosts: u32, algorithm: Algorithm) -> usize {
         problems += usize::from((ratio - 1.0).abs() > 0.1);
         let ranks = fabric.ranks();
         let (time, expected) = (millis(time), millis(expected));
+        let algorithm = algorithm.to_string();
         say!(
             "{ranks:>6} {hosts:>6} {algorithm:14} {size:>7} {time:>12} {expected:>12}  {ratio:.3}"
         );

@@ -1,0 +1,69 @@
+//! Who wants to be let into a group that runs, or has missed how the last one ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use quinn::{Connection, SendStream};
+
+use super::Lobby;
+use crate::Rank;
+use crate::agreement::Seat;
+use crate::config::WORLD_LIMIT;
+use crate::identity::Role;
+use crate::quic::control::{self, NoMessage};
+use crate::wire::{Knock, Message, Newcomer, Spoken, Word};
+
+/// Who has not knocked for so long has gone away.
+const RECENT: Duration = Duration::from_secs(3);
+
+/// Newcomers by seat, so there are never more of them than seats, and when they last knocked.
+#[derive(Default)]
+pub(super) struct Knocks(Mutex<BTreeMap<Seat, (u64, Instant)>>);
+
+impl Lobby {
+    /// Notes who asks to be let in, and tells those who have missed a decision.
+    pub(super) async fn knocked(
+        &self,
+        knock: Knock,
+        connection: Connection,
+        mut send: SendStream,
+    ) -> Result<(), NoMessage> {
+        let Knock { epoch, newcomer } = knock;
+        if !self
+            .identity
+            .is(&connection, Role::Rank(Rank::new(newcomer.seat)))
+        {
+            return Ok(());
+        }
+        let missed = self.decision.as_ref().filter(|decision| match epoch {
+            0 => decision.newcomers.contains(&newcomer),
+            _ => epoch < self.epoch,
+        });
+        match missed {
+            Some(decision) => {
+                let word = Word::Decided(decision.clone());
+                let spoken = Message::Spoken(Spoken { epoch, word });
+                control::write(&mut send, &spoken).await?;
+                // The other closes when it has read it.
+                connection.closed().await;
+            }
+            None if epoch == 0 => {
+                let mut knocks = self.knocks.0.lock().unwrap_or_else(PoisonError::into_inner);
+                if newcomer.seat < WORLD_LIMIT {
+                    knocks.insert(newcomer.seat, (newcomer.incarnation, Instant::now()));
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Who has knocked a short while ago.
+    pub(in crate::quic) fn at_the_door(&self) -> Vec<Newcomer> {
+        let knocks = self.knocks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = knocks.iter().filter(|(_, (_, at))| at.elapsed() < RECENT);
+        let newcomer = |(&seat, &(incarnation, _))| Newcomer { seat, incarnation };
+        recent.map(newcomer).collect()
+    }
+}

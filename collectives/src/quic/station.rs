@@ -1,0 +1,112 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quinn::Endpoint;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::endpoint;
+use crate::agreement::Seat;
+use crate::config::GroupConfig;
+use crate::identity::{Identity, Role};
+use crate::wire::{Decision, Newcomer};
+use crate::{Error, Member, Rank, host};
+
+/// What a process keeps through all epochs of its job: its address, its seat and its identity.
+pub(crate) struct Station {
+    pub(super) config: GroupConfig,
+    pub(super) identity: Arc<Identity>,
+    pub(super) endpoint: Endpoint,
+    pub(super) me: Newcomer,
+    pub(super) host: String,
+}
+
+/// A membership that does not change.
+#[derive(Clone)]
+pub(crate) struct Term {
+    /// Counted from 1.
+    pub(crate) number: u64,
+    pub(crate) rank: Rank,
+    pub(crate) members: Arc<[Member]>,
+    /// The seat of each rank.
+    pub(crate) seats: Arc<[Seat]>,
+    /// What began it; the first began with nothing.
+    pub(crate) decision: Option<Decision>,
+}
+
+impl Station {
+    /// Listens at this process's address.
+    pub(crate) async fn open(config: &GroupConfig) -> Result<Arc<Self>, Error> {
+        let role = Role::Rank(config.rank());
+        let identity = Arc::new(match config.certificates() {
+            Some(certificates) => Identity::from_files(certificates, role)?,
+            None => Identity::new(config.secret(), role)?,
+        });
+        let mut incarnation = [0; 8];
+        let random = SystemRandom::new().fill(&mut incarnation);
+        random.map_err(|_| Error::Identity {
+            what: "asking for randomness",
+        })?;
+        Ok(Arc::new(Self {
+            endpoint: endpoint::listen(config, &identity).await?,
+            identity,
+            me: Newcomer {
+                seat: config.rank().number(),
+                // As a positive number, it can be told by any element type of 64 bits.
+                incarnation: (u64::from_le_bytes(incarnation) >> 1) | 1,
+            },
+            host: config.host().map_or_else(host::host, str::to_owned),
+            config: config.clone(),
+        }))
+    }
+
+    /// What the certificate of the process at a seat says, in every epoch.
+    pub(super) fn role(&self, seat: Seat) -> Role {
+        Role::Rank(Rank::new(seat))
+    }
+
+    pub(super) fn address(&self, seat: Seat) -> Option<&str> {
+        let address = self.config.members().get(seat as usize);
+        address.map(String::as_str)
+    }
+
+    /// Where dumps of an epoch go: each has ranks of its own.
+    pub(super) fn dump_of(&self, epoch: u64) -> Option<PathBuf> {
+        let folder = self.config.dump()?;
+        Some(match epoch {
+            1 => folder,
+            later => folder.join(format!("epoch-{later}")),
+        })
+    }
+
+    /// The epoch that a decision begins; `None` if this process has no place in it, or somebody has
+    /// one whom the job does not know.
+    pub(super) fn term(&self, decision: Decision) -> Option<Term> {
+        let seats: Arc<[Seat]> = decision.seats().collect();
+        let place = seats.iter().position(|seat| *seat == self.me.seat)?;
+        let member = |(rank, seat): (u32, &Seat)| {
+            let address = self.address(*seat)?;
+            Some(Member::new(Rank::new(rank), address))
+        };
+        Some(Term {
+            number: decision.epoch,
+            rank: Rank::new(u32::try_from(place).ok()?),
+            members: (0..).zip(seats.iter()).map(member).collect::<Option<_>>()?,
+            seats,
+            decision: Some(decision),
+        })
+    }
+}
+
+impl Term {
+    /// The first, in which ranks are seats.
+    pub(super) fn first(rank: Rank, members: Arc<[Member]>) -> Self {
+        let seats = members.iter().map(|member| member.rank().number());
+        Self {
+            number: 1,
+            rank,
+            seats: seats.collect(),
+            members,
+            decision: None,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A program that goes on when ranks are lost, and takes new ones in: a worker for tests of whole
+//! processes. It reduces numbers, checks every sum, and says on standard output what it has reached.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stderr, reason = "tests read what it prints")]
+
+/// Prints a line; a reader that has gone is no reason to stop.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($part)*);
+    }};
+}
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+
+/// Reduces numbers until its group has come to a certain epoch, and some steps further.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Addresses of all members.
+    #[arg(long, value_delimiter = ',', required = true)]
+    members: Vec<String>,
+    /// The place of this process among them.
+    #[arg(long)]
+    rank: u32,
+    /// Ask to be let into a group that runs.
+    #[arg(long)]
+    rejoin: bool,
+    /// The epoch to end in.
+    #[arg(long)]
+    until_epoch: u64,
+}
+
+/// Operations after which the group looks who waits outside.
+const BETWEEN_LOOKS: u64 = 16;
+/// Operations in the last epoch.
+const LAST: u64 = 100;
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("elastic: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Error> {
+    let rank = Rank::new(args.rank);
+    let config = GroupConfig::new(args.members.clone(), rank, JobSecret::from_env()?)?;
+    let config = config.with_environment()?;
+    let group = match args.rejoin {
+        true => Group::rejoin(&config),
+        false => Group::connect(&config),
+    };
+    let mut program = Program {
+        group: group?,
+        step: 0,
+        failed: None,
+    };
+    program.enters()?;
+    while program.group.epoch().number() < args.until_epoch || program.operations_here() < LAST {
+        if let Err(error) = program.next() {
+            program.recover(error)?;
+        }
+    }
+    say!("leaves after step {}", program.step);
+    program.group.leave()
+}
+
+struct Program {
+    group: Group,
+    /// Steps that all ranks have behind them.
+    step: u64,
+    /// When the last epoch failed, until the first step of this one is done.
+    failed: Option<Instant>,
+}
+
+impl Program {
+    fn operations_here(&self) -> u64 {
+        self.group.completed()
+    }
+
+    /// A new epoch: all ranks go on from where rank 0 is.
+    fn enters(&mut self) -> Result<(), Error> {
+        let mut step = [self.step];
+        self.group.broadcast(&mut step, Rank::CHIEF)?;
+        [self.step] = step;
+        let (epoch, group) = (self.group.epoch(), &self.group);
+        let number = epoch.number();
+        say!(
+            "epoch {number}: {} of {}, step {}",
+            group.rank(),
+            group.world(),
+            self.step
+        );
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), Error> {
+        // Counted in the epoch, as newcomers do.
+        if self.operations_here() % BETWEEN_LOOKS == BETWEEN_LOOKS - 1 {
+            let before = self.group.epoch();
+            self.group.grow()?;
+            if self.group.epoch() != before {
+                return self.enters();
+            }
+        }
+        let world = u64::from(self.group.world());
+        // Long enough for every way that bytes can take.
+        let mut values = vec![self.step + u64::from(self.group.rank().number()); 4096];
+        self.group.all_reduce(&mut values, ReduceOp::Sum)?;
+        let sum = world * self.step + world * (world - 1) / 2;
+        assert!(
+            values.iter().all(|value| *value == sum),
+            "a wrong sum in step {}",
+            self.step
+        );
+        self.step += 1;
+        if let Some(failed) = self.failed.take() {
+            say!(
+                "goes on {} ms after the error",
+                failed.elapsed().as_millis()
+            );
+        }
+        if self.operations_here() == 20 {
+            say!("works");
+        }
+        // A network of one core per process has time for others.
+        std::thread::sleep(Duration::from_micros(200));
+        Ok(())
+    }
+
+    /// Goes on with whoever is left.
+    fn recover(&mut self, error: Error) -> Result<(), Error> {
+        say!("lost: {error}");
+        self.failed = Some(Instant::now());
+        loop {
+            self.group.shrink()?;
+            match self.enters() {
+                Ok(()) => return Ok(()),
+                Err(error) => say!("lost again: {error}"),
+            }
+        }
+    }
+}

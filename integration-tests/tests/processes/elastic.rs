@@ -1,0 +1,128 @@
+//! Groups of real processes that go on when one is killed, and take another in its place.
+
+use std::process::Command;
+use std::time::Duration;
+
+use meshwork_collectives::{JobSecret, Transport};
+
+use crate::worker::{Worker, free_addresses};
+
+/// From the death to the first result without the dead rank, on every survivor.
+const LIMIT: Duration = Duration::from_secs(1);
+
+struct Job {
+    members: String,
+    secret: JobSecret,
+    transport: &'static str,
+}
+
+impl Job {
+    fn new(workers: usize, transport: &'static str) -> Self {
+        Self {
+            members: free_addresses(workers).join(","),
+            secret: JobSecret::generate().unwrap(),
+            transport,
+        }
+    }
+
+    fn start(&self, rank: usize, until_epoch: u64, more: &[&str]) -> Worker {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
+        command
+            .arg(format!("--members={}", self.members))
+            .arg(format!("--rank={rank}"))
+            .arg(format!("--until-epoch={until_epoch}"))
+            .args(more)
+            .env(Transport::ENV, self.transport)
+            .env(JobSecret::ENV, self.secret.to_hex().as_str())
+            .env("RUST_BACKTRACE", "1");
+        Worker::start(command)
+    }
+
+    fn start_all(&self, workers: usize, until_epoch: u64) -> Vec<Option<Worker>> {
+        let start = |rank| Some(self.start(rank, until_epoch, &[]));
+        let mut all: Vec<_> = (0..workers).map(start).collect();
+        for worker in all.iter_mut().flatten() {
+            worker.reaches("works");
+        }
+        all
+    }
+}
+
+/// Kills one, waits until the others have a result without it, and checks how long that took.
+#[track_caller]
+fn dies(workers: &mut [Option<Worker>], victim: usize) {
+    let died = workers[victim].take().unwrap().kill();
+    for worker in workers.iter_mut().flatten() {
+        worker.reaches("was lost");
+        let line = worker.reaches("goes on");
+        let took = died.elapsed();
+        assert!(took <= LIMIT, "{took:?}: {line}");
+        worker.reaches("works");
+    }
+}
+
+#[track_caller]
+fn all_leave(workers: Vec<Option<Worker>>) {
+    for worker in workers.into_iter().flatten() {
+        let ended = worker.end();
+        let lost = ended.lines.iter().any(|line| line.contains("lost"));
+        assert!(ended.status.success() && !lost, "{ended:?}");
+    }
+}
+
+/// One of four dies, its survivors go on, and a new process takes its place.
+fn shrinks_and_grows(transport: &'static str, victim: usize) {
+    let job = Job::new(4, transport);
+    let mut workers = job.start_all(4, 3);
+    dies(&mut workers, victim);
+    let mut newcomer = job.start(victim, 3, &["--rejoin"]);
+    // Behind all survivors, who keep their order.
+    newcomer.reaches("epoch 3: rank 3 of 4");
+    for worker in workers.iter_mut().flatten() {
+        worker.reaches("of 4, step");
+    }
+    workers[victim] = Some(newcomer);
+    all_leave(workers);
+}
+
+#[test]
+fn a_group_over_shared_memory_goes_on_without_a_dead_rank_and_takes_a_new_one_in() {
+    shrinks_and_grows("auto", 2);
+}
+
+#[test]
+fn a_group_over_quic_goes_on_without_a_dead_rank_and_takes_a_new_one_in() {
+    shrinks_and_grows("quic", 2);
+}
+
+#[test]
+fn rank_0_is_no_more_special_than_any_other() {
+    for transport in ["auto", "quic"] {
+        shrinks_and_grows(transport, 0);
+    }
+}
+
+#[test]
+fn of_four_that_die_one_after_the_other_the_last_goes_on_alone() {
+    for transport in ["auto", "quic"] {
+        let job = Job::new(4, transport);
+        let mut workers = job.start_all(4, 4);
+        for victim in [0, 3, 1] {
+            dies(&mut workers, victim);
+        }
+        all_leave(workers);
+    }
+}
+
+#[test]
+fn a_process_that_nobody_lets_in_says_so() {
+    let job = Job::new(2, "auto");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
+    command
+        .args(["--rank=1", "--until-epoch=1", "--rejoin"])
+        .arg(format!("--members={}", job.members))
+        .env("MESHWORK_JOIN_TIMEOUT", "0.5")
+        .env(JobSecret::ENV, job.secret.to_hex().as_str());
+    let ended = Worker::start(command).end();
+    ended.failed_naming(&["no group let this process in within 500.0ms"]);
+}
