@@ -1,5 +1,8 @@
+use std::net::UdpSocket;
+use std::thread;
+
 use super::*;
-use crate::{JOBS, USE_PARALLEL_EXECUTOR};
+use crate::{CLIENT_ID, JOBS, USE_PARALLEL_EXECUTOR};
 
 fn system() -> System {
     System::new(DeviceCounts::cpus(1))
@@ -110,4 +113,59 @@ fn one_listed_job_needs_no_secret_and_can_be_shut_down() {
         Ok(DeviceType::Cpu)
     );
     assert_eq!(system.shutdown(), Ok(()));
+}
+
+/// Initialises two clients that meet over the loopback, each as asked, and runs something on each.
+fn two_clients<R: Send>(
+    asked: [Initialize; 2],
+    run: impl Fn(System, Result<DeviceType, Error>) -> R + Sync,
+) -> Vec<R> {
+    let held = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let jobs = held.map(|socket| socket.local_addr().unwrap().to_string());
+    let secret = JobSecret::generate().unwrap();
+    thread::scope(|threads| {
+        let start = |(client, asked): (usize, Initialize)| {
+            let environment = [(JOBS, jobs.join(",")), (CLIENT_ID, client.to_string())];
+            let (asked, run) = (asked.secret(secret.clone()), &run);
+            threads.spawn(move || {
+                let mut system = system();
+                let outcome = system.initialize(&Environment::new(environment), asked);
+                run(system, outcome)
+            })
+        };
+        let started: Vec<_> = asked.into_iter().enumerate().map(start).collect();
+        let ended = started.into_iter().map(|thread| thread.join().unwrap());
+        ended.collect()
+    })
+}
+
+#[test]
+fn clients_meet_and_part() {
+    let parted = two_clients([cpus(2), cpus(2)], |mut system, outcome| {
+        assert_eq!(outcome, Ok(DeviceType::Cpu));
+        system.initialized().unwrap().barrier("both").unwrap();
+        system.shutdown()
+    });
+    assert_eq!(parted, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn clients_that_ask_for_different_devices_are_told_the_same() {
+    let asked = [cpus(2), cpus(2).device_type(DeviceType::Gpu)];
+    let told = two_clients(asked, |system, outcome| {
+        assert!(!system.is_initialized());
+        outcome.unwrap_err()
+    });
+    let names_the_second = |error: &Error| {
+        matches!(
+            error,
+            Error::ClientsDisagree {
+                subject: Subject::Job,
+                client: 1,
+                ..
+            }
+        )
+    };
+    assert!(told.iter().all(names_the_second), "{told:?}");
+    assert_eq!(told[0], told[1]);
 }
