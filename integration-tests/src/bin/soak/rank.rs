@@ -11,8 +11,8 @@ use crate::args::{Args, Deviation};
 
 /// Why a rank stops.
 enum Ended {
-    /// Its group failed, as it should when a fault happens.
-    Failed(Error),
+    /// Its group failed, as it should when a fault happens: why, and when the call returned.
+    Failed(Error, u128),
     /// An element is not what it should be.
     Wrong { step: u32, at: usize, found: f32 },
     /// It dropped its group, as it was told to.
@@ -21,7 +21,8 @@ enum Ended {
 
 impl From<Error> for Ended {
     fn from(error: Error) -> Self {
-        Self::Failed(error)
+        // At once: what is left behind takes a moment to be cleared up.
+        Self::Failed(error, micros())
     }
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Args, rank: u32) -> ExitCode {
         Err(ended) => ended,
     };
     match ended {
-        Ended::Failed(error) => say(&format!("failed {} {error}", micros())),
+        Ended::Failed(error, at) => say(&format!("failed {at} {error}")),
         Ended::Wrong { step, at, found } => {
             say(&format!(
                 "wrong value in step {step}: element {at} is {found}"
