@@ -194,8 +194,10 @@ fn a_silent_service_does_not_hold_up_the_end_of_waiting() {
         ),
         "{error}"
     );
-    let mut cloud = Cloud::default();
-    cloud.troubles = vec![(path, creating), (path, Reply::Silence)];
+    let cloud = Cloud {
+        troubles: vec![(path, creating), (path, Reply::Silence)],
+        ..Cloud::default()
+    };
     let server = cloud.start();
     let known = tpu(&server, "t").with_patience(patience);
     let error = known.wait_until_ready(brief).unwrap_err();
