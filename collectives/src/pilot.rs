@@ -117,6 +117,10 @@ impl Drop for Pilot {
             shift.over.store(true, Ordering::SeqCst);
             shift.wanted.notify_one();
             thread.thread().unpark();
+            // It ends at once, and what the runtime holds, such as a port, is free when this returns.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
         }
         if let Some(runtime) = self.runtime.take() {
             end(runtime);
