@@ -14,6 +14,8 @@ use super::span::Span;
 
 /// Elements that are reduced at a time, and stay in a core's first cache.
 const BLOCK: usize = 2048;
+/// The same for short buffers, where filling a block takes longer than what follows.
+const SMALL: usize = 256;
 
 /// Each destination becomes the reduction of all sources, one per rank, in their order.
 ///
@@ -27,10 +29,28 @@ pub(super) unsafe fn blend<T: Element>(
     sources: &[Span],
     destinations: &[Span],
 ) {
+    let short = |span: &Span| span.bytes() <= SMALL * size_of::<T>();
+    let blend = match sources.first().is_some_and(short) {
+        true => blend_by::<T, SMALL>,
+        false => blend_by::<T, BLOCK>,
+    };
+    // SAFETY: the promises are the caller's.
+    unsafe { blend(reduction, sources, destinations) }
+}
+
+/// The same, so many elements at a time.
+///
+/// # Safety
+/// As for [`blend`].
+unsafe fn blend_by<T: Element, const LENGTH: usize>(
+    reduction: Reduction<T>,
+    sources: &[Span],
+    destinations: &[Span],
+) {
     let (Some(first), Some(ranks)) = (sources.first(), contributions(sources)) else {
         return;
     };
-    let mut block = [T::default(); BLOCK];
+    let mut block = [T::default(); LENGTH];
     // A destination that is no source takes the result at once, the others copy it from there.
     let clear = destinations.iter().position(|span| !sources.contains(span));
     let bytes = first.bytes();
