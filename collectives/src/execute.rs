@@ -315,3 +315,6 @@ impl<'a> Inlet<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

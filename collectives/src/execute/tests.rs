@@ -1,0 +1,135 @@
+//! Schedules walked over pipes that hold next to nothing: nobody waits in a circle, and nothing is
+//! sent before it is there, or replaced before it is out.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use meshwork_accel::{ElementType, ReduceOp};
+use tokio::io::simplex;
+
+use super::{Operation, PIECE_BYTES, Scratch, Stopped};
+use crate::Rank;
+use crate::contract::{Call, Contract, Kind};
+use crate::links::{Incoming, Links, Outgoing};
+use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
+
+/// Links among so many ranks, which hold so many bytes on the way to a higher rank, and to a lower one.
+fn links(world: usize, [up, down]: [usize; 2]) -> Vec<Links> {
+    let mut ends: Vec<Vec<Incoming>> = (0..world).map(|_| Vec::new()).collect();
+    let mut outgoing: Vec<Vec<Option<Outgoing>>> = Vec::new();
+    for from in 0..world {
+        let way = |to: usize| (to != from).then(|| simplex(if to > from { up } else { down }));
+        let ways = (0..world).map(way).zip(&mut ends);
+        let writers = ways.map(|(way, end)| {
+            let (read, write) = way?;
+            end.push(Box::new(read));
+            Some(Box::new(write) as Outgoing)
+        });
+        outgoing.push(writers.collect());
+    }
+    let ranks = outgoing.into_iter().zip(ends);
+    let streams = ranks.map(|(writers, readers)| {
+        let mut readers = readers.into_iter();
+        let pair = |writer: Option<Outgoing>| Some((writer?, readers.next()?));
+        Links::new(writers.into_iter().map(pair).collect::<Vec<_>>())
+    });
+    streams.collect()
+}
+
+async fn walk(
+    (me, world): (Rank, u32),
+    (collective, algorithm): (Collective, Algorithm),
+    links: &mut Links,
+    buffer: &mut [i64],
+) -> Result<(), Stopped> {
+    let contract = Contract {
+        epoch: 0,
+        group: 0,
+        sequence: 1,
+        kind: Kind::AllReduce,
+        algorithm: Some(algorithm),
+        element: ElementType::I64,
+        count: buffer.len() as u64,
+        op: Some(ReduceOp::Sum),
+        root: None,
+    };
+    let operation = Operation {
+        me,
+        world,
+        call: &Call::new(contract, "a test"),
+        contract,
+        waits_for: &Cell::new(me),
+    };
+    let schedule = Schedule::new(collective, algorithm, &Hosts::apart(world), me);
+    operation
+        .run(schedule, links, &mut Scratch::new(), buffer)
+        .await
+}
+
+/// All ranks in turn, on one thread; a circle of waits becomes a failure.
+fn together<T>(ranks: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let all = async { tokio::time::timeout(Duration::from_secs(60), join_all(ranks)).await };
+    let runtime = runtime.enable_time().build().unwrap();
+    runtime.block_on(all).expect("nobody waits in a circle")
+}
+
+#[test]
+fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_bytes() {
+    // With a remainder, so that blocks and pieces end at different places.
+    let len = 5 * PIECE_BYTES / size_of::<i64>() / 2 + 3;
+    for world in 2..=5_u32 {
+        let sum = |index: usize| {
+            let world = i64::from(world);
+            world * (world - 1) / 2 + world * i64::try_from(index).unwrap()
+        };
+        for algorithm in Algorithm::ALL {
+            // What comes fast must not replace what goes slowly.
+            for room in [[61, 61], [61, 4 * PIECE_BYTES], [4 * PIECE_BYTES, 61]] {
+                let mut links = links(world as usize, room);
+                let ranks = Rank::all(world).zip(&mut links);
+                let ended = together(ranks.map(async |(me, links)| {
+                    let mine = i64::from(me.number());
+                    let mut buffer: Vec<i64> = (mine..).take(len).collect();
+                    let all_reduce = (Collective::AllReduce, algorithm);
+                    let done = walk((me, world), all_reduce, links, &mut buffer).await;
+                    (done.is_ok(), buffer)
+                }));
+                for (is_well, buffer) in ended {
+                    assert!(is_well);
+                    let right = |(index, value): (usize, &i64)| *value == sum(index);
+                    let all = buffer.iter().enumerate().all(right);
+                    assert!(all, "{algorithm}, {world} ranks, {room:?} bytes");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_come() {
+    for world in 2..=9_u32 {
+        for last in Rank::all(world) {
+            let mut links = links(world as usize, [4096; 2]);
+            let left = Cell::new(0);
+            let left = &left;
+            let ranks = Rank::all(world).zip(&mut links);
+            together(ranks.map(async |(me, links)| {
+                if me == last {
+                    // The others go as far as they can: each turn of this thread is one of theirs.
+                    for _ in 0..100 {
+                        tokio::task::yield_now().await;
+                    }
+                    assert_eq!(left.get(), 0, "{world} ranks, {last} is last");
+                }
+                let barrier = (Collective::Barrier, Algorithm::Tree);
+                let done = walk((me, world), barrier, links, &mut []).await;
+                left.set(left.get() + 1);
+                assert!(done.is_ok());
+            }));
+            assert_eq!(left.get(), world);
+        }
+    }
+}
