@@ -38,7 +38,7 @@ const DIMS: [(&str, usize); 4] = [("w", 4), ("x", 4), ("y", 4), ("z", 4)];
 const EVEN: [usize; 4] = [256, 256, 256, 256];
 const UNEVEN: [usize; 4] = [250, 130, 70, 51];
 
-/// From easy to hard: the last is the slowest of all 2,122,849 pairs, as far as was tried.
+/// From easy to hard: the last is the slowest that was found.
 const PAIRS: [(&str, &str, &str); 4] = [
     (
         "gather",
