@@ -301,7 +301,8 @@ fn slices(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
     }))
 }
 
-fn float_bits(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
+/// What all replicas sum to, in a step and outside, bit for bit.
+pub(super) fn float_bits(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
     let op = op(input).unwrap_or(ReduceOp::Sum);
     let own = |replica: usize| {
         from_bits(

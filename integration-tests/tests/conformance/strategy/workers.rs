@@ -11,8 +11,8 @@ use ndarray::{ArrayD, arr0};
 use serde_json::{Value, json};
 
 use super::input;
-use super::mirrored::{compare, op};
-use super::numbers::{Named, from_bits, nested, to_bits};
+use super::mirrored::{compare, float_bits, op};
+use super::numbers::{Named, nested};
 use crate::deviations::{Deviation, strategy};
 use crate::harness::Verdict;
 
@@ -191,30 +191,6 @@ fn variable(strategy: &mut Strategy, action: &str, input: &Value) -> Option<Resu
         "on_read_sum_cross_assign",
     ];
     known.contains(&action).then(|| run(strategy))
-}
-
-fn float_bits(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
-    let op = op(input).unwrap_or(ReduceOp::Sum);
-    let mut values = strategy.per_replica(|id| {
-        from_bits(
-            input["per_replica_float32_bits_be_hex"][id]
-                .as_str()
-                .unwrap_or_default(),
-        )
-    });
-    let reduced = strategy.reduce(op, values.clone())?;
-    strategy.run_with(&mut values, |replica, own| replica.all_reduce(op, own))?;
-    let bits: Vec<String> = values
-        .local_results()
-        .map(|values| to_bits(values))
-        .collect();
-    let equal = bits.iter().all(|own| *own == bits[0]);
-    let all = if equal {
-        bits[0].clone()
-    } else {
-        "replicas differ".to_owned()
-    };
-    Ok(json!({"all_reduce_bits": all, "reduce_bits": to_bits(&reduced)}))
 }
 
 /// What a worker says of itself, which takes a cluster with names.
