@@ -1,20 +1,32 @@
-use std::fmt::{self, Display};
 use std::ops::Range;
 
-use crate::{Element, ElementType, Error, ReduceOp};
+use crate::{Device, DeviceId, Element, ElementType, Error, Memory, ReduceOp};
 
 /// One kind of device, and all that the layers above ask of it.
 ///
 /// Calls may return before the device has finished; those on one device take effect in the order
 /// they were made, and [`download`](Accelerator::download) and
-/// [`synchronize`](Accelerator::synchronize) wait. What a backend can do beyond this (native
-/// collectives, matrix products) is a trait of its own.
+/// [`synchronize`](Accelerator::synchronize) wait. Arguments are checked before anything is done,
+/// and nothing is a legal length. What a backend can do beyond this is a trait of its own, such as
+/// [`NativeCollectives`](crate::NativeCollectives).
 pub trait Accelerator: Send + Sync {
     /// Memory on one device; freed when dropped.
     type Buffer: DeviceBuffer;
 
     /// The devices of this process, in order of their [`DeviceId`].
     fn devices(&self) -> &[Device];
+
+    /// The memory of `device` at this moment; [`Memory::UNKNOWN`] where a backend cannot tell.
+    ///
+    /// # Errors
+    /// [`Error::UnknownDevice`].
+    fn memory(&self, device: DeviceId) -> Result<Memory, Error> {
+        let available = self.devices().len();
+        match self.devices().get(device.index()) {
+            Some(_) => Ok(Memory::UNKNOWN),
+            None => Err(Error::UnknownDevice { device, available }),
+        }
+    }
 
     /// Allocates `len` elements on `device`, all zero.
     ///
@@ -48,8 +60,17 @@ pub trait Accelerator: Send + Sync {
     /// Copies the elements `range` of `from` to those of `to` that start at `at`; the buffers may
     /// be on different devices.
     ///
+    /// Ranges never overlap, as nobody can borrow one buffer twice:
+    ///
+    /// ```compile_fail,E0502
+    /// # use meshwork_accel::Accelerator;
+    /// fn shift<A: Accelerator>(accelerator: &A, buffer: &mut A::Buffer) {
+    ///     let _ = accelerator.copy(buffer, 0..2, buffer, 1);
+    /// }
+    /// ```
+    ///
     /// # Errors
-    /// [`Error::ElementMismatch`], [`Error::OutOfRange`].
+    /// [`Error::ElementMismatch`], [`Error::OutOfRange`], [`Error::ReversedRange`].
     fn copy(
         &self,
         from: &Self::Buffer,
@@ -61,7 +82,7 @@ pub trait Accelerator: Send + Sync {
     /// Sets the elements `range` of `buffer` to `value`.
     ///
     /// # Errors
-    /// [`Error::ElementMismatch`], [`Error::OutOfRange`].
+    /// [`Error::ElementMismatch`], [`Error::OutOfRange`], [`Error::ReversedRange`].
     fn fill<T: Element>(
         &self,
         buffer: &mut Self::Buffer,
@@ -107,55 +128,45 @@ pub trait DeviceBuffer: Send {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
 
-/// A device's number within its backend and process, from 0.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct DeviceId(usize);
-
-impl DeviceId {
-    /// The device with this number; whether it exists is for the backend to say.
-    #[must_use]
-    pub const fn new(index: usize) -> Self {
-        Self(index)
+    /// Refuses elements of another type than it holds.
+    ///
+    /// # Errors
+    /// [`Error::ElementMismatch`].
+    fn check_element(&self, other: ElementType) -> Result<(), Error> {
+        let buffer = self.element_type();
+        if buffer == other {
+            return Ok(());
+        }
+        Err(Error::ElementMismatch { buffer, other })
     }
 
-    /// The number.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0
-    }
-}
-
-impl Display for DeviceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Display::fmt(&self.0, f)
-    }
-}
-
-/// One device of a backend.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Device {
-    id: DeviceId,
-    kind: &'static str,
-}
-
-impl Device {
-    /// Describes a device; `kind` is the type that stands in device names, such as `CPU`.
-    #[must_use]
-    pub const fn new(id: DeviceId, kind: &'static str) -> Self {
-        Self { id, kind }
+    /// Refuses `len` elements from `start` on, unless it holds all of them.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    fn check_part(&self, start: usize, len: usize) -> Result<(), Error> {
+        let available = self.len();
+        match start.checked_add(len) {
+            Some(end) if end <= available => Ok(()),
+            _ => Err(Error::OutOfRange {
+                start,
+                len,
+                available,
+            }),
+        }
     }
 
-    /// Its number.
-    #[must_use]
-    pub const fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    /// Its type, such as `CPU`.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        self.kind
+    /// How many elements `range` has, all of which it holds.
+    ///
+    /// # Errors
+    /// [`Error::ReversedRange`], [`Error::OutOfRange`].
+    fn check_range(&self, range: &Range<usize>) -> Result<usize, Error> {
+        let (start, end) = (range.start, range.end);
+        let len = end
+            .checked_sub(start)
+            .ok_or(Error::ReversedRange { start, end })?;
+        self.check_part(start, len)?;
+        Ok(len)
     }
 }

@@ -23,6 +23,16 @@ pub trait Element:
     fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]>;
 }
 
+/// What is to be done with elements of a type that is known at run time only; see
+/// [`ElementType::run`].
+pub trait ElementTask {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with elements `T`.
+    fn run<T: Element>(self) -> Self::Output;
+}
+
 /// Names an [`Element`] type at run time.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
@@ -93,6 +103,42 @@ impl ElementType {
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
+    }
+
+    /// Does `task` with the Rust type that this names.
+    ///
+    /// ```
+    /// use meshwork_accel::{Element, ElementTask, ElementType};
+    ///
+    /// struct Zero;
+    ///
+    /// impl ElementTask for Zero {
+    ///     type Output = String;
+    ///
+    ///     fn run<T: Element>(self) -> String {
+    ///         format!("{:?}", T::default())
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(ElementType::F32.run(Zero), "0.0");
+    /// assert_eq!(ElementType::Bool.run(Zero), "false");
+    /// ```
+    pub fn run<K: ElementTask>(self, task: K) -> K::Output {
+        match self {
+            Self::Bool => task.run::<bool>(),
+            Self::I8 => task.run::<i8>(),
+            Self::I16 => task.run::<i16>(),
+            Self::I32 => task.run::<i32>(),
+            Self::I64 => task.run::<i64>(),
+            Self::U8 => task.run::<u8>(),
+            Self::U16 => task.run::<u16>(),
+            Self::U32 => task.run::<u32>(),
+            Self::U64 => task.run::<u64>(),
+            Self::F16 => task.run::<half::f16>(),
+            Self::Bf16 => task.run::<half::bf16>(),
+            Self::F32 => task.run::<f32>(),
+            Self::F64 => task.run::<f64>(),
+        }
     }
 
     /// The code that stands for this type on the wire; inverse of [`ElementType::from_code`].

@@ -1,6 +1,11 @@
+mod absence;
+
 use crate::{DeviceId, ElementType, ReduceOp};
 
-/// What a backend refuses. No variant leaves a buffer half written: arguments are checked first.
+pub use absence::Absence;
+
+/// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed) leaves a buffer half
+/// written: arguments are checked first.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -74,8 +79,20 @@ pub enum Error {
         /// Elements in the buffer.
         available: usize,
     },
-    /// More bytes were asked for than the address space or the device can hold.
-    #[error("{len} elements of {element} do not fit in the memory of device {device}")]
+    /// The end of a range lies before its start.
+    #[error("elements {start}..{end} are no range: the end comes first")]
+    ReversedRange {
+        /// First element of the range.
+        start: usize,
+        /// The element after its last.
+        end: usize,
+    },
+    /// More bytes were asked for than the address space can hold, or than the device has free.
+    #[error(
+        "{len} elements of {element} ({} bytes) do not fit in the memory of device {device}{}: ask for less, or drop other buffers first",
+        bytes(*len, *element),
+        of_free(*free)
+    )]
     OutOfMemory {
         /// The device asked.
         device: DeviceId,
@@ -83,5 +100,110 @@ pub enum Error {
         element: ElementType,
         /// Elements asked for.
         len: usize,
+        /// Bytes that were free, where the backend knows.
+        free: Option<u64>,
     },
+    /// Two buffers of a collective live on one device.
+    #[error("device {device} has two buffers in one collective: give each device one")]
+    DeviceRepeated {
+        /// The device.
+        device: DeviceId,
+    },
+    /// A collective was given more buffers on one side than on the other.
+    #[error("{inputs} inputs and {outputs} outputs cannot be paired: give each device one of both")]
+    CountMismatch {
+        /// Buffers to read.
+        inputs: usize,
+        /// Buffers to write.
+        outputs: usize,
+    },
+    /// A broadcast was to come from a buffer that was not given.
+    #[error("buffer {root} cannot be the root of {buffers} buffers, numbered from 0")]
+    RootOutside {
+        /// The root asked for.
+        root: usize,
+        /// Buffers given.
+        buffers: usize,
+    },
+    /// A matrix would have more elements than can be counted.
+    #[error(
+        "a matrix of {rows} by {columns} elements has more than {}: it fits nowhere",
+        usize::MAX
+    )]
+    ShapeTooLarge {
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        columns: usize,
+    },
+    /// The backend is not there at all: its library or its devices are missing.
+    #[error("{backend} is not available: {library} {absence}; {remedy}")]
+    Unavailable {
+        /// The backend, such as `CUDA`.
+        backend: &'static str,
+        /// The library that stands between, by name or path.
+        library: String,
+        /// What is wrong with it.
+        absence: Absence,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The device, or the library that drives it, failed; the buffers of the call hold unspecified
+    /// values.
+    #[error("{operation} failed on device {device} with code {code} ({status})")]
+    DeviceFailed {
+        /// The device that was worked on.
+        device: DeviceId,
+        /// The function of its library that failed.
+        operation: &'static str,
+        /// The code that it returned.
+        code: i64,
+        /// What its library says of that code.
+        status: String,
+    },
+}
+
+/// Bytes of `len` elements; no product of a length and a size is too large.
+fn bytes(len: usize, element: ElementType) -> u128 {
+    len as u128 * element.size() as u128
+}
+
+fn of_free(free: Option<u64>) -> String {
+    free.map_or_else(String::new, |free| {
+        format!(", of which {free} bytes are free")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_out_of_memory_says_what_was_asked_and_what_is_free() {
+        let refused = |free| Error::OutOfMemory {
+            device: DeviceId::new(1),
+            element: ElementType::F64,
+            len: usize::MAX,
+            free,
+        };
+        assert_eq!(
+            refused(Some(4096)).to_string(),
+            "18446744073709551615 elements of f64 (147573952589676412920 bytes) do not fit in the memory of device 1, of which 4096 bytes are free: ask for less, or drop other buffers first"
+        );
+        assert!(refused(None).to_string().contains("device 1: ask for less"));
+    }
+
+    #[test]
+    fn a_backend_that_is_not_there_names_library_reason_and_remedy() {
+        let absent = Error::Unavailable {
+            backend: "CUDA",
+            library: "libcuda.so.1".to_owned(),
+            absence: Absence::NotFound,
+            remedy: "install the driver",
+        };
+        assert_eq!(
+            absent.to_string(),
+            "CUDA is not available: libcuda.so.1 cannot be loaded; install the driver"
+        );
+    }
 }

@@ -4,6 +4,8 @@
 //! Wider vectors only do more elements at once: no loop is reordered and nothing is contracted, so
 //! every machine computes the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod f16c;
 mod lane;
 mod ops;
 
@@ -65,7 +67,8 @@ macro_rules! kernel {
 
 kernel!(bool => truth_loops);
 kernel!(i8, i16, i32, i64, u8, u16, u32, u64 => integer_loops);
-kernel!(f16, bf16, f32, f64 => float_loops);
+kernel!(f16 => half_loops);
+kernel!(bf16, f32, f64 => float_loops);
 
 fn loops<T: Lane, O: Op<T::Wide>>() -> Loops<T> {
     Loops {
@@ -116,6 +119,33 @@ where
         ReduceOp::Max => Some(loops::<_, Max>()),
         ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
     }
+}
+
+/// Half precision has loops of its own where the processor converts it.
+#[cfg(target_arch = "x86_64")]
+fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
+    fn converted<O: Op<f32>>() -> Loops<f16> {
+        Loops {
+            reduce: |into, from| {
+                f16c::reduce::<O>(into, from).unwrap_or_else(|| reduce::<f16, O>(into, from));
+            },
+            fold: |into, sources| {
+                f16c::fold::<O>(into, sources).unwrap_or_else(|| fold::<f16, O>(into, sources));
+            },
+        }
+    }
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => Some(converted::<Sum>()),
+        ReduceOp::Product => Some(converted::<Product>()),
+        ReduceOp::Min => Some(converted::<Min>()),
+        ReduceOp::Max => Some(converted::<Max>()),
+        ReduceOp::And | ReduceOp::Or | ReduceOp::Xor => None,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
+    float_loops(op)
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]

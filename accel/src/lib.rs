@@ -22,21 +22,30 @@
 //! ```
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
-//! host slices), `kernel` (the loops), `accelerator` (the trait), `error`, `conformance` (the suite).
-#![forbid(unsafe_code)]
+//! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
+//! `capability` and `compute` (what some backends can do beyond it), `shape` (what they check first),
+//! `error`, `conformance` (the suite).
 
 mod accelerator;
+mod capability;
+mod compute;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod device;
 mod element;
 mod error;
 mod kernel;
 mod reduce;
+mod shape;
 
-pub use accelerator::{Accelerator, Device, DeviceBuffer, DeviceId};
-pub use element::{Element, ElementType};
-pub use error::Error;
+pub use accelerator::{Accelerator, DeviceBuffer};
+pub use capability::{LiveBuffers, NativeCollectives};
+pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
+pub use device::{Device, DeviceId, Memory};
+pub use element::{Element, ElementTask, ElementType};
+pub use error::{Absence, Error};
 pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};
+pub use shape::BufferShape;
 
 // Callers that hold 16-bit floats must name the very types that are elements here.
 pub use half::{bf16, f16};

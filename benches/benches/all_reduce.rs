@@ -16,6 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
+use meshwork_accel::{Accelerator, DeviceId, ElementType};
+use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_collectives::{
     Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport,
 };
@@ -54,9 +56,11 @@ fn main() {
         .measurement_time(Duration::from_secs(1))
         .configure_from_args();
     let teams = [
-        ("local, 2 ranks", local(2)),
-        ("local, 4 ranks", local(4)),
-        ("QUIC, 2 ranks", over_quic(2)),
+        ("local, 2 ranks", local(2, serve)),
+        ("local, 4 ranks", local(4, serve)),
+        ("QUIC, 2 ranks", over_quic(2, serve)),
+        ("local, device buffers, 2 ranks", local(2, serve_devices)),
+        ("QUIC, device buffers, 2 ranks", over_quic(2, serve_devices)),
     ];
     let raw = raw_quic::pair();
     for (name, bytes, algorithms) in SIZES {
@@ -93,12 +97,15 @@ fn bench_memcpy(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
     });
 }
 
-fn local(world: u32) -> LockStep<Order> {
+/// What a rank does until there are no more orders.
+type Serve = fn(Group, Receiver<Order>, Sender<Span>);
+
+fn local(world: u32, serve: Serve) -> LockStep<Order> {
     let groups = Group::local(world).expect("a few ranks fit in this process");
     LockStep::start(groups, serve)
 }
 
-fn over_quic(world: u32) -> LockStep<Order> {
+fn over_quic(world: u32, serve: Serve) -> LockStep<Order> {
     let secret = JobSecret::generate().expect("the system has randomness");
     let members = free_addresses(world);
     let joining: Vec<_> = Rank::all(world)
@@ -125,7 +132,7 @@ fn free_addresses(world: u32) -> Vec<String> {
     addresses.expect("bound sockets have addresses")
 }
 
-/// One rank: what it does until there are no more orders.
+/// One rank with buffers in host memory.
 fn serve(mut group: Group, orders: Receiver<Order>, spans: Sender<Span>) {
     let mut buffer = Vec::new();
     for order in orders {
@@ -137,6 +144,33 @@ fn serve(mut group: Group, orders: Receiver<Order>, spans: Sender<Span>) {
         let start = Instant::now();
         for _ in 0..order.repeats {
             group
+                .all_reduce(&mut buffer, ReduceOp::Sum)
+                .expect("all ranks make the same call");
+        }
+        let end = Instant::now();
+        if spans.send(Span { start, end }).is_err() {
+            break;
+        }
+    }
+    group.leave().expect("all ranks leave");
+}
+
+/// One rank with buffers of a device, which is the CPU: two more copies than `serve` has.
+fn serve_devices(mut group: Group, orders: Receiver<Order>, spans: Sender<Span>) {
+    let cpu = CpuAccelerator::new();
+    for order in orders {
+        let values = vec![-0.0_f32; order.bytes / size_of::<f32>()];
+        let mut buffer = cpu
+            .allocate(DeviceId::new(0), ElementType::F32, values.len())
+            .expect("a benchmark has the memory that it asks for");
+        cpu.upload(&values, &mut buffer, 0)
+            .expect("the buffer is as long as what it gets");
+        group.set_communication(order.communication);
+        group.barrier().expect("all ranks are there");
+        let mut devices = group.on(&cpu);
+        let start = Instant::now();
+        for _ in 0..order.repeats {
+            devices
                 .all_reduce(&mut buffer, ReduceOp::Sum)
                 .expect("all ranks make the same call");
         }

@@ -53,6 +53,12 @@ fn main() {
     group.bench_function("all-gather, 64 MiB, four ranks", |bencher| {
         bencher.iter_custom(|times| all_gather(1 << 24, times));
     });
+    group.bench_function(
+        "all-gather into new memory, 64 MiB, four ranks",
+        |bencher| {
+            bencher.iter_custom(|times| all_gather_anew(1 << 24, times));
+        },
+    );
     for (name, clients) in [("one client", 1), ("two clients", 2)] {
         group.bench_function(format!("product of 1024², {name}"), |bencher| {
             bencher.iter_custom(|times| product(clients, times));
@@ -88,24 +94,13 @@ fn layout(tensor: &DTensor<f32>, names: [&str; 2]) -> Layout {
 
 /// How long four clients with a device each take, which are threads.
 fn together(run: impl Fn(&Context, &Barrier) -> Duration + Sync) -> Duration {
-    let groups = Group::local(4).expect("a group of threads");
-    let start = Barrier::new(groups.len());
-    let times: Vec<Duration> = thread::scope(|threads| {
-        let spawn = |group: Group| {
-            let (run, start) = (&run, &start);
-            threads.spawn(move || {
-                let client = client(group.rank().number(), 4, 1);
-                let context = Context::over(client, group).expect("clients that agree");
-                let time = run(&context, start);
-                context.leave().expect("all clients are done");
-                time
-            })
-        };
-        let started: Vec<_> = groups.into_iter().map(spawn).collect();
-        let ended = started.into_iter().map(|thread| thread.join());
-        ended.map(|time| time.expect("no client panics")).collect()
-    });
-    times.into_iter().max().unwrap_or_default()
+    ranks(|group, start| {
+        let client = client(group.rank().number(), 4, 1);
+        let context = Context::over(client, group).expect("clients that agree");
+        let time = run(&context, start);
+        context.leave().expect("all clients are done");
+        time
+    })
 }
 
 fn measured<R>(start: &Barrier, times: u64, mut run: impl FnMut() -> R) -> Duration {
@@ -119,24 +114,42 @@ fn measured<R>(start: &Barrier, times: u64, mut run: impl FnMut() -> R) -> Durat
 
 /// How long four ranks take to gather so many numbers, a quarter from each.
 fn all_gather(numbers: usize, times: u64) -> Duration {
+    ranks(|mut group, start| {
+        let input = vec![1.0_f32; numbers / 4];
+        let mut output = vec![0.0_f32; numbers];
+        let time = measured(start, times, || group.all_gather(&input, &mut output));
+        group.leave().expect("all ranks are done");
+        time
+    })
+}
+
+/// The same into memory that is new each time, as that of a new tensor is.
+fn all_gather_anew(numbers: usize, times: u64) -> Duration {
+    ranks(|mut group, start| {
+        let input = vec![1.0_f32; numbers / 4];
+        let time = measured(start, times, || {
+            let mut output = vec![0.0_f32; numbers];
+            group.all_gather(&input, &mut output).map(|()| output)
+        });
+        group.leave().expect("all ranks are done");
+        time
+    })
+}
+
+/// How long the slowest of four ranks takes, which are threads.
+fn ranks(run: impl Fn(Group, &Barrier) -> Duration + Sync) -> Duration {
     let groups = Group::local(4).expect("a group of threads");
     let start = Barrier::new(groups.len());
-    let longest: Vec<Duration> = thread::scope(|threads| {
-        let spawn = |mut group: Group| {
-            let start = &start;
-            threads.spawn(move || {
-                let input = vec![1.0_f32; numbers / 4];
-                let mut output = vec![0.0_f32; numbers];
-                let time = measured(start, times, || group.all_gather(&input, &mut output));
-                group.leave().expect("all ranks are done");
-                time
-            })
+    let times: Vec<Duration> = thread::scope(|threads| {
+        let spawn = |group: Group| {
+            let (run, start) = (&run, &start);
+            threads.spawn(move || run(group, start))
         };
         let started: Vec<_> = groups.into_iter().map(spawn).collect();
         let ended = started.into_iter().map(|thread| thread.join());
         ended.map(|time| time.expect("no rank panics")).collect()
     });
-    longest.into_iter().max().unwrap_or_default()
+    times.into_iter().max().unwrap_or_default()
 }
 
 /// How long a product takes whose rows are cut over so many clients.

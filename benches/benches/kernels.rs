@@ -8,10 +8,14 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
-use meshwork_accel::{Element, ReduceOp, Reduction, bf16, f16, reduce_slice};
+use meshwork_accel::{
+    Accelerator, DeviceId, Element, ElementType, ReduceOp, Reduction, bf16, f16, reduce_slice,
+};
+use meshwork_accel_cpu::CpuAccelerator;
 
-const SIZES: [(&str, usize); 3] = [
+const SIZES: [(&str, usize); 4] = [
     ("16 KiB", 16 << 10),
+    ("256 KiB", 256 << 10),
     ("1 MiB", 1 << 20),
     ("64 MiB", 64 << 20),
 ];
@@ -33,6 +37,13 @@ fn main() {
         bench_sum(&mut group, bytes, 1_i32);
         bench_sum(&mut group, bytes, f16::ONE);
         bench_sum(&mut group, bytes, bf16::ONE);
+        bench_naive_sum(&mut group, (bytes, f16::ONE), |a, b| {
+            f16::from_f32(a.to_f32() + b.to_f32())
+        });
+        bench_naive_sum(&mut group, (bytes, bf16::ONE), |a, b| {
+            bf16::from_f32(a.to_f32() + b.to_f32())
+        });
+        bench_device_sum(&mut group, bytes);
         for sources in [2, 4, 8] {
             bench_fold(&mut group, bytes, (sources, 1.0_f32));
             bench_fold(&mut group, bytes, (sources, bf16::ONE));
@@ -70,6 +81,34 @@ fn bench_sum<T: Element>(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize,
     let mut into = from.clone();
     group.bench_function(format!("reduce_slice sum, {}", T::TYPE), |bencher| {
         bencher.iter(|| reduce_slice(ReduceOp::Sum, black_box(&mut into), black_box(&from)));
+    });
+}
+
+/// What one writes with the conversions of `half`, which ask for the processor's features each time.
+fn bench_naive_sum<T: Element>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    (bytes, one): (usize, T),
+    add: impl Fn(T, T) -> T,
+) {
+    let from = vec![one; bytes / size_of::<T>()];
+    let mut into = from.clone();
+    group.bench_function(format!("plain loop by half, sum, {}", T::TYPE), |bencher| {
+        bencher.iter(|| {
+            for (into, from) in black_box(&mut into).iter_mut().zip(black_box(&from)) {
+                *into = add(*into, *from);
+            }
+        });
+    });
+}
+
+/// A device of the CPU, whose threads share large buffers.
+fn bench_device_sum(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
+    let (cpu, device) = (CpuAccelerator::new(), DeviceId::new(0));
+    let buffer = || cpu.allocate(device, ElementType::F32, bytes / size_of::<f32>());
+    let mut into = buffer().expect("a benchmark has the memory that it asks for");
+    let from = buffer().expect("a benchmark has the memory that it asks for");
+    group.bench_function("CpuAccelerator sum, f32", |bencher| {
+        bencher.iter(|| cpu.reduce(ReduceOp::Sum, black_box(&mut into), black_box(&from)));
     });
 }
 

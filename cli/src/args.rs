@@ -1,12 +1,15 @@
 use std::ffi::{OsStr, OsString};
-use std::num::ParseFloatError;
+use std::num::{ParseFloatError, ParseIntError};
+use std::str::FromStr;
 use std::time::{Duration, TryFromFloatSecsError};
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::devices::Devices;
 use crate::doctor::Doctor;
 use crate::resolve::Resolve;
+use crate::tpu::Tpu;
 
 mod draw;
 mod geometry;
@@ -43,6 +46,8 @@ pub(crate) enum Task {
     /// Without a source, the one that the environment shows is asked: TF_CONFIG, then the service
     /// that the process runs on. The exit status is 1 if any answer is missing.
     Resolve(Resolve),
+    /// List the devices of this machine by backend, and why a backend has none
+    Devices(Devices),
     /// Say why a job failed, or whether one can begin here
     ///
     /// With --dump: a rank whose group fails leaves its last operations in the folder named by
@@ -50,6 +55,8 @@ pub(crate) enum Task {
     /// buffers, clocks, cores, and latency and bandwidth of every pair of ranks, each with its
     /// remedy; the exit status is 1 if a job could not begin.
     Doctor(Doctor),
+    /// Compile programs for slices of TPUs that need not be there
+    Tpu(Tpu),
     /// Print a new job secret, for jobs whose processes are started by hand
     Secret,
 }
@@ -57,8 +64,29 @@ pub(crate) enum Task {
 #[derive(Args, Debug)]
 pub(crate) struct Run {
     /// How many workers to start
-    #[arg(short = 'n', long, value_name = "N")]
-    pub(crate) workers: usize,
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        required_unless_present = "elastic"
+    )]
+    workers: Option<usize>,
+
+    /// Start MAX workers, and start those again that fail, while MIN are there or come back
+    ///
+    /// The program has to go on without them and let them in again, as trainings by an elastic
+    /// strategy do.
+    #[arg(long, value_name = "MIN:MAX", conflicts_with = "workers")]
+    pub(crate) elastic: Option<Range>,
+
+    /// How often in a row one worker is started again; one that lived for a minute counts anew
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        conflicts_with = "workers"
+    )]
+    pub(crate) restarts: u32,
 
     /// UDP port of the first worker; the others get the ones after it [default: free ports]
     #[arg(long, value_name = "PORT")]
@@ -78,7 +106,44 @@ pub(crate) struct Run {
     command: Vec<OsString>,
 }
 
+/// The least and the most workers of an elastic run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Range {
+    pub(crate) least: usize,
+    most: usize,
+}
+
+impl FromStr for Range {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        let (least, most) = text.split_once(':').ok_or(RangeError::Colon)?;
+        let number = |text: &str| text.parse().map_err(RangeError::Number);
+        let (least, most) = (number(least)?, number(most)?);
+        if least > most {
+            return Err(RangeError::Order { least, most });
+        }
+        Ok(Self { least, most })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RangeError {
+    #[error("it takes two numbers of workers with a colon between them, such as 2:3")]
+    Colon,
+    #[error("it takes two numbers of workers, such as 2:3")]
+    Number(#[source] ParseIntError),
+    #[error("{least} workers cannot be the least of {most}")]
+    Order { least: usize, most: usize },
+}
+
 impl Run {
+    /// How many workers are started.
+    pub(crate) fn workers(&self) -> usize {
+        let most = self.elastic.map(|range| range.most);
+        self.workers.or(most).unwrap_or_default()
+    }
+
     pub(crate) fn program(&self) -> (&OsStr, &[OsString]) {
         let (program, args) = self
             .command
@@ -118,10 +183,33 @@ mod tests {
         let Task::Run(run) = Arguments::try_parse_from(line).unwrap().task else {
             panic!("no run");
         };
-        assert_eq!((run.workers, run.grace), (2, Duration::from_secs(5)));
+        assert_eq!((run.workers(), run.grace), (2, Duration::from_secs(5)));
         let (program, args) = run.program();
         assert_eq!(program, "train");
         assert_eq!(args, ["-n", "--grace"]);
+    }
+
+    #[test]
+    fn an_elastic_run_takes_the_least_and_the_most_workers() {
+        let parse = |more: &[&str]| {
+            let line = [&["meshwork", "run"], more, &["--", "train"]].concat();
+            Arguments::try_parse_from(line)
+        };
+        let Task::Run(run) = parse(&["--elastic", "2:3"]).unwrap().task else {
+            panic!("no run");
+        };
+        assert_eq!((run.workers(), run.restarts), (3, 10));
+        assert_eq!(run.elastic, Some(Range { least: 2, most: 3 }));
+        for wrong in ["", "2", "3:2", "a:3", "2:-1", "2:3:4"] {
+            assert!(parse(&["--elastic", wrong]).is_err(), "{wrong}");
+        }
+        for wrong in [
+            &["--elastic=2:3", "-n=3"][..],
+            &["-n=3", "--restarts=1"],
+            &[],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

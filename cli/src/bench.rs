@@ -14,7 +14,7 @@ use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
 use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank};
 
-pub(crate) use args::Bench;
+pub(crate) use args::{Bench, size};
 
 use args::Carrier;
 use measure::Series;

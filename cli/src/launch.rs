@@ -8,6 +8,7 @@
 //!   launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else the file
 //!   that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown;
 //! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
+//! - in an elastic run `MESHWORK_RESTARTS`: how often the worker of this rank was started before;
 //! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
 //!   own, which also holds whatever it starts.
 //!
@@ -16,6 +17,12 @@
 //! Either all workers exit with status 0, or one is the first to exit with another status or to be
 //! killed. The others then have a second to end by themselves, with an error that says whom they
 //! lost; those left get SIGTERM, and SIGKILL once the [grace time](Launch::grace) is over too.
+//!
+//! In an [elastic](Launch::elastic) run a worker that fails is started again, after 100 ms, and after
+//! twice as long each further time in a row, up to 5 s; who has lived for a minute counts anew. Once
+//! one has ended with status 0 the job is done, and nobody is started any more; status 75 says that
+//! it was saved to be gone on with later, and ends the run. A worker that is lost before all have met
+//! cannot be let in again, as there is nobody yet to let it in.
 //!
 //! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
 //! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
@@ -30,6 +37,7 @@
 mod announce;
 mod cores;
 mod course;
+mod elastic;
 mod environment;
 mod error;
 mod outcome;
@@ -48,8 +56,9 @@ use std::time::Duration;
 use meshwork_collectives::{GroupConfig, JobSecret, Rank};
 
 pub use cores::Cores;
+pub use elastic::Elastic;
 pub use error::LaunchError;
-pub use outcome::{Failure, Interruption, Outcome, Signal, WorkerEnd};
+pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, WorkerEnd};
 pub use output::Output;
 
 use supervisor::Supervisor;
@@ -78,6 +87,7 @@ pub struct Launch {
     grace: Duration,
     output: Output,
     cores: Cores,
+    elastic: Option<Elastic>,
 }
 
 impl Launch {
@@ -97,6 +107,7 @@ impl Launch {
             grace: Duration::from_secs(5),
             output: Output::Prefixed,
             cores: Cores::Shared,
+            elastic: None,
         }
     }
 
@@ -156,6 +167,20 @@ impl Launch {
         self
     }
 
+    /// Starts workers again that fail, while enough of them are left; the program has to be one that
+    /// can go on without them and let them in again.
+    ///
+    /// # Errors
+    /// [`LaunchError::Least`] where the run has fewer workers than it needs, or needs none.
+    pub fn elastic(mut self, elastic: Elastic) -> Result<Self, LaunchError> {
+        let (least, workers) = (elastic.least(), self.workers);
+        if !(1..=workers).contains(&least) {
+            return Err(LaunchError::Least { least, workers });
+        }
+        self.elastic = Some(elastic);
+        Ok(self)
+    }
+
     /// Starts the workers, waits until the last has ended, and says how it went.
     ///
     /// Blocks the calling thread; see the [module](self) for what happens meanwhile.
@@ -168,16 +193,24 @@ impl Launch {
         ports::check_open_files(self.workers)?;
         let secret = handed_on_or_new()?;
         let ports = ports::reserve(self.workers, self.port_base)?;
-        let mut supervisor = Supervisor::new(self.workers, self.grace)?;
+        let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
 
         // From here to the moment a worker binds it, anybody can take one of the ports.
         let addresses = ports.release();
-        for rank in Rank::all(u32::MAX).take(self.workers) {
-            let command = self.command(rank, &addresses, &secret);
+        let job = (addresses.clone(), secret.clone());
+        let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
+            let mut command = self.command(rank, &addresses, &secret);
+            match self.elastic {
+                Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
+                None => command.env_remove(GroupConfig::RESTARTS_ENV),
+            };
             let place = (rank.index(), self.workers);
-            cores::within(self.cores, place, || supervisor.start(rank, command))?;
+            cores::within(self.cores, place, || supervisor.start(rank, command))
+        };
+        for rank in Rank::all(u32::MAX).take(self.workers) {
+            start(&mut supervisor, rank, 0)?;
         }
-        supervisor.supervise(addresses, secret)
+        supervisor.supervise(job, start)
     }
 
     fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &JobSecret) -> Command {
@@ -211,6 +244,7 @@ impl Debug for Launch {
             .field("grace", &self.grace)
             .field("output", &self.output)
             .field("cores", &self.cores)
+            .field("elastic", &self.elastic)
             .finish()
     }
 }

@@ -1,14 +1,17 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
 //! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan` says
-//! how to lay a tensor out anew, `meshwork resolve` says who is in the cluster, `meshwork doctor`
-//! why a job failed, `meshwork secret` prints a new job secret.
+//! how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork tpu` compiles
+//! programs for TPU slices, `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job
+//! failed, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
 mod bench;
+mod devices;
 mod doctor;
 mod plan;
 mod resolve;
+mod tpu;
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -16,7 +19,7 @@ use std::iter::successors;
 use std::process::ExitCode;
 
 use clap::Parser;
-use meshwork_cli::launch::{Cores, Launch, LaunchError, Outcome};
+use meshwork_cli::launch::{Cores, Elastic, Launch, LaunchError, Outcome};
 use meshwork_collectives::JobSecret;
 use mimalloc::MiMalloc;
 
@@ -46,11 +49,19 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Task::Devices(wanted) => told(
+            "devices",
+            devices::run(&wanted).map_err(|error| chain(&error)),
+        ),
         Task::Doctor(wanted) => told(
             "doctor",
             doctor::run(&wanted).map_err(|error| chain(&error)),
         ),
         Task::Secret => secret(),
+        Task::Tpu(wanted) => tpu::run(&wanted).unwrap_or_else(|error| {
+            complain("tpu", &chain(&error));
+            ExitCode::FAILURE
+        }),
     }
 }
 
@@ -72,13 +83,17 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
     let (program, args) = wanted.program();
     let launch = Launch::new(program)
         .args(args)
-        .workers(wanted.workers)?
+        .workers(wanted.workers())?
         .grace(wanted.grace)
         .cores(if wanted.pin {
             Cores::Split
         } else {
             Cores::Shared
         });
+    let launch = match wanted.elastic {
+        Some(range) => launch.elastic(Elastic::new(range.least).restarts(wanted.restarts))?,
+        None => launch,
+    };
     Ok(match wanted.host_port_base {
         Some(base) => launch.port_base(base),
         None => launch,

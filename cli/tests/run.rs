@@ -293,6 +293,64 @@ fn numbers_that_do_not_fit_are_refused_with_the_range_that_does() {
 }
 
 #[test]
+fn an_elastic_run_starts_a_failed_worker_again_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    // Rank 0 waits for the second life of rank 1, whose output is read like that of the first.
+    let text = format!(
+        "{} if [ $r = 0 ]; then exec cat $FIFO; fi; echo life $MESHWORK_RESTARTS; \
+         [ $MESHWORK_RESTARTS = 1 ] || exit 3; echo back > $FIFO",
+        harness::RANK
+    );
+    let mut command = meshwork(&["run", "--elastic=1:2", "--", "sh", "-c", &text]);
+    let ended = run(command.env("FIFO", fifo(folder.path())));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), ["[0] back", "[1] life 0", "[1] life 1"]);
+    assert_eq!(
+        ended.stderr,
+        "meshwork run: rank 1 ended: exit status 3; it is started again in 100ms (1 of 10 times in a row)\n"
+    );
+}
+
+#[test]
+fn an_elastic_run_gives_up_and_names_who_was_lost() {
+    let text = format!(
+        "{} if [ $r = 1 ]; then exit 4; fi; exec sleep 1000",
+        harness::RANK
+    );
+    let ended = run(&mut meshwork(&[
+        "run",
+        "--elastic=2:2",
+        "--restarts=2",
+        "--",
+        "sh",
+        "-c",
+        &text,
+    ]));
+    assert_eq!(ended.status, Some(4));
+    assert_eq!(
+        ended.verdict(),
+        "meshwork run: 1 of at least 2 workers are left: lost rank 1 (exit status 4, after 2 restarts)"
+    );
+}
+
+#[test]
+fn a_signal_ends_an_elastic_run_and_all_that_is_to_be_started_again() {
+    let text = format!("{} if [ $r = 1 ]; then exit 4; fi; {LIVE}", harness::RANK);
+    let running = Running::start(&mut meshwork(&[
+        "run",
+        "--elastic=1:2",
+        "--restarts=1000000",
+        "--",
+        "sh",
+        "-c",
+        &text,
+    ]));
+    running.skip_lines(1);
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().status, Some(143));
+}
+
+#[test]
 fn a_chief_that_inherits_writes_without_prefix() {
     let ended = run(&mut part("chief"));
     let lines = ended.sorted();

@@ -67,7 +67,7 @@ impl Communication {
 ///
 /// let choices = Choices::new(&Hosts::apart(16), CostModel::QUIC);
 /// let fastest = |bytes| choices.explain(Collective::AllReduce, bytes)[0].algorithm();
-/// assert_eq!((fastest(1 << 10), fastest(64 << 20)), (Algorithm::OneShot, Algorithm::Direct));
+/// assert_eq!((fastest(1 << 10), fastest(64 << 20)), (Algorithm::OneShot, Algorithm::Halving));
 /// for line in choices.explain(Collective::AllReduce, 1 << 20) {
 ///     println!("{:>12}: {:.6} s", line.algorithm(), line.seconds());
 /// }

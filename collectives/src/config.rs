@@ -71,6 +71,10 @@ impl GroupConfig {
     /// The environment variable that names a folder for dumps.
     pub const DUMP_ENV: &'static str = "MESHWORK_DUMP";
 
+    /// The environment variable in which a launcher says how often it has started this process's
+    /// predecessors: from 1 on it takes the place of one in a group that runs.
+    pub const RESTARTS_ENV: &'static str = "MESHWORK_RESTARTS";
+
     /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
     /// and the same in every process.
     ///

@@ -1,5 +1,6 @@
 mod loss;
 mod refusal;
+mod stranger;
 
 use std::fmt::{self, Display};
 use std::io;
@@ -11,7 +12,10 @@ use crate::contract::Call;
 use crate::wire::WireError;
 
 pub use loss::LossCause;
+use loss::{Completed, Told};
 pub use refusal::Refusal;
+use stranger::Refused;
+pub use stranger::{Stranger, StrangerCause};
 
 /// Everything that can go wrong with a group.
 ///
@@ -202,7 +206,7 @@ pub enum Error {
         reason: Refusal,
     },
     /// A rank is gone. Everybody's operations end.
-    #[error("{peer} was lost: {cause}{}", Reporter(reporter))]
+    #[error("{peer} was lost: {cause}{}{}", Told(cause, *heard, *reporter), Completed(*completed))]
     RankLost {
         /// The rank that is gone.
         peer: Member,
@@ -210,6 +214,14 @@ pub enum Error {
         cause: LossCause,
         /// Who noticed it, if it was not this rank.
         reporter: Option<Rank>,
+        /// How long before, whoever noticed it had last heard a sign of life; `None` where that rank
+        /// expects none from it, or was not asked.
+        heard: Option<Duration>,
+        /// Operations of this epoch that this rank had completed in the group whose call returns the
+        /// error. What all survivors have completed,
+        /// [`Epoch::completed_before`](crate::Epoch::completed_before) says after
+        /// [`shrink`](crate::Group::shrink).
+        completed: u64,
     },
     /// What is left of an epoch is no majority of it, so it may not go on: the others may have.
     #[error(
@@ -287,7 +299,17 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
-    /// The op of a reduction means nothing for its elements; nothing was sent.
+    /// This rank's device failed in the midst of an operation, which ends the group; the others are
+    /// told by [`Aborted`](Self::Aborted).
+    #[error("the device of {rank} failed: {error}")]
+    Device {
+        /// This rank.
+        rank: Rank,
+        /// What it failed with.
+        error: Box<meshwork_accel::Error>,
+    },
+    /// The op of a reduction means nothing for its elements, or the buffers of a call hold elements
+    /// of different types; nothing was sent.
     #[error(transparent)]
     Unsupported(#[from] meshwork_accel::Error),
     /// A peer sent bytes that are no frame of this protocol.
@@ -400,59 +422,6 @@ impl Display for Member {
     }
 }
 
-/// A process that knocked during the join and was not let in.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Stranger {
-    address: SocketAddr,
-    cause: StrangerCause,
-}
-
-impl Stranger {
-    pub(crate) fn new(address: SocketAddr, cause: StrangerCause) -> Self {
-        Self { address, cause }
-    }
-
-    /// Where it called from.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Why it was refused.
-    #[must_use]
-    pub fn cause(&self) -> StrangerCause {
-        self.cause
-    }
-}
-
-impl Display for Stranger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the process at {} {}", self.address, self.cause)
-    }
-}
-
-/// Why a stranger was refused.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum StrangerCause {
-    /// It has no certificate of this job.
-    OtherJob,
-    /// Its certificate is not valid at this time.
-    Expired,
-    /// It belongs to the job but was refused for this reason.
-    Refused(Refusal),
-}
-
-impl Display for StrangerCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherJob => f.write_str("holds another job secret"),
-            Self::Expired => f.write_str("shows a certificate that is not valid at this time"),
-            Self::Refused(refusal) => write!(f, "was refused: {refusal}"),
-        }
-    }
-}
-
 struct Listed<'a>(&'a [Member]);
 
 impl Display for Listed<'_> {
@@ -469,32 +438,6 @@ impl Display for Listed<'_> {
     }
 }
 
-struct Refused<'a>(&'a [Stranger]);
-
-impl Display for Refused<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            [] => f.write_str("; is every process started, and can its address be reached?"),
-            [first, rest @ ..] => {
-                write!(f, "; {first}")?;
-                rest.iter()
-                    .try_for_each(|stranger| write!(f, ", {stranger}"))
-            }
-        }
-    }
-}
-
-struct Reporter<'a>(&'a Option<Rank>);
-
-impl Display for Reporter<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(reporter) => write!(f, " (reported by {reporter})"),
-            None => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -504,11 +447,7 @@ mod tests {
         let member = Member::new(Rank::new(2), "10.0.0.3:4000");
         let cases = [
             (
-                Error::RankLost {
-                    peer: member.clone(),
-                    cause: LossCause::Died,
-                    reporter: None,
-                },
+                Error::lost(member.clone(), LossCause::Died),
                 "rank 2 (10.0.0.3:4000) was lost: its process ended",
             ),
             (
@@ -516,8 +455,20 @@ mod tests {
                     peer: member.clone(),
                     cause: LossCause::Silent(Duration::from_millis(1500)),
                     reporter: Some(Rank::new(1)),
+                    heard: Some(Duration::from_millis(1500)),
+                    completed: 0,
                 },
                 "rank 2 (10.0.0.3:4000) was lost: nothing was heard of it for 1.5s (reported by rank 1)",
+            ),
+            (
+                Error::RankLost {
+                    peer: member.clone(),
+                    cause: LossCause::Disconnected,
+                    reporter: None,
+                    heard: Some(Duration::from_millis(120)),
+                    completed: 17,
+                },
+                "rank 2 (10.0.0.3:4000) was lost: its connection closed without a goodbye (last heard of 120.0ms before); 17 operations were completed here",
             ),
             (
                 Error::NotJoined {

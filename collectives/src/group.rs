@@ -1,5 +1,6 @@
 mod change;
 mod collect;
+mod device;
 mod engine;
 mod levels;
 mod network;
@@ -7,6 +8,7 @@ mod pending;
 mod registered;
 mod setup;
 mod split;
+mod started;
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -25,7 +27,8 @@ use crate::recorder::Recorder;
 use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
 pub use change::Epoch;
-pub use pending::Pending;
+pub use device::DeviceGroup;
+pub use pending::{Pending, Prepared};
 pub use registered::Registered;
 
 /// Ranks that reduce and share buffers together: this rank's end of it.
@@ -106,14 +109,14 @@ impl Group {
             let recorder = Recorder::new(rank, members.clone(), None);
             let ties = Ties::new(Bond::Local(hub.clone()), pilot, recorder);
             let transport = engine::Transport::Memory(domain);
-            let engine = Engine::new(place, transport, ties, Origin::Joined)?;
+            let engine = Engine::new(place, transport, ties, Origin::Joined, (0, 0))?;
             Ok(Self::over(engine))
         };
         Rank::all(world).zip(domains).map(group).collect()
     }
 
     fn over(engine: Engine) -> Self {
-        engine.ties.recorder.adopt(engine.number);
+        engine.pen.adopt();
         Self {
             rank: engine.rank,
             members: engine.members.clone(),
@@ -178,6 +181,12 @@ impl Group {
         let peer = self.members[self.rank.index()].clone();
         let message = message.into();
         self.settled().end(Error::Aborted { peer, message })
+    }
+
+    /// Why the group is over, if it has failed: what every later call returns.
+    #[must_use]
+    pub fn failure(&self) -> Option<Error> {
+        self.settled().alive().err()
     }
 
     fn perform<T: Element>(

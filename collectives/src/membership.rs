@@ -115,6 +115,8 @@ enum Phase {
         until: Instant,
         culprit: Rank,
         cause: LossCause,
+        /// How long before it had last been heard of.
+        heard: Option<Duration>,
     },
     Over,
 }
@@ -189,15 +191,8 @@ impl Membership {
             Event::Stopped(rank) => self.suspect(now, rank, LossCause::Stopped),
             Event::Disconnected(rank) => self.suspect(now, rank, LossCause::Disconnected),
             Event::Reported(rank) => {
-                let peer = self.members[rank.index()].clone();
-                self.fail(
-                    Error::RankLost {
-                        peer,
-                        cause: LossCause::Died,
-                        reporter: None,
-                    },
-                    out,
-                );
+                let heard = self.silence(now, rank);
+                self.fail(self.lost(rank, LossCause::Died, heard), out);
             }
             Event::Aborted { by, abort } => {
                 let error = verdict::understand(&abort, by, &self.members);
@@ -255,6 +250,7 @@ impl Membership {
         let Peer::Here { .. } = self.peers[rank.index()] else {
             return;
         };
+        let heard = self.silence(now, rank);
         match &mut self.phase {
             Phase::Settling {
                 culprit,
@@ -270,6 +266,7 @@ impl Membership {
                     until: now + SETTLING,
                     culprit: rank,
                     cause,
+                    heard,
                 }
             }
         }
@@ -278,15 +275,15 @@ impl Membership {
     /// What another rank reports, in this rank's own words if it knows better.
     fn with_own_evidence(&self, error: Error) -> Error {
         match (self.phase, error) {
-            (Phase::Settling { culprit, cause, .. }, Error::RankLost { peer, .. })
-                if culprit == peer.rank() =>
-            {
-                Error::RankLost {
-                    peer,
+            (
+                Phase::Settling {
+                    culprit,
                     cause,
-                    reporter: None,
-                }
-            }
+                    heard,
+                    ..
+                },
+                Error::RankLost { peer, .. },
+            ) if culprit == peer.rank() => self.lost(culprit, cause, heard),
             (_, error) => error,
         }
     }
@@ -296,18 +293,11 @@ impl Membership {
             until,
             culprit,
             cause,
+            heard,
         } = self.phase
             && now >= until
         {
-            let peer = self.members[culprit.index()].clone();
-            return self.fail(
-                Error::RankLost {
-                    peer,
-                    cause,
-                    reporter: None,
-                },
-                out,
-            );
+            return self.fail(self.lost(culprit, cause, heard), out);
         }
         if self.phase == Phase::Joining && now >= self.began + self.patience.join {
             return self.fail(self.not_joined(now), out);
@@ -318,6 +308,27 @@ impl Membership {
             out.extend(watching.map(|rank| Action::Send(rank, Message::Heartbeat)));
         }
         self.notice_silence(now);
+    }
+
+    /// How long nothing was heard of a rank that sends this one signs of life.
+    fn silence(&self, now: Instant, rank: Rank) -> Option<Duration> {
+        match self.peers[rank.index()] {
+            Peer::Here { heard } if self.watches(rank) => {
+                Some(now.saturating_duration_since(heard))
+            }
+            _ => None,
+        }
+    }
+
+    /// A loss that this rank has noticed itself.
+    fn lost(&self, rank: Rank, cause: LossCause, heard: Option<Duration>) -> Error {
+        Error::RankLost {
+            peer: self.members[rank.index()].clone(),
+            cause,
+            reporter: None,
+            heard,
+            completed: 0,
+        }
     }
 
     fn notice_silence(&mut self, now: Instant) {

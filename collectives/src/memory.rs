@@ -7,12 +7,14 @@
 //!
 //! For each operation every rank posts what it calls and where its bytes are, and reads the posts of
 //! all others: a disagreement is seen by everybody at once, before a byte is touched. Then
-//! the bytes go one of three ways: a small message has been copied next to the post; buffers that
-//! all can reach are worked on in place; others go through slots.
+//! the bytes go one of four ways: a small message has been copied next to the post; buffers that
+//! all can reach are worked on in place; long ones of other processes are fetched by the kernel,
+//! where it is allowed to; others go through slots.
 
 mod board;
 mod domain;
 mod far;
+mod fetch;
 mod flag;
 mod kernel;
 mod mail;

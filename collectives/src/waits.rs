@@ -7,15 +7,16 @@
 //!
 //! Ranks tell each other what they wait for once that takes long. A wait leads to another if the
 //! awaited rank's thread is the one that last used the waiting rank's group and has not finished
-//! its operation there: then nobody else will make the call that is waited for. A ring of such
-//! waits never resolves itself. Words take time to arrive, so a ring counts only when each of its
+//! its operation there: then nobody else will make the call that is waited for. Of a message it is
+//! known by its number whether the other side has made its call. A ring of such waits never
+//! resolves itself. Words take time to arrive, so a ring counts only when each of its
 //! waits was heard of again well after all of them were first heard of.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::contract::{Call, Contract, Kind};
-use crate::wire::{ToldCall, Waiting, WireError};
+use crate::contract::{Call, Kind};
+use crate::wire::{ToldCall, ToldLetters, Waiting, WireError};
 use crate::{Error, Rank};
 
 /// A thread of a rank waits for another rank.
@@ -26,8 +27,12 @@ pub(crate) struct Wait {
     /// Tells this operation from others of the waiter.
     pub(crate) serial: u64,
     pub(crate) call: Call,
+    /// Whether it is the receiving side of a message.
+    pub(crate) receives: bool,
     /// The groups that the waiting thread was the last to use, and what it has finished there.
     pub(crate) holds: Vec<Hold>,
+    /// The messages to and from others in these groups; `None` where there are too many to tell.
+    pub(crate) letters: Option<Vec<Letters>>,
 }
 
 /// A group, and the number of the last operation that was finished in it.
@@ -35,6 +40,15 @@ pub(crate) struct Wait {
 pub(crate) struct Hold {
     pub(crate) group: u64,
     pub(crate) finished: u64,
+}
+
+/// With how many calls messages to another rank were sent, and received from it, in one group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Letters {
+    pub(crate) group: u64,
+    pub(crate) with: Rank,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
 }
 
 /// Two ranks and their calls, of which neither lets the other go on.
@@ -72,8 +86,8 @@ impl Waits {
         let name = (wait.waiter, wait.serial);
         let room = self.known.len() < LIMIT || self.known.contains_key(&name);
         match self.known.get_mut(&name) {
-            Some(known) if known.wait.awaited == wait.awaited => known.last = now,
-            // A wait for another rank is another wait: it has got on.
+            Some(known) if known.wait == wait => known.last = now,
+            // A wait for another rank, or with other groups in hand, is another wait: it has got on.
             _ if room => {
                 let (first, last) = (now, now);
                 self.known.insert(name, Known { wait, first, last });
@@ -114,18 +128,35 @@ impl Waits {
         self.known
             .range(of_awaited)
             .map(|(_, known)| known)
-            .filter(|known| depends(wait.call.contract(), &known.wait.holds))
+            .filter(|known| depends(wait, &known.wait))
     }
 }
 
-/// Whether the call can only go on when a thread that holds these groups comes to it.
-fn depends(call: &Contract, holds: &[Hold]) -> bool {
-    let hold = holds.iter().find(|hold| hold.group == call.group);
+/// Whether a wait can only end when the thread of another one comes to its call.
+fn depends(wait: &Wait, other: &Wait) -> bool {
+    let call = wait.call.contract();
+    let hold = other.holds.iter().find(|hold| hold.group == call.group);
     hold.is_some_and(|hold| match call.kind {
-        // Messages have numbers of their own; through memory both sides end together.
-        Kind::Send => true,
+        Kind::Send => unanswered(wait, other),
         _ => hold.finished < call.sequence,
     })
+}
+
+/// Whether the other side has not made its call for the message that is waited for.
+fn unanswered(wait: &Wait, other: &Wait) -> bool {
+    let call = wait.call.contract();
+    let Some(letters) = &other.letters else {
+        return false;
+    };
+    let between = |letters: &&Letters| (letters.group, letters.with) == (call.group, wait.waiter);
+    let answers = letters
+        .iter()
+        .find(between)
+        .map_or(0, |letters| match wait.receives {
+            true => letters.sent,
+            false => letters.received,
+        });
+    answers < call.sequence
 }
 
 /// Two neighbours of a ring whose calls differ. Steps of one call, such as those inside a host and
@@ -163,12 +194,26 @@ impl From<&Wait> for Waiting {
             call: ToldCall::new(wait.waiter, &wait.call),
             awaited: wait.awaited.number(),
             serial: wait.serial,
+            receives: wait.receives,
             holds: holds.map(|hold| (hold.group, hold.finished)).collect(),
+            letters: wait.told_letters(),
         }
     }
 }
 
 impl Wait {
+    fn told_letters(&self) -> Option<Vec<ToldLetters>> {
+        let letters = self.letters.as_ref();
+        let letters = letters.filter(|letters| letters.len() <= Waiting::LETTERS)?;
+        let told = letters.iter().map(|letters| ToldLetters {
+            group: letters.group,
+            with: letters.with.number(),
+            sent: letters.sent,
+            received: letters.received,
+        });
+        Some(told.collect())
+    }
+
     /// What `from` tells of its wait.
     ///
     /// # Errors
@@ -176,14 +221,24 @@ impl Wait {
     pub(crate) fn told(from: Rank, waiting: &Waiting) -> Result<Self, WireError> {
         let (_, call) = waiting.call.call()?;
         let holds = waiting.holds.iter().take(Waiting::HOLDS);
+        let letters = waiting.letters.as_ref();
+        let letters = letters.filter(|letters| letters.len() <= Waiting::LETTERS);
+        let meant = |told: &ToldLetters| Letters {
+            group: told.group,
+            with: Rank::new(told.with),
+            sent: told.sent,
+            received: told.received,
+        };
         Ok(Self {
             waiter: from,
             awaited: Rank::new(waiting.awaited),
             serial: waiting.serial,
             call,
+            receives: waiting.receives,
             holds: holds
                 .map(|&(group, finished)| Hold { group, finished })
                 .collect(),
+            letters: letters.map(|letters| letters.iter().map(meant).collect()),
         })
     }
 }

@@ -16,7 +16,7 @@ pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
     Abort, Hello, Knock, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Spoken, truncate,
 };
-pub(crate) use told::{ToldCall, Waiting};
+pub(crate) use told::{ToldCall, ToldLetters, Waiting};
 pub(crate) use word::{Ballot, Decision, Newcomer, Standing, Word};
 
 /// "MSHW": no other protocol begins like this.

@@ -1,6 +1,5 @@
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,8 +12,11 @@ use crate::error::Subject;
 use crate::route::Route;
 
 mod agree;
+mod company;
 mod homes;
 
+use company::Company;
+pub(crate) use company::Together;
 pub(crate) use homes::Homes;
 
 /// One process among those that compute together: its devices, and the way to the others.
@@ -46,7 +48,8 @@ struct Inner {
     checks_barriers: AtomicBool,
     barriers: AtomicU64,
     routes: Mutex<HashMap<Question, Arc<Route>>>,
-    exchanges: AtomicU64,
+    /// How often clients have told each other what they do next.
+    announcements: AtomicU64,
     sent: AtomicU64,
 }
 
@@ -55,13 +58,6 @@ type Question = (Layout, Layout, Shape, usize);
 
 /// How many routes are kept; then they are found anew.
 const ROUTES: usize = 4096;
-
-/// The other clients.
-enum Company {
-    None,
-    Group(Group),
-    Parted,
-}
 
 impl Context {
     /// A process that is alone.
@@ -85,7 +81,7 @@ impl Context {
             client.host().task().unwrap_or_default(),
             client.count()
         );
-        let context = Self::new(client, index, Company::Group(group));
+        let context = Self::new(client, index, Company::of(group));
         let told = match said == expected {
             true => "its own number".to_owned(),
             false => format!("{said} for {expected}"),
@@ -103,7 +99,7 @@ impl Context {
             checks_barriers: AtomicBool::new(false),
             barriers: AtomicU64::new(0),
             routes: Mutex::default(),
-            exchanges: AtomicU64::new(0),
+            announcements: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))
     }
@@ -159,7 +155,7 @@ impl Context {
     pub fn leave(&self) -> Result<(), Error> {
         let company = std::mem::replace(&mut *self.company(), Company::Parted);
         match company {
-            Company::Group(group) => Ok(group.leave()?),
+            Company::Together(together) => Ok(together.group.leave()?),
             Company::None | Company::Parted => Ok(()),
         }
     }
@@ -178,7 +174,7 @@ impl Context {
         match self.0.checks_barriers.load(Ordering::Relaxed) {
             true => self.agree(Subject::Barrier, &format!("{name}:{number}")),
             false if self.is_alone() => Ok(()),
-            false => self.with_group(|group| Ok(group.barrier()?)),
+            false => Ok(self.company().together()?.group.barrier()?),
         }
     }
 
@@ -248,17 +244,6 @@ impl Context {
         self.0.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number for what clients do next, the same where they do the same.
-    pub(crate) fn mark(&self, title: &str) -> [u8; 8] {
-        let mut hasher = DefaultHasher::new();
-        self.0
-            .exchanges
-            .fetch_add(1, Ordering::Relaxed)
-            .hash(&mut hasher);
-        title.hash(&mut hasher);
-        hasher.finish().to_le_bytes()
-    }
-
     pub(crate) fn count_sent(&self, bytes: usize) {
         self.0.sent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -269,26 +254,15 @@ impl Context {
         self.0.sent.load(Ordering::Relaxed)
     }
 
-    /// Does something with the group of all clients.
-    #[track_caller]
-    pub(crate) fn with_group<R>(
-        &self,
-        action: impl FnOnce(&mut Group) -> Result<R, Error>,
-    ) -> Result<R, Error> {
-        match &mut *self.company() {
-            Company::Group(group) => action(group),
-            Company::None | Company::Parted => Err(Error::ShutDown),
-        }
-    }
-
     /// Ends the company with a reason that all clients report.
     pub(crate) fn abort(&self, reason: &Error) {
-        if let Company::Group(group) = &mut *self.company() {
-            group.abort(reason.to_string());
+        if let Company::Together(together) = &mut *self.company() {
+            together.group.abort(reason.to_string());
         }
     }
 
-    fn company(&self) -> MutexGuard<'_, Company> {
+    /// The other clients, for as long as this client does something with them.
+    pub(crate) fn company(&self) -> MutexGuard<'_, Company> {
         // A group that panicked has ended; it says so itself.
         self.0.group.lock().unwrap_or_else(PoisonError::into_inner)
     }

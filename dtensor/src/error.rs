@@ -1,4 +1,3 @@
-use std::fmt::{self, Display};
 use std::path::PathBuf;
 
 use meshwork_accel::ElementType;
@@ -6,6 +5,10 @@ use meshwork_core::Mesh;
 use meshwork_layout::Layout;
 
 use crate::DeviceType;
+
+mod view;
+
+pub use view::{Subject, View};
 
 /// Everything that can go wrong with tensors on a mesh.
 ///
@@ -132,18 +135,12 @@ pub enum Error {
         accelerators: u32,
     },
     /// Clients that should agree do not; all of them are told the same.
-    #[error(
-        "clients disagree on {subject}: client {client} has {said:?}, but client 0 has {expected:?}"
-    )]
+    #[error("clients disagree on {subject}: {}", view::listed(views))]
     ClientsDisagree {
         /// On what.
         subject: Subject,
-        /// The first that differs from client 0.
-        client: u32,
-        /// What it has.
-        said: String,
-        /// What client 0 has.
-        expected: String,
+        /// What each client has, in their order.
+        views: Vec<View>,
     },
     /// A client says more than the others can be told.
     #[error("{subject} takes {len} bytes to tell: {most} are the most")]
@@ -180,28 +177,6 @@ pub enum Error {
         device: String,
         /// How many there are of its type.
         available: usize,
-    },
-    /// Another client does something else; all are told.
-    #[error(
-        "client {client} does not do what client {own} does, which is {title}: {subject} has to be the same on all"
-    )]
-    ProgramsDiffer {
-        /// What has to be the same.
-        subject: Subject,
-        /// The other client.
-        client: usize,
-        /// This one.
-        own: u32,
-        /// What this one does.
-        title: String,
-    },
-    /// Another client sent bytes that no element has.
-    #[error("client {client} sent bytes that are no {element}: run the same program everywhere")]
-    Garbled {
-        /// The client.
-        client: usize,
-        /// What they should be.
-        element: ElementType,
     },
     /// As many blocks are packed as this client has devices on the mesh.
     #[error("{found} components were packed for {expected} devices: give one for each")]
@@ -365,32 +340,4 @@ pub enum Error {
         /// How it should.
         expected: Box<Layout>,
     },
-}
-
-/// What clients have to agree on.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Subject {
-    /// The list of jobs, their name, and the type of devices.
-    Job,
-    /// A mesh: its dimensions, its name and its devices.
-    Mesh,
-    /// The name of a barrier.
-    Barrier,
-    /// Whether a checkpoint was written.
-    Checkpoint,
-    /// What the program does next.
-    Program,
-}
-
-impl Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Job => "the job",
-            Self::Mesh => "the mesh",
-            Self::Barrier => "the barrier",
-            Self::Checkpoint => "the checkpoint",
-            Self::Program => "the program",
-        })
-    }
 }

@@ -70,7 +70,7 @@ pub use environment::{
     CLIENT_ID, ENABLE_HEARTBEAT, ENABLE_MULTI_DEVICE_EXPANSION, Environment,
     GPU_USE_NCCL_COMMUNICATION, JOB_NAME, JOBS, USE_PARALLEL_EXECUTOR,
 };
-pub use error::{Error, Subject};
+pub use error::{Error, Subject, View};
 pub use exchange::Block;
 pub use ops::{Along, Function};
 pub use process::{

@@ -10,6 +10,7 @@ use crate::{Context, DTensor, Error, Scalar};
 
 mod apply;
 mod contract;
+mod gradient;
 mod join;
 mod kernel;
 mod pointwise;

@@ -12,6 +12,7 @@ static SYSTEM: Mutex<System> = Mutex::new(System::new(DeviceCounts::cpus(1)));
 ///
 /// # Errors
 /// Those of [`System::initialize`].
+#[track_caller]
 pub fn initialize_accelerator_system(asked: Initialize) -> Result<DeviceType, Error> {
     system().initialize(&Environment::of_process(), asked)
 }

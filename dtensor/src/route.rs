@@ -8,21 +8,25 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use meshwork_core::Rank;
-use meshwork_layout::{Collective, DimPart, Placement, Plan, Ranges, Step};
+use meshwork_layout::{Collective, DimPart, Placement, Plan, Ranges, Shape, Step};
 
 use crate::Error;
 use crate::context::Homes;
 
 mod exchange;
 pub(crate) mod region;
+mod runs;
 
-pub(crate) use exchange::{Exchange, Form, Part, Source, Target};
-use exchange::{Move, Wish};
+pub(crate) use exchange::{Exchange, Make, Parcel, Source, Taken, Target};
+use exchange::{Made, Move, Wish};
+pub(crate) use runs::Runs;
 
 /// A plan, as one client carries it out.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) exchanges: Vec<Exchange>,
+    /// Whether any client sends anything to another.
+    pub(crate) crosses: bool,
     /// For each rank of the target that is here, the place of its block after the last exchange.
     pub(crate) places: Vec<usize>,
     /// What it is, for a client that does something else at the same time.
@@ -49,7 +53,9 @@ impl Route {
         }
         let place = |rank: &Rank| Ok(homes[0].of_rank(plan.source_rank(*rank)?).place);
         let places = homes[1].local().iter().map(place);
+        let crosses = |exchange: &Exchange| exchange.traffic.crosses;
         Ok(Self {
+            crosses: exchanges.iter().any(crosses),
             exchanges,
             places: places.collect::<Result<_, Error>>()?,
             title: format!(
@@ -84,8 +90,8 @@ impl Builder<'_> {
         let exchange = |wishes: &[Wish]| Exchange::of(wishes, self.homes, self.clients);
         match self.step.collective() {
             Collective::AllReduce => {
-                exchanges.push(exchange(&self.shares()?).flat());
-                exchanges.push(exchange(&self.joined_shares()?).flat());
+                exchanges.push(exchange(&self.shares()?));
+                exchanges.push(exchange(&self.joined_shares()?));
             }
             Collective::ReduceScatter => exchanges.push(exchange(&self.reduced()?)),
             Collective::MakePartial => exchanges.push(exchange(&self.terms()?)),
@@ -112,7 +118,7 @@ impl Builder<'_> {
             for from in own.chain(others) {
                 self.take(from, block, &mut missing, &mut moves)?;
             }
-            Ok(vec![moves])
+            Ok(Made::Joined(moves, None))
         })
     }
 
@@ -125,7 +131,7 @@ impl Builder<'_> {
             let donor = donors.get_mut(&key).and_then(Vec::pop).unwrap_or(rank);
             let mut moves = Vec::new();
             self.take(donor, block, &mut vec![block.clone()], &mut moves)?;
-            Ok(vec![moves])
+            Ok(Made::Joined(moves, None))
         })
     }
 
@@ -145,60 +151,43 @@ impl Builder<'_> {
 
     /// The part that each rank keeps of what its group has, a term from each.
     fn reduced(&self) -> Result<Vec<Wish>, Error> {
-        let reduction = self.step.before().reduction();
-        let mut wishes = self.wishes(|rank, block| {
-            let terms = self.step.group_of(rank)?.map(|from| {
-                let mut moves = Vec::new();
-                self.take(from, block, &mut vec![block.clone()], &mut moves)?;
-                Ok(moves)
-            });
-            terms.collect()
-        })?;
-        wishes
-            .iter_mut()
-            .for_each(|wish| wish.reduction = reduction);
-        Ok(wishes)
+        self.wishes(|rank, block| {
+            let mut terms = Vec::new();
+            for from in self.step.group_of(rank)? {
+                self.take(from, block, &mut vec![block.clone()], &mut terms)?;
+            }
+            Ok(self.reduction_of(terms))
+        })
     }
 
     /// Each rank's own block as a term, or one that changes nothing.
     fn terms(&self) -> Result<Vec<Wish>, Error> {
-        let reduction = self.step.after().reduction();
         let cuts = |placement: &Placement| -> usize {
             placement.axes().flatten().map(DimPart::size).product()
         };
         // All ranks of a group had the same, so one of them has to speak for all.
         let had_copies = cuts(self.step.before()) == cuts(self.step.after());
-        let mut wishes = self.wishes(|rank, block| {
+        self.wishes(|rank, block| {
             let is_first = self.step.over().iter().all(|part| part.coord(rank) == 0);
             let mut moves = Vec::new();
             if is_first || !had_copies {
                 self.take(rank, block, &mut vec![block.clone()], &mut moves)?;
             }
-            Ok(vec![moves])
-        })?;
-        wishes
-            .iter_mut()
-            .for_each(|wish| wish.reduction = reduction);
-        Ok(wishes)
+            Ok(Made::Joined(moves, self.step.after().reduction()))
+        })
     }
 
     /// For each rank its share of the elements that its group holds, a term from each.
     fn shares(&self) -> Result<Vec<Wish>, Error> {
-        let reduction = self.step.before().reduction();
         self.flat_wishes(|rank, len| {
             let group: Vec<Rank> = self.step.group_of(rank)?.collect();
             let share = share(len, group.len(), place_in(&group, rank));
             let terms = group
                 .iter()
-                .map(|&from| self.span(from, share.clone(), 0..share.len()));
-            Ok(Wish {
-                rank: self.device(self.step.after(), rank)?,
-                shape: [share.len()].into_iter().collect(),
-                reduction,
-                terms: terms
-                    .map(|term| Ok(vec![term?]))
-                    .collect::<Result<_, Error>>()?,
-            })
+                .map(|&from| self.span((from, len), share.clone(), 0..share.len()));
+            let terms = terms.collect::<Result<_, Error>>()?;
+            let shape = [share.len()].into_iter().collect();
+            Ok((shape, self.reduction_of(terms)))
         })
     }
 
@@ -206,38 +195,52 @@ impl Builder<'_> {
     fn joined_shares(&self) -> Result<Vec<Wish>, Error> {
         self.flat_wishes(|rank, len| {
             let group: Vec<Rank> = self.step.group_of(rank)?.collect();
-            let moves = group.iter().enumerate().map(|(place, &from)| {
+            let shares = group.iter().enumerate().map(|(place, &from)| {
                 let share = share(len, group.len(), place);
-                self.span(from, 0..share.len(), share)
+                self.span((from, share.len()), 0..share.len(), share)
             });
-            Ok(Wish {
-                rank: self.device(self.step.after(), rank)?,
-                shape: self.sizes(rank)?,
-                reduction: None,
-                terms: vec![moves.collect::<Result<_, Error>>()?],
-            })
+            let shares = shares.collect::<Result<_, Error>>()?;
+            Ok((self.sizes(rank)?, Made::Joined(shares, None)))
         })
     }
 
-    fn span(&self, from: Rank, source: Range<usize>, target: Range<usize>) -> Result<Move, Error> {
+    /// Terms of what is partial before the step; if it is not, there is one.
+    fn reduction_of(&self, terms: Vec<Move>) -> Made {
+        match self.step.before().reduction() {
+            Some(reduction) => Made::Reduced(terms, reduction),
+            None => Made::Joined(terms, None),
+        }
+    }
+
+    /// A part of the `held` elements of a rank, by their numbers.
+    fn span(
+        &self,
+        (from, held): (Rank, usize),
+        source: Range<usize>,
+        target: Range<usize>,
+    ) -> Result<Move, Error> {
         Ok(Move {
             from: self.device(self.step.before(), from)?,
-            source: [source].into_iter().collect(),
-            target: [target].into_iter().collect(),
+            held,
+            source: Runs::span(source),
+            target: Runs::span(target),
         })
     }
 
     fn flat_wishes(
         &self,
-        wish: impl Fn(Rank, usize) -> Result<Wish, Error>,
+        wish: impl Fn(Rank, usize) -> Result<(Shape, Made), Error>,
     ) -> Result<Vec<Wish>, Error> {
-        let ranks = self.step.after().mesh().ranks();
-        ranks
-            .map(|rank| wish(rank, self.sizes(rank)?.iter().product()))
-            .collect()
+        let after = self.step.after();
+        let wish = |rank: Rank| {
+            let (shape, made) = wish(rank, self.sizes(rank)?.iter().product())?;
+            let rank = self.device(after, rank)?;
+            Ok(Wish { rank, shape, made })
+        };
+        after.mesh().ranks().map(wish).collect()
     }
 
-    fn sizes(&self, rank: Rank) -> Result<meshwork_layout::Shape, Error> {
+    fn sizes(&self, rank: Rank) -> Result<Shape, Error> {
         let block = self.step.after().shard(rank, self.plan.shape())?;
         Ok(region::sizes(&block))
     }
@@ -245,7 +248,7 @@ impl Builder<'_> {
     /// What each rank's new block is made of, by the rank and the block.
     fn wishes(
         &self,
-        mut terms: impl FnMut(Rank, &Ranges) -> Result<Vec<Vec<Move>>, Error>,
+        mut made: impl FnMut(Rank, &Ranges) -> Result<Made, Error>,
     ) -> Result<Vec<Wish>, Error> {
         let after = self.step.after();
         let wish = |rank: Rank| {
@@ -253,8 +256,7 @@ impl Builder<'_> {
             Ok(Wish {
                 rank: self.device(after, rank)?,
                 shape: region::sizes(&block),
-                reduction: None,
-                terms: terms(rank, &block)?,
+                made: made(rank, &block)?,
             })
         };
         after.mesh().ranks().map(wish).collect()
@@ -269,6 +271,7 @@ impl Builder<'_> {
         moves: &mut Vec<Move>,
     ) -> Result<(), Error> {
         let held = self.step.before().shard(from, self.plan.shape())?;
+        let sizes = region::sizes(&held);
         let device = self.device(self.step.before(), from)?;
         let mut left = Vec::new();
         for wanted in missing.drain(..) {
@@ -279,8 +282,9 @@ impl Builder<'_> {
             left.extend(region::difference(&wanted, &common));
             moves.push(Move {
                 from: device,
-                source: region::within(&common, &held),
-                target: region::within(&common, block),
+                held: sizes.iter().product(),
+                source: Runs::of(&sizes, &region::within(&common, &held)),
+                target: Runs::of(&region::sizes(block), &region::within(&common, block)),
             });
         }
         *missing = left;

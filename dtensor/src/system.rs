@@ -166,6 +166,7 @@ impl System {
     #[doc(alias = "initialize_accelerator_system")]
     #[doc(alias = "initialize_tpu_system")]
     #[doc(alias = "initialize_multi_client")]
+    #[track_caller]
     pub fn initialize(
         &mut self,
         environment: &Environment,
@@ -302,6 +303,7 @@ impl System {
 }
 
 /// Meets the other clients, if there are any.
+#[track_caller]
 fn start(config: &Config, asked: &Initialize) -> Result<Context, Error> {
     let jobs = config.jobs()?;
     for (place, address) in jobs.iter().enumerate() {

@@ -119,18 +119,31 @@ impl<T: Scalar> DTensor<T> {
     ///
     /// # Errors
     /// [`Error::Layout`] for a layout of other devices or for tensors of another rank,
-    /// [`Error::Element`] for a reduction that the elements do not have, [`Error::ProgramsDiffer`]
+    /// [`Error::Element`] for a reduction that the elements do not have, [`Error::ClientsDisagree`]
     /// and [`Error::Group`].
     #[track_caller]
     #[doc(alias = "copy_to_mesh")]
     pub fn relayout(&self, layout: &Layout) -> Result<Self, Error> {
+        self.clone().into_layout(layout)
+    }
+
+    /// The same as [`relayout`](Self::relayout), of a tensor that is not needed any more: its blocks
+    /// are given up as soon as they have moved.
+    ///
+    /// Devices then hold at no time more than [`Plan::peak_bytes`](meshwork_layout::Plan::peak_bytes),
+    /// and each client besides 1 MiB for what is on its way.
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn into_layout(self, layout: &Layout) -> Result<Self, Error> {
         if self.layout() == layout {
-            return Ok(self.clone());
+            return Ok(self);
         }
         let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
         let route = self.context.route(ends, self.shape(), size_of::<T>())?;
-        let blocks = exchange::run(&self.context, &route, &self.blocks)?;
+        let blocks = exchange::run(&self.context, &route, self.blocks)?;
         Self::of(&self.context, placement, blocks)
     }
 

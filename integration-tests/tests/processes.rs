@@ -10,6 +10,8 @@
 mod bad_input;
 #[path = "processes/death.rs"]
 mod death;
+#[path = "processes/devices.rs"]
+mod devices;
 #[path = "processes/diagnosis.rs"]
 mod diagnosis;
 #[path = "processes/elastic.rs"]
@@ -24,5 +26,9 @@ mod replicas;
 mod soak;
 #[path = "processes/strangers.rs"]
 mod strangers;
+#[path = "processes/training.rs"]
+mod training;
+#[path = "processes/uneven.rs"]
+mod uneven;
 #[path = "processes/worker.rs"]
 mod worker;

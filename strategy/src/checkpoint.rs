@@ -7,6 +7,8 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use meshwork_collectives::Rank;
+
 use crate::{Error, MultiWorkerMirroredStrategy};
 
 pub use snapshot::{Damage, Snapshot};
@@ -160,7 +162,7 @@ impl MultiWorkerMirroredStrategy {
     #[track_caller]
     pub fn restore_checkpoint(&mut self, checkpoints: &Checkpoints) -> Result<Restored, Error> {
         if !self.is_chief() {
-            let bytes = self.chiefs_bytes(Vec::new())?;
+            let bytes = self.bytes_of(Rank::CHIEF, Vec::new())?;
             let snapshot = (!bytes.is_empty()).then(|| Snapshot::from_bytes(&bytes));
             let snapshot = snapshot.transpose()?;
             let damaged = Vec::new();
@@ -171,7 +173,7 @@ impl MultiWorkerMirroredStrategy {
             Ok((restored, bytes.transpose()?.unwrap_or_default()))
         });
         let (restored, bytes) = self.told(loaded)?;
-        self.chiefs_bytes(bytes)?;
+        self.bytes_of(Rank::CHIEF, bytes)?;
         Ok(restored)
     }
 }

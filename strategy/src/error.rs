@@ -115,6 +115,25 @@ pub enum Error {
         /// What the system said.
         kind: std::io::ErrorKind,
     },
+    /// NCCL was asked to reduce what is in host memory.
+    #[error(
+        "NCCL reduces buffers of CUDA devices, and a strategy's gradients are in host memory: use AUTO or RING"
+    )]
+    HostMemoryOverNccl,
+    /// An implementation of collective operations that has no such name.
+    #[error("{name:?} is no implementation of collective operations: it takes AUTO or RING")]
+    NoSuchImplementation {
+        /// The name that was given.
+        name: String,
+    },
+    /// The environment does not say how often this process was started before.
+    #[error(
+        "MESHWORK_RESTARTS is {value:?}: it takes a whole number, and is set by the launcher only"
+    )]
+    Restarts {
+        /// Its value.
+        value: String,
+    },
     /// A worker was to have no replica, or more than there is room for.
     #[error("a worker cannot have {replicas} replicas: it takes 1 to {most}")]
     LocalReplicas {

@@ -4,7 +4,7 @@ mod wire;
 
 use std::ops::Range;
 
-use meshwork_collectives::{Pending, Registered};
+use meshwork_collectives::{self as collectives, Prepared, Registered};
 
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, packs};
 use wire::Narrow;
@@ -37,7 +37,9 @@ pub use wire::Wire;
 /// assert_eq!((gradients.gradient(1), gradients.extra()), (&[0.5, 0.5][..], &[2.3][..]));
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug)]
+///
+/// The default has room for no variable.
+#[derive(Debug, Default)]
 pub struct GradientPacks {
     specs: Vec<VariableSpec>,
     /// Where each variable's gradient is.
@@ -59,10 +61,10 @@ struct Pack {
 
 #[derive(Debug)]
 enum Buffer {
-    Here(Registered<f32>),
-    UnderWay(Pending<Registered<f32>>),
-    /// After an error that has been told.
-    Lost,
+    /// Reduced while others are computed.
+    Early(Prepared<Registered<f32>>),
+    /// Reduced when all are computed.
+    Last(Registered<f32>),
 }
 
 impl GradientPacks {
@@ -101,16 +103,21 @@ impl GradientPacks {
             let is_last = number + 1 == ranges.len();
             let len = end.checked_add(if is_last { extra } else { 0 });
             let len = len.ok_or_else(|| too_large(&specs[0]))?;
+            let buffer = strategy.alloc(len)?;
             made.push(Pack {
-                buffer: Buffer::Here(strategy.alloc(len)?),
+                buffer: if is_last {
+                    Buffer::Last(buffer)
+                } else {
+                    let sum = collectives::ReduceOp::Sum;
+                    Buffer::Early(strategy.prepare_all_reduce(buffer, sum)?)
+                },
                 tensors: range.len(),
                 missing: range.len(),
             });
         }
         if made.is_empty() {
-            let buffer = Buffer::Here(strategy.alloc(extra)?);
             made.push(Pack {
-                buffer,
+                buffer: Buffer::Last(strategy.alloc(extra)?),
                 tensors: 0,
                 missing: 0,
             });
@@ -155,10 +162,8 @@ impl GradientPacks {
     #[must_use]
     pub fn gradient(&self, index: usize) -> &[f32] {
         let (pack, range) = &self.places[index];
-        match &self.packs[*pack].buffer {
-            Buffer::Here(buffer) => &buffer[range.clone()],
-            _ => &[],
-        }
+        let buffer = self.packs[*pack].buffer.idle();
+        buffer.map_or(&[], |buffer| &buffer[range.clone()])
     }
 
     /// The gradient of variable number `index`, to be written, or added to in several passes that
@@ -177,7 +182,7 @@ impl GradientPacks {
     }
 
     /// Says that the gradient of variable number `index` is complete, and starts to reduce packs
-    /// that are.
+    /// that are. Only the step of a `replica` can be the place for that.
     ///
     /// # Errors
     /// [`Error::GradientTwice`] for one that was complete already, [`Error::Group`].
@@ -185,7 +190,20 @@ impl GradientPacks {
     /// # Panics
     /// When there is no such variable.
     #[track_caller]
-    pub fn ready(&mut self, replica: &mut ReplicaContext<'_>, index: usize) -> Result<(), Error> {
+    pub fn ready(&mut self, _replica: &mut ReplicaContext<'_>, index: usize) -> Result<(), Error> {
+        self.ready_inside(index)
+    }
+
+    /// As [`ready`](Self::ready), for code inside of a step that does not get hold of its replica,
+    /// as what a model library calls in its backward pass.
+    ///
+    /// # Errors
+    /// Those of [`ready`](Self::ready).
+    ///
+    /// # Panics
+    /// When there is no such variable.
+    #[track_caller]
+    pub fn ready_inside(&mut self, index: usize) -> Result<(), Error> {
         let pack = &mut self.packs[self.places[index].0];
         let Some(missing) = pack.missing.checked_sub(1) else {
             let name = self.specs[index].name().to_owned();
@@ -197,7 +215,7 @@ impl GradientPacks {
             && self.started + 1 < self.packs.len()
             && self.packs[self.started].missing == 0
         {
-            self.start(replica)?;
+            self.start()?;
         }
         Ok(())
     }
@@ -205,10 +223,8 @@ impl GradientPacks {
     /// The numbers that are reduced with the last pack.
     #[must_use]
     pub fn extra(&self) -> &[f32] {
-        match self.packs.last().map(|pack| &pack.buffer) {
-            Some(Buffer::Here(buffer)) => &buffer[buffer.len() - self.extra..],
-            _ => &[],
-        }
+        let buffer = self.packs.last().and_then(|pack| pack.buffer.idle());
+        buffer.map_or(&[], |buffer| &buffer[buffer.len() - self.extra..])
     }
 
     /// The numbers that are reduced with the last pack, to be written.
@@ -235,7 +251,7 @@ impl GradientPacks {
     #[track_caller]
     pub fn finish(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
         while self.started + 1 < self.packs.len() && self.narrow.is_none() {
-            self.start(replica)?;
+            self.start()?;
         }
         for number in self.started..self.packs.len() {
             let buffer = self.packs[number].here("gradients")?;
@@ -246,7 +262,9 @@ impl GradientPacks {
         }
         for pack in &mut self.packs {
             pack.missing = pack.tensors;
-            pack.wait()?;
+            if let Buffer::Early(operation) = &mut pack.buffer {
+                operation.wait()?;
+            }
         }
         self.started = 0;
         Ok(())
@@ -255,43 +273,46 @@ impl GradientPacks {
     /// Sets everything that is not under way to zero.
     pub fn clear(&mut self) {
         for pack in &mut self.packs {
-            if let Buffer::Here(buffer) = &mut pack.buffer {
+            if let Some(buffer) = pack.buffer.idle_mut() {
                 buffer.fill(0.0);
             }
         }
     }
 
     #[track_caller]
-    fn start(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
-        let pack = &mut self.packs[self.started];
-        let Buffer::Here(buffer) = std::mem::replace(&mut pack.buffer, Buffer::Lost) else {
-            let name = "a pack".to_owned();
-            return Err(Error::GradientUnderWay { name });
-        };
-        let sum = meshwork_collectives::ReduceOp::Sum;
-        let pending = replica.only_group()?.start_all_reduce(buffer, sum)?;
-        pack.buffer = Buffer::UnderWay(pending);
+    fn start(&mut self) -> Result<(), Error> {
+        if let Buffer::Early(operation) = &mut self.packs[self.started].buffer {
+            operation.start()?;
+        }
         self.started += 1;
         Ok(())
     }
 }
 
 impl Pack {
-    fn here(&mut self, name: &str) -> Result<&mut Registered<f32>, Error> {
-        match &mut self.buffer {
-            Buffer::Here(buffer) => Ok(buffer),
-            _ => Err(Error::GradientUnderWay {
+    fn here(&mut self, name: &str) -> Result<&mut [f32], Error> {
+        self.buffer
+            .idle_mut()
+            .ok_or_else(|| Error::GradientUnderWay {
                 name: name.to_owned(),
-            }),
+            })
+    }
+}
+
+impl Buffer {
+    /// `None` while it is under way, and after an error.
+    fn idle(&self) -> Option<&[f32]> {
+        match self {
+            Self::Early(operation) => operation.buffer().map(|buffer| &buffer[..]),
+            Self::Last(buffer) => Some(buffer),
         }
     }
 
-    fn wait(&mut self) -> Result<(), Error> {
-        self.buffer = match std::mem::replace(&mut self.buffer, Buffer::Lost) {
-            Buffer::UnderWay(pending) => Buffer::Here(pending.wait()?),
-            other => other,
-        };
-        Ok(())
+    fn idle_mut(&mut self) -> Option<&mut [f32]> {
+        match self {
+            Self::Early(operation) => operation.buffer_mut().map(|buffer| &mut buffer[..]),
+            Self::Last(buffer) => Some(buffer),
+        }
     }
 }
 

@@ -6,9 +6,49 @@ use twox_hash::XxHash3_64;
 /// Numbers that one hash takes: 16 bits in each, which `f32` holds exactly.
 const PARTS: usize = 4;
 
-/// The hash of a copy (XXH3, 64 bits): equal bits have equal hashes.
-pub(crate) fn of(copy: &[f32]) -> u64 {
-    XxHash3_64::oneshot(bytemuck::cast_slice(copy))
+/// A hash (XXH3, 64 bits) of one copy of a model, taken piece by piece where its values lie: equal
+/// pieces of equal bits have equal fingerprints.
+///
+/// ```
+/// use meshwork_strategy::{Error, Fingerprint, MultiWorkerMirroredStrategy};
+///
+/// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+/// let (weight, bias) = ([0.5, 0.25, 0.0], [1.0]);
+/// let mut copy = Fingerprint::new();
+/// copy.add(&weight);
+/// copy.add(&bias);
+/// assert_eq!(strategy.verify_fingerprint(copy)?, copy.value());
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// Of nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in the next piece.
+    pub fn add(&mut self, piece: &[f32]) {
+        // The hash so far is the next one's seed; a first piece is hashed as if it were the only one.
+        self.0 = XxHash3_64::oneshot_with_seed(self.0, bytemuck::cast_slice(piece));
+    }
+
+    /// The hash.
+    #[must_use]
+    pub fn value(self) -> u64 {
+        self.0
+    }
+
+    /// Of a copy that lies in one piece.
+    #[must_use]
+    pub fn of(copy: &[f32]) -> Self {
+        let mut fingerprint = Self::new();
+        fingerprint.add(copy);
+        fingerprint
+    }
 }
 
 /// Numbers that the hashes of so many replicas take.
@@ -18,7 +58,7 @@ pub(crate) fn room(replicas: usize) -> usize {
 
 /// Writes one replica's hash in its own place of `room`, and zero in all others: a sum over all
 /// replicas, in whatever order, then holds the hashes of all.
-pub(crate) fn write(hash: u64, replica: Rank, room: &mut [f32]) {
+pub(crate) fn write(copy: Fingerprint, replica: Rank, room: &mut [f32]) {
     room.fill(0.0);
     for (part, number) in room
         .iter_mut()
@@ -26,7 +66,7 @@ pub(crate) fn write(hash: u64, replica: Rank, room: &mut [f32]) {
         .take(PARTS)
         .enumerate()
     {
-        *number = f32::from(parts(hash)[part]);
+        *number = f32::from(parts(copy)[part]);
     }
 }
 
@@ -42,8 +82,8 @@ pub(crate) fn different(room: &[f32]) -> Vec<Rank> {
         .collect()
 }
 
-fn parts(hash: u64) -> [u16; PARTS] {
-    let bytes = hash.to_le_bytes();
+fn parts(copy: Fingerprint) -> [u16; PARTS] {
+    let bytes = copy.0.to_le_bytes();
     std::array::from_fn(|part| u16::from_le_bytes([bytes[2 * part], bytes[2 * part + 1]]))
 }
 
@@ -63,7 +103,7 @@ mod tests {
             for place in 0..hashes.len() {
                 let replica = (place + turn) % hashes.len();
                 let mut own = vec![f32::NAN; sum.len()];
-                write(hashes[replica], Rank::new(u32::try_from(replica).unwrap()), &mut own);
+                write(Fingerprint(hashes[replica]), Rank::new(u32::try_from(replica).unwrap()), &mut own);
                 sum.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
             }
             let expected: Vec<usize> = (0..hashes.len()).filter(|at| hashes[*at] != hashes[0]).collect();
@@ -75,8 +115,32 @@ mod tests {
     #[test]
     fn one_bit_makes_another_hash() {
         let mut copy = vec![1.0_f32; 100];
-        let before = of(&copy);
+        let before = Fingerprint::of(&copy);
         copy[50] = f32::from_bits(1.0_f32.to_bits() + 1);
-        assert_ne!(of(&copy), before);
+        assert_ne!(Fingerprint::of(&copy), before);
+    }
+
+    #[test]
+    fn each_piece_counts_and_so_does_their_order() {
+        let of = |pieces: &[&[f32]]| {
+            let mut copy = Fingerprint::new();
+            pieces.iter().for_each(|piece| copy.add(piece));
+            copy
+        };
+        let in_order = of(&[&[1.0, 2.0], &[3.0]]);
+        assert_eq!(in_order, of(&[&[1.0, 2.0], &[3.0]]));
+        assert_ne!(in_order, of(&[&[3.0], &[1.0, 2.0]]));
+        assert_ne!(in_order, of(&[&[1.0, 2.0]]));
+        assert_ne!(in_order, of(&[&[1.0, 2.5], &[3.0]]));
+    }
+
+    #[test]
+    fn one_piece_has_the_hash_that_other_programs_give_its_bytes() {
+        let bytes: Vec<u8> = [1.0_f32, 2.0]
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
+        let expected = XxHash3_64::oneshot(&bytes);
+        assert_eq!(Fingerprint::of(&[1.0, 2.0]).value(), expected);
     }
 }

@@ -37,14 +37,16 @@
 //! `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
 //! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas), `flat`
 //! (many gradients as one buffer), `gradients` and `packing` (what is reduced together, and when),
-//! `checkpoint` (what a training goes on from), `sum` (orders of adding), `value` and `distributed`
-//! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`.
+//! `checkpoint` (what a training goes on from), `elastic` (a training whose workers change), `sum` (orders of adding), `value` and `distributed`
+//! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no
+//! code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
 mod dataset;
 mod distributed;
 mod distributed_variable;
+mod elastic;
 mod error;
 mod flat;
 mod gradients;
@@ -60,16 +62,18 @@ mod variable;
 
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{
-    Communication, ElementType, JobSecret, Rank, Registered, Timeouts, bf16, f16,
+    Communication, ElementType, JobSecret, Pair, Rank, Registered, Timeouts, bf16, f16,
 };
 
 pub use checkpoint::{Checkpoints, Damage, Restored, Snapshot};
 pub use dataset::{Batch, DistributedDataset, Epoch};
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
+pub use elastic::{Change, Progress, Training};
 pub use error::Error;
 pub use flat::FlatBuffer;
 pub use gradients::{GradientPacks, Wire};
+pub use hash::Fingerprint;
 pub use input::{
     AutoShard, Cursor, DistributedBatches, Input, InputContext, Pieces, Prefetch, Rows, Shard,
     Share, piece_sizes,
@@ -78,10 +82,13 @@ pub use options::CommunicationOptions;
 pub use packing::packs;
 pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReduceOp, ReplicaContext};
-pub use strategy::{MultiWorkerMirroredStrategy, Traffic};
+pub use strategy::{Entry, MultiWorkerMirroredStrategy, Traffic};
 pub use sum::SumOrder;
 pub use value::Value;
 pub use variable::{MirroredVariable, Scope, VariableSpec};
+
+#[doc = include_str!("misuse.md")]
+pub mod misuse {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

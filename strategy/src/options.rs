@@ -1,7 +1,8 @@
 use std::time::Duration;
 
-use meshwork_collectives::{Communication, Timeouts};
+use meshwork_collectives::{Communication, Pair, Timeouts};
 
+use crate::Error;
 use crate::sum::SumOrder;
 
 /// How the workers of a strategy communicate.
@@ -12,6 +13,7 @@ pub struct CommunicationOptions {
     operation: Option<Duration>,
     bytes_per_pack: usize,
     order: SumOrder,
+    pair: Pair,
 }
 
 impl CommunicationOptions {
@@ -27,6 +29,36 @@ impl CommunicationOptions {
     pub fn with_implementation(mut self, implementation: Communication) -> Self {
         self.implementation = implementation;
         self
+    }
+
+    /// As [`with_implementation`](Self::with_implementation), by the names that TensorFlow has for
+    /// it, in upper or lower case: `AUTO` and `RING`.
+    ///
+    /// Its third name is refused. NCCL reduces the memory of GPUs, and the gradients of a strategy
+    /// are in host memory, where TensorFlow falls back to a ring without a word:
+    ///
+    /// ```
+    /// use meshwork_strategy::{Communication, CommunicationOptions, Error};
+    ///
+    /// let options = CommunicationOptions::new();
+    /// let ring = options.with_implementation_named("ring")?;
+    /// assert_eq!(ring.implementation(), Communication::Ring);
+    /// assert_eq!(options.with_implementation_named("NCCL"), Err(Error::HostMemoryOverNccl));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::HostMemoryOverNccl`], [`Error::NoSuchImplementation`].
+    #[doc(alias = "CommunicationImplementation")]
+    pub fn with_implementation_named(self, name: &str) -> Result<Self, Error> {
+        match name.to_ascii_uppercase().as_str() {
+            "AUTO" => Ok(self.with_implementation(Communication::Auto)),
+            "RING" => Ok(self.with_implementation(Communication::Ring)),
+            "NCCL" => Err(Error::HostMemoryOverNccl),
+            _ => Err(Error::NoSuchImplementation {
+                name: name.to_owned(),
+            }),
+        }
     }
 
     /// Changes how long to wait for what.
@@ -59,6 +91,13 @@ impl CommunicationOptions {
         self
     }
 
+    /// Chooses which of two workers may go on without the other, where workers may be lost.
+    #[must_use]
+    pub fn with_pair(mut self, pair: Pair) -> Self {
+        self.pair = pair;
+        self
+    }
+
     /// These options, with those of `other` in place of them where `other` has no default: its own
     /// algorithm, times, or size of packs.
     ///
@@ -83,6 +122,9 @@ impl CommunicationOptions {
         }
         if other.order != default.order {
             self.order = other.order;
+        }
+        if other.pair != default.pair {
+            self.pair = other.pair;
         }
         self.operation = other.operation.or(self.operation);
         self
@@ -119,5 +161,40 @@ impl CommunicationOptions {
     #[must_use]
     pub fn sum_order(&self) -> SumOrder {
         self.order
+    }
+
+    /// Which of two workers may go on without the other.
+    #[must_use]
+    pub fn pair(&self) -> Pair {
+        self.pair
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn implementations_have_tensorflows_names_in_any_case_and_others_are_refused() {
+        let options = CommunicationOptions::new().with_bytes_per_pack(7);
+        for (name, implementation) in [
+            ("AUTO", Communication::Auto),
+            ("auto", Communication::Auto),
+            ("Ring", Communication::Ring),
+        ] {
+            let named = options.with_implementation_named(name);
+            assert_eq!(named, Ok(options.with_implementation(implementation)));
+        }
+        for name in ["NCCL", "nccl"] {
+            let refused = options.with_implementation_named(name).unwrap_err();
+            assert_eq!(refused, Error::HostMemoryOverNccl);
+            assert!(refused.to_string().contains("AUTO or RING"), "{refused}");
+        }
+        for name in ["", "rings", " AUTO"] {
+            let expected = Error::NoSuchImplementation {
+                name: name.to_owned(),
+            };
+            assert_eq!(options.with_implementation_named(name), Err(expected));
+        }
     }
 }

@@ -11,7 +11,7 @@ use ndarray::ArrayD;
 use crate::distributed::PerReplica;
 use crate::strategy::Traffic;
 use crate::sum::SumOrder;
-use crate::{Error, Value, hash};
+use crate::{Error, Fingerprint, Value, hash};
 use cross::{CrossReplica, refuse_integer_mean};
 use meeting::{Call, Meeting};
 
@@ -194,11 +194,19 @@ impl<'a> ReplicaContext<'a> {
     /// # Errors
     /// [`Error::NoRoomForCheck`]
     pub fn write_check(&self, copy: &[f32], room: &mut [f32]) -> Result<(), Error> {
+        self.write_fingerprint(Fingerprint::of(copy), room)
+    }
+
+    /// As [`write_check`](Self::write_check), of a copy that does not lie in one piece.
+    ///
+    /// # Errors
+    /// [`Error::NoRoomForCheck`]
+    pub fn write_fingerprint(&self, copy: Fingerprint, room: &mut [f32]) -> Result<(), Error> {
         let (found, needed) = (room.len(), self.check_len());
         if found != needed {
             return Err(Error::NoRoomForCheck { found, needed });
         }
-        hash::write(hash::of(copy), self.replica_id(), room);
+        hash::write(copy, self.replica_id(), room);
         Ok(())
     }
 

@@ -2,13 +2,14 @@ mod devices;
 mod reductions;
 mod steps;
 mod traffic;
+mod training;
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use meshwork_cluster_resolver::{ClusterResolver, Task, TfConfigResolver, WorkerPlacement};
 use meshwork_collectives::{
-    self as collectives, Group, GroupConfig, JobSecret, Rank, Registered, Timeouts,
+    self as collectives, Group, GroupConfig, JobSecret, Prepared, Rank, Registered, Timeouts,
 };
 use meshwork_core::Mesh;
 
@@ -17,11 +18,13 @@ use crate::replica::cross::CrossReplica;
 use crate::sum::SumOrder;
 use crate::variable::Scope;
 use crate::{
-    AutoShard, CommunicationOptions, Cursor, DistributedBatches, DistributedDataset, Error, Input,
-    InputContext, Rows, hash,
+    AutoShard, CommunicationOptions, Cursor, DistributedBatches, DistributedDataset, Error,
+    Fingerprint, Input, InputContext, Rows, hash,
 };
 
 pub use traffic::Traffic;
+use training::Elastic;
+pub use training::Entry;
 
 /// Synchronous data-parallel training: each replica computes on its part of a global batch, and all
 /// apply the same update.
@@ -39,6 +42,8 @@ pub struct MultiWorkerMirroredStrategy {
     options: CommunicationOptions,
     /// Who is in the cluster and which task this is; `None` where it is no cluster's.
     cluster: Option<(WorkerPlacement, Task)>,
+    /// Only where workers may be lost and others come in.
+    elastic: Option<Elastic>,
 }
 
 impl MultiWorkerMirroredStrategy {
@@ -55,7 +60,7 @@ impl MultiWorkerMirroredStrategy {
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
         let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
-        Self::meet(&config, options, cluster)
+        Self::meet(&config, (Entry::Founding, options), cluster)
     }
 
     /// The strategy for the cluster that `resolver` describes. Blocks until all workers have met.
@@ -74,7 +79,7 @@ impl MultiWorkerMirroredStrategy {
             return Ok(alone);
         };
         let config = config(&cluster.0, secret)?.with_timeouts(options.timeouts());
-        Self::meet(&config, options, cluster)
+        Self::meet(&config, (Entry::Founding, options), cluster)
     }
 
     /// A strategy with this process as its only worker, and one replica.
@@ -105,7 +110,7 @@ impl MultiWorkerMirroredStrategy {
     /// # Errors
     /// [`Error::Mesh`]
     pub fn over(group: Group) -> Result<Self, Error> {
-        let mesh = Mesh::new([("worker", group.world() as usize)])?;
+        let mesh = mesh_of(group.world(), 1)?;
         Ok(Self {
             group,
             mesh,
@@ -113,15 +118,19 @@ impl MultiWorkerMirroredStrategy {
             local_replicas: 1,
             options: CommunicationOptions::new(),
             cluster: None,
+            elastic: None,
         })
     }
 
     fn meet(
         config: &GroupConfig,
-        options: CommunicationOptions,
+        (entry, options): (Entry, CommunicationOptions),
         cluster: (WorkerPlacement, Task),
     ) -> Result<Self, Error> {
-        let mut group = Group::connect(config)?;
+        let mut group = match entry {
+            Entry::Founding => Group::connect(config),
+            Entry::Late => Group::rejoin(config),
+        }?;
         group.set_communication(options.implementation());
         let mut strategy = Self::over(group)?;
         strategy.options = options;
@@ -130,7 +139,7 @@ impl MultiWorkerMirroredStrategy {
     }
 
     /// Gives this worker several replicas, each a thread of a step: the same number on every
-    /// worker.
+    /// worker. Where workers may come later, [`train`](Self::train) compares the numbers.
     ///
     /// # Errors
     /// [`Error::LocalReplicas`] for 0 and for more than a group has room for;
@@ -142,7 +151,17 @@ impl MultiWorkerMirroredStrategy {
         if replicas == 0 || replicas > most {
             return self.told(Err(Error::LocalReplicas { replicas, most }));
         }
-        let mut numbers = vec![0_u64; workers];
+        if !self.is_elastic() {
+            self.compare_replicas(replicas)?;
+        }
+        self.local_replicas = replicas;
+        self.mesh = mesh_of(self.group.world(), replicas)?;
+        Ok(self)
+    }
+
+    #[track_caller]
+    fn compare_replicas(&mut self, replicas: usize) -> Result<(), Error> {
+        let mut numbers = vec![0_u64; self.group.world() as usize];
         self.group.all_gather(&[replicas as u64], &mut numbers)?;
         if let Some(rank) = Rank::all(self.group.world())
             .zip(&numbers)
@@ -154,11 +173,7 @@ impl MultiWorkerMirroredStrategy {
                 chiefs: numbers[0],
             }));
         }
-        self.local_replicas = replicas;
-        if replicas > 1 {
-            self.mesh = Mesh::new([("worker", workers), ("replica", replicas)])?;
-        }
-        Ok(self)
+        Ok(())
     }
 
     /// Chooses the order in which contributions are added, in the same way on every worker.
@@ -186,6 +201,16 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::Group`] when there is not that much memory.
     pub fn alloc(&mut self, len: usize) -> Result<Registered<f32>, Error> {
         Ok(self.group.alloc(len)?)
+    }
+
+    /// An all-reduce of `buffer` among the workers that can be started again and again, on any
+    /// thread: see [`Group::prepare_all_reduce`].
+    pub(crate) fn prepare_all_reduce(
+        &mut self,
+        buffer: Registered<f32>,
+        op: collectives::ReduceOp,
+    ) -> Result<Prepared<Registered<f32>>, Error> {
+        Ok(self.group.prepare_all_reduce(buffer, op)?)
     }
 
     /// Makes variables of which all workers hold equal copies.
@@ -256,14 +281,22 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::ReplicasDiverged`], on every worker, with the ranks that differ from rank 0.
     #[track_caller]
     pub fn verify_replicas(&mut self, values: &[f32]) -> Result<u64, Error> {
-        let hash = hash::of(values);
+        self.verify_fingerprint(Fingerprint::of(values))
+    }
+
+    /// As [`verify_replicas`](Self::verify_replicas), of values that do not lie in one piece.
+    ///
+    /// # Errors
+    /// [`Error::ReplicasDiverged`], on every worker, with the ranks that differ from rank 0.
+    #[track_caller]
+    pub fn verify_fingerprint(&mut self, copy: Fingerprint) -> Result<u64, Error> {
         let mut hashes = vec![0.0; hash::room(self.group.world() as usize)];
-        hash::write(hash, self.group.rank(), &mut hashes);
+        hash::write(copy, self.group.rank(), &mut hashes);
         self.group
             .all_reduce(&mut hashes, collectives::ReduceOp::Sum)?;
         let ranks = hash::different(&hashes);
         if ranks.is_empty() {
-            Ok(hash)
+            Ok(copy.value())
         } else {
             Err(Error::ReplicasDiverged { ranks })
         }
@@ -272,10 +305,15 @@ impl MultiWorkerMirroredStrategy {
     /// Leaves the group: returns when all workers have finished.
     ///
     /// # Errors
-    /// [`Error::Group`] when a worker was lost before.
+    /// [`Error::Group`] when a worker was lost before, in a job that is not elastic.
     #[track_caller]
     pub fn leave(self) -> Result<(), Error> {
-        Ok(self.group.leave()?)
+        let (elastic, rank) = (self.is_elastic(), self.rank());
+        match self.group.leave() {
+            // Behind the last step nobody is needed any more.
+            Err(error) if elastic && training::is_loss(&error, rank) => Ok(()),
+            left => Ok(left?),
+        }
     }
 
     /// Ends the training on all workers, which report `reason` as this worker's: for a failure
@@ -347,14 +385,14 @@ impl MultiWorkerMirroredStrategy {
         Ok(numbers)
     }
 
-    /// Gives every worker the chief's bytes.
+    /// Gives every worker the bytes of one, `source`.
     #[track_caller]
-    pub(crate) fn chiefs_bytes(&mut self, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+    pub(crate) fn bytes_of(&mut self, source: Rank, mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
         let mut length = [bytes.len() as u64];
-        self.group.broadcast(&mut length, Rank::CHIEF)?;
-        // The chief is trusted with the size of its own file.
+        self.group.broadcast(&mut length, source)?;
+        // A worker is trusted with the size of its own state.
         bytes.resize(usize::try_from(length[0]).unwrap_or(0), 0);
-        self.group.broadcast(&mut bytes, Rank::CHIEF)?;
+        self.group.broadcast(&mut bytes, source)?;
         Ok(bytes)
     }
 
@@ -401,6 +439,15 @@ fn place_in(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, T
     };
     let task = Task::new(job, index);
     Ok((placement.world() > 1).then_some((placement, task)))
+}
+
+/// The dimension of replicas only where there are several.
+fn mesh_of(workers: u32, replicas: usize) -> Result<Mesh, Error> {
+    let workers = ("worker", workers as usize);
+    Ok(match replicas {
+        1 => Mesh::new([workers])?,
+        _ => Mesh::new([workers, ("replica", replicas)])?,
+    })
 }
 
 fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig, Error> {

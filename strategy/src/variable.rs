@@ -179,7 +179,18 @@ impl<'a> Scope<'a> {
         Ok(self.group.broadcast(values, Rank::CHIEF)?)
     }
 
+    /// Compares names and shapes with the chief's, and leaves all values as they are: for variables
+    /// that were made equal before, or will be.
+    ///
+    /// # Errors
+    /// [`Error::VariablesDiffer`], which ends the group, and [`Error::Group`].
+    #[track_caller]
+    pub fn compare(&mut self, specs: &[VariableSpec]) -> Result<(), Error> {
+        self.agree_on(specs)
+    }
+
     /// Compares the names and shapes with the chief's.
+    #[track_caller]
     fn agree_on(&mut self, specs: &[VariableSpec]) -> Result<(), Error> {
         let mine = encode(specs);
         let mut length = [mine.len() as u64];

@@ -7,11 +7,17 @@
 use std::thread;
 
 use meshwork_collectives::Group;
-use meshwork_strategy::{Error, GradientPacks, MultiWorkerMirroredStrategy, VariableSpec, Wire};
+use meshwork_strategy::{
+    CommunicationOptions, Error, GradientPacks, MultiWorkerMirroredStrategy, ReduceOp,
+    VariableSpec, Wire,
+};
 
 /// Allocations of this thread in a hundred steps, after two.
-fn allocations(group: Group, wire: Wire) -> u64 {
-    let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+fn allocations(group: Group, (wire, bytes_per_pack): (Wire, usize)) -> u64 {
+    let options = CommunicationOptions::new().with_bytes_per_pack(bytes_per_pack);
+    let mut strategy = MultiWorkerMirroredStrategy::over(group)
+        .unwrap()
+        .with_options(options);
     let specs: Vec<_> = [300, 70_000, 5]
         .map(|len| VariableSpec::new(format!("v{len}"), &[len]).unwrap())
         .into();
@@ -37,15 +43,39 @@ fn allocations(group: Group, wire: Wire) -> u64 {
 
 #[test]
 fn no_step_after_the_first_ones_allocates() {
-    for wire in [Wire::F32, Wire::Bf16] {
+    // In one pack, and with each variable in its own.
+    for way in [(Wire::F32, 0), (Wire::F32, 1), (Wire::Bf16, 0)] {
         thread::scope(|scope| {
             let groups = Group::local(2).unwrap().into_iter();
             let threads: Vec<_> = groups
-                .map(|group| scope.spawn(move || allocations(group, wire)))
+                .map(|group| scope.spawn(move || allocations(group, way)))
                 .collect();
             for thread in threads {
-                assert_eq!(thread.join().unwrap(), 0, "{wire:?}");
+                assert_eq!(thread.join().unwrap(), 0, "{way:?}");
             }
         });
     }
+}
+
+/// Steps of several replicas, which are threads, take memory for those threads and for what they
+/// give each other: in each step as much as in the one before.
+#[test]
+fn steps_of_several_replicas_take_no_more_each_time() {
+    let mut strategy = MultiWorkerMirroredStrategy::mirrored(2).unwrap();
+    let mut gradients = strategy.per_replica(|_| vec![0.5_f32; 10_000]);
+    let mut steps = |steps: usize| {
+        let counted = allocation_counter::measure(|| {
+            for _ in 0..steps {
+                let step = strategy.run_with(&mut gradients, |replica, own| {
+                    replica.all_reduce(ReduceOp::Mean, own)
+                });
+                step.unwrap();
+            }
+        });
+        counted.count_total
+    };
+    steps(2);
+    let few = steps(10);
+    let many = steps(100);
+    assert!(many <= 11 * few, "{few} in 10 steps, {many} in 100");
 }

@@ -1,12 +1,15 @@
+use std::collections::HashMap;
+
 use candle_core::backprop::GradStore;
-use candle_core::{DType, Storage, Tensor, Var};
-use candle_nn::VarMap;
+use candle_core::{DType, Device, Storage, Tensor, Var};
+use candle_nn::{VarBuilder, VarMap};
 use meshwork_strategy::{
     FlatBuffer, GradientPacks, MultiWorkerMirroredStrategy, ReplicaContext, Snapshot, VariableSpec,
     Wire,
 };
 
 use crate::Error;
+use crate::taps::Taps;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
 ///
@@ -20,9 +23,11 @@ pub struct MirroredVars {
     /// The gradients, the caller's extra numbers, and room for the check of copies.
     gradients: GradientPacks,
     extra: usize,
+    wire: Wire,
     checks: Checks,
     /// This worker's copy of the values.
     values: FlatBuffer,
+    taps: Taps,
 }
 
 /// When copies of the model are compared.
@@ -52,6 +57,24 @@ impl MirroredVars {
         model: &VarMap,
         extra: usize,
     ) -> Result<Self, Error> {
+        let mut mirrored = Self::apart(strategy, model, extra)?;
+        let specs = mirrored.specs().to_vec();
+        let values = mirrored.values.as_mut_slice();
+        strategy.scope(|scope| scope.mirror(&specs, values))?;
+        mirrored.write_values()?;
+        Ok(mirrored)
+    }
+
+    /// As [`with_extra`](Self::with_extra), without a word to the other workers: values stay as
+    /// they are, for a training that is given a state later.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`], [`Error::Strategy`], [`Error::Candle`].
+    pub fn apart(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        model: &VarMap,
+        extra: usize,
+    ) -> Result<Self, Error> {
         let named = by_name(model);
         let mut specs = Vec::with_capacity(named.len());
         for (name, var) in &named {
@@ -63,21 +86,30 @@ impl MirroredVars {
             }
             specs.push(VariableSpec::new(name, var.dims())?);
         }
-        let checks = strategy
-            .run(|replica| Ok::<_, Error>(replica.check_len()))?
-            .into_first();
-        let gradients = GradientPacks::new(strategy, &specs, extra + checks)?;
         let mut mirrored = Self {
             vars: named.into_iter().map(|(_, var)| var).collect(),
-            gradients,
+            gradients: packs(strategy, &specs, extra)?,
             extra,
+            wire: Wire::F32,
             checks: Checks::EachStep,
             values: FlatBuffer::new(&specs, 0)?,
+            taps: Taps::default(),
         };
         mirrored.read_values()?;
-        strategy.scope(|scope| scope.mirror(&specs, mirrored.values.as_mut_slice()))?;
-        mirrored.write_values()?;
         Ok(mirrored)
+    }
+
+    /// Makes the buffers anew when the workers have changed, and checks that all have the same
+    /// variables; for [`Training::regroup`](meshwork_strategy::Training::regroup). Values stay as
+    /// they are.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], above all when the workers' models differ.
+    pub fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        let specs = self.values.specs();
+        strategy.scope(|scope| scope.compare(specs))?;
+        self.gradients = packs(strategy, specs, self.extra)?.with_wire(self.wire);
+        Ok(())
     }
 
     /// Names and shapes, in the order in which gradients are reduced.
@@ -95,6 +127,7 @@ impl MirroredVars {
         } else {
             Checks::Never
         };
+        self.wire = wire;
         self.gradients = self.gradients.with_wire(wire);
         self
     }
@@ -172,6 +205,80 @@ impl MirroredVars {
             slot.iter_mut().for_each(|value| *value *= weight);
             self.gradients.ready(replica, index)?;
         }
+        self.finish(replica, gradients)
+    }
+
+    /// Tensors with the values of the variables, to build the model of one step from: their
+    /// gradients are reduced while [`backward`](Self::backward) still computes others. They are
+    /// copies, which costs the step one copy of all variables.
+    ///
+    /// # Errors
+    /// [`Error::Candle`]
+    pub fn tapped(&self) -> Result<VarBuilder<'static>, Error> {
+        let mut tapped = HashMap::with_capacity(self.vars.len());
+        for (index, (spec, var)) in self.specs().iter().zip(&self.vars).enumerate() {
+            let tensor = self.taps.tap(index, var.as_tensor())?;
+            tapped.insert(spec.name().to_owned(), tensor);
+        }
+        Ok(VarBuilder::from_tensors(tapped, DType::F32, &Device::Cpu))
+    }
+
+    /// The backward pass of a `loss` whose model was built from [`tapped`](Self::tapped), with
+    /// all gradients summed over the workers, each times its worker's `weight`: a pack of them is
+    /// reduced as soon as it is complete. As [`all_reduce`](Self::all_reduce) besides.
+    ///
+    /// It pays where the strategy has several packs, and cores that do not compute: see
+    /// [`bytes_per_pack`](meshwork_strategy::CommunicationOptions::bytes_per_pack).
+    ///
+    /// ```
+    /// use candle_core::{DType, Device};
+    /// use candle_nn::{Module, Optimizer, SGD, VarBuilder, VarMap, linear};
+    /// use meshwork_candle::{Error, MirroredVars};
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    ///
+    /// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
+    /// let model = VarMap::new();
+    /// linear(3, 1, VarBuilder::from_varmap(&model, DType::F32, &Device::Cpu))?;
+    /// let mut mirrored = MirroredVars::new(&mut strategy, &model)?;
+    /// let mut optimizer = SGD::new(model.all_vars(), 0.1)?;
+    /// let inputs = candle_core::Tensor::ones((5, 3), DType::F32, &Device::Cpu)?;
+    /// strategy.run(|replica| {
+    ///     let layer = linear(3, 1, mirrored.tapped()?)?;
+    ///     let loss = layer.forward(&inputs)?.sqr()?.mean_all()?;
+    ///     let gradients = mirrored.backward(replica, &loss, 1.0)?;
+    ///     Ok::<_, Error>(optimizer.step(&gradients)?)
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    #[track_caller]
+    pub fn backward(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        loss: &Tensor,
+        weight: f32,
+    ) -> Result<GradStore, Error> {
+        self.taps.open(std::mem::take(&mut self.gradients), weight);
+        let passed = loss.backward();
+        if let Some((packs, caught)) = self.taps.close() {
+            self.gradients = packs;
+            caught?;
+        }
+        let mut gradients = passed?;
+        self.taps.complete(&mut self.gradients)?;
+        self.finish(replica, &mut gradients)?;
+        Ok(gradients)
+    }
+
+    /// Reduces what is left, with the check of copies, and puts the sums into `gradients`.
+    #[track_caller]
+    fn finish(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        gradients: &mut GradStore,
+    ) -> Result<(), Error> {
         self.read_values()?;
         let extra = self.extra;
         if self.checks == Checks::EachStep {
@@ -219,6 +326,18 @@ impl MirroredVars {
     }
 }
 
+/// Room for gradients, extra numbers and the check of copies.
+fn packs(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    specs: &[VariableSpec],
+    extra: usize,
+) -> Result<GradientPacks, Error> {
+    let checks = strategy
+        .run(|replica| Ok::<_, Error>(replica.check_len()))?
+        .into_first();
+    Ok(GradientPacks::new(strategy, specs, extra + checks)?)
+}
+
 fn by_name(model: &VarMap) -> Vec<(String, Var)> {
     // A panic inside candle cannot leave a map of handles half changed.
     let vars = model
@@ -235,7 +354,7 @@ fn by_name(model: &VarMap) -> Vec<(String, Var)> {
 
 /// Copies the values of `tensor`, row-major, without an allocation where it is contiguous in host
 /// memory.
-fn read(tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
+pub(crate) fn read(tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
     let (storage, layout) = tensor.storage_and_layout();
     if let (Storage::Cpu(values), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
         into.copy_from_slice(&values.as_slice::<f32>()?[start..end]);
@@ -247,174 +366,4 @@ fn read(tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use candle_core::Device;
-    use candle_nn::{Init, Optimizer, SGD};
-    use meshwork_collectives::Group;
-    use meshwork_strategy::{CommunicationOptions, Cursor};
-
-    use super::*;
-
-    fn each<R: Send>(
-        world: u32,
-        program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
-    ) -> Vec<R> {
-        thread::scope(|scope| {
-            let program = &program;
-            let ranks: Vec<_> = Group::local(world)
-                .unwrap()
-                .into_iter()
-                .map(|group| {
-                    scope.spawn(move || program(MultiWorkerMirroredStrategy::over(group).unwrap()))
-                })
-                .collect();
-            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-        })
-    }
-
-    fn model(initial: f64) -> VarMap {
-        let model = VarMap::new();
-        for name in ["z", "a", "m"] {
-            model
-                .get((2, 3), name, Init::Const(initial), DType::F32, &Device::Cpu)
-                .unwrap();
-        }
-        model
-    }
-
-    fn var(model: &VarMap, name: &str) -> Var {
-        model.data().lock().unwrap()[name].clone()
-    }
-
-    fn values(var: &Var) -> Vec<f32> {
-        var.flatten_all().unwrap().to_vec1().unwrap()
-    }
-
-    #[test]
-    fn all_workers_take_rank_0s_values_in_the_order_of_names() {
-        each(3, |mut strategy| {
-            let model = model(f64::from(strategy.rank().number()) + 1.0);
-            let mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
-            let names: Vec<_> = mirrored.specs().iter().map(VariableSpec::name).collect();
-            assert_eq!(names, ["a", "m", "z"]);
-            assert_eq!(values(&var(&model, "m")), [1.0; 6]);
-            strategy.leave().unwrap();
-        });
-    }
-
-    #[test]
-    fn gradients_are_summed_with_their_weights_and_the_optimizer_applies_the_sum() {
-        each(2, |mut strategy| {
-            let model = model(1.0);
-            let mut mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
-            let own = f64::from(strategy.rank().number()) + 1.0;
-            // d/da = own, transposed on the way so that the gradient is not contiguous; z is unused.
-            let a = (var(&model, "a").t().unwrap() * own)
-                .unwrap()
-                .sum_all()
-                .unwrap();
-            let m = (var(&model, "m").as_tensor() * (own * 2.0))
-                .unwrap()
-                .sum_all()
-                .unwrap();
-            let mut gradients = (a + m).unwrap().backward().unwrap();
-            mirrored.extra_mut().unwrap()[0] = 0.25;
-            let step = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5));
-            step.unwrap();
-            assert_eq!(mirrored.extra(), [0.5]);
-            let mut optimizer = SGD::new(model.all_vars(), 1.0).unwrap();
-            optimizer.step(&gradients).unwrap();
-            // 0.5 * (1 + 2) for a, twice that for m, nothing for z.
-            assert_eq!(values(&var(&model, "a")), [-0.5; 6]);
-            assert_eq!(values(&var(&model, "m")), [-2.0; 6]);
-            assert_eq!(values(&var(&model, "z")), [1.0; 6]);
-            mirrored.verify(&mut strategy).unwrap();
-            strategy.leave().unwrap();
-        });
-    }
-
-    #[test]
-    fn packs_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
-        for (bytes, wire) in [
-            (0, Wire::F32),
-            (1, Wire::F32),
-            (30, Wire::F32),
-            (0, Wire::Bf16),
-        ] {
-            each(2, |strategy| {
-                let options = CommunicationOptions::new().with_bytes_per_pack(bytes);
-                let mut strategy = strategy.with_options(options);
-                let model = model(1.0);
-                let mut mirrored = MirroredVars::new(&mut strategy, &model)
-                    .unwrap()
-                    .with_wire(wire);
-                let own = f64::from(strategy.rank().number()) + 1.0;
-                for _ in 0..3 {
-                    let loss = (var(&model, "a").as_tensor() * own)
-                        .unwrap()
-                        .sum_all()
-                        .unwrap();
-                    let mut gradients = loss.backward().unwrap();
-                    strategy
-                        .run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5))
-                        .unwrap();
-                    let sum = gradients
-                        .get(&var(&model, "a"))
-                        .unwrap()
-                        .flatten_all()
-                        .unwrap();
-                    assert_eq!(sum.to_vec1::<f32>().unwrap(), [1.5; 6]);
-                }
-                strategy.leave().unwrap();
-            });
-        }
-    }
-
-    #[test]
-    fn values_come_back_from_a_snapshot() {
-        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-        let saved = model(3.0);
-        let mut mirrored = MirroredVars::new(&mut strategy, &saved).unwrap();
-        let snapshot = mirrored.save(Snapshot::new(1, Cursor::start())).unwrap();
-        let other = model(7.0);
-        let mut restored = MirroredVars::new(&mut strategy, &other).unwrap();
-        restored.restore(&snapshot).unwrap();
-        assert_eq!(values(&var(&other, "m")), [3.0; 6]);
-        let names: Vec<_> = restored.named().map(|(name, _)| name).collect();
-        assert_eq!(names, ["a", "m", "z"]);
-    }
-
-    #[test]
-    fn a_copy_that_was_changed_on_one_worker_is_found() {
-        each(2, |mut strategy| {
-            let model = model(1.0);
-            let mut mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
-            mirrored.verify(&mut strategy).unwrap();
-            if !strategy.is_chief() {
-                let m = var(&model, "m");
-                m.set(&(m.as_tensor() * 1.5).unwrap()).unwrap();
-            }
-            let error = mirrored.verify(&mut strategy).unwrap_err().to_string();
-            assert!(error.contains("rank 1 differ from rank 0's"), "{error}");
-            strategy.leave().unwrap();
-        });
-    }
-
-    #[test]
-    fn variables_of_another_type_are_refused_by_name() {
-        let model = VarMap::new();
-        model
-            .get(2, "half", Init::Const(0.0), DType::F64, &Device::Cpu)
-            .unwrap();
-        let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-        let error = MirroredVars::new(&mut strategy, &model)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            error,
-            "variable half holds F64 values: only F32 variables can be mirrored"
-        );
-    }
-}
+mod tests;

@@ -291,7 +291,7 @@ fn ranks(text: &str) -> Result<usize, ArgumentError> {
     ranks.ok_or(ArgumentError::Ranks)
 }
 
-fn size(text: &str) -> Result<usize, ArgumentError> {
+pub(crate) fn size(text: &str) -> Result<usize, ArgumentError> {
     let (digits, shift) = match text.char_indices().next_back() {
         Some((end, 'K' | 'k')) => (&text[..end], 10),
         Some((end, 'M' | 'm')) => (&text[..end], 20),

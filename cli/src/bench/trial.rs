@@ -2,6 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
+use memmap2::MmapMut;
 use meshwork_collectives::{Error, Group, Rank, ReduceOp, Registered};
 
 use super::args::{Bench, Buffers, Operation};
@@ -18,13 +19,14 @@ enum Memory {
     Private(Paged),
 }
 
-/// Elements that begin on a page, as they do in the programs with which this is compared.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Elements on pages of their own, huge ones where the system has them: so the programs with which
+/// this is compared are told to allocate.
 struct Paged {
-    memory: Vec<f32>,
+    memory: MmapMut,
     range: Range<usize>,
 }
-
-const PAGE: usize = 4096;
 
 impl Trial {
     /// Buffers of which the larger has `elements`, rounded to whole blocks.
@@ -103,13 +105,22 @@ fn pattern(rank: usize, at: usize) -> f32 {
 }
 
 impl Paged {
-    fn new(elements: usize) -> Self {
-        let memory = vec![0.0_f32; elements + PAGE / size_of::<f32>()];
-        let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        Self {
-            range: start..start + elements,
-            memory,
+    fn new(elements: usize) -> Result<Self, Error> {
+        let bytes = elements * size_of::<f32>();
+        let memory = MmapMut::map_anon(bytes + HUGE_PAGE).map_err(|error| Error::System {
+            what: "taking memory for the buffers",
+            kind: error.kind(),
+        })?;
+        #[cfg(target_os = "linux")]
+        if bytes >= HUGE_PAGE {
+            // Without them it is slower, and no less right.
+            memory.advise(memmap2::Advice::HugePage).ok();
         }
+        let start = memory.as_ptr().align_offset(HUGE_PAGE).min(HUGE_PAGE);
+        Ok(Self {
+            range: start..start + bytes,
+            memory,
+        })
     }
 }
 
@@ -117,7 +128,7 @@ impl Memory {
     fn new(buffers: Buffers, elements: usize, group: &mut Group) -> Result<Self, Error> {
         Ok(match buffers {
             Buffers::Registered => Self::Registered(group.alloc(elements)?),
-            Buffers::Private => Self::Private(Paged::new(elements)),
+            Buffers::Private => Self::Private(Paged::new(elements)?),
         })
     }
 }
@@ -128,7 +139,7 @@ impl Deref for Memory {
     fn deref(&self) -> &[f32] {
         match self {
             Self::Registered(buffer) => buffer,
-            Self::Private(Paged { memory, range }) => &memory[range.clone()],
+            Self::Private(Paged { memory, range }) => bytemuck::cast_slice(&memory[range.clone()]),
         }
     }
 }
@@ -137,7 +148,9 @@ impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
             Self::Registered(buffer) => buffer,
-            Self::Private(Paged { memory, range }) => &mut memory[range.clone()],
+            Self::Private(Paged { memory, range }) => {
+                bytemuck::cast_slice_mut(&mut memory[range.clone()])
+            }
         }
     }
 }

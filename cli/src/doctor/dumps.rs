@@ -48,7 +48,7 @@ fn read(path: &Path) -> Result<Dump, DoctorError> {
     let text = fs::read_to_string(path).map_err(failing(path, "read"))?;
     Dump::from_json(&text).map_err(|source| DoctorError::NoDump {
         path: path.to_owned(),
-        source,
+        source: Box::new(source),
     })
 }
 

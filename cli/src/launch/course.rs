@@ -1,8 +1,14 @@
+mod regrowth;
+
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::Rank;
 
-use super::{Failure, Interruption, Outcome, Signal, WorkerEnd};
+use super::outcome::Shortage;
+use super::{Elastic, Failure, Interruption, Outcome, Signal, WorkerEnd};
+use regrowth::{Meaning, Regrowth};
+
+pub(super) use regrowth::{News, Turn};
 
 /// What a run does when: told of exits, signals and the time, it says what to do to the workers.
 ///
@@ -11,6 +17,8 @@ use super::{Failure, Interruption, Outcome, Signal, WorkerEnd};
 ///   Running ───────────────> Warned ────────────> Ending ────────────> Killed
 ///      └──── SIGINT or SIGTERM ─────────────────────^ └─ a second one ────^
 /// ```
+///
+/// In an elastic run a failure leaves it running, as long as enough workers are left or come back.
 #[derive(Debug)]
 pub(super) struct Course {
     workers: usize,
@@ -24,6 +32,8 @@ pub(super) struct Course {
     failed: usize,
     /// Workers living when SIGKILL was sent.
     killed: usize,
+    /// Only in an elastic run.
+    regrowth: Option<Regrowth>,
 }
 
 /// One thing to do; [`Course`] decides and the supervisor does it.
@@ -31,6 +41,10 @@ pub(super) struct Course {
 pub(super) enum Step {
     /// Tell the survivors that this rank was lost.
     Announce(Rank),
+    /// Tell people about the end of a worker.
+    Tell(News),
+    /// Start the worker of this rank again, which was done so often before, this time included.
+    Restart(Rank, u32),
     /// Send this signal to all workers.
     Send(Signal),
     /// Send SIGKILL to all workers.
@@ -50,7 +64,7 @@ enum Phase {
     Killed,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Cause {
     Failure {
         rank: Rank,
@@ -58,6 +72,7 @@ enum Cause {
         others: usize,
     },
     Interruption(Signal),
+    Shortage(Shortage),
 }
 
 impl Course {
@@ -74,13 +89,21 @@ impl Course {
             interrupts: 0,
             failed: 0,
             killed: 0,
+            regrowth: None,
         }
+    }
+
+    /// Starts workers again that fail.
+    pub(super) fn with_regrowth(mut self, elastic: Option<Elastic>) -> Self {
+        self.regrowth = elastic.map(|elastic| Regrowth::new(elastic, self.workers));
+        self
     }
 
     /// Workers have ended, in this order as far as it could be seen; all at one moment.
     pub(super) fn ended(&mut self, now: Instant, ended: &[(Rank, WorkerEnd)], out: &mut Vec<Step>) {
         let others = self.living.saturating_sub(1);
         self.living = self.living.saturating_sub(ended.len());
+        let ended = &self.unborne(now, ended, out)[..];
         self.failed += ended.iter().filter(|(_, end)| !end.is_success()).count();
         if self.cause.is_some() {
             return;
@@ -97,6 +120,41 @@ impl Course {
         }
     }
 
+    /// The ends that the run does not bear: all, unless it is elastic.
+    fn unborne(
+        &mut self,
+        now: Instant,
+        ended: &[(Rank, WorkerEnd)],
+        out: &mut Vec<Step>,
+    ) -> Vec<(Rank, WorkerEnd)> {
+        let Some(regrowth) = self.regrowth.as_mut().filter(|_| self.cause.is_none()) else {
+            return ended.to_vec();
+        };
+        let mut unborne = Vec::new();
+        for &(rank, end) in ended {
+            match regrowth.ended(now, rank, end) {
+                Meaning::Borne(news) => out.extend(news.map(Step::Tell)),
+                Meaning::Final => unborne.push((rank, end)),
+            }
+        }
+        if let Some(shortage) = regrowth.shortage() {
+            self.cause = Some(Cause::Shortage(shortage));
+            self.end_by(now.checked_add(self.grace));
+            out.push(Step::Send(Signal::TERMINATE));
+        } else if !unborne.is_empty() {
+            regrowth.stop();
+        }
+        unborne
+    }
+
+    /// Nobody is started any more, and whoever lives has until then.
+    fn end_by(&mut self, until: Option<Instant>) {
+        if let Some(regrowth) = &mut self.regrowth {
+            regrowth.stop();
+        }
+        self.phase = Phase::Ending { until };
+    }
+
     /// A signal has come that is to be handed on.
     pub(super) fn signalled(&mut self, now: Instant, signal: Signal, out: &mut Vec<Step>) {
         out.push(Step::Send(signal));
@@ -107,17 +165,19 @@ impl Course {
         self.cause.get_or_insert(Cause::Interruption(signal));
         match self.phase {
             _ if self.interrupts > 1 => self.kill(out),
-            Phase::Running | Phase::Warned { .. } => {
-                let until = now.checked_add(self.grace);
-                self.phase = Phase::Ending { until };
-            }
+            Phase::Running | Phase::Warned { .. } => self.end_by(now.checked_add(self.grace)),
             Phase::Ending { .. } | Phase::Killed => {}
         }
     }
 
     /// Time has passed.
     pub(super) fn tick(&mut self, now: Instant, out: &mut Vec<Step>) {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
+        if let Some(regrowth) = &mut self.regrowth {
+            let due = regrowth.due(now);
+            self.living += due.len();
+            out.extend(due.iter().map(|(rank, turn)| Step::Restart(*rank, *turn)));
+        }
+        if self.phase_ends().is_none_or(|deadline| now < deadline) {
             return;
         }
         match self.phase {
@@ -133,6 +193,11 @@ impl Course {
 
     /// When [`Course::tick`] is due next, if nothing else happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
+        let restart = self.regrowth.as_ref().and_then(Regrowth::deadline);
+        self.phase_ends().into_iter().chain(restart).min()
+    }
+
+    fn phase_ends(&self) -> Option<Instant> {
         match self.phase {
             Phase::Warned { until } => Some(until),
             Phase::Ending { until } => until,
@@ -140,14 +205,15 @@ impl Course {
         }
     }
 
-    /// Whether all workers have ended.
+    /// Whether all workers have ended, and none is started again.
     pub(super) fn is_over(&self) -> bool {
-        self.living == 0
+        let waiting = self.regrowth.as_ref().and_then(Regrowth::deadline);
+        self.living == 0 && waiting.is_none()
     }
 
     /// How it went, once it is over; `last_words` of a rank are its last line on stderr.
     pub(super) fn outcome(&self, last_words: impl FnOnce(Rank) -> Option<String>) -> Outcome {
-        match self.cause {
+        match self.cause.clone() {
             None => Outcome::Succeeded,
             Some(Cause::Interruption(_)) if self.failed == 0 => Outcome::Succeeded,
             Some(Cause::Interruption(signal)) => Outcome::Interrupted(Interruption {
@@ -161,6 +227,7 @@ impl Course {
                 others,
                 last_words: last_words(rank),
             }),
+            Some(Cause::Shortage(shortage)) => Outcome::TooFew(shortage),
         }
     }
 

@@ -15,6 +15,14 @@ pub enum LaunchError {
         /// Workers asked for.
         workers: usize,
     },
+    /// The caller asked for an elastic run that needs no worker, or more than it has.
+    #[error("a run of {workers} workers cannot need at least {least}: ask for 1 to {workers}")]
+    Least {
+        /// Workers that the run needs.
+        least: usize,
+        /// Workers of the run.
+        workers: usize,
+    },
     /// The caller's port base leaves no valid port for some worker.
     #[error(
         "port base {base} has no room for {workers} workers: choose one from 1 to {highest}",

@@ -14,17 +14,20 @@ pub enum Outcome {
     Failed(Failure),
     /// SIGINT or SIGTERM reached the launcher before any worker had failed.
     Interrupted(Interruption),
+    /// So many workers of an elastic run were lost for good that too few were left.
+    TooFew(Shortage),
 }
 
 impl Outcome {
     /// The exit status for a command whose run went so: 0, the first failed worker's, or 128 plus
-    /// the number of the signal.
+    /// the number of the signal; with too few workers, that of the first that was lost for good.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Succeeded => 0,
             Self::Failed(failure) => failure.end.exit_code(),
             Self::Interrupted(interruption) => interruption.signal.exit_code(),
+            Self::TooFew(shortage) => shortage.exit_code(),
         }
     }
 }
@@ -35,6 +38,7 @@ impl Display for Outcome {
             Self::Succeeded => f.write_str("all workers succeeded"),
             Self::Failed(failure) => failure.fmt(f),
             Self::Interrupted(interruption) => interruption.fmt(f),
+            Self::TooFew(shortage) => shortage.fmt(f),
         }
     }
 }
@@ -127,6 +131,84 @@ impl Display for Interruption {
                 "; {killed} of {workers} workers did not end in time and were killed"
             ),
         }
+    }
+}
+
+/// Which workers an elastic run has lost for good, when too few were left.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Shortage {
+    pub(super) least: usize,
+    pub(super) left: usize,
+    pub(super) lost: Vec<Loss>,
+}
+
+/// A worker that was started again as often as it may be.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Loss {
+    pub(super) rank: Rank,
+    pub(super) end: WorkerEnd,
+    pub(super) restarts: u32,
+}
+
+impl Shortage {
+    /// The workers that the run needs.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        self.least
+    }
+
+    /// The workers that were left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Who was lost for good, in the order of ranks.
+    #[must_use]
+    pub fn lost(&self) -> &[Loss] {
+        &self.lost
+    }
+
+    fn exit_code(&self) -> u8 {
+        let first = self.lost.first();
+        first.map_or(1, |loss| loss.end.exit_code())
+    }
+}
+
+impl Loss {
+    /// Its rank.
+    #[must_use]
+    pub fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    /// How it ended last.
+    #[must_use]
+    pub fn end(&self) -> WorkerEnd {
+        self.end
+    }
+
+    /// How often it had been started again.
+    #[must_use]
+    pub fn restarts(&self) -> u32 {
+        self.restarts
+    }
+}
+
+impl Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { least, left, lost } = self;
+        write!(f, "{left} of at least {least} workers are left")?;
+        for (place, loss) in lost.iter().enumerate() {
+            let mark = if place == 0 { ": lost " } else { ", " };
+            let Loss {
+                rank,
+                end,
+                restarts,
+            } = loss;
+            write!(f, "{mark}{rank} ({end}, after {restarts} restarts)")?;
+        }
+        Ok(())
     }
 }
 
@@ -274,6 +356,31 @@ mod tests {
         assert_eq!(
             outcome(1).to_string(),
             "interrupted by signal 15 (SIGTERM); 1 of 4 workers did not end in time and were killed"
+        );
+    }
+
+    #[test]
+    fn a_shortage_names_everybody_who_is_lost() {
+        let loss = |rank, end| Loss {
+            rank: Rank::new(rank),
+            end,
+            restarts: 3,
+        };
+        let signal = Signal::new(9);
+        let lost = vec![
+            loss(0, WorkerEnd::Exited { status: 2 }),
+            loss(2, WorkerEnd::Killed { signal }),
+        ];
+        let outcome = Outcome::TooFew(Shortage {
+            least: 2,
+            left: 1,
+            lost,
+        });
+        assert_eq!(outcome.exit_code(), 2);
+        assert_eq!(
+            outcome.to_string(),
+            "1 of at least 2 workers are left: lost rank 0 (exit status 2, after 3 restarts), \
+             rank 2 (killed by signal 9 (SIGKILL), after 3 restarts)"
         );
     }
 

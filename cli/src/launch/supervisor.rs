@@ -1,4 +1,4 @@
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use meshwork_collectives::{JobSecret, Rank};
 
 use super::announce::announce;
-use super::course::{Course, Step};
+use super::course::{Course, News, Step, Turn};
 use super::output::{Pipe, Pump};
 use super::signals::SignalWatch;
 use super::workers::Workers;
-use super::{LaunchError, Outcome, Signal, WorkerEnd};
+use super::{Elastic, LaunchError, Outcome, Signal, WorkerEnd};
 
 /// What the threads of a run report.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(super) struct Supervisor {
     workers: Workers,
     pipes: Vec<Pipe>,
     course: Course,
+    elastic: Option<Elastic>,
     count: usize,
     output_ended: bool,
     _signals: SignalWatch,
@@ -43,8 +44,13 @@ impl Supervisor {
     ///
     /// # Errors
     /// [`LaunchError::Signals`], [`LaunchError::Watch`]
-    pub(super) fn new(count: usize, grace: Duration) -> Result<Self, LaunchError> {
-        // One end per worker, the end of the output, and signals.
+    pub(super) fn new(
+        count: usize,
+        grace: Duration,
+        elastic: Option<Elastic>,
+    ) -> Result<Self, LaunchError> {
+        // One end per worker, as none is started again before its end was seen, the end of the
+        // output, and signals.
         let (sender, events) = sync_channel(count.saturating_add(64));
         Ok(Self {
             events,
@@ -52,13 +58,14 @@ impl Supervisor {
             sender,
             workers: Workers::default(),
             pipes: Vec::new(),
-            course: Course::new(count, grace),
+            course: Course::new(count, grace).with_regrowth(elastic),
+            elastic,
             count,
             output_ended: false,
         })
     }
 
-    /// Starts the worker of this rank, the next in order.
+    /// Starts the worker of this rank, the next in order or one that has ended.
     ///
     /// # Errors
     /// As [`Workers::start`].
@@ -68,17 +75,21 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Watches the workers until all have ended and their output is written.
+    /// Watches the workers until all have ended and their output is written. Those that are to be
+    /// started again are by `restart`, which is told the rank and how often that has been done.
     ///
     /// # Errors
-    /// [`LaunchError::Watch`], [`LaunchError::Wait`]
+    /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
     pub(super) fn supervise(
         mut self,
-        addresses: Vec<SocketAddr>,
-        secret: JobSecret,
+        (addresses, secret): (Vec<SocketAddr>, JobSecret),
+        restart: impl Fn(&mut Self, Rank, u32) -> Result<(), LaunchError>,
     ) -> Result<Outcome, LaunchError> {
         let pipes = std::mem::take(&mut self.pipes);
-        let pump = Pump::start(pipes, self.count, self.sender.clone())?;
+        let mut pump = Pump::start(pipes, self.count, self.sender.clone())?;
+        if self.elastic.is_none() {
+            pump.close();
+        }
         let mut job = Some((addresses, secret));
         while !self.course.is_over() {
             for step in self.next_steps()? {
@@ -88,11 +99,17 @@ impl Supervisor {
                             announce(addresses, secret, lost);
                         }
                     }
+                    Step::Tell(news) => tell(&news),
+                    Step::Restart(rank, restarts) => {
+                        restart(&mut self, rank, restarts)?;
+                        pump.add(std::mem::take(&mut self.pipes));
+                    }
                     Step::Send(signal) => self.workers.signal(signal),
                     Step::Kill => self.workers.kill(),
                 }
             }
         }
+        pump.close();
         Ok(self.settle(pump))
     }
 
@@ -165,6 +182,24 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Says what became of a worker. Where stderr is closed nobody wants to know.
+fn tell(News { rank, end, turn }: &News) {
+    let _ = match turn {
+        Turn::Again {
+            pause,
+            in_a_row,
+            most,
+        } => writeln!(
+            io::stderr(),
+            "meshwork run: {rank} ended: {end}; it is started again in {pause:?} ({in_a_row} of {most} times in a row)"
+        ),
+        Turn::GivenUp { restarts } => writeln!(
+            io::stderr(),
+            "meshwork run: {rank} ended: {end}; it is given up after {restarts} restarts"
+        ),
+    };
 }
 
 /// How long what workers have started may keep their output open after the last worker's end.

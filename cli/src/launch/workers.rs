@@ -16,7 +16,7 @@ use super::{LaunchError, Signal, WorkerEnd};
 /// Owns the workers' processes, in order of rank. None outlives it: dropping it kills and reaps.
 ///
 /// A process id can be reused as soon as its process is reaped. So none is reaped before
-/// [`Workers::end`]: until then a worker that has ended stays a zombie, its process group keeps its
+/// [`Workers::end`], or before another takes its place: until then a worker that has ended stays a zombie, its process group keeps its
 /// number, and a signal sent here can reach no stranger.
 #[derive(Debug, Default)]
 pub(super) struct Workers(Vec<Worker>);
@@ -28,10 +28,13 @@ struct Worker {
     pid: Pid,
     /// Waits for its end without reaping it.
     waiter: Option<JoinHandle<()>>,
+    /// Its process id may be another's by now.
+    reaped: bool,
 }
 
 impl Workers {
-    /// Starts the worker of this rank, the next in order, in a process group of its own; its end will be an event.
+    /// Starts the worker of this rank in a process group of its own; its end will be an event. It is
+    /// the next in order, or takes the place of one that has ended, of which nothing is left then.
     /// Gives the pipes that the command asked for.
     ///
     /// # Errors
@@ -43,6 +46,9 @@ impl Workers {
         mut command: Command,
         events: SyncSender<Event>,
     ) -> Result<Vec<Pipe>, LaunchError> {
+        if let Some(worker) = self.0.get_mut(rank.index()) {
+            worker.end();
+        }
         let mut child = command
             .process_group(0)
             .spawn()
@@ -57,6 +63,7 @@ impl Workers {
             child,
             pid,
             waiter: None,
+            reaped: false,
         };
         let waiter = thread::Builder::new()
             .name(format!("{rank} waiter"))
@@ -66,7 +73,10 @@ impl Workers {
             })
             .map_err(|source| LaunchError::Watch { source })?;
         worker.waiter = Some(waiter);
-        self.0.push(worker);
+        match self.0.get_mut(rank.index()) {
+            Some(place) => *place = worker,
+            None => self.0.push(worker),
+        }
         Ok(ends
             .into_iter()
             .filter_map(|(stream, end)| end.map(|end| Pipe { rank, stream, end }))
@@ -92,7 +102,7 @@ impl Workers {
     }
 
     fn send(&self, signal: rustix::process::Signal) {
-        for worker in &self.0 {
+        for worker in self.0.iter().filter(|worker| !worker.reaped) {
             // A failure means that nobody in the group can be reached, as when all have ended.
             let _ = kill_process_group(worker.pid, signal);
         }
@@ -108,12 +118,23 @@ impl Drop for Workers {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Worker {
+    /// Kills what remains of its process group, and reaps it.
+    fn end(&mut self) {
+        if self.reaped {
+            return;
+        }
         let _ = kill_process_group(self.pid, rustix::process::Signal::KILL);
         if let Some(waiter) = self.waiter.take() {
             let _ = waiter.join();
         }
         // It is dead, so this does not take long; it fails only if somebody else has reaped it.
         let _ = self.child.wait();
+        self.reaped = true;
     }
 }
 
@@ -165,6 +186,24 @@ mod tests {
                 matches!(event, Event::Ended(_, Ok(end)) if end == WorkerEnd::Killed { signal })
             );
         }
+    }
+
+    #[test]
+    fn a_worker_that_takes_anothers_place_is_the_only_one_there() {
+        let (sender, events) = sync_channel(2);
+        let mut workers = Workers::default();
+        let mut pids = Vec::new();
+        for _ in 0..2 {
+            let mut command = Command::new("sh");
+            // What it leaves behind is ended with it.
+            command.args(["-c", "sleep 1000 & exit 1"]);
+            workers.start(Rank::CHIEF, command, sender.clone()).unwrap();
+            let ended = events.recv().unwrap();
+            assert!(matches!(ended, Event::Ended(Rank::CHIEF, Ok(end)) if !end.is_success()));
+            pids.push(workers.0[0].pid);
+        }
+        assert_eq!(workers.0.len(), 1);
+        assert_eq!(test_kill_process(pids[0]), Err(Errno::SRCH));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::schedule::{Algorithm, Blocks, Collective, Hosts, OnReceive, Round, Sc
 /// kind of link that it uses in the round,
 ///
 /// ```text
-/// latency + messages * per_message + bytes * per_byte
+/// latency + messages * per_message + bytes * per_byte * (1 + crowding * (messages - 1))
 /// ```
 ///
 /// where messages and bytes are what it sends or what it receives, whichever is more, as links carry
@@ -35,6 +35,9 @@ pub struct LinkCost {
     pub per_message: f64,
     /// Seconds for each byte.
     pub per_byte: f64,
+    /// By how much longer a byte takes for each further rank that sends or receives at the same
+    /// time.
+    pub crowding: f64,
 }
 
 impl LinkCost {
@@ -44,6 +47,9 @@ impl LinkCost {
         latency: 85e-6,
         per_message: 15e-6,
         per_byte: 1.0 / 0.6e9,
+        // Four ranks of 2 cores exchange 16 MiB with one at a time in 15 to 20 % less time than
+        // with all three.
+        crowding: 0.08,
     };
 
     /// Memory that two processes or threads share: one wake-up by a flag, and a copy in and out.
@@ -51,6 +57,7 @@ impl LinkCost {
         latency: 0.5e-6,
         per_message: 0.3e-6,
         per_byte: 1.0 / 7e9,
+        crowding: 0.0,
     };
 }
 
@@ -105,7 +112,9 @@ impl CostModel {
             if sent.messages + received.messages > 0 {
                 let messages = sent.messages.max(received.messages) as f64;
                 let bytes = sent.bytes.max(received.bytes) as f64;
-                seconds += cost.latency + messages * cost.per_message + bytes * cost.per_byte;
+                let crowded = 1.0 + cost.crowding * (messages - 1.0);
+                seconds += cost.latency + messages * cost.per_message;
+                seconds += bytes * cost.per_byte * crowded;
                 seconds += reduced.bytes as f64 * self.reduce;
             }
         }

@@ -193,8 +193,7 @@ impl Group {
         let transport = alone.map_or_else(links, Transport::Memory);
         let (number, recorder) = (remote.term().number, remote.recorder().clone());
         let ties = Ties::new(Bond::Remote(Box::new(remote)), pilot, recorder);
-        let mut engine = Engine::new(place, transport, ties, Origin::Joined)?;
-        engine.epoch = number;
+        let mut engine = Engine::new(place, transport, ties, Origin::Joined, (number, 0))?;
         engine.timeouts = settings.0;
         let begun = match met {
             Ok(()) if may_share => engine.find_short_ways(),

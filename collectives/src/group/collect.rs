@@ -9,7 +9,8 @@ use super::engine::{Asked, Work};
 use crate::contract::Kind;
 use crate::memory::Offer;
 use crate::{Error, Rank, config};
-use blocks::{Takes, end_of, length, take};
+pub(super) use blocks::length;
+use blocks::{Takes, end_of, take};
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
 impl Group {
@@ -114,15 +115,19 @@ impl Group {
         output: &mut [T],
         op: ReduceOp,
     ) -> Result<(), Error> {
+        let reduction = Reduction::new(op)?;
+        self.reduce_scatter_from(Location::caller(), (input, output), (op, reduction))
+    }
+
+    pub(super) fn reduce_scatter_from<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        (input, output): (&[T], &mut [T]),
+        (op, reduction): (ReduceOp, Reduction<T>),
+    ) -> Result<(), Error> {
         let blocks = self.even(output.len());
         let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
-        let reduction = Reduction::new(op)?;
-        self.fold_blocks(
-            asked,
-            Location::caller(),
-            (input, output, &blocks),
-            reduction,
-        )
+        self.fold_blocks(asked, caller, (input, output, &blocks), reduction)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with a block length for each rank.
@@ -161,9 +166,18 @@ impl Group {
     /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        self.all_gather_from(Location::caller(), input, output)
+    }
+
+    pub(super) fn all_gather_from<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), Error> {
         let blocks = self.even(input.len());
         let asked = Asked::new(Kind::AllGather, output.len());
-        self.gather_blocks(asked, Location::caller(), (input, Some(output), &blocks))
+        self.gather_blocks(asked, caller, (input, Some(output), &blocks))
     }
 
     /// Like [`all_gather`](Self::all_gather), with an input of another length on each rank.
@@ -288,6 +302,15 @@ impl Group {
     /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
+        self.all_to_all_from(Location::caller(), input, output)
+    }
+
+    pub(super) fn all_to_all_from<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), Error> {
         let world = self.world() as usize;
         let whole = input.len() / world * world;
         length("all_to_all", "input", input.len(), whole)?;
@@ -295,7 +318,7 @@ impl Group {
         let blocks = self.even(input.len() / world);
         let asked = Asked::new(Kind::AllToAll, input.len());
         let offer = Offer::each(input, &blocks);
-        self.exchange_blocks(asked, Location::caller(), (offer, output, &blocks))
+        self.exchange_blocks(asked, caller, (offer, output, &blocks))
     }
 
     /// Like [`all_to_all`](Self::all_to_all), with a block length for each pair of ranks.

@@ -17,7 +17,7 @@ use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
 use crate::memory::{Domain, Halt, Receiver, Registry, Task};
-use crate::recorder::{Carrier, Ending, Serial};
+use crate::recorder::{Carrier, Ending, Pen, Serial};
 use crate::{Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config};
 
 pub(super) use asked::{Asked, Work};
@@ -33,6 +33,8 @@ pub(super) struct Engine {
     pub(super) world: u32,
     pub(super) transport: Transport,
     pub(super) ties: Arc<Ties>,
+    /// Notes the operations.
+    pub(super) pen: Pen,
     /// Tells when the group has failed.
     failure: watch::Receiver<Option<Error>>,
     pub(super) communication: Communication,
@@ -42,8 +44,6 @@ pub(super) struct Engine {
     pub(super) sequence: u64,
     /// Operations without an error.
     pub(super) completed: u64,
-    /// Messages sent to and received from each rank.
-    messages: Vec<(u64, u64)>,
     pub(super) state: State,
     pub(super) origin: Origin,
     /// Tells this group from others of the same ties; 0 for the one that was joined.
@@ -92,18 +92,19 @@ impl Engine {
         transport: Transport,
         ties: Arc<Ties>,
         origin: Origin,
+        (epoch, number): (u64, u64),
     ) -> Result<Self, Error> {
         Ok(Self {
             failure: ties.bond.failure(),
+            pen: ties.recorder.open((epoch, number), (rank, members.clone())),
             origin,
-            number: 0,
-            epoch: 0,
+            number,
+            epoch,
             splits: 0,
             may_share_memory: false,
             levels: None,
             rank,
             world: config::world(members.len())?,
-            messages: vec![(0, 0); members.len()],
             members,
             transport,
             ties,
@@ -145,11 +146,11 @@ impl Engine {
         input: &[T],
         to: Rank,
     ) -> Result<(), Error> {
-        let (sent, _) = self.messages[to.index()];
+        let (sent, _) = self.pen.messages(to);
         let asked = Asked::new(Kind::Send, input.len()).with_root(to);
         let contract = asked.contract::<T>(self.home(), sent + 1);
         self.ready(&contract, caller)?;
-        self.messages[to.index()].0 += 1;
+        self.pen.sends(to);
         self.carry_out((contract, 0), caller, Work::Send { input, to })
     }
 
@@ -159,12 +160,12 @@ impl Engine {
         output: &mut [T],
         from: Rank,
     ) -> Result<(), Error> {
-        let (_, received) = self.messages[from.index()];
+        let (_, received) = self.pen.messages(from);
         // The same words as those of the sender.
         let asked = Asked::new(Kind::Send, output.len()).with_root(self.rank);
         let contract = asked.contract::<T>(self.home(), received + 1);
         self.ready(&contract, caller)?;
-        self.messages[from.index()].1 += 1;
+        self.pen.receives(from);
         self.carry_out((contract, 0), caller, Work::Receive { output, from })
     }
 
@@ -190,9 +191,10 @@ impl Engine {
             return Err(error.clone());
         }
         // Seen by nobody before: what is told once is kept in the state.
-        if self.failure.has_changed().unwrap_or(false)
-            && let Some(error) = self.failure.borrow_and_update().clone()
-        {
+        let changed = self.failure.has_changed().unwrap_or(false);
+        let failed = changed.then(|| self.failure.borrow_and_update().clone());
+        if let Some(error) = failed.flatten() {
+            let error = self.with_completed(error);
             self.ties.recorder.fail(&error);
             self.state = State::Failed(error.clone());
             return Err(error);
@@ -211,7 +213,7 @@ impl Engine {
             Transport::Memory(_) => Carrier::Memory,
             Transport::Links(..) => Carrier::Links,
         };
-        let serial = self.ties.recorder.begin(&contract, caller, carrier);
+        let serial = self.pen.begin(&contract, caller, carrier);
         let done = match carrier {
             Carrier::Memory => self.through_memory((contract, digest), (caller, serial), work),
             Carrier::Links => self.over_links(contract, (caller, serial), work),
@@ -220,7 +222,7 @@ impl Engine {
             Ok(()) => Ending::Well,
             Err(_) => Ending::Failed,
         };
-        self.ties.recorder.end(serial, ending);
+        self.pen.end(ending);
         done.map_err(|error| self.end(error))
     }
 
@@ -237,6 +239,7 @@ impl Engine {
             ties: &self.ties,
             failure: &self.failure,
             members: &self.members,
+            pen: &self.pen,
             serial,
         };
         let task = Task::new(
@@ -280,10 +283,8 @@ impl Engine {
                     Origin::Joined => self.timeouts.silence(),
                     Origin::Split => HEARSAY,
                 });
-                told.unwrap_or_else(|| Error::RankLost {
-                    peer: Member::new(peer, self.address_of(peer)),
-                    cause: LossCause::Left,
-                    reporter: None,
+                told.unwrap_or_else(|| {
+                    Error::lost(Member::new(peer, self.address_of(peer)), LossCause::Left)
                 })
             }
             Halt::TimedOut(peer) => Error::TimedOut {
@@ -331,11 +332,16 @@ impl Engine {
 
     /// What is known when nobody says why.
     fn lost(&self, rank: Rank) -> Error {
-        Error::RankLost {
-            peer: self.members[rank.index()].clone(),
-            cause: LossCause::Disconnected,
-            reporter: None,
+        let peer = self.members[rank.index()].clone();
+        Error::lost(peer, LossCause::Disconnected)
+    }
+
+    /// A loss with what this rank had completed by then.
+    fn with_completed(&self, mut error: Error) -> Error {
+        if let Error::RankLost { completed, .. } = &mut error {
+            *completed = self.completed;
         }
+        error
     }
 
     /// The error that the group has failed with, or fails with in this time.
@@ -355,6 +361,7 @@ impl Engine {
         let error = self
             .failure_within(self.timeouts.silence())
             .unwrap_or(error);
+        let error = self.with_completed(error);
         self.ties.recorder.fail(&error);
         self.state = State::Failed(error.clone());
         error
@@ -376,6 +383,7 @@ impl Engine {
                 error = failed(&mut failure) => Err(error),
             }
         });
+        let left = left.map_err(|error| self.with_completed(error));
         self.state = match &left {
             Ok(()) => State::Left,
             Err(error) => State::Failed(error.clone()),
@@ -401,11 +409,7 @@ impl Drop for Engine {
         }
         if live && self.origin == Origin::Joined && outside_async().is_ok() {
             let peer = self.members[self.rank.index()].clone();
-            self.end(Error::RankLost {
-                peer,
-                cause: LossCause::Left,
-                reporter: None,
-            });
+            self.end(Error::lost(peer, LossCause::Left));
         }
         if let (State::Failed(_), Origin::Joined) = (&self.state, self.origin) {
             self.ties.recorder.dropped();

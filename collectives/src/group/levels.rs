@@ -9,6 +9,7 @@
 //! ```
 //!
 //! Every rank of a host carries its share over the network, as many as the smallest host has ranks.
+//! A broadcast goes to all of the root's host first, then by shares to the others.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -18,10 +19,10 @@ use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use super::engine::{Asked, Bond, Engine, Work};
 use super::split::Part;
-use crate::Error;
 use crate::contract::{Contract, Kind};
 use crate::memory::{Errand, Offer, Take, Then};
 use crate::schedule::chunk;
+use crate::{Error, Member, Rank};
 
 /// The groups that a rank is in besides that of all ranks.
 pub(super) struct Levels {
@@ -31,6 +32,19 @@ pub(super) struct Levels {
     across: Option<Engine>,
     /// Into how many shares a buffer is cut.
     shares: usize,
+    /// Where each rank is, by its place among all.
+    seats: Vec<Seat>,
+}
+
+/// Where a rank is, seen from another.
+struct Seat {
+    /// On the same host.
+    is_here: bool,
+    /// Its number among the ranks of its host.
+    local: Rank,
+    /// The number, among the ranks that carry the same share as the one that looks, of the one on
+    /// its host; none where that host carries no such share.
+    across: Option<Rank>,
 }
 
 impl Engine {
@@ -41,40 +55,44 @@ impl Engine {
             return Ok(());
         };
         let hosts = remote.hosts();
-        let host = |place: usize| hosts[self.members[place].rank().index()];
-        let ranks = 0..self.world as usize;
-        let on = |wanted: usize| -> Vec<usize> {
-            ranks
-                .clone()
-                .filter(|place| host(*place) == wanted)
-                .collect()
-        };
-        let own = on(host(self.rank.index()));
-        let sizes: Vec<usize> = ranks.clone().map(|place| on(host(place)).len()).collect();
-        let apart = sizes.iter().all(|size| *size == 1);
-        let Some(shares) = sizes.iter().min().copied().filter(|_| !apart) else {
+        let host = |member: &Member| hosts[member.rank().index()];
+        let hosts: Vec<usize> = self.members.iter().map(host).collect();
+        let (me, shares) = (self.rank.index(), smallest(&hosts));
+        if hosts.len() == distinct(&hosts) {
             return Ok(());
+        }
+        let places = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
+            (0..hosts.len()).filter(|place| wanted(*place)).collect()
         };
-        let lane = |place: usize| on(host(place)).iter().position(|other| *other == place);
-        let own_lane = lane(self.rank.index());
-        let carriers = ranks.clone().filter(|place| lane(*place) == own_lane);
-        let carriers: Vec<usize> = carriers.collect();
+        let own = places(&|place| hosts[place] == hosts[me]);
+        let carriers = places(&|place| lane(&hosts, place) == lane(&hosts, me));
+        let seat = |place: usize| Seat {
+            is_here: hosts[place] == hosts[me],
+            local: rank_at(lane(&hosts, place)),
+            across: carriers
+                .iter()
+                .position(|carrier| hosts[*carrier] == hosts[place])
+                .map(rank_at),
+        };
+        let seats = (0..hosts.len()).map(seat).collect();
         let number = self.next_number();
         let local = self.part_of(own, number);
-        let across = own_lane.filter(|lane| *lane < shares);
-        let across = across.and_then(|_| self.part_of(carriers, number.wrapping_add(1)));
+        let across = (lane(&hosts, me) < shares)
+            .then(|| self.part_of(carriers, number.wrapping_add(1)))
+            .flatten();
         let caller = Location::caller();
         let Some(local) = self.split(local, caller)? else {
             return Ok(());
         };
         let across = self.split(across, caller)?;
         for part in [Some(&local), across.as_ref()].into_iter().flatten() {
-            self.ties.recorder.is_part(part.number, self.number);
+            part.pen.is_part_of(self.number);
         }
         self.levels = Some(Box::new(Levels {
             local,
             across,
             shares,
+            seats,
         }));
         Ok(())
     }
@@ -127,20 +145,65 @@ impl Levels {
             across.perform(asked, caller, work)?;
         }
         buffer[blocks[me].clone()].copy_from_slice(&share);
-        let takes = self.takes(|_| 0, |_| 0, |from| blocks[from].clone());
-        let whole = 0..share.len();
-        let errand = Errand {
-            offer: Offer::whole(&share, std::slice::from_ref(&whole)),
-            takes: &takes,
-            output: buffer,
-            then: Then::Copy,
-        };
-        let asked = Asked::new(Kind::AllGather, count);
-        self.local.perform(asked, caller, Work::Pull(errand))?;
+        self.gather_shares(caller, &share, buffer)?;
         if let Some(world) = NonZeroU32::new(world) {
             reduction.finish(buffer, world);
         }
         Ok(())
+    }
+
+    /// Replaces the buffer by that of the rank at this place; all have agreed on the call before.
+    ///
+    /// The root's host has it first, and all of its ranks hand their shares on.
+    pub(super) fn broadcast<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        buffer: &mut [T],
+        root: usize,
+    ) -> Result<(), Error> {
+        let Seat {
+            is_here,
+            local,
+            across: carrier,
+        } = self.seats[root];
+        if is_here {
+            let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(local);
+            let work = Work::Broadcast {
+                buffer,
+                root: local,
+            };
+            self.local.perform(asked, caller, work)?;
+        }
+        let own = self.share(buffer.len(), self.local.rank.index());
+        if let (Some(across), Some(root)) = (&mut self.across, carrier) {
+            let asked = Asked::new(Kind::Broadcast, own.len()).with_root(root);
+            let buffer = &mut buffer[own.clone()];
+            across.perform(asked, caller, Work::Broadcast { buffer, root })?;
+        }
+        if is_here {
+            return Ok(());
+        }
+        let share = buffer[own].to_vec();
+        self.gather_shares(caller, &share, buffer)
+    }
+
+    /// Gives the ranks of this host what each of them carries.
+    fn gather_shares<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        share: &[T],
+        buffer: &mut [T],
+    ) -> Result<(), Error> {
+        let asked = Asked::new(Kind::AllGather, buffer.len());
+        let takes = self.takes(|_| 0, |_| 0, |from| self.share(buffer.len(), from));
+        let whole = 0..share.len();
+        let errand = Errand {
+            offer: Offer::whole(share, std::slice::from_ref(&whole)),
+            takes: &takes,
+            output: buffer,
+            then: Then::Copy,
+        };
+        self.local.perform(asked, caller, Work::Pull(errand))
     }
 
     /// The elements that the rank at this place of a host carries.
@@ -168,5 +231,44 @@ impl Levels {
                 into: into(from),
             })
             .collect()
+    }
+}
+
+/// How many ranks of the same host come before the one at this place.
+fn lane(hosts: &[usize], place: usize) -> usize {
+    let before = hosts[..place].iter();
+    before.filter(|host| **host == hosts[place]).count()
+}
+
+/// How many ranks the smallest host has.
+fn smallest(hosts: &[usize]) -> usize {
+    let sizes = hosts
+        .iter()
+        .map(|host| hosts.iter().filter(|other| *other == host).count());
+    sizes.min().unwrap_or(0)
+}
+
+/// How many hosts there are.
+fn distinct(hosts: &[usize]) -> usize {
+    (0..hosts.len())
+        .filter(|place| lane(hosts, *place) == 0)
+        .count()
+}
+
+fn rank_at(place: usize) -> Rank {
+    Rank::new(u32::try_from(place).expect("a world is at most `WORLD_LIMIT`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_a_host_are_numbered_in_their_order_and_hosts_counted_once() {
+        let hosts = [7, 3, 7, 7, 3, 1];
+        let lanes: Vec<usize> = (0..hosts.len()).map(|place| lane(&hosts, place)).collect();
+        assert_eq!(lanes, [0, 0, 1, 2, 1, 0]);
+        assert_eq!((smallest(&hosts), distinct(&hosts)), (1, 3));
+        assert_eq!((smallest(&[]), distinct(&[])), (0, 0));
     }
 }

@@ -26,7 +26,10 @@ impl Engine {
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let algorithm = self.algorithm(&contract, &work);
-        if let (Some(Algorithm::Hierarchical), Work::Reduce { root: None, .. }) = (algorithm, &work)
+        if let (
+            Some(Algorithm::Hierarchical),
+            Work::Reduce { root: None, .. } | Work::Broadcast { .. },
+        ) = (algorithm, &work)
             && self.levels.is_some()
         {
             return self.by_levels(contract, (caller, serial), work);
@@ -70,7 +73,7 @@ impl Engine {
         let agreed = self.over_links(contract, (caller, serial), Work::<T>::Agree);
         if agreed.is_ok() {
             // From here on others wait for the parts.
-            self.ties.recorder.agreed(serial);
+            self.pen.agreed();
         }
         let done = agreed.and_then(|()| match (&mut levels, work) {
             (
@@ -79,6 +82,9 @@ impl Engine {
                     buffer, reduction, ..
                 },
             ) => levels.all_reduce(&contract, caller, (buffer, reduction), world),
+            (Some(levels), Work::Broadcast { buffer, root }) => {
+                levels.broadcast(caller, buffer, root.index())
+            }
             _ => Ok(()),
         });
         self.levels = levels;
@@ -100,8 +106,11 @@ impl Engine {
             Work::Agree => return Some(Algorithm::Hierarchical),
             Work::Meet | Work::Pull(_) | Work::Send { .. } | Work::Receive { .. } => return None,
         };
-        if let (Communication::Auto, Collective::AllReduce, Some(_)) =
-            (self.communication, collective, &self.levels)
+        if let (
+            Communication::Auto,
+            Collective::AllReduce | Collective::Broadcast { .. },
+            Some(_),
+        ) = (self.communication, collective, &self.levels)
         {
             return Some(Algorithm::Hierarchical);
         }
@@ -147,12 +156,13 @@ impl Engine {
         let waited = self.timeouts.operation();
         let mut failure = self.ties.bond.failure();
         let (ties, members) = (self.ties.clone(), self.members.clone());
+        let onlooker = self.pen.onlooker();
         let looking_on = async {
             loop {
                 tokio::time::sleep(LOOK).await;
                 let awaited = operation.waits_for.get();
                 if awaited != operation.me {
-                    ties.waits(serial, members[awaited.index()].rank());
+                    ties.waits(&onlooker, serial, members[awaited.index()].rank());
                 }
             }
         };

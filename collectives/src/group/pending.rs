@@ -1,17 +1,17 @@
 //! Operations that go on while their caller does something else.
 
+mod prepared;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
-use meshwork_accel::{Element, ReduceOp, Reduction};
-
-use super::engine::{Asked, Engine, Work};
 use super::{Group, no_thread};
-use crate::contract::Kind;
-use crate::{Error, Rank, config};
+use crate::Error;
+use prepared::Again;
+
+pub use prepared::Prepared;
 
 /// An operation under way, and the buffer that it works on.
 ///
@@ -25,7 +25,10 @@ pub struct Pending<B> {
 /// Operations that may wait in line; beyond it their callers wait.
 const LINE: usize = 256;
 
-type Job = Box<dyn FnOnce(&mut Engine) + Send>;
+enum Job {
+    Once(Box<dyn FnOnce(&mut Group) + Send>),
+    Again(Arc<dyn Again>),
+}
 
 /// The thread that carries pending operations out, in the order in which they were started.
 #[derive(Debug)]
@@ -62,107 +65,54 @@ impl<B> Pending<B> {
 }
 
 impl Group {
-    /// Starts to replace `buffer`, on every rank, by the reduction of all ranks' buffers, and
-    /// returns at once; see [`all_reduce`](Self::all_reduce).
-    ///
-    /// Operations are carried out one after the other in the order in which they were called, those
-    /// that were started and those that block alike.
-    ///
-    /// ```
-    /// use meshwork_collectives::{Group, ReduceOp};
-    ///
-    /// let mut group = Group::local(1)?.remove(0);
-    /// let early = group.start_all_reduce(vec![1.0_f32; 4], ReduceOp::Sum)?;
-    /// let late = group.start_all_reduce(vec![2.0_f32; 4], ReduceOp::Sum)?;
-    /// // … compute something …
-    /// assert_eq!(early.wait()?, [1.0; 4]);
-    /// assert_eq!(late.wait()?, [2.0; 4]);
-    /// # Ok::<(), meshwork_collectives::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for an op that `T` does not have, [`Error::System`] when no thread
-    /// can be started; what goes wrong later is told by
-    /// [`Pending::wait`].
-    #[track_caller]
-    pub fn start_all_reduce<T, B>(&mut self, buffer: B, op: ReduceOp) -> Result<Pending<B>, Error>
-    where
-        T: Element,
-        B: AsMut<[T]> + Send + 'static,
-    {
-        let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
-        self.start(buffer, move |engine, buffer| {
-            let buffer = buffer.as_mut();
-            let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
-            let work = Work::Reduce {
-                buffer,
-                reduction,
-                root: None,
-            };
-            engine.perform(asked, caller, work)
-        })
-    }
-
-    /// Starts to replace `buffer`, on every rank, by the buffer of `root`, and returns at once; see
-    /// [`broadcast`](Self::broadcast) and [`start_all_reduce`](Self::start_all_reduce).
-    ///
-    /// # Errors
-    /// Those of [`start_all_reduce`](Self::start_all_reduce), and [`Error::RankOutside`].
-    #[track_caller]
-    pub fn start_broadcast<T, B>(&mut self, buffer: B, root: Rank) -> Result<Pending<B>, Error>
-    where
-        T: Element,
-        B: AsMut<[T]> + Send + 'static,
-    {
-        config::inside(root, self.world())?;
-        let caller = Location::caller();
-        self.start(buffer, move |engine, buffer| {
-            let buffer = buffer.as_mut();
-            let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(root);
-            engine.perform(asked, caller, Work::Broadcast { buffer, root })
-        })
-    }
-
-    fn start<B: Send + 'static>(
+    /// Puts an operation on these buffers in line.
+    pub(super) fn start<B: Send + 'static>(
         &mut self,
         mut buffer: B,
-        operation: impl FnOnce(&mut Engine, &mut B) -> Result<(), Error> + Send + 'static,
+        operation: impl FnOnce(&mut Self, &mut B) -> Result<(), Error> + Send + 'static,
     ) -> Result<Pending<B>, Error> {
         let (sender, done) = mpsc::channel();
-        let worker = match &self.worker {
-            Some(worker) => worker,
-            None => self.worker.insert(Worker::start(self.engine.clone())?),
-        };
-        worker.push(Box::new(move |engine| {
-            let result = operation(engine, &mut buffer);
+        self.line()?.push(Job::Once(Box::new(move |group| {
+            let result = operation(group, &mut buffer);
             // Nobody may wait for it any more.
             let _ = sender.send((buffer, result));
-        }));
+        })));
         Ok(Pending { done })
+    }
+
+    /// The line of operations that go on by themselves, and somebody who carries them out.
+    fn line(&mut self) -> Result<Arc<Line>, Error> {
+        let worker = match &self.worker {
+            Some(worker) => worker,
+            None => self.worker.insert(Worker::start(self.for_worker())?),
+        };
+        Ok(worker.line.clone())
+    }
+
+    /// The same rank's end of the group, for the thread that carries out what is in line.
+    fn for_worker(&self) -> Self {
+        Self {
+            rank: self.rank,
+            members: self.members.clone(),
+            worker: None,
+            engine: self.engine.clone(),
+            registry: self.registry.clone(),
+        }
     }
 }
 
 impl Worker {
-    fn start(engine: Arc<Mutex<Engine>>) -> Result<Self, Error> {
+    fn start(mut group: Group) -> Result<Self, Error> {
         let line = Arc::new(Line::default());
         let own = line.clone();
         let thread = thread::Builder::new()
             .name("meshwork-ops".to_owned())
-            .spawn(move || own.work(&engine))
+            .spawn(move || own.work(&mut group))
             .map_err(no_thread)?;
         Ok(Self {
             line,
             thread: Some(thread),
         })
-    }
-
-    fn push(&self, job: Job) {
-        let full = |state: &mut LineState| state.jobs.len() >= LINE;
-        let waited = self.line.changed.wait_while(self.line.state(), full);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-        state.jobs.push_back(job);
-        drop(state);
-        self.line.changed.notify_all();
     }
 
     /// Returns when all that was started is done.
@@ -185,14 +135,31 @@ impl Drop for Worker {
 }
 
 impl Line {
+    /// Lets a job join the line; false if nobody will carry it out any more.
+    fn push(&self, job: Job) -> bool {
+        let full = |state: &mut LineState| state.jobs.len() >= LINE && !state.closed;
+        let waited = self.changed.wait_while(self.state(), full);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return false;
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
     fn state(&self) -> MutexGuard<'_, LineState> {
         // Nothing that holds the lock can panic half-way through a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, engine: &Mutex<Engine>) {
+    fn work(&self, group: &mut Group) {
         while let Some(job) = self.next() {
-            job(&mut engine.lock().unwrap_or_else(PoisonError::into_inner));
+            match job {
+                Job::Once(job) => job(group),
+                Job::Again(job) => job.run(&mut group.settled()),
+            }
             self.state().busy = false;
             self.changed.notify_all();
         }

@@ -10,12 +10,24 @@ use crate::memory::{Board, Domain, Mapping, SegmentName, Shape};
 use crate::{Error, Member, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
 
-/// What a rank tells all others of its memory, in words: the name of its board, then its cores.
+/// What a rank tells all others of its memory, in words: the name of its board and where it has
+/// mapped it, then its cores.
 type Record = [u64; NAME_WORDS + CORE_WORDS];
-/// Words by which the memory of a board is found.
-const NAME_WORDS: usize = 2;
+/// Words by which the memory of a board is found; the last is its address in its own process.
+const NAME_WORDS: usize = 3;
+const BASE: usize = NAME_WORDS - 1;
 /// Room for the numbers of 1,024 cores.
 const CORE_WORDS: usize = 16;
+
+/// How much of the others' memory a rank can reach; all settle for the least.
+#[derive(Clone, Copy)]
+enum Sharing {
+    Nothing,
+    /// Their boards, and what they register.
+    Boards,
+    /// Anything, by the kernel.
+    All,
+}
 
 impl Engine {
     /// Lets the ranks share memory if all of them run on this host and can reach each other's.
@@ -36,21 +48,30 @@ impl Engine {
         }
         let neighbours = self.places_of(remote.neighbours());
         let own = if neighbours.len() == self.world as usize {
-            Mapping::segment(Shape::for_ranks(neighbours.len()).bytes())
+            own_board(neighbours.len())
         } else {
             Err(io::ErrorKind::Unsupported.into())
         };
-        let records = self.tell_all(own.as_ref().ok().map(|(_, name)| *name))?;
+        let records = self.tell_all(own.as_ref().ok())?;
         let domain = own.and_then(|(own, _)| self.domain(own, &neighbours, &records));
         if let Err(error) = &domain {
             tracing::debug!(%error, "memory is not shared");
         }
-        let possible = self.least(u8::from(domain.is_ok()))? == 1;
-        if let (true, Ok(domain)) = (possible, domain) {
+        let bases: Vec<u64> = records.iter().map(|record| record[BASE]).collect();
+        let able = match &domain {
+            Err(_) => Sharing::Nothing,
+            Ok(domain) if domain.may_fetch(&bases) => Sharing::All,
+            Ok(_) => Sharing::Boards,
+        };
+        let agreed = self.least(able as u8)?;
+        if let (true, Ok(mut domain)) = (agreed >= Sharing::Boards as u8, domain) {
+            if agreed == Sharing::All as u8 {
+                domain.fetch_long_buffers();
+            }
             self.transport = Transport::Memory(domain);
         }
         self.sequence = 0;
-        self.ties.recorder.adopt(self.number);
+        self.pen.adopt();
         Ok(())
     }
 
@@ -64,11 +85,15 @@ impl Engine {
     }
 
     /// The record of every rank, by rank.
-    fn tell_all(&mut self, own: Option<SegmentName>) -> Result<Vec<Record>, Error> {
+    fn tell_all(&mut self, own: Option<&(Board, SegmentName)>) -> Result<Vec<Record>, Error> {
         let mut records = vec![Record::default(); self.world as usize];
-        if let Some(own) = own {
+        if let Some((board, name)) = own {
             let record = &mut records[self.rank.index()];
-            record[..NAME_WORDS].copy_from_slice(&[own.descriptor.into(), own.bytes]);
+            record[..NAME_WORDS].copy_from_slice(&[
+                name.descriptor.into(),
+                name.bytes,
+                board.base(),
+            ]);
             record[NAME_WORDS..].copy_from_slice(&own_cores());
         }
         for root in Rank::all(self.world) {
@@ -95,26 +120,37 @@ impl Engine {
 
     fn domain(
         &self,
-        own: Mapping,
+        own: Board,
         neighbours: &[(Rank, u32)],
         records: &[Record],
     ) -> io::Result<Domain> {
         let shape = Shape::for_ranks(neighbours.len());
         let me = self.rank.index();
         let mut own = Some(own);
-        let board = |(place, &(_, process)): (usize, &(Rank, u32))| {
-            let memory = match own.take_if(|_| place == me) {
-                Some(own) => own,
-                None => name(&records[place], process)?.map()?,
+        let found =
+            |(place, &(_, process)): (usize, &(Rank, u32))| match own.take_if(|_| place == me) {
+                Some(own) => Ok(own),
+                None => board(name(&records[place], process)?.map()?, shape),
             };
-            Board::new(Arc::new(memory), shape).ok_or_else(|| io::ErrorKind::InvalidData.into())
-        };
-        let boards = neighbours.iter().enumerate().map(board);
+        let boards = neighbours.iter().enumerate().map(found);
         let boards = boards.collect::<io::Result<Vec<_>>>()?;
         let (ranks, processes) = neighbours.iter().copied().unzip();
         let cores = cores_of(records);
         Ok(Domain::processes((me, boards), ranks, processes, cores))
     }
+}
+
+/// This rank's board, and how others find it.
+fn own_board(ranks: usize) -> io::Result<(Board, SegmentName)> {
+    let shape = Shape::for_ranks(ranks);
+    let (memory, name) = Mapping::segment(shape.bytes())?;
+    let own = board(memory, shape)?;
+    own.sign();
+    Ok((own, name))
+}
+
+fn board(memory: Mapping, shape: Shape) -> io::Result<Board> {
+    Board::new(Arc::new(memory), shape).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 fn name(record: &Record, process: u32) -> io::Result<SegmentName> {

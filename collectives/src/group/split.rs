@@ -111,12 +111,15 @@ impl Engine {
         let shares = matches!(transport, Transport::Links(..)) && self.may_share_memory;
         #[expect(clippy::cast_possible_truncation, reason = "smaller than this group")]
         let place = (Rank::new(part.me as u32), members(&part));
-        let mut new = Self::new(place, transport, self.ties.clone(), Origin::Split)?;
+        let mut new = Self::new(
+            place,
+            transport,
+            self.ties.clone(),
+            Origin::Split,
+            (self.epoch, part.number),
+        )?;
         new.timeouts = self.timeouts;
         new.communication = self.communication;
-        new.number = part.number;
-        new.epoch = self.epoch;
-        new.ties.recorder.adopt(new.number);
         if shares {
             new.may_share_memory = true;
             new.share_memory()?;

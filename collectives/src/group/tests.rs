@@ -4,6 +4,7 @@ mod contracts;
 mod elements;
 #[cfg(target_os = "linux")]
 mod growth;
+mod middle;
 mod network;
 mod operations;
 mod reproducible;

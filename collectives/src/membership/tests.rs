@@ -286,7 +286,7 @@ fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
     let abort = Abort {
         culprit: 2,
         cause: 1,
-        silent_ms: 0,
+        heard_ms: None,
         text: String::new(),
         calls: Vec::new(),
     };
@@ -303,6 +303,24 @@ fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
         panic!("{:?}", world.ends[0]);
     };
     assert_eq!((peer.rank(), *reporter), (Rank::new(2), Some(Rank::new(1))));
+}
+
+#[test]
+fn a_loss_says_how_long_before_its_rank_was_last_heard_of() {
+    let mut world = World::joined(3, MS);
+    world.one_host = true;
+    world.run(Duration::from_secs(2));
+    world.kill(2);
+    world.run(Duration::from_secs(4));
+    for end in &world.ends[..2] {
+        let Some((_, End::Failed(Error::RankLost { heard, cause, .. }))) = end else {
+            panic!("{end:?}");
+        };
+        assert_eq!(*cause, LossCause::Died);
+        // A death is seen at once, and signs of life come several times a second.
+        let recent = |heard: &Duration| *heard < Duration::from_secs(1);
+        assert!(heard.as_ref().is_some_and(recent), "{heard:?}");
+    }
 }
 
 #[test]
@@ -362,7 +380,7 @@ fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
     let abort = Abort {
         culprit: 77,
         cause: 200,
-        silent_ms: 0,
+        heard_ms: None,
         text: "odd\nlines".to_owned(),
         calls: Vec::new(),
     };

@@ -18,17 +18,23 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
     let blame = |culprit: Rank, cause, text: &str| Abort {
         culprit: culprit.number(),
         cause,
-        silent_ms: 0,
+        heard_ms: None,
         text: truncate(text),
         calls: Vec::new(),
     };
     match error {
-        Error::RankLost { peer, cause, .. } => {
-            let mut abort = blame(peer.rank(), code(*cause), "");
-            if let LossCause::Silent(silence) = cause {
-                abort.silent_ms = u64::try_from(silence.as_millis()).unwrap_or(u64::MAX);
+        Error::RankLost {
+            peer, cause, heard, ..
+        } => {
+            let heard = match cause {
+                LossCause::Silent(silence) => Some(*silence),
+                _ => *heard,
+            };
+            let millis = |heard: Duration| u64::try_from(heard.as_millis()).unwrap_or(u64::MAX);
+            Abort {
+                heard_ms: heard.map(millis),
+                ..blame(peer.rank(), code(*cause), "")
             }
-            abort
         }
         Error::Aborted { peer, message } => blame(peer.rank(), GAVE_UP, message),
         Error::Disagreement {
@@ -52,14 +58,17 @@ pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {
         .unwrap_or_else(|| &members[by.index()])
         .clone();
     let reporter = (culprit.rank() != by).then_some(by);
+    let heard = abort.heard_ms.map(Duration::from_millis);
     let lost = |cause| Error::RankLost {
         peer: culprit.clone(),
         cause,
         reporter,
+        heard,
+        completed: 0,
     };
     match abort.cause {
         DIED => lost(LossCause::Died),
-        SILENT => lost(LossCause::Silent(Duration::from_millis(abort.silent_ms))),
+        SILENT => lost(LossCause::Silent(heard.unwrap_or_default())),
         DISCONNECTED => lost(LossCause::Disconnected),
         LEFT => lost(LossCause::Left),
         STOPPED => lost(LossCause::Stopped),

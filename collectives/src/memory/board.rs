@@ -11,8 +11,9 @@
     reason = "the head of a board lies in memory that other ranks have mapped too"
 )]
 
+use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flag::Flag;
 use super::mapping::Mapping;
@@ -62,6 +63,8 @@ pub(super) struct Head {
     pub(super) inside: Line,
     /// Not 0 once this rank has failed, and takes its memory back.
     pub(super) closed: Line,
+    /// The process that made the board.
+    owner: AtomicU64,
     pub(super) sites: [[AtomicU64; SITE_WORDS]; 2],
     pub(super) segments: [SegmentEntry; SEGMENTS],
 }
@@ -128,6 +131,12 @@ impl Shape {
     }
 }
 
+impl Head {
+    pub(super) fn owner(&self) -> u64 {
+        self.owner.load(Ordering::Relaxed)
+    }
+}
+
 /// One rank's board, its own or another's.
 #[derive(Clone, Debug)]
 pub(crate) struct Board {
@@ -140,6 +149,22 @@ impl Board {
     pub(crate) fn new(memory: Arc<Mapping>, shape: Shape) -> Option<Self> {
         let aligned = memory.start().cast::<Head>().is_aligned();
         (aligned && memory.bytes() >= shape.bytes()).then_some(Self { memory, shape })
+    }
+
+    /// Says that this process has made it, where others see that they read the right memory.
+    pub(crate) fn sign(&self) {
+        let process = std::process::id().into();
+        self.head().owner.store(process, Ordering::Relaxed);
+    }
+
+    /// Where this process has mapped it.
+    pub(crate) fn base(&self) -> u64 {
+        Span::of_mapping(&self.memory).address() as u64
+    }
+
+    /// Where its owner is said, in the process that has mapped it at this address.
+    pub(super) fn owner_at(base: u64) -> u64 {
+        base.saturating_add(offset_of!(Head, owner) as u64)
     }
 
     pub(super) fn head(&self) -> &Head {

@@ -1,5 +1,6 @@
 //! The ranks of one host, and how they meet for an operation.
 
+use std::ops::RangeInclusive;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +17,9 @@ use super::registry::{Neighbour, Registry};
 use super::span::Span;
 use super::wait::{Eagerness, Patience, Vain, Watch};
 use crate::Rank;
-use crate::contract::{Call, Contract, site};
+use crate::contract::{Call, Contract};
 use crate::wire::WireError;
+use meshwork_accel::Element;
 
 /// One rank's end of the memory that the ranks of a host share.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) struct Domain {
     pub(super) mail: Vec<Correspondence>,
     /// The call sites that the two places on the board show.
     shown: [Option<&'static Location<'static>>; 2],
+    /// Room for what is fetched from other processes before it is folded.
+    pub(super) scratch: Vec<u64>,
 }
 
 /// How much of the others' memory a rank can reach.
@@ -45,10 +49,11 @@ pub(crate) struct Domain {
 enum Reach {
     /// All of it: they are threads of the same process.
     Threads(Arc<Registry>),
-    /// What they have registered.
+    /// What they have registered; the rest is fetched by the kernel, where it does that for all.
     Processes {
         registry: Arc<Registry>,
         neighbours: Vec<Neighbour>,
+        fetches: bool,
     },
 }
 
@@ -115,6 +120,8 @@ pub(super) enum Mode {
     Small,
     /// Every rank's bytes can be reached where they are.
     Direct,
+    /// Every rank's bytes can be reached or fetched.
+    Fetch,
     /// Through slots, piece by piece.
     Slots,
 }
@@ -154,8 +161,42 @@ impl Domain {
         let reach = Reach::Processes {
             registry,
             neighbours,
+            fetches: false,
         };
         Self::new(me, boards, ranks, reach, cores)
+    }
+
+    /// Whether the kernel lets this rank copy from the memory of all others, tried on their boards,
+    /// which each has mapped at the address given.
+    pub(crate) fn may_fetch(&self, bases: &[u64]) -> bool {
+        self.others().all(|other| {
+            let mut word = [0; size_of::<u64>()];
+            let address = usize::try_from(Board::owner_at(bases[other]));
+            let copied = address
+                .map_err(|_| io::ErrorKind::InvalidData.into())
+                .and_then(|address| self.copy_from_process(other, address, &mut word));
+            copied.is_ok() && self.boards[other].head().owner() == u64::from_ne_bytes(word)
+        })
+    }
+
+    /// From now on long private buffers are fetched; all ranks call it, or none.
+    pub(crate) fn fetch_long_buffers(&mut self) {
+        if let Reach::Processes { fetches, .. } = &mut self.reach {
+            *fetches = true;
+        }
+    }
+
+    /// Lets the kernel copy bytes out of the memory of the process with this place.
+    pub(super) fn copy_from_process(
+        &self,
+        other: usize,
+        address: usize,
+        into: &mut [u8],
+    ) -> io::Result<()> {
+        match &self.reach {
+            Reach::Processes { neighbours, .. } => neighbours[other].copy(address, into),
+            Reach::Threads(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     fn new(me: usize, boards: Vec<Board>, ranks: Vec<Rank>, reach: Reach, cores: usize) -> Self {
@@ -170,6 +211,7 @@ impl Domain {
             sequence: 0,
             ticks: 0,
             shown: [None; 2],
+            scratch: Vec::new(),
         }
     }
 
@@ -241,7 +283,7 @@ impl Domain {
         let changed = self.shown[parity].is_none_or(|shown| !ptr::eq(shown, caller));
         if changed && !cfg!(meshwork_bare) {
             let words = &self.boards[self.me].head().sites[parity];
-            post::write_site(words, &site(caller));
+            post::write_site(words, caller);
             self.shown[parity] = Some(caller);
         }
     }
@@ -294,12 +336,15 @@ impl Domain {
     pub(super) fn enter(&self) -> Result<(), Halt> {
         let inside = &self.own().inside.0;
         inside.set(self.sequence);
-        let closed = |place: usize| self.boards[place].head().closed.0.reached(CLOSED);
-        if self.others().any(closed) {
+        if self.others().any(|other| self.has_closed(other)) {
             inside.set(self.sequence.wrapping_sub(1));
             return Err(Halt::Over);
         }
         Ok(())
+    }
+
+    fn has_closed(&self, place: usize) -> bool {
+        self.boards[place].head().closed.0.reached(CLOSED)
     }
 
     /// Takes this rank's memory back after a failure: returns when no other touches it any more.
@@ -322,6 +367,11 @@ impl Domain {
 
     /// Waits until all others have finished with this rank's memory in this operation.
     pub(super) fn part(&self, patience: &Patience<'_>) -> Result<(), Halt> {
+        // Nobody can be through without this rank. So who has closed has failed in this operation,
+        // and may have taken its memory back before it was read.
+        if let Some(other) = self.others().find(|other| self.has_closed(*other)) {
+            return Err(Halt::Closed(self.ranks[other]));
+        }
         self.boards[self.me].head().done.0.set(self.sequence);
         for other in self.others() {
             let done = &self.boards[other].head().done.0;
@@ -347,6 +397,24 @@ impl Domain {
         }
     }
 
+    /// The same for elements that others only read, and fetch where there are so many bytes.
+    pub(super) fn place_to_read<T: Element>(
+        &self,
+        values: &[T],
+        fetched: &RangeInclusive<usize>,
+    ) -> Place {
+        let bytes = Span::of(values);
+        // What is fetched is not looked at, so elements must be what any bits are.
+        let any_bits = T::bytes_mut(&mut []).is_some();
+        let fetches = matches!(self.reach, Reach::Processes { fetches: true, .. });
+        match self.place(bytes) {
+            Place::Private if fetches && any_bits && fetched.contains(&bytes.bytes()) => {
+                Place::Foreign(bytes.address() as u64)
+            }
+            place => place,
+        }
+    }
+
     pub(super) fn mode(notices: &[Notice]) -> Mode {
         let all = |holds: fn(&Place) -> bool| notices.iter().all(|notice| holds(&notice.place));
         if all(|place| matches!(place, Place::Nothing | Place::Small)) {
@@ -358,6 +426,13 @@ impl Domain {
             )
         }) {
             Mode::Direct
+        } else if all(|place| {
+            matches!(
+                place,
+                Place::Nothing | Place::Segment { .. } | Place::Foreign(_)
+            )
+        }) {
+            Mode::Fetch
         } else {
             Mode::Slots
         }
@@ -388,6 +463,15 @@ impl Domain {
                 }),
             _ => Err(io::ErrorKind::InvalidData),
         };
-        found.map_err(|kind| Halt::Unreachable(self.ranks[other], kind))
+        found.map_err(|kind| self.unreachable(other, kind))
+    }
+
+    /// What it means that bytes of the rank at this place are not where it said.
+    pub(super) fn unreachable(&self, other: usize, kind: io::ErrorKind) -> Halt {
+        let rank = self.ranks[other];
+        match self.has_closed(other) {
+            true => Halt::Closed(rank),
+            false => Halt::Unreachable(rank, kind),
+        }
     }
 }

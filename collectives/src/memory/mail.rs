@@ -16,7 +16,6 @@ use super::board::MAIL_SLOT;
 use super::domain::{Domain, Halt, Task};
 use super::post::{self, Notice, Place};
 use super::span::Span;
-use crate::contract::site;
 
 /// What two ranks have sent each other so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +52,7 @@ impl Domain {
         };
         let shown = &mut self.mail[to].shown;
         if shown.is_none_or(|shown| !ptr::eq(shown, task.site)) {
-            post::write_site(&desk.site, &site(task.site));
+            post::write_site(&desk.site, task.site);
             *shown = Some(task.site);
         }
         notice.write(&desk.mail, number);

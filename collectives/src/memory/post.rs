@@ -1,9 +1,11 @@
 //! What a rank tells the others of its host before an operation, in words that fit a cache line or
 //! two: the contract, and where its bytes are.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meshwork_accel::{ElementType, ReduceOp};
+use smallvec::SmallVec;
 
 use super::board::{POST_WORDS, Post, SITE_WORDS};
 use crate::Rank;
@@ -34,6 +36,8 @@ pub(super) enum Place {
     Private,
     /// At an address that the threads of one process share.
     Address(u64),
+    /// At an address in the memory of its process, from where the kernel copies it.
+    Foreign(u64),
     /// In a segment of registered memory.
     Segment {
         index: u32,
@@ -117,6 +121,7 @@ impl Notice {
             Place::Small => (1, 0, 0),
             Place::Private => (2, 0, 0),
             Place::Address(address) => (4, 0, address),
+            Place::Foreign(address) => (5, 0, address),
             Place::Segment {
                 index,
                 generation,
@@ -139,6 +144,7 @@ impl Notice {
             0 => Place::Nothing,
             1 => Place::Small,
             4 => Place::Address(word(TERMS + 2)),
+            5 => Place::Foreign(word(TERMS + 2)),
             3 => {
                 let detail = word(TERMS + 1);
                 Place::Segment {
@@ -169,9 +175,25 @@ fn low(word: u64) -> u32 {
     word as u32
 }
 
-/// Leaves the `file:line` of a call where others can read it.
-pub(super) fn write_site(words: &[AtomicU64; SITE_WORDS], site: &str) {
-    let bytes = &site.as_bytes()[..site.len().min(SITE_LIMIT)];
+/// Leaves the `file:line` of a call where others can read it, as [`site`](crate::contract::site) has
+/// it; without taking memory, as a program may call from several places in turn.
+pub(super) fn write_site(words: &[AtomicU64; SITE_WORDS], caller: &Location<'_>) {
+    let mut text: SmallVec<[u8; 2 * SITE_LIMIT]> = SmallVec::from_slice(caller.file().as_bytes());
+    text.push(b':');
+    let line = text.len();
+    let mut left = caller.line();
+    while left > 0 || text.len() == line {
+        // A digit.
+        text.push(b'0' + (left % 10) as u8);
+        left /= 10;
+    }
+    text[line..].reverse();
+    let is_inside_a_character = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
+    let mut start = text.len().saturating_sub(SITE_LIMIT);
+    while text.get(start).is_some_and(is_inside_a_character) {
+        start += 1;
+    }
+    let bytes = &text[start..];
     words[0].store(bytes.len() as u64, Ordering::Relaxed);
     for (word, chunk) in words[1..].iter().zip(bytes.chunks(8)) {
         let mut eight = [0; 8];
@@ -189,4 +211,18 @@ pub(super) fn read_site(words: &[AtomicU64; SITE_WORDS]) -> String {
         .take(length.min(SITE_LIMIT))
         .collect();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::site;
+
+    #[test]
+    fn a_call_site_is_read_as_contracts_have_it() {
+        let words = [const { AtomicU64::new(u64::MAX) }; SITE_WORDS];
+        let here = Location::caller();
+        write_site(&words, here);
+        assert_eq!(read_site(&words), site(here));
+    }
 }

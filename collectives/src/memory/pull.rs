@@ -17,11 +17,11 @@ use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
-use super::far;
 use super::kernel::blend;
 use super::post::Place;
 use super::span::Span;
 use super::wait::Patience;
+use super::{far, fetch};
 
 /// What a rank hands over: its input, cut in blocks.
 pub(crate) struct Offer<'a, T> {
@@ -160,6 +160,7 @@ impl Domain {
                 self.finish(errand, &sources);
                 self.part(&task.patience)
             }
+            Mode::Fetch => self.pull_by_fetching(&task.patience, &notices, errand),
             Mode::Slots => self.pull_by_slots(&task.patience, &notices, errand),
         }
     }
@@ -169,7 +170,7 @@ impl Domain {
         if offer.blocks.is_empty() {
             return Place::Nothing;
         }
-        let place = self.place(Span::of(offer.input));
+        let place = self.place_to_read(offer.input, &fetch::TAKEN);
         if place == Place::Small {
             let small = self.boards[self.me].small(self.sequence.wrapping_add(1));
             let small = small.part(0..size_of_val(offer.input));

@@ -19,6 +19,7 @@ use std::ops::Range;
 use meshwork_accel::{Element, Reduction};
 
 use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
+use super::fetch;
 use super::kernel::blend;
 use super::post::Place;
 use super::span::Span;
@@ -63,7 +64,10 @@ impl Domain {
             reduction,
             receiver,
         };
-        let place = self.place(Span::of(buffer));
+        let place = match receiver {
+            Receiver::All => self.place_to_read(buffer, &fetch::REDUCED),
+            Receiver::One(_) => self.place(Span::of(buffer)),
+        };
         if place == Place::Small {
             let small = self.boards[self.me].small(self.sequence.wrapping_add(1));
             let small = small.part(0..size_of_val(buffer));
@@ -85,6 +89,7 @@ impl Domain {
                 Ok(())
             }
             Mode::Direct => self.reduce_direct(&task.patience, &notices, buffer, plan),
+            Mode::Fetch => self.reduce_by_fetching(&task.patience, &notices, buffer, reduction),
             Mode::Slots => {
                 let filled = usize::from(place == Place::Private);
                 self.reduce_by_slots(&task.patience, filled, buffer, plan)
@@ -265,7 +270,7 @@ impl Domain {
 
 /// The part of a buffer that the rank at `place` folds: whole cache lines, so that two ranks never
 /// write to one.
-fn part_of<T>(len: usize, ranks: usize, place: usize) -> Range<usize> {
+pub(super) fn part_of<T>(len: usize, ranks: usize, place: usize) -> Range<usize> {
     let line = 64 / size_of::<T>();
     let part = len.div_ceil(ranks).next_multiple_of(line);
     (place * part).min(len)..((place + 1) * part).min(len)

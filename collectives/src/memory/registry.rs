@@ -143,6 +143,14 @@ impl Neighbour {
         }
     }
 
+    /// Lets the kernel copy bytes out of the neighbour's memory.
+    ///
+    /// # Errors
+    /// When the kernel may not, the process is gone, or has nothing there.
+    pub(super) fn copy(&self, address: usize, into: &mut [u8]) -> io::Result<()> {
+        copy_from_process(self.process, address, into)
+    }
+
     /// The segment that the neighbour's board shows at this index.
     ///
     /// # Errors
@@ -198,5 +206,51 @@ impl Neighbour {
             bytes,
         };
         name.map()
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn copy_from_process(process: u32, address: usize, mut into: &mut [u8]) -> io::Result<()> {
+    use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+    use nix::unistd::Pid;
+
+    let process = i32::try_from(process).map_err(|_| io::ErrorKind::InvalidData)?;
+    let mut base = address;
+    while !into.is_empty() {
+        let len = into.len();
+        let from = [RemoteIoVec { base, len }];
+        let mut to = [io::IoSliceMut::new(into)];
+        let copied = process_vm_readv(Pid::from_raw(process), &mut to, &from)?;
+        if copied == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        base += copied;
+        into = &mut into[copied..];
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn copy_from_process(_: u32, _: usize, _: &mut [u8]) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_has_nowhere_is_an_error_and_what_it_has_is_copied() {
+        let own = Neighbour::new(std::process::id());
+        let from = [1_u8, 2, 3];
+        let mut into = [0; 3];
+        own.copy(Span::of(&from).address(), &mut into).unwrap();
+        assert_eq!(into, from);
+        own.copy(8, &mut into).unwrap_err();
+        own.copy(usize::MAX, &mut into).unwrap_err();
+        let nobody = Neighbour::new(u32::MAX);
+        nobody
+            .copy(Span::of(&from).address(), &mut into)
+            .unwrap_err();
     }
 }

@@ -65,11 +65,7 @@ struct Herald {
 impl Herald {
     fn new(secret: &JobSecret, lost: Rank) -> Result<Self, Error> {
         let peer = Member::new(lost, "");
-        let loss = Error::RankLost {
-            peer,
-            cause: LossCause::Died,
-            reporter: None,
-        };
+        let loss = Error::lost(peer, LossCause::Died);
         let any = [
             IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::from(Ipv6Addr::UNSPECIFIED),

@@ -129,11 +129,7 @@ impl Lobby {
         if streams.len() == usize::from(self.lane_count()) {
             return Ok(streams);
         }
-        Err(Error::RankLost {
-            peer: member.clone(),
-            cause: LossCause::Disconnected,
-            reporter: None,
-        })
+        Err(Error::lost(member.clone(), LossCause::Disconnected))
     }
 }
 

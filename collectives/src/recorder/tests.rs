@@ -2,7 +2,9 @@ use std::panic::Location;
 
 use serde_json::Value;
 
-use super::ring::LENGTH;
+use super::clock::Scale;
+use super::journal::LENGTH;
+use super::long::Due;
 use super::*;
 use crate::contract::Kind;
 use crate::{ElementType, LossCause, local};
@@ -25,17 +27,17 @@ fn recorder(folder: Option<PathBuf>) -> Arc<Recorder> {
     Recorder::new(Rank::CHIEF, local::members(3), folder)
 }
 
+fn open(recorder: &Recorder, group: u64) -> Pen {
+    recorder.open((0, group), (Rank::CHIEF, local::members(3)))
+}
+
 fn read(folder: &Path) -> Value {
     let text = fs::read_to_string(folder.join("rank-0.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
 fn lost() -> Error {
-    Error::RankLost {
-        peer: local::members(3)[1].clone(),
-        cause: LossCause::Died,
-        reporter: None,
-    }
+    Error::lost(local::members(3)[1].clone(), LossCause::Died)
 }
 
 #[test]
@@ -44,9 +46,10 @@ fn a_dump_has_the_last_operations_in_their_order_and_no_more() {
     for count in [0, 1, LENGTH - 1, LENGTH, LENGTH + 1, 3 * LENGTH + 7] {
         let folder = tempfile::tempdir().unwrap();
         let recorder = recorder(Some(folder.path().to_owned()));
+        let mut pen = open(&recorder, 0);
         for sequence in 1..=count as u64 {
-            let serial = recorder.begin(&contract(0, sequence), here, Carrier::Memory);
-            recorder.end(serial, Ending::Well);
+            pen.begin(&contract(0, sequence), here, Carrier::Memory);
+            pen.end(Ending::Well);
         }
         recorder.fail(&lost());
         let dump = read(folder.path());
@@ -66,10 +69,11 @@ fn a_dump_has_the_last_operations_in_their_order_and_no_more() {
 fn a_dump_says_what_was_called_from_where_and_what_became_of_it() {
     let (folder, here) = (tempfile::tempdir().unwrap(), Location::caller());
     let recorder = recorder(Some(folder.path().to_owned()));
-    let first = recorder.begin(&contract(0, 1), here, Carrier::Links);
-    recorder.end(first, Ending::Well);
-    let second = recorder.begin(&contract(0, 2), here, Carrier::Memory);
-    assert_eq!(recorder.waits(second, Rank::new(2)), None);
+    let mut pen = open(&recorder, 0);
+    pen.begin(&contract(0, 1), here, Carrier::Links);
+    pen.end(Ending::Well);
+    let second = pen.begin(&contract(0, 2), here, Carrier::Memory);
+    assert_eq!(recorder.waits(&pen.onlooker(), second, Rank::new(2)), None);
     recorder.fail(&lost());
     let dump = read(folder.path());
     let [done, stuck] = dump["operations"].as_array().unwrap().as_slice() else {
@@ -109,57 +113,141 @@ fn a_folder_that_cannot_be_written_to_ends_nothing() {
 }
 
 #[test]
+fn of_many_groups_the_last_operations_and_those_under_way_are_dumped() {
+    let (folder, here) = (tempfile::tempdir().unwrap(), Location::caller());
+    let recorder = recorder(Some(folder.path().to_owned()));
+    let mut stuck = open(&recorder, 9);
+    stuck.begin(&contract(9, 1), here, Carrier::Memory);
+    let mut pens = [1, 2, 3].map(|group| open(&recorder, group));
+    for sequence in 1..=200 {
+        for (pen, group) in pens.iter_mut().zip(1..) {
+            pen.begin(&contract(group, sequence), here, Carrier::Memory);
+            pen.end(Ending::Well);
+        }
+    }
+    recorder.fail(&lost());
+    let dump = read(folder.path());
+    let operations = dump["operations"].as_array().unwrap();
+    assert_eq!(operations.len(), LENGTH + 1);
+    assert_eq!(operations[0]["group"], "0000000000000009");
+    assert_eq!(operations[1]["sequence"], 200 - 256 / 3);
+    let last = &operations[LENGTH];
+    assert_eq!(
+        (&last["group"], &last["sequence"]),
+        (&"0000000000000003".into(), &200.into())
+    );
+}
+
+#[test]
+fn groups_that_are_no_more_make_room_for_others() {
+    let recorder = recorder(None);
+    let kept = open(&recorder, 1);
+    for group in 2..1000 {
+        open(&recorder, group);
+    }
+    let state = recorder.state();
+    assert_eq!(state.logs.len(), GROUPS);
+    assert!(state.logs.iter().any(|log| Arc::ptr_eq(log, &kept.log)));
+}
+
+/// What it is time for when an operation has waited for so many milliseconds.
+fn due_after(millis: u64, long: &mut LongWaits, record: &journal::Record) -> Due {
+    let now = Tick(record.began.0 + millis);
+    long.note(record, Rank::new(1), (now, Scale::MILLIS))
+}
+
+fn record(contract: Contract) -> journal::Record {
+    journal::Record {
+        serial: Serial(4),
+        contract,
+        caller: Location::caller(),
+        carrier: Carrier::Memory,
+        began: Tick(1000),
+        ended: None,
+    }
+}
+
+#[test]
 fn others_are_told_of_long_waits_only_and_less_and_less_often() {
-    let mut ring = Ring::new();
-    let (start, here) = (Instant::now(), Location::caller());
-    let operation = (contract(7, 4), here, Carrier::Memory);
-    let serial = ring.begin((start, thread()), operation);
-    let told = (0..2000_u64).filter(|millis| {
-        let now = start + Duration::from_millis(5 * millis);
-        let wait = ring.waits(now, serial, (Rank::CHIEF, Rank::new(1)));
-        wait.is_some_and(|wait| wait.holds.iter().any(|hold| hold.group == 7))
-    });
-    let told: Vec<u64> = told.map(|millis| 5 * millis).collect();
+    let (mut long, record) = (LongWaits::default(), record(contract(7, 4)));
+    let (mut told, mut slow) = (Vec::new(), Vec::new());
+    for millis in (0..10_000).step_by(5) {
+        let due = due_after(millis, &mut long, &record);
+        told.extend(due.tell.then_some(millis));
+        slow.extend(due.slow.then_some(millis));
+    }
+    assert_eq!(slow, [1000, 2000, 4000, 8000]);
     assert_eq!(told[..6], [50, 100, 200, 400, 800, 1600]);
     let last = told.windows(2).next_back().unwrap();
     assert_eq!(last[1] - last[0], 1000);
 }
 
 #[test]
-fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
-    let mut ring = Ring::new();
-    let (start, here) = (Instant::now(), Location::caller());
-    let (whole, part) = (contract(0, 5), contract(9, 1));
-    ring.adopt(9, thread());
-    let outer = ring.begin((start, thread()), (whole, here, Carrier::Links));
-    ring.is_part(9, 0);
-    let finished = |ring: &mut Ring, serial| {
-        let later = start + Duration::from_secs(9);
-        let wait = ring.waits(later, serial, (Rank::CHIEF, Rank::new(1)));
-        let mut holds = wait.unwrap().holds;
-        holds.sort_by_key(|hold| hold.group);
-        [0, 1].map(|place| (holds[place].group, holds[place].finished))
-    };
-    assert_eq!(finished(&mut ring, outer), [(0, 0), (9, 0)]);
-    ring.finish(outer);
-    let inner = ring.begin((start, thread()), (part, here, Carrier::Memory));
-    assert_eq!(finished(&mut ring, inner), [(0, 5), (9, 0)]);
+fn the_last_wait_of_an_operation_is_over_when_the_operation_is() {
+    let (mut long, mut record) = (LongWaits::default(), record(contract(7, 4)));
+    due_after(10, &mut long, &record);
+    due_after(20, &mut long, &record);
+    let until = |record: &journal::Record| long.of(record)[0].until;
+    assert_eq!(until(&record), Tick(1020));
+    record.ended = Some((Tick(1700), Ending::Well));
+    assert_eq!(until(&record), Tick(1700));
+}
+
+/// Waits so long that others are told.
+fn wait(recorder: &Recorder, pen: &Pen, serial: Serial) -> Option<Wait> {
+    let began = std::time::Instant::now();
+    while began.elapsed() < std::time::Duration::from_millis(60) {
+        std::thread::yield_now();
+    }
+    recorder.waits(&pen.onlooker(), serial, Rank::new(1))
 }
 
 #[test]
-fn a_message_over_links_is_no_wait_for_its_senders_call() {
-    let mut ring = Ring::new();
-    let (start, here) = (Instant::now(), Location::caller());
-    let message = Contract {
-        kind: Kind::Send,
-        ..contract(0, 1)
+fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
+    let (recorder, here) = (recorder(None), Location::caller());
+    let (mut whole, mut part) = (open(&recorder, 0), open(&recorder, 9));
+    let outer = whole.begin(&contract(0, 5), here, Carrier::Links);
+    part.is_part_of(0);
+    let finished = |wait: Wait| {
+        wait.holds
+            .iter()
+            .map(|hold| (hold.group, hold.finished))
+            .collect::<Vec<_>>()
     };
-    let later = start + Duration::from_secs(9);
-    let serial = ring.begin((start, thread()), (message, here, Carrier::Links));
-    assert_eq!(ring.waits(later, serial, (Rank::CHIEF, Rank::new(1))), None);
-    let serial = ring.begin((start, thread()), (message, here, Carrier::Memory));
-    assert!(
-        ring.waits(later, serial, (Rank::CHIEF, Rank::new(1)))
-            .is_some()
-    );
+    let told = wait(&recorder, &whole, outer).unwrap();
+    assert_eq!(finished(told), [(0, 0), (9, 0)]);
+    whole.agreed();
+    let inner = part.begin(&contract(9, 1), here, Carrier::Memory);
+    let told = wait(&recorder, &part, inner).unwrap();
+    assert_eq!(finished(told), [(0, 5), (9, 0)]);
+}
+
+#[test]
+fn of_messages_it_is_told_which_were_asked_for() {
+    let (recorder, here) = (recorder(None), Location::caller());
+    let mut pen = open(&recorder, 7);
+    pen.sends(Rank::new(2));
+    pen.receives(Rank::new(2));
+    pen.receives(Rank::new(2));
+    pen.receives(Rank::new(1));
+    assert_eq!(pen.messages(Rank::new(2)), (1, 2));
+    for carrier in [Carrier::Links, Carrier::Memory] {
+        for (root, receives) in [(Rank::CHIEF, true), (Rank::new(1), false)] {
+            let message = Contract {
+                kind: Kind::Send,
+                root: Some(root),
+                ..contract(7, 1)
+            };
+            let serial = pen.begin(&message, here, carrier);
+            let told = wait(&recorder, &pen, serial).unwrap();
+            assert_eq!(told.receives, receives);
+            let letters = |with, sent, received| Letters {
+                group: 7,
+                with: Rank::new(with),
+                sent,
+                received,
+            };
+            assert_eq!(told.letters, Some(vec![letters(1, 0, 1), letters(2, 1, 2)]));
+        }
+    }
 }

@@ -35,6 +35,7 @@ const MEMORY: LinkCost = LinkCost {
     latency: 1e-6,
     per_message: 0.5e-6,
     per_byte: 1.0 / 20e9,
+    crowding: 0.0,
 };
 
 /// 10 Gbit/s for each rank.
@@ -42,6 +43,7 @@ const NETWORK: LinkCost = LinkCost {
     latency: 10e-6,
     per_message: 1e-6,
     per_byte: 1.0 / 1.25e9,
+    crowding: 0.0,
 };
 
 impl Fabric {

@@ -23,19 +23,30 @@ pub(super) struct World {
     processes: Vec<Option<Process>>,
     /// Until when a seat stands still.
     paused: Vec<Time>,
+    /// When each seat wants to be called again; what is queued for another time is out of date.
     timers: Vec<Time>,
-    queue: BinaryHeap<Reverse<(Time, u64)>>,
-    happenings: BTreeMap<u64, Happening>,
-    count: u64,
+    queue: Queue,
     /// When the last parcel from one seat to another arrives: streams keep their order.
     latest: BTreeMap<(Seat, Seat), Time>,
     restarts: usize,
 }
 
+/// What is to happen, in its order.
+#[derive(Default)]
+struct Queue {
+    /// When, as which of all, and its place among the happenings.
+    order: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    happenings: Vec<Option<Happening>>,
+    /// Places that are free again.
+    free: Vec<usize>,
+    count: u64,
+}
+
 #[derive(Clone, Debug)]
 enum Happening {
-    /// Bytes may have arrived, or a timer is due.
+    /// Bytes may have arrived.
     Stir(Seat),
+    Timer(Seat),
     Arrive(Posted),
     Crash(Seat),
     Restart(Seat),
@@ -50,7 +61,7 @@ impl Happening {
     /// Who cannot take part in it while it stands still.
     fn to(&self) -> Option<Seat> {
         match self {
-            Self::Stir(seat) | Self::SeesEnd { by: seat, .. } => Some(*seat),
+            Self::Stir(seat) | Self::Timer(seat) | Self::SeesEnd { by: seat, .. } => Some(*seat),
             Self::Arrive(posted) => Some(posted.to),
             Self::Crash(_) | Self::Restart(_) | Self::Pause(..) => None,
         }
@@ -81,9 +92,7 @@ impl World {
             processes: (0..seats).map(|_| None).collect(),
             paused: vec![0; seats],
             timers: vec![Time::MAX; seats],
-            queue: BinaryHeap::new(),
-            happenings: BTreeMap::new(),
-            count: 0,
+            queue: Queue::default(),
             latest: BTreeMap::new(),
             restarts: 0,
             faults,
@@ -94,16 +103,14 @@ impl World {
     pub(super) fn run(mut self) -> Oracle {
         self.found_group();
         self.plan_faults();
-        while let Some(Reverse((at, number))) = self.queue.pop() {
+        while let Some((at, happening)) = self.queue.pop() {
             if at > LIMIT || self.around.oracle.problem.is_some() {
                 break;
             }
             self.around.now = at;
             lock(&self.around.net).now = at;
-            if let Some(happening) = self.happenings.remove(&number) {
-                self.happen(happening);
-                self.deliver();
-            }
+            self.happen(happening);
+            self.deliver();
             if self.restarts == 0 && self.open().next().is_none() {
                 return self.judged();
             }
@@ -170,12 +177,15 @@ impl World {
     }
 
     fn happens_at(&mut self, at: Time, happening: Happening) {
-        self.count += 1;
-        self.happenings.insert(self.count, happening);
-        self.queue.push(Reverse((at, self.count)));
+        self.queue.push(at, happening);
     }
 
     fn happen(&mut self, happening: Happening) {
+        if let Happening::Timer(seat) = happening
+            && !self.is_due(seat)
+        {
+            return;
+        }
         if let Some(seat) = happening.to() {
             let until = self.paused[seat as usize];
             if until > self.around.now {
@@ -184,8 +194,7 @@ impl World {
         }
         let around = &mut self.around;
         match happening {
-            Happening::Stir(seat) => {
-                self.timers[seat as usize] = Time::MAX;
+            Happening::Stir(seat) | Happening::Timer(seat) => {
                 if let Some(process) = &mut self.processes[seat as usize] {
                     process.stir(around);
                 }
@@ -210,6 +219,22 @@ impl World {
             Happening::Crash(seat) => self.crash(seat),
             Happening::Restart(seat) => self.restart(seat),
         }
+    }
+
+    /// Whether the timer is the last one that was set, and its seat does not stand still; if it
+    /// does, it is set for later.
+    fn is_due(&mut self, seat: Seat) -> bool {
+        let (now, paused) = (self.around.now, self.paused[seat as usize]);
+        let timer = &mut self.timers[seat as usize];
+        if *timer != now {
+            return false;
+        }
+        *timer = Time::MAX;
+        if paused > now {
+            *timer = paused;
+            self.happens_at(paused, Happening::Timer(seat));
+        }
+        paused <= now
     }
 
     fn crash(&mut self, seat: Seat) {
@@ -270,7 +295,27 @@ impl World {
         let wake = wake.max(self.around.now + MICROSECOND);
         if wake < self.timers[seat as usize] {
             self.timers[seat as usize] = wake;
-            self.happens_at(wake, Happening::Stir(seat));
+            self.happens_at(wake, Happening::Timer(seat));
         }
+    }
+}
+
+impl Queue {
+    fn push(&mut self, at: Time, happening: Happening) {
+        self.count += 1;
+        let place = self.free.pop().unwrap_or(self.happenings.len());
+        match self.happenings.get_mut(place) {
+            Some(free) => *free = Some(happening),
+            None => self.happenings.push(Some(happening)),
+        }
+        self.order.push(Reverse((at, self.count, place)));
+    }
+
+    /// What happens next; of several things at a time, what was planned first.
+    fn pop(&mut self) -> Option<(Time, Happening)> {
+        let Reverse((at, _, place)) = self.order.pop()?;
+        self.free.push(place);
+        let happening = self.happenings[place].take()?;
+        Some((at, happening))
     }
 }

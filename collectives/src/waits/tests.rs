@@ -1,4 +1,5 @@
 use super::*;
+use crate::contract::Contract;
 use crate::{ElementType, ReduceOp};
 
 fn contract(kind: Kind, group: u64, sequence: u64) -> Contract {
@@ -33,7 +34,44 @@ fn wait(waiter: u32, awaited: u32, (group, sequence): (u64, u64), holds: &[(u64,
             contract(Kind::AllReduce, group, sequence),
             format!("rank{waiter}.rs:1"),
         ),
+        receives: false,
         holds: others.chain([own]).collect(),
+        letters: Some(Vec::new()),
+    }
+}
+
+/// Rank `waiter` waits for message `number` from `awaited`; so many messages it has sent before
+/// to each rank, and received from it, in their order.
+fn receives(waiter: u32, awaited: u32, number: u64, letters: &[(u64, u64)]) -> Wait {
+    let letters = (0..).zip(letters).map(|(with, &(sent, received))| Letters {
+        group: 7,
+        with: Rank::new(with),
+        sent,
+        received,
+    });
+    let message = Contract {
+        root: Some(Rank::new(waiter)),
+        ..contract(Kind::Send, 7, number)
+    };
+    Wait {
+        call: Call::new(message, format!("rank{waiter}.rs:2")),
+        receives: true,
+        letters: Some(letters.collect()),
+        ..wait(waiter, awaited, (7, 1), &[])
+    }
+}
+
+/// As [`receives`], for a message to `awaited`.
+fn sends(waiter: u32, awaited: u32, number: u64, letters: &[(u64, u64)]) -> Wait {
+    let wait = receives(waiter, awaited, number, letters);
+    let message = Contract {
+        root: Some(Rank::new(awaited)),
+        ..contract(Kind::Send, 7, number)
+    };
+    Wait {
+        call: Call::new(message, wait.call.site()),
+        receives: false,
+        ..wait
     }
 }
 
@@ -104,6 +142,49 @@ fn a_group_that_another_thread_uses_keeps_nobody_waiting() {
 }
 
 #[test]
+fn ranks_that_wait_for_each_others_messages_are_found() {
+    let mutual = [
+        receives(0, 1, 1, &[(0, 0), (0, 1)]),
+        receives(1, 0, 1, &[(0, 1), (0, 0)]),
+    ];
+    let (_, found) = tell(&mutual, 5, SOON).unwrap();
+    let mut sites = [found.one.1.site(), found.other.1.site()];
+    sites.sort_unstable();
+    assert_eq!(sites, ["rank0.rs:2", "rank1.rs:2"]);
+    let both_send = [
+        sends(0, 1, 2, &[(0, 0), (2, 1)]),
+        sends(1, 0, 2, &[(2, 1), (0, 0)]),
+    ];
+    assert!(tell(&both_send, 5, SOON).is_some());
+    let elsewhere = [
+        receives(0, 1, 3, &[(0, 0), (9, 3)]),
+        wait(1, 0, (7, 1), &[]),
+    ];
+    assert!(tell(&elsewhere, 5, SOON).is_some(), "in another operation");
+    let three = |rank: u32| receives(rank, (rank + 1) % 3, 1, &[(0, 0); 3]);
+    assert!(tell(&[three(0), three(1), three(2)], 5, SOON).is_some());
+}
+
+#[test]
+fn a_message_that_was_sent_is_on_its_way_whatever_its_sender_does() {
+    // Rank 1 has made its call for message 3.
+    let away = [
+        receives(0, 1, 3, &[(0, 0), (0, 3)]),
+        receives(1, 0, 1, &[(3, 1), (0, 0)]),
+    ];
+    assert_eq!(tell(&away, 9, SOON), None);
+    // Rank 1 receives what rank 0 sends.
+    let meets = [
+        sends(0, 1, 2, &[(0, 0), (2, 0)]),
+        receives(1, 0, 2, &[(0, 2), (0, 0)]),
+    ];
+    assert_eq!(tell(&meets, 9, SOON), None);
+    let mut unknown = [receives(0, 1, 1, &[]), receives(1, 0, 1, &[])];
+    unknown[1].letters = None;
+    assert_eq!(tell(&unknown, 9, SOON), None);
+}
+
+#[test]
 fn waits_in_one_and_the_same_operation_are_no_disagreement() {
     let waits = [wait(0, 1, (7, 1), &[]), wait(1, 0, (7, 1), &[])];
     assert_eq!(tell(&waits, 9, SOON), None);
@@ -139,5 +220,11 @@ fn a_wait_that_gets_on_begins_anew_and_one_that_is_not_repeated_is_forgotten() {
 #[test]
 fn what_is_told_is_what_was_meant() {
     let wait = wait(3, 1, (7, 4), &[(8, 2), (0, 9)]);
-    assert_eq!(Wait::told(Rank::new(3), &Waiting::from(&wait)), Ok(wait));
+    let message = receives(3, 1, 4, &[(1, 2), (3, 4)]);
+    for wait in [wait, message] {
+        assert_eq!(Wait::told(Rank::new(3), &Waiting::from(&wait)), Ok(wait));
+    }
+    let many = receives(3, 1, 4, &[(1, 2); Waiting::LETTERS + 1]);
+    let told = Wait::told(Rank::new(3), &Waiting::from(&many)).unwrap();
+    assert_eq!(told.letters, None);
 }

@@ -97,8 +97,8 @@ pub(crate) struct Abort {
     /// The rank at fault.
     pub(crate) culprit: u32,
     pub(crate) cause: u8,
-    /// How long it had been silent, where that is the cause.
-    pub(crate) silent_ms: u64,
+    /// How long before it had last been heard of, in milliseconds, where that is known.
+    pub(crate) heard_ms: Option<u64>,
     pub(crate) text: String,
     /// The two calls that disagree, where that is the cause.
     pub(crate) calls: Vec<ToldCall>,
@@ -248,7 +248,7 @@ pub(crate) fn truncate(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Ballot, Decision, Standing};
+    use super::super::{Ballot, Decision, Standing, ToldLetters};
     use super::*;
 
     fn decode(bytes: &[u8]) -> Result<Message, WireError> {
@@ -274,7 +274,7 @@ mod tests {
         let abort = Abort {
             culprit: 2,
             cause: 1,
-            silent_ms: 1500,
+            heard_ms: Some(1500),
             text: truncate(&"ä\n".repeat(900)),
             calls: Vec::new(),
         };
@@ -282,15 +282,23 @@ mod tests {
         let disagreement = Abort {
             culprit: 1,
             cause: 6,
-            silent_ms: 0,
+            heard_ms: None,
             text: String::new(),
             calls: vec![call.clone(), call.clone()],
+        };
+        let letters = ToldLetters {
+            group: u64::MAX,
+            with: u32::MAX,
+            sent: u64::MAX,
+            received: u64::MAX,
         };
         let waiting = Waiting {
             call,
             awaited: 3,
             serial: 9,
+            receives: true,
             holds: vec![(u64::MAX, u64::MAX); Waiting::HOLDS],
+            letters: Some(vec![letters; Waiting::LETTERS]),
         };
         vec![
             Message::Hello(hello()),

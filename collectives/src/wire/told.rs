@@ -23,14 +23,29 @@ pub(crate) struct Waiting {
     pub(crate) awaited: u32,
     /// Tells this operation from others of the same rank.
     pub(crate) serial: u64,
+    /// Whether it is the receiving side of a message.
+    pub(crate) receives: bool,
     /// The groups that the waiting thread was the last to use, and the number of the last operation
     /// that it has finished there.
     pub(crate) holds: Vec<(u64, u64)>,
+    /// The messages to and from others in these groups; `None` where there are too many.
+    pub(crate) letters: Option<Vec<ToldLetters>>,
+}
+
+/// How many messages were sent to another rank and received from it, in one group.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct ToldLetters {
+    pub(crate) group: u64,
+    pub(crate) with: u32,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
 }
 
 impl Waiting {
     /// Groups that are told of at most.
     pub(crate) const HOLDS: usize = 128;
+    /// Ranks and groups whose messages are told of at most.
+    pub(crate) const LETTERS: usize = 256;
 }
 
 impl ToldCall {

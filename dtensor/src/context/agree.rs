@@ -1,13 +1,18 @@
 //! Clients that tell each other what they are about to do.
 
-use meshwork_collectives::Group;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::Location;
+use std::sync::atomic::Ordering;
 
-use super::Context;
+use super::{Context, Together};
 use crate::Error;
-use crate::error::Subject;
+use crate::error::{Subject, View};
 
 /// What a client can say about itself, in bytes.
 const MOST: usize = 1 << 20;
+
+/// Stands between what a client says and where it says it.
+const FROM: &str = "\n";
 
 impl Context {
     /// Whether all clients have the same text about something. All of them call it.
@@ -19,18 +24,56 @@ impl Context {
         if self.is_alone() {
             return Ok(());
         }
-        let all = self.tell(subject, text.as_bytes())?;
-        let mut clients = (0..).zip(&all);
-        let Some((client, said)) = clients.find(|(_, said)| **said != all[0]) else {
-            return Ok(());
+        let all = self.views(subject, text)?;
+        match all.iter().all(|view| view.said == all[0].said) {
+            true => Ok(()),
+            false => Err(Error::ClientsDisagree {
+                subject,
+                views: all,
+            }),
+        }
+    }
+
+    /// Whether all clients do this next. All of them call it; only a number goes between them where
+    /// they do.
+    ///
+    /// # Errors
+    /// Those of [`agree`](Self::agree).
+    #[track_caller]
+    pub(crate) fn announce(&self, title: &str) -> Result<(), Error> {
+        let turn = self.0.announcements.fetch_add(1, Ordering::Relaxed);
+        let mut hasher = DefaultHasher::new();
+        (turn, title).hash(&mut hasher);
+        let mark = hasher.finish();
+        let mut marks = vec![0; self.client().count() as usize];
+        self.company()
+            .together()?
+            .group
+            .all_gather(&[mark], &mut marks)?;
+        match marks.iter().all(|other| *other == mark) {
+            true => Ok(()),
+            false => Err(Error::ClientsDisagree {
+                subject: Subject::Program,
+                views: self.views(Subject::Program, title)?,
+            }),
+        }
+    }
+
+    /// What each client says, in their order, and from where. All of them call it.
+    #[track_caller]
+    fn views(&self, subject: Subject, said: &str) -> Result<Vec<View>, Error> {
+        let told = format!("{said}{FROM}{}", Location::caller());
+        let all = self.tell(subject, told.as_bytes())?;
+        let view = |(client, bytes): (u32, &Vec<u8>)| {
+            let text = String::from_utf8_lossy(bytes);
+            let (said, caller) = text.rsplit_once(FROM).unwrap_or((&text, ""));
+            View {
+                client,
+                said: said.to_owned(),
+                caller: caller.to_owned(),
+            }
         };
-        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Err(Error::ClientsDisagree {
-            subject,
-            client,
-            said: shown(said),
-            expected: shown(&all[0]),
-        })
+        Ok((0..).zip(&all).map(view).collect())
     }
 
     /// What each client says, in their order. All of them call it.
@@ -39,32 +82,29 @@ impl Context {
         if self.is_alone() {
             return Ok(vec![own.to_vec()]);
         }
-        self.with_group(|group| all_told(group, subject, own))
-    }
-}
-
-#[track_caller]
-fn all_told(group: &mut Group, subject: Subject, own: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    if own.len() > MOST {
-        return Err(Error::TooLong {
-            subject,
-            len: own.len(),
-            most: MOST,
+        if own.len() > MOST {
+            return Err(Error::TooLong {
+                subject,
+                len: own.len(),
+                most: MOST,
+            });
+        }
+        let mut company = self.company();
+        let Together { group, .. } = company.together()?;
+        let mut lengths = vec![0; group.world() as usize];
+        group.all_gather(&[own.len() as u64], &mut lengths)?;
+        let lengths = lengths
+            .into_iter()
+            .map(|len| usize::try_from(len).unwrap_or(MOST));
+        let lengths: Vec<usize> = lengths.collect();
+        let mut all = vec![0_u8; lengths.iter().sum()];
+        group.all_gather_uneven(own, &mut all, &lengths)?;
+        let mut rest = all.as_slice();
+        let told = lengths.iter().map(|&len| {
+            let (first, behind) = rest.split_at(len);
+            rest = behind;
+            first.to_vec()
         });
+        Ok(told.collect())
     }
-    let mut lengths = vec![0; group.world() as usize];
-    group.all_gather(&[own.len() as u64], &mut lengths)?;
-    let lengths = lengths
-        .into_iter()
-        .map(|len| usize::try_from(len).unwrap_or(MOST));
-    let lengths: Vec<usize> = lengths.collect();
-    let mut all = vec![0_u8; lengths.iter().sum()];
-    group.all_gather_uneven(own, &mut all, &lengths)?;
-    let mut rest = all.as_slice();
-    let told = lengths.iter().map(|&len| {
-        let (first, behind) = rest.split_at(len);
-        rest = behind;
-        first.to_vec()
-    });
-    Ok(told.collect())
 }

@@ -56,12 +56,15 @@ fn clients_that_make_different_meshes_are_all_told_the_same() {
             &told[0],
             Error::ClientsDisagree {
                 subject: Subject::Mesh,
-                client: 2,
                 ..
             }
         ),
         "{told:?}"
     );
+    let text = told[0].to_string();
+    assert!(text.contains("clients 0, 1 have \"|x=2,y=3|"), "{text}");
+    assert!(text.contains("client 2 has \"|x=3,y=2|"), "{text}");
+    assert_eq!(text.matches(file!()).count(), 2, "{text}");
     assert!(told.iter().all(|error| *error == told[0]), "{told:?}");
 }
 
@@ -91,13 +94,16 @@ fn barriers_of_different_names_are_told_apart() {
             .barrier(["save", "load"][context.index() as usize])
             .unwrap_err()
     });
-    let expected = Error::ClientsDisagree {
-        subject: Subject::Barrier,
-        client: 1,
-        said: "load:1".into(),
-        expected: "save:1".into(),
+    let Error::ClientsDisagree { subject, views } = &told[0] else {
+        panic!("{told:?}");
     };
-    assert!(told.iter().all(|error| *error == expected), "{told:?}");
+    let said: Vec<&str> = views.iter().map(|view| view.said()).collect();
+    assert_eq!(
+        (*subject, said),
+        (Subject::Barrier, vec!["save:1", "load:1"])
+    );
+    assert!(views.iter().all(|view| view.caller().starts_with(file!())));
+    assert_eq!(told[0], told[1]);
 }
 
 #[test]

@@ -154,7 +154,9 @@ impl<T: Float> DTensor<T> {
     /// element-wise op's gradient by each operand makes of the upstream element and those of all
     /// operands; of other ops it is not asked.
     ///
-    /// They lie as [`gradients`] says, which need not be how the operands do.
+    /// They lie as [`gradients`] says, which need not be how the operands do. Besides the ops that it
+    /// knows there are those of softmax, gather (by the tensor that is gathered from), select, concat,
+    /// slice, pad, bias and broadcast; of split, it is a [`concat`](Self::concat).
     ///
     /// # Errors
     /// [`Error::Op`] for an op without a gradient, or an upstream of another shape than the result;
@@ -166,6 +168,9 @@ impl<T: Float> DTensor<T> {
         upstream: &Self,
         derivative: &dyn Fn(usize, &[T]) -> T,
     ) -> Result<Vec<Self>, Error> {
+        if let Some(composed) = Self::composed(op, operands, upstream)? {
+            return Ok(composed);
+        }
         let placements: Vec<Placement> = operands.iter().map(|o| o.placement().clone()).collect();
         let count = averaged(op, operands);
         let mut found = Vec::new();

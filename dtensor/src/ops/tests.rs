@@ -6,15 +6,15 @@ use ndarray::{Array, ArrayD, IxDyn, array};
 use super::*;
 use crate::{Context, DTensor, Error};
 
-fn context() -> Context {
+pub(super) fn context() -> Context {
     Context::alone(Client::new("localhost", 0, 1).unwrap())
 }
 
-fn mesh() -> Mesh {
+pub(super) fn mesh() -> Mesh {
     Mesh::new([("x", 2), ("y", 2)]).unwrap()
 }
 
-fn numbers(shape: &[usize]) -> ArrayD<f64> {
+pub(super) fn numbers(shape: &[usize]) -> ArrayD<f64> {
     let count: usize = shape.iter().product();
     let values = (0..count).map(|i| ((i * 7 + 3) % 11) as f64 - 4.0);
     Array::from_iter(values)
@@ -208,42 +208,4 @@ fn tensors_of_different_contexts_do_not_meet() {
     let one = context().zeros::<f32>(&[2], &layout).unwrap();
     let other = context().zeros::<f32>(&[2], &layout).unwrap();
     assert_eq!(one.add(&other).unwrap_err(), Error::OtherContext);
-}
-
-/// Each gradient against how much the sum of the results changes.
-#[test]
-fn gradients_are_the_slopes() {
-    let context = context();
-    let (lhs, rhs) = (Orientation::Plain, Orientation::Plain);
-    let op = Op::MatMul { lhs, rhs };
-    let whole = [numbers(&[3, 4]), numbers(&[4, 2])];
-    let layouts =
-        [["x", "y"], ["y", "unsharded"]].map(|names| Layout::from_names(names, &mesh()).unwrap());
-    let placed = |whole: &[ArrayD<f64>]| -> Vec<DTensor<f64>> {
-        let both = whole.iter().zip(&layouts);
-        both.map(|(whole, layout)| context.copy_to_mesh(whole.clone(), layout).unwrap())
-            .collect()
-    };
-    let apply = |whole: &[ArrayD<f64>]| {
-        let placed = placed(whole);
-        DTensor::apply(&op, &[&placed[0], &placed[1]], &|_| 0.0)
-            .unwrap()
-            .remove(0)
-    };
-    let total = |whole: &[ArrayD<f64>]| apply(whole).to_host().unwrap().mapv(|x| x * x).sum();
-    let upstream = apply(&whole).scale(2.0).unwrap();
-    let operands = placed(&whole);
-    let gradients = DTensor::gradients(&op, &[&operands[0], &operands[1]], &upstream, &|_, _| 0.0);
-    for (operand, gradient) in gradients.unwrap().iter().enumerate() {
-        let gradient = gradient.to_host().unwrap();
-        for (place, slope) in gradient.iter().enumerate() {
-            let moved = |by: f64| {
-                let mut whole = whole.clone();
-                whole[operand].as_slice_mut().unwrap()[place] += by;
-                total(&whole)
-            };
-            let found = (moved(1e-4) - moved(-1e-4)) / 2e-4;
-            assert!((found - slope).abs() < 1e-5, "{found} and {slope}");
-        }
-    }
 }

@@ -156,16 +156,18 @@ fn clients_that_ask_for_different_devices_are_told_the_same() {
         assert!(!system.is_initialized());
         outcome.unwrap_err()
     });
-    let names_the_second = |error: &Error| {
+    let names_the_job = |error: &Error| {
         matches!(
             error,
             Error::ClientsDisagree {
                 subject: Subject::Job,
-                client: 1,
                 ..
             }
         )
     };
-    assert!(told.iter().all(names_the_second), "{told:?}");
+    let text = told[0].to_string();
+    assert!(text.contains("client 0 has \"CPU of "), "{text}");
+    assert!(text.contains("client 1 has \"GPU of "), "{text}");
+    assert!(told.iter().all(names_the_job), "{told:?}");
     assert_eq!(told[0], told[1]);
 }

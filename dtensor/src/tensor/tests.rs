@@ -70,6 +70,22 @@ fn every_relayout_between_clients_has_the_right_elements_everywhere() {
 }
 
 #[test]
+fn large_blocks_are_the_same_by_several_threads() {
+    clients(1, 4, |context| {
+        let mesh = CreateMesh::new().dims([("x", 2), ("y", 2)]);
+        let mesh = context.create_distributed_mesh(mesh).unwrap();
+        let whole = numbered(&[1024, 1024]);
+        let on = |names: [&str; 2]| {
+            let layout = Layout::from_names(names, &mesh).unwrap();
+            context.copy_to_mesh(whole.clone(), &layout).unwrap()
+        };
+        let (from, to) = (on(["x", "y"]), on(["unsharded", "x"]));
+        assert_eq!(from.relayout(to.layout()).unwrap().unpack(), to.unpack());
+        assert_eq!(from.to_host().unwrap(), whole);
+    });
+}
+
+#[test]
 fn clients_send_what_the_plan_says_and_no_more() {
     let sent = clients(4, 1, |context| {
         let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
@@ -113,13 +129,19 @@ fn clients_that_run_different_programs_are_all_told() {
         let tensor = context.copy_to_mesh(numbered(&[4, 4]), from).unwrap();
         tensor.relayout(to).unwrap_err()
     });
-    for error in &told {
-        let is_named = matches!(error, Error::ProgramsDiffer { .. } | Error::Group(_));
-        assert!(
-            is_named && error.to_string().contains("a relayout of [4, 4]"),
-            "{told:?}"
-        );
+    assert_eq!(told[0], told[1]);
+    let text = told[0].to_string();
+    for (client, way) in [
+        "[x, unsharded] to [unsharded, x]",
+        "[unsharded, x] to [x, unsharded]",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let named = format!("client {client} has \"a relayout of [4, 4] from {way} of i32\" at ");
+        assert!(text.contains(&named), "{text}");
     }
+    assert_eq!(text.matches(file!()).count(), 2, "{text}");
 }
 
 #[test]

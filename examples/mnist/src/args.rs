@@ -17,6 +17,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = count, default_value_t = cores())]
     pub(crate) workers: NonZeroUsize,
 
+    /// Start MAX workers, and go on without those that fail, while MIN are there or come back: each is started again
+    #[arg(long, value_name = "MIN:MAX", conflicts_with = "workers")]
+    pub(crate) elastic: Option<Range>,
+
     /// Passes over the training images
     #[arg(long, value_name = "E", value_parser = count, default_value = "3")]
     pub(crate) epochs: NonZeroUsize,
@@ -49,9 +53,41 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) checkpoint: Option<PathBuf>,
 
+    /// Reduce gradients in packs of about so many bytes, while others are still computed; all at once by default
+    #[arg(long, value_name = "BYTES", value_parser = count)]
+    pub(crate) bytes_per_pack: Option<NonZeroUsize>,
+
     /// Compute threads of each worker
     #[arg(long, value_name = "T", value_parser = count, default_value = "1")]
     pub(crate) threads: NonZeroUsize,
+}
+
+/// The least and the most workers of a run that goes on without those that fail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Range {
+    pub(crate) least: usize,
+    most: NonZeroUsize,
+}
+
+impl FromStr for Range {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (least, most) = text.split_once(':').ok_or(Error::Range)?;
+        let (least, most) = (count(least)?.get(), count(most)?);
+        if least > most.get() {
+            return Err(Error::Range);
+        }
+        Ok(Self { least, most })
+    }
+}
+
+impl Args {
+    /// How many workers are started.
+    pub(crate) fn started(&self) -> usize {
+        let most = self.elastic.map(|range| range.most);
+        most.unwrap_or(self.workers).get()
+    }
 }
 
 /// A step length of gradient descent: finite and above 0.
@@ -160,6 +196,16 @@ mod tests {
             );
         }
         assert_eq!(parse(&["--lr", "1e-3"]).unwrap().lr.value(), 1e-3);
+    }
+
+    #[test]
+    fn an_elastic_run_takes_the_least_and_the_most_workers() {
+        let args = parse(&["--elastic", "2:3"]).unwrap();
+        assert_eq!((args.started(), args.elastic.unwrap().least), (3, 2));
+        for wrong in ["2", "0:2", "3:2", "2:many", ""] {
+            check_refused(&[&format!("--elastic={wrong}")], &["--elastic", "MIN:MAX"]);
+        }
+        check_refused(&["--elastic=1:2", "--workers=2"], &["--workers"]);
     }
 
     #[test]

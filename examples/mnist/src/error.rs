@@ -113,6 +113,10 @@ pub(crate) enum Error {
     #[error("must be at least 1")]
     CountZero,
 
+    /// The range of an elastic run is none.
+    #[error("must be MIN:MAX, the least and the most workers, such as 2:3")]
+    Range,
+
     /// A learning rate given on the command line is no number above zero.
     #[error("must be a finite number above 0, such as 0.1")]
     LearningRate,

@@ -3,21 +3,21 @@
 use std::env;
 use std::fs::OpenOptions;
 
-use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
-use meshwork_strategy::MultiWorkerMirroredStrategy;
+use meshwork_cli::launch::{Cores, Elastic, Launch, Outcome, Output};
+use meshwork_strategy::{Entry, MultiWorkerMirroredStrategy};
 use signal_hook::consts::SIGTERM;
 
 use crate::args::Args;
 use crate::error::Error;
 use crate::keep::Keep;
-use crate::report::{self, Report};
+use crate::report::{self, Reporter};
 use crate::train::{self, Images, Settings};
 use crate::{plot, threads};
 
 /// Trains as the worker that `TF_CONFIG` says this process is. Without it, starts as many workers as asked for, and is
 /// itself the only one if that is one.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    if env::var_os("TF_CONFIG").is_none() && args.workers.get() > 1 {
+    if env::var_os("TF_CONFIG").is_none() && args.started() > 1 {
         return start_workers(args);
     }
     threads::require_environment(args.threads)?;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 /// Starts this program again as the workers; the chief draws on this terminal, the others are prefixed.
 fn start_workers(args: &Args) -> Result<(), Error> {
     // What would stop every worker is said once, before there are any.
-    let workers = args.workers.get();
+    let workers = args.started();
     if args.global_batch.get() < workers {
         let global_batch = args.global_batch.get();
         return Err(meshwork_strategy::Error::BatchTooSmall {
@@ -45,6 +45,10 @@ fn start_workers(args: &Args) -> Result<(), Error> {
         .workers(workers)?
         .cores(Cores::Split)
         .output(Output::ChiefInherits);
+    let launch = match args.elastic {
+        Some(range) => launch.elastic(Elastic::new(range.least))?,
+        None => launch,
+    };
     let launch = variables
         .into_iter()
         .fold(launch, |launch, (name, value)| launch.env(name, value));
@@ -68,7 +72,15 @@ fn work(args: &Args) -> Result<(), Error> {
     let settings = Settings::new(args);
     let keep = args.checkpoint.as_deref().map(Keep::new).transpose()?;
     // First of all, so that the others know soon whether this worker lives.
-    let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
+    let mut strategy = match Entry::from_env()? {
+        // Whoever started this process starts workers again that fail.
+        Some(_) => MultiWorkerMirroredStrategy::elastic_from_env(),
+        None => MultiWorkerMirroredStrategy::from_env(),
+    }?;
+    if let Some(bytes) = args.bytes_per_pack {
+        let options = strategy.options().with_bytes_per_pack(bytes.get());
+        strategy = strategy.with_options(options);
+    }
     let worked = train(args, settings, &mut strategy, keep.as_ref());
     if let Err(Error::Preempted { .. }) = &worked {
         // All workers end at this step.
@@ -90,16 +102,17 @@ fn train(
     keep: Option<&Keep>,
 ) -> Result<(), Error> {
     let images = Images::load(&args.data)?;
-    if !strategy.is_chief() {
-        return train::run(settings, &images, (strategy, keep), &mut Report::silent()).map(drop);
+    if strategy.is_chief() {
+        check_results(args)?;
     }
-    check_results(args)?;
     let steps = settings.epoch_steps(images.train_len());
-    let mut report = Report::new(steps, args.epochs.get(), args.json.as_deref())?;
-    let outcome = train::run(settings, &images, (strategy, keep), &mut report)?;
-    report.finish(&outcome, strategy.num_replicas_in_sync())?;
-    plot::write(&args.plot, &outcome.losses)?;
-    report::announce_curve(&args.plot);
+    let mut reporter = Reporter::new(steps, args.epochs.get(), args.json.as_deref());
+    let outcome = train::run(settings, &images, (strategy, keep), &mut reporter)?;
+    if strategy.is_chief() {
+        reporter.finish(&outcome, strategy.num_replicas_in_sync())?;
+        plot::write(&args.plot, &outcome.losses)?;
+        report::announce_curve(&args.plot);
+    }
     Ok(())
 }
 

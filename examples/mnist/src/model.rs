@@ -35,6 +35,12 @@ impl Model {
         Ok(Self { layers })
     }
 
+    /// The same network over tensors that stand for its variables.
+    pub(crate) fn over(vars: &VarBuilder<'_>) -> Result<Self, Error> {
+        let layers = Layers::new(vars)?;
+        Ok(Self { layers })
+    }
+
     /// The mean loss of `batch`, which must not be empty.
     pub(crate) fn loss(&self, batch: Batch) -> Result<Tensor, Error> {
         let (images, labels) = tensors(batch)?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use meshwork_strategy::{Change, MultiWorkerMirroredStrategy};
 
 use crate::error::Error;
 use crate::train::Outcome;
@@ -29,9 +30,27 @@ pub(crate) struct Step {
 
 /// Where the steps of a run are reported.
 #[derive(Debug)]
-pub(crate) struct Report {
+struct Report {
     screen: Screen,
     json: Option<JsonLog>,
+}
+
+/// The report of whichever worker is chief; the others report nothing.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    epoch_steps: usize,
+    epochs: usize,
+    json: Option<PathBuf>,
+    log: Log,
+    /// Made with the first step that this worker reports.
+    report: Option<Report>,
+}
+
+/// Whether a chief was there before.
+#[derive(Clone, Copy, Debug)]
+enum Log {
+    New,
+    GoneOnWith,
 }
 
 #[derive(Debug)]
@@ -40,8 +59,6 @@ enum Screen {
     Bar(ProgressBar),
     /// A line now and then, for files and pipes.
     Lines { epoch_steps: usize, total: usize },
-    /// Nothing: another worker reports.
-    Nothing,
 }
 
 impl Step {
@@ -51,33 +68,77 @@ impl Step {
     }
 }
 
-impl Report {
-    /// Reports `epochs` times `epoch_steps` steps on standard error, and to the file `json` if there is one.
+impl Reporter {
+    /// For a run of `epochs` times `epoch_steps` steps, logged to the file `json` if there is one.
+    pub(crate) fn new(epoch_steps: usize, epochs: usize, json: Option<&Path>) -> Self {
+        Self {
+            epoch_steps,
+            epochs,
+            json: json.map(Path::to_owned),
+            log: Log::New,
+            report: None,
+        }
+    }
+
+    /// Tells of lost and of new workers; each speaks for itself, as any may be lost next.
+    pub(crate) fn changed(&mut self, strategy: &MultiWorkerMirroredStrategy, change: &Change) {
+        if change.epoch() > 1 {
+            self.log = Log::GoneOnWith;
+        }
+        let workers = strategy.num_replicas_in_sync();
+        let line = match change.cause() {
+            Some(cause) => format!("{cause}; {workers} workers go on"),
+            None if change.epoch() > 1 && strategy.is_chief() => {
+                format!("{workers} workers train, with a new one")
+            }
+            None => return,
+        };
+        print_line(io::stderr(), &line);
+    }
+
+    /// Reports one step; the log of an earlier chief is continued.
     ///
     /// # Errors
     ///
-    /// [`Error::Write`] if the file cannot be created.
-    pub(crate) fn new(
-        epoch_steps: usize,
-        epochs: usize,
-        json: Option<&Path>,
-    ) -> Result<Self, Error> {
-        let json = json.map(JsonLog::create).transpose()?;
+    /// [`Error::Write`] if the log cannot be written.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Error> {
+        self.report()?.step(step)
+    }
+
+    /// Reports the end: `workers` workers came to `outcome`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Write`] if the log cannot be written.
+    pub(crate) fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
+        self.report()?.finish(outcome, workers)
+    }
+
+    fn report(&mut self) -> Result<&mut Report, Error> {
+        let report = match self.report.take() {
+            Some(report) => report,
+            None => {
+                let json = self.json.as_deref().map(|path| match self.log {
+                    Log::New => JsonLog::create(path),
+                    Log::GoneOnWith => JsonLog::go_on(path),
+                });
+                Report::new(self.epoch_steps, self.epochs, json.transpose()?)
+            }
+        };
+        Ok(self.report.insert(report))
+    }
+}
+
+impl Report {
+    /// Reports `epochs` times `epoch_steps` steps on standard error, and to the log if there is one.
+    fn new(epoch_steps: usize, epochs: usize, json: Option<JsonLog>) -> Self {
         let total = epoch_steps.saturating_mul(epochs);
         let screen = if io::stderr().is_terminal() {
             Screen::Bar(ProgressBar::new(total as u64).with_style(style()))
         } else {
             Screen::Lines { epoch_steps, total }
         };
-        Ok(Self { screen, json })
-    }
-
-    /// Reports nothing: for all workers but the chief.
-    pub(crate) fn silent() -> Self {
-        Self {
-            screen: Screen::Nothing,
-            json: None,
-        }
+        Self { screen, json }
     }
 
     /// Reports one step.
@@ -85,11 +146,11 @@ impl Report {
     /// # Errors
     ///
     /// [`Error::Write`] if the file cannot be written; what happens to standard error never stops training.
-    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Error> {
+    fn step(&mut self, step: &Step) -> Result<(), Error> {
         match &self.screen {
             Screen::Bar(bar) => {
                 bar.set_message(measurements(step));
-                bar.inc(1);
+                bar.set_position(step.number as u64);
             }
             Screen::Lines { epoch_steps, total } => {
                 if step.number.is_multiple_of(LINE_EVERY)
@@ -99,7 +160,6 @@ impl Report {
                     print_line(io::stderr(), &line);
                 }
             }
-            Screen::Nothing => {}
         }
         self.json.as_mut().map_or(Ok(()), |json| json.step(step))
     }
@@ -109,7 +169,7 @@ impl Report {
     /// # Errors
     ///
     /// [`Error::Write`] if the file cannot be written.
-    pub(crate) fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
+    fn finish(&mut self, outcome: &Outcome, workers: usize) -> Result<(), Error> {
         if let Screen::Bar(bar) = &self.screen {
             bar.finish_and_clear();
         }

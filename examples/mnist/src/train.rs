@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use candle_nn::VarMap;
 use meshwork_candle::MirroredVars;
 use meshwork_strategy::{
-    Batch, Cursor, MultiWorkerMirroredStrategy, ReduceOp, Snapshot, VariableSpec,
+    Batch, Change, Cursor, DistributedDataset, Epoch, MultiWorkerMirroredStrategy, Progress,
+    ReduceOp, Snapshot, Training, VariableSpec,
 };
 
 use crate::args::{Args, LearningRate};
@@ -15,7 +16,7 @@ use crate::error::Error;
 use crate::keep::{Keep, SAVE_EVERY};
 use crate::model::{Model, SIDE};
 use crate::optimizer::Momentum;
-use crate::report::{Report, Step};
+use crate::report::{Reporter, Step};
 
 /// What decides the result of a run; the number of workers is not among it.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,7 @@ pub(crate) struct Outcome {
     pub(crate) wall: Duration,
 }
 
-/// Trains a network from the chief's initial variables and measures it.
+/// Trains a network from the chief's initial variables, or from its checkpoint, and measures it.
 ///
 /// # Errors
 ///
@@ -59,33 +60,38 @@ pub(crate) fn run(
     settings: Settings,
     images: &Images,
     (strategy, keep): (&mut MultiWorkerMirroredStrategy, Option<&Keep>),
-    report: &mut Report,
+    reporter: &mut Reporter,
 ) -> Result<Outcome, Error> {
     let vars = VarMap::new();
     let model = Model::seeded(&vars, settings.seed)?;
     // Two numbers are summed with the gradients: the loss, and how many workers are to end.
-    let mirrored = MirroredVars::with_extra(strategy, &vars, 2)?;
+    let mirrored = MirroredVars::apart(strategy, &vars, 2)?;
     let steps = settings
         .epoch_steps(images.train_len())
         .saturating_mul(settings.epochs.get());
-    let optimizer = Momentum::new(mirrored.named(), settings.rate, steps)?;
     let start = Instant::now();
     let mut run = Run {
         settings,
+        images,
         model,
+        optimizer: Momentum::new(mirrored.named(), settings.rate, steps)?,
         mirrored,
-        optimizer,
-        strategy,
+        batches: Batches::new(settings, images, strategy)?,
         keep,
+        reporter,
         losses: Vec::new(),
+        ending: Ending::None,
+        test_accuracy: 0.0,
     };
-    let losses = run.fit(&images.train, report)?;
-    let test_accuracy = run.accuracy(&images.test)?;
-    Ok(Outcome {
-        losses,
-        test_accuracy,
-        wall: start.elapsed(),
-    })
+    strategy.train(&mut run)?;
+    match (run.ending, keep) {
+        (Ending::Asked, Some(keep)) => Err(keep.preempted()),
+        _ => Ok(Outcome {
+            losses: run.losses,
+            test_accuracy: run.test_accuracy,
+            wall: start.elapsed(),
+        }),
+    }
 }
 
 impl Settings {
@@ -146,61 +152,96 @@ impl Images {
 /// Everything that the steps of one run share.
 struct Run<'a> {
     settings: Settings,
+    images: &'a Images,
     model: Model,
     mirrored: MirroredVars,
     optimizer: Momentum,
-    strategy: &'a mut MultiWorkerMirroredStrategy,
+    batches: Batches,
     keep: Option<&'a Keep>,
+    reporter: &'a mut Reporter,
     /// The loss of each step so far.
     losses: Vec<f32>,
+    ending: Ending,
+    test_accuracy: f64,
 }
 
-impl Run<'_> {
-    /// Runs all epochs and returns the loss of each step.
-    fn fit(&mut self, data: &Dataset, report: &mut Report) -> Result<Vec<f32>, Error> {
-        let Settings {
-            epochs,
-            global_batch,
-            seed,
-            ..
-        } = self.settings;
-        let batches = self
-            .strategy
-            .distribute_dataset(data.len(), global_batch.get())?
-            .shuffled(seed);
-        let from = self.restore()?;
-        for number in from.epoch()..epochs.get() as u64 {
-            let mut epoch = if number == from.epoch() {
-                batches.resume(from)?
-            } else {
-                batches.epoch(number)
-            };
-            while let Some(batch) = epoch.next() {
-                let ending = self.reported_step(data, &batch, report)?;
-                let saves =
-                    ending || epoch.len() == 0 || self.losses.len().is_multiple_of(SAVE_EVERY);
-                if let Some(keep) = self.keep.filter(|_| saves) {
-                    self.save(keep, epoch.cursor())?;
-                    if ending {
-                        return Err(keep.preempted());
-                    }
-                }
-            }
-        }
-        // Each step has checked what the steps before it made.
-        self.mirrored.verify(self.strategy)?;
-        Ok(std::mem::take(&mut self.losses))
+/// Whether a run ends before its last step.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Ending {
+    None,
+    /// A worker was asked to end, and all is saved.
+    Asked,
+}
+
+/// This worker's parts of the global batches.
+#[derive(Debug)]
+struct Batches {
+    epochs: NonZeroUsize,
+    data: DistributedDataset,
+    /// Behind the last step that was made.
+    cursor: Cursor,
+    /// What is left of the epoch; `None` until it is taken up from the cursor.
+    epoch: Option<Epoch>,
+}
+
+impl Training for Run<'_> {
+    type Error = Error;
+
+    fn regroup(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        change: &Change,
+    ) -> Result<(), Error> {
+        self.mirrored.regroup(strategy)?;
+        let cursor = self.batches.cursor;
+        self.batches = Batches::new(self.settings, self.images, strategy)?;
+        self.batches.cursor = cursor;
+        self.reporter.changed(strategy, change);
+        Ok(())
     }
 
-    /// Takes over the latest checkpoint, if there is one, and returns where in the data it was.
-    fn restore(&mut self) -> Result<Cursor, Error> {
-        let Some(keep) = self.keep else {
-            return Ok(Cursor::start());
+    /// A step of training; behind the last one, the measurement.
+    fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
+        if self.ending == Ending::Asked {
+            return Ok(Progress::Done);
+        }
+        let Some((batch, cursor)) = self.batches.next()? else {
+            // Each step has checked what the steps before it made.
+            self.mirrored.verify(strategy)?;
+            self.test_accuracy = self.accuracy(strategy)?;
+            return Ok(Progress::Done);
         };
-        let restored = self.strategy.restore_checkpoint(keep.checkpoints())?;
-        let Some(snapshot) = restored.snapshot() else {
-            return Ok(Cursor::start());
-        };
+        let asked = self.reported_step(strategy, &batch, cursor)?;
+        let saves =
+            asked || self.batches.is_at_an_end() || self.losses.len().is_multiple_of(SAVE_EVERY);
+        if let Some(keep) = self.keep.filter(|_| saves) {
+            let snapshot = self.snapshot()?;
+            strategy.save_checkpoint(keep.checkpoints(), &snapshot)?;
+            if asked {
+                self.ending = Ending::Asked;
+            }
+        }
+        Ok(Progress::Step)
+    }
+
+    fn steps(&self) -> u64 {
+        self.losses.len() as u64
+    }
+
+    /// All that decides the steps to come. What is random, order and initial values, follows from the settings.
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        let step = self.steps();
+        let mut snapshot = Snapshot::new(step, self.batches.cursor)
+            .with_text(SETTINGS, self.settings.text())
+            .with_array(&losses_of(step)?, &self.losses)?;
+        if self.ending == Ending::Asked {
+            snapshot = snapshot.with_text(ENDING, "asked");
+        }
+        let snapshot = self.mirrored.save(snapshot)?;
+        self.optimizer.save(snapshot)
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         let (saved, now) = (
             snapshot.text(SETTINGS).unwrap_or_default(),
             self.settings.text(),
@@ -214,55 +255,70 @@ impl Run<'_> {
         self.mirrored.restore(snapshot)?;
         self.optimizer.restore(snapshot)?;
         self.losses = snapshot.array(&losses_of(snapshot.step())?)?.to_vec();
-        Ok(snapshot.cursor())
+        self.ending = match snapshot.text(ENDING) {
+            Some(_) => Ending::Asked,
+            None => Ending::None,
+        };
+        self.batches.go_to(snapshot.cursor());
+        Ok(())
     }
 
-    /// All that decides the steps to come. What is random, order and initial values, follows from the settings.
-    fn save(&mut self, keep: &Keep, cursor: Cursor) -> Result<(), Error> {
-        let step = self.losses.len() as u64;
-        let snapshot = Snapshot::new(step, cursor)
-            .with_text(SETTINGS, self.settings.text())
-            .with_array(&losses_of(step)?, &self.losses)?;
-        let snapshot = self.mirrored.save(snapshot)?;
-        let snapshot = self.optimizer.save(snapshot)?;
-        Ok(self
-            .strategy
-            .save_checkpoint(keep.checkpoints(), &snapshot)?)
+    /// Takes over the latest checkpoint, if there is one.
+    fn begin(&mut self) -> Result<(), Error> {
+        let Some(keep) = self.keep else {
+            return Ok(());
+        };
+        let restored = keep.checkpoints().load()?;
+        restored
+            .snapshot()
+            .map_or(Ok(()), |snapshot| self.restore(snapshot))
     }
+}
 
+impl Run<'_> {
     /// One step, and whether any worker was asked to end.
     fn reported_step(
         &mut self,
-        data: &Dataset,
+        strategy: &mut MultiWorkerMirroredStrategy,
         batch: &Batch,
-        report: &mut Report,
+        cursor: Cursor,
     ) -> Result<bool, Error> {
-        let (start, before) = (Instant::now(), self.strategy.traffic());
+        let (start, before) = (Instant::now(), strategy.traffic());
         let number = self.losses.len() + 1;
-        let (loss, ending) = self.step(data, batch, number)?;
+        let (loss, ending) = self.descend(strategy, batch)?;
         self.losses.push(loss);
-        report.step(&Step {
-            number,
-            loss,
-            samples: batch.global_len(),
-            elapsed: start.elapsed(),
-            allreduce_gbps: self.strategy.traffic().since(before).gigabytes_per_second(),
-        })?;
+        self.batches.cursor = cursor;
+        if strategy.is_chief() {
+            let step = Step {
+                number,
+                loss,
+                samples: batch.global_len(),
+                elapsed: start.elapsed(),
+                allreduce_gbps: strategy.traffic().since(before).gigabytes_per_second(),
+            };
+            self.reporter.step(&step)?;
+        }
         Ok(ending)
     }
 
     /// One global batch: this worker's gradients, their sum over all workers, the same update everywhere.
-    fn step(&mut self, data: &Dataset, batch: &Batch, number: usize) -> Result<(f32, bool), Error> {
+    fn descend(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        batch: &Batch,
+    ) -> Result<(f32, bool), Error> {
         let asked = self.keep.map_or(0.0, Keep::asked_to_end);
-        let rate = self.settings.rate.value();
+        let (rate, step) = (self.settings.rate.value(), self.losses.len() + 1);
+        let data = &self.images.train;
+        // One pack is reduced behind the backward pass anyway.
+        let overlaps = strategy.options().bytes_per_pack() > 0;
         let Self {
             model,
             mirrored,
             optimizer,
-            strategy,
             ..
         } = self;
-        let step = strategy.run(|replica| {
+        let made = strategy.run(|replica| {
             // A worker without samples in a short last batch takes part with any sample, at weight 0.
             let part = if batch.indices().is_empty() {
                 &[0]
@@ -274,43 +330,87 @@ impl Run<'_> {
                 reason = "gradients are of this precision too"
             )]
             let weight = batch.weight() as f32;
-            let loss = model.loss(data.gather(part))?;
-            let mut gradients = loss.backward()?;
+            let loss = if overlaps {
+                Model::over(&mirrored.tapped()?)?.loss(data.gather(part))?
+            } else {
+                model.loss(data.gather(part))?
+            };
             let own = [loss.to_scalar::<f32>()? * weight, asked];
             mirrored.extra_mut()?.copy_from_slice(&own);
-            mirrored.all_reduce(replica, &mut gradients, weight)?;
+            let gradients = if overlaps {
+                mirrored.backward(replica, &loss, weight)?
+            } else {
+                let mut gradients = loss.backward()?;
+                mirrored.all_reduce(replica, &mut gradients, weight)?;
+                gradients
+            };
             let (loss, ending) = (mirrored.extra()[0], mirrored.extra()[1]);
             if !loss.is_finite() {
-                return Err(Error::LossNotFinite {
-                    step: number,
-                    loss,
-                    rate,
-                });
+                return Err(Error::LossNotFinite { step, loss, rate });
             }
             optimizer.step(&gradients)?;
             Ok((loss, ending > 0.0))
         });
-        Ok(step?.into_first())
+        Ok(made?.into_first())
     }
 
     /// Each worker looks at its own part of the images; the correct ones are counted over all.
-    fn accuracy(&mut self, data: &Dataset) -> Result<f64, Error> {
-        let workers = self.strategy.num_replicas_in_sync();
-        let parts = self
-            .strategy
-            .distribute_dataset(data.len(), data.len().max(workers))?;
+    fn accuracy(&self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<f64, Error> {
+        let data = &self.images.test;
+        let workers = strategy.num_replicas_in_sync();
+        let parts = strategy.distribute_dataset(data.len(), data.len().max(workers))?;
         let own: Vec<usize> = parts
             .epoch(0)
             .flat_map(|part| part.indices().to_vec())
             .collect();
         let model = &self.model;
-        let counted = self.strategy.run(|_| {
+        let counted = strategy.run(|_| {
             own.chunks(TEST_BATCH).try_fold(0.0, |correct, indices| {
                 Ok::<_, Error>(correct + model.count_correct(data.gather(indices))?)
             })
         })?;
-        let correct: f64 = self.strategy.reduce(ReduceOp::Sum, counted)?;
+        let correct: f64 = strategy.reduce(ReduceOp::Sum, counted)?;
         Ok(correct / data.len() as f64)
+    }
+}
+
+impl Batches {
+    fn new(
+        settings: Settings,
+        images: &Images,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<Self, Error> {
+        let data = strategy.distribute_dataset(images.train_len(), settings.global_batch.get())?;
+        Ok(Self {
+            epochs: settings.epochs,
+            data: data.shuffled(settings.seed),
+            cursor: Cursor::start(),
+            epoch: None,
+        })
+    }
+
+    fn go_to(&mut self, cursor: Cursor) {
+        (self.cursor, self.epoch) = (cursor, None);
+    }
+
+    /// The next batch, and where the data stand behind it; `None` behind the last epoch.
+    fn next(&mut self) -> Result<Option<(Batch, Cursor)>, Error> {
+        let mut epoch = match self.epoch.take() {
+            Some(epoch) => epoch,
+            None => self.data.resume(self.cursor)?,
+        };
+        let following = epoch.cursor().epoch() + 1;
+        if epoch.len() == 0 && following < self.epochs.get() as u64 {
+            epoch = self.data.epoch(following);
+        }
+        let next = epoch.next().map(|batch| (batch, epoch.cursor()));
+        self.epoch = Some(epoch);
+        Ok(next)
+    }
+
+    /// Whether the epoch has no batch left.
+    fn is_at_an_end(&self) -> bool {
+        self.epoch.as_ref().is_some_and(|epoch| epoch.len() == 0)
     }
 }
 
@@ -322,6 +422,9 @@ fn losses_of(steps: u64) -> Result<VariableSpec, Error> {
 
 /// What a checkpoint calls the settings of its run.
 const SETTINGS: &str = "settings";
+
+/// What a newcomer is told of a run that ends before its last step.
+const ENDING: &str = "ending";
 
 /// Small enough for the activations to stay in the cache.
 const TEST_BATCH: usize = 100;

@@ -78,8 +78,8 @@ fn the_same_seed_gives_the_same_losses() {
 #[test]
 fn several_workers_have_the_losses_of_one() {
     let folder = data_folder();
-    let losses = |workers| {
-        let args = ["--json", "log.json", "--epochs", "2", "--workers", workers];
+    let losses = |how, workers| {
+        let args = ["--json", "log.json", "--epochs", "2", how, workers];
         let output = mnist(folder.path(), &args);
         assert!(output.status.success(), "{output:?}");
         let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
@@ -88,15 +88,16 @@ fn several_workers_have_the_losses_of_one() {
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
         let (last, steps) = lines.split_last().unwrap();
-        assert_eq!(last["workers"].to_string(), workers, "{last}");
+        let started = workers.split(':').next_back().unwrap();
+        assert_eq!(last["workers"].to_string(), started, "{last}");
         let losses = steps.iter().map(|step| step["loss"].as_f64().unwrap());
         (losses.collect::<Vec<_>>(), last["test_accuracy"].clone())
     };
-    let (alone, accuracy) = losses("1");
+    let (alone, accuracy) = losses("--workers", "1");
     assert_eq!(alone.len(), 6);
     // The last batch of each epoch has 8 images: with 3 workers parts of 3, 3 and 2.
-    for workers in ["2", "3"] {
-        let (together, same_accuracy) = losses(workers);
+    for (how, workers) in [("--workers", "2"), ("--workers", "3"), ("--elastic", "1:2")] {
+        let (together, same_accuracy) = losses(how, workers);
         for (one, other) in alone.iter().zip(&together) {
             assert!((one - other).abs() <= 1e-4 * one, "{alone:?} {together:?}");
         }
@@ -106,7 +107,7 @@ fn several_workers_have_the_losses_of_one() {
 
 #[test]
 fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
-    for (before, after) in [("1", "1"), ("2", "2")] {
+    for (how, workers) in [("--workers", "1"), ("--workers", "2"), ("--elastic", "2:2")] {
         let folder = data_folder();
         let losses = |log: &str| -> Vec<String> {
             let log = fs::read_to_string(folder.path().join(log)).unwrap();
@@ -118,11 +119,11 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
                 .map(|line| line["loss"].to_string())
                 .collect()
         };
-        let run = |workers, log| {
+        let run = |log| {
             let saved = [
                 "--epochs",
                 "40",
-                "--workers",
+                how,
                 workers,
                 "--json",
                 log,
@@ -135,18 +136,11 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
         };
         let whole = mnist(
             folder.path(),
-            &[
-                "--epochs",
-                "40",
-                "--workers",
-                before,
-                "--json",
-                "whole.json",
-            ],
+            &["--epochs", "40", how, workers, "--json", "whole.json"],
         );
         assert!(whole.status.success(), "{whole:?}");
 
-        let mut first = run(before, "first.json").spawn().unwrap();
+        let mut first = run("first.json").spawn().unwrap();
         let mut said = BufReader::new(first.stderr.take().unwrap()).lines();
         let underway = said.find(|line| line.as_ref().unwrap().contains("step 3/120"));
         assert!(underway.is_some());
@@ -159,12 +153,67 @@ fn a_run_that_is_asked_to_end_goes_on_with_the_same_losses_bit_for_bit() {
             "{rest:?}"
         );
 
-        let second = run(after, "second.json").output().unwrap();
+        let second = run("second.json").output().unwrap();
         assert!(second.status.success(), "{second:?}");
         let parts = [losses("first.json"), losses("second.json")];
         assert!(parts.iter().all(|part| !part.is_empty()), "{parts:?}");
         assert_eq!(parts.concat(), losses("whole.json"));
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_chief_that_is_killed_is_replaced_and_the_log_goes_on() {
+    let folder = data_folder();
+    let args = ["--epochs", "60", "--elastic", "2:3", "--json", "log.json"];
+    let mut command = command(folder.path(), &args);
+    let mut job = command
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
+    let underway = said.find(|line| line.as_ref().unwrap().contains("step 25/180"));
+    assert!(underway.is_some());
+    // The first that was started.
+    let children = format!("/proc/{0}/task/{0}/children", job.id());
+    let chief: i32 = fs::read_to_string(children)
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let chief = rustix::process::Pid::from_raw(chief).unwrap();
+    rustix::process::kill_process(chief, rustix::process::Signal::KILL).unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    let output = job.wait_with_output().unwrap();
+    assert!(output.status.success(), "{rest:?}");
+    let says = |part: &str| rest.iter().any(|line| line.contains(part));
+    assert!(
+        says("rank 0 ended: killed by signal 9") && says("2 workers go on"),
+        "{rest:?}"
+    );
+    let log = fs::read_to_string(folder.path().join("log.json")).unwrap();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (last, steps) = lines.split_last().unwrap();
+    assert_eq!(last["final"], Value::Bool(true));
+    // The step in which the chief died may be there twice, or not at all: all may have made it before
+    // the chief had written its line.
+    let mut steps: Vec<u64> = steps
+        .iter()
+        .map(|line| line["step"].as_u64().unwrap())
+        .collect();
+    assert!(steps.is_sorted(), "{steps:?}");
+    steps.dedup();
+    let missing: Vec<u64> = (1..=180).filter(|step| !steps.contains(step)).collect();
+    assert!(
+        missing.len() <= 1 && steps.len() + missing.len() == 180,
+        "{missing:?}"
+    );
 }
 
 #[test]
@@ -248,7 +297,8 @@ fn command(folder: &Path, args: &[&str]) -> Command {
         ["--epochs", "1"],
         ["--data", "."],
     ] {
-        if !args.contains(&default[0]) {
+        let elastic = default[0] == "--workers" && args.contains(&"--elastic");
+        if !elastic && !args.contains(&default[0]) {
             command.args(default);
         }
     }

@@ -15,7 +15,12 @@ mod values;
 #[path = "dtensor/variable.rs"]
 mod variable;
 
-use crate::harness::Topic;
+use std::path::Path;
+
+use meshwork_dtensor::Context;
+use serde_json::Value;
+
+use crate::harness::{Topic, Verdict};
 
 pub(crate) const TOPICS: &[Topic] = &[
     Topic::lines("config", "mesh/config.jsonl", config::judge),
@@ -28,4 +33,18 @@ pub(crate) const TOPICS: &[Topic] = &[
     Topic::lines("pack", "mesh/pack.jsonl", pack::judge),
     Topic::lines("variable", "mesh/variable.jsonl", variable::judge),
     Topic::lines("dataset", "mesh/dataset.jsonl", dataset::judge),
+];
+
+/// Judges a case of a file by what one of several clients holds.
+pub(crate) type AmongClients = fn(&Value, &Context, &Path) -> Verdict;
+
+/// The files whose cases have values that several clients can hold together.
+pub(crate) const AMONG_CLIENTS: &[(&str, AmongClients)] = &[
+    ("mesh/pack.jsonl", |case, context, _| {
+        pack::judge_in(case, context)
+    }),
+    ("mesh/variable.jsonl", variable::judge_in),
+    ("mesh/dataset.jsonl", |case, context, _| {
+        dataset::judge_in(case, context)
+    }),
 ];

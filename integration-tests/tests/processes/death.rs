@@ -68,6 +68,19 @@ fn a_worker_that_is_stopped_but_not_dead_is_named() {
 }
 
 #[test]
+fn a_slow_worker_is_named_in_the_log_long_before_it_is_given_up() {
+    for transport in ["auto", "quic"] {
+        let job = Job::new(2).over(transport);
+        let more = ["--verbose", "--hold=1:7", "--epochs=1"];
+        let commands = [0, 1].map(|rank| job.command(rank, &more));
+        let mut workers = commands.map(Worker::start_merged);
+        workers[1].reaches("holding");
+        let line = workers[0].reaches("rank 0 waits for rank 1 since ");
+        assert!(line.contains("all_reduce #"), "{line}");
+    }
+}
+
+#[test]
 fn a_worker_that_dies_while_others_still_wait_for_one_that_has_not_come_is_named() {
     for victim in [0, 1, 2] {
         let job = Job::new(4);

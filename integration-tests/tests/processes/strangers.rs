@@ -2,8 +2,11 @@
 
 use std::net::UdpSocket;
 use std::thread;
+use std::time::Duration;
 
-use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp, Transport};
+use meshwork_collectives::{
+    Error, Group, GroupConfig, JobSecret, Rank, ReduceOp, StrangerCause, Timeouts, Transport,
+};
 
 use crate::relay::Relay;
 use crate::worker::{Job, Worker, free_addresses};
@@ -155,6 +158,33 @@ fn a_stranger_that_knocks_at_a_running_job_is_logged_once_and_changes_nothing() 
     let told = ended.lines.iter();
     let told = told.filter(|line| line.contains("holds another job secret"));
     assert_eq!(told.count(), 1);
+}
+
+#[test]
+fn a_relay_between_two_jobs_brings_nobody_into_the_other() {
+    let server = free_addresses(1).remove(0);
+    let relay = Relay::to(server.parse().unwrap());
+    let run = |rank: u32, front: &str, secret: JobSecret| {
+        let members = [front.to_owned(), free_addresses(1).remove(0)];
+        let config = GroupConfig::new(members, Rank::new(rank), secret).unwrap();
+        let short = Timeouts::default().with_join(Duration::from_secs(2));
+        Group::connect(&config.with_timeouts(short)).unwrap_err()
+    };
+    let secrets = [(); 2].map(|()| JobSecret::generate().unwrap());
+    let front = relay.address().to_string();
+    let [waits, calls] = thread::scope(|scope| {
+        let [mine, others] = secrets;
+        let ranks = [
+            scope.spawn(|| run(0, &server, mine)),
+            scope.spawn(|| run(1, &front, others)),
+        ];
+        ranks.map(|rank| rank.join().unwrap())
+    });
+    assert!(matches!(calls, Error::OtherJob { .. }), "{calls}");
+    let Error::NotJoined { refused, .. } = &waits else {
+        panic!("{waits}")
+    };
+    assert_eq!(refused[0].cause(), StrangerCause::OtherJob);
 }
 
 #[test]

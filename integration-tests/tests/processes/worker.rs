@@ -268,7 +268,7 @@ impl Ended {
         let line = self.stderr.trim_end();
         assert!(!line.contains('\n'), "more than one line: {line}");
         let name = line.split(": error: ").next().unwrap_or_default();
-        assert!(["mlp", "elastic"].contains(&name), "{line:?}");
+        assert!(["mlp", "elastic", "feeder"].contains(&name), "{line:?}");
         for part in parts {
             assert!(line.contains(part), "{part:?} is not in: {line}");
         }

@@ -329,6 +329,24 @@ fn pairs_of_all_layouts_are_worked_on_right() {
     );
 }
 
+#[test]
+fn ranges_with_any_bounds_are_taken_right_from_every_layout() {
+    let mesh = Mesh::new([("x", 2), ("y", 3)]).unwrap();
+    let bounds = || (-5..=5).map(Some).chain([None]);
+    for size in 4..=6 {
+        let operand = [Tensor::new(vec![size], (1..100).map(f64::from))];
+        let ranges = bounds().flat_map(|begin| bounds().map(move |end| (begin, end)));
+        for ((begin, end), step) in ranges.flat_map(|range| [1, 2, -1].map(|step| (range, step))) {
+            let step = NonZeroIsize::new(step).unwrap();
+            let op = Op::StridedSlice(vec![Index::Range { begin, end, step }]);
+            for layout in layouts(&mesh, 1) {
+                let placed = Placement::new(vec![size], layout).unwrap();
+                check(&op, &[placed], &operand);
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn elementwise_ops_and_choices_broadcast(mut world in world()) {

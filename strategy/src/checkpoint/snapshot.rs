@@ -7,7 +7,8 @@ use twox_hash::XxHash3_64;
 use crate::{Cursor, Error, VariableSpec};
 
 /// Everything that a training goes on from: the step, the position in the data, named arrays (the
-/// model, the state of its optimizer) and named texts (the state of a generator, settings).
+/// model, the state of its optimizer), bytes in a form of someone else's, and named texts (the state
+/// of a generator, settings).
 ///
 /// As bytes it is a safetensors file, which other programs can read; texts and the hash of the
 /// content are in its metadata.
@@ -32,6 +33,7 @@ pub struct Snapshot {
     step: u64,
     cursor: Cursor,
     arrays: BTreeMap<String, (VariableSpec, Vec<f32>)>,
+    blobs: BTreeMap<String, Vec<u8>>,
     texts: BTreeMap<String, String>,
 }
 
@@ -66,6 +68,7 @@ impl Snapshot {
             step,
             cursor,
             arrays: BTreeMap::new(),
+            blobs: BTreeMap::new(),
             texts: BTreeMap::new(),
         }
     }
@@ -83,7 +86,24 @@ impl Snapshot {
         }
         let name = spec.name().to_owned();
         let entry = (spec.clone(), values.to_vec());
-        if self.arrays.insert(name.clone(), entry).is_some() {
+        if self.blobs.contains_key(&name) || self.arrays.insert(name.clone(), entry).is_some() {
+            return Err(Error::DuplicateVariable { name });
+        }
+        Ok(self)
+    }
+
+    /// Adds bytes, such as a state that a library writes in a form of its own.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateVariable`]
+    pub fn with_bytes(
+        mut self,
+        name: impl Into<String>,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Result<Self, Error> {
+        let name = name.into();
+        let is_taken = self.arrays.contains_key(&name);
+        if is_taken || self.blobs.insert(name.clone(), bytes.into()).is_some() {
             return Err(Error::DuplicateVariable { name });
         }
         Ok(self)
@@ -123,6 +143,12 @@ impl Snapshot {
         }
     }
 
+    /// The bytes of this name.
+    #[must_use]
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        self.blobs.get(name).map(Vec::as_slice)
+    }
+
     /// The text of this name.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
@@ -141,10 +167,14 @@ impl Snapshot {
         for (name, text) in &self.texts {
             metadata.insert(format!("{TEXT}{name}"), text.clone());
         }
-        let mut views = Vec::with_capacity(self.arrays.len());
+        let mut views = Vec::with_capacity(self.arrays.len() + self.blobs.len());
         for (name, (spec, values)) in &self.arrays {
             let bytes = bytemuck::cast_slice(values);
             let view = TensorView::new(Dtype::F32, spec.shape().to_vec(), bytes);
+            views.push((name, view.map_err(|_| Error::CheckpointForm)?));
+        }
+        for (name, bytes) in &self.blobs {
+            let view = TensorView::new(Dtype::U8, vec![bytes.len()], bytes);
             views.push((name, view.map_err(|_| Error::CheckpointForm)?));
         }
         safetensors::serialize(views, Some(metadata)).map_err(|_| Error::CheckpointForm)
@@ -172,6 +202,11 @@ impl Snapshot {
             }
         }
         for (name, view) in file.iter() {
+            if view.dtype() == Dtype::U8 {
+                let bytes = view.data().to_vec();
+                snapshot.blobs.insert(name.to_owned(), bytes);
+                continue;
+            }
             let spec = VariableSpec::new(name, view.shape()).map_err(|_| Damage::Format)?;
             let numbers = view.data().chunks_exact(size_of::<f32>());
             if view.dtype() != Dtype::F32 {
@@ -209,6 +244,11 @@ impl Snapshot {
             let values: &[u8] = bytemuck::cast_slice(values);
             put(&XxHash3_64::oneshot(values).to_le_bytes());
         }
+        for (name, bytes) in &self.blobs {
+            put(name.as_bytes());
+            put(&bytes.len().to_le_bytes());
+            put(&XxHash3_64::oneshot(bytes).to_le_bytes());
+        }
         XxHash3_64::oneshot(&content)
     }
 }
@@ -238,7 +278,9 @@ mod tests {
             values in prop::collection::vec(-9.0_f32..9.0, 0..9), text in ".{0,9}",
             place in any::<prop::sample::Index>(), bit in 0_u32..8,
         ) {
-            let written = snapshot(&[("a".to_owned(), values.clone()), ("b".to_owned(), vec![1.5])], &text);
+            let written = snapshot(&[("a".to_owned(), values.clone()), ("b".to_owned(), vec![1.5])], &text)
+                .with_bytes("c", text.as_bytes())
+                .unwrap();
             let bytes = written.to_bytes().unwrap();
             prop_assert_eq!(Snapshot::from_bytes(&bytes), Ok(written.clone()));
             let place = place.index(bytes.len());
@@ -272,6 +314,23 @@ mod tests {
             error.contains("v [6]") && error.contains("nothing"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_name_is_taken_by_an_array_or_by_bytes() {
+        let spec = VariableSpec::new("w", &[1]).unwrap();
+        let taken = Err(Error::DuplicateVariable {
+            name: "w".to_owned(),
+        });
+        let bytes = Snapshot::new(1, Cursor::start())
+            .with_bytes("w", [7])
+            .unwrap();
+        assert_eq!(bytes.bytes("w"), Some(&[7][..]));
+        assert_eq!(bytes.clone().with_bytes("w", [8]), taken);
+        assert_eq!(bytes.with_array(&spec, &[1.0]), taken);
+        let array = snapshot(&[("w".to_owned(), vec![1.0])], "");
+        assert_eq!(array.bytes("w"), None);
+        assert_eq!(array.with_bytes("w", [7]), taken);
     }
 
     #[test]

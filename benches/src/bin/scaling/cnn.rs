@@ -51,14 +51,22 @@ pub(crate) fn train(
     let labels = Tensor::from_vec(digits, batch, &Device::Cpu)?;
     let is_chief = strategy.is_chief();
     let weight = 1.0 / strategy.num_replicas_in_sync() as f32;
+    let overlaps = strategy.options().bytes_per_pack() > 0;
     let (steps, time) = crate::measured(duration, |goes_on| {
         strategy
             .run(|replica| {
-                let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
-                let mut gradients = loss.backward()?;
                 // Only the chief decides.
                 mirrored.extra_mut()?[0] = if is_chief { goes_on } else { 0.0 };
-                mirrored.all_reduce(replica, &mut gradients, weight)?;
+                let gradients = if overlaps {
+                    let network = Network::new(&mirrored.tapped()?)?;
+                    let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
+                    mirrored.backward(replica, &loss, weight)?
+                } else {
+                    let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
+                    let mut gradients = loss.backward()?;
+                    mirrored.all_reduce(replica, &mut gradients, weight)?;
+                    gradients
+                };
                 optimizer.step(&gradients)?;
                 Ok::<_, Error>(mirrored.extra()[0])
             })

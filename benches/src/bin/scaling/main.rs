@@ -6,6 +6,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod burn;
+mod candle;
 mod cnn;
 mod mlp;
 
@@ -24,6 +26,10 @@ struct Args {
     /// What to train
     #[arg(long, value_enum, default_value = "small")]
     model: Model,
+
+    /// What the dense layers are written in; the network for MNIST is in candle only
+    #[arg(long, value_enum)]
+    library: Option<Library>,
 
     /// Numbers of workers to measure, one after the other
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2])]
@@ -45,21 +51,40 @@ struct Args {
 /// What is trained, on numbers that are made up.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Model {
-    /// Dense layers 64-512-512-10, a batch of 256, written by hand
+    /// Dense layers 64-512-512-10, a batch of 256
     Small,
-    /// Dense layers 784-4096-4096-10, a batch of 64, written by hand
+    /// Dense layers 784-4096-4096-10, a batch of 64
     Large,
     /// The network of the MNIST example in candle, a batch of 64
     Cnn,
 }
 
-impl Model {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Large => "large",
-            Self::Cnn => "cnn",
-        }
+/// What computes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Library {
+    /// ndarray and no framework, as without this option
+    Ndarray,
+    /// candle on the CPU
+    Candle,
+    /// burn with its backend Flex
+    Burn,
+}
+
+impl Args {
+    /// The first column of a row: the model, and its library where one was asked for.
+    fn name(&self) -> String {
+        let model = match self.model {
+            Model::Small => "small",
+            Model::Large => "large",
+            Model::Cnn => "cnn",
+        };
+        let library = match self.library {
+            None => "",
+            Some(Library::Ndarray) => "-ndarray",
+            Some(Library::Candle) => "-candle",
+            Some(Library::Burn) => "-burn",
+        };
+        format!("{model}{library}")
     }
 }
 
@@ -82,6 +107,9 @@ fn main() -> ExitCode {
 }
 
 fn launch_all(args: &Args) -> Result<(), Failure> {
+    if let (Model::Cnn, Some(Library::Ndarray | Library::Burn)) = (args.model, args.library) {
+        return Err("the model cnn is written in candle only: leave out --library".into());
+    }
     if args.csv {
         print(&mut io::stdout(), &"model,workers,samples_per_s");
     }
@@ -106,14 +134,14 @@ fn work(args: &Args) -> Result<(), Failure> {
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?.with_options(options);
     let duration = Duration::try_from_secs_f64(args.seconds)?;
     let (steps, time, batch) = match args.model {
-        Model::Small => mlp::train(&mut strategy, (&[64, 512, 512, 10], 256), duration)?,
-        Model::Large => mlp::train(&mut strategy, (&[784, 4096, 4096, 10], 64), duration)?,
+        Model::Small => dense(args, &mut strategy, (&[64, 512, 512, 10], 256), duration)?,
+        Model::Large => dense(args, &mut strategy, (&[784, 4096, 4096, 10], 64), duration)?,
         Model::Cnn => cnn::train(&mut strategy, 64, duration)?,
     };
     if strategy.is_chief() {
         let workers = strategy.num_replicas_in_sync();
         let rate = (steps * batch * workers) as f64 / time.as_secs_f64();
-        let name = args.model.name();
+        let name = args.name();
         let line = if args.csv {
             format!("{name},{workers},{rate:.1}")
         } else {
@@ -123,6 +151,19 @@ fn work(args: &Args) -> Result<(), Failure> {
     }
     strategy.leave()?;
     Ok(())
+}
+
+fn dense(
+    args: &Args,
+    strategy: &mut MultiWorkerMirroredStrategy,
+    model: (&[usize], usize),
+    duration: Duration,
+) -> Result<(usize, Duration, usize), Failure> {
+    Ok(match args.library.unwrap_or(Library::Ndarray) {
+        Library::Ndarray => mlp::train(strategy, model, duration)?,
+        Library::Candle => candle::train(strategy, model, duration)?,
+        Library::Burn => burn::train(strategy, model, duration)?,
+    })
 }
 
 /// Steps after a few that are not counted, until the chief's time is over, which it tells the

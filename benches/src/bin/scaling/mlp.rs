@@ -6,7 +6,7 @@ use meshwork_strategy::{
     Error, GradientPacks, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec,
 };
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array1, Array2, ArrayViewMut2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
 
 struct Layer {
     /// `[inputs, outputs]`
@@ -142,16 +142,17 @@ fn backward(
 
 fn update(layers: &mut [Layer], gradients: &GradientPacks) {
     for (number, layer) in layers.iter_mut().enumerate() {
-        let descend = |(own, gradient): (&mut f32, &f32)| *own -= RATE * gradient;
-        let weight = gradients.gradient(2 * number);
-        layer.weight.iter_mut().zip(weight).for_each(descend);
-        let bias = gradients.gradient(2 * number + 1);
-        layer.bias.iter_mut().zip(bias).for_each(descend);
+        let shape = layer.weight.raw_dim();
+        let weight = ArrayView2::from_shape(shape, gradients.gradient(2 * number))
+            .expect("a gradient has the shape of its variable");
+        layer.weight.scaled_add(-RATE, &weight);
+        let bias = ArrayView1::from(gradients.gradient(2 * number + 1));
+        layer.bias.scaled_add(-RATE, &bias);
     }
 }
 
 /// Between -1 and 1, and the same everywhere.
-fn noise(at: usize) -> f32 {
+pub(crate) fn noise(at: usize) -> f32 {
     let mixed = (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
 }

@@ -26,6 +26,14 @@ impl Trial {
         }
     }
 
+    /// One that needs `least` of its workers, and starts each again so often.
+    fn elastic(workers: usize, least: usize, restarts: u32) -> Self {
+        let mut trial = Self::of(workers);
+        let elastic = Elastic { least, restarts };
+        trial.course = trial.course.with_regrowth(Some(elastic));
+        trial
+    }
+
     fn at(&self, seconds: f64) -> Instant {
         self.start + Duration::from_secs_f64(seconds)
     }
@@ -209,4 +217,64 @@ fn a_grace_time_beyond_the_clock_never_ends() {
     trial.signalled(1.0, INTERRUPT);
     assert_eq!(trial.deadline(), None);
     assert_eq!(trial.tick(1e9), []);
+}
+
+#[test]
+fn in_an_elastic_run_a_worker_that_fails_is_started_again() {
+    let mut trial = Trial::elastic(3, 2, 5);
+    let steps = trial.ended(1.0, &[(1, KILLED)]);
+    assert!(matches!(steps[..], [Step::Tell(news)] if news.rank == Rank::new(1)));
+    assert_eq!(trial.deadline(), Some(1.1));
+    assert_eq!(trial.tick(1.1), [Step::Restart(Rank::new(1), 1)]);
+    trial.ended(9.0, &[(0, OK), (1, OK), (2, OK)]);
+    assert!(trial.course.is_over());
+    assert_eq!(trial.course.outcome(|_| None), Outcome::Succeeded);
+}
+
+#[test]
+fn an_elastic_run_of_which_nobody_lives_waits_for_who_is_started_again() {
+    let mut trial = Trial::elastic(1, 1, 1);
+    trial.ended(1.0, &[(0, exited(2))]);
+    assert!(!trial.course.is_over());
+    assert_eq!(trial.tick(2.0), [Step::Restart(Rank::CHIEF, 1)]);
+    trial.ended(3.0, &[(0, exited(2))]);
+    assert!(trial.course.is_over());
+    let outcome = trial.course.outcome(|_| None);
+    assert_eq!(outcome.exit_code(), 2);
+    assert!(matches!(outcome, Outcome::TooFew(shortage) if shortage.left() == 0));
+}
+
+#[test]
+fn an_elastic_run_with_too_few_left_is_ended_and_names_them() {
+    let mut trial = Trial::elastic(3, 3, 0);
+    let steps = trial.ended(1.0, &[(2, exited(9))]);
+    assert!(matches!(steps[..], [Step::Tell(_), Step::Send(TERMINATE)]));
+    assert_eq!(trial.deadline(), Some(6.0));
+    assert_eq!(trial.tick(6.0), [Step::Kill]);
+    trial.ended(6.1, &[(0, KILLED), (1, KILLED)]);
+    let Outcome::TooFew(shortage) = trial.course.outcome(|_| None) else {
+        panic!("enough are left");
+    };
+    let lost: Vec<_> = shortage.lost().iter().map(|loss| loss.rank()).collect();
+    assert_eq!((shortage.left(), lost), (2, vec![Rank::new(2)]));
+}
+
+#[test]
+fn an_interrupted_elastic_run_starts_nobody_any_more() {
+    let mut trial = Trial::elastic(2, 1, 5);
+    trial.ended(1.0, &[(1, KILLED)]);
+    assert_eq!(trial.signalled(1.05, INTERRUPT), [Step::Send(INTERRUPT)]);
+    assert_eq!(trial.tick(1.2), []);
+    trial.ended(1.3, &[(0, exited(130))]);
+    assert!(trial.course.is_over());
+    assert_eq!(trial.course.outcome(|_| None).exit_code(), 130);
+}
+
+#[test]
+fn an_elastic_run_whose_worker_has_saved_the_job_ends_with_its_status() {
+    let mut trial = Trial::elastic(2, 1, 5);
+    trial.ended(1.0, &[(0, exited(75))]);
+    trial.ended(1.1, &[(1, exited(75))]);
+    assert!(trial.course.is_over());
+    assert_eq!(trial.failure().end(), exited(75));
 }

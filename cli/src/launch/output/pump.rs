@@ -1,7 +1,7 @@
-use std::io::{self, PipeReader, PipeWriter};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::iter::once;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 
 use meshwork_collectives::Rank;
@@ -23,11 +23,14 @@ pub(in crate::launch) struct Pipe {
 
 /// The one thread that reads all workers' output and writes it, prefixed, to the launcher's own.
 ///
-/// It ends when all pipes are at their end, and soon after [`Pump::stop`] or when dropped, then with
+/// It ends when all pipes are at their end and no more can come, and soon after [`Pump::stop`] or when dropped, then with
 /// what is in the pipes at that moment.
 #[derive(Debug)]
 pub(in crate::launch) struct Pump {
     thread: JoinHandle<Vec<Option<String>>>,
+    /// `None` when no more pipes come.
+    more: Option<Sender<Vec<Pipe>>>,
+    /// A byte says that there is something to look at, its end that there is nothing any more.
     stop: PipeWriter,
 }
 
@@ -42,14 +45,39 @@ impl Pump {
         events: SyncSender<Event>,
     ) -> Result<Self, LaunchError> {
         let (stopped, stop) = io::pipe().map_err(|source| LaunchError::Watch { source })?;
+        let (more, coming) = channel();
         let thread = thread::Builder::new()
             .name("launch output".to_owned())
             .spawn(move || {
                 let _announced = AnnouncedEnd(events);
-                Pumping::new(pipes, workers).pump(&stopped)
+                Pumping::new(pipes, workers, coming).pump(&stopped)
             })
             .map_err(|source| LaunchError::Watch { source })?;
-        Ok(Self { thread, stop })
+        Ok(Self {
+            thread,
+            more: Some(more),
+            stop,
+        })
+    }
+
+    /// Reads the output of another worker, too.
+    pub(in crate::launch) fn add(&mut self, pipes: Vec<Pipe>) {
+        if let Some(more) = &self.more {
+            // A thread that has ended early reads nothing any more.
+            let _ = more.send(pipes);
+            self.wake();
+        }
+    }
+
+    /// No more workers come.
+    pub(in crate::launch) fn close(&mut self) {
+        if self.more.take().is_some() {
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        let _ = self.stop.write_all(&[0]);
     }
 
     /// Makes the thread end even if somebody still holds a pipe open.
@@ -84,34 +112,43 @@ struct Pumping {
     stdout: Sink,
     stderr: Sink,
     last_words: Vec<Option<String>>,
+    /// `None` when no more come.
+    coming: Option<Receiver<Vec<Pipe>>>,
 }
 
 impl Pumping {
-    fn new(pipes: Vec<Pipe>, workers: usize) -> Self {
-        let sources = pipes
-            .into_iter()
-            .map(|pipe| Source {
-                lines: Lines::new(pipe.stream.style().prefix(pipe.rank, workers)),
-                pipe,
-            })
-            .collect();
-        Self {
-            sources,
+    fn new(pipes: Vec<Pipe>, workers: usize, coming: Receiver<Vec<Pipe>>) -> Self {
+        let mut pumping = Self {
+            sources: Vec::new(),
             stdout: Sink::new(Stream::Stdout),
             stderr: Sink::new(Stream::Stderr),
             last_words: vec![None; workers],
-        }
+            coming: Some(coming),
+        };
+        pumping.add(pipes);
+        pumping
     }
 
-    fn pump(mut self, stop: &PipeReader) -> Vec<Option<String>> {
+    fn add(&mut self, pipes: Vec<Pipe>) {
+        let workers = self.last_words.len();
+        self.sources.extend(pipes.into_iter().map(|pipe| Source {
+            lines: Lines::new(pipe.stream.style().prefix(pipe.rank, workers)),
+            pipe,
+        }));
+    }
+
+    fn pump(mut self, mut stop: &PipeReader) -> Vec<Option<String>> {
         let mut buffer = vec![0; READ];
-        while !self.sources.is_empty() {
-            match self.readable(stop, None) {
-                Ok(Readable {
-                    stopped: false,
-                    sources,
-                }) => self.read(&sources, &mut buffer),
-                Ok(Readable { stopped: true, .. }) | Err(_) => break,
+        while !self.sources.is_empty() || self.coming.is_some() {
+            let Ok(Readable { called, sources }) = self.readable(stop, None) else {
+                break;
+            };
+            self.read(&sources, &mut buffer);
+            if called {
+                match stop.read(&mut [0; 64]) {
+                    Ok(0) | Err(_) => break,
+                    Ok(_) => self.take_in(),
+                }
             }
         }
         // Somebody may hold the rest open and write without end: what the pipes hold now counts.
@@ -127,6 +164,17 @@ impl Pumping {
             self.finish(&mut source);
         }
         self.last_words
+    }
+
+    /// Takes in the pipes of workers that came later.
+    fn take_in(&mut self) {
+        loop {
+            match self.coming.as_ref().map(Receiver::try_recv) {
+                Some(Ok(pipes)) => self.add(pipes),
+                Some(Err(TryRecvError::Disconnected)) => self.coming = None,
+                Some(Err(TryRecvError::Empty)) | None => return,
+            }
+        }
     }
 
     /// Waits until there is something to do; no time limit for `None`.
@@ -145,7 +193,7 @@ impl Pumping {
         }
         let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
         Ok(Readable {
-            stopped: ready.next().unwrap_or(true),
+            called: ready.next().unwrap_or(true),
             sources: ready.collect(),
         })
     }
@@ -200,7 +248,8 @@ struct Source {
 }
 
 struct Readable {
-    stopped: bool,
+    /// There is something new, or the end has come.
+    called: bool,
     /// In order of the sources.
     sources: Vec<bool>,
 }

@@ -11,11 +11,11 @@ use crate::group::engine::{Asked, Work};
 use crate::memory::{Errand, Offer, Take, Then};
 use crate::{Error, Rank};
 
-pub(super) type Ranges = SmallVec<[Range<usize>; 8]>;
+pub(in crate::group) type Ranges = SmallVec<[Range<usize>; 8]>;
 pub(super) type Takes = SmallVec<[Take; 8]>;
 
 impl Group {
-    pub(super) fn fold_blocks<T: Element>(
+    pub(in crate::group) fn fold_blocks<T: Element>(
         &mut self,
         asked: Asked,
         caller: &'static Location<'static>,
@@ -39,7 +39,7 @@ impl Group {
         self.perform(asked, caller, Work::Pull(errand))
     }
 
-    pub(super) fn gather_blocks<T: Element>(
+    pub(in crate::group) fn gather_blocks<T: Element>(
         &mut self,
         asked: Asked,
         caller: &'static Location<'static>,
@@ -136,7 +136,7 @@ impl Group {
     }
 
     /// A block of this length for each rank.
-    pub(super) fn even(&self, len: usize) -> Ranges {
+    pub(in crate::group) fn even(&self, len: usize) -> Ranges {
         let end = |place: usize| len.saturating_mul(place);
         (0..self.world() as usize)
             .map(|place| end(place)..end(place + 1))
@@ -176,7 +176,7 @@ pub(super) fn end_of(blocks: &[Range<usize>]) -> usize {
     blocks.last().map_or(0, |last| last.end)
 }
 
-pub(super) fn length(
+pub(in crate::group) fn length(
     operation: &'static str,
     buffer: &'static str,
     found: usize,

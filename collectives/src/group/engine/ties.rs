@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::outside_async;
 use crate::memory::Watch;
 use crate::pilot::Pilot;
-use crate::recorder::{Recorder, Serial};
+use crate::recorder::{Onlooker, Pen, Recorder, Serial};
 use crate::{Error, Member, Rank, local, quic};
 
 /// What a group and those that were split from it share: they begin and fail together.
@@ -38,8 +38,8 @@ impl Ties {
     }
 
     /// Notes that an operation waits for a rank at length, and tells the others in time.
-    pub(in crate::group) fn waits(&self, serial: Serial, awaited: Rank) {
-        if let Some(wait) = self.recorder.waits(serial, awaited) {
+    pub(in crate::group) fn waits(&self, onlooker: &Onlooker, serial: Serial, awaited: Rank) {
+        if let Some(wait) = self.recorder.waits(onlooker, serial, awaited) {
             match &self.bond {
                 Bond::Local(hub) => hub.waits(wait),
                 Bond::Remote(remote) => remote.waits(wait),
@@ -53,6 +53,7 @@ pub(super) struct Lookout<'a> {
     pub(super) ties: &'a Ties,
     pub(super) failure: &'a watch::Receiver<Option<Error>>,
     pub(super) members: &'a [Member],
+    pub(super) pen: &'a Pen,
     pub(super) serial: Serial,
 }
 
@@ -62,7 +63,8 @@ impl Watch for Lookout<'_> {
     }
 
     fn waits(&self, place: usize) {
-        self.ties.waits(self.serial, self.members[place].rank());
+        let awaited = self.members[place].rank();
+        self.ties.waits(&self.pen.onlooker(), self.serial, awaited);
     }
 }
 

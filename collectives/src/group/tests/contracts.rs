@@ -209,6 +209,69 @@ fn a_message_that_meets_another_call_is_named_with_both_lines() {
     }
 }
 
+/// What two ranks that wait for each other for ever are told, over every transport.
+fn found_at_once(program: impl Fn(&mut Group, Rank) -> Result<(), Error> + Sync) {
+    for over in Over::ALL {
+        let errors = over.run(2, |mut group| {
+            let other = Rank::new(1 - group.rank().number());
+            let began = Instant::now();
+            let error = program(&mut group, other).unwrap_err();
+            // Long before the operation's own time is up.
+            assert!(began.elapsed() < PATIENCE / 4, "{over:?}: {error}");
+            error
+        });
+        for error in errors {
+            let text = error.to_string();
+            let named = matches!(error, Error::Disagreement { .. });
+            let sites = text.matches("contracts.rs:").count();
+            assert!(named && sites == 2, "{over:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn two_ranks_that_wait_for_each_others_messages_are_told_at_once() {
+    found_at_once(|group, other| group.receive(&mut [0_u8; 4], other));
+    // After some that went well, and the first of which are still on their way.
+    found_at_once(|group, other| {
+        for _ in 0..3 {
+            match group.rank() {
+                Rank::CHIEF => group.send(&[1_u8; 4], other)?,
+                _ => group.receive(&mut [0_u8; 4], other)?,
+            }
+        }
+        group.receive(&mut [0_u8; 4], other)
+    });
+}
+
+#[test]
+fn two_ranks_that_send_each_other_more_than_is_taken_ahead_are_told_at_once() {
+    let much = vec![1_u8; 64 << 20];
+    found_at_once(|group, other| group.send(&much, other));
+}
+
+#[test]
+fn messages_that_are_late_are_waited_for() {
+    for over in Over::ALL {
+        over.run(2, |mut group| {
+            let mut turn = [0_u8; 4];
+            if group.rank() == Rank::CHIEF {
+                group.receive(&mut turn, Rank::new(1)).unwrap();
+                group.send(&turn, Rank::new(1)).unwrap();
+            } else {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_millis(700) {
+                    thread::yield_now();
+                }
+                group.send(&[7_u8; 4], Rank::CHIEF).unwrap();
+                group.receive(&mut turn, Rank::CHIEF).unwrap();
+                assert_eq!(turn, [7; 4]);
+            }
+            group.leave().unwrap();
+        });
+    }
+}
+
 #[test]
 fn groups_that_are_used_in_another_order_by_threads_of_their_own_agree() {
     for over in Over::ALL {

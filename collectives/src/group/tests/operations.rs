@@ -249,24 +249,27 @@ fn every_operation_gives_what_it_should_over_two_hosts() {
     }
 }
 
-/// Long enough to go through slots, or to be worked on in place.
+/// Long enough to go through slots, to be fetched by the kernel, or to be worked on in place.
 #[test]
 fn long_buffers_arrive_whole_whatever_the_way() {
     for over in Over::ALL {
         for world in [2, 3] {
-            every_operation(over, world, &[5_001, 70_001, 200_003]);
+            every_operation(over, world, &[5_001, 70_001, 270_011]);
         }
     }
 }
 
 #[test]
 fn registered_buffers_are_reduced_in_place_and_with_private_ones_among_them() {
-    const LEN: usize = 100_003;
-    for registered in [0b111, 0b101, 0b001] {
+    // Private ones go through slots, or are fetched.
+    for (registered, len) in [0b111, 0b101, 0b001, 0b000]
+        .into_iter()
+        .flat_map(|registered| [(registered, 100_003), (registered, 270_011)])
+    {
         Over::Memory.run(3, |mut group| {
             let me = group.rank().index();
-            let mut buffer = group.alloc::<i64>(LEN).unwrap();
-            let mut private = input(me, LEN, 1);
+            let mut buffer = group.alloc::<i64>(len).unwrap();
+            let mut private = input(me, len, 1);
             buffer.copy_from_slice(&private);
             for round in 0..3 {
                 let chosen: &mut [i64] = if registered >> me & 1 == 1 {
@@ -274,14 +277,29 @@ fn registered_buffers_are_reduced_in_place_and_with_private_ones_among_them() {
                 } else {
                     &mut private
                 };
-                chosen.copy_from_slice(&input(me, LEN, round));
+                chosen.copy_from_slice(&input(me, len, round));
                 group.all_reduce(&mut chosen[1..], ReduceOp::Sum).unwrap();
                 assert_eq!(chosen[0], input(me, 1, round)[0]);
-                assert_eq!(chosen[1..], sum_of_all(3, LEN, round)[1..]);
+                assert_eq!(chosen[1..], sum_of_all(3, len, round)[1..]);
             }
             group.leave().unwrap();
         });
     }
+}
+
+/// Any byte may come from another process, and only two are truth values.
+#[test]
+fn long_truth_values_are_looked_at_before_they_are_taken() {
+    Over::Memory.run(2, |mut group| {
+        let own = group.rank().index() == 0;
+        let mut values = vec![own; 3 << 20];
+        group.broadcast(&mut values, Rank::CHIEF).unwrap();
+        assert!(values.iter().all(|value| *value));
+        values.fill(own);
+        group.all_reduce(&mut values, ReduceOp::And).unwrap();
+        assert!(values.iter().all(|value| !*value));
+        group.leave().unwrap();
+    });
 }
 
 /// Mappings of this process with so many bytes, of memory that has no name in a file system.
@@ -336,6 +354,19 @@ fn operations_that_were_started_are_done_in_order_and_with_blocking_ones_between
             for (salt, pending) in started.into_iter().enumerate() {
                 assert_eq!(pending.wait().unwrap(), sum_of_all(3, 1000, salt));
             }
+            let scattered =
+                group.start_reduce_scatter(input(me, 300, 1), vec![0; 100], ReduceOp::Sum);
+            let gathered = group.start_all_gather(input(me, 100, 2), vec![0; 300]);
+            let exchanged = group.start_all_to_all(input(me, 300, 3), vec![0; 300]);
+            let own = me * 100..(me + 1) * 100;
+            let (_, output) = scattered.unwrap().wait().unwrap();
+            assert_eq!(output, sum_of_all(3, 300, 1)[own.clone()]);
+            let (_, output) = gathered.unwrap().wait().unwrap();
+            let all = (0..3).flat_map(|rank| input(rank, 100, 2));
+            assert!(output.into_iter().eq(all));
+            let (_, output) = exchanged.unwrap().wait().unwrap();
+            let all = (0..3).flat_map(|rank| input(rank, 300, 3)[own.clone()].to_vec());
+            assert!(output.into_iter().eq(all));
             group.leave().unwrap();
         });
     }

@@ -214,6 +214,33 @@ fn who_says_nothing_for_long_keeps_nobody_out() {
 }
 
 #[test]
+fn who_writes_byte_by_byte_and_never_ends_is_cut_off() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let mut greeting = crate::wire::Message::Heartbeat.encode();
+        // A body that never comes.
+        greeting[8..12].copy_from_slice(&1000_u32.to_le_bytes());
+        let began = Instant::now();
+        runtime.block_on(async {
+            let papers = siege.papers(1, SystemTime::now());
+            let connection = siege.knock(&endpoint, Some(papers)).await.unwrap();
+            let (mut send, _receive) = connection.open_bi().await.unwrap();
+            for byte in greeting {
+                // A byte for every few steps of the group.
+                siege.goes_on();
+                if send.write_all(&[byte]).await.is_err() {
+                    break;
+                }
+            }
+            let cut = tokio::time::timeout(PATIENCE, connection.closed()).await;
+            assert!(cut.is_ok(), "still open after {:?}", began.elapsed());
+        });
+    });
+}
+
+#[test]
 fn a_thousand_half_open_handshakes_take_little_memory() {
     if !growth::is_alone(
         "group::tests::strangers::a_thousand_half_open_handshakes_take_little_memory",

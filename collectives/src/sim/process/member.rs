@@ -139,12 +139,7 @@ impl Process {
         if epoch.broken.is_some_and(|until| until <= around.now) {
             epoch.broken = None;
             let peer = Member::new(epoch.rank, "a link");
-            let (cause, reporter) = (LossCause::Disconnected, None);
-            let error = Error::RankLost {
-                peer,
-                cause,
-                reporter,
-            };
+            let error = Error::lost(peer, LossCause::Disconnected);
             return self.member_event(Event::GiveUp(error), around);
         }
         if epoch.thinks.is_some_and(|until| until <= around.now)

@@ -1,6 +1,6 @@
 //! The log for programs: one JSON object a line, each on disk before the next step begins.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,19 @@ pub(super) struct JsonLog {
 
 impl JsonLog {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let file = File::create(path).map_err(Error::write(path, "--json"))?;
+        Self::over(path, File::create(path))
+    }
+
+    /// Goes on with the log of an earlier chief, whose last step may come again.
+    pub(super) fn go_on(path: &Path) -> Result<Self, Error> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        Self::over(path, file)
+    }
+
+    fn over(path: &Path, file: std::io::Result<File>) -> Result<Self, Error> {
         Ok(Self {
+            file: file.map_err(Error::write(path, "--json"))?,
             path: path.to_owned(),
-            file,
         })
     }
 
@@ -94,6 +103,19 @@ mod tests {
         let last: Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
         let expected = json!({"final": true, "test_accuracy": 0.5, "wall_s": 2.0, "workers": 3});
         assert_eq!(last, expected);
+    }
+
+    #[test]
+    fn a_log_that_is_gone_on_with_keeps_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.json");
+        let lines = |log: Result<JsonLog, Error>| {
+            log.unwrap().line(&json!({})).unwrap();
+            std::fs::read_to_string(&path).unwrap().lines().count()
+        };
+        assert_eq!(lines(JsonLog::go_on(&path)), 1);
+        assert_eq!(lines(JsonLog::go_on(&path)), 2);
+        assert_eq!(lines(JsonLog::create(&path)), 1);
     }
 
     #[test]

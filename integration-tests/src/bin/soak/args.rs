@@ -21,7 +21,11 @@ pub(crate) struct Args {
     /// Of how many faults one stops its process (SIGSTOP) instead of killing it; 0 for none
     #[arg(long, default_value_t = 10, value_name = "K")]
     stop_every: u32,
-    /// Of how many faults one cuts the link between two ranks, over QUIC; 0 for none
+    /// Of how many faults one is followed by another process in the place of the one that was killed,
+    /// in a job that goes on; 0 for none
+    #[arg(long, default_value_t = 4, value_name = "K")]
+    restart_every: u32,
+    /// Of how many faults one parts a rank from the others, over QUIC; 0 for none
     #[arg(long, default_value_t = 15, value_name = "K")]
     cut_every: u32,
     /// What the faults, their victims and moments are drawn from
@@ -32,6 +36,12 @@ pub(crate) struct Args {
     as_rank: Option<u32>,
     #[arg(long, value_delimiter = ',', requires = "as_rank", hide = true)]
     members: Vec<String>,
+    /// Go on without ranks that are lost, and with new ones
+    #[arg(long, requires = "as_rank", hide = true)]
+    goes_on: bool,
+    /// Ask to be let into a job that runs
+    #[arg(long, requires = "goes_on", hide = true)]
+    rejoin: bool,
     #[arg(long, requires = "as_rank", hide = true)]
     bind: Option<SocketAddr>,
     #[arg(long, requires = "as_rank", hide = true)]
@@ -95,7 +105,12 @@ impl Args {
         (self.stop_every > 0).then_some(self.stop_every)
     }
 
-    /// Every how many faults a link is cut, where there are links.
+    /// Every how many faults a process is started again, if any.
+    pub(crate) fn restart_every(&self) -> Option<u32> {
+        (self.restart_every > 0).then_some(self.restart_every)
+    }
+
+    /// Every how many faults a rank is parted from others, where there are links.
     pub(crate) fn cut_every(&self) -> Option<u32> {
         let links = self.transport == Carrier::Quic;
         (links && self.cut_every > 0).then_some(self.cut_every)
@@ -107,6 +122,14 @@ impl Args {
 
     pub(crate) fn as_rank(&self) -> Option<u32> {
         self.as_rank
+    }
+
+    pub(crate) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    pub(crate) fn rejoins(&self) -> bool {
+        self.rejoin
     }
 
     pub(crate) fn members(&self) -> &[String] {

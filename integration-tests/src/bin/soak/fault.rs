@@ -1,6 +1,6 @@
 //! What goes wrong, with whom and when: drawn from a seed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::args::Args;
 
@@ -13,6 +13,19 @@ pub(crate) enum Fault {
     Stop(u32),
     /// Nothing goes through between rank 0 and this one any more.
     Cut(u32),
+    /// Nothing goes through between this rank and all others any more.
+    Partition(u32),
+    /// SIGKILL to this rank of a job that goes on, and another process in its place.
+    Restart(u32),
+}
+
+/// How ranks can be parted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Parting {
+    /// Each rank has a network of its own, whose link can be taken down.
+    Namespaces,
+    /// What goes to rank 0 goes through a relay.
+    Relay,
 }
 
 /// A row of random numbers: SplitMix64.
@@ -27,21 +40,31 @@ impl Moments {
         Self(seed)
     }
 
-    pub(crate) fn fault(&mut self, turn: u32, args: &Args) -> Fault {
+    pub(crate) fn fault(&mut self, turn: u32, args: &Args, parting: Parting) -> Fault {
         let every = |number: Option<u32>| number.is_some_and(|every| turn.is_multiple_of(every));
         if every(args.cut_every()) {
-            return Fault::Cut(1 + self.below(args.ranks() - 1));
+            return match parting {
+                Parting::Namespaces => Fault::Partition(self.below(args.ranks())),
+                Parting::Relay => Fault::Cut(1 + self.below(args.ranks() - 1)),
+            };
         }
         let victim = self.below(args.ranks());
+        if every(args.restart_every()) {
+            return Fault::Restart(victim);
+        }
         match every(args.stop_every()) {
             true => Fault::Stop(victim),
             false => Fault::Kill(victim),
         }
     }
 
-    /// How long after all ranks are at work a fault comes.
-    pub(crate) fn delay(&mut self) -> Duration {
-        Duration::from_micros(self.below(SPREAD).into())
+    /// Lets some time pass, after all ranks are at work, before a fault comes.
+    pub(crate) fn pass(&mut self) {
+        let delay = Duration::from_micros(self.below(SPREAD).into());
+        let until = Instant::now() + delay;
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
     }
 
     fn below(&mut self, bound: u32) -> u32 {
@@ -55,19 +78,22 @@ impl Moments {
 }
 
 impl Fault {
-    /// Whom the survivors' errors may name.
-    pub(crate) fn culprits(self) -> Vec<u32> {
+    /// Whether the error of rank `by` may name this rank.
+    pub(crate) fn may_be_named(self, named: usize, by: usize) -> bool {
+        let is = |rank: u32| named == rank as usize;
         match self {
-            Self::Kill(rank) | Self::Stop(rank) => vec![rank],
-            Self::Cut(rank) => vec![0, rank],
+            Self::Kill(rank) | Self::Stop(rank) | Self::Restart(rank) => is(rank),
+            Self::Cut(rank) => is(0) || is(rank),
+            // Who is cut off has lost all others, and they have lost it.
+            Self::Partition(rank) => is(rank) != (by == rank as usize),
         }
     }
 
     /// Who ends without a word.
     pub(crate) fn victim(self) -> Option<u32> {
         match self {
-            Self::Kill(rank) | Self::Stop(rank) => Some(rank),
-            Self::Cut(_) => None,
+            Self::Kill(rank) | Self::Stop(rank) | Self::Restart(rank) => Some(rank),
+            Self::Cut(_) | Self::Partition(_) => None,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Faults at random moments in jobs of real processes under load: each must end every survivor soon,
 //! with an error that names the right rank, and never with a wrong value.
 //!
-//! A fault ends its job, and a new one begins. The last line is for programs:
+//! A fault ends its job, and a new one begins; but in one job, now and then, a process is killed, the
+//! others go on without it, and another takes its place. The last line is for programs:
 //!
 //! ```text
 //! 1000 faults, 0 hangs, 0 wrong values, detection p50 3 p99 21 max 40 ms
@@ -18,8 +19,11 @@
 )]
 
 mod args;
+mod crew;
 mod fault;
 mod job;
+mod lasting;
+mod namespaces;
 mod rank;
 mod tally;
 
@@ -27,7 +31,10 @@ use std::process::ExitCode;
 
 use args::Args;
 use clap::Parser;
-use fault::Moments;
+use fault::{Fault, Moments, Parting};
+use job::Story;
+use lasting::Lasting;
+use namespaces::Namespaces;
 use tally::Tally;
 
 fn main() -> ExitCode {
@@ -51,18 +58,56 @@ fn main() -> ExitCode {
     }
 }
 
-/// One job after the other, with one fault each.
+/// One job after the other, with one fault each, and one for all faults that it outlives.
 fn soak(args: &Args) -> std::io::Result<Tally> {
     let mut moments = Moments::from_seed(args.seed());
     println!("seed {}", args.seed());
+    let parting = parting(args);
     let mut tally = Tally::default();
+    let mut lasting = None;
     for turn in 1..=args.faults() {
-        let fault = moments.fault(turn, args);
-        let story = job::suffer(args, fault, &mut moments)?;
+        let fault = moments.fault(turn, args, parting);
+        let story = match fault {
+            Fault::Restart(victim) => outlive(args, victim, &mut moments, &mut lasting)?,
+            _ => job::suffer(args, fault, &mut moments)?,
+        };
         if let Some(problem) = story.problem() {
             println!("fault {turn}: {fault:?}: {problem}");
         }
         tally.add(fault, &story);
     }
     Ok(tally)
+}
+
+/// Lets the job that goes on suffer, or another if there is none.
+fn outlive(
+    args: &Args,
+    victim: u32,
+    moments: &mut Moments,
+    lasting: &mut Option<Lasting>,
+) -> std::io::Result<Story> {
+    let mut job = match lasting.take() {
+        Some(job) => job,
+        None => Lasting::start(args)?,
+    };
+    let story = job.suffer(victim, moments)?;
+    *lasting = Some(job).filter(Lasting::goes_on);
+    Ok(story)
+}
+
+/// How ranks can be parted here.
+fn parting(args: &Args) -> Parting {
+    if args.cut_every().is_none() {
+        return Parting::Relay;
+    }
+    match Namespaces::new(args.ranks()) {
+        Ok(_) => {
+            println!("ranks are parted by network namespaces");
+            Parting::Namespaces
+        }
+        Err(error) => {
+            println!("ranks are parted by a relay, as there are no network namespaces: {error}");
+            Parting::Relay
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::args::{Args, Deviation};
 
@@ -28,12 +29,18 @@ impl From<Error> for Ended {
 
 /// Reduces until something ends it; says on standard output what and when.
 pub(crate) fn run(args: &Args, rank: u32) -> ExitCode {
-    let ended = match reduce_for_ever(args, Rank::new(rank)) {
+    // Nobody is left behind by a parent that is killed.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    let reduced = match args.goes_on() {
+        true => go_on_for_ever(args, Rank::new(rank)),
+        false => reduce_for_ever(args, Rank::new(rank)),
+    };
+    let ended = match reduced {
         Ok(never) => match never {},
         Err(ended) => ended,
     };
     match ended {
-        Ended::Failed(error, at) => say(&format!("failed {at} {error}")),
+        Ended::Failed(error, at) => failed(&error, at),
         Ended::Wrong { step, at, found } => {
             say(&format!(
                 "wrong value in step {step}: element {at} is {found}"
@@ -44,7 +51,7 @@ pub(crate) fn run(args: &Args, rank: u32) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
+fn configured(args: &Args, rank: Rank) -> Result<GroupConfig, Error> {
     let mut config = GroupConfig::new(args.members(), rank, JobSecret::from_env()?)?;
     if let Some(address) = args.bind() {
         config = config.with_bind(address);
@@ -52,7 +59,11 @@ fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
     if let Some(folder) = args.dump() {
         config = config.with_dump(folder);
     }
-    let mut group = Group::connect(&config.with_environment()?)?;
+    config.with_environment()
+}
+
+fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
+    let mut group = Group::connect(&configured(args, rank)?)?;
     group.set_operation_timeout(args.patience());
     say("joined");
     let mut buffer = vec![0.0_f32; args.elements()];
@@ -78,6 +89,55 @@ fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
             say(&format!("reached step {step}"));
         }
     }
+}
+
+/// Goes on without ranks that are lost, and with new ones.
+fn go_on_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
+    let config = configured(args, rank)?;
+    let mut group = match args.rejoins() {
+        true => Group::rejoin(&config)?,
+        false => Group::connect(&config)?,
+    };
+    say("joined");
+    let (mut buffer, mut step) = (vec![0.0_f32; args.elements()], 0);
+    loop {
+        group.set_operation_timeout(args.patience());
+        match reduce_in_epoch(&mut group, &mut buffer, &mut step) {
+            Ok(()) => {}
+            Err(Ended::Failed(error, at)) => {
+                failed(&error, at);
+                group.shrink()?;
+            }
+            Err(other) => return Err(other),
+        }
+    }
+}
+
+/// Reduces until the next epoch begins; all go on from where rank 0 is.
+fn reduce_in_epoch(group: &mut Group, buffer: &mut [f32], step: &mut u32) -> Result<(), Ended> {
+    let epoch = group.epoch();
+    let mut place = [*step];
+    group.broadcast(&mut place, Rank::CHIEF)?;
+    [*step] = place;
+    let first = *step + 1;
+    while group.epoch() == epoch {
+        *step += 1;
+        sum(group, buffer, (*step, ReduceOp::Sum))?;
+        if *step == first {
+            say(&format!("works {} {}", micros(), group.world()));
+        }
+        if step.is_multiple_of(BETWEEN_LOOKS) {
+            group.grow()?;
+        }
+    }
+    Ok(())
+}
+
+/// Steps after which a group looks who waits outside.
+const BETWEEN_LOOKS: u32 = 16;
+
+fn failed(error: &Error, at: u128) {
+    say(&format!("failed {at} {error}"));
 }
 
 /// An all-reduce whose result is known.

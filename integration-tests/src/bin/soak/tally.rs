@@ -16,6 +16,9 @@ pub(crate) struct Tally {
     wrong_names: usize,
     /// From the fault to the error of each survivor, by kind of fault.
     detections: BTreeMap<&'static str, Vec<Duration>>,
+    /// From the loss of a rank to a value without it, and from the start of another to one with it.
+    returns: Vec<Duration>,
+    reunions: Vec<Duration>,
 }
 
 impl Tally {
@@ -25,12 +28,15 @@ impl Tally {
         self.wrong_values += story.wrong_values;
         self.wrong_names += story.wrong_names.len();
         let kind = match fault {
-            Fault::Kill(_) => KILLS,
+            Fault::Kill(_) | Fault::Restart(_) => KILLS,
             Fault::Stop(_) => "stops",
             Fault::Cut(_) => "cut links",
+            Fault::Partition(_) => "partitions",
         };
         let detections = self.detections.entry(kind).or_default();
         detections.extend(&story.detections);
+        self.returns.extend(&story.returns);
+        self.reunions.extend(&story.reunions);
     }
 
     pub(crate) fn is_clean(&self) -> bool {
@@ -44,6 +50,14 @@ impl Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (kind, detections) in &self.detections {
             writeln!(f, "{kind}: detection {}", Spread(detections))?;
+        }
+        for (what, times) in [
+            ("lost ranks: first value without them", &self.returns),
+            ("restarts: first value with the new process", &self.reunions),
+        ] {
+            if !times.is_empty() {
+                writeln!(f, "{what} {}", Spread(times))?;
+            }
         }
         writeln!(
             f,

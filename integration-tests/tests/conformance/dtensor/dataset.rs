@@ -2,7 +2,7 @@
 //! `elem`, whose elements count up, dealt in batches of `gbs`; `prebatch` of them at a time come as one
 //! element, which `already` says is a batch.
 
-use meshwork_dtensor::{DTensor, DTensorDataset, Error};
+use meshwork_dtensor::{Context, DTensor, DTensorDataset, Error};
 use meshwork_layout::Layout;
 use ndarray::ArrayD;
 use serde_json::{Value, json};
@@ -12,8 +12,13 @@ use crate::deviations::dtensor::{ALL_SAMPLES, UNEVEN_BATCH};
 use crate::harness::Verdict;
 
 pub(super) fn judge(case: &Value) -> Verdict {
+    judge_in(case, &context())
+}
+
+/// Judges what one of several clients holds, or the only one.
+pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
     let input = &case["input"];
-    let problem = match (dealt(input), case.get("expect")) {
+    let problem = match (dealt(input, context), case.get("expect")) {
         (Ok(dealt), Some(expected)) if loses(&dealt, expected) => {
             let mut whole = dealt.batches.iter().enumerate();
             let right = whole.all(|(step, batch)| is_slice(batch, step));
@@ -48,9 +53,8 @@ struct Dealt {
     batches: Vec<DTensor<i32>>,
 }
 
-fn dealt(input: &Value) -> Result<Dealt, Error> {
-    let context = context();
-    let mesh = mesh(&context, &input["mesh"])?;
+fn dealt(input: &Value, context: &Context) -> Result<Dealt, Error> {
+    let mesh = mesh(context, &input["mesh"])?;
     let names = &input["layouts"];
     let layout: Layout = layout(names, &mesh)?;
     let sample = sizes(&input["elem"]);
@@ -61,7 +65,7 @@ fn dealt(input: &Value) -> Result<Dealt, Error> {
         (Some(together), false) => [&[together], sample.as_slice()].concat(),
         _ => sample.clone(),
     };
-    let dataset = DTensorDataset::new(&context, &layout, &element, size(&input["gbs"]))?;
+    let dataset = DTensorDataset::new(context, &layout, &element, size(&input["gbs"]))?;
     let dataset = match input["batch_dim"].as_str() {
         Some(dim) => dataset.batch_dim(dim)?,
         None => dataset,

@@ -14,10 +14,14 @@ pub(super) fn context() -> Context {
     Context::alone(client.expect("a process with eight CPUs"))
 }
 
-/// The mesh of `[[dim, size], ..]`.
+/// The mesh of `[[dim, size], ..]`, of the first devices of a process that is alone, or of all devices
+/// of several.
 pub(super) fn mesh(context: &Context, dims: &Value) -> Result<Mesh, Error> {
     let dims = list(dims).iter().map(|dim| (text(&dim[0]), size(&dim[1])));
     let dims: Vec<_> = dims.collect();
+    if !context.is_alone() {
+        return context.create_distributed_mesh(CreateMesh::new().dims(dims));
+    }
     let devices = dims.iter().map(|(_, size)| size).product::<usize>();
     let device = |index: usize| format!("CPU:{index}").parse();
     let devices = (0..devices).map(device).collect::<Result<Vec<_>, _>>()?;
@@ -137,17 +141,22 @@ fn devices_differ<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Option<St
             numbers.map(|number| &unique[size(number)]).collect()
         }
     };
+    // Devices of other clients are looked at there; where only those of one are recorded, these are they.
+    let is_whole = recorded.len() == tensor.layout().mesh().size();
+    let here = tensor.local_ranks().iter().enumerate();
+    let here = here.map(|(place, rank)| recorded.get(if is_whole { rank.index() } else { place }));
+    let expected: Option<Vec<&Value>> = here.map(Option::<&&Value>::copied).collect();
     let found: Vec<Value> = tensor
         .unpack()
         .iter()
         .map(|block| nested(&block.view()))
         .collect();
-    let all_same = found.len() == recorded.len()
-        && found
-            .iter()
-            .zip(recorded)
-            .all(|(found, expected)| same(found, expected));
-    (!all_same).then(|| format!("devices hold {found:?} instead of {expected}"))
+    let all_same = expected.is_some_and(|expected| {
+        let mut both = found.iter().zip(expected);
+        (is_whole || recorded.len() == found.len())
+            && both.all(|(found, expected)| same(found, expected))
+    });
+    (!all_same).then(|| format!("devices hold {found:?} instead of {recorded:?}"))
 }
 
 /// The element type as TensorFlow calls it.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use meshwork_core::DeviceSpec;
-use meshwork_strategy::{Communication, CommunicationOptions, InputContext, packs};
+use meshwork_strategy::{Communication, CommunicationOptions, Error, InputContext, packs};
 use serde_json::{Value, json};
 
 use crate::deviations::strategy;
@@ -47,12 +47,11 @@ fn options(given: &Value) -> Option<CommunicationOptions> {
 }
 
 fn implementation(name: &str) -> Option<Communication> {
-    match name.to_ascii_uppercase().as_str() {
-        "AUTO" => Some(Communication::Auto),
-        "RING" => Some(Communication::Ring),
+    match CommunicationOptions::new().with_implementation_named(name) {
+        Ok(named) => Some(named.implementation()),
         // A choice of ours that TensorFlow has no name for stands in, to see it merged.
-        "NCCL" => Some(Communication::Direct),
-        _ => None,
+        Err(Error::HostMemoryOverNccl) => Some(Communication::Direct),
+        Err(_) => None,
     }
 }
 

@@ -207,11 +207,13 @@ impl Taken {
     /// is written; where that would not do, what it gives is wrong or refused.
     fn kind(&self, size: usize, (begin, end): (Option<isize>, Option<isize>)) -> Option<Kind> {
         let unbounded = begin.is_none() && end.is_none();
+        // What is counted from the end of the whole axis means something else in a shard of it.
+        let from_front = [begin, end].into_iter().flatten().all(|bound| bound >= 0);
         match self.step.get() {
             1 if self.count == size => Some(Kind::Apart),
             step if unbounded && step < 0 => Some(Kind::Recut),
             _ if unbounded => Some(Kind::Stepped),
-            step if step > 0 && self.passes_through(size) => Some(Kind::Apart),
+            step if step > 0 && from_front && self.passes_through(size) => Some(Kind::Apart),
             _ => None,
         }
     }

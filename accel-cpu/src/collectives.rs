@@ -1,0 +1,159 @@
+//! Collectives among the logical devices of one process: host memory, worked on in blocks.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use meshwork_accel::{
+    BufferShape, DeviceBuffer, Element, ElementTask, Error, NativeCollectives, ReduceOp, Reduction,
+};
+
+use crate::{CpuAccelerator, CpuBuffer};
+
+/// Combines floats as a balanced tree over the places, like [`Reduction::fold`].
+impl NativeCollectives for CpuAccelerator {
+    fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        let shape = BufferShape::of(buffers.iter().map(|buffer| &**buffer))?;
+        shape.element().run(AllReduce { op, buffers })
+    }
+
+    fn broadcast(&self, root: usize, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        BufferShape::of(buffers.iter().map(|buffer| &**buffer))?;
+        let places = buffers.len();
+        let (before, rest) = buffers.split_at_mut(root.min(places));
+        let Some((from, after)) = rest.split_first_mut() else {
+            return match places {
+                0 => Ok(()),
+                buffers => Err(Error::RootOutside { root, buffers }),
+            };
+        };
+        for to in before.iter_mut().chain(after) {
+            let len = to.len();
+            to.bytes_mut(0, len)?.copy_from_slice(from.bytes(0, len)?);
+        }
+        Ok(())
+    }
+
+    fn all_gather(
+        &self,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
+        input.times(inputs.len(), output)?;
+        for to in outputs {
+            for (place, from) in inputs.iter().enumerate() {
+                to.bytes_mut(place * input.len(), input.len())?
+                    .copy_from_slice(from.bytes(0, input.len())?);
+            }
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(
+        &self,
+        op: ReduceOp,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
+        output.times(inputs.len(), input)?;
+        output.element().run(ReduceScatter {
+            op,
+            inputs,
+            outputs,
+        })
+    }
+}
+
+struct AllReduce<'a, 'b> {
+    op: ReduceOp,
+    buffers: &'a mut [&'b mut CpuBuffer],
+}
+
+impl ElementTask for AllReduce<'_, '_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let Self { op, buffers } = self;
+        let len = buffers.first().map_or(0, |first| first.len());
+        let mut total = Total::<T>::new(op, buffers.len())?;
+        for block in blocks(len) {
+            let sources = buffers
+                .iter()
+                .map(|buffer| buffer.part(block.start, block.len()));
+            let total = total.of(&sources.collect::<Result<Vec<_>, _>>()?)?;
+            for buffer in buffers.iter_mut() {
+                buffer
+                    .part_mut(block.start, block.len())?
+                    .copy_from_slice(total);
+            }
+        }
+        Ok(())
+    }
+}
+
+struct ReduceScatter<'a, 'b> {
+    op: ReduceOp,
+    inputs: &'a [&'a CpuBuffer],
+    outputs: &'a mut [&'b mut CpuBuffer],
+}
+
+impl ElementTask for ReduceScatter<'_, '_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let Self {
+            op,
+            inputs,
+            outputs,
+        } = self;
+        let mut total = Total::<T>::new(op, inputs.len())?;
+        for (place, output) in outputs.iter_mut().enumerate() {
+            let start = place * output.len();
+            for block in blocks(output.len()) {
+                let sources = inputs
+                    .iter()
+                    .map(|input| input.part(start + block.start, block.len()));
+                let total = total.of(&sources.collect::<Result<Vec<_>, _>>()?)?;
+                output
+                    .part_mut(block.start, block.len())?
+                    .copy_from_slice(total);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The results of one block of elements at a time.
+struct Total<T> {
+    reduction: Reduction<T>,
+    contributions: NonZeroU32,
+    memory: Vec<T>,
+}
+
+impl<T: Element> Total<T> {
+    fn new(op: ReduceOp, places: usize) -> Result<Self, Error> {
+        let contributions = u32::try_from(places).ok().and_then(NonZeroU32::new);
+        Ok(Self {
+            reduction: Reduction::new(op)?,
+            contributions: contributions.unwrap_or(NonZeroU32::MIN),
+            memory: vec![T::default(); BLOCK],
+        })
+    }
+
+    fn of(&mut self, sources: &[&[T]]) -> Result<&[T], Error> {
+        let len = sources.first().map_or(0, |first| first.len());
+        let total = &mut self.memory[..len];
+        self.reduction.fold(total, sources)?;
+        self.reduction.finish(total, self.contributions);
+        Ok(total)
+    }
+}
+
+fn blocks(len: usize) -> impl Iterator<Item = Range<usize>> {
+    let starts = (0..len).step_by(BLOCK);
+    starts.map(move |start| start..len.min(start + BLOCK))
+}
+
+/// Elements that are worked on at a time: what is written back is still in a cache.
+const BLOCK: usize = 8192;

@@ -1,0 +1,154 @@
+//! Arithmetic on the values of tensors, in `f32` and `f64`.
+
+use std::ops::Neg;
+
+use meshwork_accel::{
+    DeviceBuffer, Element, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise,
+    ProductShape,
+};
+use ndarray::linalg::general_mat_mul;
+use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
+
+use crate::{CpuAccelerator, CpuBuffer};
+
+impl Elementwise for CpuAccelerator {
+    fn pointwise(&self, op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
+        match values.element_type() {
+            ElementType::F32 => pointwise::<f32>(op, values),
+            ElementType::F64 => pointwise::<f64>(op, values),
+            element => Err(Error::UnsupportedElement { element }),
+        }
+    }
+
+    fn pairwise(&self, op: Pairwise, into: &mut CpuBuffer, by: &CpuBuffer) -> Result<(), Error> {
+        alike(into, by)?;
+        let (left, right) = (into.len(), by.len());
+        if left != right {
+            return Err(Error::LengthMismatch { left, right });
+        }
+        match into.element_type() {
+            ElementType::F32 => pairwise::<f32>(op, into, by),
+            ElementType::F64 => pairwise::<f64>(op, into, by),
+            element => Err(Error::UnsupportedElement { element }),
+        }
+    }
+}
+
+impl Matmul for CpuAccelerator {
+    fn matmul(
+        &self,
+        shape: ProductShape,
+        left: &CpuBuffer,
+        right: &CpuBuffer,
+        into: &mut CpuBuffer,
+    ) -> Result<(), Error> {
+        alike(into, left)?;
+        alike(into, right)?;
+        for (buffer, len) in [
+            (left, shape.left()),
+            (right, shape.right()),
+            (&*into, shape.product()),
+        ] {
+            if buffer.len() != len {
+                return Err(Error::LengthMismatch {
+                    left: buffer.len(),
+                    right: len,
+                });
+            }
+        }
+        match into.element_type() {
+            ElementType::F32 => matmul::<f32>(shape, left, right, into),
+            ElementType::F64 => matmul::<f64>(shape, left, right, into),
+            element => Err(Error::UnsupportedElement { element }),
+        }
+    }
+}
+
+/// What is computed with here.
+trait Real: Element + LinalgScalar + PartialOrd + Neg<Output = Self> {
+    fn exp(self) -> Self;
+
+    fn ln(self) -> Self;
+}
+
+macro_rules! real {
+    ($($number:ty),+) => {$(
+        impl Real for $number {
+            fn exp(self) -> Self {
+                self.exp()
+            }
+
+            fn ln(self) -> Self {
+                self.ln()
+            }
+        }
+    )+};
+}
+
+real!(f32, f64);
+
+fn alike(into: &CpuBuffer, other: &CpuBuffer) -> Result<(), Error> {
+    let (left, right) = (into.device(), other.device());
+    if left != right {
+        return Err(Error::DeviceMismatch { left, right });
+    }
+    into.check_element(other.element_type())
+}
+
+fn pointwise<T: Real>(op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
+    let values = values.all_mut::<T>()?;
+    match op {
+        Pointwise::Negate => each(values, |value| -value),
+        // Not `max`, which drops NaN.
+        Pointwise::Relu => each(
+            values,
+            |value| {
+                if value <= T::zero() { T::zero() } else { value }
+            },
+        ),
+        Pointwise::Exp => each(values, T::exp),
+        Pointwise::Ln => each(values, T::ln),
+    }
+    Ok(())
+}
+
+fn pairwise<T: Real>(op: Pairwise, into: &mut CpuBuffer, by: &CpuBuffer) -> Result<(), Error> {
+    let (into, by) = (into.all_mut::<T>()?, by.all::<T>()?);
+    match op {
+        Pairwise::Add => both(into, by, |left, right| left + right),
+        Pairwise::Subtract => both(into, by, |left, right| left - right),
+        Pairwise::Multiply => both(into, by, |left, right| left * right),
+        Pairwise::Divide => both(into, by, |left, right| left / right),
+    }
+    Ok(())
+}
+
+fn matmul<T: Real>(
+    shape: ProductShape,
+    left: &CpuBuffer,
+    right: &CpuBuffer,
+    into: &mut CpuBuffer,
+) -> Result<(), Error> {
+    let (rows, inner, columns) = (shape.rows(), shape.inner(), shape.columns());
+    let left = ArrayView2::from_shape((rows, inner), left.all::<T>()?);
+    let right = ArrayView2::from_shape((inner, columns), right.all::<T>()?);
+    let into = ArrayViewMut2::from_shape((rows, columns), into.all_mut::<T>()?);
+    // The lengths were compared with the shape before.
+    if let (Ok(left), Ok(right), Ok(mut into)) = (left, right, into) {
+        into.fill(T::zero());
+        general_mat_mul(T::one(), &left, &right, T::zero(), &mut into);
+    }
+    Ok(())
+}
+
+fn each<T: Copy>(values: &mut [T], op: impl Fn(T) -> T) {
+    for value in values {
+        *value = op(*value);
+    }
+}
+
+fn both<T: Copy>(into: &mut [T], by: &[T], op: impl Fn(T, T) -> T) {
+    for (into, by) in into.iter_mut().zip(by) {
+        *into = op(*into, *by);
+    }
+}

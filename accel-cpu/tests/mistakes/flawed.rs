@@ -1,0 +1,358 @@
+//! The CPU backend with a mistake of choice.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use meshwork_accel::{
+    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Elementwise, Error,
+    LiveBuffers, Matmul, Memory, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp,
+};
+use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Flaw {
+    None,
+    NumberedFromOne,
+    UnknownIsFirst,
+    ForgetsWhatWasAsked,
+    NewIsOne,
+    LosesTypeU64,
+    UploadsToStart,
+    DownloadsFromStart,
+    FillsOneMore,
+    CopiesFromStart,
+    CopiesToStart,
+    CopiesNowhereElse,
+    SkipsLastOfMany,
+    MinIsMax,
+    DividesMeans,
+    MaxLosesNan,
+    AcceptsAnyOp,
+    LosesSecondReduction,
+    WritesBeforeRefusing,
+    AcceptsReversed,
+    AcceptsOtherTypes,
+    ReducesTheShorter,
+    ReducesAcross,
+    HidesWhatIsFree,
+    CountsForEver,
+    KeepsWhatIsCopied,
+    LeavesOneOut,
+    MeanIsSum,
+    SwapsBlocks,
+    SendsTheFirst,
+    GathersBackwards,
+    AcceptsTwins,
+    ExpOfMinus,
+    DividesBackwards,
+    SwapsFactors,
+    ComputesWithIntegers,
+}
+
+/// The CPU with one flaw.
+#[derive(Debug)]
+pub(crate) struct Flawed {
+    cpu: CpuAccelerator,
+    devices: Vec<Device>,
+    flaw: Flaw,
+    most: AtomicUsize,
+    /// Reductions since something was downloaded.
+    reductions: AtomicUsize,
+    kept: Mutex<Vec<CpuBuffer>>,
+}
+
+impl Flawed {
+    pub(crate) fn new(count: NonZeroUsize, flaw: Flaw) -> Self {
+        let shift = usize::from(flaw == Flaw::NumberedFromOne);
+        let ids = (0..count.get()).map(|index| DeviceId::new(index + shift));
+        Self {
+            cpu: CpuAccelerator::with_logical_devices(count),
+            devices: ids.map(|id| Device::new(id, "FLAWED")).collect(),
+            flaw,
+            most: AtomicUsize::new(0),
+            reductions: AtomicUsize::new(0),
+            kept: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn with_memory_limit(mut self, bytes: u64) -> Self {
+        self.cpu = self.cpu.with_memory_limit(bytes);
+        self
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+
+    /// `max` as `f32::max` has it, which drops NaN.
+    fn max_f32(&self, into: &mut CpuBuffer, from: &CpuBuffer) -> Result<(), Error> {
+        let (mut left, mut right) = (vec![0.0_f32; into.len()], vec![0.0_f32; from.len()]);
+        self.cpu.download(into, 0, &mut left)?;
+        self.cpu.download(from, 0, &mut right)?;
+        for (left, right) in left.iter_mut().zip(right) {
+            *left = left.max(right);
+        }
+        self.cpu.upload(&left, into, 0)
+    }
+
+    fn halve(&self, into: &mut CpuBuffer) -> Result<(), Error> {
+        let mut values = vec![0_i8; into.len()];
+        self.cpu.download(into, 0, &mut values)?;
+        for value in &mut values {
+            *value /= 2;
+        }
+        self.cpu.upload(&values, into, 0)
+    }
+
+    /// Another mistake for each way to reduce.
+    fn reduced(&self, op: ReduceOp, into: &mut CpuBuffer, from: &CpuBuffer) -> Option<()> {
+        let element = into.element_type();
+        let wrong = match self.flaw {
+            Flaw::MinIsMax => op == ReduceOp::Min,
+            Flaw::MaxLosesNan => op == ReduceOp::Max && element == ElementType::F32,
+            Flaw::AcceptsAnyOp => !op.supports(element),
+            Flaw::AcceptsOtherTypes => element != from.element_type(),
+            Flaw::ReducesTheShorter => into.len() != from.len(),
+            Flaw::ReducesAcross => into.device() != from.device(),
+            Flaw::DividesMeans => op == ReduceOp::Mean && element == ElementType::I8,
+            Flaw::LosesSecondReduction => self.reductions.fetch_add(1, Ordering::Relaxed) > 0,
+            _ => false,
+        };
+        if wrong && self.has(Flaw::MinIsMax) {
+            self.cpu.reduce(ReduceOp::Max, into, from).ok()?;
+        }
+        if wrong && self.has(Flaw::DividesMeans) {
+            self.halve(into).ok()?;
+        }
+        if wrong && self.has(Flaw::MaxLosesNan) {
+            self.max_f32(into, from).ok()?;
+        }
+        wrong.then_some(())
+    }
+}
+
+impl Accelerator for Flawed {
+    type Buffer = CpuBuffer;
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn memory(&self, device: DeviceId) -> Result<Memory, Error> {
+        self.cpu.memory(device)
+    }
+
+    fn allocate(
+        &self,
+        device: DeviceId,
+        element: ElementType,
+        len: usize,
+    ) -> Result<CpuBuffer, Error> {
+        let known = device.index() < self.devices.len();
+        let device = match self.flaw {
+            Flaw::UnknownIsFirst if !known => DeviceId::new(0),
+            _ => device,
+        };
+        if self.has(Flaw::LosesTypeU64) && element == ElementType::U64 {
+            return Err(Error::UnsupportedElement { element });
+        }
+        let mut given = self.cpu.allocate(device, element, len);
+        if let Err(Error::OutOfMemory { len, free, .. }) = &mut given {
+            match self.flaw {
+                Flaw::ForgetsWhatWasAsked => *len = 0,
+                Flaw::HidesWhatIsFree => *free = None,
+                _ => {}
+            }
+        }
+        let mut buffer = given?;
+        if self.has(Flaw::NewIsOne) && element == ElementType::Bool {
+            self.cpu.fill(&mut buffer, 0..len, true)?;
+        }
+        self.most
+            .fetch_max(self.cpu.live_buffers(), Ordering::Relaxed);
+        Ok(buffer)
+    }
+
+    fn upload<T: Element>(&self, from: &[T], to: &mut CpuBuffer, at: usize) -> Result<(), Error> {
+        match self.flaw {
+            Flaw::UploadsToStart if at + from.len() <= to.len() => self.cpu.upload(from, to, 0),
+            Flaw::SkipsLastOfMany if from.len() > 1 << 16 => {
+                self.cpu.upload(&from[..from.len() - 1], to, at)
+            }
+            Flaw::WritesBeforeRefusing if at < to.len() => {
+                let fits = from.len().min(to.len() - at);
+                self.cpu.upload(&from[..fits], to, at)?;
+                self.cpu.upload(from, to, at)
+            }
+            _ => self.cpu.upload(from, to, at),
+        }
+    }
+
+    fn download<T: Element>(&self, from: &CpuBuffer, at: usize, to: &mut [T]) -> Result<(), Error> {
+        self.reductions.store(0, Ordering::Relaxed);
+        match self.flaw {
+            Flaw::DownloadsFromStart => self.cpu.download(from, 0, to),
+            _ => self.cpu.download(from, at, to),
+        }
+    }
+
+    fn copy(
+        &self,
+        from: &CpuBuffer,
+        range: Range<usize>,
+        to: &mut CpuBuffer,
+        at: usize,
+    ) -> Result<(), Error> {
+        match self.flaw {
+            Flaw::CopiesFromStart => self.cpu.copy(from, 0..range.len(), to, at),
+            Flaw::CopiesToStart => self.cpu.copy(from, range, to, 0),
+            Flaw::CopiesNowhereElse if from.device() != to.device() => Ok(()),
+            Flaw::AcceptsReversed if range.end < range.start => Ok(()),
+            Flaw::KeepsWhatIsCopied => {
+                let device = to.device();
+                let kept = self.cpu.allocate(device, from.element_type(), from.len())?;
+                self.kept.lock().unwrap().push(kept);
+                self.cpu.copy(from, range, to, at)
+            }
+            _ => self.cpu.copy(from, range, to, at),
+        }
+    }
+
+    fn fill<T: Element>(
+        &self,
+        buffer: &mut CpuBuffer,
+        range: Range<usize>,
+        value: T,
+    ) -> Result<(), Error> {
+        match self.flaw {
+            Flaw::FillsOneMore if range.end < buffer.len() && range.start < range.end => {
+                self.cpu.fill(buffer, range.start..range.end + 1, value)
+            }
+            _ => self.cpu.fill(buffer, range, value),
+        }
+    }
+
+    fn reduce(&self, op: ReduceOp, into: &mut CpuBuffer, from: &CpuBuffer) -> Result<(), Error> {
+        if self.reduced(op, into, from).is_some() {
+            return Ok(());
+        }
+        self.cpu.reduce(op, into, from)
+    }
+
+    fn synchronize(&self, device: DeviceId) -> Result<(), Error> {
+        self.cpu.synchronize(device)
+    }
+}
+
+impl LiveBuffers for Flawed {
+    fn live_buffers(&self) -> usize {
+        match self.flaw {
+            Flaw::CountsForEver => self.most.load(Ordering::Relaxed),
+            _ => self.cpu.live_buffers(),
+        }
+    }
+}
+
+fn supported(op: ReduceOp, buffers: &[&mut CpuBuffer]) -> bool {
+    let first = buffers.first();
+    first.is_some_and(|first| op.supports(first.element_type()))
+}
+
+impl NativeCollectives for Flawed {
+    fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        let twins = buffers.len() > 1 && buffers[0].device() == buffers[1].device();
+        match self.flaw {
+            Flaw::AcceptsTwins if twins => Ok(()),
+            Flaw::LeavesOneOut if buffers.len() > 1 => {
+                let last = buffers.len() - 1;
+                self.cpu.all_reduce(op, &mut buffers[..last])
+            }
+            Flaw::MeanIsSum if op == ReduceOp::Mean && supported(op, buffers) => {
+                self.cpu.all_reduce(ReduceOp::Sum, buffers)
+            }
+            _ => self.cpu.all_reduce(op, buffers),
+        }
+    }
+
+    fn broadcast(&self, root: usize, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        match self.flaw {
+            Flaw::SendsTheFirst if root < buffers.len() => self.cpu.broadcast(0, buffers),
+            _ => self.cpu.broadcast(root, buffers),
+        }
+    }
+
+    fn all_gather(
+        &self,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        self.cpu.all_gather(inputs, outputs)?;
+        if !self.has(Flaw::GathersBackwards) || inputs.len() < 2 {
+            return Ok(());
+        }
+        let len = inputs[0].len();
+        for output in outputs {
+            self.cpu.copy(inputs[1], 0..len, output, 0)?;
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(
+        &self,
+        op: ReduceOp,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        self.cpu.reduce_scatter(op, inputs, outputs)?;
+        if !self.has(Flaw::SwapsBlocks) || outputs.len() < 2 {
+            return Ok(());
+        }
+        let len = outputs[0].len();
+        let (first, others) = outputs.split_at_mut(1);
+        self.cpu.copy(others[0], 0..len, first[0], 0)
+    }
+}
+
+impl Elementwise for Flawed {
+    fn pointwise(&self, op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
+        if self.has(Flaw::ComputesWithIntegers) && values.element_type() == ElementType::I32 {
+            return Ok(());
+        }
+        if self.has(Flaw::ExpOfMinus) && op == Pointwise::Exp {
+            self.cpu.pointwise(Pointwise::Negate, values)?;
+        }
+        self.cpu.pointwise(op, values)
+    }
+
+    fn pairwise(&self, op: Pairwise, into: &mut CpuBuffer, by: &CpuBuffer) -> Result<(), Error> {
+        let backwards = self.has(Flaw::DividesBackwards) && op == Pairwise::Divide;
+        if !backwards || into.len() != by.len() {
+            return self.cpu.pairwise(op, into, by);
+        }
+        let mut dividend = self
+            .cpu
+            .allocate(by.device(), by.element_type(), by.len())?;
+        self.cpu.copy(by, 0..by.len(), &mut dividend, 0)?;
+        self.cpu.pairwise(op, &mut dividend, into)?;
+        self.cpu.copy(&dividend, 0..by.len(), into, 0)
+    }
+}
+
+impl Matmul for Flawed {
+    fn matmul(
+        &self,
+        shape: ProductShape,
+        left: &CpuBuffer,
+        right: &CpuBuffer,
+        into: &mut CpuBuffer,
+    ) -> Result<(), Error> {
+        let square = shape.left() == shape.right() && left.len() == right.len();
+        match self.flaw {
+            Flaw::SwapsFactors if square => self.cpu.matmul(shape, right, left, into),
+            _ => self.cpu.matmul(shape, left, right, into),
+        }
+    }
+}

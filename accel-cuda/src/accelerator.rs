@@ -1,0 +1,195 @@
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytemuck::checked;
+use meshwork_accel::{
+    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, LiveBuffers, Memory,
+    ReduceOp,
+};
+
+use crate::buffer::CudaBuffer;
+use crate::config::CudaConfig;
+use crate::device::Logical;
+use crate::error::Failure;
+use crate::kernels::{Kernel, Width};
+
+/// The CUDA backend; see the crate's documentation for an example.
+///
+/// Each device has a stream: what is asked of one device is done in order, and what crosses two waits
+/// for both. Uploads go through pinned memory and return before the GPU has them; downloads wait.
+#[derive(Debug)]
+pub struct CudaAccelerator {
+    devices: Vec<Device>,
+    logical: Vec<Arc<Logical>>,
+}
+
+impl CudaAccelerator {
+    /// All GPUs that this process sees, one device each, by libraries where they are usually found.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn new() -> Result<Self, crate::Error> {
+        Self::open(&CudaConfig::from_env())
+    }
+
+    /// The devices that `config` describes.
+    ///
+    /// # Errors
+    /// A library or a function that is missing ([`Error::NotLoadable`](crate::Error::NotLoadable),
+    /// [`Error::NoFunction`](crate::Error::NoFunction)), no GPU
+    /// ([`Error::NoDevices`](crate::Error::NoDevices)), what `config` asks for and is not there, and
+    /// failures of the driver and the compiler.
+    pub fn open(config: &CudaConfig) -> Result<Self, crate::Error> {
+        let (devices, logical) = config.devices()?.into_iter().unzip();
+        Ok(Self { devices, logical })
+    }
+
+    pub(crate) fn logical(&self, device: DeviceId) -> Result<&Arc<Logical>, Error> {
+        let available = self.logical.len();
+        let found = self.logical.get(device.index());
+        found.ok_or(Error::UnknownDevice { device, available })
+    }
+}
+
+impl Accelerator for CudaAccelerator {
+    type Buffer = CudaBuffer;
+
+    fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    fn memory(&self, device: DeviceId) -> Result<Memory, Error> {
+        let logical = self.logical(device)?;
+        let free = logical.free().map_err(|failure| failure.on(device))?;
+        Ok(Memory::of(logical.account.limit()).with_free(free))
+    }
+
+    fn allocate(
+        &self,
+        device: DeviceId,
+        element: ElementType,
+        len: usize,
+    ) -> Result<CudaBuffer, Error> {
+        CudaBuffer::allocate(self.logical(device)?, element, len)
+    }
+
+    fn upload<T: Element>(&self, from: &[T], to: &mut CudaBuffer, at: usize) -> Result<(), Error> {
+        to.check_element(T::TYPE)?;
+        to.check_part(at, from.len())?;
+        let (Some(memory), false) = (to.memory(), from.is_empty()) else {
+            return Ok(());
+        };
+        let sent = to
+            .logical()
+            .upload(bytemuck::cast_slice(from), memory, at * size_of::<T>());
+        sent.map_err(|failure| failure.on(to.device()))
+    }
+
+    fn download<T: Element>(
+        &self,
+        from: &CudaBuffer,
+        at: usize,
+        to: &mut [T],
+    ) -> Result<(), Error> {
+        from.check_element(T::TYPE)?;
+        from.check_part(at, to.len())?;
+        let (Some(memory), false) = (from.memory(), to.is_empty()) else {
+            return Ok(());
+        };
+        let (logical, at) = (from.logical(), at * size_of::<T>());
+        let taken = match T::bytes_mut(to) {
+            Some(bytes) => logical.download(memory, at, bytes),
+            None => {
+                let mut bytes = vec![0; size_of_val(to)];
+                let taken = logical.download(memory, at, &mut bytes);
+                taken.and_then(|()| believe(&bytes, to))
+            }
+        };
+        taken.map_err(|failure| failure.on(from.device()))
+    }
+
+    fn copy(
+        &self,
+        from: &CudaBuffer,
+        range: Range<usize>,
+        to: &mut CudaBuffer,
+        at: usize,
+    ) -> Result<(), Error> {
+        to.check_element(from.element_type())?;
+        let len = from.check_range(&range)?;
+        to.check_part(at, len)?;
+        let (Some(source), Some(target)) = (from.part(range.start, len), to.part(at, len)) else {
+            return Ok(());
+        };
+        let copied = target.copy_from(source);
+        copied.map_err(|failure| failure.on(to.device()))
+    }
+
+    fn fill<T: Element>(
+        &self,
+        buffer: &mut CudaBuffer,
+        range: Range<usize>,
+        value: T,
+    ) -> Result<(), Error> {
+        buffer.check_element(T::TYPE)?;
+        let len = buffer.check_range(&range)?;
+        let Some(part) = buffer.part(range.start, len) else {
+            return Ok(());
+        };
+        let mut bits = [0; 8];
+        bits[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+        let kernel = Kernel::Fill(Width::of(T::TYPE));
+        let filled = buffer
+            .logical()
+            .module
+            .fill(kernel, part, u64::from_le_bytes(bits));
+        filled.map_err(|failure| failure.on(buffer.device()))
+    }
+
+    fn reduce(&self, op: ReduceOp, into: &mut CudaBuffer, from: &CudaBuffer) -> Result<(), Error> {
+        let (left, right) = (into.device(), from.device());
+        let (here, there) = (into.logical(), from.logical());
+        // Numbers may agree where backends do not.
+        if left != right || !here.stream.gpu().is(there.stream.gpu()) {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        let element = into.element_type();
+        into.check_element(from.element_type())?;
+        let kernel = Kernel::reduce(op, element).ok_or(Error::UnsupportedOp { op, element })?;
+        let (left, right) = (into.len(), from.len());
+        if left != right {
+            return Err(Error::LengthMismatch { left, right });
+        }
+        let (Some(to), Some(at)) = (into.part(0, left), from.part(0, left)) else {
+            return Ok(());
+        };
+        let reduced = here.module.reduce(kernel, to, at);
+        reduced.map_err(|failure| failure.on(into.device()))
+    }
+
+    fn synchronize(&self, device: DeviceId) -> Result<(), Error> {
+        let done = self.logical(device)?.stream.synchronize();
+        done.map_err(|failure| failure.on(device))
+    }
+}
+
+impl LiveBuffers for CudaAccelerator {
+    fn live_buffers(&self) -> usize {
+        self.logical
+            .iter()
+            .map(|logical| logical.account.buffers())
+            .sum()
+    }
+}
+
+/// Elements of which not all bytes are values, out of bytes that only ever were such elements.
+fn believe<T: Element>(bytes: &[u8], values: &mut [T]) -> Result<(), Failure> {
+    for (value, bytes) in values.iter_mut().zip(bytes.chunks_exact(size_of::<T>())) {
+        *value = checked::try_pod_read_unaligned(bytes).map_err(|_| Failure {
+            function: "cuMemcpyDtoHAsync",
+            code: 0,
+            status: format!("the memory holds {bytes:?}, which is no {}", T::TYPE),
+        })?;
+    }
+    Ok(())
+}

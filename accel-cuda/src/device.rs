@@ -1,0 +1,151 @@
+//! A logical device: a share of a GPU with a stream, an account and slots of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use meshwork_accel::{self as accel, DeviceId, ElementType};
+
+use crate::account::Account;
+use crate::error::Failure;
+use crate::staging::{Cut, Step, What};
+use crate::sys::memory::{Memory, Part};
+use crate::sys::module::Module;
+use crate::sys::slot::Slot;
+use crate::sys::stream::Stream;
+
+/// One logical device.
+#[derive(Debug)]
+pub(crate) struct Logical {
+    pub(crate) id: DeviceId,
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) module: Arc<Module>,
+    pub(crate) account: Arc<Account>,
+    /// Made when they are first needed.
+    slots: Mutex<Vec<Slot>>,
+}
+
+impl Logical {
+    /// A device that nobody uses yet.
+    pub(crate) fn new(
+        id: DeviceId,
+        stream: Arc<Stream>,
+        module: Arc<Module>,
+        limit: u64,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            stream,
+            module,
+            account: Account::new(limit),
+            slots: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Bytes that a buffer could take at this moment.
+    pub(crate) fn free(&self) -> Result<u64, Failure> {
+        let free = self.stream.gpu().free_memory()?;
+        Ok(free.min(self.account.left()))
+    }
+
+    /// Memory that belongs to no buffer and is not counted against the limit.
+    pub(crate) fn scratch(
+        &self,
+        element: ElementType,
+        bytes: usize,
+    ) -> Result<Memory, accel::Error> {
+        let memory = Memory::allocate(self.stream.clone(), bytes);
+        let memory = memory.map_err(|failure| failure.on(self.id))?;
+        memory.ok_or_else(|| self.out_of_memory(element, bytes / element.size()))
+    }
+
+    /// The error of a buffer that does not fit.
+    pub(crate) fn out_of_memory(&self, element: ElementType, len: usize) -> accel::Error {
+        accel::Error::OutOfMemory {
+            device: self.id,
+            element,
+            len,
+            free: self.free().ok(),
+        }
+    }
+
+    /// Copies `bytes` to a part of the same length; they may be changed when this returns.
+    pub(crate) fn upload(&self, bytes: &[u8], to: &Memory, at: usize) -> Result<(), Failure> {
+        self.with_slots(|slots| {
+            for Step {
+                slot, bytes: piece, ..
+            } in cut(bytes.len()).upload()
+            {
+                let start = at + piece.start;
+                let to = part(to, start, piece.len())?;
+                slot_of(slots, slot)?.send(&bytes[piece], to)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Fills `bytes` from a part of the same length, and waits for it.
+    pub(crate) fn download(
+        &self,
+        from: &Memory,
+        at: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), Failure> {
+        self.with_slots(|slots| {
+            for Step {
+                what,
+                slot,
+                bytes: piece,
+            } in cut(bytes.len()).download()
+            {
+                let slot = slot_of(slots, slot)?;
+                match what {
+                    What::Take => slot.take(&mut bytes[piece])?,
+                    _ => slot.request(part(from, at + piece.start, piece.len())?)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn with_slots(
+        &self,
+        run: impl FnOnce(&mut [Slot]) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        while slots.len() < SLOTS {
+            slots.push(Slot::new(self.stream.gpu().clone(), SLOT_BYTES)?);
+        }
+        run(&mut slots)
+    }
+}
+
+impl Drop for Logical {
+    /// No kernel runs when the last device of a GPU unloads them; nobody is left to hear of a failure.
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+    }
+}
+
+fn cut(bytes: usize) -> Cut {
+    Cut::new(bytes, SLOT_BYTES, SLOTS)
+}
+
+/// A part whose place its caller has checked.
+fn part(memory: &Memory, start: usize, bytes: usize) -> Result<Part<'_>, Failure> {
+    memory.part(start, bytes).ok_or_else(|| Failure {
+        function: "part of a buffer",
+        code: 0,
+        status: format!("{bytes} bytes from {start} are not inside"),
+    })
+}
+
+fn slot_of(slots: &mut [Slot], index: usize) -> Result<&mut Slot, Failure> {
+    slots.get_mut(index).ok_or_else(|| Failure {
+        function: "slot of a transfer",
+        code: 0,
+        status: format!("there is no slot {index}"),
+    })
+}
+
+/// Pinned memory is taken from everybody, so there is little of it; more pieces do not go faster.
+const SLOTS: usize = 4;
+const SLOT_BYTES: usize = 2 << 20;

@@ -1,0 +1,152 @@
+mod upward;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use meshwork_accel as accel;
+
+use crate::Library;
+
+/// What keeps CUDA from being used. Nothing is left allocated or running behind an error.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No file of a library could be loaded: it is not installed, or it is where nobody looks.
+    #[error(
+        "{library} cannot be loaded (the loader says: {said}; tried {}): {}",
+        tried.join(", "),
+        library.remedy()
+    )]
+    NotLoadable {
+        /// The library.
+        library: Library,
+        /// What was tried, in this order: names that the loader looks up, and paths.
+        tried: Vec<String>,
+        /// What the system's loader said, of the first file that exists or else of the first name.
+        said: String,
+    },
+    /// A library was loaded and lacks a function: it is too old, or another library of that name.
+    #[error("{library} in {file} has no function {function}: {}", library.remedy())]
+    NoFunction {
+        /// The library.
+        library: Library,
+        /// The name or path that was loaded.
+        file: String,
+        /// The function that is missing.
+        function: &'static str,
+    },
+    /// A library was loaded that is older than what this crate can use.
+    #[error("{library} is version {found}, and {needed} is the oldest that will do: {}", library.remedy())]
+    TooOld {
+        /// The library.
+        library: Library,
+        /// Its version.
+        found: String,
+        /// The oldest that is good enough.
+        needed: String,
+    },
+    /// The driver works, and no GPU is visible to this process.
+    #[error(
+        "the CUDA driver sees no GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES, and that a container is given its GPUs"
+    )]
+    NoDevices,
+    /// The caller named a GPU that the driver does not show.
+    #[error("GPU {ordinal} does not exist: the driver shows {available}, numbered from 0")]
+    UnknownGpu {
+        /// The GPU asked for.
+        ordinal: usize,
+        /// How many there are.
+        available: usize,
+    },
+    /// More devices were asked for than one collective can combine.
+    #[error("{asked} devices in one process are too many: {most} are the most")]
+    TooManyDevices {
+        /// Devices asked for.
+        asked: usize,
+        /// The most there can be.
+        most: usize,
+    },
+    /// The limits of a GPU's logical devices add up to more than it has.
+    #[error(
+        "{devices} logical devices of {limit} bytes do not fit in the {total} bytes of GPU {ordinal}: lower the limit"
+    )]
+    LimitTooLarge {
+        /// The GPU.
+        ordinal: usize,
+        /// Logical devices on it.
+        devices: usize,
+        /// Bytes that each was to have.
+        limit: u64,
+        /// Bytes that the GPU has.
+        total: u64,
+    },
+    /// A function of a library failed.
+    #[error("{function} failed with code {code} ({status})")]
+    Call {
+        /// The function.
+        function: &'static str,
+        /// The code that it returned.
+        code: i64,
+        /// What the library says of that code.
+        status: String,
+    },
+    /// The kernels did not compile: NVRTC does not know the architecture, or is broken.
+    #[error("NVRTC cannot compile the kernels for {architecture}: {log}")]
+    Compile {
+        /// The architecture, such as `sm_90`.
+        architecture: String,
+        /// What NVRTC says.
+        log: String,
+    },
+    /// A compiled kernel could not be kept on disk.
+    #[error("the kernel cache cannot write {} ({kind}): choose another folder by MESHWORK_CUDA_CACHE", path.display())]
+    Cache {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// A rank, or the number of ranks, is not one of a communicator.
+    #[error("rank {rank} does not exist in a communicator of {world} ranks")]
+    RankOutside {
+        /// The rank.
+        rank: usize,
+        /// How many ranks there are.
+        world: usize,
+    },
+    /// NCCL did not get ready in time: another rank is missing, or the network is.
+    #[error("{operation} was not done after {} ms: see why another rank did not take part", waited.as_millis())]
+    Deadline {
+        /// What was waited for.
+        operation: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// A communicator was used after a failure or a missed deadline.
+    #[error(
+        "this communicator has failed before: shrink it without the ranks that are lost, or join a new one"
+    )]
+    Broken,
+    /// An argument was refused, or the device failed.
+    #[error(transparent)]
+    Device(#[from] accel::Error),
+}
+
+/// A function of a library that failed, before it is known on which device.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Failure {
+    pub(crate) function: &'static str,
+    pub(crate) code: i64,
+    pub(crate) status: String,
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Call {
+            function: failure.function,
+            code: failure.code,
+            status: failure.status,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! NVIDIA's GPUs as an accelerator, with every library loaded when it is needed.
+//!
+//! This crate does not know other backends and any network. It builds and starts where there is no
+//! toolkit, no driver and no GPU: what is missing is an [`Error`] that names the library and the
+//! remedy, and never a panic.
+//!
+//! ```text
+//!   libcuda ────> Driver ──> GPU 0 ─┬─ device 0 ── stream, pinned slots, buffers
+//!   libnvrtc ──> Compiler ─> kernels └─ device 1 ── stream, pinned slots, buffers
+//!   libnccl ───> Nccl ─────> communicators between processes
+//! ```
+//!
+//! ```
+//! use meshwork_accel::{Accelerator, DeviceId, ElementType, ReduceOp};
+//! use meshwork_accel_cuda::CudaAccelerator;
+//!
+//! match CudaAccelerator::new() {
+//!     Ok(cuda) => {
+//!         let mut total = cuda.allocate(DeviceId::new(0), ElementType::F32, 2)?;
+//!         let mut part = cuda.allocate(DeviceId::new(0), ElementType::F32, 2)?;
+//!         cuda.upload(&[1.5_f32, 2.0], &mut part, 0)?;
+//!         cuda.reduce(ReduceOp::Sum, &mut total, &part)?;
+//!     }
+//!     Err(absent) => println!("no GPU: {absent}"),
+//! }
+//! # Ok::<(), meshwork_accel::Error>(())
+//! ```
+//!
+//! What has been proved without a GPU, and how to run the rest on one, is in `VERIFIED.md`.
+//!
+//! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
+//! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how a
+//! transfer is cut), `account` (limits), `collectives` (among the devices of a process), `nccl`
+//! (between processes), `compiler` and `cache` (from the source of the kernels to code), `kernels`
+//! (which there are, and `kernels.cu`), `target` (for which architecture), `error`, `sys` (all that is
+//! unsafe).
+
+mod accelerator;
+mod account;
+mod buffer;
+mod cache;
+mod collectives;
+mod compiler;
+mod config;
+mod device;
+mod error;
+mod kernels;
+mod libraries;
+mod nccl;
+mod staging;
+mod sys;
+mod target;
+
+pub use accelerator::CudaAccelerator;
+pub use buffer::CudaBuffer;
+pub use cache::KernelCache;
+pub use compiler::Compiler;
+pub use config::{CudaConfig, gpus};
+pub use error::Error;
+pub use libraries::{Libraries, Library};
+pub use nccl::{Communicator, Nccl, Seat, UniqueId};
+pub use target::Capability;

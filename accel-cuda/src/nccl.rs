@@ -1,0 +1,184 @@
+mod communicator;
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use meshwork_accel::{self as accel, ElementType, ReduceOp};
+
+use crate::sys::collectives::{Collectives, DataType, ID_BYTES, RedOp};
+use crate::{Error, Libraries};
+
+pub use communicator::Communicator;
+
+/// NCCL, loaded.
+///
+/// ```
+/// use meshwork_accel_cuda::{Error, Libraries, Nccl};
+///
+/// match Nccl::open(&Libraries::from_env()) {
+///     Ok(nccl) => println!("NCCL {}", nccl.version()),
+///     Err(absent @ Error::NotLoadable { .. }) => println!("{absent}"),
+///     Err(broken) => return Err(broken),
+/// }
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Nccl {
+    table: Arc<Collectives>,
+    version: u32,
+}
+
+impl Nccl {
+    /// Loads NCCL, 2.27 or newer.
+    ///
+    /// # Errors
+    /// [`Error::NotLoadable`], [`Error::NoFunction`], and [`Error::Call`] where it does not work.
+    pub fn open(libraries: &Libraries) -> Result<Self, Error> {
+        let table = Collectives::open(libraries)?;
+        let version = table.version()?;
+        Ok(Self { table, version })
+    }
+
+    /// Its version, such as `2.30.7`.
+    #[must_use]
+    pub fn version(&self) -> String {
+        let version = self.version;
+        format!(
+            "{}.{}.{}",
+            version / 10_000,
+            version / 100 % 100,
+            version % 100
+        )
+    }
+
+    /// A new name for a communicator: one process asks for it and gives it to all, and must live until
+    /// they have joined.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where no network interface can be used.
+    pub fn unique_id(&self) -> Result<UniqueId, Error> {
+        Ok(UniqueId(self.table.unique_id()?))
+    }
+}
+
+/// What the ranks of a communicator must share to find each other.
+///
+/// It holds the address of a process and lets whoever has it join, so it travels over a connection that
+/// is encrypted, and `Debug` does not show it.
+///
+/// ```
+/// use meshwork_accel_cuda::UniqueId;
+///
+/// let id = UniqueId::from_bytes([7; UniqueId::BYTES]);
+/// assert_eq!(UniqueId::from_bytes(*id.as_bytes()), id);
+/// assert_eq!(format!("{id:?}"), "UniqueId(..)");
+/// ```
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct UniqueId([u8; ID_BYTES]);
+
+impl UniqueId {
+    /// How many bytes it has.
+    pub const BYTES: usize = ID_BYTES;
+
+    /// The one that another process has sent; inverse of [`as_bytes`](Self::as_bytes).
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// What to send to the other processes; inverse of [`from_bytes`](Self::from_bytes).
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+}
+
+impl Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId(..)")
+    }
+}
+
+/// One rank's place in a communicator that is not there yet.
+///
+/// ```
+/// use meshwork_accel_cuda::{Error, Seat, UniqueId};
+///
+/// let id = UniqueId::from_bytes([0; UniqueId::BYTES]);
+/// assert!(Seat::new(id, 1, 2).is_ok());
+/// assert_eq!(Seat::new(id, 2, 2).err(), Some(Error::RankOutside { rank: 2, world: 2 }));
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Seat {
+    id: UniqueId,
+    rank: i32,
+    world: i32,
+}
+
+impl Seat {
+    /// Rank `rank` of `world` ranks that all have this `id`.
+    ///
+    /// # Errors
+    /// [`Error::RankOutside`], also for more ranks than NCCL can count.
+    pub fn new(id: UniqueId, rank: usize, world: usize) -> Result<Self, Error> {
+        match (i32::try_from(rank), i32::try_from(world)) {
+            (Ok(number), Ok(count)) if number < count => Ok(Self {
+                id,
+                rank: number,
+                world: count,
+            }),
+            _ => Err(Error::RankOutside { rank, world }),
+        }
+    }
+}
+
+/// How NCCL calls a reduction. A mean is a sum until it is divided; of truth values, 0 and 1, the
+/// smallest is the and, and the largest the or.
+fn translate(op: ReduceOp, element: ElementType) -> Result<(DataType, RedOp), accel::Error> {
+    let code = match element {
+        ElementType::I8 => 0,
+        ElementType::U8 | ElementType::Bool => 1,
+        ElementType::I32 => 2,
+        ElementType::U32 => 3,
+        ElementType::I64 => 4,
+        ElementType::U64 => 5,
+        ElementType::F16 => 6,
+        ElementType::F32 => 7,
+        ElementType::F64 => 8,
+        ElementType::Bf16 => 9,
+        _ => return Err(accel::Error::UnsupportedElement { element }),
+    };
+    let red_op = match (op, element) {
+        _ if !op.supports(element) => None,
+        (ReduceOp::Sum | ReduceOp::Mean, _) => Some(0),
+        (ReduceOp::Product, _) => Some(1),
+        (ReduceOp::Max, _) | (ReduceOp::Or, ElementType::Bool) => Some(2),
+        (ReduceOp::Min, _) | (ReduceOp::And, ElementType::Bool) => Some(3),
+        _ => None,
+    };
+    let bytes = element.size();
+    let red_op = red_op.ok_or(accel::Error::UnsupportedOp { op, element })?;
+    Ok((DataType { code, bytes }, RedOp(red_op)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nccl_has_is_translated_and_the_rest_refused_by_type_or_op() {
+        for op in ReduceOp::ALL {
+            for element in ElementType::ALL {
+                let short = matches!(element, ElementType::I16 | ElementType::U16);
+                let bits = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
+                let truth = element == ElementType::Bool && op != ReduceOp::Xor;
+                let expected = op.supports(element) && !short && (!bits || truth);
+                let translated = translate(op, element);
+                assert_eq!(translated.is_ok(), expected, "{op} of {element}");
+                if let Ok((kind, _)) = translated {
+                    assert_eq!(kind.bytes, element.size());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What crosses to NVIDIA's libraries: the tables of their functions, and owners of what these give out.
+//!
+//! ```text
+//!   shared (a library, loaded)  ──>  driver, compiler, collectives (its functions, as a table)
+//!                                        │
+//!   gpu ── stream ── memory ── slot      v      owners: safe to use, freed when dropped
+//!     └─── module (kernels)            calls, each return code looked at
+//! ```
+//!
+//! Nothing outside this module is unsafe, and no pointer leaves it.
+
+pub(crate) mod collectives;
+pub(crate) mod compiler;
+pub(crate) mod driver;
+pub(crate) mod gpu;
+pub(crate) mod memory;
+pub(crate) mod module;
+mod shared;
+pub(crate) mod slot;
+pub(crate) mod stream;
+
+#[cfg(test)]
+mod tests;

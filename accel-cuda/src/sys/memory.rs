@@ -1,0 +1,139 @@
+//! Memory of a GPU, and what is done to parts of it.
+#![expect(unsafe_code, reason = "functions of other languages are called here")]
+
+use std::sync::Arc;
+
+use super::driver::{Address, OUT_OF_MEMORY};
+use super::stream::Stream;
+use crate::error::Failure;
+
+/// Memory that is worked on by one stream, and freed when that is done with it.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    stream: Arc<Stream>,
+    address: Address,
+    bytes: usize,
+}
+
+impl Memory {
+    /// So many bytes, at least one; `None` where there is no room for them.
+    pub(crate) fn allocate(stream: Arc<Stream>, bytes: usize) -> Result<Option<Self>, Failure> {
+        let gpu = &stream.gpu;
+        let here = gpu.enter()?;
+        let mut address = 0;
+        // SAFETY: `address` is writable, and a context is current.
+        let code = unsafe { (gpu.driver.mem_alloc)(&raw mut address, bytes) };
+        if code == OUT_OF_MEMORY {
+            return Ok(None);
+        }
+        gpu.driver.check("cuMemAlloc", code)?;
+        drop(here);
+        Ok(Some(Self {
+            stream,
+            address,
+            bytes,
+        }))
+    }
+
+    /// The part of `bytes` bytes from `start` on, `None` where it is not inside.
+    pub(crate) fn part(&self, start: usize, bytes: usize) -> Option<Part<'_>> {
+        let end = start.checked_add(bytes)?;
+        (end <= self.bytes).then_some(Part {
+            memory: self,
+            start,
+            bytes,
+        })
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self) -> Part<'_> {
+        Part {
+            memory: self,
+            start: 0,
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl Drop for Memory {
+    /// Waits for the work on it, as `cuMemFree` asks for; nobody is left to hear of a failure.
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+        let gpu = &self.stream.gpu;
+        let Ok(_here) = gpu.enter() else { return };
+        // SAFETY: it came from `cuMemAlloc` and is freed once; no work on it is left.
+        unsafe { (gpu.driver.mem_free)(self.address) };
+    }
+}
+
+/// Bytes of a [`Memory`], all of them inside it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    memory: &'a Memory,
+    start: usize,
+    bytes: usize,
+}
+
+impl Part<'_> {
+    /// How many bytes it has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The stream of its memory.
+    pub(crate) fn stream(&self) -> &Arc<Stream> {
+        &self.memory.stream
+    }
+
+    /// Where it begins. Cannot overflow, as memory of this many bytes is there.
+    pub(super) fn address(&self) -> Address {
+        self.memory.address + self.start as Address
+    }
+
+    /// Makes all bytes 0.
+    pub(crate) fn zero(&self) -> Result<(), Failure> {
+        let stream = self.stream();
+        let _here = stream.gpu.enter()?;
+        // SAFETY: so many bytes are there, and are freed only after the stream's work.
+        let code = unsafe {
+            (stream.gpu.driver.memset_d8_async)(self.address(), 0, self.bytes, stream.handle)
+        };
+        stream.gpu.driver.check("cuMemsetD8Async", code)
+    }
+
+    /// Becomes a copy of the beginning of `from`, or as much of it as that has. Work on the memory
+    /// of `from` that was asked for before is waited for, and later work on it waits for this.
+    pub(crate) fn copy_from(&self, from: Part<'_>) -> Result<(), Failure> {
+        let (here, there) = (self.stream(), from.stream());
+        here.follow(there)?;
+        let copied = self.copy_ordered(from);
+        // Even after a failure: what was queued may still read.
+        there.follow(here)?;
+        copied
+    }
+
+    fn copy_ordered(&self, from: Part<'_>) -> Result<(), Failure> {
+        let bytes = self.bytes.min(from.bytes);
+        let (stream, source) = (self.stream(), &from.stream().gpu);
+        let (gpu, to, at) = (&stream.gpu, self.address(), from.address());
+        let _here = gpu.enter()?;
+        if gpu.is(source) {
+            // SAFETY: both parts have so many bytes in this context, and are freed only after the work
+            // of both streams, which the caller has put in order.
+            let code = unsafe { (gpu.driver.memcpy_dtod_async)(to, at, bytes, stream.handle) };
+            return gpu.driver.check("cuMemcpyDtoDAsync", code);
+        }
+        // SAFETY: as above, each part in the context that is given for it.
+        let code = unsafe {
+            (gpu.driver.memcpy_peer_async)(
+                to,
+                gpu.context,
+                at,
+                source.context,
+                bytes,
+                stream.handle,
+            )
+        };
+        gpu.driver.check("cuMemcpyPeerAsync", code)
+    }
+}

@@ -1,0 +1,222 @@
+//! Compiled kernels on a GPU, and how each kind of them is called.
+#![expect(unsafe_code, reason = "functions of other languages are called here")]
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use super::driver::{Address, FunctionHandle, ModuleHandle};
+use super::gpu::Gpu;
+use super::memory::Part;
+use super::stream::Stream;
+use crate::error::Failure;
+use crate::kernels::{Grid, Kernel, MOST_PLACES};
+
+/// All kernels, loaded on one GPU.
+#[derive(Debug)]
+pub(crate) struct Module {
+    gpu: Arc<Gpu>,
+    handle: ModuleHandle,
+    multiprocessors: u32,
+    functions: HashMap<Kernel, FunctionHandle>,
+}
+
+impl Module {
+    /// Loads what the compiler made of the source of [`Kernel`]s; each of them is there, or it is an
+    /// error. The image is a cubin, or PTX that ends in 0.
+    pub(crate) fn load(gpu: Arc<Gpu>, image: &[u8]) -> Result<Self, Failure> {
+        let multiprocessors = gpu.card().multiprocessors()?;
+        let here = gpu.enter()?;
+        let mut handle = ModuleHandle::NULL;
+        // SAFETY: `handle` is writable and the GPU is current; an image says itself how long it is,
+        // and who made it here made all of it.
+        let code = unsafe { (gpu.driver.module_load_data)(&raw mut handle, image.as_ptr().cast()) };
+        gpu.driver.check("cuModuleLoadData", code)?;
+        drop(here);
+        let mut module = Self {
+            gpu,
+            handle,
+            multiprocessors,
+            functions: HashMap::new(),
+        };
+        for kernel in Kernel::all() {
+            let function = module.function(kernel)?;
+            module.functions.insert(kernel, function);
+        }
+        Ok(module)
+    }
+
+    fn function(&self, kernel: Kernel) -> Result<FunctionHandle, Failure> {
+        let _here = self.gpu.enter()?;
+        let name = CString::new(kernel.name()).unwrap_or_default();
+        let mut function = FunctionHandle::NULL;
+        // SAFETY: `function` is writable, the module lives, and the name ends in 0.
+        let code = unsafe {
+            (self.gpu.driver.module_get_function)(&raw mut function, self.handle, name.as_ptr())
+        };
+        self.gpu.driver.check("cuModuleGetFunction", code)?;
+        Ok(function)
+    }
+
+    /// Replaces each element of `into` by the op of itself and the same of `from`, as many as both
+    /// have. The stream of `into` does the work, after and before the work of the stream of `from`.
+    pub(crate) fn reduce(
+        &self,
+        kernel: Kernel,
+        into: Part<'_>,
+        from: Part<'_>,
+    ) -> Result<(), Failure> {
+        let Some(size) = kernel.reduces() else {
+            return Err(not_of_this_kind(kernel));
+        };
+        let (mut to, mut at) = (into.address(), from.address());
+        let mut count = (into.bytes().min(from.bytes()) / size) as u64;
+        let grid = Grid::of_packs(count, size, self.multiprocessors);
+        let arguments = [
+            address_of(&mut to),
+            address_of(&mut at),
+            address_of(&mut count),
+        ];
+        into.stream().follow(from.stream())?;
+        let launched = self.launch(kernel, grid, into.stream(), arguments);
+        from.stream().follow(into.stream())?;
+        launched
+    }
+
+    /// Replaces each element of all `targets` by the op of the elements of all `sources`. Streams of
+    /// the memory are put in order by the caller, before and after; `stream` does the work.
+    pub(crate) fn fold(
+        &self,
+        kernel: Kernel,
+        targets: &[Part<'_>],
+        sources: &[Part<'_>],
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let Some(size) = kernel.folds() else {
+            return Err(not_of_this_kind(kernel));
+        };
+        let parts = targets.iter().chain(sources);
+        let bytes = parts.map(Part::bytes).min().unwrap_or(0);
+        let mut count = (bytes / size) as u64;
+        let (mut to, mut at) = (Places::of(targets), Places::of(sources));
+        let grid = Grid::of_elements(count, self.multiprocessors);
+        let arguments = [
+            address_of(&mut to),
+            address_of(&mut at),
+            address_of(&mut count),
+        ];
+        self.launch(kernel, grid, stream, arguments)
+    }
+
+    /// Divides each element by `by`, integers towards zero; `stream` does the work.
+    pub(crate) fn divide(
+        &self,
+        kernel: Kernel,
+        values: Part<'_>,
+        by: u32,
+        stream: &Stream,
+    ) -> Result<(), Failure> {
+        let Some(size) = kernel.divides() else {
+            return Err(not_of_this_kind(kernel));
+        };
+        let (mut at, mut by) = (values.address(), by);
+        let mut count = (values.bytes() / size) as u64;
+        let grid = Grid::of_elements(count, self.multiprocessors);
+        let arguments = [
+            address_of(&mut at),
+            address_of(&mut by),
+            address_of(&mut count),
+        ];
+        self.launch(kernel, grid, stream, arguments)
+    }
+
+    /// Sets each element to the lowest bytes of `bits`, as many as an element has.
+    pub(crate) fn fill(&self, kernel: Kernel, values: Part<'_>, bits: u64) -> Result<(), Failure> {
+        let Some(size) = kernel.fills() else {
+            return Err(not_of_this_kind(kernel));
+        };
+        let (mut at, mut bits) = (values.address(), bits);
+        let mut count = (values.bytes() / size) as u64;
+        let grid = Grid::of_elements(count, self.multiprocessors);
+        let arguments = [
+            address_of(&mut at),
+            address_of(&mut bits),
+            address_of(&mut count),
+        ];
+        self.launch(kernel, grid, values.stream(), arguments)
+    }
+
+    fn launch(
+        &self,
+        kernel: Kernel,
+        grid: Grid,
+        stream: &Stream,
+        mut arguments: [*mut c_void; 3],
+    ) -> Result<(), Failure> {
+        let Some(function) = self.functions.get(&kernel) else {
+            return Err(not_of_this_kind(kernel));
+        };
+        let driver = &self.gpu.driver;
+        let _here = self.gpu.enter()?;
+        // SAFETY: each argument points to a value of the type that kernels of this kind take in this
+        // place, and is read before this returns. Addresses have as many elements as the count says.
+        let code = unsafe {
+            (driver.launch_kernel)(
+                *function,
+                grid.blocks(),
+                1,
+                1,
+                grid.threads(),
+                1,
+                1,
+                0,
+                stream.handle,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        driver.check("cuLaunchKernel", code)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        let Ok(_here) = self.gpu.enter() else { return };
+        // SAFETY: it was loaded by `load`, and ends here; streams that use it are waited for by the
+        // memory that they work on, which is dropped first.
+        unsafe { (self.gpu.driver.module_unload)(self.handle) };
+    }
+}
+
+/// `struct places` of the kernels' source.
+#[repr(C)]
+struct Places {
+    count: u32,
+    address: [Address; MOST_PLACES],
+}
+
+impl Places {
+    /// Of so many parts as fit.
+    fn of(parts: &[Part<'_>]) -> Self {
+        let mut address = [0; MOST_PLACES];
+        let mut count = 0;
+        for (place, part) in address.iter_mut().zip(parts) {
+            *place = part.address();
+            count += 1;
+        }
+        Self { count, address }
+    }
+}
+
+fn address_of<T>(value: &mut T) -> *mut c_void {
+    ptr::from_mut(value).cast()
+}
+
+fn not_of_this_kind(kernel: Kernel) -> Failure {
+    Failure {
+        function: "cuLaunchKernel",
+        code: 0,
+        status: format!("{} is a kernel of another kind", kernel.name()),
+    }
+}

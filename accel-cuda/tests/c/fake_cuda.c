@@ -1,0 +1,431 @@
+/* A driver without a GPU: memory is the host's, kernels are host code, and everything is counted.
+ *
+ * It is as lazy as a driver may be: work that is put into a stream is done only when somebody waits, in
+ * the order that streams and events ask for. So a program that reuses memory too early, or does not put
+ * two streams in order, gets wrong results here.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
+       INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700 };
+
+#ifndef VERSION
+#define VERSION 13000
+#endif
+#ifndef GPUS
+#define GPUS 2
+#endif
+#define GPU_BYTES (64ull << 20)
+
+/* What is alive, by kind, and mistakes that were made: what fake_count tells. */
+enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, KINDS };
+static long counts[KINDS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Which call of which function is to fail, and how: set by fake_fail. */
+static char failing[48];
+static int failing_after, failing_code;
+
+struct context { int gpu; unsigned long long used; int retained; };
+static struct context contexts[GPUS + 1];
+static __thread struct context *current[16];
+static __thread int depth;
+
+struct memory { struct memory *next; char *bytes; size_t size; struct context *context; int pinned; };
+static struct memory *memories;
+
+struct event { struct context *context; struct stream *stream; unsigned long long until; };
+
+struct work {
+    struct work *next;
+    enum { SET, MOVE, KERNEL_CALL, WAIT } what;
+    unsigned long long number;
+    void *to; const void *from; size_t size; int value;
+    char name[48]; void *function; unsigned blocks, threads;
+    struct places targets, sources; u64 count, bits; void *into; const void *with; u32 by;
+    struct stream *other; unsigned long long until;
+};
+struct stream { struct context *context; struct work *first, **last; unsigned long long queued, done; };
+struct module { struct context *context; };
+
+static int mistake(int code) { counts[MISTAKES]++; return code; }
+
+/* Each function begins with this: it takes the lock, and fails where it is told to. */
+static int begins(const char *name) {
+    pthread_mutex_lock(&lock);
+    if (!strcmp(failing, name) && failing_after-- == 0) { failing[0] = 0; return failing_code; }
+    return OK;
+}
+static int ends(int code) { pthread_mutex_unlock(&lock); return code; }
+#define BEGIN do { int failed = begins(__func__); if (failed) return ends(failed); } while (0)
+#define HERE (depth > 0 ? current[depth - 1] : NULL)
+
+static struct memory *holding(const void *at, size_t size) {
+    for (struct memory *m = memories; m; m = m->next)
+        if ((const char *)at >= m->bytes && (const char *)at + size <= m->bytes + m->size) return m;
+    return NULL;
+}
+
+/* Whether so many bytes are memory of this context; of any, or pinned, for NULL. */
+static int inside(const void *at, size_t size, struct context *context) {
+    struct memory *m = holding(at, size);
+    return m && (context ? m->context == context && !m->pinned : m->pinned);
+}
+
+static void run_until(struct stream *stream, unsigned long long until);
+
+static void run(struct stream *stream, struct work *w) {
+    (void)stream;
+    if (w->what == WAIT) { if (w->other) run_until(w->other, w->until); return; }
+    if (w->what == SET) { memset(w->to, w->value, w->size); return; }
+    if (w->what == MOVE) { memmove(w->to, w->from, w->size); return; }
+    if (!strncmp(w->name, "mw_reduce_", 10)) {
+        RUN(w->blocks, w->threads, ((reduce_kernel)w->function)(w->into, w->with, w->count));
+    } else if (!strncmp(w->name, "mw_fold_", 8)) {
+        RUN(w->blocks, w->threads, ((fold_kernel)w->function)(w->targets, w->sources, w->count));
+    } else if (!strncmp(w->name, "mw_divide_", 10)) {
+        RUN(w->blocks, w->threads, ((divide_kernel)w->function)(w->into, w->by, w->count));
+    } else {
+        RUN(w->blocks, w->threads, ((fill_kernel)w->function)(w->into, w->bits, w->count));
+    }
+}
+
+static void run_until(struct stream *stream, unsigned long long until) {
+    while (stream->first && stream->first->number <= until) {
+        struct work *w = stream->first;
+        stream->first = w->next;
+        if (!stream->first) stream->last = &stream->first;
+        run(stream, w);
+        stream->done = w->number;
+        free(w);
+    }
+}
+
+static struct work *queue(struct stream *stream, int what) {
+    struct work *w = calloc(1, sizeof *w);
+    w->what = what;
+    w->number = ++stream->queued;
+    *stream->last = w;
+    stream->last = &w->next;
+    return w;
+}
+
+/* What tests ask for. */
+
+long fake_count(int kind) { pthread_mutex_lock(&lock); long n = counts[kind]; pthread_mutex_unlock(&lock); return n; }
+
+void fake_fail(const char *name, int after, int code) {
+    pthread_mutex_lock(&lock);
+    snprintf(failing, sizeof failing, "%s", name);
+    failing_after = after;
+    failing_code = code;
+    pthread_mutex_unlock(&lock);
+}
+
+/* The driver. */
+
+int cuInit(unsigned flags) { BEGIN; return ends(flags ? INVALID_VALUE : GPUS ? OK : NO_DEVICE); }
+int cuDriverGetVersion(int *version) { BEGIN; *version = VERSION; return ends(OK); }
+int cuGetErrorName(unsigned code, const char **text) {
+    *text = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : code == ILLEGAL ? "CUDA_ERROR_ILLEGAL_ADDRESS" : NULL;
+    return *text ? OK : INVALID_VALUE;
+}
+int cuGetErrorString(unsigned code, const char **text) {
+    *text = code == OUT_OF_MEMORY ? "out of memory" : code == ILLEGAL ? "an illegal memory access was encountered" : NULL;
+    return *text ? OK : INVALID_VALUE;
+}
+int cuDeviceGetCount(int *count) { BEGIN; *count = GPUS; return ends(OK); }
+int cuDeviceGet(int *device, int ordinal) {
+    BEGIN;
+    if (ordinal < 0 || ordinal >= GPUS) return ends(INVALID_DEVICE);
+    *device = 70 + ordinal; /* a handle is not a number */
+    return ends(OK);
+}
+int cuDeviceGetName(char *name, int len, int device) { BEGIN; snprintf(name, len, "Fake %d", device - 70); return ends(OK); }
+int cuDeviceGetPCIBusId(char *id, int len, int device) { BEGIN; snprintf(id, len, "0000:0%d:00.0", device - 70); return ends(OK); }
+int cuDeviceGetAttribute(int *value, int which, int device) {
+    BEGIN;
+    (void)device;
+    *value = which == 16 ? 2 : which == 75 ? 9 : which == 76 ? 0 : -1;
+    return ends(*value < 0 ? INVALID_VALUE : OK);
+}
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { BEGIN; (void)device; *bytes = GPU_BYTES; return ends(OK); }
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    BEGIN;
+    struct context *c = &contexts[device - 70];
+    c->gpu = device - 70;
+    c->retained++;
+    counts[CONTEXTS]++;
+    *context = c;
+    return ends(OK);
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    BEGIN;
+    counts[CONTEXTS]--;
+    return ends(contexts[device - 70].retained-- > 0 ? OK : mistake(INVALID_CONTEXT));
+}
+int cuCtxPushCurrent_v2(void *context) {
+    BEGIN;
+    struct context *c = context;
+    if (!c || !c->retained || depth == 16) return ends(mistake(INVALID_CONTEXT));
+    current[depth++] = c;
+    counts[PUSHED]++;
+    return ends(OK);
+}
+int cuCtxPopCurrent_v2(void **context) {
+    BEGIN;
+    if (!depth) return ends(mistake(INVALID_CONTEXT));
+    *context = current[--depth];
+    counts[PUSHED]--;
+    return ends(OK);
+}
+int cuMemGetInfo_v2(size_t *free, size_t *total) {
+    BEGIN;
+    if (!HERE) return ends(mistake(INVALID_CONTEXT));
+    *total = GPU_BYTES;
+    *free = GPU_BYTES - HERE->used;
+    return ends(OK);
+}
+
+static int allocate(void **at, size_t size, int pinned) {
+    if (!HERE) return mistake(INVALID_CONTEXT);
+    if (!size) return mistake(INVALID_VALUE);
+    if (!pinned && size > GPU_BYTES - HERE->used) return OUT_OF_MEMORY;
+    struct memory *m = malloc(sizeof *m);
+    m->bytes = aligned_alloc(256, (size + 255) / 256 * 256);
+    memset(m->bytes, 0xA5, size); /* nothing is zero by itself */
+    m->size = size;
+    m->context = HERE;
+    m->pinned = pinned;
+    m->next = memories;
+    memories = m;
+    if (!pinned) HERE->used += size;
+    counts[pinned ? PINNED : MEMORIES]++;
+    *at = m->bytes;
+    return OK;
+}
+
+/* Frees at once, though work may be left: that is for the program to see to. */
+static int release(void *at, int pinned) {
+    for (struct memory **m = &memories; *m; m = &(*m)->next) {
+        if ((*m)->bytes != at || (*m)->pinned != pinned) continue;
+        struct memory *gone = *m;
+        *m = gone->next;
+        if (!pinned) gone->context->used -= gone->size;
+        counts[pinned ? PINNED : MEMORIES]--;
+        memset(gone->bytes, 0x5A, gone->size);
+        free(gone->bytes);
+        free(gone);
+        return OK;
+    }
+    return mistake(INVALID_VALUE);
+}
+
+int cuMemAlloc_v2(u64 *at, size_t size) { BEGIN; void *m = NULL; int code = allocate(&m, size, 0); *at = (u64)m; return ends(code); }
+int cuMemFree_v2(u64 at) { BEGIN; return ends(release((void *)at, 0)); }
+int cuMemHostAlloc(void **at, size_t size, unsigned flags) { BEGIN; return ends(flags == 1 ? allocate(at, size, 1) : INVALID_VALUE); }
+int cuMemFreeHost(void *at) { BEGIN; return ends(release(at, 1)); }
+
+/* Work may only be put into a stream of the context that is current. */
+static int bad(struct stream *stream) { return !stream || !HERE || stream->context != HERE; }
+
+static int move(void *to, const void *from, size_t size, struct stream *stream) {
+    struct work *w = queue(stream, MOVE);
+    w->to = to;
+    w->from = from;
+    w->size = size;
+    return OK;
+}
+
+int cuMemsetD8Async(u64 to, unsigned char value, size_t size, void *stream) {
+    BEGIN;
+    if (bad(stream) || !inside((void *)to, size, HERE)) return ends(mistake(ILLEGAL));
+    struct work *w = queue(stream, SET);
+    w->to = (void *)to;
+    w->value = value;
+    w->size = size;
+    return ends(OK);
+}
+int cuMemcpyHtoDAsync_v2(u64 to, const void *from, size_t size, void *stream) {
+    BEGIN;
+    if (bad(stream) || !inside((void *)to, size, HERE) || !inside(from, size, NULL)) return ends(mistake(ILLEGAL));
+    return ends(move((void *)to, from, size, stream));
+}
+int cuMemcpyDtoHAsync_v2(void *to, u64 from, size_t size, void *stream) {
+    BEGIN;
+    if (bad(stream) || !inside((void *)from, size, HERE) || !inside(to, size, NULL)) return ends(mistake(ILLEGAL));
+    return ends(move(to, (void *)from, size, stream));
+}
+int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t size, void *stream) {
+    BEGIN;
+    if (bad(stream) || !inside((void *)to, size, HERE) || !inside((void *)from, size, HERE)) return ends(mistake(ILLEGAL));
+    return ends(move((void *)to, (void *)from, size, stream));
+}
+int cuMemcpyPeerAsync(u64 to, void *there, u64 from, void *here, size_t size, void *stream) {
+    BEGIN;
+    if (bad(stream) || !inside((void *)to, size, there) || !inside((void *)from, size, here)) return ends(mistake(ILLEGAL));
+    return ends(move((void *)to, (void *)from, size, stream));
+}
+
+int cuStreamCreate(void **stream, unsigned flags) {
+    BEGIN;
+    if (!HERE || flags != 1) return ends(mistake(INVALID_VALUE));
+    struct stream *s = calloc(1, sizeof *s);
+    s->context = HERE;
+    s->last = &s->first;
+    counts[STREAMS]++;
+    *stream = s;
+    return ends(OK);
+}
+int cuStreamDestroy_v2(void *stream) {
+    BEGIN;
+    if (bad(stream)) return ends(mistake(INVALID_HANDLE));
+    run_until(stream, ~0ull);
+    counts[STREAMS]--;
+    /* Kept, as events that were recorded on it may still be waited for. */
+    return ends(OK);
+}
+int cuStreamSynchronize(void *stream) {
+    BEGIN;
+    if (bad(stream)) return ends(mistake(INVALID_HANDLE));
+    run_until(stream, ~0ull);
+    return ends(OK);
+}
+int cuStreamQuery(void *stream) {
+    BEGIN;
+    struct stream *s = stream;
+    if (bad(s)) return ends(mistake(INVALID_HANDLE));
+    if (!s->first) return ends(OK);
+    run_until(s, s->first->number); /* something gets done meanwhile */
+    return ends(NOT_READY);
+}
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
+    BEGIN;
+    struct event *e = event;
+    if (bad(stream) || flags) return ends(mistake(INVALID_HANDLE));
+    struct work *w = queue(stream, WAIT);
+    w->other = e->stream;
+    w->until = e->until;
+    return ends(OK);
+}
+int cuEventCreate(void **event, unsigned flags) {
+    BEGIN;
+    if (!HERE || flags != 2) return ends(mistake(INVALID_VALUE));
+    struct event *e = calloc(1, sizeof *e);
+    e->context = HERE;
+    counts[EVENTS]++;
+    *event = e;
+    return ends(OK);
+}
+int cuEventRecord(void *event, void *stream) {
+    BEGIN;
+    struct event *e = event;
+    struct stream *s = stream;
+    if (bad(s) || e->context != s->context) return ends(mistake(INVALID_HANDLE));
+    e->stream = s;
+    e->until = s->queued;
+    return ends(OK);
+}
+int cuEventSynchronize(void *event) {
+    BEGIN;
+    struct event *e = event;
+    if (e->stream) run_until(e->stream, e->until);
+    return ends(OK);
+}
+int cuEventDestroy_v2(void *event) { BEGIN; counts[EVENTS]--; free(event); return ends(OK); }
+
+int cuModuleLoadData(void **module, const void *image) {
+    BEGIN;
+    if (!HERE || strncmp(image, "fake code for sm_90", 19)) return ends(mistake(INVALID_VALUE));
+    struct module *m = calloc(1, sizeof *m);
+    m->context = HERE;
+    counts[MODULES]++;
+    *module = m;
+    return ends(OK);
+}
+int cuModuleUnload(void *module) { BEGIN; counts[MODULES]--; free(module); return ends(OK); }
+int cuModuleGetFunction(void **function, void *module, const char *name) {
+    BEGIN;
+    (void)module;
+    Dl_info here;
+    if (!dladdr((void *)cuModuleGetFunction, &here)) return ends(NOT_FOUND);
+    void *self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+    void *found = self ? dlsym(self, name) : NULL;
+    if (!found) return ends(NOT_FOUND);
+    struct { char name[48]; void *code; } *f = calloc(1, 64); /* few, and kept for ever */
+    snprintf(f->name, 48, "%s", name);
+    f->code = found;
+    *function = f;
+    return ends(OK);
+}
+
+static int all_inside(const struct places *places, size_t size) {
+    if (places->count > PLACES) return 0;
+    for (u32 i = 0; i < places->count; ++i)
+        if (!inside((void *)places->address[i], size, HERE)) return 0;
+    return 1;
+}
+
+static size_t element_of(const char *name) {
+    const char *type = strrchr(name, '_') + 1;
+    if (!strncmp(name, "mw_fill_", 8)) return atoi(type);
+    if (!strcmp(type, "bool") || strchr(type, '8')) return 1;
+    return strstr(type, "16") ? 2 : strstr(type, "32") ? 4 : 8;
+}
+
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **given, void **extra) {
+    BEGIN;
+    struct { char name[48]; void *code; } *f = function;
+    if (bad(stream) || !gx || gx > 0x7FFFFFFFu || gy != 1 || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1
+        || shared || extra)
+        return ends(mistake(INVALID_VALUE));
+    struct work w = {0};
+    int fits;
+    size_t size = element_of(f->name);
+    w.count = *(u64 *)given[2];
+    if (!strncmp(f->name, "mw_fold_", 8)) {
+        w.targets = *(struct places *)given[0];
+        w.sources = *(struct places *)given[1];
+        fits = all_inside(&w.targets, w.count * size) && all_inside(&w.sources, w.count * size);
+    } else {
+        w.into = *(void **)given[0];
+        fits = inside(w.into, w.count * size, HERE);
+        if (!strncmp(f->name, "mw_reduce_", 10)) {
+            w.with = *(void **)given[1];
+            fits = fits && inside(w.with, w.count * size, HERE);
+        } else if (!strncmp(f->name, "mw_divide_", 10)) {
+            w.by = *(u32 *)given[1];
+        } else {
+            w.bits = *(u64 *)given[1];
+        }
+    }
+    if (!fits) return ends(mistake(ILLEGAL));
+    struct work *queued = queue(stream, KERNEL_CALL);
+    struct work *next = queued->next;
+    unsigned long long number = queued->number;
+    *queued = w;
+    queued->next = next;
+    queued->number = number;
+    queued->what = KERNEL_CALL;
+    queued->function = f->code;
+    queued->blocks = gx;
+    queued->threads = bx;
+    memcpy(queued->name, f->name, sizeof queued->name);
+    return ends(OK);
+}
+
+/* Brings a stream up to date for another fake library, whatever is current. */
+int fake_drain(void *stream) {
+    pthread_mutex_lock(&lock);
+    run_until(stream, ~0ull);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}

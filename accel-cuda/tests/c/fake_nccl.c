@@ -1,0 +1,268 @@
+/* Collectives between threads of one process: calls are taken in, and done by the last rank that comes.
+ *
+ * Buffers are those of fake_cuda.c, whose lazy streams are brought up to date first, so that a test
+ * knows what to expect: NCCL itself does all of this on the GPU.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
+enum { RANKS = 8 };
+
+/* What ranks that belong together share. */
+struct clique {
+    struct clique *next;
+    char id[128];
+    int world, joined, aborted, arrived, turn, splits;
+    struct call { int what; uint64_t from, to; size_t count; unsigned type, op; int root, peer; void *stream; } calls[RANKS];
+    struct comm *members[RANKS];
+    int colors[RANKS], keys[RANKS];
+    struct clique *parts[RANKS];
+    int places[RANKS];
+};
+/* A child is told to the parent's owner late, as NCCL does it: when the parent is ready again. */
+struct comm { struct clique *clique; int rank, turn, finalized, answers, shrunk; struct comm **birth, *child; };
+struct config { size_t size; unsigned magic, version; int blocking; };
+
+enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPLIT };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct clique *cliques;
+static long alive, aborts, ids;
+static int (*synchronize)(void *);
+
+long fake_count(int kind) { return kind ? aborts : alive; }
+
+/* How to bring a stream up to date: given by the test, as this library does not know the driver. */
+void fake_streams(int (*function)(void *)) { synchronize = function; }
+
+int ncclGetVersion(int *version) { *version = 23007; return OK; }
+int ncclGetUniqueId(char *id) {
+    memset(id, 0, 128);
+    pthread_mutex_lock(&lock);
+    snprintf(id, 128, "clique %ld", ++ids);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+const char *ncclGetErrorString(unsigned code) { return code == REMOTE ? "remote process exited" : "invalid usage"; }
+const char *ncclGetLastError(void *comm) { return comm ? "unused" : "said the fake"; }
+
+static struct clique *clique_of(const char *id, int world) {
+    for (struct clique *c = cliques; c; c = c->next)
+        if (!memcmp(c->id, id, 128)) return c;
+    struct clique *c = calloc(1, sizeof *c);
+    memcpy(c->id, id, 128);
+    c->world = world;
+    c->next = cliques;
+    return cliques = c;
+}
+
+static struct comm *member(struct clique *clique, int rank) {
+    struct comm *comm = calloc(1, sizeof *comm);
+    comm->clique = clique;
+    comm->rank = rank;
+    clique->members[rank] = comm;
+    clique->joined++;
+    alive++;
+    return comm;
+}
+
+struct id { char internal[128]; };
+
+int ncclCommInitRankConfig(struct comm **comm, int world, struct id id, int rank, struct config *config) {
+    if (world > RANKS || config->magic != 0xcafebeef || config->size < 48 || config->blocking) return INVALID_ARGUMENT;
+    pthread_mutex_lock(&lock);
+    *comm = member(clique_of(id.internal, world), rank);
+    pthread_mutex_unlock(&lock);
+    return IN_PROGRESS;
+}
+
+static size_t size_of(unsigned type) { return type < 2 ? 1 : type < 4 || type == 7 ? 4 : type == 6 || type == 9 ? 2 : 8; }
+
+/* Only what tests use: sums of f32 and i32, the largest of u8. */
+static void combine(char *into, const char *from, size_t count, unsigned type, unsigned op) {
+    for (size_t i = 0; i < count; ++i) {
+        if (type == 7 && op == 0) ((float *)into)[i] += ((const float *)from)[i];
+        else if (type == 2 && op == 0) ((int *)into)[i] += ((const int *)from)[i];
+        else if (type == 1 && op == 2 && ((uint8_t *)into)[i] < ((const uint8_t *)from)[i]) into[i] = from[i];
+    }
+}
+
+static void reduce_all(struct clique *c, char *total, size_t count) {
+    unsigned type = c->calls[0].type;
+    memcpy(total, (void *)c->calls[0].from, count * size_of(type));
+    for (int r = 1; r < c->world; ++r) combine(total, (void *)c->calls[r].from, count, type, c->calls[0].op);
+}
+
+/* Everybody is here: what they came for is done. */
+static void perform(struct clique *c) {
+    struct call *first = &c->calls[0];
+    size_t bytes = first->count * size_of(first->type);
+    for (int r = 0; r < c->world; ++r)
+        if (c->calls[r].stream) synchronize(c->calls[r].stream);
+    char *whole = calloc(c->world + 1, bytes + 64);
+    for (int r = 0; r < c->world; ++r) {
+        struct call *call = &c->calls[r];
+        if (call->what == ALL_REDUCE && r == 0) reduce_all(c, whole, call->count);
+        if (call->what == REDUCE_SCATTER && r == 0) reduce_all(c, whole, call->count * c->world);
+        if (call->what == ALL_GATHER) memcpy(whole + r * bytes, (void *)call->from, bytes);
+        if (call->what == BROADCAST && r == call->root) memcpy(whole, (void *)call->from, bytes);
+        if (call->what == RECEIVE || call->what == (SEND | RECEIVE << 4))
+            memcpy((void *)call->to, (void *)c->calls[call->root].from, call->count);
+    }
+    for (int r = 0; r < c->world; ++r) {
+        struct call *call = &c->calls[r];
+        if (call->what == ALL_REDUCE || call->what == BROADCAST) memcpy((void *)call->to, whole, bytes);
+        if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * c->world);
+        if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + r * bytes, bytes);
+    }
+    free(whole);
+}
+
+static void split_all(struct clique *c) {
+    for (int r = 0; r < c->world; ++r) {
+        if (c->colors[r] < 0 || c->parts[r]) continue;
+        char id[128] = {0};
+        snprintf(id, 128, "%.100s/%d.%d", c->id, c->splits, c->colors[r]);
+        int world = 0;
+        for (int s = 0; s < c->world; ++s) world += c->colors[s] == c->colors[r];
+        struct clique *part = clique_of(id, world);
+        for (int s = 0; s < c->world; ++s) {
+            if (c->colors[s] != c->colors[r]) continue;
+            c->parts[s] = part;
+            c->places[s] = 0;
+            for (int t = 0; t < c->world; ++t)
+                if (c->colors[t] == c->colors[s] && (c->keys[t] < c->keys[s] || (c->keys[t] == c->keys[s] && t < s)))
+                    c->places[s]++;
+        }
+    }
+    c->splits++;
+}
+
+/* Takes a call in; the last rank of the clique lets it happen. */
+static int take(struct comm *comm, struct call call) {
+    pthread_mutex_lock(&lock);
+    struct clique *c = comm->clique;
+    c->calls[comm->rank] = call;
+    comm->turn++;
+    comm->answers = 2;
+    if (++c->arrived == c->world) {
+        if (call.what == SPLIT) split_all(c); else perform(c);
+        c->arrived = 0;
+        c->turn++;
+    }
+    pthread_mutex_unlock(&lock);
+    return IN_PROGRESS;
+}
+
+/* What a split that all ranks have called made for this one. */
+static struct comm *part_of(struct comm *comm) {
+    struct clique *part = comm->clique->parts[comm->rank];
+    return part ? member(part, comm->clique->places[comm->rank]) : NULL;
+}
+
+int ncclCommGetAsyncError(struct comm *comm, unsigned *state) {
+    pthread_mutex_lock(&lock);
+    struct clique *c = comm->clique;
+    int waits = c->joined < c->world || c->turn < comm->turn || comm->answers-- > 0;
+    *state = c->aborted && !comm->shrunk ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
+    if (*state == OK && comm->birth) {
+        *comm->birth = comm->child ? comm->child : part_of(comm);
+        comm->birth = NULL;
+        comm->child = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+int ncclCommCount(struct comm *comm, int *count) { *count = comm->clique->world; return OK; }
+int ncclCommUserRank(struct comm *comm, int *rank) { *rank = comm->rank; return OK; }
+int ncclCommFinalize(struct comm *comm) { comm->finalized = 1; return OK; }
+int ncclCommDestroy(struct comm *comm) {
+    pthread_mutex_lock(&lock);
+    int code = comm->finalized ? OK : INVALID_USAGE;
+    alive--;
+    free(comm);
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+int ncclCommAbort(struct comm *comm) {
+    pthread_mutex_lock(&lock);
+    comm->clique->aborted = 1;
+    alive--;
+    aborts++;
+    free(comm);
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+
+int ncclCommSplit(struct comm *comm, int color, int key, struct comm **part, struct config *config) {
+    if (config->magic != 0xcafebeef || config->blocking) return INVALID_ARGUMENT;
+    struct clique *c = comm->clique;
+    pthread_mutex_lock(&lock);
+    c->colors[comm->rank] = color;
+    c->keys[comm->rank] = key;
+    c->parts[comm->rank] = NULL;
+    pthread_mutex_unlock(&lock);
+    *part = NULL;
+    comm->birth = part;
+    return take(comm, (struct call){.what = SPLIT});
+}
+int ncclCommShrink(struct comm *comm, int *lost, int count, struct comm **rest, struct config *config, int flags) {
+    if (config->magic != 0xcafebeef || config->blocking || flags != 1) return INVALID_ARGUMENT;
+    char id[128] = {0};
+    int rank = comm->rank;
+    for (int i = 0; i < count; ++i) rank -= lost[i] < comm->rank;
+    pthread_mutex_lock(&lock);
+    snprintf(id, 128, "%.100s-%d", comm->clique->id, count);
+    *rest = NULL;
+    comm->birth = rest;
+    comm->child = member(clique_of(id, comm->clique->world - count), rank);
+    comm->shrunk = 1;
+    pthread_mutex_unlock(&lock);
+    return IN_PROGRESS;
+}
+
+int ncclAllReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, struct comm *comm, void *stream) {
+    return take(comm, (struct call){ALL_REDUCE, from, to, count, type, op, 0, 0, stream});
+}
+int ncclAllGather(uint64_t from, uint64_t to, size_t count, unsigned type, struct comm *comm, void *stream) {
+    return take(comm, (struct call){ALL_GATHER, from, to, count, type, 0, 0, 0, stream});
+}
+int ncclReduceScatter(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, struct comm *comm, void *stream) {
+    return take(comm, (struct call){REDUCE_SCATTER, from, to, count, type, op, 0, 0, stream});
+}
+int ncclBroadcast(uint64_t from, uint64_t to, size_t count, unsigned type, int root, struct comm *comm, void *stream) {
+    return take(comm, (struct call){BROADCAST, from, to, count, type, 0, root, 0, stream});
+}
+
+/* Sends and receives of one group are one call. */
+static __thread struct call grouped;
+static __thread struct comm *grouping;
+int ncclGroupStart(void) { memset(&grouped, 0, sizeof grouped); grouping = NULL; return OK; }
+int ncclSend(uint64_t from, size_t count, unsigned type, int to, struct comm *comm, void *stream) {
+    grouped.what |= SEND;
+    grouped.from = from;
+    grouped.count = count * size_of(type);
+    grouped.peer = to;
+    grouped.stream = stream;
+    grouping = comm;
+    return OK;
+}
+int ncclRecv(uint64_t to, size_t count, unsigned type, int from, struct comm *comm, void *stream) {
+    grouped.what = grouped.what ? SEND | RECEIVE << 4 : RECEIVE;
+    grouped.to = to;
+    grouped.count = count * size_of(type);
+    grouped.root = from;
+    grouped.stream = stream;
+    grouping = comm;
+    return OK;
+}
+int ncclGroupEnd(void) {
+    if (!grouping) return OK;
+    grouped.type = 1;
+    return take(grouping, grouped);
+}

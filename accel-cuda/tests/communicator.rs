@@ -1,0 +1,274 @@
+//! Communicators over a library that does between threads what NCCL does between GPUs.
+
+#[path = "support/cc.rs"]
+mod cc;
+#[path = "support/fake.rs"]
+mod fake;
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use fake::Fake;
+use meshwork_accel::{self as accel, Accelerator, DeviceId, Element, ReduceOp};
+use meshwork_accel_cuda::{Communicator, CudaAccelerator, CudaBuffer, Error, Nccl, Seat};
+
+/// Longer than any machine of ours is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One rank of a world of two, each on a GPU of its own.
+struct Rank<'a> {
+    accelerator: &'a CudaAccelerator,
+    communicator: Communicator,
+}
+
+impl Rank<'_> {
+    fn with<T: Element>(&self, values: &[T]) -> CudaBuffer {
+        let device = DeviceId::new(self.communicator.rank());
+        let buffer = self.accelerator.allocate(device, T::TYPE, values.len());
+        let mut buffer = buffer.expect("there is room");
+        self.accelerator
+            .upload(values, &mut buffer, 0)
+            .expect("equal lengths");
+        buffer
+    }
+
+    fn read<T: Element>(&mut self, buffer: &CudaBuffer, len: usize) -> Vec<T> {
+        self.communicator.wait().expect("all ranks take part");
+        let mut values = vec![T::default(); len];
+        self.accelerator
+            .download(buffer, 0, &mut values)
+            .expect("equal lengths");
+        values
+    }
+}
+
+/// Runs both ranks as threads.
+fn two<R: Send>(fake: &Fake, run: impl Fn(Rank<'_>) -> R + Sync) -> Vec<R> {
+    let accelerator = fake.open();
+    let nccl = Nccl::open(&fake.libraries()).expect("it was just compiled");
+    let id = nccl.unique_id().expect("the fake counts");
+    let rank = |rank: usize| {
+        let seat = Seat::new(id, rank, 2).expect("two ranks");
+        let device = DeviceId::new(rank);
+        let joined = Communicator::join(&nccl, &accelerator, device, seat, PATIENCE);
+        run(Rank {
+            accelerator: &accelerator,
+            communicator: joined.expect("both join"),
+        })
+    };
+    thread::scope(|scope| {
+        let ranks = [0, 1].map(|number| scope.spawn(move || rank(number)));
+        ranks
+            .map(|rank| rank.join().expect("no rank panics"))
+            .into()
+    })
+}
+
+#[test]
+fn both_ranks_get_the_results_of_all_operations() {
+    let fake = Fake::with_collectives();
+    two(&fake, |mut at| {
+        let rank = at.communicator.rank();
+        assert_eq!(at.communicator.world(), 2);
+        let mine = [1.0_f32 + rank as f32, 10.0];
+        for (op, expected) in [(ReduceOp::Sum, [3.0, 20.0]), (ReduceOp::Mean, [1.5, 10.0])] {
+            let mut values = at.with(&mine);
+            at.communicator
+                .all_reduce(op, &mut values)
+                .expect("both call it");
+            assert_eq!(at.read::<f32>(&values, 2), expected);
+        }
+        let mut truths = at.with(&[rank == 0, false]);
+        at.communicator
+            .all_reduce(ReduceOp::Or, &mut truths)
+            .expect("both call it");
+        assert_eq!(at.read::<bool>(&truths, 2), [true, false]);
+        let mut values = at.with(&mine);
+        at.communicator
+            .broadcast(1, &mut values)
+            .expect("both call it");
+        assert_eq!(at.read::<f32>(&values, 2), [2.0, 10.0]);
+        let (input, mut output) = (at.with(&mine), at.with(&[0.0_f32; 4]));
+        at.communicator
+            .all_gather(&input, &mut output)
+            .expect("both call it");
+        assert_eq!(at.read::<f32>(&output, 4), [1.0, 10.0, 2.0, 10.0]);
+        let mut block = at.with(&[0.0_f32]);
+        at.communicator
+            .reduce_scatter(ReduceOp::Mean, &input, &mut block)
+            .expect("both call it");
+        assert_eq!(at.read::<f32>(&block, 1), [[1.5], [10.0]][rank]);
+        at.communicator.leave().expect("both leave");
+    });
+    assert_eq!(fake.communicators(), (0, 0));
+    fake.is_clean();
+}
+
+#[test]
+fn what_one_rank_sends_the_other_receives_also_both_at_once() {
+    let fake = Fake::with_collectives();
+    two(&fake, |mut at| {
+        let rank = at.communicator.rank();
+        let mut values = at.with(&[rank as f32 + 5.0]);
+        match rank {
+            0 => at
+                .communicator
+                .send(&values, 1)
+                .expect("the other receives"),
+            _ => at
+                .communicator
+                .receive(&mut values, 0)
+                .expect("the other sends"),
+        }
+        assert_eq!(at.read::<f32>(&values, 1), [5.0]);
+        let (sent, mut received) = (at.with(&[rank as f32]), at.with(&[0.0_f32]));
+        let other = 1 - rank;
+        let swapped = at
+            .communicator
+            .exchange((&sent, other), (&mut received, other));
+        swapped.expect("both call it");
+        assert_eq!(at.read::<f32>(&received, 1), [other as f32]);
+        at.communicator.leave().expect("both leave");
+    });
+    fake.is_clean();
+}
+
+#[test]
+fn parts_count_their_ranks_by_key_and_who_has_no_color_is_in_none() {
+    let fake = Fake::with_collectives();
+    two(&fake, |mut at| {
+        let rank = at.communicator.rank();
+        let key = if rank == 0 { 9 } else { 3 };
+        let part = at.communicator.split(Some(4), key).expect("both call it");
+        let part = part.expect("it has a color");
+        assert_eq!((part.rank(), part.world()), (1 - rank, 2));
+        part.leave().expect("both leave");
+        let alone = at
+            .communicator
+            .split((rank == 0).then_some(0), 0)
+            .expect("both call it");
+        let places = alone.as_ref().map(|part| (part.rank(), part.world()));
+        assert_eq!(places, (rank == 0).then_some((0, 1)));
+        alone
+            .map_or(Ok(()), Communicator::leave)
+            .expect("nobody else has to");
+        at.communicator.leave().expect("both leave");
+    });
+    assert_eq!(fake.communicators(), (0, 0));
+    fake.is_clean();
+}
+
+#[test]
+fn survivors_go_on_without_a_lost_rank() {
+    let fake = Fake::with_collectives();
+    let (joined, lost) = (Barrier::new(2), Barrier::new(2));
+    two(&fake, |mut at| {
+        joined.wait();
+        if at.communicator.rank() == 0 {
+            drop(at);
+            lost.wait();
+            return;
+        }
+        lost.wait();
+        let mut values = at.with(&[1.0_f32]);
+        let failed = at.communicator.all_reduce(ReduceOp::Sum, &mut values);
+        assert!(
+            matches!(failed, Err(Error::Call { code: 6, .. })),
+            "{failed:?}"
+        );
+        let again = at.communicator.all_reduce(ReduceOp::Sum, &mut values);
+        assert_eq!(again, Err(Error::Broken));
+        let Rank {
+            accelerator,
+            communicator,
+        } = at;
+        let rest = communicator.shrink(&[0]).expect("one is left");
+        assert_eq!((rest.rank(), rest.world()), (0, 1));
+        let mut rest = Rank {
+            accelerator,
+            communicator: rest,
+        };
+        let device = DeviceId::new(1);
+        let mut alone = accelerator
+            .allocate(device, f32::TYPE, 1)
+            .expect("there is room");
+        rest.communicator
+            .all_reduce(ReduceOp::Sum, &mut alone)
+            .expect("nobody else has to");
+        assert_eq!(rest.read::<f32>(&alone, 1), [0.0]);
+        rest.communicator.leave().expect("nobody else has to");
+    });
+    assert_eq!(fake.communicators().0, 0);
+    fake.is_clean();
+}
+
+#[test]
+fn a_rank_that_never_comes_is_a_missed_deadline_and_the_communicator_is_aborted() {
+    let fake = Fake::with_collectives();
+    let accelerator = fake.open();
+    let nccl = Nccl::open(&fake.libraries()).expect("it was just compiled");
+    let id = nccl.unique_id().expect("the fake counts");
+    let seat = Seat::new(id, 0, 2).expect("two ranks");
+    let short = Duration::from_millis(20);
+    let alone = Communicator::join(&nccl, &accelerator, DeviceId::new(0), seat, short);
+    let Some(Error::Deadline { operation, waited }) = alone.err() else {
+        panic!("the other never comes");
+    };
+    assert_eq!(operation, "joining a communicator");
+    assert!(waited >= short);
+    assert_eq!(fake.communicators(), (0, 1));
+    drop((accelerator, nccl));
+    fake.is_clean();
+}
+
+#[test]
+fn arguments_are_refused_before_anything_is_sent_and_break_nothing() {
+    let fake = Fake::with_collectives();
+    let both = Barrier::new(2);
+    two(&fake, |mut at| {
+        let mut values = at.with(&[1.0_f32, 2.0]);
+        let mut short = at.with(&[1_i16]);
+        let other = DeviceId::new(1 - at.communicator.rank());
+        let mut elsewhere = at
+            .accelerator
+            .allocate(other, f32::TYPE, 1)
+            .expect("there is room");
+        let one = &mut at.communicator;
+        let outside = Err(Error::RankOutside { rank: 2, world: 2 });
+        assert_eq!(one.broadcast(2, &mut values), outside);
+        assert_eq!(one.send(&values, 2), outside);
+        assert_eq!(one.receive(&mut values, 2), outside);
+        let apart = accel::Error::DeviceMismatch {
+            left: DeviceId::new(one.rank()),
+            right: other,
+        };
+        assert_eq!(
+            one.all_reduce(ReduceOp::Sum, &mut elsewhere),
+            Err(apart.into())
+        );
+        let element = i16::TYPE;
+        let unknown = accel::Error::UnsupportedElement { element };
+        assert_eq!(
+            one.all_reduce(ReduceOp::Sum, &mut short),
+            Err(unknown.into())
+        );
+        let unequal = accel::Error::LengthMismatch { left: 2, right: 4 };
+        let mut same = at
+            .accelerator
+            .allocate(DeviceId::new(one.rank()), f32::TYPE, 2)
+            .expect("room");
+        assert_eq!(one.all_gather(&values, &mut same), Err(unequal.into()));
+        one.all_reduce(ReduceOp::Sum, &mut values)
+            .expect("both call it");
+        assert_eq!(at.read::<f32>(&values, 2), [2.0, 4.0]);
+        // A rank that is dropped is lost to the others.
+        both.wait();
+        let itself = at.communicator.rank();
+        assert!(matches!(
+            at.communicator.shrink(&[itself]),
+            Err(Error::RankOutside { .. })
+        ));
+    });
+    fake.is_clean();
+}

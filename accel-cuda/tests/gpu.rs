@@ -1,0 +1,261 @@
+//! What only a GPU can show. Each test says by name that it is skipped, and why, where there is none.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::thread;
+use std::time::Duration;
+
+use meshwork_accel::{
+    Accelerator, DeviceId, Element, ElementTask, ElementType, Error, NativeCollectives, ReduceOp,
+    Reduction, conformance,
+};
+use meshwork_accel_cuda::{
+    Communicator, CudaAccelerator, CudaBuffer, CudaConfig, Libraries, Nccl, Seat, gpus,
+};
+
+/// So many devices on each GPU; `None`, said by name and reason, where there is none.
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+fn devices(test: &str, each: usize) -> Option<CudaAccelerator> {
+    let each = NonZeroUsize::new(each).expect("not 0");
+    let opened = CudaAccelerator::open(&CudaConfig::from_env().with_logical_devices(each));
+    match opened {
+        Ok(accelerator) => {
+            let found: Vec<_> = accelerator
+                .devices()
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            println!("{test}: on {}", found.join(", "));
+            Some(accelerator)
+        }
+        Err(reason) => {
+            println!("skipped: {test}: {reason}");
+            // A GPU without the rest is no reason to skip.
+            assert!(gpus(&Libraries::from_env()).is_err(), "{reason}");
+            None
+        }
+    }
+}
+
+fn with<T: Element>(accelerator: &CudaAccelerator, at: usize, values: &[T]) -> CudaBuffer {
+    let buffer = accelerator.allocate(DeviceId::new(at), T::TYPE, values.len());
+    let mut buffer = buffer.expect("there is room");
+    accelerator
+        .upload(values, &mut buffer, 0)
+        .expect("equal lengths");
+    buffer
+}
+
+fn read<T: Element>(accelerator: &CudaAccelerator, buffer: &CudaBuffer, len: usize) -> Vec<T> {
+    let mut values = vec![T::default(); len];
+    accelerator
+        .download(buffer, 0, &mut values)
+        .expect("equal lengths");
+    values
+}
+
+/// Elements of any bits.
+fn any<T: Element>(len: usize, seed: u64) -> Vec<T> {
+    let mut state = seed;
+    let mut values = vec![T::default(); len];
+    for value in &mut values {
+        // Knuth's MMIX; the upper bits are the better ones.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let mask = if T::TYPE == ElementType::Bool {
+            1
+        } else {
+            u64::MAX
+        };
+        let bytes = ((state >> 11 ^ state << 40) & mask).to_le_bytes();
+        *value = bytemuck::checked::pod_read_unaligned(&bytes[..size_of::<T>()]);
+    }
+    values
+}
+
+#[test]
+fn the_suite_passes_with_one_device_for_each_gpu() {
+    let Some(accelerator) = devices("the_suite_passes_with_one_device_for_each_gpu", 1) else {
+        return;
+    };
+    conformance::check_live_buffers(&accelerator);
+}
+
+#[test]
+fn the_suite_passes_with_four_devices_on_each_gpu() {
+    let Some(accelerator) = devices("the_suite_passes_with_four_devices_on_each_gpu", 4) else {
+        return;
+    };
+    conformance::check_live_buffers(&accelerator);
+}
+
+#[test]
+fn the_suite_of_collectives_passes_on_four_devices_of_each_gpu() {
+    let test = "the_suite_of_collectives_passes_on_four_devices_of_each_gpu";
+    let Some(accelerator) = devices(test, 4) else {
+        return;
+    };
+    conformance::check_collectives(&accelerator);
+}
+
+/// Every op that a type has, on a million elements of any bits.
+struct Everything<'a>(&'a CudaAccelerator);
+
+impl ElementTask for Everything<'_> {
+    type Output = ();
+
+    fn run<T: Element>(self) {
+        let sources: Vec<Vec<T>> = (0..3).map(|seed| any(1_000_003, seed)).collect();
+        let slices: Vec<&[T]> = sources.iter().map(Vec::as_slice).collect();
+        for op in ReduceOp::ALL.into_iter().filter(|op| op.supports(T::TYPE)) {
+            let reduction = Reduction::<T>::new(op).expect("it is supported");
+            let mut expected = sources[0].clone();
+            reduction
+                .reduce(&mut expected, &sources[1])
+                .expect("equal lengths");
+            let mut into = with(self.0, 0, &sources[0]);
+            self.0
+                .reduce(op, &mut into, &with(self.0, 0, &sources[1]))
+                .expect("equal lengths");
+            same(op, &read(self.0, &into, expected.len()), &expected);
+            reduction
+                .fold(&mut expected, &slices)
+                .expect("equal lengths");
+            reduction.finish(&mut expected, NonZeroU32::new(3).expect("not 0"));
+            let mut buffers: Vec<_> = (0..3).map(|at| with(self.0, at, &sources[at])).collect();
+            let mut all: Vec<_> = buffers.iter_mut().collect();
+            self.0.all_reduce(op, &mut all).expect("shapes agree");
+            for buffer in &buffers {
+                same(op, &read(self.0, buffer, expected.len()), &expected);
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn same<T: Element>(op: ReduceOp, found: &[T], expected: &[T]) {
+    let bytes = |value: &T| bytemuck::bytes_of(value).to_vec();
+    let wrong = found
+        .iter()
+        .zip(expected)
+        .position(|(a, b)| bytes(a) != bytes(b));
+    if let Some(at) = wrong {
+        panic!(
+            "{op} of {} at {at}: {:?} for {:?}",
+            T::TYPE,
+            found[at],
+            expected[at]
+        );
+    }
+}
+
+#[test]
+fn reductions_and_collectives_have_the_bits_of_the_host_for_every_type_and_op() {
+    let test = "reductions_and_collectives_have_the_bits_of_the_host_for_every_type_and_op";
+    let Some(accelerator) = devices(test, 3) else {
+        return;
+    };
+    for element in ElementType::ALL {
+        element.run(Everything(&accelerator));
+    }
+}
+
+#[test]
+fn memory_comes_back_and_more_than_there_is_is_refused() {
+    let test = "memory_comes_back_and_more_than_there_is_is_refused";
+    let Some(accelerator) = devices(test, 1) else {
+        return;
+    };
+    let device = DeviceId::new(0);
+    let free = || {
+        accelerator
+            .memory(device)
+            .expect("the device exists")
+            .free()
+    };
+    // The first transfer makes the slots.
+    drop(with(&accelerator, 0, &[1.0_f32; 1000]));
+    let before = free().expect("the driver knows");
+    for _ in 0..100 {
+        let mut one = with(&accelerator, 0, &vec![1.0_f32; 1 << 20]);
+        let two = with(&accelerator, 0, &vec![2.0_f32; 1 << 20]);
+        accelerator
+            .reduce(ReduceOp::Sum, &mut one, &two)
+            .expect("equal lengths");
+    }
+    let len = usize::try_from(before).expect("64 bits") / 4;
+    let refused = accelerator.allocate(device, ElementType::F64, len).err();
+    assert!(
+        matches!(refused, Some(Error::OutOfMemory { free: Some(_), .. })),
+        "{refused:?}"
+    );
+    accelerator.synchronize(device).expect("the device works");
+    // Others may use the GPU too, but not for what would be lost here.
+    let lost = before.saturating_sub(free().expect("the driver knows"));
+    assert!(lost < 100 << 20, "{lost} of 800 MiB are gone");
+}
+
+/// A communicator of one rank on each GPU.
+fn communicate(accelerator: &CudaAccelerator, nccl: &Nccl) {
+    let world = accelerator.devices().len();
+    let id = nccl.unique_id().expect("there is a network interface");
+    let rank = |rank: usize| {
+        let seat = Seat::new(id, rank, world).expect("one of the ranks");
+        let patience = Duration::from_secs(60);
+        let joined = Communicator::join(nccl, accelerator, DeviceId::new(rank), seat, patience);
+        let mut communicator = joined.expect("all join");
+        let mut values = with(accelerator, rank, &[rank as f32, 1.0]);
+        communicator
+            .all_reduce(ReduceOp::Mean, &mut values)
+            .expect("all call it");
+        communicator.wait().expect("all take part");
+        let mean = (world - 1) as f32 / 2.0;
+        assert_eq!(read::<f32>(accelerator, &values, 2), [mean, 1.0]);
+        communicator
+            .broadcast(world - 1, &mut values)
+            .expect("all call it");
+        let mut all = with(accelerator, rank, &vec![0.0_f32; 2 * world]);
+        communicator
+            .all_gather(&values, &mut all)
+            .expect("all call it");
+        communicator
+            .reduce_scatter(ReduceOp::Sum, &all, &mut values)
+            .expect("all call it");
+        let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
+        let mut received = with(accelerator, rank, &[0.0_f32; 2]);
+        communicator
+            .exchange((&values, next), (&mut received, last))
+            .expect("all call it");
+        let mut half = communicator
+            .split(Some(0), 0)
+            .expect("all call it")
+            .expect("it has a color");
+        half.all_reduce(ReduceOp::Max, &mut received)
+            .expect("all call it");
+        half.wait().expect("all take part");
+        assert_eq!(
+            read::<f32>(accelerator, &received, 2),
+            [world as f32 * mean, world as f32]
+        );
+        half.leave().expect("all leave");
+        communicator.leave().expect("all leave");
+    };
+    let rank = &rank;
+    thread::scope(|scope| {
+        for number in 0..world {
+            scope.spawn(move || rank(number));
+        }
+    });
+}
+
+#[test]
+fn nccl_joins_a_rank_on_each_gpu_and_all_operations_work() {
+    let test = "nccl_joins_a_rank_on_each_gpu_and_all_operations_work";
+    let Some(accelerator) = devices(test, 1) else {
+        return;
+    };
+    match Nccl::open(&Libraries::from_env()) {
+        Ok(nccl) => communicate(&accelerator, &nccl),
+        Err(reason) => println!("skipped: {test}: {reason}"),
+    }
+}

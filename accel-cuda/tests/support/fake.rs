@@ -1,0 +1,149 @@
+//! Libraries without a GPU: what `tests/c` makes of the driver and the compiler, each test its own.
+#![expect(
+    unsafe_code,
+    reason = "the fake libraries are asked what they have counted"
+)]
+
+use std::ffi::{CString, c_char, c_int, c_long, c_void};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use meshwork_accel_cuda::{CudaAccelerator, CudaConfig, KernelCache, Libraries, Library};
+
+use super::cc;
+
+/// A folder with libraries that no other test has loaded, and so with counters of its own.
+pub(crate) struct Fake {
+    folder: tempfile::TempDir,
+    /// Loaded as long as its counters are asked for.
+    driver: libloading::Library,
+}
+
+/// What the fake driver counts.
+#[allow(dead_code, reason = "each test file takes what it needs")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    Memories,
+    Pinned,
+    Streams,
+    Events,
+    Modules,
+    Contexts,
+    Pushed,
+    Mistakes,
+}
+
+#[allow(dead_code, reason = "each test file takes what it needs")]
+impl Fake {
+    /// Two GPUs of 64 MiB with the newest driver.
+    pub(crate) fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With these preprocessor variables in the sources.
+    pub(crate) fn with(defines: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder for libraries");
+        for name in ["cuda", "nvrtc", "nccl"] {
+            let file = folder.path().join(format!("lib{name}.so"));
+            let made = cc::compiled(&format!("fake_{name}.c"), "lib.so", defines);
+            fs::copy(made, file).expect("the folder is writable");
+        }
+        let driver = load(&folder.path().join("libcuda.so"));
+        Self { folder, driver }
+    }
+
+    /// With collectives between the threads of this process.
+    pub(crate) fn with_collectives() -> Self {
+        type Drain = unsafe extern "C" fn(*mut c_void) -> c_int;
+        type Streams = unsafe extern "C" fn(Drain);
+        let fake = Self::new();
+        let nccl = load(&fake.file("nccl"));
+        // SAFETY: the type is that of the source.
+        let drain = unsafe { fake.driver.get::<Drain>("fake_drain") }.expect("the source has it");
+        // SAFETY: the type is that of the source.
+        let streams = unsafe { nccl.get::<Streams>("fake_streams") }.expect("the source has it");
+        // SAFETY: the function stays loaded, by the line below.
+        unsafe { streams(*drain) };
+        std::mem::forget((load(&fake.file("cuda")), nccl));
+        fake
+    }
+
+    /// Where these libraries are, and no others.
+    pub(crate) fn libraries(&self) -> Libraries {
+        Libraries::from_env()
+            .with_file(Library::Driver, self.file("cuda"))
+            .with_file(Library::Nvrtc, self.file("nvrtc"))
+            .with_file(Library::Nccl, self.file("nccl"))
+    }
+
+    /// All GPUs, one device each, without a cache.
+    pub(crate) fn config(&self) -> CudaConfig {
+        CudaConfig::new(self.libraries(), KernelCache::none())
+    }
+
+    pub(crate) fn open(&self) -> CudaAccelerator {
+        CudaAccelerator::open(&self.config()).expect("a fake driver begins")
+    }
+
+    /// How much of something is alive.
+    pub(crate) fn count(&self, what: Count) -> i64 {
+        // SAFETY: the type is that of the source.
+        let count = unsafe {
+            self.driver
+                .get::<unsafe extern "C" fn(c_int) -> c_long>("fake_count")
+        };
+        let count = count.expect("the source has it");
+        // SAFETY: the function takes any number of a kind.
+        unsafe { count(what as c_int) }
+    }
+
+    /// How many communicators are alive, and how many were aborted.
+    pub(crate) fn communicators(&self) -> (i64, i64) {
+        let library = load(&self.file("nccl"));
+        // SAFETY: the type is that of the source.
+        let count = unsafe { library.get::<unsafe extern "C" fn(c_int) -> c_long>("fake_count") };
+        let count = count.expect("the source has it");
+        // SAFETY: the function takes any number of a kind.
+        let alive = unsafe { count(0) };
+        // SAFETY: as above.
+        (alive, unsafe { count(1) })
+    }
+
+    /// Lets a call of a function fail, after so many that do not.
+    pub(crate) fn fail(&self, function: &str, after: i32, code: i32) {
+        type Fail = unsafe extern "C" fn(*const c_char, c_int, c_int);
+        let name = CString::new(function).expect("no name has a 0");
+        // SAFETY: the type is that of the source.
+        let fail = unsafe { self.driver.get::<Fail>("fake_fail") }.expect("the source has it");
+        // SAFETY: the name ends in 0 and is copied.
+        unsafe { fail(name.as_ptr(), after, code) };
+    }
+
+    /// Nothing is alive, and nothing was done that a driver would not forgive.
+    #[track_caller]
+    pub(crate) fn is_clean(&self) {
+        for what in [
+            Count::Memories,
+            Count::Pinned,
+            Count::Streams,
+            Count::Events,
+            Count::Modules,
+            Count::Contexts,
+            Count::Pushed,
+            Count::Mistakes,
+        ] {
+            assert_eq!(self.count(what), 0, "{what:?}");
+        }
+    }
+
+    /// The file of a fake library.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("lib{name}.so"))
+    }
+}
+
+/// One library; it is the same as long as anybody has it loaded.
+fn load(file: &Path) -> libloading::Library {
+    // SAFETY: loading it runs nothing of its own.
+    unsafe { libloading::Library::new(file) }.expect("it was just compiled")
+}

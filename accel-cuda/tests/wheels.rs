@@ -1,0 +1,152 @@
+//! The real NVRTC and NCCL, which work without a GPU up to a point: that far they are tested here.
+
+#[path = "support/cc.rs"]
+mod cc;
+#[path = "support/wheel.rs"]
+mod wheel;
+
+use std::fs;
+
+use meshwork_accel_cuda::{
+    Capability, Compiler, Error, KernelCache, Libraries, Library, Nccl, UniqueId,
+};
+use wheel::{NCCL, NVRTC};
+
+fn nvrtc() -> Option<Libraries> {
+    let file = NVRTC.unpacked()?.join("nvidia/cu13/lib/libnvrtc.so.13");
+    Some(Libraries::from_env().with_file(Library::Nvrtc, file))
+}
+
+fn nccl() -> Option<Libraries> {
+    let file = NCCL.unpacked()?.join("nvidia/nccl/lib/libnccl.so.2");
+    Some(Libraries::from_env().with_file(Library::Nccl, file))
+}
+
+#[test]
+fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
+    let Some(libraries) = nvrtc() else { return };
+    let compiler = Compiler::open(&libraries).expect("the wheel is whole");
+    assert_eq!(compiler.version(), "13.0");
+    let all: Vec<_> = compiler.architectures().collect();
+    for (major, minor) in [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
+        assert!(
+            all.contains(&Capability::new(major, minor)),
+            "{major}.{minor} of {all:?}"
+        );
+    }
+    let folder = tempfile::tempdir().expect("a folder for a cache");
+    let cache = KernelCache::at(folder.path());
+    for capability in [
+        Capability::new(7, 5),
+        Capability::new(9, 0),
+        Capability::new(12, 0),
+    ] {
+        let file = cache.fill(&libraries, capability).expect("it is known");
+        let code = fs::read(file).expect("it was written");
+        assert_eq!(&code[8..12], b"\x7fELF", "machine code for {capability}");
+        for kernel in [
+            "mw_reduce_sum_bf16",
+            "mw_fold_max_f64",
+            "mw_divide_i8",
+            "mw_fill_8",
+        ] {
+            let found = code
+                .windows(kernel.len())
+                .any(|bytes| bytes == kernel.as_bytes());
+            assert!(found, "{kernel} for {capability}");
+        }
+    }
+}
+
+#[test]
+fn a_gpu_newer_than_nvrtc_gets_ptx_that_moves_16_bytes_at_a_time() {
+    let Some(libraries) = nvrtc() else { return };
+    let folder = tempfile::tempdir().expect("a folder for a cache");
+    let cache = KernelCache::at(folder.path());
+    let file = cache
+        .fill(&libraries, Capability::new(99, 0))
+        .expect("PTX is for all that follow");
+    let code = fs::read(file).expect("it was written");
+    let text = String::from_utf8_lossy(&code[8..]);
+    let kernel = |name: &str| {
+        let begin = text
+            .find(&format!(".entry {name}("))
+            .unwrap_or_else(|| panic!("no {name}"));
+        let rest = &text[begin..];
+        &rest[..rest.find("\n}").unwrap_or(rest.len())]
+    };
+    for name in [
+        "mw_reduce_sum_f32",
+        "mw_reduce_max_bf16",
+        "mw_reduce_xor_u8",
+        "mw_reduce_sum_f64",
+    ] {
+        let code = kernel(name);
+        let packed = ["ld.global.v4.", "ld.global.v2."]
+            .iter()
+            .any(|load| code.contains(load));
+        assert!(packed, "{code}");
+        assert!(!code.contains(".local"), "{name} spills");
+    }
+    assert!(
+        !kernel("mw_fold_sum_bf16").contains(".local"),
+        "partial results stay in registers"
+    );
+    assert!(!text.contains("fma."), "nothing is contracted");
+}
+
+#[test]
+fn a_gpu_older_than_nvrtc_knows_is_refused_by_name() {
+    let Some(libraries) = nvrtc() else { return };
+    let refused = KernelCache::none().fill(&libraries, Capability::new(7, 0));
+    let Err(Error::Compile { architecture, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(architecture, "sm_70");
+}
+
+#[test]
+fn nccl_loads_and_gives_its_version_and_an_id_of_its_own_each_time() {
+    let Some(libraries) = nccl() else { return };
+    let nccl = Nccl::open(&libraries).expect("the wheel is whole");
+    assert_eq!(nccl.version(), "2.30.7");
+    let ids = [nccl.unique_id(), nccl.unique_id()].map(|id| id.expect("there is a network"));
+    assert_ne!(ids[0], ids[1]);
+    assert_ne!(*ids[0].as_bytes(), [0; UniqueId::BYTES]);
+}
+
+#[test]
+fn libraries_of_an_active_environment_are_found_where_pip_puts_them() {
+    let (Some(nvrtc), Some(nccl)) = (NVRTC.unpacked(), NCCL.unpacked()) else {
+        return;
+    };
+    let program = std::env::current_exe().expect("a test is a program");
+    let folder = tempfile::tempdir().expect("a folder for an environment");
+    let site = folder.path().join("lib/python3.12/site-packages");
+    fs::create_dir_all(site.join("nvidia")).expect("it is writable");
+    let link = |from: std::path::PathBuf, to| std::os::unix::fs::symlink(from, site.join(to));
+    link(nvrtc.join("nvidia/cu13"), "nvidia/cu13").expect("it is writable");
+    link(nccl.join("nvidia/nccl"), "nvidia/nccl").expect("it is writable");
+    let child = std::process::Command::new(program)
+        .args(["--exact", "child_looks_around", "--nocapture"])
+        .env_clear()
+        .env("VIRTUAL_ENV", folder.path())
+        .env("MESHWORK_TEST_CHILD", "1")
+        .output()
+        .expect("the test starts itself");
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success(), "{said}");
+    assert!(said.contains("found 13.0 and 2.30.7"), "{said}");
+}
+
+/// Does nothing unless it is started by the test above.
+#[test]
+fn child_looks_around() {
+    if std::env::var_os("MESHWORK_TEST_CHILD").is_none() {
+        return;
+    }
+    let libraries = Libraries::from_env();
+    let compiler = Compiler::open(&libraries).expect("found in the environment");
+    let nccl = Nccl::open(&libraries).expect("found in the environment");
+    println!("found {} and {}", compiler.version(), nccl.version());
+}

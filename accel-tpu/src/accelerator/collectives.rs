@@ -1,0 +1,282 @@
+//! Collectives as compiled programs, over the links that the devices have of their own.
+
+use std::sync::Arc;
+
+use meshwork_accel::{DeviceBuffer, DeviceId, ElementType, Error, NativeCollectives, ReduceOp};
+
+use super::{PjrtAccelerator, PjrtBuffer, failed};
+use crate::Buffer;
+use crate::stablehlo::{Collective, Kernel, Vector, divided_in};
+
+impl NativeCollectives for PjrtAccelerator {
+    fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
+        let inputs: Vec<&PjrtBuffer> = buffers.iter().map(|buffer| &**buffer).collect();
+        let shared = alike(&inputs)?;
+        supported(op, &inputs)?;
+        let Some(vector) = shared else {
+            return Ok(());
+        };
+        let results = self.together(Collective::AllReduce(op, vector), &inputs)?;
+        store(results, buffers);
+        self.finish(op, buffers)
+    }
+
+    fn broadcast(&self, root: usize, buffers: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
+        let inputs: Vec<&PjrtBuffer> = buffers.iter().map(|buffer| &**buffer).collect();
+        alike(&inputs)?;
+        let Some(source) = inputs.get(root) else {
+            return match inputs.len() {
+                0 => Ok(()),
+                buffers => Err(Error::RootOutside { root, buffers }),
+            };
+        };
+        let Some(memory) = source.memory().cloned() else {
+            return Ok(());
+        };
+        // XLA has no such collective on every device; a copy between devices takes the same links.
+        let others = buffers
+            .iter_mut()
+            .enumerate()
+            .filter(|(place, _)| *place != root);
+        for (_, buffer) in others {
+            let device = buffer.device();
+            let copied = memory
+                .copy_to(device.index())
+                .map_err(|error| failed(device, error))?;
+            self.begun(device, &copied)?;
+            buffer.set(Arc::new(copied));
+        }
+        Ok(())
+    }
+
+    fn all_gather(
+        &self,
+        inputs: &[&PjrtBuffer],
+        outputs: &mut [&mut PjrtBuffer],
+    ) -> Result<(), Error> {
+        let Some(vector) = paired(inputs, outputs, |input, count| input.checked_mul(count))? else {
+            return Ok(());
+        };
+        let results = self.together(Collective::AllGather(vector), inputs)?;
+        store(results, outputs);
+        Ok(())
+    }
+
+    fn reduce_scatter(
+        &self,
+        op: ReduceOp,
+        inputs: &[&PjrtBuffer],
+        outputs: &mut [&mut PjrtBuffer],
+    ) -> Result<(), Error> {
+        let block = |input: usize, count: usize| input.is_multiple_of(count).then(|| input / count);
+        let shared = paired(inputs, outputs, block)?;
+        supported(op, inputs)?;
+        let Some(vector) = shared else {
+            return Ok(());
+        };
+        let results = self.together(Collective::ReduceScatter(op, vector), inputs)?;
+        store(results, outputs);
+        self.finish(op, outputs)
+    }
+}
+
+impl PjrtAccelerator {
+    /// Deals blocks out: block `i` of input `j` becomes block `j` of output `i`.
+    ///
+    /// # Shapes
+    /// Input and output at one place are on one device. All have one length, a multiple of their
+    /// number.
+    ///
+    /// # Errors
+    /// [`Error::CountMismatch`], [`Error::DeviceMismatch`], [`Error::DeviceRepeated`],
+    /// [`Error::ElementMismatch`], [`Error::LengthMismatch`], [`Error::DeviceFailed`].
+    pub fn all_to_all(
+        &self,
+        inputs: &[&PjrtBuffer],
+        outputs: &mut [&mut PjrtBuffer],
+    ) -> Result<(), Error> {
+        let whole = |input: usize, count: usize| input.is_multiple_of(count).then_some(input);
+        let Some(vector) = paired(inputs, outputs, whole)? else {
+            return Ok(());
+        };
+        let results = self.together(Collective::AllToAll(vector), inputs)?;
+        store(results, outputs);
+        Ok(())
+    }
+
+    /// Makes each first's input its second's output, by places; an output that is no second becomes
+    /// zero.
+    ///
+    /// # Shapes
+    /// Those of [`all_to_all`](Self::all_to_all), of any length.
+    ///
+    /// # Errors
+    /// Those of [`all_to_all`](Self::all_to_all); [`Error::DeviceFailed`] also when a place is no
+    /// input, or stands twice on one side.
+    pub fn permute(
+        &self,
+        pairs: &[(usize, usize)],
+        inputs: &[&PjrtBuffer],
+        outputs: &mut [&mut PjrtBuffer],
+    ) -> Result<(), Error> {
+        let Some(vector) = paired(inputs, outputs, |input, _| Some(input))? else {
+            return Ok(());
+        };
+        let results = self.together(Collective::Permute(vector, pairs.to_vec()), inputs)?;
+        store(results, outputs);
+        Ok(())
+    }
+
+    /// Makes means of sums that as many devices have brought as there are buffers.
+    fn finish(&self, op: ReduceOp, sums: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
+        let contributions = sums.len();
+        for sum in sums.iter_mut().filter(|_| op == ReduceOp::Mean) {
+            let device = sum.device();
+            let Some(memory) = sum.memory() else { continue };
+            let by = self.divisor(device, divided_in(sum.element_type()), contributions)?;
+            let divided = self.run(
+                device,
+                Kernel::Divide(sum.vector()),
+                &[memory, &by],
+                sum.kept(),
+            )?;
+            sum.set(divided);
+        }
+        Ok(())
+    }
+
+    /// A number of contributions as a scalar of a type that elements are divided in.
+    fn divisor(
+        &self,
+        device: DeviceId,
+        element: ElementType,
+        number: usize,
+    ) -> Result<Buffer, Error> {
+        // No client has more devices than this.
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        match element {
+            ElementType::F32 => self.scalar(device, number as f32),
+            ElementType::F64 => self.scalar(device, f64::from(number)),
+            ElementType::U64 => self.scalar(device, u64::from(number)),
+            _ => self.scalar(device, i64::from(number)),
+        }
+    }
+
+    /// Runs a collective over the devices of `inputs`, which are all alike and not empty.
+    fn together(
+        &self,
+        collective: Collective,
+        inputs: &[&PjrtBuffer],
+    ) -> Result<Vec<Arc<Buffer>>, Error> {
+        let first = inputs
+            .first()
+            .map_or(DeviceId::new(0), |input| input.device());
+        let failed = |error| failed(first, error);
+        for input in inputs {
+            self.known(input.device())?;
+        }
+        let devices = inputs.iter().map(|input| input.device().index()).collect();
+        let program = self
+            .kernels
+            .of_devices(collective, devices)
+            .map_err(failed)?;
+        let memories: Vec<&Buffer> = inputs
+            .iter()
+            .filter_map(|input| input.memory().map(|memory| &**memory))
+            .collect();
+        let arguments: Vec<&[&Buffer]> = memories.iter().map(std::slice::from_ref).collect();
+        // One list of kept places holds for all devices.
+        let kept = inputs
+            .iter()
+            .map(|input| input.kept())
+            .find(|kept| !kept.is_empty());
+        let run = program
+            .execute_keeping(&arguments, kept.unwrap_or_default())
+            .map_err(failed)?;
+        let (outputs, done) = run.into_parts();
+        for (event, input) in done.into_iter().zip(inputs) {
+            self.known(input.device())?.add(event).map_err(failed)?;
+        }
+        Ok(outputs.into_iter().flatten().map(Arc::new).collect())
+    }
+
+    /// Notes that a buffer is not there yet.
+    pub(super) fn begun(&self, device: DeviceId, buffer: &Buffer) -> Result<(), Error> {
+        let failed = |error| failed(device, error);
+        let ready = buffer.ready().map_err(failed)?;
+        self.known(device)?.add(ready).map_err(failed)
+    }
+}
+
+fn store(results: Vec<Arc<Buffer>>, outputs: &mut [&mut PjrtBuffer]) {
+    for (output, result) in outputs.iter_mut().zip(results) {
+        output.set(result);
+    }
+}
+
+/// Of no buffers, nothing is refused.
+fn supported(op: ReduceOp, buffers: &[&PjrtBuffer]) -> Result<(), Error> {
+    let element = buffers.first().map(|first| first.element_type());
+    match element.filter(|element| !op.supports(*element)) {
+        Some(element) => Err(Error::UnsupportedOp { op, element }),
+        None => Ok(()),
+    }
+}
+
+/// The one shape of all buffers, each on a device of its own; `None` when there are no elements.
+fn alike(buffers: &[&PjrtBuffer]) -> Result<Option<Vector>, Error> {
+    let Some((first, others)) = buffers.split_first() else {
+        return Ok(None);
+    };
+    for (place, buffer) in buffers.iter().enumerate() {
+        let device = buffer.device();
+        if buffers[..place]
+            .iter()
+            .any(|earlier| earlier.device() == device)
+        {
+            return Err(Error::DeviceRepeated { device });
+        }
+    }
+    for other in others {
+        first.check_element(other.element_type())?;
+        equally_long(first.len(), other.len())?;
+    }
+    Ok((!first.is_empty()).then(|| first.vector()))
+}
+
+/// The one shape of all inputs, if each has an output of the length that follows from it.
+fn paired(
+    inputs: &[&PjrtBuffer],
+    outputs: &[&mut PjrtBuffer],
+    length: impl Fn(usize, usize) -> Option<usize>,
+) -> Result<Option<Vector>, Error> {
+    let (count, given) = (inputs.len(), outputs.len());
+    if count != given {
+        return Err(Error::CountMismatch {
+            inputs: count,
+            outputs: given,
+        });
+    }
+    let vector = alike(inputs)?;
+    for (input, output) in inputs.iter().zip(outputs) {
+        let (left, right) = (output.device(), input.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        output.check_element(input.element_type())?;
+        // Where no length would do, the one that is nearest is named.
+        let Some(wanted) = length(input.len(), count) else {
+            let (left, right) = (input.len(), input.len() / count * count);
+            return Err(Error::LengthMismatch { left, right });
+        };
+        equally_long(output.len(), wanted)?;
+    }
+    Ok(vector)
+}
+
+fn equally_long(left: usize, right: usize) -> Result<(), Error> {
+    match left == right {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch { left, right }),
+    }
+}

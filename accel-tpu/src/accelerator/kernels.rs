@@ -1,0 +1,106 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::stablehlo::{Collective, Kernel};
+use crate::{Client, CompileOptions, Error, Executable};
+
+/// The programs of a client, compiled when first needed.
+#[derive(Debug)]
+pub(super) struct Kernels {
+    client: Client,
+    compiled: Mutex<Cache>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    programs: HashMap<Key, (u64, Arc<Executable>)>,
+    uses: u64,
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+enum Key {
+    One(Kernel),
+    /// On these devices, in the order of replicas.
+    Several(Collective, Vec<usize>),
+}
+
+impl Kernels {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            compiled: Mutex::default(),
+        }
+    }
+
+    /// The program of a kernel, for any device.
+    pub(super) fn of_one_device(&self, kernel: Kernel) -> Result<Arc<Executable>, Error> {
+        self.of(Key::One(kernel), || {
+            (kernel.program(), CompileOptions::any_device())
+        })
+    }
+
+    /// The program of a collective, for these devices.
+    pub(super) fn of_devices(
+        &self,
+        collective: Collective,
+        devices: Vec<usize>,
+    ) -> Result<Arc<Executable>, Error> {
+        let known = self.client.devices();
+        let infos: Vec<_> = devices
+            .iter()
+            .filter_map(|&device| known.get(device))
+            .collect();
+        let replicas = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+        let (program, count) = (collective.program(devices.len()), devices.len());
+        debug_assert_eq!(
+            infos.len(),
+            count,
+            "devices were looked up by their buffers"
+        );
+        self.of(Key::Several(collective, devices), || {
+            (program, CompileOptions::replicas(replicas).on(infos))
+        })
+    }
+
+    fn of(
+        &self,
+        key: Key,
+        program: impl FnOnce() -> (Option<String>, CompileOptions),
+    ) -> Result<Arc<Executable>, Error> {
+        if let Some(known) = self.lock().find(&key) {
+            return Ok(known);
+        }
+        // Others go on meanwhile; two that need the same both compile it, and one is kept.
+        let (text, options) = program();
+        let text = text.unwrap_or_default();
+        let compiled = Arc::new(self.client.compile(text.as_bytes(), &options)?);
+        self.lock().keep(key, Arc::clone(&compiled));
+        Ok(compiled)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cache {
+    fn find(&mut self, key: &Key) -> Option<Arc<Executable>> {
+        self.uses += 1;
+        let (used, program) = self.programs.get_mut(key)?;
+        *used = self.uses;
+        Some(Arc::clone(program))
+    }
+
+    fn keep(&mut self, key: Key, program: Arc<Executable>) {
+        if self.programs.len() >= MOST {
+            let oldest = self.programs.iter().min_by_key(|(_, (used, _))| *used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.programs.remove(&oldest);
+            }
+        }
+        self.programs.insert(key, (self.uses, program));
+    }
+}
+
+/// How many programs are kept.
+const MOST: usize = 1024;

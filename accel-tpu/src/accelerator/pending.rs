@@ -1,0 +1,52 @@
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Event};
+
+/// What a device was asked and may not have done yet.
+#[derive(Debug, Default)]
+pub(super) struct Pending(Mutex<Vec<Event>>);
+
+impl Pending {
+    /// Adds one; those that have ended well are forgotten now and then, so that the list stays short.
+    pub(super) fn add(&self, event: Event) -> Result<(), Error> {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push(event);
+        if events.len() < LOOK_AT {
+            return Ok(());
+        }
+        let mut left = Vec::with_capacity(LOOK_AT);
+        for event in events.drain(..) {
+            // What has failed is for the next wait to tell.
+            if !matches!(event.outcome()?, Some(Ok(()))) {
+                left.push(event);
+            }
+        }
+        *events = left;
+        Ok(())
+    }
+
+    /// Waits until all that was added has ended, and tells the first failure once.
+    pub(super) fn wait(&self, within: Duration) -> Result<(), Error> {
+        let begin = Instant::now();
+        let mut events =
+            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        while let Some(event) = events.pop() {
+            let ended = event.wait(within.saturating_sub(begin.elapsed()));
+            if matches!(ended, Err(Error::Deadline { .. })) {
+                events.push(event);
+            }
+            if ended.is_err() {
+                self.0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .append(&mut events);
+                return ended;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many events are kept before those that have ended are looked for.
+const LOOK_AT: usize = 64;

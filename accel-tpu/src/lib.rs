@@ -1,0 +1,64 @@
+//! Any PJRT plugin as a backend: XLA's compiled programs on TPU, CPU and GPU, and programs compiled for
+//! TPU slices that are not there.
+//!
+//! This crate does not know other backends, the network and model libraries, and it links nothing: a
+//! plugin is a shared library that is looked for and loaded at run time.
+//!
+//! ```text
+//!   StableHLO text ──> Client ───> Executable ──run──> Buffer on device 0, 1, …
+//!                      │ devices that are there
+//!   Plugin ────────────┤
+//!   (libtpu.so, …)     │ devices that need not be
+//!   StableHLO text ──> Topology ─> Program: memory, strategies of collectives, bytes to load later
+//! ```
+//!
+//! ```no_run
+//! use meshwork_accel_tpu::{Client, CompileOptions, Platform, Plugin};
+//! use std::time::Duration;
+//!
+//! let plugin = Plugin::load(Platform::Cpu.find()?)?;
+//! let client = Client::new(&plugin, &[])?;
+//! let double = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+//!   %y = stablehlo.add %x, %x : tensor<2xf32>
+//!   return %y : tensor<2xf32> }";
+//! let double = client.compile(double.as_bytes(), &CompileOptions::replicas(1))?;
+//! let x = client.upload(0, &[2], &[1.0_f32, 2.5])?;
+//! let done = double.execute(&[&[&x]])?;
+//! let mut y = [0.0_f32; 2];
+//! done.outputs()[0][0].download(&mut y, Duration::from_secs(10))?;
+//! assert_eq!(y, [2.0, 5.0]);
+//! # Ok::<(), meshwork_accel_tpu::Error>(())
+//! ```
+//!
+//! Map of the crate: `sys` (PJRT's C interface, made safe: plugins, clients, buffers, programs,
+//! topologies, events), `platform` (where plugins are found), `compile` (what programs are compiled
+//! for), `hlo` (what a compiler made of a program), `accelerator` (a client as a backend of
+//! `meshwork-accel`), `stablehlo` (the programs that it runs), [`tpu`] (slices by name, and their
+//! order), `survey` (what is here, or what to do), `value`, `status`, `error`.
+#![deny(unsafe_code)]
+
+mod accelerator;
+mod compile;
+mod error;
+mod hlo;
+mod platform;
+mod stablehlo;
+mod status;
+mod survey;
+mod sys;
+pub mod tpu;
+mod value;
+
+pub use accelerator::{PjrtAccelerator, PjrtBuffer};
+pub use compile::CompileOptions;
+pub use error::Error;
+pub use hlo::{Instruction, OptimizedProgram};
+pub use platform::Platform;
+pub use stablehlo::CollectiveProgram;
+pub use status::Status;
+pub use survey::open;
+pub use sys::{
+    Buffer, Client, DeviceInfo, DeviceMemory, Event, Executable, Execution, Live, Plugin,
+    PluginVersion, Program, ProgramMemory, Topology,
+};
+pub use value::{Attributes, Value};

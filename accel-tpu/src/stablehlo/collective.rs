@@ -1,0 +1,298 @@
+//! Programs that devices run together, each as one replica.
+
+use meshwork_accel::{ElementType, ReduceOp};
+
+use super::elements::{combine, computed_in, convert, one_nan, plain};
+use super::{Function, Type, Vector};
+
+/// What runs on several devices at once; lengths are those of one device's input.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Collective {
+    /// All inputs combined, on every device; a mean is a sum until it is divided.
+    AllReduce(ReduceOp, Vector),
+    /// All inputs one after the other, on every device.
+    AllGather(Vector),
+    /// All inputs combined, of which each device keeps its block.
+    ReduceScatter(ReduceOp, Vector),
+    /// Block `i` of device `j` becomes block `j` of device `i`.
+    AllToAll(Vector),
+    /// The input of each first becomes the output of its second; zero where there is none.
+    Permute(Vector, Vec<(usize, usize)>),
+}
+
+impl Collective {
+    /// The program for so many devices, of which lengths that are dealt out are multiples; `None`
+    /// for an op that the elements do not have.
+    pub(crate) fn program(&self, devices: usize) -> Option<String> {
+        match self {
+            Self::AllReduce(op, vector) => {
+                let main = Function::in_place(&[(*vector).into()]);
+                let parts = Parts {
+                    devices,
+                    of: vector.len,
+                    keep: Keep::All,
+                };
+                reduction(main, *op, *vector, parts)
+            }
+            Self::ReduceScatter(op, vector) => {
+                let main = Function::new(&[(*vector).into()]);
+                let of = vector.len / devices.max(1);
+                reduction(
+                    main,
+                    *op,
+                    *vector,
+                    Parts {
+                        devices,
+                        of,
+                        keep: Keep::Own,
+                    },
+                )
+            }
+            Self::AllGather(vector) => {
+                let mut main = Function::new(&[(*vector).into()]);
+                let gathered = Vector {
+                    len: vector.len * devices,
+                    ..*vector
+                };
+                let all = gather(&mut main, "%arg0", *vector, devices);
+                Some(main.finish(&all, gathered.into()))
+            }
+            Self::AllToAll(vector) => {
+                let mut main = Function::new(&[(*vector).into()]);
+                let dealt = deal(&mut main, *vector, devices);
+                Some(main.finish(&dealt, (*vector).into()))
+            }
+            Self::Permute(vector, pairs) => Some(permutation(*vector, pairs)),
+        }
+    }
+}
+
+fn permutation(vector: Vector, pairs: &[(usize, usize)]) -> String {
+    let kind = Type::from(vector);
+    let mut main = Function::new(&[kind]);
+    if pairs.is_empty() {
+        let zero = match vector.element {
+            ElementType::Bool => "false",
+            element if element.is_float() => "0.0",
+            _ => "0",
+        };
+        let zero = main.constant(zero, kind);
+        return main.finish(&zero, kind);
+    }
+    let list: Vec<_> = pairs
+        .iter()
+        .map(|(from, to)| format!("[{from}, {to}]"))
+        .collect();
+    let attributes = format!(
+        " {{source_target_pairs = dense<[{}]> : tensor<{}x2xi64>}}",
+        list.join(", "),
+        pairs.len()
+    );
+    let (input, bits) = main.bits_of("%arg0", kind);
+    let moved = main.value(
+        "collective_permute",
+        &[(input.as_str(), bits)],
+        &attributes,
+        bits,
+    );
+    let moved = main.of_bits(&moved, kind);
+    main.finish(&moved, kind)
+}
+
+/// What is left of a reduction on each device.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    devices: usize,
+    /// Elements of the result.
+    of: usize,
+    keep: Keep,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Keep {
+    All,
+    Own,
+}
+
+fn reduction(mut main: Function, op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
+    if !op.supports(vector.element) {
+        return None;
+    }
+    let result = Vector {
+        len: parts.of,
+        ..vector
+    };
+    let reduced = match is_native(op, vector.element) {
+        true => native(&mut main, op, vector, parts),
+        false => fold(&mut main, op, vector, parts)?,
+    };
+    let finished = one_nan(&mut main, &reduced, result.into());
+    Some(main.finish(&finished, result.into()))
+}
+
+/// By the compiler's own collective. 16-bit floats travel as f32, so that they are rounded once.
+fn native(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts) -> String {
+    let wide = computed_in(vector.element);
+    let scalar = Type::Scalar(wide);
+    let input = convert(main, "%arg0", vector.into(), Type::from(vector).of(wide));
+    let region = format!(
+        " ({{\n  ^bb0(%a: {scalar}, %b: {scalar}):\n    \
+         %r = \"stablehlo.{}\"(%a, %b) : ({scalar}, {scalar}) -> {scalar}\n    \
+         \"stablehlo.return\"(%r) : ({scalar}) -> ()\n  }})",
+        plain(op, vector.element)
+    );
+    let operand = [(input.as_str(), Type::from(vector).of(wide))];
+    let result = Type::from(Vector {
+        len: parts.of,
+        ..vector
+    });
+    let groups = groups(parts.devices);
+    let (collective, rest) = match parts.keep {
+        Keep::All => ("all_reduce", format!("{region} {{{groups}}}")),
+        Keep::Own => (
+            "reduce_scatter",
+            format!("{region} {{scatter_dimension = 0 : i64, {groups}}}"),
+        ),
+    };
+    let reduced = main.value(collective, &operand, &rest, result.of(wide));
+    convert(main, &reduced, result.of(wide), result)
+}
+
+/// Whether every compiler has a collective that does this, with the bits that are defined: none does
+/// for the bits of integers, and for extremes of floats they differ in NaN and the sign of zero.
+const fn is_native(op: ReduceOp, element: ElementType) -> bool {
+    match op {
+        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Mean => true,
+        ReduceOp::Min | ReduceOp::Max => {
+            !element.is_float() && !matches!(element, ElementType::Bool)
+        }
+        _ => false,
+    }
+}
+
+/// For other ops: all inputs everywhere, combined one by one.
+fn fold(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
+    let result = Vector {
+        len: parts.of,
+        ..vector
+    };
+    let shares = parts.devices;
+    let all = match parts.keep {
+        Keep::All => gather(main, "%arg0", vector, shares),
+        // Each device only needs its own block of the others.
+        Keep::Own => deal(main, vector, shares),
+    };
+    let source = Vector {
+        len: result.len * shares,
+        ..vector
+    };
+    let mut total: Option<String> = None;
+    for share in 0..shares {
+        let start = share * result.len;
+        let attributes = format!(
+            " {{start_indices = array<i64: {start}>, limit_indices = array<i64: {}>, strides = array<i64: 1>}}",
+            start + result.len
+        );
+        let part = main.value(
+            "slice",
+            &[(all.as_str(), source.into())],
+            &attributes,
+            result.into(),
+        );
+        total = Some(match total {
+            None => part,
+            Some(total) => combine(main, op, result, [&total, &part])?,
+        });
+    }
+    total
+}
+
+/// Block `i` of device `j` becomes block `j` of device `i`.
+fn deal(main: &mut Function, vector: Vector, devices: usize) -> String {
+    let attributes = format!(
+        " {{split_dimension = 0 : i64, concat_dimension = 0 : i64, split_count = {devices} : i64, {}}}",
+        groups(devices)
+    );
+    let (input, bits) = main.bits_of("%arg0", vector.into());
+    let dealt = main.value("all_to_all", &[(input.as_str(), bits)], &attributes, bits);
+    main.of_bits(&dealt, vector.into())
+}
+
+fn gather(main: &mut Function, input: &str, vector: Vector, devices: usize) -> String {
+    let gathered = Vector {
+        len: vector.len * devices,
+        ..vector
+    };
+    let attributes = format!(" {{all_gather_dim = 0 : i64, {}}}", groups(devices));
+    let (input, bits) = main.bits_of(input, vector.into());
+    let kind = Type::from(gathered);
+    let all = main.value(
+        "all_gather",
+        &[(input.as_str(), bits)],
+        &attributes,
+        kind.bits(),
+    );
+    main.of_bits(&all, kind)
+}
+
+/// All devices in one group.
+fn groups(devices: usize) -> String {
+    let list: Vec<_> = (0..devices).map(|device| device.to_string()).collect();
+    format!(
+        "replica_groups = dense<[[{}]]> : tensor<1x{devices}xi64>",
+        list.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_device_is_in_the_group_and_the_region_has_the_op() {
+        let vector = Vector {
+            element: ElementType::I32,
+            len: 6,
+        };
+        let program = Collective::AllReduce(ReduceOp::Max, vector)
+            .program(3)
+            .unwrap();
+        assert!(
+            program.contains("dense<[[0, 1, 2]]> : tensor<1x3xi64>"),
+            "{program}"
+        );
+        assert!(program.contains("\"stablehlo.maximum\"(%a, %b) : (tensor<i32>, tensor<i32>)"));
+        let program = Collective::ReduceScatter(ReduceOp::Max, vector)
+            .program(3)
+            .unwrap();
+        assert!(program.contains("-> tensor<2xi32>"), "{program}");
+    }
+
+    #[test]
+    fn short_floats_travel_as_f32() {
+        let vector = Vector {
+            element: ElementType::Bf16,
+            len: 6,
+        };
+        let program = Collective::AllReduce(ReduceOp::Sum, vector)
+            .program(2)
+            .unwrap();
+        assert!(
+            program.contains("(%a: tensor<f32>, %b: tensor<f32>)"),
+            "{program}"
+        );
+    }
+
+    #[test]
+    fn there_is_a_program_for_exactly_the_ops_that_elements_have() {
+        for op in ReduceOp::ALL {
+            for element in ElementType::ALL {
+                let vector = Vector { element, len: 4 };
+                let program = Collective::AllReduce(op, vector).program(2);
+                assert_eq!(program.is_some(), op.supports(element), "{op} of {element}");
+                let program = Collective::ReduceScatter(op, vector).program(2);
+                assert_eq!(program.is_some(), op.supports(element), "{op} of {element}");
+            }
+        }
+    }
+}

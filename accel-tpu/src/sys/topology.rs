@@ -1,0 +1,190 @@
+//! Devices that need not be there.
+#![expect(
+    unsafe_code,
+    reason = "calls into the plugin, with memory that it reads"
+)]
+
+use std::ptr;
+
+use super::api::Plugin;
+use super::args::Args;
+use super::client::{Client, mlir};
+use super::handle::Handle;
+use super::pjrt::*;
+use super::program::Program;
+use super::{DeviceInfo, read};
+use crate::{Attributes, CompileOptions, Error, Value};
+
+/// Devices that programs can be compiled for, whether they are there or not.
+#[derive(Debug)]
+pub struct Topology {
+    owner: Owner,
+    raw: RawTopology,
+    devices: Vec<DeviceInfo>,
+}
+
+/// Who destroys the topology.
+#[derive(Debug)]
+enum Owner {
+    Itself(Handle<PJRT_TopologyDescription>),
+    Client(Client),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RawTopology(*mut PJRT_TopologyDescription);
+
+// SAFETY: a topology never changes, and may be used from any thread.
+unsafe impl Send for RawTopology {}
+// SAFETY: as above.
+unsafe impl Sync for RawTopology {}
+
+impl Topology {
+    /// The devices that `name` stands for, in words that are the plugin's own, as are `options`.
+    /// [`tpu::topology`](crate::tpu::topology) takes names of TPU slices that it has looked at first.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`] when the name or an option is unknown, or the plugin has no topologies;
+    /// [`Error::ZeroByte`].
+    pub fn new(plugin: &Plugin, name: &str, options: &[(&str, Value)]) -> Result<Self, Error> {
+        let values = read::options(options.iter().map(|(name, value)| (*name, value)))?;
+        let mut args = PJRT_TopologyDescription_Create_Args {
+            topology_name: name.as_ptr().cast(),
+            topology_name_size: name.len(),
+            create_options: values.as_ptr(),
+            num_options: values.len(),
+            ..Args::new()
+        };
+        // SAFETY: name and options live until the call ends.
+        unsafe { plugin.call(&mut args) }?;
+        // SAFETY: the topology is new.
+        let handle =
+            unsafe { Handle::take(plugin, "PJRT_TopologyDescription_Create", args.topology) }?;
+        Self::of(RawTopology(handle.raw()), Owner::Itself(handle))
+    }
+
+    /// All devices of a client, those of other processes too.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`], [`Error::Plugin`].
+    pub fn of_client(client: &Client) -> Result<Self, Error> {
+        let mut args = PJRT_Client_TopologyDescription_Args {
+            client: client.raw(),
+            ..Args::new()
+        };
+        // SAFETY: the client is alive.
+        unsafe { client.plugin().call(&mut args) }?;
+        if args.topology.is_null() {
+            let (function, what) = ("PJRT_Client_TopologyDescription", "topology");
+            return Err(Error::Nothing { function, what });
+        }
+        Self::of(RawTopology(args.topology), Owner::Client(client.clone()))
+    }
+
+    /// Its devices, in the plugin's order.
+    #[must_use]
+    pub fn devices(&self) -> &[DeviceInfo] {
+        &self.devices
+    }
+
+    /// What the devices are: `cpu`, `cuda`, `tpu`.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`].
+    pub fn platform(&self) -> Result<String, Error> {
+        let mut args = PJRT_TopologyDescription_PlatformName_Args {
+            topology: self.raw.0,
+            ..Args::new()
+        };
+        // SAFETY: the topology is alive.
+        unsafe { self.plugin().call(&mut args) }?;
+        // SAFETY: the text lives as long as the topology.
+        Ok(unsafe { read::text(args.platform_name, args.platform_name_size) })
+    }
+
+    /// The version of what compiles for it, in the plugin's words.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`].
+    pub fn platform_version(&self) -> Result<String, Error> {
+        let mut args = PJRT_TopologyDescription_PlatformVersion_Args {
+            topology: self.raw.0,
+            ..Args::new()
+        };
+        // SAFETY: the topology is alive.
+        unsafe { self.plugin().call(&mut args) }?;
+        // SAFETY: the text lives as long as the topology.
+        Ok(unsafe { read::text(args.platform_version, args.platform_version_size) })
+    }
+
+    /// What else the plugin says of it.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`].
+    pub fn attributes(&self) -> Result<Attributes, Error> {
+        let mut args = PJRT_TopologyDescription_Attributes_Args {
+            topology: self.raw.0,
+            ..Args::new()
+        };
+        // SAFETY: the topology is alive.
+        unsafe { self.plugin().call(&mut args) }?;
+        // SAFETY: the values live as long as the topology.
+        Ok(unsafe { read::attributes(args.attributes, args.num_attributes) })
+    }
+
+    /// Compiles a program of StableHLO, as text or as MLIR bytecode, for these devices.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`] with what is wrong with the program.
+    pub fn compile(&self, program: &[u8], options: &CompileOptions) -> Result<Program, Error> {
+        let mut program = program.to_vec();
+        let program = mlir(&mut program);
+        let options = options.encode();
+        let mut args = PJRT_Compile_Args {
+            topology: self.raw.0,
+            program: &raw const program,
+            compile_options: options.as_ptr().cast(),
+            compile_options_size: options.len(),
+            client: ptr::null_mut(),
+            ..Args::new()
+        };
+        // SAFETY: the topology is alive; program and options live until the call ends.
+        unsafe { self.plugin().call(&mut args) }?;
+        // SAFETY: the program is new.
+        unsafe { Program::take(self.plugin(), "PJRT_Compile", args.executable) }
+    }
+
+    fn of(raw: RawTopology, owner: Owner) -> Result<Self, Error> {
+        let plugin = owner.plugin();
+        let mut args = PJRT_TopologyDescription_GetDeviceDescriptions_Args {
+            topology: raw.0,
+            ..Args::new()
+        };
+        // SAFETY: the topology is alive, as its owner is.
+        unsafe { plugin.call(&mut args) }?;
+        // SAFETY: the list lives as long as the topology.
+        let devices = unsafe { read::list(args.descriptions, args.num_descriptions) };
+        let devices = devices
+            .iter()
+            // SAFETY: and so do descriptions.
+            .map(|&device| unsafe { DeviceInfo::read(plugin, device) })
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            owner,
+            raw,
+            devices,
+        })
+    }
+
+    fn plugin(&self) -> &Plugin {
+        self.owner.plugin()
+    }
+}
+
+impl Owner {
+    fn plugin(&self) -> &Plugin {
+        match self {
+            Self::Itself(handle) => handle.plugin(),
+            Self::Client(client) => client.plugin(),
+        }
+    }
+}

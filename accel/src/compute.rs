@@ -1,0 +1,187 @@
+//! Arithmetic on the values of tensors, for backends that have it.
+
+use std::fmt::{self, Display};
+
+use crate::{Accelerator, Error};
+
+/// An op on each element by itself. Every backend that has one has all, so new ones are felt there.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Pointwise {
+    /// The other sign.
+    Negate,
+    /// Itself if it is positive, else zero.
+    Relu,
+    /// The exponential function.
+    Exp,
+    /// The natural logarithm.
+    Ln,
+}
+
+impl Pointwise {
+    /// Every op.
+    pub const ALL: [Self; 4] = [Self::Negate, Self::Relu, Self::Exp, Self::Ln];
+}
+
+impl Display for Pointwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Negate => "negate",
+            Self::Relu => "relu",
+            Self::Exp => "exp",
+            Self::Ln => "ln",
+        })
+    }
+}
+
+/// An op on the elements at one place of two buffers.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Pairwise {
+    /// The sum.
+    Add,
+    /// The first less the second.
+    Subtract,
+    /// The product.
+    Multiply,
+    /// The first by the second.
+    Divide,
+}
+
+impl Pairwise {
+    /// Every op.
+    pub const ALL: [Self; 4] = [Self::Add, Self::Subtract, Self::Multiply, Self::Divide];
+}
+
+impl Display for Pairwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "add",
+            Self::Subtract => "subtract",
+            Self::Multiply => "multiply",
+            Self::Divide => "divide",
+        })
+    }
+}
+
+/// Element-wise arithmetic on floats.
+///
+/// Unlike reductions, results may differ between backends in the last places, and NaN in its bits.
+pub trait Elementwise: Accelerator {
+    /// Replaces each of `values` by `op` of it.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedElement`] for what is no float, or a float that the backend does not
+    /// compute with; all compute with `f32`.
+    fn pointwise(&self, op: Pointwise, values: &mut Self::Buffer) -> Result<(), Error>;
+
+    /// Replaces each element of `into` by `op` of it and the same element of `by`.
+    ///
+    /// # Shapes
+    /// Both buffers hold the same number of elements of the same type on the same device.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`],
+    /// [`Error::UnsupportedElement`].
+    fn pairwise(
+        &self,
+        op: Pairwise,
+        into: &mut Self::Buffer,
+        by: &Self::Buffer,
+    ) -> Result<(), Error>;
+}
+
+/// The sizes of a matrix product, of which no matrix has more elements than can be counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ProductShape {
+    rows: usize,
+    inner: usize,
+    columns: usize,
+}
+
+impl ProductShape {
+    /// The product of a matrix of `rows` by `inner` elements and one of `inner` by `columns`.
+    ///
+    /// ```
+    /// use meshwork_accel::ProductShape;
+    ///
+    /// let shape = ProductShape::new(2, 3, 4)?;
+    /// assert_eq!([shape.left(), shape.right(), shape.product()], [6, 12, 8]);
+    /// assert!(ProductShape::new(usize::MAX, 1, 2).is_err());
+    /// # Ok::<(), meshwork_accel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ShapeTooLarge`].
+    pub fn new(rows: usize, inner: usize, columns: usize) -> Result<Self, Error> {
+        for (height, width) in [(rows, inner), (inner, columns), (rows, columns)] {
+            if height.checked_mul(width).is_none() {
+                return Err(Error::ShapeTooLarge {
+                    rows: height,
+                    columns: width,
+                });
+            }
+        }
+        Ok(Self {
+            rows,
+            inner,
+            columns,
+        })
+    }
+
+    /// Rows of the left matrix and of the product.
+    #[must_use]
+    pub const fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// Columns of the left matrix and rows of the right one.
+    #[must_use]
+    pub const fn inner(self) -> usize {
+        self.inner
+    }
+
+    /// Columns of the right matrix and of the product.
+    #[must_use]
+    pub const fn columns(self) -> usize {
+        self.columns
+    }
+
+    /// Elements of the left matrix.
+    #[must_use]
+    pub const fn left(self) -> usize {
+        self.rows * self.inner
+    }
+
+    /// Elements of the right matrix.
+    #[must_use]
+    pub const fn right(self) -> usize {
+        self.inner * self.columns
+    }
+
+    /// Elements of the product.
+    #[must_use]
+    pub const fn product(self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+/// Products of matrices of floats, which lie row after row.
+///
+/// In which order terms are added is the backend's choice, so the last places may differ.
+pub trait Matmul: Accelerator {
+    /// Replaces `into` by the product of `left` and `right`.
+    ///
+    /// # Shapes
+    /// The buffers hold as many elements as `shape` says, of the same type on the same device.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`] (of a buffer
+    /// and what it should hold), [`Error::UnsupportedElement`] for what is no float, or a float that
+    /// the backend does not compute with; all compute with `f32`.
+    fn matmul(
+        &self,
+        shape: ProductShape,
+        left: &Self::Buffer,
+        right: &Self::Buffer,
+        into: &mut Self::Buffer,
+    ) -> Result<(), Error>;
+}

@@ -1,0 +1,175 @@
+//! Half precision by the conversions that x86-64 has in hardware, eight numbers at a time.
+#![expect(
+    unsafe_code,
+    reason = "code for instructions that not all processors have is called by an unsafe function only"
+)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
+
+use half::f16;
+
+use super::lane::Lane;
+use super::ops::Op;
+
+/// Like [`super::reduce`]. `None` where the processor lacks the conversions, and nothing is done.
+pub(super) fn reduce<O: Op<f32>>(into: &mut [f16], from: &[f16]) -> Option<()> {
+    if !is_here() {
+        return None;
+    }
+    // SAFETY: the processor has what this is compiled for.
+    unsafe { reduce_here::<O>(into, from) };
+    Some(())
+}
+
+/// Like [`super::fold`] of one to four sources. `None` for others, and where the processor lacks the
+/// conversions, and nothing is done.
+pub(super) fn fold<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]]) -> Option<()> {
+    if !is_here() || sources.is_empty() || sources.len() > 4 {
+        return None;
+    }
+    // SAFETY: the processor has what this is compiled for.
+    unsafe { fold_here::<O>(into, sources) };
+    Some(())
+}
+
+fn is_here() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn reduce_here<O: Op<f32>>(into: &mut [f16], from: &[f16]) {
+    let (blocks, rest) = into.as_chunks_mut();
+    let (others, other_rest) = from.as_chunks();
+    for (a, b) in blocks.iter_mut().zip(others) {
+        *a = narrow(of::<O>(widen(*a), widen(*b)));
+    }
+    for (a, b) in rest.iter_mut().zip(other_rest) {
+        *a = f16::narrow(O::of(a.widen(), b.widen()));
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn fold_here<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]]) {
+    let whole = into.len() / 8 * 8;
+    let (blocks, _) = into.as_chunks_mut();
+    match *sources {
+        [a] => {
+            for (into, a) in blocks.iter_mut().zip(eights(a)) {
+                *into = narrow(widen(*a));
+            }
+        }
+        [a, b] => {
+            for (into, (a, b)) in blocks.iter_mut().zip(eights(a).zip(eights(b))) {
+                *into = narrow(of::<O>(widen(*a), widen(*b)));
+            }
+        }
+        [a, b, c] => {
+            let pairs = eights(a).zip(eights(b));
+            for (into, ((a, b), c)) in blocks.iter_mut().zip(pairs.zip(eights(c))) {
+                *into = narrow(of::<O>(of::<O>(widen(*a), widen(*b)), widen(*c)));
+            }
+        }
+        [a, b, c, d] => {
+            let (left, right) = (eights(a).zip(eights(b)), eights(c).zip(eights(d)));
+            for (into, ((a, b), (c, d))) in blocks.iter_mut().zip(left.zip(right)) {
+                let left = of::<O>(widen(*a), widen(*b));
+                *into = narrow(of::<O>(left, of::<O>(widen(*c), widen(*d))));
+            }
+        }
+        _ => {}
+    }
+    super::leaf::<f16, O, f16>(&mut into[whole..], sources, whole, f16::narrow);
+}
+
+fn eights(values: &[f16]) -> impl Iterator<Item = &[f16; 8]> {
+    values.as_chunks().0.iter()
+}
+
+#[inline(always)]
+fn of<O: Op<f32>>(left: [f32; 8], right: [f32; 8]) -> [f32; 8] {
+    std::array::from_fn(|lane| O::of(left[lane], right[lane]))
+}
+
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn widen(short: [f16; 8]) -> [f32; 8] {
+    bytemuck::cast(_mm256_cvtph_ps(bytemuck::cast(short)))
+}
+
+/// To the nearest, ties to even. The hardware keeps payloads and signs of NaN, so these go first.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn narrow(wide: [f32; 8]) -> [f16; 8] {
+    let one_nan = wide.map(f32::narrow);
+    let short = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(one_nan));
+    bytemuck::cast(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::ops::{Max, Min, Product, Sum};
+
+    /// Zeros, ones, halfway cases, the ends of all ranges, infinities and NaN, of both signs.
+    const PARTNERS: [u16; 20] = [
+        0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x1000, 0x3BFF, 0x3C00, 0xBC00, 0x3C01,
+        0x5555, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7C01, 0x7E00, 0xFE00, 0xFFFF,
+    ];
+
+    fn bits(values: &[f16]) -> Vec<u16> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    /// Every number with every partner.
+    fn as_by_arithmetic<O: Op<f32>>() {
+        let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+        for partner in PARTNERS.map(f16::from_bits) {
+            let mut into = all.clone();
+            if reduce::<O>(&mut into, &vec![partner; all.len()]).is_none() {
+                return;
+            }
+            let by_arithmetic = all
+                .iter()
+                .map(|value| f16::narrow(O::of(value.widen(), partner.widen())).to_bits());
+            assert!(bits(&into).into_iter().eq(by_arithmetic), "{partner:?}");
+        }
+    }
+
+    #[test]
+    fn every_number_is_reduced_to_the_same_bits_as_by_arithmetic() {
+        as_by_arithmetic::<Sum>();
+        as_by_arithmetic::<Product>();
+        as_by_arithmetic::<Min>();
+        as_by_arithmetic::<Max>();
+    }
+
+    #[test]
+    fn folds_of_one_to_four_sources_of_any_length_are_as_by_arithmetic() {
+        let number = |at: u16| f16::from_bits(at.wrapping_mul(40_503));
+        for len in 0..40 {
+            let sources: Vec<Vec<f16>> = (0..4)
+                .map(|seed| (0..len).map(|at| number(at + 1000 * seed)).collect())
+                .collect();
+            for count in 1..=4 {
+                let slices: Vec<&[f16]> = sources[..count].iter().map(Vec::as_slice).collect();
+                let mut into = vec![f16::ONE; len.into()];
+                if fold::<Sum>(&mut into, &slices).is_none() {
+                    return;
+                }
+                let mut expected = vec![f16::ONE; len.into()];
+                let finish = f16::narrow;
+                super::super::leaf::<f16, Sum, f16>(&mut expected, &slices, 0, finish);
+                assert_eq!(bits(&into), bits(&expected), "{count} of {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_counts_are_left_to_others() {
+        let five = [[f16::ONE; 3]; 5];
+        let slices: Vec<&[f16]> = five.iter().map(<[f16; 3]>::as_slice).collect();
+        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &slices), None);
+        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &[]), None);
+    }
+}

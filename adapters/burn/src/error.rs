@@ -1,0 +1,48 @@
+use burn_core::store::RecordError;
+use burn_core::tensor::{DType, TensorReadError};
+
+/// Everything that can go wrong between burn and a strategy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The workers, or what they were asked to do.
+    #[error(transparent)]
+    Strategy(#[from] meshwork_strategy::Error),
+    /// burn could not give out the values of a tensor, such as those on a device that has failed.
+    #[error("burn cannot read the values of parameter {name}")]
+    Read {
+        /// The parameter, or the parameter whose gradient it is.
+        name: String,
+        /// What burn says.
+        source: TensorReadError,
+    },
+    /// A parameter or a gradient is not made of `f32`.
+    #[error("parameter {name} holds {found:?} values: only F32 parameters can be mirrored")]
+    ElementType {
+        /// The parameter.
+        name: String,
+        /// What it holds.
+        found: DType,
+    },
+    /// A module has a parameter that was not there, or was not to be trained, when it was mirrored.
+    #[error(
+        "parameter {name} is not one of the {mirrored} that are trained: mirror the module again after it was changed"
+    )]
+    NotMirrored {
+        /// The parameter, by its place in the module that was given.
+        name: String,
+        /// Parameters that are trained.
+        mirrored: usize,
+    },
+    /// burn cannot write or read the state of an optimizer.
+    #[error("burn cannot write or read the state of an optimizer")]
+    OptimizerState(#[from] RecordError),
+    /// A checkpoint holds no state of an optimizer.
+    #[error(
+        "the checkpoint of step {step} holds no state of a burn optimizer: save it with save_optimizer"
+    )]
+    NoOptimizerState {
+        /// The step after which it was written.
+        step: u64,
+    },
+}

@@ -1,0 +1,45 @@
+//! Trains burn modules on many workers: burn's parameters and gradients in and out of a strategy.
+//!
+//! This crate does not know the network: it copies numbers between burn and [`meshwork_strategy`].
+//!
+//! ```text
+//!   module ── in the order it declares ──> scope.mirror    every worker starts with rank 0's values
+//!   GradientsParams ── registered buffers ──> all-reduce ──> GradientsParams ──> the optimizer
+//! ```
+//!
+//! ```
+//! use burn_core::{self as burn, module::{Module, Param}, tensor::{Device, Tensor}};
+//! use burn_optim::{GradientsParams, SgdConfig};
+//! use meshwork_burn::{Error, MirroredParams};
+//! use meshwork_strategy::MultiWorkerMirroredStrategy;
+//! # #[derive(Module, Debug)]
+//! # struct Model { weight: Param<Tensor<1>> }
+//!
+//! let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
+//! let model = Model { weight: Param::from_data([5.0], &Device::flex().autodiff()) };
+//! let (mut mirrored, model) = MirroredParams::new(&mut strategy, model)?;
+//! let loss = model.weight.val().square().sum();
+//! let gradients = GradientsParams::from_grads(loss.backward(), &model);
+//! let step = strategy.run(|replica| mirrored.all_reduce(replica, &model, gradients, 1.0));
+//! let model = SgdConfig::new().init().step(0.5, model, step?.into_first());
+//! assert_eq!(model.weight.val().into_scalar::<f32>(), 0.0);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Gradients of the last layers can be reduced while those of the first are computed, where the
+//! backward pass is made in stages: see [`MirroredParams::start`].
+//!
+//! Map of the crate: `params` (the entry), `walk` (through modules), `visits` (what is done with each
+//! parameter there), `tensor` (numbers out of burn), `optimizer` (its state in checkpoints), `error`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod optimizer;
+mod params;
+mod tensor;
+mod visits;
+mod walk;
+
+pub use error::Error;
+pub use optimizer::{restore_optimizer, save_optimizer};
+pub use params::MirroredParams;

@@ -1,0 +1,253 @@
+use std::thread;
+
+use candle_core::Device;
+use candle_nn::{Init, Optimizer, SGD};
+use meshwork_collectives::Group;
+use meshwork_strategy::{CommunicationOptions, Cursor};
+
+use super::*;
+
+fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let ranks: Vec<_> = Group::local(world)
+            .unwrap()
+            .into_iter()
+            .map(|group| {
+                scope.spawn(move || program(MultiWorkerMirroredStrategy::over(group).unwrap()))
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn model(initial: f64) -> VarMap {
+    let model = VarMap::new();
+    for name in ["z", "a", "m"] {
+        model
+            .get((2, 3), name, Init::Const(initial), DType::F32, &Device::Cpu)
+            .unwrap();
+    }
+    model
+}
+
+fn var(model: &VarMap, name: &str) -> Var {
+    model.data().lock().unwrap()[name].clone()
+}
+
+fn values(var: &Var) -> Vec<f32> {
+    var.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+#[test]
+fn all_workers_take_rank_0s_values_in_the_order_of_names() {
+    each(3, |mut strategy| {
+        let model = model(f64::from(strategy.rank().number()) + 1.0);
+        let mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+        let names: Vec<_> = mirrored.specs().iter().map(VariableSpec::name).collect();
+        assert_eq!(names, ["a", "m", "z"]);
+        assert_eq!(values(&var(&model, "m")), [1.0; 6]);
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn gradients_are_summed_with_their_weights_and_the_optimizer_applies_the_sum() {
+    each(2, |mut strategy| {
+        let model = model(1.0);
+        let mut mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
+        let own = f64::from(strategy.rank().number()) + 1.0;
+        // d/da = own, transposed on the way so that the gradient is not contiguous; z is unused.
+        let a = (var(&model, "a").t().unwrap() * own)
+            .unwrap()
+            .sum_all()
+            .unwrap();
+        let m = (var(&model, "m").as_tensor() * (own * 2.0))
+            .unwrap()
+            .sum_all()
+            .unwrap();
+        let mut gradients = (a + m).unwrap().backward().unwrap();
+        mirrored.extra_mut().unwrap()[0] = 0.25;
+        let step = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5));
+        step.unwrap();
+        assert_eq!(mirrored.extra(), [0.5]);
+        let mut optimizer = SGD::new(model.all_vars(), 1.0).unwrap();
+        optimizer.step(&gradients).unwrap();
+        // 0.5 * (1 + 2) for a, twice that for m, nothing for z.
+        assert_eq!(values(&var(&model, "a")), [-0.5; 6]);
+        assert_eq!(values(&var(&model, "m")), [-2.0; 6]);
+        assert_eq!(values(&var(&model, "z")), [1.0; 6]);
+        mirrored.verify(&mut strategy).unwrap();
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn a_tapped_backward_pass_gives_the_bits_of_a_plain_one() {
+    // One pack, several, and each variable in its own.
+    for bytes in [0, 30, 1] {
+        each(2, |strategy| {
+            let options = CommunicationOptions::new().with_bytes_per_pack(bytes);
+            let mut strategy = strategy.with_options(options);
+            let model = model(0.5);
+            let mut mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
+            let own = f64::from(strategy.rank().number()) + 1.0;
+            // a is used twice, z not at all.
+            let loss = |a: &Tensor, m: &Tensor| {
+                let product = ((a * m).unwrap() * own).unwrap();
+                (product.tanh().unwrap() + a).unwrap().sum_all().unwrap()
+            };
+            for _ in 0..3 {
+                let plain = loss(&var(&model, "a"), &var(&model, "m"));
+                let mut plain = plain.backward().unwrap();
+                let reduced = strategy.run(|replica| {
+                    mirrored.extra_mut()?[0] = 1.0;
+                    mirrored.all_reduce(replica, &mut plain, 0.25)
+                });
+                reduced.unwrap();
+                let tapped = strategy.run(|replica| {
+                    let vars = mirrored.tapped()?;
+                    let loss = loss(&vars.get((2, 3), "a")?, &vars.get((2, 3), "m")?);
+                    mirrored.extra_mut()?[0] = 1.0;
+                    mirrored.backward(replica, &loss, 0.25)
+                });
+                let tapped = tapped.unwrap().into_first();
+                assert_eq!(mirrored.extra(), [2.0]);
+                for name in ["a", "m", "z"] {
+                    let bits = |gradients: &GradStore| {
+                        let gradient = gradients.get(&var(&model, name)).unwrap();
+                        let values = gradient.flatten_all().unwrap().to_vec1::<f32>();
+                        values
+                            .unwrap()
+                            .into_iter()
+                            .map(f32::to_bits)
+                            .collect::<Vec<_>>()
+                    };
+                    assert_eq!(bits(&plain), bits(&tapped), "{name}");
+                }
+            }
+            strategy.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn taps_let_gradients_through_outside_of_a_step() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let model = model(2.0);
+    let mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+    let a = mirrored.tapped().unwrap().get((2, 3), "a").unwrap();
+    let gradients = a.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+    let gradient = gradients.get(&var(&model, "a")).unwrap();
+    assert_eq!(
+        gradient.flatten_all().unwrap().to_vec1::<f32>().unwrap(),
+        [4.0; 6]
+    );
+}
+
+#[test]
+fn packs_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
+    for (bytes, wire) in [
+        (0, Wire::F32),
+        (1, Wire::F32),
+        (30, Wire::F32),
+        (0, Wire::Bf16),
+    ] {
+        each(2, |strategy| {
+            let options = CommunicationOptions::new().with_bytes_per_pack(bytes);
+            let mut strategy = strategy.with_options(options);
+            let model = model(1.0);
+            let mut mirrored = MirroredVars::new(&mut strategy, &model)
+                .unwrap()
+                .with_wire(wire);
+            let own = f64::from(strategy.rank().number()) + 1.0;
+            for _ in 0..3 {
+                let loss = (var(&model, "a").as_tensor() * own)
+                    .unwrap()
+                    .sum_all()
+                    .unwrap();
+                let mut gradients = loss.backward().unwrap();
+                strategy
+                    .run(|replica| mirrored.all_reduce(replica, &mut gradients, 0.5))
+                    .unwrap();
+                let sum = gradients
+                    .get(&var(&model, "a"))
+                    .unwrap()
+                    .flatten_all()
+                    .unwrap();
+                assert_eq!(sum.to_vec1::<f32>().unwrap(), [1.5; 6]);
+            }
+            strategy.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn variables_apart_keep_their_values_and_are_compared_when_workers_change() {
+    each(2, |mut strategy| {
+        let own = strategy.rank().number() as f32;
+        let model = model(f64::from(own));
+        let mut mirrored = MirroredVars::apart(&mut strategy, &model, 1).unwrap();
+        mirrored.regroup(&mut strategy).unwrap();
+        assert_eq!(values(&var(&model, "m")), [own; 6]);
+        if !strategy.is_chief() {
+            let more = model.get(1, "b", Init::Const(0.0), DType::F32, &Device::Cpu);
+            more.unwrap();
+            mirrored = MirroredVars::apart(&mut strategy, &model, 1).unwrap();
+        }
+        let told = mirrored.regroup(&mut strategy);
+        let error = match told {
+            Err(error) => error,
+            // The chief learns it when it waits for the others.
+            Ok(()) => mirrored.verify(&mut strategy).unwrap_err(),
+        };
+        let error = error.to_string();
+        assert!(error.contains("b of shape [1] on rank 1"), "{error}");
+    });
+}
+
+#[test]
+fn values_come_back_from_a_snapshot() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let saved = model(3.0);
+    let mut mirrored = MirroredVars::new(&mut strategy, &saved).unwrap();
+    let snapshot = mirrored.save(Snapshot::new(1, Cursor::start())).unwrap();
+    let other = model(7.0);
+    let mut restored = MirroredVars::new(&mut strategy, &other).unwrap();
+    restored.restore(&snapshot).unwrap();
+    assert_eq!(values(&var(&other, "m")), [3.0; 6]);
+    let names: Vec<_> = restored.named().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "m", "z"]);
+}
+
+#[test]
+fn a_copy_that_was_changed_on_one_worker_is_found() {
+    each(2, |mut strategy| {
+        let model = model(1.0);
+        let mut mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
+        mirrored.verify(&mut strategy).unwrap();
+        if !strategy.is_chief() {
+            let m = var(&model, "m");
+            m.set(&(m.as_tensor() * 1.5).unwrap()).unwrap();
+        }
+        let error = mirrored.verify(&mut strategy).unwrap_err().to_string();
+        assert!(error.contains("rank 1 differ from rank 0's"), "{error}");
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
+fn variables_of_another_type_are_refused_by_name() {
+    let model = VarMap::new();
+    model
+        .get(2, "half", Init::Const(0.0), DType::F64, &Device::Cpu)
+        .unwrap();
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let error = MirroredVars::new(&mut strategy, &model)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "variable half holds F64 values: only F32 variables can be mirrored"
+    );
+}

@@ -1,0 +1,56 @@
+use std::fs;
+use std::time::Instant;
+
+use meshwork_accel_tpu::tpu::{Slice, topology};
+use meshwork_accel_tpu::{CollectiveProgram, CompileOptions, Platform, Plugin};
+use meshwork_core::tpu::{RingDims, TpuRings};
+
+use super::report::{self, Report};
+use super::{Compile, TpuError};
+
+/// The report that is asked for, in its format.
+pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
+    let plugin = Plugin::load(Platform::Tpu.find()?)?;
+    let topology = topology(&plugin, &wanted.topology, &[])?;
+    let devices = topology.devices();
+    let slice = Slice::new(devices)?;
+    // One ring over the whole slice: replicas that follow each other are neighbours.
+    let order = slice.rank_order(
+        &[devices.len()],
+        &TpuRings::new().dims(RingDims::Leading(1)),
+    )?;
+    let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+    let options = match wanted.partitioned {
+        true => CompileOptions::partitions(count),
+        false => CompileOptions::replicas(count),
+    };
+    let options = options.on(order.iter().map(|&device| &devices[device]));
+    let text = text(wanted, devices.len())?;
+    let begin = Instant::now();
+    let program = topology.compile(&text, &options)?;
+    let report = Report {
+        name: wanted.topology,
+        version: topology.platform_version()?,
+        cores: slice.cores(),
+        devices,
+        order: &order,
+        memory: program.memory()?,
+        optimized: program.optimized()?,
+        compiled_in: begin.elapsed(),
+    };
+    Ok(match wanted.json {
+        true => format!("{:#}\n", report::to_json(&report)),
+        false => report::to_text(&report),
+    })
+}
+
+fn text(wanted: &Compile, devices: usize) -> Result<Vec<u8>, TpuError> {
+    let Some(path) = &wanted.stablehlo else {
+        let program = CollectiveProgram::from(wanted.program);
+        return Ok(program.stablehlo(wanted.bytes, devices).into_bytes());
+    };
+    fs::read(path).map_err(|source| TpuError::Read {
+        path: path.clone(),
+        source,
+    })
+}

@@ -1,0 +1,109 @@
+//! `meshwork tpu` with libtpu where it can be fetched, and without.
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
+)]
+
+#[path = "../../accel-tpu/tests/support/wheel.rs"]
+mod wheel;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use wheel::Wheel;
+
+fn meshwork(libtpu: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_meshwork"));
+    command
+        .arg("tpu")
+        .arg("compile")
+        .args(args)
+        .env("TPU_LIBRARY_PATH", libtpu);
+    command.output().unwrap()
+}
+
+#[track_caller]
+fn check_refused(args: &[&str], complaint: &str) {
+    let output = meshwork(Path::new("/nowhere/libtpu.so"), args);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains(complaint),
+        "{said}"
+    );
+}
+
+#[test]
+fn names_of_no_slice_are_refused_before_anything_is_loaded() {
+    check_refused(
+        &["--topology", "v4-8"],
+        "is no TPU topology: write a generation",
+    );
+    check_refused(
+        &["--topology", "v9:2x2"],
+        "use one of v2, v3, v4, v5e, v5p, v6e, tpu7x",
+    );
+    check_refused(
+        &["--topology", "v5e:2x3"],
+        "give 2 sides, the first two even or 1",
+    );
+}
+
+#[test]
+fn a_missing_plugin_is_named() {
+    check_refused(
+        &["--topology", "v5e:2x4"],
+        "meshwork tpu: the plugin /nowhere/libtpu.so cannot be loaded: ",
+    );
+}
+
+#[test]
+fn an_all_reduce_is_compiled_and_its_strategy_told() {
+    let libtpu = match Wheel::LIBTPU.fetch(env!("CARGO_TARGET_TMPDIR")) {
+        Ok(path) => path,
+        Err(absent) => {
+            let test = "an_all_reduce_is_compiled_and_its_strategy_told";
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {absent}");
+            return;
+        }
+    };
+    let args = [
+        "--topology",
+        "v5e:2x4",
+        "--program",
+        "all-reduce",
+        "--bytes",
+        "4M",
+    ];
+    let output = meshwork(&libtpu, &args);
+    let (said, complaint) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{complaint}");
+    assert_eq!(complaint, "", "libtpu is quiet");
+    for part in [
+        "v5e:2x4: 8 devices of 8 chips on 2 hosts",
+        "arguments 4.0 MiB",
+        "AllReduce",
+        "Ring",
+    ] {
+        assert!(said.contains(part), "{part} in\n{said}");
+    }
+    let output = meshwork(&libtpu, &[&args[..], &["--json"]].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["devices"].as_array().unwrap().len(), 8);
+    assert_eq!(report["memory"]["arguments"], 4 << 20);
+    assert_eq!(
+        report["devices"][1]["location"],
+        serde_json::json!([1, 0, 0, 0])
+    );
+    assert!(
+        report["collectives"][0]["strategy"]
+            .as_str()
+            .unwrap()
+            .contains("Strategy")
+    );
+}

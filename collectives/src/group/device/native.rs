@@ -1,0 +1,98 @@
+//! Several devices of each rank, which reduce among themselves by links of their own.
+
+use std::panic::Location;
+
+use meshwork_accel::{DeviceBuffer, Element, ElementTask, NativeCollectives, ReduceOp};
+
+use super::DeviceGroup;
+use super::task::Reduce;
+use crate::contract::Kind;
+use crate::group::collect::length;
+use crate::group::engine::{Asked, Work};
+use crate::{Error, Group};
+
+impl<A: NativeCollectives> DeviceGroup<'_, A> {
+    /// Replaces every buffer, one of each device of every rank, by the reduction of all of them.
+    ///
+    /// The devices of a rank reduce among themselves first, as they can without host memory; then the
+    /// first of them takes part for all, and shares the result with the others.
+    ///
+    /// # Shapes
+    /// All buffers have the same length, on every rank, and every rank has as many, at least one, on
+    /// devices of their own.
+    ///
+    /// # Errors
+    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Length`] without a buffer; and
+    /// [`Error::Unsupported`] for buffers that differ or share a device.
+    #[track_caller]
+    pub fn all_reduce_each(
+        &mut self,
+        buffers: &mut [&mut A::Buffer],
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        let caller = Location::caller();
+        let element = alike(buffers, op)?.element_type();
+        let elements = buffers.iter().map(|buffer| buffer.len()).sum();
+        let asked = Asked::new(Kind::AllReduce, elements).with_op(op);
+        element.run(Agree {
+            group: &mut *self.group,
+            asked: asked.with_lengths(&[buffers.len()]),
+            caller,
+        })?;
+        let native = self.accelerator.all_reduce(op, buffers);
+        native.map_err(|error| self.group.device_failed(error))?;
+        if let Some(buffer) = buffers.first_mut() {
+            self.run(element, caller, |plan| Reduce {
+                plan,
+                buffer,
+                op,
+                root: None,
+            })?;
+        }
+        let native = self.accelerator.broadcast(0, buffers);
+        native.map_err(|error| self.group.device_failed(error))
+    }
+}
+
+/// The first of some buffers that one collective can take.
+fn alike<'a, B: DeviceBuffer>(buffers: &'a [&mut B], op: ReduceOp) -> Result<&'a B, Error> {
+    length("all_reduce", "list of buffers", buffers.len().min(1), 1)?;
+    let (first, others) = (&*buffers[0], &buffers[1..]);
+    let element = first.element_type();
+    if !op.supports(element) {
+        return Err(meshwork_accel::Error::UnsupportedOp { op, element }.into());
+    }
+    for (place, other) in others.iter().enumerate() {
+        first.check_element(other.element_type())?;
+        length(
+            "all_reduce",
+            "buffer of another device",
+            other.len(),
+            first.len(),
+        )?;
+        let device = other.device();
+        if buffers[..=place]
+            .iter()
+            .any(|buffer| buffer.device() == device)
+        {
+            return Err(meshwork_accel::Error::DeviceRepeated { device }.into());
+        }
+    }
+    Ok(first)
+}
+
+/// All ranks have as many devices and elements, before any device begins.
+struct Agree<'a> {
+    group: &'a mut Group,
+    asked: Asked,
+    caller: &'static Location<'static>,
+}
+
+impl ElementTask for Agree<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        self.group
+            .perform(self.asked, self.caller, Work::<T>::Agree)
+    }
+}

@@ -1,0 +1,304 @@
+//! Each operation as portions: between which ends they pass, and how between ranks.
+
+use std::ops::Range;
+use std::panic::Location;
+
+use meshwork_accel::{Accelerator, DeviceBuffer, Element, ElementTask, ReduceOp, Reduction};
+
+use super::ends::{Blocks, Ends, Gathered, InPlace, Scattered};
+use super::pipeline::{Stop, run};
+use super::slot::{Slot, Slots};
+use crate::contract::Kind;
+use crate::group::engine::{Asked, Work};
+use crate::{Error, Group, Rank};
+
+/// What all operations need.
+pub(super) struct Plan<'a, A> {
+    pub(super) group: &'a mut Group,
+    pub(super) accelerator: &'a A,
+    /// Elements that pass at a time.
+    pub(super) portion: usize,
+    pub(super) slots: &'a mut Slots,
+    pub(super) caller: &'static Location<'static>,
+}
+
+pub(super) struct Reduce<'a, A: Accelerator> {
+    pub(super) plan: Plan<'a, A>,
+    pub(super) buffer: &'a mut A::Buffer,
+    pub(super) op: ReduceOp,
+    pub(super) root: Option<Rank>,
+}
+
+pub(super) struct Broadcast<'a, A: Accelerator> {
+    pub(super) plan: Plan<'a, A>,
+    pub(super) buffer: &'a mut A::Buffer,
+    pub(super) root: Rank,
+}
+
+pub(super) struct AllGather<'a, A: Accelerator> {
+    pub(super) plan: Plan<'a, A>,
+    pub(super) input: &'a A::Buffer,
+    pub(super) output: &'a mut A::Buffer,
+}
+
+pub(super) struct ReduceScatter<'a, A: Accelerator> {
+    pub(super) plan: Plan<'a, A>,
+    pub(super) input: &'a A::Buffer,
+    pub(super) output: &'a mut A::Buffer,
+    pub(super) op: ReduceOp,
+}
+
+impl<A: Accelerator> ElementTask for Reduce<'_, A> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let Self {
+            plan,
+            buffer,
+            op,
+            root,
+        } = self;
+        let (reduction, caller) = (Reduction::<T>::new(op)?, plan.caller);
+        let asked = match root {
+            Some(root) => Asked::new(Kind::Reduce, 0).with_root(root),
+            None => Asked::new(Kind::AllReduce, 0),
+        };
+        let extent = Extent::whole(buffer.len());
+        let gets = root.is_none_or(|root| root == plan.group.rank());
+        let mut ends = InPlace {
+            accelerator: plan.accelerator,
+            buffer,
+            gives: true,
+            gets,
+        };
+        plan.walk(
+            asked.with_op(op),
+            extent,
+            &mut ends,
+            |group, asked, slot: &mut Slot<T>| {
+                let work = Work::Reduce {
+                    buffer: slot.given(asked.count),
+                    reduction,
+                    root,
+                };
+                group.perform(asked, caller, work)
+            },
+        )
+    }
+}
+
+impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let Self { plan, buffer, root } = self;
+        let caller = plan.caller;
+        let asked = Asked::new(Kind::Broadcast, 0).with_root(root);
+        let extent = Extent::whole(buffer.len());
+        let gives = root == plan.group.rank();
+        let mut ends = InPlace {
+            accelerator: plan.accelerator,
+            buffer,
+            gives,
+            gets: !gives,
+        };
+        plan.walk(
+            asked,
+            extent,
+            &mut ends,
+            |group, asked, slot: &mut Slot<T>| {
+                let buffer = slot.given(asked.count);
+                group.perform(asked, caller, Work::Broadcast { buffer, root })
+            },
+        )
+    }
+}
+
+impl<A: Accelerator> ElementTask for AllGather<'_, A> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let Self {
+            plan,
+            input,
+            output,
+        } = self;
+        let (caller, world) = (plan.caller, plan.group.world() as usize);
+        let extent = Extent::blocks(input.len(), world, Side::Got);
+        let mut ends = Gathered(Blocks {
+            accelerator: plan.accelerator,
+            len: input.len(),
+            input,
+            output,
+            world,
+        });
+        let asked = Asked::new(Kind::AllGather, 0);
+        plan.walk(
+            asked,
+            extent,
+            &mut ends,
+            |group, asked, slot: &mut Slot<T>| {
+                let len = asked.count / world;
+                let (given, got) = slot.both(len, asked.count);
+                let blocks = group.even(len);
+                group.gather_blocks(asked, caller, (given, Some(got), &blocks))
+            },
+        )
+    }
+}
+
+impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let Self {
+            plan,
+            input,
+            output,
+            op,
+        } = self;
+        let reduction = Reduction::<T>::new(op)?;
+        let (caller, world) = (plan.caller, plan.group.world() as usize);
+        let extent = Extent::blocks(output.len(), world, Side::Given);
+        let mut ends = Scattered(Blocks {
+            accelerator: plan.accelerator,
+            len: output.len(),
+            input,
+            output,
+            world,
+        });
+        let asked = Asked::new(Kind::ReduceScatter, 0).with_op(op);
+        plan.walk(
+            asked,
+            extent,
+            &mut ends,
+            |group, asked, slot: &mut Slot<T>| {
+                let len = asked.count / world;
+                let (given, got) = slot.both(asked.count, len);
+                let blocks = group.even(len);
+                group.fold_blocks(asked, caller, (given, got, &blocks), reduction)
+            },
+        )
+    }
+}
+
+/// How much an operation moves.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Elements that are cut into portions.
+    len: usize,
+    /// Elements that pass for each of them.
+    times: usize,
+    side: Side,
+}
+
+/// On which side of the ranks there are more elements.
+#[derive(Clone, Copy)]
+enum Side {
+    /// Nothing but a buffer that is worked on in place.
+    Neither,
+    Given,
+    Got,
+}
+
+impl Extent {
+    fn whole(len: usize) -> Self {
+        let (times, side) = (1, Side::Neither);
+        Self { len, times, side }
+    }
+
+    fn blocks(len: usize, times: usize, side: Side) -> Self {
+        Self { len, times, side }
+    }
+
+    /// Ranges of at most so many elements, of which at least one, so that all ranks meet.
+    fn portions(self, most: usize) -> Vec<Range<usize>> {
+        let starts = (0..self.len.max(1)).step_by(most);
+        let ranges = starts.map(|start| start..self.len.min(start.saturating_add(most)));
+        ranges.collect()
+    }
+
+    /// Elements of a slot on either side, for portions of so many.
+    fn room(self, portion: usize) -> (usize, usize) {
+        match self.side {
+            Side::Neither => (portion, 0),
+            Side::Given => (portion * self.times, portion),
+            Side::Got => (portion, portion * self.times),
+        }
+    }
+}
+
+impl Group {
+    /// Ends the group after this rank's device has failed: the others wait for what never comes.
+    pub(super) fn device_failed(&mut self, error: meshwork_accel::Error) -> Error {
+        let rank = self.rank();
+        self.abort(format!("its device failed: {error}"));
+        let error = Box::new(error);
+        Error::Device { rank, error }
+    }
+}
+
+impl<A: Accelerator> Plan<'_, A> {
+    /// Moves all portions; `asked` lacks its count only.
+    fn walk<T: Element>(
+        self,
+        asked: Asked,
+        extent: Extent,
+        ends: &mut impl Ends<Slot<T>, meshwork_accel::Error>,
+        mut pass: impl FnMut(&mut Group, Asked, &mut Slot<T>) -> Result<(), Error> + Send,
+    ) -> Result<(), Error> {
+        let Self {
+            group,
+            portion,
+            slots,
+            caller,
+            ..
+        } = self;
+        let most = (portion / extent.times).max(1);
+        let portions = extent.portions(most);
+        let counted = |len: usize| Asked {
+            count: len * extent.times,
+            ..asked
+        };
+        if portions.len() > 1 {
+            // Ranks that differ in length might else do so after most portions have passed.
+            let whole = counted(extent.len).with_lengths(&[most]);
+            group.perform(whole, caller, Work::<T>::Agree)?;
+        }
+        let mut held = slots.take::<T>(group, extent.room(most.min(extent.len)))?;
+        let passing = &mut *group;
+        let done = run(&mut held, &portions, ends, move |slot, portion| {
+            pass(passing, counted(portion.len()), slot)
+        });
+        slots.put(held);
+        done.map_err(|stop| match stop {
+            Stop::Between(error) => error,
+            Stop::Here(error) => group.device_failed(error),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portions_tile_what_is_moved_and_are_never_none() {
+        for len in 0..40 {
+            for most in 1..10 {
+                let portions = Extent::whole(len).portions(most);
+                assert_eq!(portions.len(), len.div_ceil(most).max(1));
+                assert!(portions.iter().all(|portion| portion.len() <= most));
+                let all: Vec<usize> = portions.into_iter().flatten().collect();
+                assert!(all.into_iter().eq(0..len));
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_portion_of_all_does_not_overflow() {
+        let only = Extent::whole(3).portions(usize::MAX);
+        assert_eq!(only.len(), 1);
+        assert_eq!(only[0], 0..3);
+    }
+}

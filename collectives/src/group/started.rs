@@ -1,0 +1,145 @@
+//! Operations that are started, and go on while their caller does something else.
+
+use std::panic::Location;
+
+use meshwork_accel::{Element, ReduceOp, Reduction};
+
+use super::engine::{Asked, Work};
+use super::{Group, Pending};
+use crate::contract::Kind;
+use crate::{Error, Rank, config};
+
+impl Group {
+    /// Starts to replace `buffer`, on every rank, by the reduction of all ranks' buffers, and
+    /// returns at once; see [`all_reduce`](Self::all_reduce).
+    ///
+    /// Operations are carried out one after the other in the order in which they were called, those
+    /// that were started and those that block alike.
+    ///
+    /// ```
+    /// use meshwork_collectives::{Group, ReduceOp};
+    ///
+    /// let mut group = Group::local(1)?.remove(0);
+    /// let early = group.start_all_reduce(vec![1.0_f32; 4], ReduceOp::Sum)?;
+    /// let late = group.start_all_reduce(vec![2.0_f32; 4], ReduceOp::Sum)?;
+    /// // … compute something …
+    /// assert_eq!(early.wait()?, [1.0; 4]);
+    /// assert_eq!(late.wait()?, [2.0; 4]);
+    /// # Ok::<(), meshwork_collectives::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for an op that `T` does not have, [`Error::System`] when no thread
+    /// can be started; what goes wrong later is told by
+    /// [`Pending::wait`].
+    #[track_caller]
+    pub fn start_all_reduce<T, B>(&mut self, buffer: B, op: ReduceOp) -> Result<Pending<B>, Error>
+    where
+        T: Element,
+        B: AsMut<[T]> + Send + 'static,
+    {
+        let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
+        self.start(buffer, move |group, buffer| {
+            let buffer = buffer.as_mut();
+            let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
+            let work = Work::Reduce {
+                buffer,
+                reduction,
+                root: None,
+            };
+            group.perform(asked, caller, work)
+        })
+    }
+
+    /// Starts to replace `buffer`, on every rank, by the buffer of `root`, and returns at once; see
+    /// [`broadcast`](Self::broadcast) and [`start_all_reduce`](Self::start_all_reduce).
+    ///
+    /// # Errors
+    /// Those of [`start_all_reduce`](Self::start_all_reduce), and [`Error::RankOutside`].
+    #[track_caller]
+    pub fn start_broadcast<T, B>(&mut self, buffer: B, root: Rank) -> Result<Pending<B>, Error>
+    where
+        T: Element,
+        B: AsMut<[T]> + Send + 'static,
+    {
+        config::inside(root, self.world())?;
+        let caller = Location::caller();
+        self.start(buffer, move |group, buffer| {
+            let buffer = buffer.as_mut();
+            let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(root);
+            group.perform(asked, caller, Work::Broadcast { buffer, root })
+        })
+    }
+
+    /// Starts to reduce all ranks' inputs, block `r` of it into the output of rank `r`, and returns
+    /// at once; see [`reduce_scatter`](Self::reduce_scatter) and
+    /// [`start_all_reduce`](Self::start_all_reduce). Both buffers come back.
+    ///
+    /// # Errors
+    /// Those of [`start_all_reduce`](Self::start_all_reduce); [`Error::Length`] by
+    /// [`Pending::wait`].
+    #[track_caller]
+    pub fn start_reduce_scatter<T, I, O>(
+        &mut self,
+        input: I,
+        output: O,
+        op: ReduceOp,
+    ) -> Result<Pending<(I, O)>, Error>
+    where
+        T: Element,
+        I: AsRef<[T]> + Send + 'static,
+        O: AsMut<[T]> + Send + 'static,
+    {
+        let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
+        self.start((input, output), move |group, (input, output)| {
+            let buffers = (input.as_ref(), output.as_mut());
+            group.reduce_scatter_from(caller, buffers, (op, reduction))
+        })
+    }
+
+    /// Starts to give every rank the inputs of all, and returns at once; see
+    /// [`all_gather`](Self::all_gather) and [`start_all_reduce`](Self::start_all_reduce). Both
+    /// buffers come back.
+    ///
+    /// # Errors
+    /// [`Error::System`] when no thread can be started; what goes wrong later is told by
+    /// [`Pending::wait`].
+    #[track_caller]
+    pub fn start_all_gather<T, I, O>(
+        &mut self,
+        input: I,
+        output: O,
+    ) -> Result<Pending<(I, O)>, Error>
+    where
+        T: Element,
+        I: AsRef<[T]> + Send + 'static,
+        O: AsMut<[T]> + Send + 'static,
+    {
+        let caller = Location::caller();
+        self.start((input, output), move |group, (input, output)| {
+            group.all_gather_from(caller, input.as_ref(), output.as_mut())
+        })
+    }
+
+    /// Starts to give every rank a block from every rank, and returns at once; see
+    /// [`all_to_all`](Self::all_to_all) and [`start_all_gather`](Self::start_all_gather).
+    ///
+    /// # Errors
+    /// Those of [`start_all_gather`](Self::start_all_gather).
+    #[track_caller]
+    pub fn start_all_to_all<T, I, O>(
+        &mut self,
+        input: I,
+        output: O,
+    ) -> Result<Pending<(I, O)>, Error>
+    where
+        T: Element,
+        I: AsRef<[T]> + Send + 'static,
+        O: AsMut<[T]> + Send + 'static,
+    {
+        let caller = Location::caller();
+        self.start((input, output), move |group, (input, output)| {
+            group.all_to_all_from(caller, input.as_ref(), output.as_mut())
+        })
+    }
+}

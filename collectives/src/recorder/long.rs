@@ -1,0 +1,119 @@
+//! Which operations waited at length, for whom, and when others are told of it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::clock::{Scale, Tick};
+use super::journal::{LENGTH, Record, Serial};
+use crate::Rank;
+
+/// Ranks that one operation is remembered to have waited for.
+const WAITS: usize = 8;
+/// When others are first told that an operation waits.
+const SOON: Duration = Duration::from_millis(50);
+/// How often they are told at least.
+const OFTEN: Duration = Duration::from_secs(1);
+/// When the log first says that a rank is slow; then after twice, four times as long, and so on.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// The operations of one group that waited at length, the oldest first, in memory that is taken at
+/// once: which steps of a training wait is chance, and none shall take memory.
+#[derive(Debug)]
+pub(super) struct LongWaits(VecDeque<LongWait>);
+
+impl Default for LongWaits {
+    fn default() -> Self {
+        Self(VecDeque::with_capacity(LENGTH))
+    }
+}
+
+#[derive(Debug)]
+struct LongWait {
+    serial: Serial,
+    /// When others are told next that it waits, from its beginning.
+    tell: Duration,
+    /// When the log says next that the rank that it waits for is slow.
+    slow: Duration,
+    waits: SmallVec<[Waited; 2]>,
+}
+
+/// A rank that was waited for at length, from when until when it was last seen to be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waited {
+    pub(super) rank: Rank,
+    pub(super) from: Tick,
+    pub(super) until: Tick,
+}
+
+/// What it is time for when an operation has waited for long.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Due {
+    /// To tell the other ranks of it.
+    pub(super) tell: bool,
+    /// To say in the log whom it waits for.
+    pub(super) slow: bool,
+}
+
+impl LongWaits {
+    /// Notes that an operation waits for a rank. Returns what it is time for.
+    pub(super) fn note(
+        &mut self,
+        record: &Record,
+        awaited: Rank,
+        (now, scale): (Tick, Scale),
+    ) -> Due {
+        let long = self.of_operation(record.serial);
+        let room = long.waits.len() < WAITS;
+        match long.waits.last_mut() {
+            Some(last) if last.rank == awaited => last.until = now,
+            _ if room => long.waits.push(Waited {
+                rank: awaited,
+                from: now,
+                until: now,
+            }),
+            _ => {}
+        }
+        let waited = scale.between(record.began, now);
+        let due = Due {
+            tell: waited >= long.tell,
+            slow: waited >= long.slow,
+        };
+        if due.tell {
+            long.tell = waited + waited.min(OFTEN);
+        }
+        if due.slow {
+            long.slow = 2 * waited;
+        }
+        due
+    }
+
+    /// Whom an operation waited for, in order. The last wait was over when the operation was.
+    pub(super) fn of(&self, record: &Record) -> SmallVec<[Waited; 2]> {
+        let long = self.0.iter().find(|long| long.serial == record.serial);
+        let mut waits = long.map(|long| long.waits.clone()).unwrap_or_default();
+        if let (Some(last), Some((ended, _))) = (waits.last_mut(), record.ended) {
+            last.until = ended;
+        }
+        waits
+    }
+
+    /// What is noted of this operation, the last of its group.
+    fn of_operation(&mut self, serial: Serial) -> &mut LongWait {
+        let known = self.0.back().is_some_and(|last| last.serial == serial);
+        if !known {
+            if self.0.len() == LENGTH {
+                self.0.pop_front();
+            }
+            self.0.push_back(LongWait {
+                serial,
+                tell: SOON,
+                slow: SLOW,
+                waits: SmallVec::new(),
+            });
+        }
+        let last = self.0.len() - 1;
+        &mut self.0[last]
+    }
+}

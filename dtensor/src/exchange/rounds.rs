@@ -1,0 +1,188 @@
+//! What goes between clients, in rounds: the next piece of every parcel is packed, sent, and put where
+//! it belongs while it is still in a cache.
+
+use std::ops::Range;
+
+use meshwork_accel::{ReduceOp, Reduction};
+use meshwork_layout::Reduction as Reduces;
+
+use crate::context::{Context, Together};
+use crate::route::{Exchange, Make, Parcel, Source, Taken};
+use crate::{Error, Scalar};
+
+/// What the pieces of a round take at most, in bytes, however long the parcels are.
+const STAGE: usize = 1 << 20;
+
+/// Elements that are reduced at a time, so that what has to be brought together first stays in a cache.
+const TILE: usize = 8192;
+
+/// The elements of all parcels that one round carries, and where what arrives lies.
+pub(super) struct Round {
+    elements: Range<usize>,
+    /// For each client and parcel from there, its place among the elements that arrive.
+    arriving: Vec<Vec<Range<usize>>>,
+    /// How many elements arrive from each client.
+    received: Vec<usize>,
+}
+
+impl Round {
+    /// The round for these elements of each parcel, by their numbers.
+    pub(super) fn of(exchange: &Exchange, elements: Range<usize>) -> Self {
+        let mut end = 0;
+        let mut place = |parcel: &Parcel| {
+            let start = end;
+            end += within(parcel.len, &elements).len();
+            start..end
+        };
+        let arriving: Vec<Vec<Range<usize>>> = exchange
+            .received
+            .iter()
+            .map(|parcels| parcels.iter().map(&mut place).collect())
+            .collect();
+        let received = arriving
+            .iter()
+            .map(|ranges| ranges.iter().map(Range::len).sum());
+        Self {
+            received: received.collect(),
+            arriving,
+            elements,
+        }
+    }
+}
+
+/// Gives all clients their parcels, and puts those of this one into its new blocks.
+#[track_caller]
+pub(super) fn carry_over<T: Scalar>(
+    context: &Context,
+    exchange: &Exchange,
+    (held, made): (&[&[T]], &mut [Vec<T>]),
+) -> Result<(), Error> {
+    let traffic = &exchange.traffic;
+    let most = STAGE / size_of::<T>() / traffic.parcels.max(1);
+    let piece = most.max(1).min(traffic.longest);
+    let mut company = context.company();
+    let Together { group, stage } = company.together()?;
+    let stage = stage.elements::<T>(group, piece * traffic.parcels)?;
+    let leaving = exchange.sent.iter().map(Vec::len).sum::<usize>() * piece;
+    let (leaving, arrived) = stage.split_at_mut(leaving);
+    let mut start = 0;
+    while start < traffic.longest {
+        let round = Round::of(exchange, start..start + piece);
+        start += piece;
+        let sent = pack(exchange, &round, held, leaving);
+        let arrived = &mut arrived[..round.received.iter().sum()];
+        let leaving = &leaving[..sent.iter().sum()];
+        let copies = match traffic.is_gather {
+            true => {
+                group.all_gather_uneven(leaving, arrived, &round.received)?;
+                round.received.len() - 1
+            }
+            false => {
+                group.all_to_all_uneven((leaving, &sent), (arrived, &round.received))?;
+                1
+            }
+        };
+        context.count_sent(copies * size_of_val(leaving));
+        unpack(exchange, &round, arrived, made);
+        reduce(exchange, &round, (held, arrived, made))?;
+    }
+    Ok(())
+}
+
+/// Puts what a round carries to the other clients one behind the other; returns how much each gets.
+fn pack<T: Scalar>(
+    exchange: &Exchange,
+    round: &Round,
+    held: &[&[T]],
+    leaving: &mut [T],
+) -> Vec<usize> {
+    let mut rest = leaving;
+    let sent = exchange.sent.iter().map(|parcels| {
+        let mut sent = 0;
+        for Taken { place, runs } in parcels {
+            let elements = within(runs.count(), &round.elements);
+            let (parcel, behind) = std::mem::take(&mut rest).split_at_mut(elements.len());
+            sent += parcel.len();
+            runs.take(elements, held[*place], parcel);
+            rest = behind;
+        }
+        sent
+    });
+    sent.collect()
+}
+
+fn unpack<T: Scalar>(exchange: &Exchange, round: &Round, arrived: &[T], made: &mut [Vec<T>]) {
+    let parcels = exchange.received.iter().flatten();
+    for (parcel, place) in parcels.zip(round.arriving.iter().flatten()) {
+        let elements = within(parcel.len, &round.elements);
+        for (target, runs) in &parcel.uses {
+            runs.put(
+                elements.clone(),
+                &mut made[*target],
+                &arrived[place.clone()],
+            );
+        }
+    }
+}
+
+/// Reduces the terms that are here and those that have arrived in a round, in the order of a balanced
+/// tree over them.
+pub(super) fn reduce<T: Scalar>(
+    exchange: &Exchange,
+    round: &Round,
+    (held, arrived, made): (&[&[T]], &[T], &mut [Vec<T>]),
+) -> Result<(), Error> {
+    for (target, made) in exchange.targets.iter().zip(made) {
+        let Make::Reduced(terms, reduction) = &target.make else {
+            continue;
+        };
+        let reduction = Reduction::new(operation(*reduction))?;
+        let elements = within(made.len(), &round.elements);
+        for start in elements.clone().step_by(TILE) {
+            let tile = start..elements.end.min(start + TILE);
+            let gathered = terms.iter().map(|term| scattered(term, &tile, held));
+            let gathered: Vec<Vec<T>> = gathered.collect();
+            let terms = terms.iter().zip(&gathered);
+            let terms = terms.map(|(term, gathered)| match term {
+                Source::There(client, number) => {
+                    let start = tile.start - elements.start;
+                    let parcel = &arrived[round.arriving[*client][*number].clone()];
+                    &parcel[start..start + tile.len()]
+                }
+                Source::Here(taken) => match taken.runs.as_span() {
+                    Some(span) => &held[taken.place][span][tile.clone()],
+                    None => gathered,
+                },
+            });
+            reduction.fold(&mut made[tile.clone()], &terms.collect::<Vec<_>>())?;
+        }
+    }
+    Ok(())
+}
+
+/// Elements of a term that lie here, but not in one piece.
+fn scattered<T: Scalar>(term: &Source, elements: &Range<usize>, held: &[&[T]]) -> Vec<T> {
+    match term {
+        Source::Here(taken) if taken.runs.as_span().is_none() => {
+            let mut gathered = vec![T::default(); elements.len()];
+            let elements = elements.clone();
+            taken.runs.take(elements, held[taken.place], &mut gathered);
+            gathered
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn operation(reduction: Reduces) -> ReduceOp {
+    match reduction {
+        Reduces::Product => ReduceOp::Product,
+        Reduces::Min => ReduceOp::Min,
+        Reduces::Max => ReduceOp::Max,
+        _ => ReduceOp::Sum,
+    }
+}
+
+/// Those of `len` elements that are among these.
+fn within(len: usize, elements: &Range<usize>) -> Range<usize> {
+    elements.start.min(len)..elements.end.min(len)
+}

@@ -1,0 +1,188 @@
+//! The processes of a job.
+
+use std::io::{self, BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::{JobSecret, Transport};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::args::{Args, Carrier};
+use crate::namespaces::Namespaces;
+
+#[expect(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "tests look at what goes through it, and their locks do not break"
+)]
+#[path = "../../../tests/processes/relay.rs"]
+mod relay;
+
+use relay::Relay;
+
+/// What lies between the ranks of a job.
+pub(crate) enum Between {
+    /// Nothing but this host.
+    Loopback,
+    /// Rank 0 is reached through this, at the address that it binds.
+    Relay(Relay, String),
+    /// Each has a network of its own.
+    Namespaces(Namespaces),
+}
+
+/// The processes of a job; killed when dropped.
+pub(crate) struct Crew {
+    program: PathBuf,
+    ranks: Vec<Child>,
+    members: Vec<String>,
+    between: Between,
+    secret: JobSecret,
+    transport: &'static str,
+    elements: usize,
+    /// What they print, by rank.
+    lines: (Sender<Line>, Receiver<Line>),
+}
+
+/// What a rank has printed.
+type Line = (usize, String);
+
+impl Between {
+    pub(crate) fn relay(front: String) -> io::Result<Self> {
+        let server = front.parse().map_err(io::Error::other)?;
+        Ok(Self::Relay(Relay::to(server), front))
+    }
+}
+
+impl Crew {
+    /// Starts all ranks at these addresses, each with these arguments of its own.
+    pub(crate) fn start(
+        args: &Args,
+        (members, between): (Vec<String>, Between),
+        more: &[&str],
+    ) -> io::Result<Self> {
+        let mut crew = Self {
+            program: std::env::current_exe()?,
+            ranks: Vec::new(),
+            members,
+            between,
+            secret: JobSecret::generate().map_err(io::Error::other)?,
+            transport: match args.carrier() {
+                Carrier::Shm => "auto",
+                Carrier::Quic => "quic",
+            },
+            elements: args.elements(),
+            lines: channel(),
+        };
+        if let Between::Relay(relay, _) = &crew.between {
+            crew.members[0] = relay.address().to_string();
+        }
+        for rank in 0..crew.members.len() {
+            let child = crew.spawn(rank, more)?;
+            crew.ranks.push(child);
+        }
+        Ok(crew)
+    }
+
+    pub(crate) fn members(&self) -> &[String] {
+        &self.members
+    }
+
+    /// The next line that any rank prints before the deadline.
+    pub(crate) fn line(&self, deadline: Instant) -> Option<Line> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.lines.1.recv_timeout(left).ok()
+    }
+
+    pub(crate) fn kill(&mut self, rank: usize) -> io::Result<()> {
+        self.ranks[rank].kill()
+    }
+
+    /// Starts another process in the place of one that was killed.
+    pub(crate) fn replace(&mut self, rank: usize, more: &[&str]) -> io::Result<()> {
+        self.ranks[rank].wait()?;
+        self.ranks[rank] = self.spawn(rank, more)?;
+        Ok(())
+    }
+
+    pub(crate) fn stop(&self, rank: usize) -> io::Result<()> {
+        let process = i32::try_from(self.ranks[rank].id());
+        let process = process.ok().and_then(Pid::from_raw);
+        let process = process.ok_or(io::ErrorKind::NotFound)?;
+        Ok(kill_process(process, Signal::STOP)?)
+    }
+
+    /// Lets nothing through any more: between this rank and all others, or through a relay between
+    /// this rank and rank 0.
+    pub(crate) fn cut(&self, rank: usize) -> io::Result<()> {
+        match &self.between {
+            Between::Loopback => Err(io::ErrorKind::Unsupported.into()),
+            Between::Relay(relay, _) => {
+                let caller = self.members[rank].parse().map_err(io::Error::other)?;
+                relay.cut(caller);
+                Ok(())
+            }
+            Between::Namespaces(namespaces) => namespaces.cut(rank),
+        }
+    }
+
+    fn spawn(&self, rank: usize, more: &[&str]) -> io::Result<Child> {
+        let mut command = match &self.between {
+            Between::Namespaces(namespaces) => namespaces.command(rank, &self.program),
+            Between::Loopback | Between::Relay(..) => Command::new(&self.program),
+        };
+        command
+            .arg(format!("--as-rank={rank}"))
+            .arg(format!("--members={}", self.members.join(",")))
+            .arg(format!("--elements={}", self.elements))
+            .args(more)
+            .env(JobSecret::ENV, self.secret.to_hex().as_str())
+            .env(Transport::ENV, self.transport)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let (0, Between::Relay(_, front)) = (rank, &self.between) {
+            command.arg(format!("--bind={front}"));
+        }
+        let mut child = command.spawn()?;
+        if let Some(output) = child.stdout.take() {
+            let sender = self.lines.0.clone();
+            thread::spawn(move || pass_on(rank, BufReader::new(output), &sender));
+        }
+        Ok(child)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for child in &mut self.ranks {
+            // One that has ended cannot be killed, and that is just as well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn pass_on(rank: usize, output: impl BufRead, lines: &Sender<Line>) {
+    for line in output.lines().map_while(Result::ok) {
+        if lines.send((rank, line)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Beyond any time a correct job takes: whoever has not ended by then hangs.
+pub(crate) const HANG: Duration = Duration::from_secs(20);
+
+/// Addresses that were free a moment ago.
+pub(crate) fn free_addresses(count: u32) -> io::Result<Vec<String>> {
+    // All are held until there are enough, or the system would offer the same ones again.
+    let held: Vec<UdpSocket> = (0..count)
+        .map(|_| UdpSocket::bind("127.0.0.1:0"))
+        .collect::<io::Result<_>>()?;
+    held.iter()
+        .map(|socket| Ok(socket.local_addr()?.to_string()))
+        .collect()
+}

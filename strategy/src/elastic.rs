@@ -1,0 +1,184 @@
+//! Trainings that go on when workers are lost, and take new ones in.
+
+pub(crate) mod pace;
+pub(crate) mod roll;
+
+use std::fmt::Display;
+use std::time::Instant;
+
+use meshwork_collectives::{self as collectives, Epoch};
+
+use crate::{Error, MultiWorkerMirroredStrategy, Snapshot};
+
+/// A training as [`MultiWorkerMirroredStrategy::train`] runs it: steps that are made by all workers
+/// or by none, and a state that one worker can give another.
+///
+/// ```
+/// use meshwork_strategy::{
+///     Change, Cursor, DistributedDataset, Error, MultiWorkerMirroredStrategy, Progress, ReduceOp,
+///     Snapshot, Training, VariableSpec,
+/// };
+///
+/// /// Fits y = 3 x to a hundred numbers.
+/// struct Fit {
+///     weight: [f32; 1],
+///     steps: u64,
+///     cursor: Cursor,
+///     numbers: DistributedDataset,
+/// }
+///
+/// impl Training for Fit {
+///     type Error = Error;
+///
+///     fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy, _: &Change) -> Result<(), Error> {
+///         self.numbers = strategy.distribute_dataset(100, 10)?;
+///         Ok(())
+///     }
+///
+///     fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
+///         let mut epoch = self.numbers.resume(self.cursor)?;
+///         let Some(batch) = epoch.next() else {
+///             return Ok(Progress::Done);
+///         };
+///         let slope = |x: f32| 2.0 * x * (x * self.weight[0] - 3.0 * x);
+///         let part: f32 = batch.indices().iter().map(|i| slope(*i as f32 / 100.0)).sum();
+///         let mut gradient = [part / batch.global_len() as f32];
+///         strategy.run(|replica| replica.all_reduce(ReduceOp::Sum, &mut gradient))?;
+///         // All workers have contributed: from here on nothing can fail.
+///         self.weight[0] -= 0.5 * gradient[0];
+///         self.cursor = epoch.cursor();
+///         self.steps += 1;
+///         Ok(Progress::Step)
+///     }
+///
+///     fn steps(&self) -> u64 {
+///         self.steps
+///     }
+///
+///     fn snapshot(&mut self) -> Result<Snapshot, Error> {
+///         Snapshot::new(self.steps, self.cursor)
+///             .with_array(&VariableSpec::new("weight", &[1])?, &self.weight)
+///     }
+///
+///     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+///         self.weight[0] = snapshot.array(&VariableSpec::new("weight", &[1])?)?[0];
+///         (self.steps, self.cursor) = (snapshot.step(), snapshot.cursor());
+///         Ok(())
+///     }
+/// }
+///
+/// let mut strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+/// let numbers = strategy.distribute_dataset(100, 10)?;
+/// let mut fit = Fit { weight: [0.0], steps: 0, cursor: Cursor::start(), numbers };
+/// strategy.train(&mut fit)?;
+/// assert_eq!(fit.steps, 10);
+/// strategy.leave()?;
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Training {
+    /// What a step can fail with.
+    type Error: From<Error> + Display;
+
+    /// Makes anew what depends on who the workers are: gradient packs, this worker's part of the
+    /// data, what is read ahead. All workers call it together, before the first step and after
+    /// each change of the workers. It leaves alone whatever [`snapshot`](Self::snapshot) tells.
+    ///
+    /// # Errors
+    /// Any; an error of this worker's own ends it, and the others go on without it.
+    fn regroup(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        change: &Change,
+    ) -> Result<(), Self::Error>;
+
+    /// Makes a step: changes the state once all gradients are reduced, all of it or nothing.
+    ///
+    /// A step that failed because a worker was lost is made again, by those who are left. What
+    /// it draws at random must follow from the state, such as from a seed and the number of the
+    /// step, or the second attempt is another step.
+    ///
+    /// # Errors
+    /// Any; [`steps`](Self::steps) then tells whether the state has changed.
+    fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy)
+    -> Result<Progress, Self::Error>;
+
+    /// How many steps the state has behind it. Workers with as many hold the same bits.
+    fn steps(&self) -> u64;
+
+    /// Everything that the steps to come follow from: variables, the optimizer's state,
+    /// [`steps`](Self::steps), the data cursor, random state. Called on one worker alone, so
+    /// it must not communicate.
+    ///
+    /// # Errors
+    /// Any
+    fn snapshot(&mut self) -> Result<Snapshot, Self::Error>;
+
+    /// Takes over the state of another worker; the inverse of [`snapshot`](Self::snapshot).
+    ///
+    /// # Errors
+    /// Any, such as [`Error::NotInCheckpoint`] for a state of another model.
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Self::Error>;
+
+    /// Called on the chief alone where no worker has anything to go on from: takes over the latest
+    /// checkpoint, if there is one. All others then begin with the chief's state.
+    ///
+    /// # Errors
+    /// Any
+    fn begin(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// What a call of [`Training::step`] came to.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Progress {
+    /// A step was made, or whatever else all workers do together between two steps.
+    Step,
+    /// There is nothing left to do. It may be asked again, with workers that came in meanwhile.
+    Done,
+}
+
+/// How the workers have changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    pub(crate) epoch: u64,
+    pub(crate) survivors: u32,
+    pub(crate) cause: Option<collectives::Error>,
+    pub(crate) noticed: Instant,
+}
+
+impl Change {
+    /// By the growth or the beginning of a group, noticed now.
+    pub(crate) fn to(epoch: Epoch) -> Self {
+        Self {
+            epoch: epoch.number(),
+            survivors: epoch.survivors(),
+            cause: None,
+            noticed: Instant::now(),
+        }
+    }
+
+    /// Which membership of the group this is, from 1.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// How many of the workers were there before, too; none at the beginning.
+    #[must_use]
+    pub fn survivors(&self) -> u32 {
+        self.survivors
+    }
+
+    /// Why the last membership ended, where a worker was lost.
+    #[must_use]
+    pub fn cause(&self) -> Option<&collectives::Error> {
+        self.cause.as_ref()
+    }
+
+    /// When this worker learnt that the last membership was over.
+    #[must_use]
+    pub fn noticed(&self) -> Instant {
+        self.noticed
+    }
+}

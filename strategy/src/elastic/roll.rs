@@ -1,0 +1,142 @@
+use meshwork_collectives::Rank;
+
+use crate::Error;
+
+/// What a worker says of itself when the workers have changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Standing {
+    /// Steps of its state; `None` if it has nothing to go on from.
+    pub(crate) steps: Option<u64>,
+    pub(crate) replicas: usize,
+}
+
+/// Numbers that a standing takes.
+pub(crate) const WORDS: usize = 2;
+
+/// What the standings of all workers come to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Roll {
+    /// Nobody has anything to go on from: all take what the chief begins with.
+    Begin,
+    /// All have the same state.
+    Even,
+    /// Some take over the state of this worker, which is ahead of them.
+    From(Rank),
+}
+
+impl Standing {
+    pub(crate) fn words(self) -> [u64; WORDS] {
+        let steps = self.steps.map_or(0, |steps| steps.saturating_add(1));
+        [steps, self.replicas as u64]
+    }
+
+    /// Whether it takes over what `source` has.
+    pub(crate) fn is_behind(self, source: Self) -> bool {
+        self.steps < source.steps
+    }
+
+    fn read(words: &[u64]) -> Self {
+        let word = |at| words.get(at).copied().unwrap_or_default();
+        Self {
+            steps: word(0).checked_sub(1),
+            replicas: usize::try_from(word(1)).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+/// Reads the words of all workers, in the order of their ranks: what is to be done, and the standing
+/// of the worker that is furthest. An error where worker `own` does not fit to the chief, which the
+/// others then go on without.
+pub(crate) fn call(words: &[u64], own: Rank) -> Result<(Roll, Standing), Error> {
+    let standings: Vec<_> = words.chunks(WORDS).map(Standing::read).collect();
+    let first = standings.first().copied().unwrap_or(Standing {
+        steps: None,
+        replicas: 1,
+    });
+    let replicas = standings.get(own.index()).map_or(1, |own| own.replicas);
+    if replicas != first.replicas {
+        return Err(Error::ReplicasDiffer {
+            rank: own,
+            replicas: replicas as u64,
+            chiefs: first.replicas as u64,
+        });
+    }
+    let (mut source, mut furthest) = (Rank::CHIEF, first);
+    for (rank, standing) in Rank::all(u32::MAX).zip(&standings) {
+        if furthest.is_behind(*standing) {
+            (source, furthest) = (rank, *standing);
+        }
+    }
+    let roll = match furthest.steps {
+        None => Roll::Begin,
+        Some(_) if standings.iter().all(|other| *other == furthest) => Roll::Even,
+        Some(_) => Roll::From(source),
+    };
+    Ok((roll, furthest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(steps: &[Option<u64>]) -> (Roll, Standing) {
+        let words = |steps: &Option<u64>| {
+            let standing = Standing {
+                steps: *steps,
+                replicas: 2,
+            };
+            standing.words()
+        };
+        let words: Vec<u64> = steps.iter().flat_map(words).collect();
+        call(&words, Rank::CHIEF).unwrap()
+    }
+
+    #[test]
+    fn the_first_that_is_furthest_gives_its_state() {
+        // Every way in which four workers can stand: outside, at the step, or one ahead.
+        let states = [None, Some(0), Some(1)];
+        for all in 0..states.len().pow(4) {
+            let steps: Vec<_> = (0..4)
+                .map(|rank| states[all / states.len().pow(rank) % states.len()])
+                .collect();
+            let most = *steps.iter().max().unwrap();
+            let (roll, furthest) = of(&steps);
+            assert_eq!(furthest.steps, most);
+            let first = u32::try_from(steps.iter().position(|own| *own == most).unwrap()).unwrap();
+            let even = steps.iter().all(|own| *own == most);
+            let expected = match (most, even) {
+                (None, _) => Roll::Begin,
+                (_, true) => Roll::Even,
+                (_, false) => Roll::From(Rank::new(first)),
+            };
+            assert_eq!(roll, expected, "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn no_steps_are_more_than_nothing() {
+        assert_eq!(
+            of(&[None, Some(0)]),
+            (
+                Roll::From(Rank::new(1)),
+                Standing {
+                    steps: Some(0),
+                    replicas: 2
+                }
+            )
+        );
+    }
+
+    #[test]
+    fn another_number_of_replicas_ends_the_worker_that_has_it() {
+        let words = [5, 2, 5, 2, 0, 3];
+        let refused = call(&words, Rank::new(2));
+        let expected = Error::ReplicasDiffer {
+            rank: Rank::new(2),
+            replicas: 3,
+            chiefs: 2,
+        };
+        assert_eq!(refused, Err(expected));
+        assert!(call(&words, Rank::new(1)).is_ok());
+    }
+}

@@ -1,0 +1,151 @@
+//! Trainings run step by step, with whoever is there.
+
+mod session;
+
+use std::env;
+use std::time::Instant;
+
+use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
+use meshwork_collectives::{self as collectives, GroupConfig, JobSecret, Rank, Timeouts};
+
+use super::{MultiWorkerMirroredStrategy, config, place_in};
+use crate::elastic::pace::Pace;
+use crate::{CommunicationOptions, Error, Training};
+use session::Session;
+
+/// What a strategy keeps whose workers may change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elastic {
+    pace: Pace,
+    looked: Instant,
+}
+
+/// How a process comes to a job whose workers may change.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Entry {
+    /// With all the others, when the job begins.
+    Founding,
+    /// In the place of one that was lost, while the others train.
+    Late,
+}
+
+impl MultiWorkerMirroredStrategy {
+    /// As [`from_env`](Self::from_env), for a job that goes on when workers are lost and takes new
+    /// ones in: see [`train`](Self::train).
+    ///
+    /// `MESHWORK_RESTARTS` says how often this process was started before, as `meshwork run
+    /// --elastic` sets it: from 1 on it waits to be let in by those who train.
+    ///
+    /// # Errors
+    /// Those of [`from_env`](Self::from_env), [`Error::Restarts`], and [`Error::Group`] when nobody
+    /// lets this process in within [`Timeouts::join`].
+    pub fn elastic_from_env() -> Result<Self, Error> {
+        let entry = Entry::from_env()?.unwrap_or(Entry::Founding);
+        let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
+            return Ok(Self::alone()?.made_elastic());
+        };
+        let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
+        let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
+        Ok(Self::meet(&config, (entry, options), cluster)?.made_elastic())
+    }
+
+    /// As [`new`](Self::new), for a job that goes on when workers are lost and takes new ones in:
+    /// see [`train`](Self::train).
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new), and [`Error::Group`] when nobody lets this process in within
+    /// [`Timeouts::join`].
+    pub fn elastic(
+        resolver: &dyn ClusterResolver,
+        secret: JobSecret,
+        options: CommunicationOptions,
+        entry: Entry,
+    ) -> Result<Self, Error> {
+        let Some(cluster) = place_in(resolver)? else {
+            return Ok(Self::alone()?.with_options(options).made_elastic());
+        };
+        let config = config(&cluster.0, secret)?
+            .with_timeouts(options.timeouts())
+            .with_pair(options.pair());
+        Ok(Self::meet(&config, (entry, options), cluster)?.made_elastic())
+    }
+
+    /// Makes the steps of `training` until there are none left.
+    ///
+    /// All workers begin with the chief's state. In a job that is [`elastic`](Self::elastic), a
+    /// worker that is lost costs at most the step in flight: those who are left agree on who they
+    /// are, take over the state of whoever is furthest, and make the step again with all of its
+    /// samples. Who waits to be let in gets the state at a step boundary; the workers look for
+    /// newcomers about four times in a second. Who is chief may change each time.
+    ///
+    /// Going on takes more than half of the workers of the moment, or exactly half with rank 0. Of
+    /// two, one goes on alone if it knows from the kernel that the other's process has ended; see
+    /// [`CommunicationOptions::with_pair`].
+    ///
+    /// # Errors
+    /// Those of `training` that are this worker's own, which the others learn; the loss of a worker
+    /// where the job is not elastic, or too few are left.
+    pub fn train<T: Training>(&mut self, training: &mut T) -> Result<(), T::Error> {
+        Session::new(self, training).run()
+    }
+
+    /// Whether workers may be lost and others come in.
+    #[must_use]
+    pub fn is_elastic(&self) -> bool {
+        self.elastic.is_some()
+    }
+
+    fn made_elastic(mut self) -> Self {
+        self.elastic = Some(Elastic::new());
+        self
+    }
+}
+
+impl Elastic {
+    fn new() -> Self {
+        Self::at(Pace::new())
+    }
+
+    fn at(pace: Pace) -> Self {
+        Self {
+            pace,
+            looked: Instant::now(),
+        }
+    }
+}
+
+impl Entry {
+    /// As the launcher says in `MESHWORK_RESTARTS`; `None` if it says nothing, as it does where it
+    /// starts no worker again.
+    ///
+    /// # Errors
+    /// [`Error::Restarts`]
+    pub fn from_env() -> Result<Option<Self>, Error> {
+        let value = env::var_os(GroupConfig::RESTARTS_ENV);
+        value
+            .map(|value| Self::after(&value.to_string_lossy()))
+            .transpose()
+    }
+
+    fn after(restarts: &str) -> Result<Self, Error> {
+        match restarts.parse() {
+            Ok(0_u64) => Ok(Self::Founding),
+            Ok(_) => Ok(Self::Late),
+            Err(_) => Err(Error::Restarts {
+                value: restarts.to_owned(),
+            }),
+        }
+    }
+}
+
+/// Whether a group that ended so can go on without somebody, seen from `own` rank.
+pub(super) fn is_loss(error: &collectives::Error, own: Rank) -> bool {
+    match error {
+        collectives::Error::RankLost { .. } | collectives::Error::NotJoined { .. } => true,
+        collectives::Error::Aborted { peer, .. } => peer.rank() != own,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+use std::time::Instant;
+
+use meshwork_collectives::{self as collectives, Rank};
+
+use super::{Elastic, is_loss};
+use crate::elastic::pace::Pace;
+use crate::elastic::roll::{self, Roll, Standing};
+use crate::strategy::mesh_of;
+use crate::{Change, Error, MultiWorkerMirroredStrategy, Progress, Snapshot, Training};
+
+/// One training from its first step to its last.
+pub(super) struct Session<'a, T> {
+    strategy: &'a mut MultiWorkerMirroredStrategy,
+    training: &'a mut T,
+    /// Whether the state is one that others can go on from.
+    begun: bool,
+}
+
+impl<'a, T: Training> Session<'a, T> {
+    pub(super) fn new(strategy: &'a mut MultiWorkerMirroredStrategy, training: &'a mut T) -> Self {
+        Self {
+            strategy,
+            training,
+            begun: false,
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<(), T::Error> {
+        let change = Change::to(self.strategy.group.epoch());
+        if let Err(error) = self.assemble(&change) {
+            self.go_on(error)?;
+        }
+        loop {
+            match self.turn() {
+                Ok(Progress::Step) => {}
+                Ok(Progress::Done) => return Ok(()),
+                Err(error) => self.go_on(error)?,
+            }
+        }
+    }
+
+    /// One step, and a look at who waits outside where it is time for one.
+    fn turn(&mut self) -> Result<Progress, T::Error> {
+        let progress = self.training.step(self.strategy)?;
+        let due = match (&mut self.strategy.elastic, progress) {
+            (None, _) => false,
+            (Some(elastic), Progress::Step) => elastic.pace.step(),
+            // Later nobody is here any more to let anybody in.
+            (Some(_), Progress::Done) => true,
+        };
+        if !due || !self.strategy.look()? {
+            return Ok(progress);
+        }
+        let change = Change::to(self.strategy.group.epoch());
+        self.strategy.regrouped()?;
+        self.assemble(&change)?;
+        Ok(Progress::Step)
+    }
+
+    /// Goes on without the workers that were lost, if it is for such that this one has failed.
+    fn go_on(&mut self, mut error: T::Error) -> Result<(), T::Error> {
+        loop {
+            let noticed = Instant::now();
+            let Some(cause) = self.strategy.lost_others() else {
+                return self.strategy.told(Err(error));
+            };
+            self.strategy.shrink()?;
+            let change = Change {
+                cause: Some(cause),
+                noticed,
+                ..Change::to(self.strategy.group.epoch())
+            };
+            match self.assemble(&change) {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+        }
+    }
+
+    /// All workers of a membership come together: who is behind takes over the state of who is
+    /// furthest.
+    fn assemble(&mut self, change: &Change) -> Result<(), T::Error> {
+        let own = Standing {
+            steps: self.begun.then(|| self.training.steps()),
+            replicas: self.strategy.local_replicas,
+        };
+        let words = self.strategy.all_words(own.words())?;
+        let (roll, furthest) = roll::call(&words, self.strategy.rank())?;
+        self.training.regroup(self.strategy, change)?;
+        let source = match roll {
+            Roll::Begin => Rank::CHIEF,
+            Roll::From(rank) => rank,
+            Roll::Even => return Ok(()),
+        };
+        if self.strategy.rank() == source {
+            self.give(roll)?;
+        } else {
+            let bytes = self.strategy.bytes_of(source, Vec::new())?;
+            if !self.begun || own.is_behind(furthest) {
+                let snapshot = Snapshot::from_bytes(&bytes).map_err(Error::from)?;
+                self.training.restore(&snapshot)?;
+            }
+        }
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Sends this worker's state to all others.
+    fn give(&mut self, roll: Roll) -> Result<(), T::Error> {
+        if roll == Roll::Begin {
+            self.training.begin()?;
+        }
+        if self.strategy.group.world() > 1 {
+            let bytes = self.training.snapshot()?.to_bytes()?;
+            self.strategy.bytes_of(self.strategy.rank(), bytes)?;
+        }
+        Ok(())
+    }
+}
+
+impl MultiWorkerMirroredStrategy {
+    /// Lets in who waits outside; true if there was somebody.
+    #[track_caller]
+    fn look(&mut self) -> Result<bool, Error> {
+        let before = self.group.epoch();
+        match self.group.grow() {
+            // Nobody can join a process that was alone from the start.
+            Err(collectives::Error::NoEpochs) => {
+                self.elastic = Some(Elastic::at(Pace::of(u64::MAX)));
+                return Ok(false);
+            }
+            grown => grown?,
+        }
+        if self.group.epoch() != before {
+            return Ok(true);
+        }
+        if let Some(Elastic { pace, looked }) = self.elastic {
+            let mut steps = [pace.proposed(looked.elapsed())];
+            self.group
+                .all_reduce(&mut steps, collectives::ReduceOp::Min)?;
+            self.elastic = Some(Elastic::at(Pace::of(steps[0])));
+        }
+        Ok(false)
+    }
+
+    /// Makes those who are left the workers.
+    fn shrink(&mut self) -> Result<(), Error> {
+        while let Err(error) = self.group.shrink() {
+            if !is_loss(&error, self.group.rank()) {
+                return Err(error.into());
+            }
+        }
+        self.regrouped()
+    }
+
+    /// Why the group is over, where that is no fault of this worker's, and no reason to end.
+    fn lost_others(&self) -> Option<collectives::Error> {
+        self.elastic?;
+        let failure = self.group.failure()?;
+        is_loss(&failure, self.group.rank()).then_some(failure)
+    }
+
+    /// What follows from who the workers are.
+    fn regrouped(&mut self) -> Result<(), Error> {
+        self.mesh = mesh_of(self.group.world(), self.local_replicas)?;
+        self.elastic = self.elastic.map(|_| Elastic::new());
+        self.group.set_communication(self.options.implementation());
+        self.group
+            .set_operation_timeout(self.options.timeouts().operation());
+        Ok(())
+    }
+
+    /// A few words of each worker, in the order of their ranks.
+    #[track_caller]
+    fn all_words<const N: usize>(&mut self, own: [u64; N]) -> Result<Vec<u64>, Error> {
+        let mut words = vec![0; N * self.group.world() as usize];
+        self.group.all_gather(&own, &mut words)?;
+        Ok(words)
+    }
+}

@@ -1,0 +1,174 @@
+use std::sync::Mutex;
+use std::thread;
+
+use meshwork_collectives::Group;
+
+use super::*;
+use crate::{Change, Cursor, Progress, ReduceOp, Snapshot, VariableSpec};
+
+/// Adds up the ranks of all workers, so many times.
+struct Count {
+    sum: f32,
+    steps: u64,
+    last: u64,
+    told: Vec<&'static str>,
+}
+
+impl Count {
+    fn new(sum: f32, last: u64) -> Self {
+        Self {
+            sum,
+            steps: 0,
+            last,
+            told: Vec::new(),
+        }
+    }
+}
+
+impl Training for Count {
+    type Error = Error;
+
+    fn regroup(&mut self, _: &mut MultiWorkerMirroredStrategy, _: &Change) -> Result<(), Error> {
+        self.told.push("regroup");
+        Ok(())
+    }
+
+    fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
+        if self.steps == self.last {
+            return Ok(Progress::Done);
+        }
+        let mut own = [strategy.rank().number() as f32];
+        strategy.run(|replica| replica.all_reduce(ReduceOp::Sum, &mut own))?;
+        self.sum += own[0];
+        self.steps += 1;
+        Ok(Progress::Step)
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        self.told.push("snapshot");
+        Snapshot::new(self.steps, Cursor::start())
+            .with_array(&VariableSpec::new("sum", &[1])?, &[self.sum])
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        self.told.push("restore");
+        self.sum = snapshot.array(&VariableSpec::new("sum", &[1])?)?[0];
+        self.steps = snapshot.step();
+        Ok(())
+    }
+
+    fn begin(&mut self) -> Result<(), Error> {
+        self.told.push("begin");
+        self.steps = 2;
+        Ok(())
+    }
+}
+
+#[test]
+fn all_begin_with_the_state_that_the_chief_found() {
+    let ended = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for group in Group::local(3).unwrap() {
+            let ended = &ended;
+            scope.spawn(move || {
+                let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                let rank = strategy.rank();
+                let mut count = Count::new(10.0 * (rank.number() + 1) as f32, 5);
+                strategy.train(&mut count).unwrap();
+                strategy.leave().unwrap();
+                ended.lock().unwrap().push((rank, count));
+            });
+        }
+    });
+    for (rank, count) in ended.into_inner().unwrap() {
+        // Three steps, from the two that the chief had found.
+        assert_eq!((count.sum, count.steps), (10.0 + 3.0 * 3.0, 5), "{rank}");
+        let expected = match rank.number() {
+            0 => &["regroup", "begin", "snapshot"][..],
+            _ => &["regroup", "restore"],
+        };
+        assert_eq!(count.told, expected, "{rank}");
+    }
+}
+
+#[test]
+fn a_process_alone_needs_no_snapshot_and_lets_nobody_in() {
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap().made_elastic();
+    let mut count = Count::new(1.0, 9);
+    strategy.train(&mut count).unwrap();
+    assert_eq!((count.sum, count.steps), (1.0, 9));
+    assert_eq!(count.told, ["regroup", "begin"]);
+    strategy.leave().unwrap();
+}
+
+#[test]
+fn an_error_of_ones_own_ends_a_job_that_is_not_elastic_for_all() {
+    thread::scope(|scope| {
+        let errors: Vec<_> = Group::local(2)
+            .unwrap()
+            .into_iter()
+            .map(|group| {
+                scope.spawn(move || {
+                    let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                    // Another shape than the chief's.
+                    let mut count = Wrong(Count::new(0.0, 5), strategy.rank().index() + 1);
+                    strategy.train(&mut count).unwrap_err().to_string()
+                })
+            })
+            .collect();
+        for error in errors {
+            let error = error.join().unwrap();
+            assert!(
+                error.contains("sum [2]") && error.contains("[1]"),
+                "{error}"
+            );
+        }
+    });
+}
+
+/// Wants a state of another shape.
+struct Wrong(Count, usize);
+
+impl Training for Wrong {
+    type Error = Error;
+
+    fn regroup(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        change: &Change,
+    ) -> Result<(), Error> {
+        self.0.regroup(strategy, change)
+    }
+
+    fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<Progress, Error> {
+        self.0.step(strategy)
+    }
+
+    fn steps(&self) -> u64 {
+        self.0.steps
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        self.0.snapshot()
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        snapshot
+            .array(&VariableSpec::new("sum", &[self.1])?)
+            .map(drop)
+    }
+}
+
+#[test]
+fn restarts_are_a_whole_number() {
+    assert_eq!(Entry::after("0"), Ok(Entry::Founding));
+    assert_eq!(Entry::after("1"), Ok(Entry::Late));
+    for wrong in ["", "-1", "often"] {
+        let value = wrong.to_owned();
+        assert_eq!(Entry::after(wrong), Err(Error::Restarts { value }));
+    }
+}
