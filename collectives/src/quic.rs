@@ -204,11 +204,11 @@ impl Remote {
 
     /// Gives the last packets, which tell the others why, a short time to go out.
     pub(crate) async fn flush(&self) {
-        const FLUSHING: Duration = Duration::from_millis(300);
+        const CLOSING: Duration = Duration::from_millis(300);
         // Whoever goes on with the endpoint sends them anyway.
         if !self.handed_over.load(Ordering::Relaxed) {
             let idle = self.station.endpoint.wait_idle();
-            let _ = tokio::time::timeout(FLUSHING, idle).await;
+            let _ = tokio::time::timeout(lobby::FAREWELL + CLOSING, idle).await;
         }
     }
 }

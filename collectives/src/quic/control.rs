@@ -80,15 +80,6 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, lobby: Arc<Lobby>
     }
 }
 
-/// Sends a member what the driver has for it.
-pub(super) async fn speak(mut stream: SendStream, mut messages: mpsc::Receiver<Message>) {
-    while let Some(message) = messages.recv().await {
-        if write(&mut stream, &message).await.is_err() {
-            return;
-        }
-    }
-}
-
 /// Waits for the end of any of a member's connections and says why it ended: none is of use
 /// without the others.
 pub(super) async fn until_any_closed(

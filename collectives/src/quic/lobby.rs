@@ -5,6 +5,7 @@ mod dial;
 mod knocks;
 mod lanes;
 mod renewal;
+mod speaker;
 mod strangers;
 mod waits;
 
@@ -29,10 +30,10 @@ pub(super) use accept::accept;
 pub(super) use dial::dial_lower_ranks;
 use knocks::Knocks;
 pub(super) use renewal::renew;
+pub(super) use speaker::FAREWELL;
+use speaker::Speaker;
 use strangers::Log;
 
-/// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
-const WAITING: usize = 16;
 /// Stands at the head of the first data stream, so that the acceptor sees the stream at once.
 const DATA: [u8; 4] = *b"DATA";
 /// Bytes of that head: the word, and the number of the dialler's attempt.
@@ -64,9 +65,7 @@ pub(super) struct Lobby {
 
 /// A member that has been admitted.
 struct Seat {
-    /// The one that was greeted, and carries control, then the others.
-    connections: Vec<Connection>,
-    messages: mpsc::Sender<Message>,
+    speaker: Speaker,
     /// Its process id, if it runs on this host.
     shares_host: Option<u32>,
     /// What it calls its host; empty where it cannot tell.
@@ -163,7 +162,7 @@ impl Lobby {
     pub(super) fn connections(&self, rank: Rank) -> Option<Vec<Connection>> {
         let seats = self.seats();
         let seat = seats.get(rank.index())?.as_ref()?;
-        Some(seat.connections.clone())
+        Some(seat.speaker.connections().to_vec())
     }
 
     /// How many connections each pair of ranks has.
@@ -189,32 +188,22 @@ impl Lobby {
         &self.arrivals
     }
 
-    /// Sends a message to a member, without waiting. An abort closes the connection and travels
-    /// as its reason, so that it arrives even where a stream is stuck.
+    /// Sends a message to a member, without waiting. An abort is the last one.
     pub(super) fn tell(&self, rank: Rank, message: Message) {
-        let seats = self.seats();
-        let Some(seat) = &seats[rank.index()] else {
+        let mut seats = self.seats();
+        let Some(seat) = &mut seats[rank.index()] else {
             return;
         };
         match message {
-            Message::Abort(_) => {
-                let reason = message.encode();
-                for connection in &seat.connections {
-                    connection.close(ABORT, &reason);
-                }
-            }
-            message => {
-                let _ = seat.messages.try_send(message);
-            }
+            Message::Abort(_) => seat.speaker.part(ABORT, Some(message)),
+            message => seat.speaker.tell(message),
         }
     }
 
     /// Ends all connections of a group that has finished.
     pub(super) fn close_all(&self) {
-        for seat in self.seats().iter().flatten() {
-            for connection in &seat.connections {
-                connection.close(GOODBYE, b"");
-            }
+        for seat in self.seats().iter_mut().flatten() {
+            seat.speaker.part(GOODBYE, None);
         }
     }
 
@@ -225,25 +214,20 @@ impl Lobby {
             control: (send, receive),
             data,
         } = admitted;
-        let (messages, outgoing) = mpsc::channel(WAITING);
         let shares_host = self.shares_host(&hello).then_some(hello.process);
         let mut seats = self.seats();
         if seats[rank.index()].is_some() {
-            for connection in connections {
-                connection.close(TURNED_AWAY, b"");
-            }
+            speaker::close(&connections, TURNED_AWAY, &[]);
             return;
         }
         tracing::debug!("connected to {rank}");
         seats[rank.index()] = Some(Seat {
-            connections: connections.clone(),
-            messages,
+            speaker: Speaker::new(send, connections.clone()),
             shares_host,
             host: hello.host,
             data: Some(data),
         });
         drop(seats);
-        tokio::spawn(control::speak(send, outgoing));
         for (lane, connection) in (0..).zip(&connections) {
             let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
             tokio::spawn(arriving);

@@ -1,0 +1,99 @@
+use std::time::Duration;
+
+use quinn::{Connection, SendStream, VarInt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::quic::control;
+use crate::wire::Message;
+
+/// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
+const WAITING: usize = 16;
+/// How long a member may take to confirm the last word: several round trips and retransmissions in
+/// any network, and far less than [`Timeouts::silence`](crate::Timeouts::silence).
+pub(in crate::quic) const FAREWELL: Duration = Duration::from_millis(250);
+/// Control goes before the bytes of operations, which may be many.
+const FIRST: i32 = 1;
+
+/// Tells a member what the driver has for it, up to the last word.
+pub(super) struct Speaker {
+    connections: Vec<Connection>,
+    /// Taken for the last word.
+    talk: Option<Talk>,
+}
+
+struct Talk {
+    messages: mpsc::Sender<Message>,
+    /// Ends when the member has confirmed everything, which it can once no more is to come.
+    confirmed: JoinHandle<()>,
+}
+
+impl Speaker {
+    pub(super) fn new(control: SendStream, connections: Vec<Connection>) -> Self {
+        let (messages, outgoing) = mpsc::channel(WAITING);
+        let confirmed = tokio::spawn(speak(control, outgoing));
+        Self {
+            connections,
+            talk: Some(Talk {
+                messages,
+                confirmed,
+            }),
+        }
+    }
+
+    /// The one with control first.
+    pub(super) fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    /// Queues a message, or drops it if too many wait.
+    pub(super) fn tell(&self, message: Message) {
+        if let Some(talk) = &self.talk {
+            let _ = talk.messages.try_send(message);
+        }
+    }
+
+    /// Says the last word, and closes the connections once all is confirmed or has not been for
+    /// [`FAREWELL`]. The word is also the reason of the end, which arrives even where the stream is
+    /// stuck.
+    ///
+    /// The reason alone would not do: its packet is sent once and may be lost, and quinn does not
+    /// send it at all while the congestion window is full
+    /// (<https://github.com/quinn-rs/quinn/issues/2785>).
+    pub(super) fn part(&mut self, code: VarInt, last: Option<Message>) {
+        let Some(talk) = self.talk.take() else { return };
+        let reason = last.as_ref().map(Message::encode).unwrap_or_default();
+        if let Some(word) = last {
+            let _ = talk.messages.try_send(word);
+        }
+        drop(talk.messages);
+        let connections = self.connections.clone();
+        tokio::spawn(async move {
+            let _ = timeout(FAREWELL, talk.confirmed).await;
+            close(&connections, code, &reason);
+        });
+    }
+}
+
+pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) {
+    for connection in connections {
+        connection.close(code, reason);
+    }
+}
+
+/// Sends messages until there are no more, and waits until the last has arrived.
+async fn speak(mut control: SendStream, mut messages: mpsc::Receiver<Message>) {
+    let _ = control.set_priority(FIRST);
+    while let Some(message) = messages.recv().await {
+        if control::write(&mut control, &message).await.is_err() {
+            return;
+        }
+    }
+    if control.finish().is_ok() {
+        let _ = control.stopped().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;
