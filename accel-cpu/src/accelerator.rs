@@ -3,11 +3,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementTask, ElementType, Error,
+    Accelerator, Account, Device, DeviceBuffer, DeviceId, Element, ElementTask, ElementType, Error,
     LiveBuffers, Memory, ReduceOp, Reduction,
 };
 
-use crate::account::Account;
 use crate::workers::Workers;
 use crate::{CpuBuffer, machine, numa};
 

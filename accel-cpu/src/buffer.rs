@@ -1,8 +1,6 @@
 use std::ops::Range;
 
-use meshwork_accel::{DeviceBuffer, DeviceId, Element, ElementType, Error};
-
-use crate::account::Booking;
+use meshwork_accel::{Booking, DeviceBuffer, DeviceId, Element, ElementType, Error};
 
 /// Host memory that belongs to one logical CPU device.
 #[derive(Debug)]

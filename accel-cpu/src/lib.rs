@@ -23,13 +23,11 @@
 //! # Ok::<(), meshwork_accel::Error>(())
 //! ```
 //!
-//! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `account` (how much of it
-//! is used), `workers` (the threads that share large buffers), `collectives` (among devices of one
+//! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `workers` (the threads that share large buffers), `collectives` (among devices of one
 //! process), `compute` (arithmetic on tensors), `numa` and `machine` (what the system has).
 #![forbid(unsafe_code)]
 
 mod accelerator;
-mod account;
 mod buffer;
 mod collectives;
 mod compute;

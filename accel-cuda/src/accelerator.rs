@@ -61,7 +61,8 @@ impl Accelerator for CudaAccelerator {
     fn memory(&self, device: DeviceId) -> Result<Memory, Error> {
         let logical = self.logical(device)?;
         let free = logical.free().map_err(|failure| failure.on(device))?;
-        Ok(Memory::of(logical.account.limit()).with_free(free))
+        let total = logical.account.limit().map_or(Memory::UNKNOWN, Memory::of);
+        Ok(total.with_free(free))
     }
 
     fn allocate(

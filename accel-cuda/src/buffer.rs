@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use meshwork_accel::{DeviceBuffer, DeviceId, ElementType, Error};
+use meshwork_accel::{Booking, DeviceBuffer, DeviceId, ElementType, Error};
 
-use crate::account::Booking;
 use crate::device::Logical;
 use crate::sys::memory::{Memory, Part};
 

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use meshwork_accel::{self as accel, DeviceId, ElementType};
+use meshwork_accel::{self as accel, Account, DeviceId, ElementType};
 
-use crate::account::Account;
 use crate::error::Failure;
 use crate::staging::{Cut, Step, What};
 use crate::sys::memory::{Memory, Part};
@@ -35,7 +34,7 @@ impl Logical {
             id,
             stream,
             module,
-            account: Account::new(limit),
+            account: Account::new(Some(limit)),
             slots: Mutex::new(Vec::new()),
         })
     }
@@ -43,7 +42,7 @@ impl Logical {
     /// Bytes that a buffer could take at this moment.
     pub(crate) fn free(&self) -> Result<u64, Failure> {
         let free = self.stream.gpu().free_memory()?;
-        Ok(free.min(self.account.left()))
+        Ok(self.account.free().map_or(free, |left| free.min(left)))
     }
 
     /// Memory that belongs to no buffer and is not counted against the limit.

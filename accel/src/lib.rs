@@ -23,10 +23,12 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability` and `compute` (what some backends can do beyond it), `shape` (what they check first),
+//! `capability` and `compute` (what some backends can do beyond it), `shape` (what they check first), `account` (what
+//! they keep a memory limit by),
 //! `error`, `conformance` (the suite).
 
 mod accelerator;
+mod account;
 mod capability;
 mod compute;
 #[cfg(feature = "conformance")]
@@ -39,6 +41,7 @@ mod reduce;
 mod shape;
 
 pub use accelerator::{Accelerator, DeviceBuffer};
+pub use account::{Account, Booking};
 pub use capability::{LiveBuffers, NativeCollectives};
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
 pub use device::{Device, DeviceId, Memory};

@@ -3,9 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The books of one logical device.
+/// The books of one logical device: what a backend needs to keep a memory limit, to say how much is
+/// free, and to count what was never given back.
+///
+/// ```
+/// use meshwork_accel::Account;
+///
+/// let account = Account::new(Some(100));
+/// let booking = account.book(60).expect("100 bytes are free");
+/// assert!(account.book(41).is_none());
+/// drop(booking);
+/// assert_eq!(account.free(), Some(100));
+/// ```
 #[derive(Debug)]
-pub(crate) struct Account {
+pub struct Account {
     /// Bytes that its buffers may take together.
     limit: Option<u64>,
     used: AtomicU64,
@@ -13,7 +24,9 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(limit: Option<u64>) -> Arc<Self> {
+    /// Books of a device that nobody uses yet, whose buffers may take `limit` bytes together.
+    #[must_use]
+    pub fn new(limit: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             limit,
             used: AtomicU64::new(0),
@@ -21,23 +34,28 @@ impl Account {
         })
     }
 
-    pub(crate) fn limit(&self) -> Option<u64> {
+    /// Bytes that the buffers may take together, if that is limited.
+    #[must_use]
+    pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// Bytes that are left of the limit.
-    pub(crate) fn free(&self) -> Option<u64> {
+    /// Bytes that are left of the limit, if there is one.
+    #[must_use]
+    pub fn free(&self) -> Option<u64> {
         let used = self.used.load(Ordering::Relaxed);
         Some(self.limit?.saturating_sub(used))
     }
 
     /// Buffers that have not been dropped.
-    pub(crate) fn buffers(&self) -> usize {
+    #[must_use]
+    pub fn buffers(&self) -> usize {
         self.buffers.load(Ordering::Relaxed)
     }
 
     /// Books a buffer of `bytes`, unless that is more than is free.
-    pub(crate) fn book(self: &Arc<Self>, bytes: u64) -> Option<Booking> {
+    #[must_use = "what is dropped is given back"]
+    pub fn book(self: &Arc<Self>, bytes: u64) -> Option<Booking> {
         let limit = self.limit.unwrap_or(u64::MAX);
         let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= limit);
         self.used
@@ -49,9 +67,9 @@ impl Account {
     }
 }
 
-/// What one buffer takes; given back when dropped.
+/// What one buffer takes of an [`Account`]; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Booking {
+pub struct Booking {
     account: Arc<Account>,
     bytes: u64,
 }
