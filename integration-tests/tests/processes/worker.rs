@@ -13,6 +13,8 @@ use meshwork_collectives::{JobSecret, Transport};
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
+/// What a worker may take in all that goes on printing.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// A running process; killed when dropped.
 pub(crate) struct Worker {
@@ -193,17 +195,15 @@ impl Worker {
         Instant::now()
     }
 
-    /// Waits for its end.
+    /// Waits for its end, which may take long as long as it prints something now and then.
     #[track_caller]
     pub(crate) fn end(mut self) -> Ended {
-        let deadline = Instant::now() + HANG;
+        let deadline = Instant::now() + LONGEST;
         // Its standard output ends with it: a wait that needs no polling.
         let mut lines = Vec::new();
         loop {
-            match self
-                .lines
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(HANG)) {
                 Ok(line) => lines.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {

@@ -9,6 +9,9 @@ use crate::crew::{Between, Crew, HANG, free_addresses};
 use crate::fault::{Fault, Moments};
 use crate::namespaces::Namespaces;
 
+/// No fault is allowed more by default, whatever its kind.
+const LATE: Duration = Duration::from_secs(3);
+
 /// What became of one job.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
@@ -18,6 +21,8 @@ pub(crate) struct Story {
     pub(crate) wrong_names: Vec<String>,
     /// From the fault to the error of each survivor.
     pub(crate) detections: Vec<Duration>,
+    /// Errors that came later than [`LATE`], each with its time.
+    pub(crate) late: Vec<String>,
     /// From the fault to the first value without the lost rank, of each survivor.
     pub(crate) returns: Vec<Duration>,
     /// From the start of another process to the first value with it, of each rank.
@@ -33,7 +38,7 @@ impl Story {
         if self.wrong_values > 0 {
             return Some(format!("{} ranks saw a wrong value", self.wrong_values));
         }
-        self.wrong_names.first().cloned()
+        self.wrong_names.first().or(self.late.first()).cloned()
     }
 
     /// Takes in when a rank failed after a fault, and why it says that it did.
@@ -44,7 +49,11 @@ impl Story {
         blames: impl FnOnce(&str) -> bool,
     ) {
         let (micros, error) = failure.split_once(' ').unwrap_or((failure, ""));
-        self.detections.push(since(at, micros));
+        let detection = since(at, micros);
+        self.detections.push(detection);
+        if detection > LATE {
+            self.late.push(format!("after {detection:.1?}: {error}"));
+        }
         if !blames(error) || !error.contains("was lost") {
             self.wrong_names.push(format!("named wrongly: {error}"));
         }
@@ -99,13 +108,17 @@ fn reaches_work(crew: &Crew) -> bool {
     true
 }
 
-/// Does the fault, and says when.
+/// Does the fault, and says when: a process is gone when it has been told so, a link is down when
+/// the programs that cut it have ended.
 fn strike(crew: &mut Crew, fault: Fault) -> io::Result<SystemTime> {
     let at = SystemTime::now();
     match fault {
         Fault::Kill(rank) | Fault::Restart(rank) => crew.kill(rank as usize)?,
         Fault::Stop(rank) => crew.stop(rank as usize)?,
-        Fault::Cut(rank) | Fault::Partition(rank) => crew.cut(rank as usize)?,
+        Fault::Cut(rank) | Fault::Partition(rank) => {
+            crew.cut(rank as usize)?;
+            return Ok(SystemTime::now());
+        }
     }
     Ok(at)
 }

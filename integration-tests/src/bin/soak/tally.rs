@@ -14,6 +14,7 @@ pub(crate) struct Tally {
     hangs: usize,
     wrong_values: usize,
     wrong_names: usize,
+    late: usize,
     /// From the fault to the error of each survivor, by kind of fault.
     detections: BTreeMap<&'static str, Vec<Duration>>,
     /// From the loss of a rank to a value without it, and from the start of another to one with it.
@@ -27,6 +28,7 @@ impl Tally {
         self.hangs += story.hangs;
         self.wrong_values += story.wrong_values;
         self.wrong_names += story.wrong_names.len();
+        self.late += story.late.len();
         let kind = match fault {
             Fault::Kill(_) | Fault::Restart(_) => KILLS,
             Fault::Stop(_) => "stops",
@@ -61,8 +63,8 @@ impl Display for Tally {
         }
         writeln!(
             f,
-            "{} errors named a rank that was not at fault",
-            self.wrong_names
+            "{} errors named a rank that was not at fault, {} came after more than 3 s",
+            self.wrong_names, self.late
         )?;
         let none = Vec::new();
         let kills = self.detections.get(KILLS).unwrap_or(&none);
