@@ -14,10 +14,12 @@ use crate::route::Route;
 mod agree;
 mod company;
 mod homes;
+mod spares;
 
 use company::Company;
 pub(crate) use company::Together;
 pub(crate) use homes::Homes;
+use spares::Spares;
 
 /// One process among those that compute together: its devices, and the way to the others.
 ///
@@ -48,6 +50,7 @@ struct Inner {
     checks_barriers: AtomicBool,
     barriers: AtomicU64,
     routes: Mutex<HashMap<Question, Arc<Route>>>,
+    spares: Mutex<Spares>,
     /// How often clients have told each other what they do next.
     announcements: AtomicU64,
     sent: AtomicU64,
@@ -99,6 +102,7 @@ impl Context {
             checks_barriers: AtomicBool::new(false),
             barriers: AtomicU64::new(0),
             routes: Mutex::default(),
+            spares: Mutex::default(),
             announcements: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))
@@ -153,6 +157,7 @@ impl Context {
     /// Those of [`Group::leave`].
     #[track_caller]
     pub fn leave(&self) -> Result<(), Error> {
+        *self.spares() = Spares::default();
         let company = std::mem::replace(&mut *self.company(), Company::Parted);
         match company {
             Company::Together(together) => Ok(together.group.leave()?),
@@ -242,6 +247,11 @@ impl Context {
 
     fn routes(&self) -> MutexGuard<'_, HashMap<Question, Arc<Route>>> {
         self.0.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The memory that belongs to no block.
+    pub(crate) fn spares(&self) -> MutexGuard<'_, Spares> {
+        self.0.spares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn count_sent(&self, bytes: usize) {

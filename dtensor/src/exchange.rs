@@ -1,17 +1,18 @@
 //! Exchanges carried out: parts of blocks copied here, and those of other clients, piece by piece.
 
 use std::num::NonZeroUsize;
-use std::panic::resume_unwind;
 use std::thread;
 
 use ndarray::{ArcArray, IxDyn};
 
 use crate::context::Context;
-use crate::route::{Exchange, Make, Route, Target};
+use crate::route::{Exchange, Make, Route, Runs, Taken, Target};
 use crate::{Error, Scalar};
 
+mod held;
 mod rounds;
 
+pub(crate) use held::Held;
 use rounds::{Round, carry_over, reduce};
 
 /// A block of a tensor on one device.
@@ -25,19 +26,20 @@ pub type Block<T> = ArcArray<T, IxDyn>;
 pub(crate) fn run<T: Scalar>(
     context: &Context,
     route: &Route,
-    blocks: Vec<Block<T>>,
+    blocks: Held<T>,
 ) -> Result<Vec<Block<T>>, Error> {
     if route.crosses {
         context.announce(&format!("{} of {}", route.title, T::TYPE))?;
     }
     let mut held = blocks;
     for exchange in &route.exchanges {
-        held = carried_out(context, exchange, held)?;
+        let blocks = carried_out(context, exchange, &mut held)?;
+        held = Held::new(context.clone(), blocks);
     }
     Ok(route
         .places
         .iter()
-        .map(|&place| held[place].clone())
+        .map(|&place| held.blocks()[place].clone())
         .collect())
 }
 
@@ -45,11 +47,13 @@ pub(crate) fn run<T: Scalar>(
 fn carried_out<T: Scalar>(
     context: &Context,
     exchange: &Exchange,
-    held: Vec<Block<T>>,
+    held: &mut Held<T>,
 ) -> Result<Vec<Block<T>>, Error> {
-    let held: Vec<Block<T>> = held.into_iter().map(in_order).collect();
+    held.put_in_order();
+    let held = held.blocks();
     let from: Vec<&[T]> = held.iter().filter_map(|block| block.as_slice()).collect();
-    let mut made = begun(&exchange.targets, &from);
+    let mut made = taken(context, &exchange.targets);
+    join(context, &exchange.targets, &from, &mut made);
     if exchange.traffic.crosses {
         carry_over(context, exchange, (&from, &mut made))?;
     } else {
@@ -57,59 +61,91 @@ fn carried_out<T: Scalar>(
         let all = 0..exchange.traffic.longest;
         reduce(exchange, &Round::of(exchange, all), (&from, &[], &mut made))?;
     }
-    let targets = exchange.targets.iter().zip(made);
-    let blocks = targets.map(|(target, elements)| match target.make {
+    let blocks = made.into_iter().map(|made| ArcArray::from(made).into_dyn());
+    let blocks: Vec<Block<T>> = blocks.collect();
+    let block = |(place, target): (usize, &Target)| match target.make {
         Make::Kept(place) => reshaped(held[place].clone(), &target.shape),
-        _ => reshaped(ArcArray::from(elements).into_dyn(), &target.shape),
-    });
-    Ok(blocks.collect())
+        Make::Shared(place) => reshaped(blocks[place].clone(), &target.shape),
+        _ => reshaped(blocks[place].clone(), &target.shape),
+    };
+    Ok(exchange.targets.iter().enumerate().map(block).collect())
 }
 
-/// The new blocks with what is here; nothing where one is kept. Large ones are begun by a thread each,
-/// as many as there are cores.
-fn begun<T: Scalar>(targets: &[Target], held: &[&[T]]) -> Vec<Vec<T>> {
-    let begin = |target: &Target| begun_one(target.shape.iter().product(), &target.make, held);
-    let bytes = |target: &Target| target.shape.iter().product::<usize>() * size_of::<T>();
-    let is_large = targets.iter().map(bytes).sum::<usize>() >= LARGE;
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let begin_all = |targets: &[Target]| -> Vec<Vec<T>> { targets.iter().map(begin).collect() };
-    if !is_large || cores.min(targets.len()) < 2 {
-        return begin_all(targets);
-    }
-    thread::scope(|threads| {
-        let begin_all = &begin_all;
-        let chunks = targets.chunks(targets.len().div_ceil(cores));
-        let started: Vec<_> = chunks
-            .map(|chunk| threads.spawn(move || begin_all(chunk)))
-            .collect();
-        let ended = started.into_iter().map(thread::ScopedJoinHandle::join);
-        ended
-            .flat_map(|made| made.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    })
-}
-
-/// A new block of so many elements.
-fn begun_one<T: Scalar>(len: usize, make: &Make, held: &[&[T]]) -> Vec<T> {
-    match make {
-        Make::Kept(_) => Vec::new(),
-        Make::Reduced(..) => vec![T::default(); len],
-        Make::Joined(parts, fill) => {
-            let mut elements = vec![fill.map_or_else(T::default, T::neutral); len];
-            for (source, target) in parts {
-                source.runs.copy(held[source.place], target, &mut elements);
+/// Memory for the new blocks, nothing where one is there already. It has what changes nothing where no
+/// part may come; elsewhere its values are unspecified.
+fn taken<T: Scalar>(context: &Context, targets: &[Target]) -> Vec<Vec<T>> {
+    let lens: Vec<usize> = targets.iter().map(Target::fresh).collect();
+    let spares = context.spares().take(&lens);
+    let memory = |((spare, len), target): ((Option<Vec<T>>, &usize), &Target)| {
+        let fill = match target.make {
+            Make::Joined(_, Some(reduction)) => Some(T::neutral(reduction)),
+            _ => None,
+        };
+        match (spare, fill) {
+            (Some(memory), None) => memory,
+            (Some(mut memory), Some(fill)) => {
+                memory.fill(fill);
+                memory
             }
-            elements
+            (None, fill) => vec![fill.unwrap_or_default(); *len],
+        }
+    };
+    let memory = spares.into_iter().zip(&lens).zip(targets).map(memory);
+    memory.collect()
+}
+
+/// A part of a new block that one thread makes.
+struct Share<'a, T> {
+    parts: &'a [(Taken, Runs)],
+    /// Where it begins in its block.
+    start: usize,
+    into: &'a mut [T],
+}
+
+impl<T: Scalar> Share<'_, T> {
+    fn join(self, held: &[&[T]]) {
+        for (source, target) in self.parts {
+            let block = held[source.place];
+            source.runs.copy(block, target, (self.start, self.into));
         }
     }
 }
 
-/// The block with its elements row-major and without gaps.
-fn in_order<T: Scalar>(block: Block<T>) -> Block<T> {
-    match block.as_slice() {
-        Some(_) => block,
-        None => block.as_standard_layout().into_owned().into_shared(),
+/// Puts the parts that are here into the new blocks. Of large ones each core makes a share.
+fn join<T: Scalar>(context: &Context, targets: &[Target], held: &[&[T]], made: &mut [Vec<T>]) {
+    let bytes: usize = made.iter().map(|made| size_of_val(made.as_slice())).sum();
+    let threads = match bytes >= LARGE {
+        true => threads_of(context),
+        false => 1,
+    };
+    let mut shares: Vec<Vec<Share<'_, T>>> = Vec::new();
+    shares.resize_with(threads, Vec::new);
+    for (target, made) in targets.iter().zip(made) {
+        let Make::Joined(parts, _) = &target.make else {
+            continue;
+        };
+        let len = made.len().div_ceil(threads).max(1);
+        for (number, into) in made.chunks_mut(len).enumerate() {
+            let start = number * len;
+            shares[number].push(Share { parts, start, into });
+        }
     }
+    let join_all =
+        |shares: Vec<Share<'_, T>>| shares.into_iter().for_each(|share| share.join(held));
+    let own = shares.pop().unwrap_or_default();
+    thread::scope(|threads| {
+        for shares in shares {
+            threads.spawn(move || join_all(shares));
+        }
+        join_all(own);
+    });
+}
+
+/// How many threads this client may use beside the others, which are likely busy with the same.
+fn threads_of(context: &Context) -> usize {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let clients = context.client().count() as usize;
+    (cores / clients.max(1)).max(1)
 }
 
 /// The same elements in another shape; a block has as many as its shape says.

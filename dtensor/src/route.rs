@@ -18,7 +18,7 @@ pub(crate) mod region;
 mod runs;
 
 pub(crate) use exchange::{Exchange, Make, Parcel, Source, Taken, Target};
-use exchange::{Made, Move, Wish};
+use exchange::{Key, Made, Move, Wish};
 pub(crate) use runs::Runs;
 
 /// A plan, as one client carries it out.
@@ -187,7 +187,7 @@ impl Builder<'_> {
                 .map(|&from| self.span((from, len), share.clone(), 0..share.len()));
             let terms = terms.collect::<Result<_, Error>>()?;
             let shape = [share.len()].into_iter().collect();
-            Ok((shape, self.reduction_of(terms)))
+            Ok((shape, None, self.reduction_of(terms)))
         })
     }
 
@@ -200,7 +200,9 @@ impl Builder<'_> {
                 self.span((from, share.len()), 0..share.len(), share)
             });
             let shares = shares.collect::<Result<_, Error>>()?;
-            Ok((self.sizes(rank)?, Made::Joined(shares, None)))
+            let after = self.step.after();
+            let is = key(after, rank, &after.shard(rank, self.plan.shape())?);
+            Ok((self.sizes(rank)?, Some(is), Made::Joined(shares, None)))
         })
     }
 
@@ -229,13 +231,18 @@ impl Builder<'_> {
 
     fn flat_wishes(
         &self,
-        wish: impl Fn(Rank, usize) -> Result<(Shape, Made), Error>,
+        wish: impl Fn(Rank, usize) -> Result<(Shape, Option<Key>, Made), Error>,
     ) -> Result<Vec<Wish>, Error> {
         let after = self.step.after();
         let wish = |rank: Rank| {
-            let (shape, made) = wish(rank, self.sizes(rank)?.iter().product())?;
+            let (shape, is, made) = wish(rank, self.sizes(rank)?.iter().product())?;
             let rank = self.device(after, rank)?;
-            Ok(Wish { rank, shape, made })
+            Ok(Wish {
+                rank,
+                shape,
+                is,
+                made,
+            })
         };
         after.mesh().ranks().map(wish).collect()
     }
@@ -256,6 +263,7 @@ impl Builder<'_> {
             Ok(Wish {
                 rank: self.device(after, rank)?,
                 shape: region::sizes(&block),
+                is: Some(key(after, rank, &block)),
                 made: made(rank, &block)?,
             })
         };
@@ -295,9 +303,6 @@ impl Builder<'_> {
         Ok(self.plan.device_rank(placement, rank)?)
     }
 }
-
-/// A block and which term of its elements it is.
-type Key = (Vec<usize>, usize);
 
 fn key(placement: &Placement, rank: Rank, block: &Ranges) -> Key {
     let bounds = block.iter().flat_map(|range| [range.start, range.end]);

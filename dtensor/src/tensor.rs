@@ -6,7 +6,7 @@ use meshwork_layout::{Layout, LayoutPattern};
 use ndarray::ArrayD;
 
 use crate::context::Homes;
-use crate::exchange::{self, Block};
+use crate::exchange::{self, Block, Held};
 use crate::{Context, Error, Scalar};
 
 mod make;
@@ -32,11 +32,11 @@ mod make;
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone)]
-pub struct DTensor<T> {
+pub struct DTensor<T: Scalar> {
     context: Context,
     placement: Placement,
     homes: Arc<Homes>,
-    blocks: Vec<Block<T>>,
+    blocks: Held<T>,
 }
 
 impl<T: Scalar> DTensor<T> {
@@ -51,7 +51,7 @@ impl<T: Scalar> DTensor<T> {
             context: context.clone(),
             placement,
             homes,
-            blocks,
+            blocks: Held::new(context.clone(), blocks),
         })
     }
 
@@ -97,7 +97,7 @@ impl<T: Scalar> DTensor<T> {
     /// [`Context::pack`].
     #[must_use]
     pub fn unpack(&self) -> &[Block<T>] {
-        &self.blocks
+        self.blocks.blocks()
     }
 
     /// Whether it lies by this layout.
@@ -131,19 +131,22 @@ impl<T: Scalar> DTensor<T> {
     /// are given up as soon as they have moved.
     ///
     /// Devices then hold at no time more than [`Plan::peak_bytes`](meshwork_layout::Plan::peak_bytes),
-    /// and each client besides 1 MiB for what is on its way.
+    /// and each client besides 1 MiB for what is on its way. Large blocks, from 128 KiB on, are made in the
+    /// memory of those that are gone; a relayout that makes any gives back the memory that it does not
+    /// use so. Until the next one, and until [`Context::leave`], a client keeps at most as much of it as
+    /// the new blocks of its largest exchange took.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
-    pub fn into_layout(self, layout: &Layout) -> Result<Self, Error> {
+    pub fn into_layout(mut self, layout: &Layout) -> Result<Self, Error> {
         if self.layout() == layout {
             return Ok(self);
         }
         let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
         let route = self.context.route(ends, self.shape(), size_of::<T>())?;
-        let blocks = exchange::run(&self.context, &route, self.blocks)?;
+        let blocks = exchange::run(&self.context, &route, self.blocks.take())?;
         Self::of(&self.context, placement, blocks)
     }
 
@@ -184,7 +187,7 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "numpy")]
     pub fn to_host(&self) -> Result<ArrayD<T>, Error> {
         let whole = self.replicate()?;
-        let block = whole.blocks.first().ok_or(Error::NotHere)?;
+        let block = whole.unpack().first().ok_or(Error::NotHere)?;
         Ok(block.to_owned())
     }
 
@@ -197,7 +200,7 @@ impl<T: Scalar> DTensor<T> {
     pub fn map<U: Scalar>(&self, function: impl Fn(T) -> U) -> Result<DTensor<U>, Error> {
         let settled = self.settled()?;
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
-        let blocks = settled.blocks.iter().map(mapped).collect();
+        let blocks = settled.unpack().iter().map(mapped).collect();
         DTensor::of(&self.context, settled.placement.clone(), blocks)
     }
 
@@ -231,7 +234,7 @@ impl<T: Scalar> DTensor<T> {
 
 impl<T: Scalar> Debug for DTensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let blocks = self.homes.local().iter().zip(&self.blocks);
+        let blocks = self.homes.local().iter().zip(self.unpack());
         f.debug_struct("DTensor")
             .field("shape", &self.shape())
             .field("element", &T::TYPE)

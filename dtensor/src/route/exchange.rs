@@ -24,8 +24,13 @@ pub(super) struct Move {
 pub(super) struct Wish {
     pub(super) rank: Rank,
     pub(super) shape: Shape,
+    /// Which block it is: those of one client that are the same are made once. None where nobody knows.
+    pub(super) is: Option<Key>,
     pub(super) made: Made,
 }
+
+/// A block by its bounds, and which term of its elements it is.
+pub(super) type Key = (Vec<usize>, usize);
 
 /// How a block is made of parts of others.
 #[derive(Clone, Debug)]
@@ -69,11 +74,23 @@ pub(crate) struct Target {
     pub(crate) make: Make,
 }
 
+impl Target {
+    /// The elements for which it needs memory.
+    pub(crate) fn fresh(&self) -> usize {
+        match self.make {
+            Make::Kept(_) | Make::Shared(_) => 0,
+            Make::Joined(..) | Make::Reduced(..) => self.shape.iter().product(),
+        }
+    }
+}
+
 /// What a new block is made of, here.
 #[derive(Clone, Debug)]
 pub(crate) enum Make {
     /// The block at this place as it is.
     Kept(usize),
+    /// The new block at this place, which is the same, and made of others.
+    Shared(usize),
     /// These parts of blocks here, and those of parcels that are for it; elsewhere what changes
     /// nothing in this reduction.
     Joined(Vec<(Taken, Runs)>, Option<Reduction>),
@@ -117,12 +134,26 @@ impl Exchange {
         };
         let mut targets: Vec<Option<Target>> = vec![None; homes.local().len()];
         let mut longest = 0;
+        let mut first: HashMap<(usize, &Key), Make> = HashMap::new();
         for wish in wishes {
-            let make = sorting.make(wish);
+            let home = homes.of_rank(wish.rank);
+            let is = wish.is.as_ref().map(|is| (home.client, is));
+            let known = is.and_then(|is| first.get(&is).cloned());
+            let make = match (sorting.kept(wish), known) {
+                (Some(place), _) => Make::Kept(place),
+                (None, Some(known)) => known,
+                (None, None) => sorting.make(wish),
+            };
+            let again = match make {
+                Make::Kept(place) => Make::Kept(place),
+                _ => Make::Shared(home.place),
+            };
+            if let Some(is) = is {
+                first.entry(is).or_insert(again);
+            }
             if let Made::Reduced(..) = wish.made {
                 longest = longest.max(wish.shape.iter().product());
             }
-            let home = homes.of_rank(wish.rank);
             if let (true, Some(target)) = (home.client == own, targets.get_mut(home.place)) {
                 let shape = wish.shape.clone();
                 *target = Some(Target { shape, make });
@@ -179,10 +210,7 @@ impl<'a> Sorting<'a> {
                         Source::There(..) => {}
                     }
                 }
-                match self.kept(wish, moves, &parts) {
-                    Some(place) => Make::Kept(place),
-                    None => Make::Joined(parts, *fill),
-                }
+                Make::Joined(parts, *fill)
             }
             Made::Reduced(moves, reduction) => {
                 let terms = moves.iter().map(|part| self.source(home.client, part));
@@ -206,14 +234,19 @@ impl<'a> Sorting<'a> {
         Source::There(home.client, number)
     }
 
-    /// The place here whose block a new one is as a whole.
-    fn kept(&self, wish: &Wish, moves: &[Move], parts: &[(Taken, Runs)]) -> Option<usize> {
-        let ([part], [(taken, _)]) = (moves, parts) else {
+    /// The place of the same client whose block a new one is as a whole.
+    fn kept(&self, wish: &Wish) -> Option<usize> {
+        let Made::Joined(moves, _) = &wish.made else {
             return None;
         };
+        let [part] = moves.as_slice() else {
+            return None;
+        };
+        let (from, to) = (self.homes.of_rank(part.from), self.homes.of_rank(wish.rank));
         let all = Runs::span(0..part.held);
         let is_whole = part.source == all && part.target == all;
-        (is_whole && part.held == wish.shape.iter().product::<usize>()).then_some(taken.place)
+        let is_all = is_whole && part.held == wish.shape.iter().product::<usize>();
+        (is_all && from.client == to.client).then_some(from.place)
     }
 
     fn sent(&self, clients: usize) -> Vec<Vec<Taken>> {

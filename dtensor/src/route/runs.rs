@@ -92,14 +92,41 @@ impl Runs {
         }
     }
 
-    /// Copies the box into that of another block, which holds as many elements.
-    pub(crate) fn copy<T: Copy>(&self, block: &[T], target: &Self, into: &mut [T]) {
-        let mut done = 0;
-        for range in target.ranges(0..target.count()) {
+    /// Copies the box into that of another block, which holds as many elements: those that lie in a part
+    /// of it, by where the part begins in the block.
+    pub(crate) fn copy<T: Copy>(
+        &self,
+        block: &[T],
+        target: &Self,
+        (start, into): (usize, &mut [T]),
+    ) {
+        let elements = target.before(start)..target.before(start + into.len());
+        let mut done = elements.start;
+        for range in target.ranges(elements) {
             let elements = done..done + range.len();
             done = elements.end;
+            let range = range.start - start..range.end - start;
             self.take(elements, block, &mut into[range]);
         }
+    }
+
+    /// How many elements of the box lie before a place in the block.
+    fn before(&self, place: usize) -> usize {
+        let Some(mut rest) = place.checked_sub(self.start) else {
+            return 0;
+        };
+        let mut inner = self.count();
+        let mut before = 0;
+        for &(count, stride) in &self.steps {
+            inner /= count.max(1);
+            let along = rest / stride;
+            if along >= count {
+                return before + count * inner;
+            }
+            before += along * inner;
+            rest -= along * stride;
+        }
+        before + rest.min(self.len)
     }
 
     /// Where the run of this number begins.
@@ -151,6 +178,7 @@ mod tests {
             prop_assert_eq!(runs.count(), expected.len());
             prop_assert!(runs.as_span().is_none_or(|span| all[span] == expected));
 
+            let place = cut;
             let cut = cut.min(expected.len());
             let mut taken = vec![0; expected.len()];
             runs.take(0..cut, all, &mut taken[..cut]);
@@ -165,7 +193,9 @@ mod tests {
             };
             let into = Runs::of(&SHAPE, &target);
             let mut put = copied.clone();
-            runs.copy(all, &into, copied.as_slice_mut().unwrap());
+            let (first, last) = copied.as_slice_mut().unwrap().split_at_mut(place);
+            runs.copy(all, &into, (0, first));
+            runs.copy(all, &into, (place, last));
             into.put(cut..expected.len(), put.as_slice_mut().unwrap(), &expected[cut..]);
             into.put(0..cut, put.as_slice_mut().unwrap(), &expected[..cut]);
             prop_assert_eq!(&copied, &wanted);

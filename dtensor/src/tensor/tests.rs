@@ -168,3 +168,86 @@ fn a_tensor_moves_to_another_mesh_of_its_devices_and_to_some_of_them() {
         );
     }
 }
+
+/// A tensor of this layout moved to another, as the only one that has its blocks; what that took at most
+/// beside them, in bytes.
+fn moved_away(context: &Context, whole: &ArrayD<i32>, [from, to]: [&Layout; 2]) -> u64 {
+    let owned = context.copy_to_mesh(whole.clone(), from).unwrap();
+    let mut moved = None;
+    let measured = allocation_counter::measure(|| moved = owned.into_layout(to).ok());
+    assert_eq!(&moved.unwrap().to_host().unwrap(), whole, "{from} to {to}");
+    measured.bytes_max
+}
+
+#[test]
+fn memory_of_blocks_that_are_gone_is_used_again() {
+    clients(1, 4, |context| {
+        let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
+        let mesh = mesh.unwrap();
+        let whole = numbered(&SHAPE);
+        let rows = Layout::batch_sharded(&mesh, "x", 2).unwrap();
+        let columns = Layout::inner_sharded(&mesh, "x", 2).unwrap();
+        let large = 4 * SHAPE.iter().product::<usize>() as u64;
+        assert!(moved_away(context, &whole, [&rows, &columns]) >= large);
+        assert!(context.spares().bytes() > 0);
+        // The new blocks of the first time are gone, and so those of the next time need no memory.
+        context
+            .copy_to_mesh(whole.clone(), &rows)
+            .unwrap()
+            .relayout(&columns)
+            .unwrap();
+        assert!(moved_away(context, &whole, [&rows, &columns]) < ASIDE);
+        context.leave().unwrap();
+        assert_eq!(context.spares().bytes(), 0);
+    });
+}
+
+#[test]
+fn spare_memory_has_no_part_in_elements_and_counts_within_the_bound() {
+    clients(1, 4, |context| {
+        let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
+        let layouts = layouts(&mesh.unwrap());
+        let whole = numbered(&SHAPE);
+        for from in &layouts {
+            for to in layouts.iter().filter(|to| *to != from) {
+                *context.spares() = Default::default();
+                moved_away(context, &whole, [from, to]);
+                let spare = context.spares().bytes() as u64;
+                let before = context.copy_to_mesh(whole.clone(), from).unwrap();
+                let before: usize = before.unpack().iter().map(|block| 4 * block.len()).sum();
+                let peak = before as u64 + spare + moved_away(context, &whole, [from, to]);
+                let plan = Relayout::new(from, to, &SHAPE, 4).unwrap().plan().unwrap();
+                let is_settled = from.reduction().is_none() && to.reduction().is_none();
+                let bound = 4 * plan.peak_bytes() + ASIDE;
+                assert!(
+                    !is_settled || peak <= bound,
+                    "{peak} above {bound}: {from} to {to}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn devices_of_one_client_share_what_is_the_same() {
+    clients(1, 4, |context| {
+        let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
+        let mesh = mesh.unwrap();
+        let cut = Layout::from_names(["x", "y"], &mesh).unwrap();
+        let tensor = context.copy_to_mesh(numbered(&[4, 4]), &cut).unwrap();
+        let whole = tensor.replicate().unwrap();
+        let places = whole.unpack().iter().map(|block| block.as_ptr());
+        assert!(
+            places
+                .clone()
+                .all(|place| Some(place) == places.clone().next())
+        );
+        assert_eq!(whole.relayout(&cut).unwrap().unpack(), tensor.unpack());
+    });
+}
+
+/// 512 KiB, so that quarters of it are large blocks.
+const SHAPE: [usize; 2] = [512, 256];
+
+/// Bytes that lists, shapes and tiles may take.
+const ASIDE: u64 = 128 << 10;
