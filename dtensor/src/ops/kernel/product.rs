@@ -14,9 +14,19 @@ pub(in crate::ops) fn matmul<T: Number>(
 ) -> ArrayD<T> {
     let [left, right] = blocks;
     let (left, right) = (turned(left, stored[0]), turned(right, stored[1]));
+    if let Some(product) = product(&left, &right) {
+        return product;
+    }
     let (stack, _) = sizes.split_at(sizes.len() - 2);
     let (left, right) = (stacked(&left, stack), stacked(&right, stack));
     reshaped(&products(&left, &right).view(), sizes)
+}
+
+/// The product of two matrices where they lie; none of stacks.
+fn product<T: Number>(left: &ArrayViewD<'_, T>, right: &ArrayViewD<'_, T>) -> Option<ArrayD<T>> {
+    let left = left.view().into_dimensionality::<Ix2>().ok()?;
+    let right = right.view().into_dimensionality::<Ix2>().ok()?;
+    Some(T::product(left, right).into_dyn())
 }
 
 /// The matrices as they are meant.
