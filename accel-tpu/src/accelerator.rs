@@ -2,8 +2,11 @@
 
 mod buffer;
 mod collectives;
+mod compute;
+mod failure;
 mod kernels;
 mod pending;
+mod recent;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +22,7 @@ pub use buffer::PjrtBuffer;
 
 use crate::stablehlo::{Kernel, Vector};
 use crate::{Buffer, Client, DeviceInfo, Platform, Status};
+use failure::{failed, uncompiled};
 use kernels::Kernels;
 use pending::Pending;
 
@@ -31,6 +35,9 @@ use pending::Pending;
 /// would cost memory and bytes in every transfer. Where a range begins is an argument, how many
 /// elements it has is not. A program is compiled when it is first needed, which takes tens of
 /// milliseconds on a CPU, and the last 1024 that were used are kept.
+///
+/// It has all capabilities: [`NativeCollectives`](meshwork_accel::NativeCollectives),
+/// [`Elementwise`](meshwork_accel::Elementwise) and [`Matmul`](meshwork_accel::Matmul).
 ///
 /// XLA computes with subnormal floats as zero on most devices. Every wait ends after the patience:
 /// a minute, unless [`with_patience`](Self::with_patience) says otherwise.
@@ -98,7 +105,8 @@ impl PjrtAccelerator {
     ) -> Result<Arc<Buffer>, Error> {
         let failed = |error| failed(device, error);
         let pending = self.known(device)?;
-        let program = self.kernels.of_one_device(kernel).map_err(failed)?;
+        let program = self.kernels.of_one_device(kernel);
+        let program = program.map_err(|error| uncompiled(device, kernel, error))?;
         let run = program
             .execute_on(device.index(), arguments, kept)
             .map_err(failed)?;
@@ -353,33 +361,6 @@ impl LiveBuffers for PjrtAccelerator {
 
 /// More bytes than any device has; plugins that are asked for nearly 2^63 do not all survive it.
 const ADDRESSABLE: u64 = 1 << 52;
-
-/// An error of the plugin, as every backend has them.
-fn failed(device: DeviceId, error: crate::Error) -> Error {
-    let (operation, code) = match error {
-        crate::Error::Plugin {
-            function, status, ..
-        } => (function, i64::from(status.code())),
-        crate::Error::NotSupported { function, .. } | crate::Error::Nothing { function, .. } => {
-            (function, i64::from(Status::UNIMPLEMENTED.code()))
-        }
-        crate::Error::Deadline { .. } => (
-            "PJRT_Event_OnReady",
-            i64::from(Status::DEADLINE_EXCEEDED.code()),
-        ),
-        _ => ("the call", i64::from(Status::INVALID_ARGUMENT.code())),
-    };
-    let status = match error {
-        crate::Error::Plugin { message, .. } => message,
-        other => other.to_string(),
-    };
-    Error::DeviceFailed {
-        device,
-        operation,
-        code,
-        status,
-    }
-}
 
 /// The type that stands in device names.
 fn kind_of(platform: &str) -> &'static str {

@@ -3,12 +3,13 @@
 //! Operations are written in MLIR's generic form, which every version of the dialect reads.
 
 mod collective;
+mod compute;
 mod elements;
 mod sample;
 
 use std::fmt::{self, Display, Write};
 
-use meshwork_accel::{ElementType, ReduceOp};
+use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape, ReduceOp};
 
 pub(crate) use collective::Collective;
 pub(crate) use elements::divided_in;
@@ -28,6 +29,12 @@ pub(crate) enum Kernel {
     /// Each element divided by the scalar given, integers towards zero; the scalar is of the type
     /// that [`divided_in`] says. As a constant it would become a product with its inverse.
     Divide(Vector),
+    /// The op of each element, which is a float.
+    Pointwise(Pointwise, Vector),
+    /// The op of each element and the same one of another vector; both are floats.
+    Pairwise(Pairwise, Vector),
+    /// The product of two matrices of floats that lie row after row.
+    Product(ProductShape, ElementType),
 }
 
 /// Elements in a row.
@@ -38,6 +45,15 @@ pub(crate) struct Vector {
 }
 
 impl Kernel {
+    /// The type that is computed with, where it is arithmetic that not every device has for it.
+    pub(crate) const fn arithmetic(self) -> Option<ElementType> {
+        match self {
+            Self::Pointwise(_, vector) | Self::Pairwise(_, vector) => Some(vector.element),
+            Self::Product(_, element) => Some(element),
+            _ => None,
+        }
+    }
+
     /// The program; `None` for an op that the elements do not have.
     ///
     /// Where the result is as long as the first argument it may take its memory.
@@ -52,6 +68,9 @@ impl Kernel {
                 Some(main.finish(&reduced, vector.into()))
             }
             Self::Divide(vector) => Some(elements::division(vector)),
+            Self::Pointwise(op, vector) => compute::pointwise(op, vector),
+            Self::Pairwise(op, vector) => compute::pairwise(op, vector),
+            Self::Product(shape, element) => compute::product(shape, element),
         }
     }
 }
@@ -96,6 +115,8 @@ fn update(whole: Vector, len: usize) -> String {
 enum Type {
     Scalar(ElementType),
     Vector(Vector),
+    /// Rows of so many elements each.
+    Matrix(ElementType, [usize; 2]),
 }
 
 impl Type {
@@ -105,11 +126,9 @@ impl Type {
     /// What elements are moved as: compilers widen 16-bit floats even to move them, which changes
     /// NaN.
     fn bits(self) -> Self {
-        match self {
-            Self::Scalar(element) | Self::Vector(Vector { element, .. }) => match element {
-                ElementType::F16 | ElementType::Bf16 => self.of(ElementType::U16),
-                _ => self,
-            },
+        match self.element() {
+            ElementType::F16 | ElementType::Bf16 => self.of(ElementType::U16),
+            _ => self,
         }
     }
 
@@ -118,6 +137,15 @@ impl Type {
         match self {
             Self::Scalar(_) => Self::Scalar(element),
             Self::Vector(vector) => Self::Vector(Vector { element, ..vector }),
+            Self::Matrix(_, sizes) => Self::Matrix(element, sizes),
+        }
+    }
+
+    const fn element(self) -> ElementType {
+        match self {
+            Self::Scalar(element)
+            | Self::Vector(Vector { element, .. })
+            | Self::Matrix(element, _) => element,
         }
     }
 }
@@ -133,6 +161,9 @@ impl Display for Type {
         match self {
             Self::Scalar(element) => write!(f, "tensor<{}>", name(*element)),
             Self::Vector(Vector { element, len }) => write!(f, "tensor<{len}x{}>", name(*element)),
+            Self::Matrix(element, [rows, columns]) => {
+                write!(f, "tensor<{rows}x{columns}x{}>", name(*element))
+            }
         }
     }
 }
@@ -206,16 +237,12 @@ impl Function {
 
     /// The same value everywhere.
     fn broadcast(&mut self, scalar: &str, to: Type) -> String {
-        let Type::Vector(Vector { element, .. }) = to else {
+        let from = Type::Scalar(to.element());
+        if from == to {
             return scalar.to_owned();
-        };
+        }
         let attributes = "{broadcast_dimensions = array<i64>}";
-        self.value(
-            "broadcast_in_dim",
-            &[(scalar, Type::Scalar(element))],
-            attributes,
-            to,
-        )
+        self.value("broadcast_in_dim", &[(scalar, from)], attributes, to)
     }
 
     /// A constant, everywhere the same; `literal` as MLIR writes it.

@@ -5,6 +5,8 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
+#[path = "support/devices.rs"]
+mod devices;
 #[path = "support/plugins.rs"]
 mod plugins;
 
@@ -14,27 +16,9 @@ use meshwork_accel::{
     Accelerator, DeviceId, Element, ElementTask, ElementType, Error, LiveBuffers,
     NativeCollectives, ReduceOp, Reduction, bf16,
 };
-use meshwork_accel_tpu::{Client, Live, PjrtAccelerator, PjrtBuffer, Plugin, Value};
+use meshwork_accel_tpu::{Live, PjrtAccelerator, PjrtBuffer};
 
-fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
-    let devices = [("cpu_device_count", Value::Int(devices))];
-    PjrtAccelerator::new(Client::new(plugin, &devices).unwrap())
-}
-
-/// A buffer on `device` with these elements.
-fn with<T: Element>(accelerator: &PjrtAccelerator, device: usize, values: &[T]) -> PjrtBuffer {
-    let mut buffer = accelerator
-        .allocate(DeviceId::new(device), T::TYPE, values.len())
-        .unwrap();
-    accelerator.upload(values, &mut buffer, 0).unwrap();
-    buffer
-}
-
-fn read<T: Element>(accelerator: &PjrtAccelerator, buffer: &PjrtBuffer) -> Vec<T> {
-    let mut values = vec![T::default(); meshwork_accel::DeviceBuffer::len(buffer)];
-    accelerator.download(buffer, 0, &mut values).unwrap();
-    values
-}
+use devices::{accelerator, read, with};
 
 #[test]
 fn eight_devices_conform_and_nothing_is_left_behind() {

@@ -90,7 +90,7 @@ pub trait Elementwise: Accelerator {
 }
 
 /// The sizes of a matrix product, of which no matrix has more elements than can be counted.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ProductShape {
     rows: usize,
     inner: usize,

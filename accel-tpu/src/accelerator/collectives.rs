@@ -274,7 +274,7 @@ fn paired(
     Ok(vector)
 }
 
-fn equally_long(left: usize, right: usize) -> Result<(), Error> {
+pub(super) fn equally_long(left: usize, right: usize) -> Result<(), Error> {
     match left == right {
         true => Ok(()),
         false => Err(Error::LengthMismatch { left, right }),

@@ -1,6 +1,6 @@
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::recent::Recent;
 use crate::stablehlo::{Collective, Kernel};
 use crate::{Client, CompileOptions, Error, Executable};
 
@@ -8,13 +8,7 @@ use crate::{Client, CompileOptions, Error, Executable};
 #[derive(Debug)]
 pub(super) struct Kernels {
     client: Client,
-    compiled: Mutex<Cache>,
-}
-
-#[derive(Debug, Default)]
-struct Cache {
-    programs: HashMap<Key, (u64, Arc<Executable>)>,
-    uses: u64,
+    compiled: Mutex<Recent<Key, Arc<Executable>>>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -28,7 +22,7 @@ impl Kernels {
     pub(super) fn new(client: Client) -> Self {
         Self {
             client,
-            compiled: Mutex::default(),
+            compiled: Mutex::new(Recent::of(MOST)),
         }
     }
 
@@ -78,27 +72,8 @@ impl Kernels {
         Ok(compiled)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cache> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Recent<Key, Arc<Executable>>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Cache {
-    fn find(&mut self, key: &Key) -> Option<Arc<Executable>> {
-        self.uses += 1;
-        let (used, program) = self.programs.get_mut(key)?;
-        *used = self.uses;
-        Some(Arc::clone(program))
-    }
-
-    fn keep(&mut self, key: Key, program: Arc<Executable>) {
-        if self.programs.len() >= MOST {
-            let oldest = self.programs.iter().min_by_key(|(_, (used, _))| *used);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                self.programs.remove(&oldest);
-            }
-        }
-        self.programs.insert(key, (self.uses, program));
     }
 }
 

@@ -94,7 +94,7 @@ pub(super) fn convert(main: &mut Function, value: &str, from: Type, to: Type) ->
 
 /// The value with every NaN replaced by the one that comes out of all reductions.
 pub(super) fn one_nan(main: &mut Function, value: &str, kind: Type) -> String {
-    let (Type::Scalar(element) | Type::Vector(Vector { element, .. })) = kind;
+    let element = kind.element();
     if !element.is_float() {
         return value.to_owned();
     }
@@ -116,7 +116,7 @@ fn float_extreme(
     };
     let first = compare(main, wanted, kind, [left, right]);
     let extreme = select(main, &first, left, right, kind);
-    let (Type::Scalar(element) | Type::Vector(Vector { element, .. })) = kind;
+    let element = kind.element();
     let nan = main.constant(nan(element), kind);
     let mut result = extreme;
     for side in [left, right] {
@@ -127,18 +127,26 @@ fn float_extreme(
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Compare {
+pub(super) enum Compare {
     /// As numbers, so that NaN differs from itself.
     Unequal,
+    /// As numbers, so that NaN is neither that nor more.
+    AtMost,
     /// In the total order of bits, where −0 is below +0.
     Below,
     /// As above.
     Above,
 }
 
-fn compare(main: &mut Function, how: Compare, kind: Type, [left, right]: [&str; 2]) -> String {
+pub(super) fn compare(
+    main: &mut Function,
+    how: Compare,
+    kind: Type,
+    [left, right]: [&str; 2],
+) -> String {
     let (direction, order) = match how {
         Compare::Unequal => ("NE", "FLOAT"),
+        Compare::AtMost => ("LE", "FLOAT"),
         Compare::Below => ("LT", "TOTALORDER"),
         Compare::Above => ("GT", "TOTALORDER"),
     };
@@ -155,7 +163,7 @@ fn compare(main: &mut Function, how: Compare, kind: Type, [left, right]: [&str; 
     )
 }
 
-fn select(main: &mut Function, which: &str, yes: &str, no: &str, kind: Type) -> String {
+pub(super) fn select(main: &mut Function, which: &str, yes: &str, no: &str, kind: Type) -> String {
     let operands = [(which, kind.of(ElementType::Bool)), (yes, kind), (no, kind)];
     main.value("select", &operands, "", kind)
 }
