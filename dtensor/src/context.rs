@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,15 +7,18 @@ use meshwork_collectives::{Group, Rank};
 use meshwork_core::{Client, CreateMesh, DeviceSpec, Mesh};
 use meshwork_layout::{Layout, Relayout, Shape};
 
-use crate::Error;
+use crate::compute::Backend;
 use crate::error::Subject;
 use crate::route::Route;
+use crate::{DeviceType, Error};
 
 mod agree;
+mod backends;
 mod company;
 mod homes;
 mod spares;
 
+pub(crate) use backends::Device;
 use company::Company;
 pub(crate) use company::Together;
 pub(crate) use homes::Homes;
@@ -51,6 +54,8 @@ struct Inner {
     barriers: AtomicU64,
     routes: Mutex<HashMap<Question, Arc<Route>>>,
     spares: Mutex<Spares>,
+    /// What computes for the devices of a type.
+    backends: Mutex<BTreeMap<DeviceType, Arc<Backend>>>,
     /// How often clients have told each other what they do next.
     announcements: AtomicU64,
     sent: AtomicU64,
@@ -103,6 +108,7 @@ impl Context {
             barriers: AtomicU64::new(0),
             routes: Mutex::default(),
             spares: Mutex::default(),
+            backends: Mutex::default(),
             announcements: AtomicU64::new(0),
             sent: AtomicU64::new(0),
         }))

@@ -29,7 +29,7 @@ pub enum Error {
     /// The clients could not meet, or one of them was lost or made another call.
     #[error(transparent)]
     Group(#[from] meshwork_collectives::Error),
-    /// The element type does not have the reduction.
+    /// The element type does not have the reduction, or an accelerator refused or failed.
     #[error(transparent)]
     Element(#[from] meshwork_accel::Error),
     /// A device type has no such name.
@@ -125,6 +125,18 @@ pub enum Error {
         device_type: DeviceType,
         /// How many there are.
         count: u32,
+    },
+    /// A client names more devices than the accelerator that is to compute for them has.
+    #[error(
+        "{named} devices of type {device_type} cannot be computed for by an accelerator of {available}: open it with as many"
+    )]
+    TooFewDevices {
+        /// Their type.
+        device_type: DeviceType,
+        /// How many the client has.
+        named: usize,
+        /// How many the accelerator has.
+        available: usize,
     },
     /// Every accelerator has a CPU of its own.
     #[error("{cpus} logical CPUs are too few for {accelerators} accelerators: each takes one")]

@@ -33,12 +33,13 @@
 //!
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
 //! (initialised and shut down), `process` (the one of this process, by TensorFlow's names), `context`
-//! (a client and its company: who agrees on what, whose devices are where), `tensor` (the values),
+//! (a client and its company: who agrees on what, whose devices are where), `compute` (accelerators that compute for it), `tensor` (the values),
 //! `scalar` (their elements), `ops` (what is done to them), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
 //! out), `error`.
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod compute;
 mod config;
 mod context;
 mod dataset;

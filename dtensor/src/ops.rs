@@ -10,6 +10,7 @@ use crate::{Context, DTensor, Error, Scalar};
 
 mod apply;
 mod contract;
+mod devices;
 mod gradient;
 mod join;
 mod kernel;
@@ -64,14 +65,33 @@ impl Call {
         number: usize,
         block: impl Fn(usize, &[usize]) -> Result<ArrayD<T>, Error>,
     ) -> Result<DTensor<T>, Error> {
+        let mut blocks = Vec::new();
+        for (place, sizes) in self.sizes(number)?.iter().enumerate() {
+            blocks.push(standard(block(place, sizes)?));
+        }
+        self.made_of(number, blocks)
+    }
+
+    /// The sizes of the blocks of a result, in the order of this client's places.
+    #[track_caller]
+    fn sizes(&self, number: usize) -> Result<Vec<Shape>, Error> {
         let outcome = &self.inferred.results()[number];
         let shape = outcome.placement().shape();
         let homes = self.context.homes(outcome.produced().mesh())?;
-        let mut blocks = Vec::new();
-        for (place, rank) in homes.local().iter().enumerate() {
-            let sizes: Shape = outcome.produced().local_shape(*rank, shape)?;
-            blocks.push(standard(block(place, &sizes)?));
-        }
+        let sizes = homes.local().iter();
+        let sizes = sizes.map(|rank| outcome.produced().local_shape(*rank, shape));
+        Ok(sizes.collect::<Result<_, _>>()?)
+    }
+
+    /// A result of these blocks.
+    #[track_caller]
+    fn made_of<T: Scalar>(
+        &self,
+        number: usize,
+        blocks: Vec<Block<T>>,
+    ) -> Result<DTensor<T>, Error> {
+        let outcome = &self.inferred.results()[number];
+        let shape = outcome.placement().shape();
         let produced = Placement::new(shape.iter().copied(), outcome.produced().clone())?;
         DTensor::of(&self.context, produced, blocks)?.relayout(outcome.layout())
     }

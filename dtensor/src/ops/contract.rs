@@ -29,6 +29,9 @@ impl<T: Number> DTensor<T> {
         let op = Op::MatMul { lhs, rhs };
         let call = Call::of(&op, self.context(), &[self.placement(), other.placement()])?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
+        if let Some(devices) = call.devices(0) {
+            return call.multiplied(&devices, [&left, &right], stored);
+        }
         call.result(0, |place, sizes| {
             let blocks = [left.unpack()[place].view(), right.unpack()[place].view()];
             Ok(kernel::matmul(blocks, stored, sizes))

@@ -1,5 +1,6 @@
 //! Ops on elements at the same index.
 
+use meshwork_accel::{Pairwise, Pointwise};
 use meshwork_layout::ops::Op;
 use ndarray::{ArrayD, Axis};
 
@@ -65,7 +66,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn add(&self, other: &Self) -> Result<Self, Error> {
-        self.zip_with(other, T::plus)
+        self.combined(&Op::Elementwise, (Pairwise::Add, T::plus), other)
     }
 
     /// Subtraction, element by element.
@@ -74,7 +75,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn sub(&self, other: &Self) -> Result<Self, Error> {
-        self.zip_with(other, T::minus)
+        self.combined(&Op::Elementwise, (Pairwise::Subtract, T::minus), other)
     }
 
     /// Multiplication, element by element.
@@ -83,7 +84,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn mul(&self, other: &Self) -> Result<Self, Error> {
-        self.zip_with(other, T::times)
+        self.combined(&Op::Elementwise, (Pairwise::Multiply, T::times), other)
     }
 
     /// Division, element by element; of whole numbers towards zero, and 0 by 0.
@@ -92,7 +93,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn div(&self, other: &Self) -> Result<Self, Error> {
-        self.zip_with(other, T::over)
+        self.combined(&Op::Elementwise, (Pairwise::Divide, T::over), other)
     }
 
     /// The negative of each element; whole numbers wrap around.
@@ -101,7 +102,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn neg(&self) -> Result<Self, Error> {
-        self.map(|element| T::default().minus(element))
+        self.alone(Pointwise::Negate, |element| T::default().minus(element))
     }
 
     /// Each element, and 0 in place of those below.
@@ -110,7 +111,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn relu(&self) -> Result<Self, Error> {
-        self.map(|element| match element > T::default() {
+        self.alone(Pointwise::Relu, |element| match element > T::default() {
             true => element,
             false => T::default(),
         })
@@ -140,13 +141,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn bias_add(&self, bias: &Self) -> Result<Self, Error> {
-        let placements = [self.placement(), bias.placement()];
-        let call = Call::of(&Op::BiasAdd, self.context(), &placements)?;
-        let (value, bias) = (call.operand(0, self)?, call.operand(1, bias)?);
-        call.result(0, |place, sizes| {
-            let blocks = (value.unpack()[place].view(), bias.unpack()[place].view());
-            Ok(kernel::zip(blocks, sizes, &T::plus))
-        })
+        self.combined(&Op::BiasAdd, (Pairwise::Add, T::plus), bias)
     }
 
     /// The sum of each element with those before it along an axis, negative counted from the end.
@@ -171,7 +166,7 @@ impl<T: Float> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn exp(&self) -> Result<Self, Error> {
-        self.map(T::exp)
+        self.alone(Pointwise::Exp, T::exp)
     }
 
     /// The natural logarithm of each element.
@@ -181,6 +176,6 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     #[doc(alias = "log")]
     pub fn ln(&self) -> Result<Self, Error> {
-        self.map(T::ln)
+        self.alone(Pointwise::Ln, T::ln)
     }
 }

@@ -12,14 +12,23 @@ pub(in crate::ops) fn matmul<T: Number>(
     stored: [Orientation; 2],
     sizes: &[usize],
 ) -> ArrayD<T> {
-    let [left, right] = blocks;
+    let [left, right] = stacks(blocks, stored, sizes);
+    reshaped(&products(&left, &right).view(), sizes)
+}
+
+/// The matrices of either side, as they are meant: one for each place of the product's stack, row
+/// after row.
+pub(in crate::ops) fn stacks<T: Number>(
+    [left, right]: [ArrayViewD<'_, T>; 2],
+    stored: [Orientation; 2],
+    sizes: &[usize],
+) -> [ArrayD<T>; 2] {
     let (left, right) = (turned(left, stored[0]), turned(right, stored[1]));
     if let Some(product) = product(&left, &right) {
         return product;
     }
     let (stack, _) = sizes.split_at(sizes.len() - 2);
-    let (left, right) = (stacked(&left, stack), stacked(&right, stack));
-    reshaped(&products(&left, &right).view(), sizes)
+    [stacked(&left, stack), stacked(&right, stack)]
 }
 
 /// The product of two matrices where they lie; none of stacks.
