@@ -29,9 +29,8 @@ fn main() {
         Err(reason) => return println!("skipped: {reason}"),
     };
     println!("on {}", pjrt.devices()[0]);
-    let cpu = CpuAccelerator::with_logical_devices(
-        NonZeroUsize::new(DEVICES).expect("there are eight"),
-    );
+    let cpu =
+        CpuAccelerator::with_logical_devices(NonZeroUsize::new(DEVICES).expect("there are eight"));
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(500))
