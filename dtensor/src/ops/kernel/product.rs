@@ -8,11 +8,15 @@ use crate::Number;
 
 /// Stacks of matrices multiplied; `sizes` are those of the product.
 pub(in crate::ops) fn matmul<T: Number>(
-    blocks: [ArrayViewD<'_, T>; 2],
+    [left, right]: [ArrayViewD<'_, T>; 2],
     stored: [Orientation; 2],
     sizes: &[usize],
 ) -> ArrayD<T> {
-    let [left, right] = stacks(blocks, stored, sizes);
+    let matrices = [turned(left, stored[0]), turned(right, stored[1])];
+    if let Some(product) = product(&matrices) {
+        return product;
+    }
+    let [left, right] = all_stacked(&matrices, sizes);
     reshaped(&products(&left, &right).view(), sizes)
 }
 
@@ -23,16 +27,16 @@ pub(in crate::ops) fn stacks<T: Number>(
     stored: [Orientation; 2],
     sizes: &[usize],
 ) -> [ArrayD<T>; 2] {
-    let (left, right) = (turned(left, stored[0]), turned(right, stored[1]));
-    if let Some(product) = product(&left, &right) {
-        return product;
-    }
+    all_stacked(&[turned(left, stored[0]), turned(right, stored[1])], sizes)
+}
+
+fn all_stacked<T: Number>(matrices: &[ArrayViewD<'_, T>; 2], sizes: &[usize]) -> [ArrayD<T>; 2] {
     let (stack, _) = sizes.split_at(sizes.len() - 2);
-    [stacked(&left, stack), stacked(&right, stack)]
+    matrices.each_ref().map(|matrix| stacked(matrix, stack))
 }
 
 /// The product of two matrices where they lie; none of stacks.
-fn product<T: Number>(left: &ArrayViewD<'_, T>, right: &ArrayViewD<'_, T>) -> Option<ArrayD<T>> {
+fn product<T: Number>([left, right]: &[ArrayViewD<'_, T>; 2]) -> Option<ArrayD<T>> {
     let left = left.view().into_dimensionality::<Ix2>().ok()?;
     let right = right.view().into_dimensionality::<Ix2>().ok()?;
     Some(T::product(left, right).into_dyn())
