@@ -38,7 +38,7 @@ impl Story {
         if self.wrong_values > 0 {
             return Some(format!("{} ranks saw a wrong value", self.wrong_values));
         }
-        self.wrong_names.first().or(self.late.first()).cloned()
+        self.wrong_names.iter().chain(&self.late).next().cloned()
     }
 
     /// Takes in when a rank failed after a fault, and why it says that it did.
