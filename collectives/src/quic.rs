@@ -207,8 +207,9 @@ impl Remote {
         const CLOSING: Duration = Duration::from_millis(300);
         // Whoever goes on with the endpoint sends them anyway.
         if !self.handed_over.load(Ordering::Relaxed) {
+            self.lobby.farewells().await;
             let idle = self.station.endpoint.wait_idle();
-            let _ = tokio::time::timeout(lobby::FAREWELL + CLOSING, idle).await;
+            let _ = tokio::time::timeout(CLOSING, idle).await;
         }
     }
 }

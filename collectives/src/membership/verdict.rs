@@ -50,6 +50,13 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
     }
 }
 
+impl Abort {
+    /// Whether it says that the process of this rank has ended, which then need not be told.
+    pub(crate) fn buries(&self, rank: Rank) -> bool {
+        self.cause == DIED && self.culprit == rank.number()
+    }
+}
+
 /// What `by`'s abort means here. Codes and ranks from the wire are taken for what they can be at
 /// most: an unknown one is the reporter's own giving up.
 pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {

@@ -30,7 +30,6 @@ pub(super) use accept::accept;
 pub(super) use dial::dial_lower_ranks;
 use knocks::Knocks;
 pub(super) use renewal::renew;
-pub(super) use speaker::FAREWELL;
 use speaker::Speaker;
 use strangers::Log;
 
@@ -195,8 +194,21 @@ impl Lobby {
             return;
         };
         match message {
+            Message::Abort(abort) if abort.buries(rank) => seat.speaker.hang_up(ABORT),
             Message::Abort(_) => seat.speaker.part(ABORT, Some(message)),
             message => seat.speaker.tell(message),
+        }
+    }
+
+    /// Waits until all last words are confirmed, which takes a bounded time.
+    pub(super) async fn farewells(&self) {
+        let farewells: Vec<_> = {
+            let mut seats = self.seats();
+            let seats = seats.iter_mut().flatten();
+            seats.filter_map(|seat| seat.speaker.farewell()).collect()
+        };
+        for farewell in farewells {
+            let _ = farewell.await;
         }
     }
 

@@ -12,7 +12,7 @@ use crate::wire::Message;
 const WAITING: usize = 16;
 /// How long a member may take to confirm the last word: several round trips and retransmissions in
 /// any network, and far less than [`Timeouts::silence`](crate::Timeouts::silence).
-pub(in crate::quic) const FAREWELL: Duration = Duration::from_millis(250);
+const FAREWELL: Duration = Duration::from_millis(250);
 /// Control goes before the bytes of operations, which may be many.
 const FIRST: i32 = 1;
 
@@ -21,6 +21,8 @@ pub(super) struct Speaker {
     connections: Vec<Connection>,
     /// Taken for the last word.
     talk: Option<Talk>,
+    /// Ends when that is confirmed, or not to be.
+    farewell: Option<JoinHandle<()>>,
 }
 
 struct Talk {
@@ -39,6 +41,7 @@ impl Speaker {
                 messages,
                 confirmed,
             }),
+            farewell: None,
         }
     }
 
@@ -69,10 +72,21 @@ impl Speaker {
         }
         drop(talk.messages);
         let connections = self.connections.clone();
-        tokio::spawn(async move {
+        self.farewell = Some(tokio::spawn(async move {
             let _ = timeout(FAREWELL, talk.confirmed).await;
             close(&connections, code, &reason);
-        });
+        }));
+    }
+
+    /// Closes the connections at once, as to a process that has ended.
+    pub(super) fn hang_up(&mut self, code: VarInt) {
+        self.talk = None;
+        close(&self.connections, code, &[]);
+    }
+
+    /// What is to be waited for before this process ends: the last word, no longer than [`FAREWELL`].
+    pub(super) fn farewell(&mut self) -> Option<JoinHandle<()>> {
+        self.farewell.take()
     }
 }
 

@@ -80,3 +80,19 @@ fn the_last_word_arrives_however_many_bytes_wait_to_be_sent() {
         }
     });
 }
+
+#[test]
+fn who_has_ended_is_not_waited_for() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let [(dialled, _dialler), (accepted, _listener)] = pair().await;
+        let (control, _) = dialled.open_bi().await.unwrap();
+        let mut speaker = Speaker::new(control, vec![dialled]);
+        speaker.hang_up(ABORT);
+        // Nothing is left to say, nor to wait for.
+        speaker.part(ABORT, Some(word()));
+        assert!(speaker.farewell().is_none());
+        let ended = timeout(DEADLINE, accepted.closed()).await;
+        assert!(ended.is_ok(), "the connection ends");
+    });
+}
