@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use meshwork_accel::{DeviceBuffer, DeviceId, ElementType, Error, NativeCollectives, ReduceOp};
+use meshwork_accel::{
+    BufferShape, DeviceBuffer, DeviceId, ElementType, Error, NativeCollectives, ReduceOp,
+};
 
 use super::{PjrtAccelerator, PjrtBuffer, failed};
 use crate::Buffer;
@@ -11,9 +13,9 @@ use crate::stablehlo::{Collective, Kernel, Vector, divided_in};
 impl NativeCollectives for PjrtAccelerator {
     fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
         let inputs: Vec<&PjrtBuffer> = buffers.iter().map(|buffer| &**buffer).collect();
-        let shared = alike(&inputs)?;
+        let shape = BufferShape::of(inputs.iter().copied())?;
         supported(op, &inputs)?;
-        let Some(vector) = shared else {
+        let Some(vector) = vector(shape) else {
             return Ok(());
         };
         let results = self.together(Collective::AllReduce(op, vector), &inputs)?;
@@ -23,7 +25,7 @@ impl NativeCollectives for PjrtAccelerator {
 
     fn broadcast(&self, root: usize, buffers: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
         let inputs: Vec<&PjrtBuffer> = buffers.iter().map(|buffer| &**buffer).collect();
-        alike(&inputs)?;
+        BufferShape::of(inputs.iter().copied())?;
         let Some(source) = inputs.get(root) else {
             return match inputs.len() {
                 0 => Ok(()),
@@ -54,7 +56,9 @@ impl NativeCollectives for PjrtAccelerator {
         inputs: &[&PjrtBuffer],
         outputs: &mut [&mut PjrtBuffer],
     ) -> Result<(), Error> {
-        let Some(vector) = paired(inputs, outputs, |input, count| input.checked_mul(count))? else {
+        let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
+        input.times(inputs.len(), output)?;
+        let Some(vector) = vector(input) else {
             return Ok(());
         };
         let results = self.together(Collective::AllGather(vector), inputs)?;
@@ -68,10 +72,10 @@ impl NativeCollectives for PjrtAccelerator {
         inputs: &[&PjrtBuffer],
         outputs: &mut [&mut PjrtBuffer],
     ) -> Result<(), Error> {
-        let block = |input: usize, count: usize| input.is_multiple_of(count).then(|| input / count);
-        let shared = paired(inputs, outputs, block)?;
+        let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
+        output.times(inputs.len(), input)?;
         supported(op, inputs)?;
-        let Some(vector) = shared else {
+        let Some(vector) = vector(input) else {
             return Ok(());
         };
         let results = self.together(Collective::ReduceScatter(op, vector), inputs)?;
@@ -95,8 +99,14 @@ impl PjrtAccelerator {
         inputs: &[&PjrtBuffer],
         outputs: &mut [&mut PjrtBuffer],
     ) -> Result<(), Error> {
-        let whole = |input: usize, count: usize| input.is_multiple_of(count).then_some(input);
-        let Some(vector) = paired(inputs, outputs, whole)? else {
+        let shape = of_one_shape(inputs, outputs)?;
+        let (left, places) = (shape.len(), inputs.len().max(1));
+        if !left.is_multiple_of(places) {
+            // No length of the outputs would do; the nearest that would is named.
+            let right = left / places * places;
+            return Err(Error::LengthMismatch { left, right });
+        }
+        let Some(vector) = vector(shape) else {
             return Ok(());
         };
         let results = self.together(Collective::AllToAll(vector), inputs)?;
@@ -119,7 +129,7 @@ impl PjrtAccelerator {
         inputs: &[&PjrtBuffer],
         outputs: &mut [&mut PjrtBuffer],
     ) -> Result<(), Error> {
-        let Some(vector) = paired(inputs, outputs, |input, _| Some(input))? else {
+        let Some(vector) = vector(of_one_shape(inputs, outputs)?) else {
             return Ok(());
         };
         let results = self.together(Collective::Permute(vector, pairs.to_vec()), inputs)?;
@@ -223,60 +233,15 @@ fn supported(op: ReduceOp, buffers: &[&PjrtBuffer]) -> Result<(), Error> {
     }
 }
 
-/// The one shape of all buffers, each on a device of its own; `None` when there are no elements.
-fn alike(buffers: &[&PjrtBuffer]) -> Result<Option<Vector>, Error> {
-    let Some((first, others)) = buffers.split_first() else {
-        return Ok(None);
-    };
-    for (place, buffer) in buffers.iter().enumerate() {
-        let device = buffer.device();
-        if buffers[..place]
-            .iter()
-            .any(|earlier| earlier.device() == device)
-        {
-            return Err(Error::DeviceRepeated { device });
-        }
-    }
-    for other in others {
-        first.check_element(other.element_type())?;
-        equally_long(first.len(), other.len())?;
-    }
-    Ok((!first.is_empty()).then(|| first.vector()))
+/// Buffers of a shape as programs have them; `None` where there are no elements.
+fn vector(shape: BufferShape) -> Option<Vector> {
+    let (element, len) = (shape.element(), shape.len());
+    (!shape.is_empty()).then_some(Vector { element, len })
 }
 
-/// The one shape of all inputs, if each has an output of the length that follows from it.
-fn paired(
-    inputs: &[&PjrtBuffer],
-    outputs: &[&mut PjrtBuffer],
-    length: impl Fn(usize, usize) -> Option<usize>,
-) -> Result<Option<Vector>, Error> {
-    let (count, given) = (inputs.len(), outputs.len());
-    if count != given {
-        return Err(Error::CountMismatch {
-            inputs: count,
-            outputs: given,
-        });
-    }
-    let vector = alike(inputs)?;
-    for (input, output) in inputs.iter().zip(outputs) {
-        let (left, right) = (output.device(), input.device());
-        if left != right {
-            return Err(Error::DeviceMismatch { left, right });
-        }
-        output.check_element(input.element_type())?;
-        // Where no length would do, the one that is nearest is named.
-        let Some(wanted) = length(input.len(), count) else {
-            let (left, right) = (input.len(), input.len() / count * count);
-            return Err(Error::LengthMismatch { left, right });
-        };
-        equally_long(output.len(), wanted)?;
-    }
-    Ok(vector)
-}
-
-pub(super) fn equally_long(left: usize, right: usize) -> Result<(), Error> {
-    match left == right {
-        true => Ok(()),
-        false => Err(Error::LengthMismatch { left, right }),
-    }
+/// The one shape of all inputs and outputs.
+fn of_one_shape(inputs: &[&PjrtBuffer], outputs: &[&mut PjrtBuffer]) -> Result<BufferShape, Error> {
+    let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
+    output.times(1, input)?;
+    Ok(input)
 }

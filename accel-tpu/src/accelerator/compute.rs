@@ -4,7 +4,6 @@ use meshwork_accel::{
     DeviceBuffer, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape,
 };
 
-use super::collectives::equally_long;
 use super::{PjrtAccelerator, PjrtBuffer, zero};
 use crate::stablehlo::Kernel;
 
@@ -80,6 +79,13 @@ fn alike(into: &PjrtBuffer, other: &PjrtBuffer) -> Result<(), Error> {
         return Err(Error::DeviceMismatch { left, right });
     }
     into.check_element(other.element_type())
+}
+
+fn equally_long(left: usize, right: usize) -> Result<(), Error> {
+    match left == right {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch { left, right }),
+    }
 }
 
 fn float(element: ElementType) -> Result<(), Error> {
