@@ -1,5 +1,7 @@
 //! Collectives among the devices of one process, over a driver without a GPU.
 
+#[path = "support/buffers.rs"]
+mod buffers;
 #[path = "support/cc.rs"]
 mod cc;
 #[path = "support/fake.rs"]
@@ -7,34 +9,17 @@ mod fake;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
+use buffers::{read, with};
 use fake::Fake;
 use meshwork_accel::{
-    Accelerator, DeviceId, Element, ElementType, Error, NativeCollectives, ReduceOp, Reduction,
-    bf16, conformance, f16,
+    DeviceId, Element, ElementType, Error, NativeCollectives, ReduceOp, Reduction, bf16,
+    conformance, f16,
 };
 use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer};
 
 fn open(fake: &Fake, each: usize) -> CudaAccelerator {
     let each = NonZeroUsize::new(each).expect("not 0");
     CudaAccelerator::open(&fake.config().with_logical_devices(each)).expect("a fake driver begins")
-}
-
-fn with<T: Element>(accelerator: &CudaAccelerator, at: usize, values: &[T]) -> CudaBuffer {
-    let mut buffer = accelerator
-        .allocate(DeviceId::new(at), T::TYPE, values.len())
-        .expect("there is room");
-    accelerator
-        .upload(values, &mut buffer, 0)
-        .expect("equal lengths");
-    buffer
-}
-
-fn read<T: Element>(accelerator: &CudaAccelerator, buffer: &CudaBuffer, len: usize) -> Vec<T> {
-    let mut values = vec![T::default(); len];
-    accelerator
-        .download(buffer, 0, &mut values)
-        .expect("equal lengths");
-    values
 }
 
 /// What the host makes of all contributions.

@@ -1,16 +1,18 @@
 //! What only a GPU can show. Each test says by name that it is skipped, and why, where there is none.
 
+#[path = "support/buffers.rs"]
+mod buffers;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::thread;
 use std::time::Duration;
 
+use buffers::{read, with};
 use meshwork_accel::{
     Accelerator, DeviceId, Element, ElementTask, ElementType, Error, NativeCollectives, ReduceOp,
     Reduction, conformance,
 };
-use meshwork_accel_cuda::{
-    Communicator, CudaAccelerator, CudaBuffer, CudaConfig, Libraries, Nccl, Seat, gpus,
-};
+use meshwork_accel_cuda::{Communicator, CudaAccelerator, CudaConfig, Libraries, Nccl, Seat, gpus};
 
 /// So many devices on each GPU; `None`, said by name and reason, where there is none.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
@@ -34,23 +36,6 @@ fn devices(test: &str, each: usize) -> Option<CudaAccelerator> {
             None
         }
     }
-}
-
-fn with<T: Element>(accelerator: &CudaAccelerator, at: usize, values: &[T]) -> CudaBuffer {
-    let buffer = accelerator.allocate(DeviceId::new(at), T::TYPE, values.len());
-    let mut buffer = buffer.expect("there is room");
-    accelerator
-        .upload(values, &mut buffer, 0)
-        .expect("equal lengths");
-    buffer
-}
-
-fn read<T: Element>(accelerator: &CudaAccelerator, buffer: &CudaBuffer, len: usize) -> Vec<T> {
-    let mut values = vec![T::default(); len];
-    accelerator
-        .download(buffer, 0, &mut values)
-        .expect("equal lengths");
-    values
 }
 
 /// Elements of any bits.
