@@ -63,10 +63,13 @@ fn carried_out<T: Scalar>(
     }
     let blocks = made.into_iter().map(|made| ArcArray::from(made).into_dyn());
     let blocks: Vec<Block<T>> = blocks.collect();
-    let block = |(place, target): (usize, &Target)| match target.make {
-        Make::Kept(place) => reshaped(held[place].clone(), &target.shape),
-        Make::Shared(place) => reshaped(blocks[place].clone(), &target.shape),
-        _ => reshaped(blocks[place].clone(), &target.shape),
+    let block = |(place, target): (usize, &Target)| {
+        let block = match target.make {
+            Make::Kept(place) => &held[place],
+            Make::Shared(place) => &blocks[place],
+            Make::Joined(..) | Make::Reduced(..) => &blocks[place],
+        };
+        reshaped(block.clone(), &target.shape)
     };
     Ok(exchange.targets.iter().enumerate().map(block).collect())
 }

@@ -110,3 +110,26 @@ fn code(cause: LossCause) -> u8 {
         LossCause::Stopped => STOPPED,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever is wrongly taken for dead, or silent, still has to hear why the group is over.
+    #[test]
+    fn only_the_dead_need_not_be_told() {
+        let [me, lost] = [0, 1].map(Rank::new);
+        let causes = [
+            (LossCause::Died, true),
+            (LossCause::Silent(Duration::ZERO), false),
+            (LossCause::Stopped, false),
+            (LossCause::Disconnected, false),
+            (LossCause::Left, false),
+        ];
+        for (cause, gone) in causes {
+            let abort = tell(&Error::lost(Member::new(lost, ""), cause), me);
+            assert_eq!(abort.buries(lost), gone, "{cause:?}");
+            assert!(!abort.buries(me), "{cause:?}");
+        }
+    }
+}
