@@ -72,22 +72,43 @@ impl Group {
     /// [`Error::NotJoined`] at the deadline; at once [`Error::PortTaken`], [`Error::Bind`],
     /// [`Error::OtherJob`], [`Error::Refused`], [`Error::RankLost`] and others.
     pub fn connect(config: &GroupConfig) -> Result<Self, Error> {
+        let (group, met) = Self::meet(config)?;
+        met.map(|()| group)
+    }
+
+    /// As [`connect`](Self::connect), but where a member is lost or does not come, most of the others
+    /// are enough: they go on as after [`shrink`](Self::shrink), and whoever comes later can
+    /// [`rejoin`](Self::rejoin) them.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect) and [`shrink`](Self::shrink).
+    pub fn connect_majority(config: &GroupConfig) -> Result<Self, Error> {
+        let (mut group, mut met) = Self::meet(config)?;
+        while let Err(Error::RankLost { .. } | Error::NotJoined { .. } | Error::Aborted { .. }) =
+            met
+        {
+            met = group.shrink();
+        }
+        met.map(|()| group)
+    }
+
+    /// The first epoch, which has failed where not all members could meet.
+    fn meet(config: &GroupConfig) -> Result<(Self, Result<(), Error>), Error> {
         outside_async()?;
         let members: Arc<[Member]> = Rank::all(config::world(config.members().len())?)
             .zip(config.members())
             .map(|(rank, address)| Member::new(rank, address))
             .collect();
         if members.len() == 1 {
-            let mut alone = Self::local(1)?;
-            return alone.pop().ok_or(Error::WorldSize {
+            let alone = Self::local(1)?.pop().ok_or(Error::WorldSize {
                 members: 0,
                 limit: config::WORLD_LIMIT,
             });
+            return Ok((alone?, Ok(())));
         }
         let pilot = Arc::new(Pilot::relieved().map_err(no_thread)?);
         let met = pilot.block_on(quic::join(config, members))?;
-        let (group, begun) = Self::begin(pilot, met)?;
-        begun.map(|()| group)
+        Self::begin(pilot, met)
     }
 
     /// A group of `world` ranks for threads of this process, in the order of their ranks.

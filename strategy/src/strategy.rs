@@ -60,7 +60,7 @@ impl MultiWorkerMirroredStrategy {
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
         let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
-        Self::meet(&config, (Entry::Founding, options), cluster)
+        Self::with(Group::connect(&config)?, options, cluster)
     }
 
     /// The strategy for the cluster that `resolver` describes. Blocks until all workers have met.
@@ -79,7 +79,7 @@ impl MultiWorkerMirroredStrategy {
             return Ok(alone);
         };
         let config = config(&cluster.0, secret)?.with_timeouts(options.timeouts());
-        Self::meet(&config, (Entry::Founding, options), cluster)
+        Self::with(Group::connect(&config)?, options, cluster)
     }
 
     /// A strategy with this process as its only worker, and one replica.
@@ -122,15 +122,11 @@ impl MultiWorkerMirroredStrategy {
         })
     }
 
-    fn meet(
-        config: &GroupConfig,
-        (entry, options): (Entry, CommunicationOptions),
+    fn with(
+        mut group: Group,
+        options: CommunicationOptions,
         cluster: (WorkerPlacement, Task),
     ) -> Result<Self, Error> {
-        let mut group = match entry {
-            Entry::Founding => Group::connect(config),
-            Entry::Late => Group::rejoin(config),
-        }?;
         group.set_communication(options.implementation());
         let mut strategy = Self::over(group)?;
         strategy.options = options;

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use meshwork_collectives::{JobSecret, Transport};
+use meshwork_collectives::{JobSecret, Rank, Transport, announce_loss};
 
 use crate::worker::{Worker, free_addresses};
 
@@ -26,6 +26,10 @@ impl Job {
     }
 
     fn start(&self, rank: usize, until_epoch: u64, more: &[&str]) -> Worker {
+        self.start_patient(rank, until_epoch, more, "30")
+    }
+
+    fn start_patient(&self, rank: usize, until_epoch: u64, more: &[&str], join: &str) -> Worker {
         let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
         command
             .arg(format!("--members={}", self.members))
@@ -33,6 +37,7 @@ impl Job {
             .arg(format!("--until-epoch={until_epoch}"))
             .args(more)
             .env(Transport::ENV, self.transport)
+            .env("MESHWORK_JOIN_TIMEOUT", join)
             .env(JobSecret::ENV, self.secret.to_hex().as_str())
             .env("RUST_BACKTRACE", "1");
         Worker::start(command)
@@ -112,6 +117,51 @@ fn of_four_that_die_one_after_the_other_the_last_goes_on_alone() {
         }
         all_leave(workers);
     }
+}
+
+#[test]
+fn whoever_takes_the_place_of_a_member_that_never_came_is_let_in_by_most_of_the_others() {
+    for (transport, late) in [("auto", 2), ("quic", 0)] {
+        let job = Job::new(3, transport);
+        let others = (0..3).filter(|rank| *rank != late);
+        let mut workers: Vec<_> = others
+            .map(|rank| job.start(rank, 3, &["--majority"]))
+            .collect();
+        // Long before anybody's patience is over.
+        let mut newcomer = job.start(late, 3, &["--rejoin"]);
+        for (rank, worker) in workers.iter_mut().enumerate() {
+            worker.reaches(&format!("epoch 2: rank {rank} of 2"));
+        }
+        newcomer.reaches("epoch 3: rank 2 of 3");
+        all_leave(workers.into_iter().chain([newcomer]).map(Some).collect());
+    }
+}
+
+#[test]
+fn most_members_begin_without_one_whose_end_the_launcher_tells() {
+    let job = Job::new(3, "auto");
+    let start = |rank| job.start(rank, 2, &["--majority"]);
+    let mut workers = [start(0), start(2)];
+    let members: Vec<String> = job.members.split(',').map(str::to_owned).collect();
+    announce_loss(&members, &job.secret, Rank::new(1), Duration::from_secs(20)).unwrap();
+    for worker in &mut workers {
+        worker.reaches("epoch 2: ");
+    }
+    all_leave(workers.map(Some).into());
+}
+
+#[test]
+fn most_members_begin_without_one_that_does_not_come_in_time_and_fewer_do_not() {
+    let job = Job::new(3, "auto");
+    let start = |rank| job.start_patient(rank, 2, &["--majority"], "1.5");
+    let mut workers = [start(1), start(2)];
+    for worker in &mut workers {
+        worker.reaches("epoch 2: ");
+    }
+    all_leave(workers.map(Some).into());
+    let job = Job::new(3, "auto");
+    let alone = job.start_patient(1, 2, &["--majority"], "1").end();
+    alone.failed_naming(&["1 of the 3 ranks of epoch 1"]);
 }
 
 #[test]

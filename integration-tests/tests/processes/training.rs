@@ -303,6 +303,15 @@ fn a_worker_that_fails_by_itself_costs_its_step_only() {
 }
 
 #[test]
+fn a_worker_that_is_lost_before_all_have_met_comes_in_later() {
+    for (place, transport) in [("0", "auto"), ("2", "quic")] {
+        let mut job = Job::start(300, transport, &["--fails-first", place]);
+        job.read_until(Job::is_whole);
+        job.end(300);
+    }
+}
+
+#[test]
 fn a_run_with_too_few_workers_left_ends_and_names_those_that_are_lost() {
     let mut command = trainer(100_000);
     command.args([

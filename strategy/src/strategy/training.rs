@@ -6,7 +6,7 @@ use std::env;
 use std::time::Instant;
 
 use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
-use meshwork_collectives::{self as collectives, GroupConfig, JobSecret, Rank, Timeouts};
+use meshwork_collectives::{self as collectives, Group, GroupConfig, JobSecret, Rank, Timeouts};
 
 use super::{MultiWorkerMirroredStrategy, config, place_in};
 use crate::elastic::pace::Pace;
@@ -23,7 +23,8 @@ pub(super) struct Elastic {
 /// How a process comes to a job whose workers may change.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Entry {
-    /// With all the others, when the job begins.
+    /// With all the others, when the job begins; most are enough where one is lost before all have
+    /// met, or does not come within [`Timeouts::join`].
     Founding,
     /// In the place of one that was lost, while the others train.
     Late,
@@ -46,7 +47,7 @@ impl MultiWorkerMirroredStrategy {
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
         let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
-        Ok(Self::meet(&config, (entry, options), cluster)?.made_elastic())
+        Ok(Self::with(entry.join(&config)?, options, cluster)?.made_elastic())
     }
 
     /// As [`new`](Self::new), for a job that goes on when workers are lost and takes new ones in:
@@ -67,7 +68,7 @@ impl MultiWorkerMirroredStrategy {
         let config = config(&cluster.0, secret)?
             .with_timeouts(options.timeouts())
             .with_pair(options.pair());
-        Ok(Self::meet(&config, (entry, options), cluster)?.made_elastic())
+        Ok(Self::with(entry.join(&config)?, options, cluster)?.made_elastic())
     }
 
     /// Makes the steps of `training` until there are none left.
@@ -115,6 +116,13 @@ impl Elastic {
 }
 
 impl Entry {
+    fn join(self, config: &GroupConfig) -> Result<Group, collectives::Error> {
+        match self {
+            Self::Founding => Group::connect_majority(config),
+            Self::Late => Group::rejoin(config),
+        }
+    }
+
     /// As the launcher says in `MESHWORK_RESTARTS`; `None` if it says nothing, as it does where it
     /// starts no worker again.
     ///

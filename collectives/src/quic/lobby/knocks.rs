@@ -11,6 +11,7 @@ use crate::Rank;
 use crate::agreement::Seat;
 use crate::config::WORLD_LIMIT;
 use crate::identity::Role;
+use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::wire::{Knock, Message, Newcomer, Spoken, Word};
 
@@ -49,14 +50,28 @@ impl Lobby {
                 connection.closed().await;
             }
             None if epoch == 0 => {
-                let mut knocks = self.knocks.0.lock().unwrap_or_else(PoisonError::into_inner);
-                if newcomer.seat < WORLD_LIMIT {
-                    knocks.insert(newcomer.seat, (newcomer.incarnation, Instant::now()));
-                }
+                self.note(newcomer);
+                self.miss(newcomer.seat).await;
             }
             None => {}
         }
         Ok(())
+    }
+
+    fn note(&self, Newcomer { seat, incarnation }: Newcomer) {
+        let mut knocks = self.knocks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if seat < WORLD_LIMIT {
+            knocks.insert(seat, (incarnation, Instant::now()));
+        }
+    }
+
+    /// Whoever had the seat of a newcomer has ended: if it is still waited for, it will not come.
+    async fn miss(&self, seat: Seat) {
+        let rank = self.places.iter().position(|place| *place == seat);
+        let missing = rank.filter(|rank| *rank != self.me.index() && self.seats()[*rank].is_none());
+        if let Some(rank) = missing.and_then(|rank| u32::try_from(rank).ok()) {
+            let _ = self.events.send(Event::Reported(Rank::new(rank))).await;
+        }
     }
 
     /// Who has knocked a short while ago.

@@ -29,6 +29,9 @@ struct Args {
     /// Ask to be let into a group that runs.
     #[arg(long)]
     rejoin: bool,
+    /// Begin with most of the members.
+    #[arg(long, conflicts_with = "rejoin")]
+    majority: bool,
     /// The epoch to end in.
     #[arg(long)]
     until_epoch: u64,
@@ -53,9 +56,10 @@ fn run(args: &Args) -> Result<(), Error> {
     let rank = Rank::new(args.rank);
     let config = GroupConfig::new(args.members.clone(), rank, JobSecret::from_env()?)?;
     let config = config.with_environment()?;
-    let group = match args.rejoin {
-        true => Group::rejoin(&config),
-        false => Group::connect(&config),
+    let group = match (args.rejoin, args.majority) {
+        (true, _) => Group::rejoin(&config),
+        (false, true) => Group::connect_majority(&config),
+        (false, false) => Group::connect(&config),
     };
     let mut program = Program {
         group: group?,

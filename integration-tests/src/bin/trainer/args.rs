@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Fail at once whenever started again
     #[arg(long)]
     fail_again: bool,
+    /// The worker at this place fails when started first, before it meets the others
+    #[arg(long)]
+    fails_first: Option<u32>,
     /// The last worker fails by itself before this step, while nobody was lost before
     #[arg(long)]
     fails_before: Option<u64>,
@@ -78,6 +81,10 @@ impl Args {
 
     pub(crate) fn fails_again(&self) -> bool {
         self.fail_again
+    }
+
+    pub(crate) fn fails_first(&self) -> Option<u32> {
+        self.fails_first
     }
 
     pub(crate) fn fails_before(&self) -> Option<u64> {

@@ -22,7 +22,9 @@ use std::process::ExitCode;
 use args::{Args, Range};
 use clap::Parser;
 use meshwork_cli::launch::{Elastic, Launch};
-use meshwork_strategy::{Entry, Error, MultiWorkerMirroredStrategy};
+use meshwork_strategy::{
+    ClusterResolver, Entry, Error, MultiWorkerMirroredStrategy, TfConfigResolver,
+};
 use run::Run;
 
 fn main() -> ExitCode {
@@ -57,11 +59,20 @@ fn launch(range: Range, restarts: u32) -> Result<ExitCode, String> {
     Ok(ExitCode::from(outcome.exit_code()))
 }
 
+/// The place of this worker among those that the launcher has started.
+fn place() -> Result<Option<u32>, Error> {
+    Ok(TfConfigResolver::from_env().task_id()?)
+}
+
 fn train(args: &Args) -> Result<(), Error> {
     say!("process {}", std::process::id());
     let late = Entry::from_env()? == Some(Entry::Late);
     if late && args.fails_again() {
         eprintln!("trainer: fails again");
+        std::process::exit(3);
+    }
+    if !late && args.fails_first().is_some() && args.fails_first() == place()? {
+        eprintln!("trainer: fails first");
         std::process::exit(3);
     }
     let strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
