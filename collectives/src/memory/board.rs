@@ -100,7 +100,7 @@ impl Shape {
         Self {
             ranks: local,
             small: 32 << 10,
-            slot: if local <= 2 { 256 << 10 } else { 128 << 10 },
+            slot: if local <= 4 { 256 << 10 } else { 128 << 10 },
             depth: 4,
         }
     }
