@@ -1,5 +1,5 @@
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::checked;
 use meshwork_accel::{
@@ -12,6 +12,7 @@ use crate::config::CudaConfig;
 use crate::device::Logical;
 use crate::error::Failure;
 use crate::kernels::{Kernel, Width};
+use crate::{Libraries, Nccl};
 
 /// The CUDA backend; see the crate's documentation for an example.
 ///
@@ -21,6 +22,9 @@ use crate::kernels::{Kernel, Width};
 pub struct CudaAccelerator {
     devices: Vec<Device>,
     logical: Vec<Arc<Logical>>,
+    libraries: Libraries,
+    /// Loaded when it is first asked for.
+    nccl: OnceLock<Result<Nccl, crate::Error>>,
 }
 
 impl CudaAccelerator {
@@ -41,7 +45,18 @@ impl CudaAccelerator {
     /// failures of the driver and the compiler.
     pub fn open(config: &CudaConfig) -> Result<Self, crate::Error> {
         let (devices, logical) = config.devices()?.into_iter().unzip();
-        Ok(Self { devices, logical })
+        Ok(Self {
+            devices,
+            logical,
+            libraries: config.libraries().clone(),
+            nccl: OnceLock::new(),
+        })
+    }
+
+    /// NCCL, from where the other libraries come from.
+    pub(crate) fn nccl(&self) -> Result<&Nccl, crate::Error> {
+        let opened = self.nccl.get_or_init(|| Nccl::open(&self.libraries));
+        opened.as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn logical(&self, device: DeviceId) -> Result<&Arc<Logical>, Error> {

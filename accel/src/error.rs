@@ -4,8 +4,9 @@ use crate::{DeviceId, ElementType, ReduceOp};
 
 pub use absence::Absence;
 
-/// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed) leaves a buffer half
-/// written: arguments are checked first.
+/// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed),
+/// [`GivenUp`](Self::GivenUp) and [`PeerLost`](Self::PeerLost) leaves a buffer half written: arguments
+/// are checked first.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -148,6 +149,33 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// A rank that a communicator does not have.
+    #[error("rank {rank} does not exist in a communicator of {world} ranks, numbered from 0")]
+    RankOutside {
+        /// The rank.
+        rank: usize,
+        /// How many ranks there are.
+        world: usize,
+    },
+    /// The caller did not want to wait any longer for devices of other processes.
+    #[error("{operation} was given up before the devices of all ranks had done their part")]
+    GivenUp {
+        /// What was waited for.
+        operation: &'static str,
+    },
+    /// The device of another process cannot be reached any more: most often that process has ended.
+    #[error("{operation} lost another rank's device with code {code} ({status})")]
+    PeerLost {
+        /// The function of the library that noticed it.
+        operation: &'static str,
+        /// The code that it returned.
+        code: i64,
+        /// What its library says of that code.
+        status: String,
+    },
+    /// A communicator was used after a failure.
+    #[error("this communicator has failed before: join a new one")]
+    CommunicatorBroken,
     /// The device, or the library that drives it, failed; the buffers of the call hold unspecified
     /// values.
     #[error("{operation} failed on device {device} with code {code} ({status})")]

@@ -23,13 +23,13 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability` and `compute` (what some backends can do beyond it), `shape` (what they check first), `account` (what
-//! they keep a memory limit by),
-//! `error`, `conformance` (the suite).
+//! `capability`, `communicator` and `compute` (what some backends can do beyond it), `shape` (what they
+//! check first), `account` (what they keep a memory limit by), `error`, `conformance` (the suite).
 
 mod accelerator;
 mod account;
 mod capability;
+mod communicator;
 mod compute;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -43,6 +43,9 @@ mod shape;
 pub use accelerator::{Accelerator, DeviceBuffer};
 pub use account::{Account, Booking};
 pub use capability::{LiveBuffers, NativeCollectives};
+pub use communicator::{
+    Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, Place, Watch,
+};
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
 pub use device::{Device, DeviceId, Memory};
 pub use element::{Element, ElementTask, ElementType};

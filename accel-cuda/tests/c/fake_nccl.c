@@ -10,6 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host.h"
+
+#ifndef NCCL_VERSION
+#define NCCL_VERSION 23007
+#endif
+
 enum { OK = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
 enum { RANKS = 8 };
 
@@ -28,7 +34,7 @@ struct clique {
 struct comm { struct clique *clique; int rank, turn, finalized, answers, shrunk; struct comm **birth, *child; };
 struct config { size_t size; unsigned magic, version; int blocking; };
 
-enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPLIT };
+enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPLIT, REDUCE };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct clique *cliques;
@@ -40,7 +46,7 @@ long fake_count(int kind) { return kind ? aborts : alive; }
 /* How to bring a stream up to date: given by the test, as this library does not know the driver. */
 void fake_streams(int (*function)(void *)) { synchronize = function; }
 
-int ncclGetVersion(int *version) { *version = 23007; return OK; }
+int ncclGetVersion(int *version) { *version = NCCL_VERSION; return OK; }
 int ncclGetUniqueId(char *id) {
     memset(id, 0, 128);
     pthread_mutex_lock(&lock);
@@ -83,13 +89,13 @@ int ncclCommInitRankConfig(struct comm **comm, int world, struct id id, int rank
 
 static size_t size_of(unsigned type) { return type < 2 ? 1 : type < 4 || type == 7 ? 4 : type == 6 || type == 9 ? 2 : 8; }
 
-/* Only what tests use: sums of f32 and i32, the largest of u8. */
+/* Sum, product, largest and smallest of each type that NCCL has, in the order of its numbers. */
+#define KERNEL_OF(op, T) (reduce_kernel)(void (*)(void))mw_reduce_##op##_##T
+#define OPS(T) {KERNEL_OF(sum, T), KERNEL_OF(product, T), KERNEL_OF(max, T), KERNEL_OF(min, T)}
+static const reduce_kernel kernels[][4] = {OPS(i8), OPS(u8), OPS(i32), OPS(u32), OPS(i64), OPS(u64), OPS(f16), OPS(f32), OPS(f64), OPS(bf16)};
+
 static void combine(char *into, const char *from, size_t count, unsigned type, unsigned op) {
-    for (size_t i = 0; i < count; ++i) {
-        if (type == 7 && op == 0) ((float *)into)[i] += ((const float *)from)[i];
-        else if (type == 2 && op == 0) ((int *)into)[i] += ((const int *)from)[i];
-        else if (type == 1 && op == 2 && ((uint8_t *)into)[i] < ((const uint8_t *)from)[i]) into[i] = from[i];
-    }
+    RUN(1, 1, kernels[type][op](into, from, count));
 }
 
 static void reduce_all(struct clique *c, char *total, size_t count) {
@@ -107,7 +113,7 @@ static void perform(struct clique *c) {
     char *whole = calloc(c->world + 1, bytes + 64);
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
-        if (call->what == ALL_REDUCE && r == 0) reduce_all(c, whole, call->count);
+        if ((call->what == ALL_REDUCE || call->what == REDUCE) && r == 0) reduce_all(c, whole, call->count);
         if (call->what == REDUCE_SCATTER && r == 0) reduce_all(c, whole, call->count * c->world);
         if (call->what == ALL_GATHER) memcpy(whole + r * bytes, (void *)call->from, bytes);
         if (call->what == BROADCAST && r == call->root) memcpy(whole, (void *)call->from, bytes);
@@ -117,6 +123,7 @@ static void perform(struct clique *c) {
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
         if (call->what == ALL_REDUCE || call->what == BROADCAST) memcpy((void *)call->to, whole, bytes);
+        if (call->what == REDUCE && r == call->root) memcpy((void *)call->to, whole, bytes);
         if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * c->world);
         if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + r * bytes, bytes);
     }
@@ -228,6 +235,9 @@ int ncclCommShrink(struct comm *comm, int *lost, int count, struct comm **rest, 
 
 int ncclAllReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, struct comm *comm, void *stream) {
     return take(comm, (struct call){ALL_REDUCE, from, to, count, type, op, 0, 0, stream});
+}
+int ncclReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, int root, struct comm *comm, void *stream) {
+    return take(comm, (struct call){REDUCE, from, to, count, type, op, root, 0, stream});
 }
 int ncclAllGather(uint64_t from, uint64_t to, size_t count, unsigned type, struct comm *comm, void *stream) {
     return take(comm, (struct call){ALL_GATHER, from, to, count, type, 0, 0, 0, stream});

@@ -54,9 +54,14 @@ impl Fake {
 
     /// With collectives between the threads of this process.
     pub(crate) fn with_collectives() -> Self {
+        Self::with_collectives_and(&[])
+    }
+
+    /// The same with these preprocessor variables in the sources.
+    pub(crate) fn with_collectives_and(defines: &[&str]) -> Self {
         type Drain = unsafe extern "C" fn(*mut c_void) -> c_int;
         type Streams = unsafe extern "C" fn(Drain);
-        let fake = Self::new();
+        let fake = Self::with(defines);
         let nccl = load(&fake.file("nccl"));
         // SAFETY: the type is that of the source.
         let drain = unsafe { fake.driver.get::<Drain>("fake_drain") }.expect("the source has it");
