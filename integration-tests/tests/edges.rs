@@ -91,6 +91,7 @@ const PURE: &[&str] = &[
     "collectives/src/membership",
     "collectives/src/wire",
     "collectives/src/contract.rs",
+    "collectives/src/group/device/route",
     "collectives/src/diagnosis",
     "collectives/src/waits",
     "strategy/src/checkpoint/snapshot",

@@ -38,10 +38,25 @@ enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPL
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct clique *cliques;
-static long alive, aborts, ids;
+static long alive, aborts, ids, performed;
+
+/* The next call of this rank is refused, with this code: set by fake_refuse. */
+static int refused_rank = -1, refused_code;
 static int (*synchronize)(void *);
 
-long fake_count(int kind) { return kind ? aborts : alive; }
+long fake_count(int kind) {
+    pthread_mutex_lock(&lock);
+    long count = kind == 0 ? alive : kind == 1 ? aborts : performed;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void fake_refuse(int rank, int code) {
+    pthread_mutex_lock(&lock);
+    refused_rank = rank;
+    refused_code = code;
+    pthread_mutex_unlock(&lock);
+}
 
 /* How to bring a stream up to date: given by the test, as this library does not know the driver. */
 void fake_streams(int (*function)(void *)) { synchronize = function; }
@@ -154,11 +169,16 @@ static void split_all(struct clique *c) {
 static int take(struct comm *comm, struct call call) {
     pthread_mutex_lock(&lock);
     struct clique *c = comm->clique;
+    if (comm->rank == refused_rank) {
+        refused_rank = -1;
+        pthread_mutex_unlock(&lock);
+        return refused_code;
+    }
     c->calls[comm->rank] = call;
     comm->turn++;
     comm->answers = 2;
     if (++c->arrived == c->world) {
-        if (call.what == SPLIT) split_all(c); else perform(c);
+        if (call.what == SPLIT) split_all(c); else { perform(c); performed++; }
         c->arrived = 0;
         c->turn++;
     }

@@ -104,14 +104,31 @@ impl Fake {
 
     /// How many communicators are alive, and how many were aborted.
     pub(crate) fn communicators(&self) -> (i64, i64) {
+        (self.of_nccl(0), self.of_nccl(1))
+    }
+
+    /// How many collectives were carried out from device to device.
+    pub(crate) fn performed(&self) -> i64 {
+        self.of_nccl(2)
+    }
+
+    fn of_nccl(&self, kind: c_int) -> i64 {
         let library = load(&self.file("nccl"));
         // SAFETY: the type is that of the source.
         let count = unsafe { library.get::<unsafe extern "C" fn(c_int) -> c_long>("fake_count") };
         let count = count.expect("the source has it");
         // SAFETY: the function takes any number of a kind.
-        let alive = unsafe { count(0) };
-        // SAFETY: as above.
-        (alive, unsafe { count(1) })
+        unsafe { count(kind) }
+    }
+
+    /// Refuses the next call of a rank of any communicator.
+    pub(crate) fn refuse(&self, rank: c_int, code: c_int) {
+        type Refuse = unsafe extern "C" fn(c_int, c_int);
+        let library = load(&self.file("nccl"));
+        // SAFETY: the type is that of the source.
+        let refuse = unsafe { library.get::<Refuse>("fake_refuse") }.expect("the source has it");
+        // SAFETY: the function takes any numbers.
+        unsafe { refuse(rank, code) };
     }
 
     /// Lets a call of a function fail, after so many that do not.
