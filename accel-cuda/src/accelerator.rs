@@ -3,13 +3,14 @@ use std::sync::{Arc, OnceLock};
 
 use bytemuck::checked;
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, LiveBuffers, Memory,
-    ReduceOp,
+    Accelerator, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType, Error, HostMemory,
+    LiveBuffers, Memory, ReduceOp, Undocked,
 };
 
 use crate::buffer::CudaBuffer;
 use crate::config::CudaConfig;
 use crate::device::Logical;
+use crate::dock::CudaDock;
 use crate::error::Failure;
 use crate::kernels::{Kernel, Width};
 use crate::{Libraries, Nccl};
@@ -181,6 +182,20 @@ impl Accelerator for CudaAccelerator {
         };
         let reduced = here.module.reduce(kernel, to, at);
         reduced.map_err(|failure| failure.on(into.device()))
+    }
+
+    fn dock(
+        &self,
+        device: DeviceId,
+        memory: Box<dyn HostMemory>,
+    ) -> Result<Box<dyn Dock<Buffer = CudaBuffer>>, Undocked> {
+        match self.logical(device) {
+            Ok(logical) => Ok(Box::new(CudaDock::new(logical, memory)?)),
+            Err(error) => {
+                let reason = Some(error);
+                Err(Undocked { memory, reason })
+            }
+        }
     }
 
     fn synchronize(&self, device: DeviceId) -> Result<(), Error> {

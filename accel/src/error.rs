@@ -44,6 +44,14 @@ pub enum Error {
         /// The type it cannot work on.
         element: ElementType,
     },
+    /// A device has left bytes where only truth values may be.
+    #[error(
+        "a buffer of {element} elements holds bytes that are none: it was written to past the program"
+    )]
+    SpoiltElement {
+        /// The type of the buffer.
+        element: ElementType,
+    },
     /// The op means nothing for this element type.
     #[error(
         "{op} of {element} elements is not defined: and, or and xor need integers or bool, sum, product and mean need numbers"

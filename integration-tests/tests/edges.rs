@@ -177,6 +177,14 @@ const UNSAFE: &[(&str, &str)] = &[
         "instructions that only some processors have are called once the processor was asked",
     ),
     (
+        "accel/src/dock.rs",
+        "a device writes to memory by address, so its owner promises that it stays there",
+    ),
+    (
+        "accel-cuda/src/sys/pinned.rs",
+        "a GPU reads and writes memory of the program by address",
+    ),
+    (
         "accel-cuda/src/sys/shared.rs",
         "loading a library, and saying what type a function has, is believing what was found",
     ),

@@ -31,6 +31,7 @@ pub(crate) enum Count {
     Contexts,
     Pushed,
     Mistakes,
+    Registered,
 }
 
 #[allow(dead_code, reason = "each test file takes what it needs")]
@@ -153,6 +154,7 @@ impl Fake {
             Count::Contexts,
             Count::Pushed,
             Count::Mistakes,
+            Count::Registered,
         ] {
             assert_eq!(self.count(what), 0, "{what:?}");
         }

@@ -27,6 +27,7 @@ use slot::Slots;
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
 pub use route::{Detour, Reach, Route};
+pub use slot::Pinning;
 
 /// A group whose operations take buffers of an accelerator.
 ///
@@ -62,7 +63,7 @@ pub struct DeviceGroup<'a, A: Accelerator> {
     group: &'a mut Group,
     accelerator: &'a A,
     portion: NonZeroUsize,
-    slots: Slots,
+    slots: Slots<A::Buffer>,
     route: Route,
     /// Where the route is direct.
     direct: Option<Direct<A::Buffer>>,
@@ -138,6 +139,11 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// By which way buffers go between ranks, and why; the same on every rank.
     pub fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// Whether the host memory that buffers go through is pinned for this rank's device.
+    pub fn pinning(&self) -> &Pinning {
+        self.slots.pinning()
     }
 
     /// Ends the communicator, if there is one, when all ranks have called this. One that is dropped
@@ -259,12 +265,13 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         if let Some(direct) = self.direct.as_mut().filter(|direct| direct.takes(&work)) {
             return direct.carry_out(self.group, (asked, caller), work);
         }
-        let element = work.target().element_type();
+        let target = work.target();
+        let place = (target.element_type(), target.device());
         match work {
             Collective::AllReduce { op, values: buffer }
             | Collective::Reduce {
                 op, values: buffer, ..
-            } => self.run(element, caller, |plan| Reduce {
+            } => self.run(place, caller, |plan| Reduce {
                 plan,
                 buffer,
                 op,
@@ -275,17 +282,15 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
                 root,
             } => {
                 let root = rank(root);
-                self.run(element, caller, |plan| Broadcast { plan, buffer, root })
+                self.run(place, caller, |plan| Broadcast { plan, buffer, root })
             }
-            Collective::AllGather { input, output } => {
-                self.run(element, caller, |plan| AllGather {
-                    plan,
-                    input,
-                    output,
-                })
-            }
+            Collective::AllGather { input, output } => self.run(place, caller, |plan| AllGather {
+                plan,
+                input,
+                output,
+            }),
             Collective::ReduceScatter { op, input, output } => {
-                self.run(element, caller, |plan| ReduceScatter {
+                self.run(place, caller, |plan| ReduceScatter {
                     plan,
                     input,
                     output,
@@ -297,7 +302,7 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
 
     fn run<'b, K>(
         &'b mut self,
-        element: ElementType,
+        (element, device): (ElementType, DeviceId),
         caller: &'static Location<'static>,
         task: impl FnOnce(Plan<'b, A>) -> K,
     ) -> Result<(), Error>
@@ -309,6 +314,7 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
             accelerator: self.accelerator,
             portion: (self.portion.get() / element.size()).max(1),
             slots: &mut self.slots,
+            device,
             caller,
         }))
     }

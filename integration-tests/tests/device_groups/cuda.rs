@@ -11,11 +11,11 @@ use meshwork_accel::{
 };
 use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer, CudaConfig, KernelCache, Library};
 use meshwork_collectives::{
-    Detour, DeviceGroup, Error, Group, GroupConfig, JobSecret, Rank, Reach, Route, Timeouts,
-    Transport,
+    Detour, DeviceGroup, Error, Group, GroupConfig, JobSecret, Pinning, Rank, Reach, Route,
+    Timeouts, Transport,
 };
 
-use crate::fake::Fake;
+use crate::fake::{Count, Fake};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 
@@ -445,6 +445,86 @@ fn a_group_that_has_shrunk_makes_another_communicator() {
     });
     assert_eq!(fake.communicators().0, 0);
     fake.is_clean();
+}
+
+#[test]
+fn staged_buffers_pass_through_pinned_memory_with_the_values_of_host_memory() {
+    let fake = four_gpus();
+    for (over, world) in [(Over::Threads, 3), (Over::Memory, 2), (Over::Quic, 2)] {
+        run(&fake, over, world, |mut group, cuda| {
+            let mut devices = group.on(&cuda);
+            assert_eq!(devices.pinning(), &Pinning::Unused);
+            devices.set_portion(crate::portions_of(800));
+            for element in ElementType::ALL {
+                for len in [0, 1, 500] {
+                    element.run(Everything {
+                        devices: &mut devices,
+                        cuda: &cuda,
+                        len,
+                    });
+                }
+            }
+            assert_eq!(devices.pinning(), &Pinning::Pinned);
+            assert!(fake.count(Count::Registered) > 0);
+            group.leave().unwrap();
+        });
+    }
+    assert_eq!(fake.performed(), 0);
+    fake.is_clean();
+}
+
+#[test]
+fn where_locked_memory_is_limited_buffers_pass_unpinned_and_the_group_says_why() {
+    let fake = four_gpus();
+    for slot in 0..3 {
+        run(&fake, Over::Threads, 1, |mut group, cuda| {
+            fake.fail("cuMemHostRegister_v2", slot, 2);
+            let mut buffer = with(&cuda, &[1.0_f32; 1000]);
+            let mut devices = group.on(&cuda);
+            devices.set_portion(crate::portions_of(400));
+            devices.all_reduce(&mut buffer, ReduceOp::Mean).unwrap();
+            let Pinning::Refused(reason) = devices.pinning() else {
+                panic!("{:?}", devices.pinning());
+            };
+            assert!(reason.to_string().contains("out of memory"), "{reason}");
+            holds(&cuda, &buffer, &[1.0_f32; 1000]);
+            group.leave().unwrap();
+        });
+    }
+    fake.is_clean();
+}
+
+#[test]
+fn any_call_of_the_driver_may_fail_while_buffers_are_staged_and_nothing_is_left() {
+    let fake = four_gpus();
+    for function in [
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyHtoDAsync_v2",
+        "cuStreamCreate",
+        "cuStreamWaitEvent",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuEventSynchronize",
+    ] {
+        let mut failures = 0;
+        for after in 0..60 {
+            let failed = run(&fake, Over::Threads, 1, |mut group, cuda| {
+                let mut buffer = with(&cuda, &[1.0_f32; 500]);
+                fake.fail(function, after, 700);
+                let mut devices = group.on(&cuda);
+                devices.set_portion(crate::portions_of(400));
+                let done = devices.all_reduce(&mut buffer, ReduceOp::Max);
+                let refused = matches!(devices.pinning(), Pinning::Refused(_));
+                fake.fail("", 0, 0);
+                let told = matches!(done, Err(Error::Device { .. }));
+                assert!(done.is_ok() || told, "{function}: {done:?}");
+                u32::from(told || refused)
+            });
+            failures += failed[0];
+            fake.is_clean();
+        }
+        assert!(failures > 0, "{function} is called");
+    }
 }
 
 #[test]
