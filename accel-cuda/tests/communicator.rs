@@ -303,6 +303,26 @@ fn the_suite_of_communicators_passes_on_two_and_on_four_gpus() {
 }
 
 #[test]
+fn the_suite_of_communicators_names_what_a_library_does_wrong() {
+    for (wrong, claim) in [
+        (1, "an all-reduce leaves the reduction on every rank"),
+        (2, "an all-gather leaves all inputs on every rank, in order"),
+        (3, "a reduce-scatter leaves each rank its block"),
+        (4, "a broadcast leaves the root's values on every rank"),
+        (
+            8,
+            "a reduce leaves the reduction on its root, and the others as they were",
+        ),
+    ] {
+        let fake = Fake::with_collectives_and(&[&format!("WRONG={wrong}")]);
+        let accelerator = fake.open();
+        let ranks = [0, 1].map(|gpu| (&accelerator, DeviceId::new(gpu)));
+        let violation = conformance::verify_communicators(&ranks).expect_err("it is done wrong");
+        assert_eq!(violation.claim(), claim);
+    }
+}
+
+#[test]
 fn a_backend_without_nccl_says_what_is_missing_and_one_that_has_it_which() {
     let fake = Fake::with_collectives();
     assert_eq!(fake.open().library(), Ok("NCCL 2.30.7".to_owned()));

@@ -150,7 +150,7 @@ impl Operation<'_> {
             self.send_chunk(outgoing, successor, &[self.digest]).await
         };
         let heard = async {
-            let mut theirs = [0];
+            let mut theirs = [0_u64];
             let site = inlet.check(predecessor).await?;
             inlet.chunk(predecessor, &mut theirs).await?;
             if theirs == [self.digest] {

@@ -15,6 +15,14 @@
 #ifndef NCCL_VERSION
 #define NCCL_VERSION 23007
 #endif
+/* Whether nobody is told when another rank has aborted, as happens where nothing is sent meanwhile. */
+#ifndef QUIET
+#define QUIET 0
+#endif
+/* The number of a collective that is done wrong, for tests of what finds that. */
+#ifndef WRONG
+#define WRONG 0
+#endif
 
 enum { OK = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
 enum { RANKS = 8 };
@@ -97,6 +105,11 @@ struct id { char internal[128]; };
 int ncclCommInitRankConfig(struct comm **comm, int world, struct id id, int rank, struct config *config) {
     if (world > RANKS || config->magic != 0xcafebeef || config->size < 48 || config->blocking) return INVALID_ARGUMENT;
     pthread_mutex_lock(&lock);
+    if (rank == refused_rank) {
+        refused_rank = -1;
+        pthread_mutex_unlock(&lock);
+        return refused_code;
+    }
     *comm = member(clique_of(id.internal, world), rank);
     pthread_mutex_unlock(&lock);
     return IN_PROGRESS;
@@ -137,10 +150,11 @@ static void perform(struct clique *c) {
     }
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
-        if (call->what == ALL_REDUCE || call->what == BROADCAST) memcpy((void *)call->to, whole, bytes);
-        if (call->what == REDUCE && r == call->root) memcpy((void *)call->to, whole, bytes);
-        if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * c->world);
-        if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + r * bytes, bytes);
+        int wrong = call->what == WRONG, last = r == c->world - 1, block = wrong ? 0 : r;
+        if ((call->what == ALL_REDUCE || call->what == BROADCAST) && !(wrong && last)) memcpy((void *)call->to, whole, bytes);
+        if (call->what == REDUCE && (wrong || r == call->root)) memcpy((void *)call->to, whole, bytes);
+        if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * (c->world - wrong));
+        if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + block * bytes, bytes);
     }
     free(whole);
 }
@@ -196,7 +210,7 @@ int ncclCommGetAsyncError(struct comm *comm, unsigned *state) {
     pthread_mutex_lock(&lock);
     struct clique *c = comm->clique;
     int waits = c->joined < c->world || c->turn < comm->turn || comm->answers-- > 0;
-    *state = c->aborted && !comm->shrunk ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
+    *state = c->aborted && !comm->shrunk && !QUIET ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
     if (*state == OK && comm->birth) {
         *comm->birth = comm->child ? comm->child : part_of(comm);
         comm->birth = NULL;

@@ -122,7 +122,7 @@ impl Fake {
         unsafe { count(kind) }
     }
 
-    /// Refuses the next call of a rank of any communicator.
+    /// Refuses the next call of a rank of any communicator, also to join it.
     pub(crate) fn refuse(&self, rank: c_int, code: c_int) {
         type Refuse = unsafe extern "C" fn(c_int, c_int);
         let library = load(&self.file("nccl"));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
-use std::sync::Mutex;
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use meshwork_accel::{
@@ -88,6 +88,11 @@ fn free_addresses(count: u32) -> Vec<String> {
 /// A GPU for each of four ranks.
 fn four_gpus() -> Fake {
     Fake::with_collectives_and(&["GPUS=4"])
+}
+
+/// The same where only the group tells that a rank has gone.
+fn four_quiet_gpus() -> Fake {
+    Fake::with_collectives_and(&["GPUS=4", "QUIET=1"])
 }
 
 /// Runs every rank with a backend of its own, which sees the GPU of its number.
@@ -303,9 +308,32 @@ fn two_ranks_on_one_gpu_and_hosts_between_which_nothing_may_be_in_clear_go_throu
 }
 
 #[test]
-fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_is_named() {
+fn where_one_rank_is_refused_all_give_the_communicator_up_and_name_it() {
     let fake = four_gpus();
-    // Rank 1 hears of rank 0 alone, and so begins, whatever rank 2 does.
+    fake.refuse(1, 5);
+    let short = Timeouts::default().with_join(Duration::from_secs(5));
+    let groups = connected(2, |config| config.with_timeouts(short));
+    let routes = each(groups, |group| {
+        let gpu = group.rank().index();
+        let cuda = CudaAccelerator::open(&fake.config().with_gpus([gpu])).unwrap();
+        route(group, &cuda, (DEVICE, Reach::OneHost)).0
+    });
+    let told = "through host memory, as rank 1 could not join the communicator";
+    assert_eq!(routes[0], told);
+    assert!(routes[1].starts_with(told), "{}", routes[1]);
+    assert!(
+        routes[1].contains("ncclCommInitRankConfig"),
+        "{}",
+        routes[1]
+    );
+    assert_eq!(fake.communicators().0, 0);
+    fake.is_clean();
+}
+
+#[test]
+fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_is_named() {
+    let fake = four_quiet_gpus();
+    // Over QUIC rank 1 hears of rank 0 alone, and so begins, whatever rank 2 does.
     let culprits: [(
         &str,
         fn(&mut DeviceGroup<'_, CudaAccelerator>, &CudaAccelerator),
@@ -327,11 +355,12 @@ fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_
     ];
     for over in [Over::Threads, Over::Memory, Over::Quic, Over::Hosts] {
         for (named, culprit) in culprits {
-            let begun = Instant::now();
+            let (begun, all_are_in) = (Instant::now(), Barrier::new(3));
             let told = run(&fake, over, 3, |mut group, cuda| {
                 let reach = Reach::ClearTextBetweenHosts;
                 let last = group.rank().number() == 2;
                 let mut devices = group.over(&cuda, DEVICE, reach).unwrap();
+                all_are_in.wait();
                 let mut buffer = with(&cuda, &[1.0_f32; 10]);
                 if last {
                     culprit(&mut devices, &cuda);
@@ -361,30 +390,30 @@ fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_
 
 #[test]
 fn a_rank_that_never_calls_is_named_when_the_time_is_up() {
-    let fake = four_gpus();
+    let fake = four_quiet_gpus();
     let told = run(&fake, Over::Quic, 3, |mut group, cuda| {
         let mut devices = group.over(&cuda, DEVICE, Reach::OneHost).unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
-        if devices.group().rank().number() == 2 {
-            let begun = Instant::now();
-            while devices.group().failure().is_none() {
-                assert!(begun.elapsed() < PATIENCE, "a failure is told to all");
-                std::thread::yield_now();
+        match devices.group().rank().number() {
+            // It waits for rank 2, and rank 1 for both in the communicator.
+            0 => devices
+                .group()
+                .set_operation_timeout(Duration::from_secs(1)),
+            2 => {
+                let begun = Instant::now();
+                while devices.group().failure().is_none() {
+                    assert!(begun.elapsed() < PATIENCE, "a failure is told to all");
+                    std::thread::yield_now();
+                }
             }
-        } else {
-            let short = Duration::from_secs(1);
-            devices.group().set_operation_timeout(short);
+            _ => {}
         }
-        devices
-            .all_reduce(&mut buffer, ReduceOp::Sum)
-            .unwrap_err()
-            .to_string()
+        let error = devices.all_reduce(&mut buffer, ReduceOp::Sum);
+        error.unwrap_err().to_string()
     });
-    // Rank 1 may be as impatient with the devices.
-    assert!(
-        told.iter().any(|error| error.contains("rank 2")) || told[1].contains("given up"),
-        "{told:?}"
-    );
+    for error in told {
+        assert!(error.contains("rank 0 waits for rank 2"), "{error}");
+    }
     fake.is_clean();
 }
 
@@ -422,9 +451,11 @@ fn a_device_that_fails_in_the_communicator_ends_the_group_by_name() {
 #[test]
 fn a_group_that_has_shrunk_makes_another_communicator() {
     let fake = four_gpus();
+    let all_are_in = Barrier::new(3);
     run(&fake, Over::Memory, 3, |mut group, cuda| {
         let last = group.rank().number() == 2;
         let mut devices = group.over(&cuda, DEVICE, Reach::OneHost).unwrap();
+        all_are_in.wait();
         if last {
             return;
         }

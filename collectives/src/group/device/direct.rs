@@ -30,6 +30,7 @@ pub(super) struct Direct<B> {
 
 impl<B: DeviceBuffer> Direct<B> {
     /// Makes a communicator, if all ranks can; all come to the same end.
+    #[track_caller]
     pub(super) fn join<A: DeviceCommunicators<Buffer = B>>(
         group: &mut Group,
         accelerator: &A,
@@ -45,6 +46,7 @@ impl<B: DeviceBuffer> Direct<B> {
         }
     }
 
+    #[track_caller]
     fn try_join<A: DeviceCommunicators<Buffer = B>>(
         group: &mut Group,
         accelerator: &A,
@@ -69,8 +71,7 @@ impl<B: DeviceBuffer> Direct<B> {
         let joined = group.watched(patience, |watch| {
             accelerator.join(device, &name, place, watch)
         });
-        let failed = joined.as_ref().err().map(|_| group.rank());
-        if let Some(rank) = group.first_of_all(failed)? {
+        if let Some(rank) = group.culprit(&joined)? {
             let detour = Detour::NotJoined { rank, error: None };
             return Ok(Err(detour.known_here(group.rank(), joined.err())));
         }
@@ -153,6 +154,7 @@ impl Detour {
 
 impl Group {
     /// What every rank offers, by rank.
+    #[track_caller]
     fn hear_all(&mut self, own: &Offer) -> Result<Vec<Offer>, Error> {
         let mut all = vec![0; Offer::BYTES * self.world() as usize];
         self.all_gather(&own.encode(), &mut all)?;
@@ -161,6 +163,7 @@ impl Group {
     }
 
     /// The name that rank 0 gives all others, if it has one.
+    #[track_caller]
     fn agree_on_name(
         &mut self,
         accelerator: &impl DeviceCommunicators,
@@ -184,13 +187,20 @@ impl Group {
         Ok(Ok(CommunicatorName::from_bytes(name)))
     }
 
-    /// The first of the ranks that all have, if any has one.
-    fn first_of_all(&mut self, own: Option<Rank>) -> Result<Option<Rank>, Error> {
-        const NONE: u32 = u32::MAX;
-        let mut first = [own.map_or(NONE, Rank::number)];
+    /// Who is to blame for a communicator that is not there: rather a rank that was refused than one that
+    /// waited for it in vain.
+    #[track_caller]
+    fn culprit<R>(&mut self, joined: &Result<R, accel::Error>) -> Result<Option<Rank>, Error> {
+        const NOBODY: u32 = u32::MAX;
+        let own = self.rank().number();
+        let mut first = [match joined {
+            Ok(_) => NOBODY,
+            Err(accel::Error::GivenUp { .. }) => WAITED + own,
+            Err(_) => own,
+        }];
         self.all_reduce(&mut first, ReduceOp::Min)?;
         let [first] = first;
-        Ok((first != NONE).then_some(Rank::new(first)))
+        Ok((first != NOBODY).then_some(Rank::new(first % WAITED)))
     }
 
     /// Waits for a device until the group fails or the time is up.
@@ -219,6 +229,9 @@ impl Group {
         told.unwrap_or_else(|| self.device_failed(error))
     }
 }
+
+/// Comes before the numbers of ranks that have only waited; there are not so many ranks.
+const WAITED: u32 = 1 << 16;
 
 /// Stands in an announcement for the way that the bytes go; no portions are cut so.
 const PAST_THE_GROUP: &[usize] = &[usize::MAX, 0];

@@ -31,7 +31,7 @@ pub enum Route {
     Staged(Detour),
 }
 
-/// Why buffers go through host memory.
+/// Why buffers go through host memory. Ranks are those of this group, also where it was split from another.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Detour {
