@@ -115,10 +115,12 @@ pub trait Accelerator: Send + Sync {
     /// [`Undocked`], with [`Error::UnknownDevice`] or [`Error::DeviceFailed`] where those are the reason.
     fn dock(
         &self,
-        _device: DeviceId,
+        device: DeviceId,
         memory: Box<dyn HostMemory>,
     ) -> Result<Box<dyn Dock<Buffer = Self::Buffer>>, Undocked> {
-        let reason = None;
+        let available = self.devices().len();
+        let unknown = Error::UnknownDevice { device, available };
+        let reason = (device.index() >= available).then_some(unknown);
         Err(Undocked { memory, reason })
     }
 
