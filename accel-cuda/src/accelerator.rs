@@ -1,17 +1,19 @@
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytemuck::checked;
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, LiveBuffers, Memory,
-    ReduceOp,
+    Accelerator, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType, Error, HostMemory,
+    LiveBuffers, Memory, ReduceOp, Undocked,
 };
 
 use crate::buffer::CudaBuffer;
 use crate::config::CudaConfig;
 use crate::device::Logical;
+use crate::dock::CudaDock;
 use crate::error::Failure;
 use crate::kernels::{Kernel, Width};
+use crate::{Libraries, Nccl};
 
 /// The CUDA backend; see the crate's documentation for an example.
 ///
@@ -21,6 +23,9 @@ use crate::kernels::{Kernel, Width};
 pub struct CudaAccelerator {
     devices: Vec<Device>,
     logical: Vec<Arc<Logical>>,
+    libraries: Libraries,
+    /// Loaded when it is first asked for.
+    nccl: OnceLock<Result<Nccl, crate::Error>>,
 }
 
 impl CudaAccelerator {
@@ -41,7 +46,18 @@ impl CudaAccelerator {
     /// failures of the driver and the compiler.
     pub fn open(config: &CudaConfig) -> Result<Self, crate::Error> {
         let (devices, logical) = config.devices()?.into_iter().unzip();
-        Ok(Self { devices, logical })
+        Ok(Self {
+            devices,
+            logical,
+            libraries: config.libraries().clone(),
+            nccl: OnceLock::new(),
+        })
+    }
+
+    /// NCCL, from where the other libraries come from.
+    pub(crate) fn nccl(&self) -> Result<&Nccl, crate::Error> {
+        let opened = self.nccl.get_or_init(|| Nccl::open(&self.libraries));
+        opened.as_ref().map_err(Clone::clone)
     }
 
     pub(crate) fn logical(&self, device: DeviceId) -> Result<&Arc<Logical>, Error> {
@@ -166,6 +182,20 @@ impl Accelerator for CudaAccelerator {
         };
         let reduced = here.module.reduce(kernel, to, at);
         reduced.map_err(|failure| failure.on(into.device()))
+    }
+
+    fn dock(
+        &self,
+        device: DeviceId,
+        memory: Box<dyn HostMemory>,
+    ) -> Result<Box<dyn Dock<Buffer = CudaBuffer>>, Undocked> {
+        match self.logical(device) {
+            Ok(logical) => Ok(Box::new(CudaDock::new(logical, memory)?)),
+            Err(error) => {
+                let reason = Some(error);
+                Err(Undocked { memory, reason })
+            }
+        }
     }
 
     fn synchronize(&self, device: DeviceId) -> Result<(), Error> {

@@ -78,6 +78,10 @@ impl CudaConfig {
         self
     }
 
+    pub(crate) fn libraries(&self) -> &Libraries {
+        &self.libraries
+    }
+
     /// Opens every device, in order.
     pub(crate) fn devices(&self) -> Result<Vec<(Device, Arc<Logical>)>, Error> {
         let driver = Driver::open(&self.libraries)?;

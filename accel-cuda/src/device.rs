@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use meshwork_accel::{self as accel, Account, DeviceId, ElementType};
 
+use crate::dock::Lanes;
 use crate::error::Failure;
 use crate::staging::{Cut, Step, What};
 use crate::sys::memory::{Memory, Part};
@@ -20,6 +21,8 @@ pub(crate) struct Logical {
     pub(crate) account: Arc<Account>,
     /// Made when they are first needed.
     slots: Mutex<Vec<Slot>>,
+    /// Made when memory is first docked.
+    lanes: Mutex<Option<Lanes>>,
 }
 
 impl Logical {
@@ -36,6 +39,7 @@ impl Logical {
             module,
             account: Account::new(Some(limit)),
             slots: Mutex::new(Vec::new()),
+            lanes: Mutex::new(None),
         })
     }
 
@@ -103,6 +107,15 @@ impl Logical {
             }
             Ok(())
         })
+    }
+
+    /// The streams of docked memory.
+    pub(crate) fn lanes(&self) -> Result<Lanes, Failure> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*lanes {
+            Some(lanes) => Ok(lanes.clone()),
+            None => Ok(lanes.insert(Lanes::beside(&self.stream)?).clone()),
+        }
     }
 
     fn with_slots(

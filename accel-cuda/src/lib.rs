@@ -30,7 +30,7 @@
 //!
 //! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
 //! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how a
-//! transfer is cut), `collectives` (among the devices of a process), `nccl`
+//! transfer is cut), `dock` (pinned memory of the program), `collectives` (among the devices of a process), `nccl`
 //! (between processes), `compiler` and `cache` (from the source of the kernels to code), `kernels`
 //! (which there are, and `kernels.cu`), `target` (for which architecture), `error`, `sys` (all that is
 //! unsafe).
@@ -42,6 +42,7 @@ mod collectives;
 mod compiler;
 mod config;
 mod device;
+mod dock;
 mod error;
 mod kernels;
 mod libraries;

@@ -1,4 +1,6 @@
+mod capability;
 mod communicator;
+mod queue;
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;

@@ -15,6 +15,7 @@ pub(crate) mod driver;
 pub(crate) mod gpu;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub(crate) mod pinned;
 mod shared;
 pub(crate) mod slot;
 pub(crate) mod stream;

@@ -5,13 +5,20 @@ mod cc;
 #[path = "support/fake.rs"]
 mod fake;
 
+use std::ops::ControlFlow;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use fake::Fake;
-use meshwork_accel::{self as accel, Accelerator, DeviceId, Element, ReduceOp};
-use meshwork_accel_cuda::{Communicator, CudaAccelerator, CudaBuffer, Error, Nccl, Seat};
+use meshwork_accel::{
+    self as accel, Accelerator, CommunicatorName, DeviceCommunicators, DeviceId, Element, Place,
+    ReduceOp, conformance,
+};
+use meshwork_accel_cuda::{
+    Communicator, CudaAccelerator, CudaBuffer, CudaConfig, Error, KernelCache, Library, Nccl, Seat,
+    UniqueId,
+};
 
 /// Longer than any machine of ours is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -89,6 +96,12 @@ fn both_ranks_get_the_results_of_all_operations() {
             .broadcast(1, &mut values)
             .expect("both call it");
         assert_eq!(at.read::<f32>(&values, 2), [2.0, 10.0]);
+        let mut values = at.with(&mine);
+        at.communicator
+            .reduce(ReduceOp::Mean, 1, &mut values)
+            .expect("both call it");
+        let expected = [mine, [1.5, 10.0]][rank];
+        assert_eq!(at.read::<f32>(&values, 2), expected);
         let (input, mut output) = (at.with(&mine), at.with(&[0.0_f32; 4]));
         at.communicator
             .all_gather(&input, &mut output)
@@ -237,6 +250,7 @@ fn arguments_are_refused_before_anything_is_sent_and_break_nothing() {
         let one = &mut at.communicator;
         let outside = Err(Error::RankOutside { rank: 2, world: 2 });
         assert_eq!(one.broadcast(2, &mut values), outside);
+        assert_eq!(one.reduce(ReduceOp::Sum, 2, &mut values), outside);
         assert_eq!(one.send(&values, 2), outside);
         assert_eq!(one.receive(&mut values, 2), outside);
         let apart = accel::Error::DeviceMismatch {
@@ -271,4 +285,89 @@ fn arguments_are_refused_before_anything_is_sent_and_break_nothing() {
         ));
     });
     fake.is_clean();
+}
+
+#[test]
+fn the_suite_of_communicators_passes_on_two_and_on_four_gpus() {
+    for (gpus, defines) in [(2, &[][..]), (4, &["GPUS=4"])] {
+        let fake = Fake::with_collectives_and(defines);
+        let accelerator = fake.open();
+        let ranks: Vec<_> = (0..gpus)
+            .map(|gpu| (&accelerator, DeviceId::new(gpu)))
+            .collect();
+        conformance::check_communicators(&ranks);
+        assert_eq!(fake.communicators(), (0, gpus as i64));
+        drop(accelerator);
+        fake.is_clean();
+    }
+}
+
+#[test]
+fn the_suite_of_communicators_names_what_a_library_does_wrong() {
+    for (wrong, claim) in [
+        (1, "an all-reduce leaves the reduction on every rank"),
+        (2, "an all-gather leaves all inputs on every rank, in order"),
+        (3, "a reduce-scatter leaves each rank its block"),
+        (4, "a broadcast leaves the root's values on every rank"),
+        (
+            8,
+            "a reduce leaves the reduction on its root, and the others as they were",
+        ),
+    ] {
+        let fake = Fake::with_collectives_and(&[&format!("WRONG={wrong}")]);
+        let accelerator = fake.open();
+        let ranks = [0, 1].map(|gpu| (&accelerator, DeviceId::new(gpu)));
+        let violation = conformance::verify_communicators(&ranks).expect_err("it is done wrong");
+        assert_eq!(violation.claim(), claim);
+    }
+}
+
+#[test]
+fn a_backend_without_nccl_says_what_is_missing_and_one_that_has_it_which() {
+    let fake = Fake::with_collectives();
+    assert_eq!(fake.open().library(), Ok("NCCL 2.30.7".to_owned()));
+    let nowhere = fake
+        .libraries()
+        .with_file(Library::Nccl, fake.file("nothing"));
+    let config = CudaConfig::new(nowhere, KernelCache::none());
+    let without = CudaAccelerator::open(&config).expect("the driver is there");
+    for refused in [without.library(), without.name().map(|_| String::new())] {
+        let text = refused.expect_err("there is no NCCL").to_string();
+        assert!(
+            text.contains("libnccl") && text.contains("install NCCL"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn whoever_loses_another_rank_is_told_so_and_not_that_its_own_device_failed() {
+    let fake = Fake::with_collectives();
+    let accelerator = fake.open();
+    let name = accelerator.name().expect("the fake counts");
+    let join = |rank: usize| {
+        let place = Place::new(rank, 2).expect("two ranks");
+        let mut patient = || ControlFlow::Continue(());
+        let joined = accelerator.join(DeviceId::new(rank), &name, place, &mut patient);
+        joined.expect("both join")
+    };
+    let (mut left, right) = thread::scope(|scope| {
+        let other = scope.spawn(|| join(1));
+        (join(0), other.join().expect("no rank panics"))
+    });
+    drop(right);
+    let mut buffer = accelerator
+        .allocate(DeviceId::new(0), f32::TYPE, 3)
+        .expect("there is room");
+    let (op, values) = (ReduceOp::Sum, &mut buffer);
+    let lost = left.carry_out(accel::Collective::AllReduce { op, values }, &mut || {
+        ControlFlow::Continue(())
+    });
+    assert!(
+        matches!(lost, Err(accel::Error::PeerLost { .. })),
+        "{lost:?}"
+    );
+    // Also of names nothing is told.
+    assert_eq!(format!("{name:?}"), "CommunicatorName(..)");
+    assert_eq!(CommunicatorName::BYTES, UniqueId::BYTES);
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use buffers::{read, with};
 use meshwork_accel::{
-    Accelerator, DeviceId, Element, ElementTask, ElementType, Error, NativeCollectives, ReduceOp,
-    Reduction, conformance,
+    Accelerator, DeviceCommunicators, DeviceId, Element, ElementTask, ElementType, Error,
+    NativeCollectives, ReduceOp, Reduction, conformance,
 };
 use meshwork_accel_cuda::{Communicator, CudaAccelerator, CudaConfig, Libraries, Nccl, Seat, gpus};
 
@@ -243,4 +243,18 @@ fn nccl_joins_a_rank_on_each_gpu_and_all_operations_work() {
         Ok(nccl) => communicate(&accelerator, &nccl),
         Err(reason) => println!("skipped: {test}: {reason}"),
     }
+}
+
+#[test]
+fn the_suite_of_communicators_passes_with_a_rank_on_each_gpu() {
+    let test = "the_suite_of_communicators_passes_with_a_rank_on_each_gpu";
+    let Some(accelerator) = devices(test, 1) else {
+        return;
+    };
+    if let Err(reason) = accelerator.library() {
+        return println!("skipped: {test}: {reason}");
+    }
+    let ids = accelerator.devices().iter().map(|device| device.id());
+    let ranks: Vec<_> = ids.map(|id| (&accelerator, id)).collect();
+    conformance::check_communicators(&ranks);
 }

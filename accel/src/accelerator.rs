@@ -1,6 +1,8 @@
 use std::ops::Range;
 
-use crate::{Device, DeviceId, Element, ElementType, Error, Memory, ReduceOp};
+use crate::{
+    Device, DeviceId, Dock, Element, ElementType, Error, HostMemory, Memory, ReduceOp, Undocked,
+};
 
 /// One kind of device, and all that the layers above ask of it.
 ///
@@ -105,6 +107,22 @@ pub trait Accelerator: Send + Sync {
         into: &mut Self::Buffer,
         from: &Self::Buffer,
     ) -> Result<(), Error>;
+
+    /// Pins `memory`, so that `device` copies from and to it by itself; gives it back where that cannot be,
+    /// as in a backend that has nothing to pin it for.
+    ///
+    /// # Errors
+    /// [`Undocked`], with [`Error::UnknownDevice`] or [`Error::DeviceFailed`] where those are the reason.
+    fn dock(
+        &self,
+        device: DeviceId,
+        memory: Box<dyn HostMemory>,
+    ) -> Result<Box<dyn Dock<Buffer = Self::Buffer>>, Undocked> {
+        let available = self.devices().len();
+        let unknown = Error::UnknownDevice { device, available };
+        let reason = (device.index() >= available).then_some(unknown);
+        Err(Undocked { memory, reason })
+    }
 
     /// Waits until `device` has finished all that was asked of it.
     ///

@@ -17,6 +17,7 @@
 
 mod bench;
 mod collectives;
+mod communicators;
 mod compute;
 mod full;
 mod live;
@@ -27,7 +28,9 @@ mod refusals;
 mod values;
 mod violation;
 
-use crate::{Accelerator, DeviceId, Elementwise, LiveBuffers, Matmul, NativeCollectives};
+use crate::{
+    Accelerator, DeviceCommunicators, DeviceId, Elementwise, LiveBuffers, Matmul, NativeCollectives,
+};
 use bench::Bench;
 use values::Sample;
 
@@ -59,6 +62,17 @@ pub fn check_live_buffers<A: LiveBuffers>(accelerator: &A) {
 /// At the first claim that does not hold.
 pub fn check_collectives<A: NativeCollectives>(accelerator: &A) {
     if let Err(violation) = verify_collectives(accelerator) {
+        panic!("{violation}");
+    }
+}
+
+/// Holds the claims of [`DeviceCommunicators`] against a rank on each of `devices`, each a thread that
+/// stands for a process; floats by values whose sums are exact.
+///
+/// # Panics
+/// At the first claim that does not hold.
+pub fn check_communicators<A: DeviceCommunicators>(devices: &[(&A, DeviceId)]) {
+    if let Err(violation) = verify_communicators(devices) {
         panic!("{violation}");
     }
 }
@@ -110,6 +124,16 @@ pub fn verify_live_buffers<A: LiveBuffers>(accelerator: &A) -> Result<(), Violat
 /// The first claim that does not hold.
 pub fn verify_collectives<A: NativeCollectives>(accelerator: &A) -> Result<(), Violation> {
     collectives::all(accelerator)
+}
+
+/// Like [`check_communicators`], for callers that want to know what does not hold.
+///
+/// # Errors
+/// The first claim that does not hold.
+pub fn verify_communicators<A: DeviceCommunicators>(
+    devices: &[(&A, DeviceId)],
+) -> Result<(), Violation> {
+    communicators::all(devices)
 }
 
 /// Like [`check_compute`], for callers that want to know what does not hold.

@@ -4,8 +4,9 @@ use crate::{DeviceId, ElementType, ReduceOp};
 
 pub use absence::Absence;
 
-/// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed) leaves a buffer half
-/// written: arguments are checked first.
+/// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed),
+/// [`GivenUp`](Self::GivenUp) and [`PeerLost`](Self::PeerLost) leaves a buffer half written: arguments
+/// are checked first.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,6 +42,14 @@ pub enum Error {
     #[error("{element} elements are not supported by this backend: convert them to another type")]
     UnsupportedElement {
         /// The type it cannot work on.
+        element: ElementType,
+    },
+    /// A device has left bytes where only truth values may be.
+    #[error(
+        "a buffer of {element} elements holds bytes that are none: it was written to past the program"
+    )]
+    SpoiltElement {
+        /// The type of the buffer.
         element: ElementType,
     },
     /// The op means nothing for this element type.
@@ -148,6 +157,33 @@ pub enum Error {
         /// What to do about it.
         remedy: &'static str,
     },
+    /// A rank that a communicator does not have.
+    #[error("rank {rank} does not exist in a communicator of {world} ranks, numbered from 0")]
+    RankOutside {
+        /// The rank.
+        rank: usize,
+        /// How many ranks there are.
+        world: usize,
+    },
+    /// The caller did not want to wait any longer for devices of other processes.
+    #[error("{operation} was given up before the devices of all ranks had done their part")]
+    GivenUp {
+        /// What was waited for.
+        operation: &'static str,
+    },
+    /// The device of another process cannot be reached any more: most often that process has ended.
+    #[error("{operation} lost another rank's device with code {code} ({status})")]
+    PeerLost {
+        /// The function of the library that noticed it.
+        operation: &'static str,
+        /// The code that it returned.
+        code: i64,
+        /// What its library says of that code.
+        status: String,
+    },
+    /// A communicator was used after a failure.
+    #[error("this communicator has failed before: join a new one")]
+    CommunicatorBroken,
     /// The device, or the library that drives it, failed; the buffers of the call hold unspecified
     /// values.
     #[error("{operation} failed on device {device} with code {code} ({status})")]

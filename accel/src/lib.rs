@@ -23,17 +23,19 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability` and `compute` (what some backends can do beyond it), `shape` (what they check first), `account` (what
-//! they keep a memory limit by),
-//! `error`, `conformance` (the suite).
+//! `capability`, `communicator` and `compute` (what some backends can do beyond it), `shape` (what they
+//! check first), `account` (what they keep a memory limit by), `dock` (pinned host memory), `error`,
+//! `conformance` (the suite).
 
 mod accelerator;
 mod account;
 mod capability;
+mod communicator;
 mod compute;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod device;
+mod dock;
 mod element;
 mod error;
 mod kernel;
@@ -43,8 +45,12 @@ mod shape;
 pub use accelerator::{Accelerator, DeviceBuffer};
 pub use account::{Account, Booking};
 pub use capability::{LiveBuffers, NativeCollectives};
+pub use communicator::{
+    Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, Place, Watch,
+};
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
 pub use device::{Device, DeviceId, Memory};
+pub use dock::{Dock, HostMemory, Undocked};
 pub use element::{Element, ElementTask, ElementType};
 pub use error::{Absence, Error};
 pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};

@@ -1,15 +1,18 @@
-//! Reductions on a GPU, beside what copying its memory takes; says why, where there is none.
+//! Reductions on a GPU, beside what copying its memory takes, and between GPUs; says why, where there is
+//! none.
 //!
 //! A copy moves a buffer's bytes once in and once out, a reduction twice in and once out. Throughput
 //! counts the bytes that move, so that rates compare: a reduction should reach 0.85 of the copy's.
 #![expect(clippy::print_stdout, reason = "a benchmark tells what it ran on")]
 
 use std::num::NonZeroUsize;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
 use meshwork_accel::{Accelerator, DeviceId, ElementType, NativeCollectives, ReduceOp};
-use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer, CudaConfig};
+use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer, CudaConfig, Libraries, gpus};
+use meshwork_collectives::{Group, Reach};
 
 const BYTES: usize = 256 << 20;
 
@@ -46,6 +49,8 @@ fn main() {
         reduce(&mut group, &accelerator, element);
     }
     all_reduce(&mut group, &accelerator);
+    drop(accelerator);
+    between_gpus(&mut group);
     group.finish();
     criterion.final_summary();
 }
@@ -108,4 +113,69 @@ fn all_reduce(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccele
             accelerator.synchronize(DeviceId::new(0)).expect("it works");
         });
     });
+}
+
+/// By which way buffers go between ranks.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Direct,
+    Staged,
+}
+
+/// An all-reduce of a buffer of each GPU, each with a rank of its own.
+fn between_gpus(group: &mut BenchmarkGroup<'_, WallTime>) {
+    let ranks = gpus(&Libraries::from_env()).map_or(0, |gpus| gpus.len());
+    if ranks < 2 {
+        return println!("skipped: an all-reduce between GPUs takes two of them");
+    }
+    group.throughput(Throughput::Bytes(BYTES as u64));
+    for way in [Way::Direct, Way::Staged] {
+        group.bench_function(format!("all-reduce of {ranks} GPUs, {way:?}"), |bencher| {
+            bencher.iter_custom(|calls| slowest(way, ranks, calls));
+        });
+    }
+}
+
+/// What so many calls take the slowest rank.
+fn slowest(way: Way, ranks: usize, calls: u64) -> Duration {
+    let world = u32::try_from(ranks).expect("a machine has a few");
+    let groups = Group::local(world).expect("threads can be started");
+    thread::scope(|scope| {
+        let started: Vec<_> = groups
+            .into_iter()
+            .map(|group| scope.spawn(move || one_rank(group, way, calls)))
+            .collect();
+        let took = started
+            .into_iter()
+            .map(|rank| rank.join().expect("no rank panics"));
+        took.max().unwrap_or_default()
+    })
+}
+
+fn one_rank(mut group: Group, way: Way, calls: u64) -> Duration {
+    let config = CudaConfig::from_env().with_gpus([group.rank().index()]);
+    let cuda = CudaAccelerator::open(&config).expect("the driver shows it");
+    let mut buffer = zeros(&cuda, 0, ElementType::F32);
+    let mut devices = match way {
+        Way::Direct => group
+            .over(&cuda, DeviceId::new(0), Reach::OneHost)
+            .expect("all ranks call it"),
+        Way::Staged => group.on(&cuda),
+    };
+    let mut reduce = || {
+        let reduced = devices.all_reduce(&mut buffer, ReduceOp::Max);
+        reduced.expect("all ranks call it");
+    };
+    // The first one registers memory, or connects.
+    reduce();
+    let begun = Instant::now();
+    for _ in 0..calls {
+        reduce();
+    }
+    cuda.synchronize(DeviceId::new(0)).expect("it works");
+    let took = begun.elapsed();
+    println!("{way:?} means {}", devices.route());
+    devices.close().expect("all ranks call it");
+    group.leave().expect("all ranks call it");
+    took
 }

@@ -308,6 +308,16 @@ pub enum Error {
         /// What it failed with.
         error: Box<meshwork_accel::Error>,
     },
+    /// A communicator of devices was made for members that have changed since.
+    #[error(
+        "the communicator was made in epoch {made}, and the group is in epoch {now}: make another by Group::over"
+    )]
+    CommunicatorOutdated {
+        /// The epoch that it was made in.
+        made: u64,
+        /// The group's epoch.
+        now: u64,
+    },
     /// The op of a reduction means nothing for its elements, or the buffers of a call hold elements
     /// of different types; nothing was sent.
     #[error(transparent)]

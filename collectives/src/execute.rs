@@ -60,6 +60,8 @@ pub(crate) struct Operation<'a> {
     pub(crate) world: u32,
     pub(crate) call: &'a Call,
     pub(crate) contract: Contract,
+    /// What stands for the lengths of uneven blocks, or for how a buffer is cut.
+    pub(crate) digest: u64,
     /// Whom the operation waits for at the moment, for the error if it takes too long.
     pub(crate) waits_for: &'a Cell<Rank>,
 }
@@ -133,7 +135,8 @@ impl Operation<'_> {
     }
 
     /// Tells the successor of the call, and hears the predecessor's: no two ranks go on with
-    /// different calls.
+    /// different calls. Behind it stands the digest, so that no rank takes it for the beginning of an
+    /// operation whose bytes go by another way.
     pub(crate) async fn agree(
         &self,
         links: &mut Links,
@@ -141,8 +144,21 @@ impl Operation<'_> {
     ) -> Result<(), Stopped> {
         let Links { outgoing, incoming } = links;
         let mut inlet = Inlet::new(self, incoming, scratch);
-        let told = self.announce(outgoing, self.successor());
-        let heard = inlet.check_predecessor();
+        let (successor, predecessor) = (self.successor(), self.predecessor());
+        let told = async {
+            self.announce(outgoing, successor).await?;
+            self.send_chunk(outgoing, successor, &[self.digest]).await
+        };
+        let heard = async {
+            let mut theirs = [0_u64];
+            let site = inlet.check(predecessor).await?;
+            inlet.chunk(predecessor, &mut theirs).await?;
+            if theirs == [self.digest] {
+                return Ok(());
+            }
+            let call = Call::new(self.contract, site.text());
+            Err(self.disagreement(predecessor, call))
+        };
         tokio::try_join!(told, heard)?;
         Ok(())
     }
@@ -199,12 +215,33 @@ impl Operation<'_> {
         }
     }
 
+    fn disagreement(&self, peer: Rank, theirs: Call) -> Stopped {
+        Stopped::Error(Error::Disagreement {
+            rank: self.me,
+            mine: Box::new(self.call.clone()),
+            peer,
+            theirs: Box::new(theirs),
+        })
+    }
+
     fn successor(&self) -> Rank {
         Rank::new((self.me.number() + 1) % self.world)
     }
 
     fn predecessor(&self) -> Rank {
         Rank::new((self.me.number() + self.world - 1) % self.world)
+    }
+}
+
+/// The line of a call, as it came.
+struct Site {
+    bytes: [u8; SITE_LIMIT],
+    len: usize,
+}
+
+impl Site {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..self.len]).into_owned()
     }
 }
 
@@ -232,24 +269,27 @@ impl<'a> Inlet<'a> {
     }
 
     async fn check_predecessor(&mut self) -> Result<(), Stopped> {
-        self.check(self.operation.predecessor()).await
+        self.check(self.operation.predecessor()).await.map(drop)
     }
 
-    /// Reads the call that this rank announces, and compares it with this one's.
-    async fn check(&mut self, from: Rank) -> Result<(), Stopped> {
+    /// Reads the call that this rank announces, compares it with this one's, and says where it was made.
+    async fn check(&mut self, from: Rank) -> Result<Site, Stopped> {
         let frame = self.frame(from).await?;
         if frame.frame_type != FrameType::Call {
             return Err(self.disagreement(from, Call::new(frame.contract, "")));
         }
-        let mut site = [0; SITE_LIMIT];
-        let site = &mut site[..usize::try_from(frame.length).unwrap_or(0).min(SITE_LIMIT)];
-        self.incoming.receive(from, site).await?;
+        let mut site = Site {
+            bytes: [0; SITE_LIMIT],
+            len: usize::try_from(frame.length).unwrap_or(0).min(SITE_LIMIT),
+        };
+        self.incoming
+            .receive(from, &mut site.bytes[..site.len])
+            .await?;
         self.checked = true;
         if frame.contract != self.operation.contract {
-            let site = String::from_utf8_lossy(site).into_owned();
-            return Err(self.disagreement(from, Call::new(frame.contract, site)));
+            return Err(self.disagreement(from, Call::new(frame.contract, site.text())));
         }
-        Ok(())
+        Ok(site)
     }
 
     /// Receives one chunk, all of it.
@@ -307,12 +347,7 @@ impl<'a> Inlet<'a> {
     }
 
     fn disagreement(&self, peer: Rank, theirs: Call) -> Stopped {
-        Stopped::Error(Error::Disagreement {
-            rank: self.operation.me,
-            mine: Box::new(self.operation.call.clone()),
-            peer,
-            theirs: Box::new(theirs),
-        })
+        self.operation.disagreement(peer, theirs)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::recorder::Recorder;
 use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
 pub use change::Epoch;
-pub use device::DeviceGroup;
+pub use device::{Detour, DeviceGroup, Pinning, Reach, Route};
 pub use pending::{Pending, Prepared};
 pub use registered::Registered;
 
@@ -131,12 +131,12 @@ impl Group {
             let ties = Ties::new(Bond::Local(hub.clone()), pilot, recorder);
             let transport = engine::Transport::Memory(domain);
             let engine = Engine::new(place, transport, ties, Origin::Joined, (0, 0))?;
-            Ok(Self::over(engine))
+            Ok(Self::with_engine(engine))
         };
         Rank::all(world).zip(domains).map(group).collect()
     }
 
-    fn over(engine: Engine) -> Self {
+    fn with_engine(engine: Engine) -> Self {
         engine.pen.adopt();
         Self {
             rank: engine.rank,

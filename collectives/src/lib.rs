@@ -66,7 +66,9 @@ pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction}
 pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
-pub use group::{DeviceGroup, Epoch, Group, Pending, Prepared, Registered};
+pub use group::{
+    Detour, DeviceGroup, Epoch, Group, Pending, Pinning, Prepared, Reach, Registered, Route,
+};
 pub use identity::{Certificates, JobSecret};
 pub use quic::announce_loss;
 pub use rank::Rank;

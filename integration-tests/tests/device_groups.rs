@@ -1,11 +1,18 @@
-//! What groups refuse of device buffers, and what is left when a device fails.
+//! What groups do with device buffers: what they refuse, what is left when a device fails, and from
+//! device to device on GPUs that the host stands in for.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot set the scene has failed"
 )]
 
+#[path = "../../accel-cuda/tests/support/cc.rs"]
+mod cc;
+#[path = "device_groups/cuda.rs"]
+mod cuda;
 #[path = "device_groups/failing.rs"]
 mod failing;
+#[path = "../../accel-cuda/tests/support/fake.rs"]
+mod fake;
 
 use std::num::NonZeroUsize;
 

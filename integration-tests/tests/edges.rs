@@ -91,6 +91,7 @@ const PURE: &[&str] = &[
     "collectives/src/membership",
     "collectives/src/wire",
     "collectives/src/contract.rs",
+    "collectives/src/group/device/route",
     "collectives/src/diagnosis",
     "collectives/src/waits",
     "strategy/src/checkpoint/snapshot",
@@ -174,6 +175,14 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "accel/src/kernel/f16c.rs",
         "instructions that only some processors have are called once the processor was asked",
+    ),
+    (
+        "accel/src/dock.rs",
+        "a device writes to memory by address, so its owner promises that it stays there",
+    ),
+    (
+        "accel-cuda/src/sys/pinned.rs",
+        "a GPU reads and writes memory of the program by address",
     ),
     (
         "accel-cuda/src/sys/shared.rs",

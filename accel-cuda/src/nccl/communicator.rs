@@ -1,15 +1,15 @@
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_accel::{self as accel, DeviceBuffer, DeviceId, ReduceOp};
+use meshwork_accel::{self as accel, Collective, DeviceBuffer, DeviceId, ReduceOp, Watch};
 
-use super::{Nccl, Seat, translate};
+use super::{Nccl, Seat};
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::device::Logical;
 use crate::error::{Error, Failure};
-use crate::kernels::Kernel;
 use crate::sys::collectives::Comm;
 
 /// A rank of a communicator of NCCL, on one device.
@@ -29,7 +29,7 @@ pub struct Communicator {
     comm: Comm,
     /// Whether an operation has failed.
     broken: bool,
-    logical: Arc<Logical>,
+    pub(super) logical: Arc<Logical>,
     rank: usize,
     world: usize,
     patience: Duration,
@@ -50,10 +50,21 @@ impl Communicator {
         seat: Seat,
         patience: Duration,
     ) -> Result<Self, Error> {
-        let logical = accelerator.logical(device)?.clone();
+        let logical = accelerator.logical(device)?;
+        Self::enter(nccl, logical, seat, (patience, &mut within(patience)))
+    }
+
+    /// Joins the other ranks unless `watch` breaks before.
+    pub(super) fn enter(
+        nccl: &Nccl,
+        logical: &Arc<Logical>,
+        seat: Seat,
+        (patience, watch): (Duration, &mut Watch<'_>),
+    ) -> Result<Self, Error> {
         let (table, stream) = (nccl.table.clone(), logical.stream.clone());
         let comm = Comm::join(table, stream, *seat.id.as_bytes(), (seat.rank, seat.world))?;
-        Self::settle(comm, logical, "joining a communicator", patience)
+        let operation = "joining a communicator";
+        Self::settle(comm, logical.clone(), operation, (patience, watch))
     }
 
     /// This rank's number, from 0.
@@ -78,13 +89,23 @@ impl Communicator {
     /// [`accel::Error::UnsupportedOp`] for ops of bits, which NCCL does not have;
     /// [`accel::Error::DeviceMismatch`]; [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
     pub fn all_reduce(&mut self, op: ReduceOp, values: &mut CudaBuffer) -> Result<(), Error> {
-        let (kind, red_op) = translate(op, values.element_type())?;
-        self.holds(values)?;
-        let Some(part) = values.part(0, values.len()) else {
-            return Ok(());
-        };
-        self.call("all-reduce", |comm| comm.all_reduce(part, kind, red_op))?;
-        self.finish(op, values)
+        self.collect(Collective::AllReduce { op, values })
+    }
+
+    /// The same on the rank `root` alone; the others keep what they have.
+    ///
+    /// # Shapes
+    /// `values` has the same length and type on all ranks.
+    ///
+    /// # Errors
+    /// Those of [`all_reduce`](Self::all_reduce), and [`Error::RankOutside`].
+    pub fn reduce(
+        &mut self,
+        op: ReduceOp,
+        root: usize,
+        values: &mut CudaBuffer,
+    ) -> Result<(), Error> {
+        self.collect(Collective::Reduce { op, values, root })
     }
 
     /// Replaces `values` on all ranks by those of the rank `root`.
@@ -96,12 +117,7 @@ impl Communicator {
     /// [`Error::RankOutside`], [`accel::Error::DeviceMismatch`]; [`Error::Call`],
     /// [`Error::Deadline`], [`Error::Broken`].
     pub fn broadcast(&mut self, root: usize, values: &mut CudaBuffer) -> Result<(), Error> {
-        let root = self.peer(root)?;
-        self.holds(values)?;
-        let Some(part) = values.part(0, values.len()) else {
-            return Ok(());
-        };
-        self.call("broadcast", |comm| comm.broadcast(part, root))
+        self.collect(Collective::Broadcast { values, root })
     }
 
     /// Replaces `output` on all ranks by all inputs, in the order of the ranks.
@@ -113,15 +129,7 @@ impl Communicator {
     /// [`accel::Error::ElementMismatch`], [`accel::Error::LengthMismatch`],
     /// [`accel::Error::DeviceMismatch`]; [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
     pub fn all_gather(&mut self, input: &CudaBuffer, output: &mut CudaBuffer) -> Result<(), Error> {
-        self.holds(input)?;
-        self.holds(output)?;
-        output.check_element(input.element_type())?;
-        times(input.len(), self.world, output.len())?;
-        let parts = (input.part(0, input.len()), output.part(0, output.len()));
-        let (Some(from), Some(to)) = parts else {
-            return Ok(());
-        };
-        self.call("all-gather", |comm| comm.all_gather(from, to))
+        self.collect(Collective::AllGather { input, output })
     }
 
     /// Leaves in `output` this rank's block of `op` of all inputs, divided by their number for a mean.
@@ -137,19 +145,7 @@ impl Communicator {
         input: &CudaBuffer,
         output: &mut CudaBuffer,
     ) -> Result<(), Error> {
-        let (kind, red_op) = translate(op, output.element_type())?;
-        self.holds(input)?;
-        self.holds(output)?;
-        output.check_element(input.element_type())?;
-        times(output.len(), self.world, input.len())?;
-        let parts = (input.part(0, input.len()), output.part(0, output.len()));
-        let (Some(from), Some(to)) = parts else {
-            return Ok(());
-        };
-        self.call("reduce-scatter", |comm| {
-            comm.reduce_scatter(from, to, kind, red_op)
-        })?;
-        self.finish(op, output)
+        self.collect(Collective::ReduceScatter { op, input, output })
     }
 
     /// Sends `values` to the rank `to`, which receives as many bytes.
@@ -203,9 +199,13 @@ impl Communicator {
     /// [`Error::Deadline`] where other ranks do not take part, [`Error::Call`] where NCCL or the device
     /// has failed; [`Error::Broken`].
     pub fn wait(&mut self) -> Result<(), Error> {
-        let patience = self.patience;
+        self.finish(&mut within(self.patience))
+    }
+
+    /// The same unless `watch` breaks before.
+    pub(super) fn finish(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
         self.guarded(|comm| {
-            until(patience, "an operation of a communicator", || {
+            until(watch, "an operation of a communicator", || {
                 // An operation that failed never ends, so both are looked at.
                 Ok(comm.is_ready()? && comm.stream().is_done()?)
             })
@@ -223,7 +223,8 @@ impl Communicator {
             comm.split(color.map(i32::from), key.into())
         })?;
         let (logical, patience) = (self.logical.clone(), self.patience);
-        let settle = |comm| Self::settle(comm, logical, operation, patience);
+        let watch = &mut within(patience);
+        let settle = |comm| Self::settle(comm, logical, operation, (patience, watch));
         self.comm.born().map(settle).transpose()
     }
 
@@ -247,9 +248,11 @@ impl Communicator {
         }
         let (operation, patience) = ("shrinking a communicator", self.patience);
         self.comm.shrink(ranks)?;
-        until(patience, operation, || self.comm.is_ready())?;
+        let watch = &mut within(patience);
+        until(watch, operation, || self.comm.is_ready())?;
         let rest = self.comm.born().ok_or(Error::Broken)?;
-        Self::settle(rest, self.logical.clone(), operation, patience)
+        let watch = &mut within(patience);
+        Self::settle(rest, self.logical.clone(), operation, (patience, watch))
     }
 
     /// Ends in order, when all ranks have called it and all operations are done.
@@ -267,9 +270,9 @@ impl Communicator {
         comm: Comm,
         logical: Arc<Logical>,
         operation: &'static str,
-        patience: Duration,
+        (patience, watch): (Duration, &mut Watch<'_>),
     ) -> Result<Self, Error> {
-        until(patience, operation, || comm.is_ready())?;
+        until(watch, operation, || comm.is_ready())?;
         let (rank, world) = comm.place()?;
         Ok(Self {
             comm,
@@ -281,21 +284,43 @@ impl Communicator {
         })
     }
 
+    /// Puts a collective into the stream.
+    fn collect(&mut self, work: Collective<'_, CudaBuffer>) -> Result<(), Error> {
+        self.queue(work, &mut within(self.patience))
+    }
+
     /// Puts an operation into the stream, and waits until NCCL has taken it in.
     fn call(
         &mut self,
         operation: &'static str,
         begin: impl FnOnce(&Comm) -> Result<(), Failure>,
     ) -> Result<(), Error> {
-        let patience = self.patience;
+        self.put(operation, &mut within(self.patience), begin)
+    }
+
+    /// The same unless `watch` breaks before.
+    pub(super) fn put(
+        &mut self,
+        operation: &'static str,
+        watch: &mut Watch<'_>,
+        begin: impl FnOnce(&Comm) -> Result<(), Failure>,
+    ) -> Result<(), Error> {
         self.guarded(|comm| {
             begin(comm)?;
-            until(patience, operation, || comm.is_ready())
+            until(watch, operation, || comm.is_ready())
         })
     }
 
+    /// Whether it has failed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Does nothing any more after the first error.
-    fn guarded(&mut self, run: impl FnOnce(&Comm) -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn guarded(
+        &mut self,
+        run: impl FnOnce(&Comm) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         if self.broken {
             return Err(Error::Broken);
         }
@@ -304,26 +329,14 @@ impl Communicator {
         done
     }
 
-    /// Makes a mean of a sum.
-    fn finish(&self, op: ReduceOp, values: &CudaBuffer) -> Result<(), Error> {
-        let whole = values.part(0, values.len());
-        let (ReduceOp::Mean, Some(part)) = (op, whole) else {
-            return Ok(());
-        };
-        let by = u32::try_from(self.world).unwrap_or(u32::MAX);
-        let kernel = Kernel::Divide(values.element_type());
-        let Logical { module, stream, .. } = &*self.logical;
-        Ok(module.divide(kernel, part, by, stream)?)
-    }
-
-    fn peer(&self, rank: usize) -> Result<i32, Error> {
+    pub(super) fn peer(&self, rank: usize) -> Result<i32, Error> {
         let world = self.world;
         let number = i32::try_from(rank).ok().filter(|_| rank < world);
         number.ok_or(Error::RankOutside { rank, world })
     }
 
     /// Refuses a buffer of another device.
-    fn holds(&self, buffer: &CudaBuffer) -> Result<(), Error> {
+    pub(super) fn holds(&self, buffer: &CudaBuffer) -> Result<(), Error> {
         if Arc::ptr_eq(&self.logical, buffer.logical()) {
             return Ok(());
         }
@@ -332,30 +345,30 @@ impl Communicator {
     }
 }
 
-/// Refuses a whole that is not `each` element of every one of `world` ranks.
-fn times(each: usize, world: usize, whole: usize) -> Result<(), Error> {
-    let (left, right) = (whole, each.saturating_mul(world));
-    if left == right {
-        return Ok(());
+/// Breaks when so much time has passed.
+fn within(patience: Duration) -> impl FnMut() -> ControlFlow<()> {
+    let begun = Instant::now();
+    move || match begun.elapsed() < patience {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
     }
-    Err(accel::Error::LengthMismatch { left, right }.into())
 }
 
-/// Asks again and again, less and less often, until it is so.
+/// Asks again and again, less and less often, until it is so or `watch` breaks.
 fn until(
-    patience: Duration,
+    watch: &mut Watch<'_>,
     operation: &'static str,
     is_so: impl Fn() -> Result<bool, Failure>,
 ) -> Result<(), Error> {
     let begun = Instant::now();
     let mut pause = Duration::ZERO;
     while !is_so()? {
-        let waited = begun.elapsed();
-        if waited >= patience {
+        if watch().is_break() {
+            let waited = begun.elapsed();
             return Err(Error::Deadline { operation, waited });
         }
         // Most waits are over within microseconds.
-        thread::sleep(pause.min(patience.saturating_sub(waited)));
+        thread::sleep(pause);
         pause = (pause + Duration::from_micros(5)).min(LONGEST_PAUSE);
     }
     Ok(())

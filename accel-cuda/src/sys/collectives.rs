@@ -80,6 +80,7 @@ table! {
     count: ncclCommCount(CommHandle, *mut c_int) -> Code;
     user_rank: ncclCommUserRank(CommHandle, *mut c_int) -> Code;
     all_reduce: ncclAllReduce(Address, Address, usize, c_uint, c_uint, CommHandle, StreamHandle) -> Code;
+    reduce: ncclReduce(Address, Address, usize, c_uint, c_uint, c_int, CommHandle, StreamHandle) -> Code;
     all_gather: ncclAllGather(Address, Address, usize, c_uint, CommHandle, StreamHandle) -> Code;
     reduce_scatter: ncclReduceScatter(Address, Address, usize, c_uint, c_uint, CommHandle, StreamHandle) -> Code;
     broadcast: ncclBroadcast(Address, Address, usize, c_uint, c_int, CommHandle, StreamHandle) -> Code;
@@ -136,6 +137,12 @@ impl Collectives {
             status: format!("{text}; {}", last.trim()),
         })
     }
+}
+
+/// Whether a function of NCCL says by this code that it cannot reach another process.
+pub(crate) fn tells_of_a_lost_peer(function: &str, code: i64) -> bool {
+    let codes = [SYSTEM_ERROR, REMOTE_ERROR].map(i64::from);
+    function.starts_with("nccl") && codes.contains(&code)
 }
 
 /// How elements are told to NCCL: `ncclDataType_t`.
@@ -239,6 +246,32 @@ impl Comm {
             )
         };
         self.nccl.check("ncclAllReduce", code)
+    }
+
+    /// Replaces the `values` of `root` by the op of all ranks' values; the others keep theirs.
+    pub(crate) fn reduce(
+        &self,
+        values: Part<'_>,
+        (kind, op): (DataType, RedOp),
+        root: c_int,
+    ) -> Result<(), Failure> {
+        let _here = self.stream.gpu().enter()?;
+        let (at, count) = (values.address(), values.bytes() / kind.bytes);
+        // SAFETY: so many elements are there, and are freed only after the stream's work; in place is
+        // allowed, and only the root is written to.
+        let code = unsafe {
+            (self.nccl.reduce)(
+                at,
+                at,
+                count,
+                kind.code,
+                op.0,
+                root,
+                self.handle,
+                self.stream.handle,
+            )
+        };
+        self.nccl.check("ncclReduce", code)
     }
 
     /// Replaces `to` by all ranks' `from`, in their order; `to` has their number times its bytes.
@@ -417,9 +450,11 @@ impl Config {
 }
 
 #[cfg(test)]
-pub(super) const NUMBERS: [(&str, c_uint); 7] = [
+pub(super) const NUMBERS: [(&str, c_uint); 9] = [
     ("ncclSuccess", SUCCESS),
     ("ncclInProgress", IN_PROGRESS),
+    ("ncclSystemError", SYSTEM_ERROR),
+    ("ncclRemoteError", REMOTE_ERROR),
     ("NCCL_SPLIT_NOCOLOR", NO_COLOR.cast_unsigned()),
     ("NCCL_SHRINK_ABORT", SHRINK_ABORT.cast_unsigned()),
     ("NCCL_API_MAGIC", MAGIC),
@@ -431,6 +466,10 @@ pub(super) const NUMBERS: [(&str, c_uint); 7] = [
 const MAGIC: c_uint = 0xCAFE_BEEF;
 const SUCCESS: Code = 0;
 const IN_PROGRESS: Code = 7;
+/// A call to the system failed, such as one that sends to a process that has ended.
+const SYSTEM_ERROR: Code = 2;
+/// The network failed, or a process has ended.
+const REMOTE_ERROR: Code = 6;
 /// `NCCL_SPLIT_NOCOLOR`.
 const NO_COLOR: c_int = -1;
 /// `NCCL_SHRINK_ABORT`.

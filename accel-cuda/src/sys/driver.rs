@@ -65,6 +65,8 @@ table! {
     mem_free: cuMemFree_v2(Address) -> Code;
     mem_host_alloc: cuMemHostAlloc(*mut *mut c_void, usize, c_uint) -> Code;
     mem_free_host: cuMemFreeHost(*mut c_void) -> Code;
+    mem_host_register: cuMemHostRegister_v2(*mut c_void, usize, c_uint) -> Code;
+    mem_host_unregister: cuMemHostUnregister(*mut c_void) -> Code;
     memset_d8_async: cuMemsetD8Async(Address, u8, usize, StreamHandle) -> Code;
     memcpy_htod_async: cuMemcpyHtoDAsync_v2(Address, *const c_void, usize, StreamHandle) -> Code;
     memcpy_dtoh_async: cuMemcpyDtoHAsync_v2(*mut c_void, Address, usize, StreamHandle) -> Code;
@@ -201,6 +203,8 @@ pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts, as copies between GPUs may use it.
 pub(super) const HOST_ALLOC_PORTABLE: c_uint = 1;
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts, like memory that the driver has allocated.
+pub(super) const HOST_REGISTER_PORTABLE: c_uint = 1;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub(super) const MULTIPROCESSOR_COUNT: c_int = 16;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR`.

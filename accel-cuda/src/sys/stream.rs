@@ -69,6 +69,11 @@ impl Stream {
     fn wait_for(&self, earlier: &Self) -> Result<(), Failure> {
         let mark = Event::new(earlier.gpu.clone())?;
         mark.record(earlier)?;
+        self.wait_until(&mark)
+    }
+
+    /// Makes all that is asked for from now on wait until a moment is over.
+    pub(super) fn wait_until(&self, mark: &Event) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: stream and event live; the driver keeps of the event what it needs after this.
         let code = unsafe { (self.gpu.driver.stream_wait_event)(self.handle, mark.handle, 0) };

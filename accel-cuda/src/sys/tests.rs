@@ -141,6 +141,10 @@ fn the_driver_is_called_as_its_header_says() {
             "CU_MEMHOSTALLOC_PORTABLE",
             super::driver::HOST_ALLOC_PORTABLE,
         ),
+        (
+            "CU_MEMHOSTREGISTER_PORTABLE",
+            super::driver::HOST_REGISTER_PORTABLE,
+        ),
     ] {
         let _ = writeln!(text, "_Static_assert({name} == {value}, \"{name}\");");
     }

@@ -10,11 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "host.h"
 
 enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101,
-       INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700 };
+       INVALID_CONTEXT = 201, INVALID_HANDLE = 400, ALREADY_REGISTERED = 712, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700 };
 
 #ifndef VERSION
 #define VERSION 13000
@@ -25,7 +26,7 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DE
 #define GPU_BYTES (64ull << 20)
 
 /* What is alive, by kind, and mistakes that were made: what fake_count tells. */
-enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, KINDS };
+enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, REGISTERED, KINDS };
 static long counts[KINDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -38,6 +39,8 @@ static struct context contexts[GPUS + 1];
 static __thread struct context *current[16];
 static __thread int depth;
 
+/* Allocated on a GPU, pinned by the driver, or pinned of the program's own. */
+enum { PLAIN, ALLOCATED, FOREIGN };
 struct memory { struct memory *next; char *bytes; size_t size; struct context *context; int pinned; };
 static struct memory *memories;
 
@@ -52,7 +55,8 @@ struct work {
     struct places targets, sources; u64 count, bits; void *into; const void *with; u32 by;
     struct stream *other; unsigned long long until;
 };
-struct stream { struct context *context; struct work *first, **last; unsigned long long queued, done; };
+struct stream { struct stream *next; struct context *context; struct work *first, **last; unsigned long long queued, done; };
+static struct stream *streams;
 struct module { struct context *context; };
 
 static int mistake(int code) { counts[MISTAKES]++; return code; }
@@ -233,6 +237,42 @@ int cuMemFree_v2(u64 at) { BEGIN; return ends(release((void *)at, 0)); }
 int cuMemHostAlloc(void **at, size_t size, unsigned flags) { BEGIN; return ends(flags == 1 ? allocate(at, size, 1) : INVALID_VALUE); }
 int cuMemFreeHost(void *at) { BEGIN; return ends(release(at, 1)); }
 
+int cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
+    BEGIN;
+    if (!HERE || flags != 1 || !size) return ends(mistake(INVALID_VALUE));
+    for (struct memory *m = memories; m; m = m->next)
+        if ((char *)at < m->bytes + m->size && m->bytes < (char *)at + size) return ends(mistake(ALREADY_REGISTERED));
+    struct memory *m = malloc(sizeof *m);
+    *m = (struct memory){memories, at, size, HERE, FOREIGN};
+    memories = m;
+    counts[REGISTERED]++;
+    return ends(OK);
+}
+
+/* Whether work that is still to be done reads or writes this memory. */
+static int awaited(struct memory *m) {
+    for (struct stream *s = streams; s; s = s->next)
+        for (struct work *w = s->first; w; w = w->next)
+            if (w->what == MOVE && (holding(w->to, 1) == m || holding(w->from, 1) == m)) return 1;
+    return 0;
+}
+
+int cuMemHostUnregister(void *at) {
+    BEGIN;
+    for (struct memory **m = &memories; *m; m = &(*m)->next) {
+        struct memory *gone = *m;
+        if (gone->bytes != at || gone->pinned != FOREIGN) continue;
+        char *page = (char *)((u64)at & ~4095ull);
+        /* Memory that was unmapped before, or is still copied from or to. */
+        int wrong = msync(page, gone->bytes + gone->size - page, MS_ASYNC) != 0 || awaited(gone);
+        *m = gone->next;
+        counts[REGISTERED]--;
+        free(gone);
+        return ends(wrong ? mistake(INVALID_VALUE) : OK);
+    }
+    return ends(mistake(INVALID_VALUE));
+}
+
 /* Work may only be put into a stream of the context that is current. */
 static int bad(struct stream *stream) { return !stream || !HERE || stream->context != HERE; }
 
@@ -280,6 +320,8 @@ int cuStreamCreate(void **stream, unsigned flags) {
     struct stream *s = calloc(1, sizeof *s);
     s->context = HERE;
     s->last = &s->first;
+    s->next = streams;
+    streams = s;
     counts[STREAMS]++;
     *stream = s;
     return ends(OK);

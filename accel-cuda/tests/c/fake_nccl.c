@@ -10,6 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "host.h"
+
+#ifndef NCCL_VERSION
+#define NCCL_VERSION 23007
+#endif
+/* Whether nobody is told when another rank has aborted, as happens where nothing is sent meanwhile. */
+#ifndef QUIET
+#define QUIET 0
+#endif
+/* The number of a collective that is done wrong, for tests of what finds that. */
+#ifndef WRONG
+#define WRONG 0
+#endif
+
 enum { OK = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
 enum { RANKS = 8 };
 
@@ -28,19 +42,34 @@ struct clique {
 struct comm { struct clique *clique; int rank, turn, finalized, answers, shrunk; struct comm **birth, *child; };
 struct config { size_t size; unsigned magic, version; int blocking; };
 
-enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPLIT };
+enum { ALL_REDUCE = 1, ALL_GATHER, REDUCE_SCATTER, BROADCAST, SEND, RECEIVE, SPLIT, REDUCE };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct clique *cliques;
-static long alive, aborts, ids;
+static long alive, aborts, ids, performed;
+
+/* The next call of this rank is refused, with this code: set by fake_refuse. */
+static int refused_rank = -1, refused_code;
 static int (*synchronize)(void *);
 
-long fake_count(int kind) { return kind ? aborts : alive; }
+long fake_count(int kind) {
+    pthread_mutex_lock(&lock);
+    long count = kind == 0 ? alive : kind == 1 ? aborts : performed;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+void fake_refuse(int rank, int code) {
+    pthread_mutex_lock(&lock);
+    refused_rank = rank;
+    refused_code = code;
+    pthread_mutex_unlock(&lock);
+}
 
 /* How to bring a stream up to date: given by the test, as this library does not know the driver. */
 void fake_streams(int (*function)(void *)) { synchronize = function; }
 
-int ncclGetVersion(int *version) { *version = 23007; return OK; }
+int ncclGetVersion(int *version) { *version = NCCL_VERSION; return OK; }
 int ncclGetUniqueId(char *id) {
     memset(id, 0, 128);
     pthread_mutex_lock(&lock);
@@ -76,6 +105,11 @@ struct id { char internal[128]; };
 int ncclCommInitRankConfig(struct comm **comm, int world, struct id id, int rank, struct config *config) {
     if (world > RANKS || config->magic != 0xcafebeef || config->size < 48 || config->blocking) return INVALID_ARGUMENT;
     pthread_mutex_lock(&lock);
+    if (rank == refused_rank) {
+        refused_rank = -1;
+        pthread_mutex_unlock(&lock);
+        return refused_code;
+    }
     *comm = member(clique_of(id.internal, world), rank);
     pthread_mutex_unlock(&lock);
     return IN_PROGRESS;
@@ -83,13 +117,13 @@ int ncclCommInitRankConfig(struct comm **comm, int world, struct id id, int rank
 
 static size_t size_of(unsigned type) { return type < 2 ? 1 : type < 4 || type == 7 ? 4 : type == 6 || type == 9 ? 2 : 8; }
 
-/* Only what tests use: sums of f32 and i32, the largest of u8. */
+/* Sum, product, largest and smallest of each type that NCCL has, in the order of its numbers. */
+#define KERNEL_OF(op, T) (reduce_kernel)(void (*)(void))mw_reduce_##op##_##T
+#define OPS(T) {KERNEL_OF(sum, T), KERNEL_OF(product, T), KERNEL_OF(max, T), KERNEL_OF(min, T)}
+static const reduce_kernel kernels[][4] = {OPS(i8), OPS(u8), OPS(i32), OPS(u32), OPS(i64), OPS(u64), OPS(f16), OPS(f32), OPS(f64), OPS(bf16)};
+
 static void combine(char *into, const char *from, size_t count, unsigned type, unsigned op) {
-    for (size_t i = 0; i < count; ++i) {
-        if (type == 7 && op == 0) ((float *)into)[i] += ((const float *)from)[i];
-        else if (type == 2 && op == 0) ((int *)into)[i] += ((const int *)from)[i];
-        else if (type == 1 && op == 2 && ((uint8_t *)into)[i] < ((const uint8_t *)from)[i]) into[i] = from[i];
-    }
+    RUN(1, 1, kernels[type][op](into, from, count));
 }
 
 static void reduce_all(struct clique *c, char *total, size_t count) {
@@ -107,7 +141,7 @@ static void perform(struct clique *c) {
     char *whole = calloc(c->world + 1, bytes + 64);
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
-        if (call->what == ALL_REDUCE && r == 0) reduce_all(c, whole, call->count);
+        if ((call->what == ALL_REDUCE || call->what == REDUCE) && r == 0) reduce_all(c, whole, call->count);
         if (call->what == REDUCE_SCATTER && r == 0) reduce_all(c, whole, call->count * c->world);
         if (call->what == ALL_GATHER) memcpy(whole + r * bytes, (void *)call->from, bytes);
         if (call->what == BROADCAST && r == call->root) memcpy(whole, (void *)call->from, bytes);
@@ -116,9 +150,11 @@ static void perform(struct clique *c) {
     }
     for (int r = 0; r < c->world; ++r) {
         struct call *call = &c->calls[r];
-        if (call->what == ALL_REDUCE || call->what == BROADCAST) memcpy((void *)call->to, whole, bytes);
-        if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * c->world);
-        if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + r * bytes, bytes);
+        int wrong = call->what == WRONG, last = r == c->world - 1, block = wrong ? 0 : r;
+        if ((call->what == ALL_REDUCE || call->what == BROADCAST) && !(wrong && last)) memcpy((void *)call->to, whole, bytes);
+        if (call->what == REDUCE && (wrong || r == call->root)) memcpy((void *)call->to, whole, bytes);
+        if (call->what == ALL_GATHER) memcpy((void *)call->to, whole, bytes * (c->world - wrong));
+        if (call->what == REDUCE_SCATTER) memcpy((void *)call->to, whole + block * bytes, bytes);
     }
     free(whole);
 }
@@ -147,11 +183,16 @@ static void split_all(struct clique *c) {
 static int take(struct comm *comm, struct call call) {
     pthread_mutex_lock(&lock);
     struct clique *c = comm->clique;
+    if (comm->rank == refused_rank) {
+        refused_rank = -1;
+        pthread_mutex_unlock(&lock);
+        return refused_code;
+    }
     c->calls[comm->rank] = call;
     comm->turn++;
     comm->answers = 2;
     if (++c->arrived == c->world) {
-        if (call.what == SPLIT) split_all(c); else perform(c);
+        if (call.what == SPLIT) split_all(c); else { perform(c); performed++; }
         c->arrived = 0;
         c->turn++;
     }
@@ -169,7 +210,7 @@ int ncclCommGetAsyncError(struct comm *comm, unsigned *state) {
     pthread_mutex_lock(&lock);
     struct clique *c = comm->clique;
     int waits = c->joined < c->world || c->turn < comm->turn || comm->answers-- > 0;
-    *state = c->aborted && !comm->shrunk ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
+    *state = c->aborted && !comm->shrunk && !QUIET ? REMOTE : waits && !comm->shrunk ? IN_PROGRESS : OK;
     if (*state == OK && comm->birth) {
         *comm->birth = comm->child ? comm->child : part_of(comm);
         comm->birth = NULL;
@@ -228,6 +269,9 @@ int ncclCommShrink(struct comm *comm, int *lost, int count, struct comm **rest, 
 
 int ncclAllReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, struct comm *comm, void *stream) {
     return take(comm, (struct call){ALL_REDUCE, from, to, count, type, op, 0, 0, stream});
+}
+int ncclReduce(uint64_t from, uint64_t to, size_t count, unsigned type, unsigned op, int root, struct comm *comm, void *stream) {
+    return take(comm, (struct call){REDUCE, from, to, count, type, op, root, 0, stream});
 }
 int ncclAllGather(uint64_t from, uint64_t to, size_t count, unsigned type, struct comm *comm, void *stream) {
     return take(comm, (struct call){ALL_GATHER, from, to, count, type, 0, 0, 0, stream});

@@ -11,7 +11,7 @@ use twox_hash::XxHash3_64;
 #[track_caller]
 #[allow(dead_code, reason = "each test file takes what it needs")]
 pub(crate) fn compiled(source: &str, name: &str, defines: &[&str]) -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = folder();
     let parts = [
         format!("tests/c/{source}"),
         "tests/c/host.h".to_owned(),
@@ -36,7 +36,7 @@ pub(crate) fn compiled(source: &str, name: &str, defines: &[&str]) -> PathBuf {
 #[track_caller]
 #[allow(dead_code, reason = "each test file takes what it needs")]
 fn compile(source: &str, result: &Path, defines: &[&str]) {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let here = folder();
     let mut command = cc();
     if result.extension().is_some_and(|end| end == "so") {
         command.args(["-shared", "-fPIC", "-Wl,-z,defs"]);
@@ -74,6 +74,12 @@ const FLAGS: [&str; 8] = [
     "-Wno-maybe-uninitialized",
     "-Werror",
 ];
+
+/// This package, whose sources tests of other packages take too.
+#[allow(dead_code, reason = "each test file takes what it needs")]
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../accel-cuda")
+}
 
 /// The C compiler that `CC` names, or the system's.
 #[allow(dead_code, reason = "each test file takes what it needs")]

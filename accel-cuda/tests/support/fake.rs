@@ -31,6 +31,7 @@ pub(crate) enum Count {
     Contexts,
     Pushed,
     Mistakes,
+    Registered,
 }
 
 #[allow(dead_code, reason = "each test file takes what it needs")]
@@ -54,9 +55,14 @@ impl Fake {
 
     /// With collectives between the threads of this process.
     pub(crate) fn with_collectives() -> Self {
+        Self::with_collectives_and(&[])
+    }
+
+    /// The same with these preprocessor variables in the sources.
+    pub(crate) fn with_collectives_and(defines: &[&str]) -> Self {
         type Drain = unsafe extern "C" fn(*mut c_void) -> c_int;
         type Streams = unsafe extern "C" fn(Drain);
-        let fake = Self::new();
+        let fake = Self::with(defines);
         let nccl = load(&fake.file("nccl"));
         // SAFETY: the type is that of the source.
         let drain = unsafe { fake.driver.get::<Drain>("fake_drain") }.expect("the source has it");
@@ -99,14 +105,31 @@ impl Fake {
 
     /// How many communicators are alive, and how many were aborted.
     pub(crate) fn communicators(&self) -> (i64, i64) {
+        (self.of_nccl(0), self.of_nccl(1))
+    }
+
+    /// How many collectives were carried out from device to device.
+    pub(crate) fn performed(&self) -> i64 {
+        self.of_nccl(2)
+    }
+
+    fn of_nccl(&self, kind: c_int) -> i64 {
         let library = load(&self.file("nccl"));
         // SAFETY: the type is that of the source.
         let count = unsafe { library.get::<unsafe extern "C" fn(c_int) -> c_long>("fake_count") };
         let count = count.expect("the source has it");
         // SAFETY: the function takes any number of a kind.
-        let alive = unsafe { count(0) };
-        // SAFETY: as above.
-        (alive, unsafe { count(1) })
+        unsafe { count(kind) }
+    }
+
+    /// Refuses the next call of a rank of any communicator, also to join it.
+    pub(crate) fn refuse(&self, rank: c_int, code: c_int) {
+        type Refuse = unsafe extern "C" fn(c_int, c_int);
+        let library = load(&self.file("nccl"));
+        // SAFETY: the type is that of the source.
+        let refuse = unsafe { library.get::<Refuse>("fake_refuse") }.expect("the source has it");
+        // SAFETY: the function takes any numbers.
+        unsafe { refuse(rank, code) };
     }
 
     /// Lets a call of a function fail, after so many that do not.
@@ -131,6 +154,7 @@ impl Fake {
             Count::Contexts,
             Count::Pushed,
             Count::Mistakes,
+            Count::Registered,
         ] {
             assert_eq!(self.count(what), 0, "{what:?}");
         }

@@ -60,6 +60,7 @@ async fn walk(
         world,
         call: &Call::new(contract, "a test"),
         contract,
+        digest: 0,
         waits_for: &Cell::new(me),
     };
     let schedule = Schedule::new(collective, algorithm, &Hosts::apart(world), me);

@@ -204,7 +204,7 @@ impl Group {
             }
         };
         engine.completed = 0;
-        Ok((Self::over(engine), begun))
+        Ok((Self::with_engine(engine), begun))
     }
 
     /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any more.

@@ -1,8 +1,10 @@
-//! Operations on buffers of an accelerator, by way of host memory.
+//! Operations on buffers of an accelerator: by way of host memory, or from device to device.
 
+mod direct;
 mod ends;
 mod native;
 mod pipeline;
+mod route;
 mod slot;
 mod task;
 
@@ -10,22 +12,35 @@ use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
 use std::panic::Location;
 
-use meshwork_accel::{Accelerator, DeviceBuffer, ElementTask, ElementType, ReduceOp};
+use meshwork_accel::{
+    Accelerator, Collective, DeviceBuffer, DeviceCommunicators, DeviceId, ElementTask, ElementType,
+    ReduceOp,
+};
 
 use super::Group;
 use super::collect::length;
+use super::engine::Asked;
+use crate::contract::Kind;
 use crate::{Error, Rank, config};
+use direct::Direct;
 use slot::Slots;
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
+pub use route::{Detour, Reach, Route};
+pub use slot::Pinning;
+
 /// A group whose operations take buffers of an accelerator.
 ///
-/// Bytes go through host memory that the other ranks of the host can reach, portion by portion: while
-/// one portion is between ranks, the next comes from the device and the one before goes back to it.
-/// Results are those of the same operation on host memory, portion by portion; so they have the same
+/// By [`Group::on`], bytes go through host memory that the other ranks of the host can reach, portion by
+/// portion: while one portion is between ranks, the next comes from the device and the one before goes
+/// back to it. Results are those of the same operation on host memory, portion by portion; so they have the same
 /// bits where those do not depend on the length, as between the ranks of one host, under
 /// [`Communication::Reproducible`](crate::Communication::Reproducible), and for all but sums and
 /// products of floats.
+///
+/// By [`Group::over`], they go from device to device where all ranks can, without host memory, and
+/// [`route`](DeviceGroup::route) says which way was taken and why. Either way every operation is announced
+/// by the group first: ranks that disagree are told apart, and one that dies ends it by name.
 ///
 /// A rank with several devices has all of them reduced by
 /// [`all_reduce_each`](DeviceGroup::all_reduce_each). Ranks may have different accelerators. All make the same calls, with portions of the same size; a
@@ -44,15 +59,18 @@ use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 /// # Ok(())
 /// # }
 /// ```
-pub struct DeviceGroup<'a, A> {
+pub struct DeviceGroup<'a, A: Accelerator> {
     group: &'a mut Group,
     accelerator: &'a A,
     portion: NonZeroUsize,
-    slots: Slots,
+    slots: Slots<A::Buffer>,
+    route: Route,
+    /// Where the route is direct.
+    direct: Option<Direct<A::Buffer>>,
 }
 
 impl Group {
-    /// This group for buffers of `accelerator`.
+    /// This group for buffers of `accelerator`, which go through host memory.
     ///
     /// Keep it for several operations: host memory is registered by the first one and used again.
     pub fn on<'a, A: Accelerator>(&'a mut self, accelerator: &'a A) -> DeviceGroup<'a, A> {
@@ -61,7 +79,54 @@ impl Group {
             accelerator,
             portion: PORTION,
             slots: Slots::default(),
+            route: Route::Staged(Detour::NotAsked),
+            direct: None,
         }
+    }
+
+    /// This group for buffers of `device`, which go from device to device, by NCCL and the like, if all
+    /// ranks have the same library and a device of their own, and `reach` allows it; else through host
+    /// memory, as by [`on`](Self::on). All ranks call it, like any operation.
+    ///
+    /// It makes a communicator, which takes up to seconds, so keep it for many operations, and
+    /// [`close`](DeviceGroup::close) it. Within a host nothing is encrypted, as nothing leaves it; for what
+    /// leaves it see [`Reach`]. After [`shrink`](Self::shrink) and [`grow`](Self::grow) it is to be made anew.
+    ///
+    /// ```
+    /// # fn train<A: meshwork_accel::DeviceCommunicators>(
+    /// #     group: &mut meshwork_collectives::Group,
+    /// #     accelerator: &A,
+    /// #     device: meshwork_accel::DeviceId,
+    /// #     gradients: &mut A::Buffer,
+    /// # ) -> Result<(), meshwork_collectives::Error> {
+    /// use meshwork_collectives::{Reach, ReduceOp};
+    ///
+    /// let mut devices = group.over(accelerator, device, Reach::OneHost)?;
+    /// println!("gradients go {}", devices.route());
+    /// for _ in 0..100 {
+    ///     devices.all_reduce(gradients, ReduceOp::Mean)?;
+    /// }
+    /// devices.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] for a device that the accelerator
+    /// does not have.
+    #[track_caller]
+    pub fn over<'a, A: DeviceCommunicators>(
+        &'a mut self,
+        accelerator: &'a A,
+        device: DeviceId,
+        reach: Reach,
+    ) -> Result<DeviceGroup<'a, A>, Error> {
+        let (direct, route) = Direct::join(self, accelerator, device, reach)?;
+        let staged = self.on(accelerator);
+        Ok(DeviceGroup {
+            route,
+            direct,
+            ..staged
+        })
     }
 }
 
@@ -71,7 +136,30 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         self.group
     }
 
-    /// Moves so many bytes at a time, instead of 4 MiB; the same on every rank.
+    /// By which way buffers go between ranks, and why; the same on every rank.
+    pub fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Whether the host memory that buffers go through is pinned for this rank's device.
+    pub fn pinning(&self) -> &Pinning {
+        self.slots.pinning()
+    }
+
+    /// Ends the communicator, if there is one, when all ranks have called this. One that is dropped
+    /// without it is aborted, under the hands of those that have not finished.
+    ///
+    /// # Errors
+    /// Those of [`Group::barrier`].
+    #[track_caller]
+    pub fn close(self) -> Result<(), Error> {
+        match self.direct {
+            Some(_) => self.group.barrier(),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves so many bytes at a time through host memory, instead of 4 MiB; the same on every rank.
     pub fn set_portion(&mut self, bytes: NonZeroUsize) {
         self.portion = bytes;
         self.slots = Slots::default();
@@ -88,12 +176,8 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// than [`Error::Unsupported`] it holds unspecified values.
     #[track_caller]
     pub fn all_reduce(&mut self, buffer: &mut A::Buffer, op: ReduceOp) -> Result<(), Error> {
-        self.run(buffer.element_type(), Location::caller(), |plan| Reduce {
-            plan,
-            buffer,
-            op,
-            root: None,
-        })
+        let values = buffer;
+        self.carry_out(Location::caller(), Collective::AllReduce { op, values })
     }
 
     /// Replaces `root`'s buffer by the reduction of all ranks' buffers; the others keep theirs.
@@ -111,12 +195,8 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         root: Rank,
     ) -> Result<(), Error> {
         config::inside(root, self.group.world())?;
-        self.run(buffer.element_type(), Location::caller(), |plan| Reduce {
-            plan,
-            buffer,
-            op,
-            root: Some(root),
-        })
+        let (values, root) = (buffer, root.index());
+        self.carry_out(Location::caller(), Collective::Reduce { op, values, root })
     }
 
     /// Replaces `buffer`, on every rank, by the buffer of `root`.
@@ -129,16 +209,15 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     #[track_caller]
     pub fn broadcast(&mut self, buffer: &mut A::Buffer, root: Rank) -> Result<(), Error> {
         config::inside(root, self.group.world())?;
-        self.run(buffer.element_type(), Location::caller(), |plan| {
-            Broadcast { plan, buffer, root }
-        })
+        let (values, root) = (buffer, root.index());
+        self.carry_out(Location::caller(), Collective::Broadcast { values, root })
     }
 
     /// Gives every rank the inputs of all, one after the other in the order of the ranks.
     ///
     /// # Shapes
     /// `input` has the same length on every rank, and `output` that length times the world. Both are
-    /// of one element type, on any device of the accelerator.
+    /// of one element type, on any device of the accelerator, or on that of the communicator.
     ///
     /// # Errors
     /// [`Error::Length`], [`Error::Unsupported`] for two element types, and those of
@@ -148,18 +227,15 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         output.check_element(input.element_type())?;
         let whole = input.len().saturating_mul(self.group.world() as usize);
         length("all_gather", "output", output.len(), whole)?;
-        self.run(input.element_type(), Location::caller(), |plan| AllGather {
-            plan,
-            input,
-            output,
-        })
+        self.carry_out(Location::caller(), Collective::AllGather { input, output })
     }
 
     /// Reduces all ranks' inputs and leaves each rank with its block of the result.
     ///
     /// # Shapes
     /// `output` has the same length on every rank, and `input` that length times the world: block
-    /// `r` of it is for rank `r`. Both are of one element type, on any device of the accelerator.
+    /// `r` of it is for rank `r`. Both are of one element type, on any device of the accelerator, or on
+    /// that of the communicator.
     ///
     /// # Errors
     /// Those of [`all_gather`](Self::all_gather).
@@ -173,19 +249,60 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         output.check_element(input.element_type())?;
         let whole = output.len().saturating_mul(self.group.world() as usize);
         length("reduce_scatter", "input", input.len(), whole)?;
-        self.run(input.element_type(), Location::caller(), |plan| {
-            ReduceScatter {
+        self.carry_out(
+            Location::caller(),
+            Collective::ReduceScatter { op, input, output },
+        )
+    }
+
+    /// By a communicator, or portion by portion.
+    fn carry_out(
+        &mut self,
+        caller: &'static Location<'static>,
+        work: Collective<'_, A::Buffer>,
+    ) -> Result<(), Error> {
+        let asked = asked(&work, self.group.world());
+        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.takes(&work)) {
+            return direct.carry_out(self.group, (asked, caller), work);
+        }
+        let target = work.target();
+        let place = (target.element_type(), target.device());
+        match work {
+            Collective::AllReduce { op, values: buffer }
+            | Collective::Reduce {
+                op, values: buffer, ..
+            } => self.run(place, caller, |plan| Reduce {
+                plan,
+                buffer,
+                op,
+                root: asked.root,
+            }),
+            Collective::Broadcast {
+                values: buffer,
+                root,
+            } => {
+                let root = rank(root);
+                self.run(place, caller, |plan| Broadcast { plan, buffer, root })
+            }
+            Collective::AllGather { input, output } => self.run(place, caller, |plan| AllGather {
                 plan,
                 input,
                 output,
-                op,
+            }),
+            Collective::ReduceScatter { op, input, output } => {
+                self.run(place, caller, |plan| ReduceScatter {
+                    plan,
+                    input,
+                    output,
+                    op,
+                })
             }
-        })
+        }
     }
 
     fn run<'b, K>(
         &'b mut self,
-        element: ElementType,
+        (element, device): (ElementType, DeviceId),
         caller: &'static Location<'static>,
         task: impl FnOnce(Plan<'b, A>) -> K,
     ) -> Result<(), Error>
@@ -197,16 +314,44 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
             accelerator: self.accelerator,
             portion: (self.portion.get() / element.size()).max(1),
             slots: &mut self.slots,
+            device,
             caller,
         }))
     }
 }
 
-impl<A> Debug for DeviceGroup<'_, A> {
+/// What all ranks must agree on of a collective on whole buffers.
+fn asked<B: DeviceBuffer>(work: &Collective<'_, B>, world: u32) -> Asked {
+    let len = work.target().len();
+    let asked = match work {
+        Collective::AllReduce { .. } => Asked::new(Kind::AllReduce, len),
+        Collective::Reduce { root, .. } => Asked::new(Kind::Reduce, len).with_root(rank(*root)),
+        Collective::Broadcast { root, .. } => {
+            Asked::new(Kind::Broadcast, len).with_root(rank(*root))
+        }
+        Collective::AllGather { .. } => Asked::new(Kind::AllGather, len),
+        // Its blocks are as many as the ranks, and were checked to be.
+        Collective::ReduceScatter { .. } => {
+            Asked::new(Kind::ReduceScatter, len.saturating_mul(world as usize))
+        }
+    };
+    match work.op() {
+        Some(op) => asked.with_op(op),
+        None => asked,
+    }
+}
+
+/// A place that was a rank of a group.
+fn rank(place: usize) -> Rank {
+    Rank::new(u32::try_from(place).unwrap_or(u32::MAX))
+}
+
+impl<A: Accelerator> Debug for DeviceGroup<'_, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceGroup")
             .field("group", &self.group)
             .field("portion", &self.portion)
+            .field("route", &self.route)
             .finish_non_exhaustive()
     }
 }

@@ -169,6 +169,11 @@ impl Engine {
         self.carry_out((contract, 0), caller, Work::Receive { output, from })
     }
 
+    /// What was announced last has not been carried out: it does not count as completed.
+    pub(super) fn undo(&mut self) {
+        self.completed = self.completed.saturating_sub(1);
+    }
+
     /// The epoch, and which of its groups this is.
     fn home(&self) -> (u64, u64) {
         (self.epoch, self.number)
@@ -190,8 +195,8 @@ impl Engine {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
-        // Seen by nobody before: what is told once is kept in the state.
-        let changed = self.failure.has_changed().unwrap_or(false);
+        // Seen by nobody before: what is told once is kept in the state. Whoever told it may be gone.
+        let changed = self.failure.has_changed().unwrap_or(true);
         let failed = changed.then(|| self.failure.borrow_and_update().clone());
         if let Some(error) = failed.flatten() {
             let error = self.with_completed(error);
@@ -216,7 +221,7 @@ impl Engine {
         let serial = self.pen.begin(&contract, caller, carrier);
         let done = match carrier {
             Carrier::Memory => self.through_memory((contract, digest), (caller, serial), work),
-            Carrier::Links => self.over_links(contract, (caller, serial), work),
+            Carrier::Links => self.over_links((contract, digest), (caller, serial), work),
         };
         let ending = match done {
             Ok(()) => Ending::Well,

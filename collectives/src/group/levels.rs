@@ -22,7 +22,7 @@ use super::split::Part;
 use crate::contract::{Contract, Kind};
 use crate::memory::{Errand, Offer, Take, Then};
 use crate::schedule::chunk;
-use crate::{Error, Member, Rank};
+use crate::{Error, Rank};
 
 /// The groups that a rank is in besides that of all ranks.
 pub(super) struct Levels {
@@ -51,12 +51,10 @@ impl Engine {
     /// Makes the groups inside hosts and across them, where there are several hosts and one of them
     /// has several ranks. All ranks come to the same end.
     pub(super) fn find_levels(&mut self) -> Result<(), Error> {
-        let Bond::Remote(remote) = &self.ties.bond else {
+        if let Bond::Local(_) = &self.ties.bond {
             return Ok(());
-        };
-        let hosts = remote.hosts();
-        let host = |member: &Member| hosts[member.rank().index()];
-        let hosts: Vec<usize> = self.members.iter().map(host).collect();
+        }
+        let hosts = self.hosts();
         let (me, shares) = (self.rank.index(), smallest(&hosts));
         if hosts.len() == distinct(&hosts) {
             return Ok(());

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(5);
 impl Engine {
     pub(super) fn over_links<T: Element>(
         &mut self,
-        contract: Contract,
+        (contract, digest): (Contract, u64),
         (caller, serial): (&'static Location<'static>, Serial),
         work: Work<'_, T>,
     ) -> Result<(), Error> {
@@ -45,6 +45,7 @@ impl Engine {
             world: self.world,
             call: &call,
             contract,
+            digest,
             waits_for: &waits_for,
         };
         let stopped = self.until_done(&operation, serial, work)?;
@@ -70,7 +71,7 @@ impl Engine {
     ) -> Result<(), Error> {
         let world = self.world;
         let mut levels = self.levels.take();
-        let agreed = self.over_links(contract, (caller, serial), Work::<T>::Agree);
+        let agreed = self.over_links((contract, 0), (caller, serial), Work::<T>::Agree);
         if agreed.is_ok() {
             // From here on others wait for the parts.
             self.pen.agreed();

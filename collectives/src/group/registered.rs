@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use meshwork_accel::Element;
+use meshwork_accel::{Element, HostMemory};
 
 use super::Group;
 use crate::{Error, memory};
@@ -76,6 +76,14 @@ impl<T: Element> DerefMut for Registered<T> {
         let span = self.memory.bytes();
         // SAFETY: as above.
         unsafe { span.write() }
+    }
+}
+
+// SAFETY: the mapping stays where it is until this is dropped, wherever the handle goes; threads that are
+// ranks of the same group touch it only in an operation, for which the bytes have been given out.
+unsafe impl HostMemory for Registered<u8> {
+    fn bytes(&mut self) -> &mut [u8] {
+        self
     }
 }
 

@@ -37,13 +37,8 @@ impl Engine {
         let Bond::Remote(remote) = &self.ties.bond else {
             return Ok(());
         };
-        let hosts = remote.hosts();
-        let host = |member: &Member| hosts[member.rank().index()];
-        if self
-            .members
-            .iter()
-            .any(|member| host(member) != host(&self.members[0]))
-        {
+        let hosts = self.hosts();
+        if hosts.iter().any(|host| *host != hosts[0]) {
             return Ok(());
         }
         let neighbours = self.places_of(remote.neighbours());
@@ -73,6 +68,16 @@ impl Engine {
         self.sequence = 0;
         self.pen.adopt();
         Ok(())
+    }
+
+    /// A number for the host of each rank; threads of a process are on one.
+    pub(super) fn hosts(&self) -> Vec<usize> {
+        let Bond::Remote(remote) = &self.ties.bond else {
+            return vec![0; self.members.len()];
+        };
+        let hosts = remote.hosts();
+        let host = |member: &Member| hosts[member.rank().index()];
+        self.members.iter().map(host).collect()
     }
 
     /// The members of this group among these, and their process ids.

@@ -80,7 +80,7 @@ impl Group {
         let part = part(&choices, engine.rank.index(), engine.next_number());
         let split = engine.split(part, caller)?;
         drop(engine);
-        Ok(split.map(Self::over))
+        Ok(split.map(Self::with_engine))
     }
 }
 

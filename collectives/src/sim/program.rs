@@ -185,6 +185,7 @@ pub(super) fn begin(
             world,
             call: &call,
             contract,
+            digest: 0,
             waits_for: &waits_for,
         };
         let schedule = Schedule::new(plan.collective, plan.algorithm, &Hosts::apart(world), me);

@@ -2,14 +2,14 @@
 
 use std::panic::Location;
 
-use meshwork_accel::{DeviceBuffer, Element, ElementTask, NativeCollectives, ReduceOp};
+use meshwork_accel::{Collective, DeviceBuffer, NativeCollectives, ReduceOp};
 
 use super::DeviceGroup;
-use super::task::Reduce;
+use super::direct::Agree;
+use crate::Error;
 use crate::contract::Kind;
 use crate::group::collect::length;
-use crate::group::engine::{Asked, Work};
-use crate::{Error, Group};
+use crate::group::engine::Asked;
 
 impl<A: NativeCollectives> DeviceGroup<'_, A> {
     /// Replaces every buffer, one of each device of every rank, by the reduction of all of them.
@@ -19,7 +19,7 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
     ///
     /// # Shapes
     /// All buffers have the same length, on every rank, and every rank has as many, at least one, on
-    /// devices of their own.
+    /// devices of their own; the first is on that of the communicator, if there is one.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce); [`Error::Length`] without a buffer; and
@@ -41,13 +41,8 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
         })?;
         let native = self.accelerator.all_reduce(op, buffers);
         native.map_err(|error| self.group.device_failed(error))?;
-        if let Some(buffer) = buffers.first_mut() {
-            self.run(element, caller, |plan| Reduce {
-                plan,
-                buffer,
-                op,
-                root: None,
-            })?;
+        if let Some(values) = buffers.first_mut() {
+            self.carry_out(caller, Collective::AllReduce { op, values })?;
         }
         let native = self.accelerator.broadcast(0, buffers);
         native.map_err(|error| self.group.device_failed(error))
@@ -79,20 +74,4 @@ fn alike<'a, B: DeviceBuffer>(buffers: &'a [&mut B], op: ReduceOp) -> Result<&'a
         }
     }
     Ok(first)
-}
-
-/// All ranks have as many devices and elements, before any device begins.
-struct Agree<'a> {
-    group: &'a mut Group,
-    asked: Asked,
-    caller: &'static Location<'static>,
-}
-
-impl ElementTask for Agree<'_> {
-    type Output = Result<(), Error>;
-
-    fn run<T: Element>(self) -> Result<(), Error> {
-        self.group
-            .perform(self.asked, self.caller, Work::<T>::Agree)
-    }
 }

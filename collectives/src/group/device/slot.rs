@@ -1,69 +1,212 @@
 //! Host memory that portions pass through.
 
-use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use meshwork_accel::{Element, ElementType};
+use bytemuck::checked;
+use meshwork_accel::{
+    Accelerator, DeviceBuffer, DeviceId, Dock, Element, ElementType, Error as Refusal, HostMemory,
+    Undocked,
+};
 
-use crate::{Error, Group, Registered};
+use crate::{Error, Group};
 
 /// Room for one portion: what this rank gives, and behind it what it gets, where that is another
 /// buffer.
-pub(super) struct Slot<T> {
-    memory: Registered<T>,
+pub(super) struct Slot<B> {
+    memory: Memory<B>,
+    /// Bytes of both parts, at most.
+    room: usize,
+    /// Bytes of the first.
     given: usize,
 }
 
-impl<T: Element> Slot<T> {
-    /// The first so many elements of what is given.
-    pub(super) fn given(&mut self, len: usize) -> &mut [T] {
-        &mut self.memory[..len]
+/// Registered with the group; pinned for a device, too, where its backend does that.
+enum Memory<B> {
+    Plain(Box<dyn HostMemory>),
+    Docked(Box<dyn Dock<Buffer = B>>, DeviceId),
+}
+
+/// In which of a slot's parts elements are.
+#[derive(Clone, Copy)]
+pub(super) enum Side {
+    Given,
+    Got,
+}
+
+impl<B: DeviceBuffer> Slot<B> {
+    /// The first so many elements of what is given, when they are there.
+    pub(super) fn given<T: Element>(&mut self, len: usize) -> Result<&mut [T], Refusal> {
+        let range = self.place::<T>(Side::Given, &(0..len));
+        elements(&mut self.memory()?[range])
     }
 
-    /// The first so many elements of what is gotten.
-    pub(super) fn got(&mut self, len: usize) -> &mut [T] {
-        &mut self.memory[self.given..][..len]
+    /// The first so many elements of both parts.
+    pub(super) fn both<T: Element>(
+        &mut self,
+        given: usize,
+        got: usize,
+    ) -> Result<(&mut [T], &mut [T]), Refusal> {
+        let middle = self.given;
+        let (front, back) = self.memory()?.split_at_mut(middle);
+        let (front, back) = (
+            &mut front[..given * size_of::<T>()],
+            &mut back[..got * size_of::<T>()],
+        );
+        Ok((elements(front)?, elements(back)?))
     }
 
-    /// Both.
-    pub(super) fn both(&mut self, given: usize, got: usize) -> (&mut [T], &mut [T]) {
-        let (front, back) = self.memory.split_at_mut(self.given);
-        (&mut front[..given], &mut back[..got])
+    /// Fetches elements of a part from a buffer, or begins to.
+    pub(super) fn load<T: Element>(
+        &mut self,
+        accelerator: &impl Accelerator<Buffer = B>,
+        (from, at): (&B, usize),
+        (side, range): (Side, Range<usize>),
+    ) -> Result<(), Refusal> {
+        let bytes = self.place::<T>(side, &range);
+        match &mut self.memory {
+            Memory::Docked(dock, device) if *device == from.device() => {
+                dock.download(from, at, bytes)
+            }
+            _ => accelerator.download(from, at, elements::<T>(&mut self.memory()?[bytes])?),
+        }
+    }
+
+    /// Puts elements of a part into a buffer, or begins to.
+    pub(super) fn store<T: Element>(
+        &mut self,
+        accelerator: &impl Accelerator<Buffer = B>,
+        (side, range): (Side, Range<usize>),
+        (to, at): (&mut B, usize),
+    ) -> Result<(), Refusal> {
+        let bytes = self.place::<T>(side, &range);
+        match &mut self.memory {
+            Memory::Docked(dock, device) if *device == to.device() => dock.upload(bytes, to, at),
+            _ => accelerator.upload(elements::<T>(&mut self.memory()?[bytes])?, to, at),
+        }
+    }
+
+    /// The bytes of some elements of a part.
+    fn place<T: Element>(&self, side: Side, range: &Range<usize>) -> Range<usize> {
+        let start = match side {
+            Side::Given => 0,
+            Side::Got => self.given,
+        };
+        let of = |element: usize| start + element * size_of::<T>();
+        of(range.start)..of(range.end)
+    }
+
+    fn memory(&mut self) -> Result<&mut [u8], Refusal> {
+        match &mut self.memory {
+            Memory::Plain(memory) => Ok(memory.bytes()),
+            Memory::Docked(dock, _) => dock.memory(),
+        }
     }
 }
 
-/// The slots of each element type that was used so far. They are registered once: other ranks map
-/// them when they first see them.
-#[derive(Default)]
-pub(super) struct Slots {
-    of_type: BTreeMap<ElementType, Box<dyn Any + Send>>,
+/// Bytes as elements, which they are but for truth values that a device has spoilt.
+fn elements<T: Element>(bytes: &mut [u8]) -> Result<&mut [T], Refusal> {
+    let refused = Refusal::SpoiltElement { element: T::TYPE };
+    checked::try_cast_slice_mut(bytes).map_err(|_| refused)
 }
 
-impl Slots {
-    /// All slots for elements `T`, with room for so many that are given and so many that are gotten.
-    pub(super) fn take<T: Element>(
+/// The slots of each element type that was used so far: so they only ever hold its values. They are made
+/// once: registered, as other ranks map them when they first see them, and pinned for the device of the
+/// buffer that was there first.
+pub(super) struct Slots<B> {
+    of_type: BTreeMap<ElementType, Vec<Slot<B>>>,
+    pinning: Pinning,
+}
+
+/// Whether the host memory that buffers go through is pinned for their device.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Pinning {
+    /// Nothing has gone through it yet.
+    #[default]
+    Unused,
+    /// It is: the device copies from and to it by itself, both ways at once.
+    Pinned,
+    /// The backend does not do that: buffers are copied by the processor, or through memory of the backend.
+    Unneeded,
+    /// It was refused, and the same is done as if it were not needed: see the limit of locked memory.
+    Refused(Refusal),
+}
+
+impl<B> Default for Slots<B> {
+    fn default() -> Self {
+        Self {
+            of_type: BTreeMap::new(),
+            pinning: Pinning::default(),
+        }
+    }
+}
+
+impl<B: DeviceBuffer> Slots<B> {
+    /// All slots of a type, with room for so many bytes that are given and so many that are gotten, of a
+    /// buffer on `device`.
+    pub(super) fn take(
         &mut self,
         group: &mut Group,
+        accelerator: &impl Accelerator<Buffer = B>,
+        (element, device): (ElementType, DeviceId),
         (given, got): (usize, usize),
-    ) -> Result<Vec<Slot<T>>, Error> {
-        let kept = self.of_type.remove(&T::TYPE);
-        let kept = kept.and_then(|slots| slots.downcast::<Vec<Slot<T>>>().ok());
-        let mut slots = kept.map_or_else(Vec::new, |slots| *slots);
-        let room = given.saturating_add(got);
-        slots.retain(|slot| slot.memory.len() >= room);
+    ) -> Result<Vec<Slot<B>>, Error> {
+        // Nothing cannot be pinned.
+        let room = given.saturating_add(got).max(1);
+        let mut slots = self.of_type.remove(&element).unwrap_or_default();
+        slots.retain(|slot| slot.room >= room);
+        while slots.len() < COUNT {
+            let memory = Box::new(group.alloc::<u8>(room)?);
+            let memory = self.docked(accelerator, device, memory);
+            slots.push(Slot {
+                memory,
+                room,
+                given,
+            });
+        }
         for slot in &mut slots {
             slot.given = given;
         }
-        while slots.len() < COUNT {
-            let memory = group.alloc(room)?;
-            slots.push(Slot { memory, given });
+        for slot in &mut slots {
+            if let Memory::Docked(dock, _) = &mut slot.memory {
+                dock.catch_up()
+                    .map_err(|error| group.device_failed(error))?;
+                break;
+            }
         }
         Ok(slots)
     }
 
+    /// Memory that is pinned, if that can be.
+    fn docked(
+        &mut self,
+        accelerator: &impl Accelerator<Buffer = B>,
+        device: DeviceId,
+        memory: Box<dyn HostMemory>,
+    ) -> Memory<B> {
+        match accelerator.dock(device, memory) {
+            Ok(dock) => {
+                if !matches!(self.pinning, Pinning::Refused(_)) {
+                    self.pinning = Pinning::Pinned;
+                }
+                Memory::Docked(dock, device)
+            }
+            Err(Undocked { memory, reason }) => {
+                tracing::debug!(?reason, "host memory of device buffers is not pinned");
+                self.pinning = reason.map_or(Pinning::Unneeded, Pinning::Refused);
+                Memory::Plain(memory)
+            }
+        }
+    }
+
     /// Keeps them for the next operation.
-    pub(super) fn put<T: Element>(&mut self, slots: Vec<Slot<T>>) {
-        self.of_type.insert(T::TYPE, Box::new(slots));
+    pub(super) fn put(&mut self, element: ElementType, slots: Vec<Slot<B>>) {
+        self.of_type.insert(element, slots);
+    }
+
+    pub(super) fn pinning(&self) -> &Pinning {
+        &self.pinning
     }
 }
 

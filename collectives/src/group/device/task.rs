@@ -1,9 +1,12 @@
 //! Each operation as portions: between which ends they pass, and how between ranks.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::Location;
 
-use meshwork_accel::{Accelerator, DeviceBuffer, Element, ElementTask, ReduceOp, Reduction};
+use meshwork_accel::{
+    Accelerator, DeviceBuffer, DeviceId, Element, ElementTask, ReduceOp, Reduction,
+};
 
 use super::ends::{Blocks, Ends, Gathered, InPlace, Scattered};
 use super::pipeline::{Stop, run};
@@ -13,12 +16,14 @@ use crate::group::engine::{Asked, Work};
 use crate::{Error, Group, Rank};
 
 /// What all operations need.
-pub(super) struct Plan<'a, A> {
+pub(super) struct Plan<'a, A: Accelerator> {
     pub(super) group: &'a mut Group,
     pub(super) accelerator: &'a A,
     /// Elements that pass at a time.
     pub(super) portion: usize,
-    pub(super) slots: &'a mut Slots,
+    pub(super) slots: &'a mut Slots<A::Buffer>,
+    /// Where the slots are pinned for.
+    pub(super) device: DeviceId,
     pub(super) caller: &'static Location<'static>,
 }
 
@@ -70,14 +75,16 @@ impl<A: Accelerator> ElementTask for Reduce<'_, A> {
             buffer,
             gives: true,
             gets,
+            elements: PhantomData::<T>,
         };
-        plan.walk(
+        plan.walk::<T>(
             asked.with_op(op),
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<T>| {
+            |group, asked, slot: &mut Slot<A::Buffer>| {
+                let buffer = group.reached(slot.given::<T>(asked.count))?;
                 let work = Work::Reduce {
-                    buffer: slot.given(asked.count),
+                    buffer,
                     reduction,
                     root,
                 };
@@ -101,13 +108,14 @@ impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
             buffer,
             gives,
             gets: !gives,
+            elements: PhantomData::<T>,
         };
-        plan.walk(
+        plan.walk::<T>(
             asked,
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<T>| {
-                let buffer = slot.given(asked.count);
+            |group, asked, slot: &mut Slot<A::Buffer>| {
+                let buffer = group.reached(slot.given::<T>(asked.count))?;
                 group.perform(asked, caller, Work::Broadcast { buffer, root })
             },
         )
@@ -131,15 +139,16 @@ impl<A: Accelerator> ElementTask for AllGather<'_, A> {
             input,
             output,
             world,
+            elements: PhantomData::<T>,
         });
         let asked = Asked::new(Kind::AllGather, 0);
-        plan.walk(
+        plan.walk::<T>(
             asked,
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<T>| {
+            |group, asked, slot: &mut Slot<A::Buffer>| {
                 let len = asked.count / world;
-                let (given, got) = slot.both(len, asked.count);
+                let (given, got) = group.reached(slot.both::<T>(len, asked.count))?;
                 let blocks = group.even(len);
                 group.gather_blocks(asked, caller, (given, Some(got), &blocks))
             },
@@ -166,15 +175,16 @@ impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
             input,
             output,
             world,
+            elements: PhantomData::<T>,
         });
         let asked = Asked::new(Kind::ReduceScatter, 0).with_op(op);
-        plan.walk(
+        plan.walk::<T>(
             asked,
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<T>| {
+            |group, asked, slot: &mut Slot<A::Buffer>| {
                 let len = asked.count / world;
-                let (given, got) = slot.both(asked.count, len);
+                let (given, got) = group.reached(slot.both::<T>(asked.count, len))?;
                 let blocks = group.even(len);
                 group.fold_blocks(asked, caller, (given, got, &blocks), reduction)
             },
@@ -218,17 +228,23 @@ impl Extent {
         ranges.collect()
     }
 
-    /// Elements of a slot on either side, for portions of so many.
-    fn room(self, portion: usize) -> (usize, usize) {
+    /// Bytes of a slot on either side, for portions of so many elements of a size.
+    fn room(self, portion: usize, size: usize) -> (usize, usize) {
+        let (one, all) = (portion * size, portion * size * self.times);
         match self.side {
-            Side::Neither => (portion, 0),
-            Side::Given => (portion * self.times, portion),
-            Side::Got => (portion, portion * self.times),
+            Side::Neither => (one, 0),
+            Side::Given => (all, one),
+            Side::Got => (one, all),
         }
     }
 }
 
 impl Group {
+    /// What a device has given, or the end of the group.
+    fn reached<R>(&mut self, given: Result<R, meshwork_accel::Error>) -> Result<R, Error> {
+        given.map_err(|error| self.device_failed(error))
+    }
+
     /// Ends the group after this rank's device has failed: the others wait for what never comes.
     pub(super) fn device_failed(&mut self, error: meshwork_accel::Error) -> Error {
         let rank = self.rank();
@@ -244,15 +260,16 @@ impl<A: Accelerator> Plan<'_, A> {
         self,
         asked: Asked,
         extent: Extent,
-        ends: &mut impl Ends<Slot<T>, meshwork_accel::Error>,
-        mut pass: impl FnMut(&mut Group, Asked, &mut Slot<T>) -> Result<(), Error> + Send,
+        ends: &mut impl Ends<Slot<A::Buffer>, meshwork_accel::Error>,
+        mut pass: impl FnMut(&mut Group, Asked, &mut Slot<A::Buffer>) -> Result<(), Error> + Send,
     ) -> Result<(), Error> {
         let Self {
             group,
+            accelerator,
             portion,
             slots,
+            device,
             caller,
-            ..
         } = self;
         let most = (portion / extent.times).max(1);
         let portions = extent.portions(most);
@@ -265,12 +282,13 @@ impl<A: Accelerator> Plan<'_, A> {
             let whole = counted(extent.len).with_lengths(&[most]);
             group.perform(whole, caller, Work::<T>::Agree)?;
         }
-        let mut held = slots.take::<T>(group, extent.room(most.min(extent.len)))?;
+        let room = extent.room(most.min(extent.len), size_of::<T>());
+        let mut held = slots.take(group, accelerator, (T::TYPE, device), room)?;
         let passing = &mut *group;
         let done = run(&mut held, &portions, ends, move |slot, portion| {
             pass(passing, counted(portion.len()), slot)
         });
-        slots.put(held);
+        slots.put(T::TYPE, held);
         done.map_err(|stop| match stop {
             Stop::Between(error) => error,
             Stop::Here(error) => group.device_failed(error),

@@ -1,0 +1,78 @@
+//! Communicators as the layers above ask for them.
+
+use std::time::Duration;
+
+use meshwork_accel::{
+    self as accel, Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, DeviceId,
+    ElementType, Place, ReduceOp, Watch,
+};
+
+use super::{Communicator, Seat, UniqueId, translate};
+use crate::accelerator::CudaAccelerator;
+use crate::buffer::CudaBuffer;
+
+impl DeviceCommunicators for CudaAccelerator {
+    fn library(&self) -> Result<String, accel::Error> {
+        Ok(format!("NCCL {}", self.nccl()?.version()))
+    }
+
+    fn name(&self) -> Result<CommunicatorName, accel::Error> {
+        let id = self.nccl()?.unique_id()?;
+        Ok(CommunicatorName::from_bytes(*id.as_bytes()))
+    }
+
+    fn join(
+        &self,
+        device: DeviceId,
+        name: &CommunicatorName,
+        place: Place,
+        watch: &mut Watch<'_>,
+    ) -> Result<Box<dyn DeviceCommunicator<Buffer = CudaBuffer>>, accel::Error> {
+        let (nccl, logical) = (self.nccl()?, self.logical(device)?);
+        let seat = Seat::new(
+            UniqueId::from_bytes(*name.as_bytes()),
+            place.rank(),
+            place.world(),
+        )?;
+        let joined = Communicator::enter(nccl, logical, seat, (PATIENCE, watch));
+        let communicator = Some(joined.map_err(|error| error.of_communicator(device))?);
+        Ok(Box::new(Joined {
+            communicator,
+            device,
+        }))
+    }
+}
+
+/// A rank that is aborted by its first failure.
+struct Joined {
+    communicator: Option<Communicator>,
+    device: DeviceId,
+}
+
+impl DeviceCommunicator for Joined {
+    type Buffer = CudaBuffer;
+
+    fn supports(&self, op: Option<ReduceOp>, element: ElementType) -> bool {
+        // What is not reduced moves as bytes.
+        op.is_none_or(|op| translate(op, element).is_ok())
+    }
+
+    fn carry_out(
+        &mut self,
+        work: Collective<'_, CudaBuffer>,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), accel::Error> {
+        let broken = accel::Error::CommunicatorBroken;
+        let communicator = self.communicator.as_mut().ok_or(broken)?;
+        let queued = communicator.queue(work, watch);
+        let done = queued.and_then(|()| communicator.finish(watch));
+        if communicator.is_broken() {
+            // Nothing waits on the device for the others any more.
+            self.communicator = None;
+        }
+        done.map_err(|error| error.of_communicator(self.device))
+    }
+}
+
+/// Of calls without a watch, which nobody makes here.
+const PATIENCE: Duration = Duration::ZERO;

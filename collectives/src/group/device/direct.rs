@@ -1,0 +1,237 @@
+//! Buffers that go from device to device, by a communicator of their backend.
+//!
+//! ```text
+//!   all ranks    offer ──> decide ──> name of rank 0 ──> join ──> have all joined?
+//!   each call    announce (the contract) ──> carry out, with an eye on the group
+//! ```
+//!
+//! What all must agree on goes over the group, which is encrypted and knows who is alive; the bytes go
+//! past it.
+
+use std::ops::ControlFlow;
+use std::panic::Location;
+use std::time::{Duration, Instant};
+
+use meshwork_accel::{
+    self as accel, Collective, CommunicatorName, DeviceBuffer, DeviceCommunicator,
+    DeviceCommunicators, DeviceId, Element, ElementTask, Place,
+};
+
+use super::route::{Detour, Offer, Reach, Route, decide};
+use crate::group::engine::{Asked, Work};
+use crate::{Error, Group, Rank, ReduceOp};
+
+/// A communicator, and the members that it is of.
+pub(super) struct Direct<B> {
+    communicator: Box<dyn DeviceCommunicator<Buffer = B>>,
+    device: DeviceId,
+    epoch: u64,
+}
+
+impl<B: DeviceBuffer> Direct<B> {
+    /// Makes a communicator, if all ranks can; all come to the same end.
+    #[track_caller]
+    pub(super) fn join<A: DeviceCommunicators<Buffer = B>>(
+        group: &mut Group,
+        accelerator: &A,
+        device: DeviceId,
+        reach: Reach,
+    ) -> Result<(Option<Self>, Route), Error> {
+        match Self::try_join(group, accelerator, device, reach)? {
+            Ok((direct, library)) => Ok((Some(direct), Route::Direct { library })),
+            Err(detour) => {
+                tracing::info!(%detour, "device buffers go through host memory");
+                Ok((None, Route::Staged(detour)))
+            }
+        }
+    }
+
+    #[track_caller]
+    fn try_join<A: DeviceCommunicators<Buffer = B>>(
+        group: &mut Group,
+        accelerator: &A,
+        device: DeviceId,
+        reach: Reach,
+    ) -> Result<Result<(Self, String), Detour>, Error> {
+        let available = accelerator.devices().len();
+        let found = accelerator.devices().get(device.index());
+        let found = found.ok_or(accel::Error::UnknownDevice { device, available })?;
+        let own = accelerator.library();
+        let offer = Offer::new(own.as_deref().ok(), found.address(), reach);
+        let library = match decide(&group.hear_all(&offer)?, &group.settled().hosts()) {
+            Ok(library) => library,
+            Err(detour) => return Ok(Err(detour.known_here(group.rank(), own.err()))),
+        };
+        let name = match group.agree_on_name(accelerator)? {
+            Ok(name) => name,
+            Err(detour) => return Ok(Err(detour)),
+        };
+        let place = Place::new(group.rank().index(), group.world() as usize)?;
+        let patience = group.settled().timeouts.join();
+        let joined = group.watched(patience, |watch| {
+            accelerator.join(device, &name, place, watch)
+        });
+        if let Some(rank) = group.culprit(&joined)? {
+            let detour = Detour::NotJoined { rank, error: None };
+            return Ok(Err(detour.known_here(group.rank(), joined.err())));
+        }
+        let epoch = group.epoch().number();
+        Ok(joined
+            .map(|communicator| Self {
+                communicator,
+                device,
+                epoch,
+            })
+            .map(|direct| (direct, library))
+            .map_err(|error| Detour::NotJoined {
+                rank: group.rank(),
+                error: Some(Box::new(error)),
+            }))
+    }
+
+    /// Whether it carries such a collective out; if not, no rank's does.
+    pub(super) fn takes(&self, work: &Collective<'_, B>) -> bool {
+        let (op, element) = (work.op(), work.target().element_type());
+        op.is_none_or(|op| op.supports(element)) && self.communicator.supports(op, element)
+    }
+
+    /// Announces a collective, whose `asked` is all but its lengths, and carries it out.
+    pub(super) fn carry_out(
+        &mut self,
+        group: &mut Group,
+        (asked, caller): (Asked, &'static Location<'static>),
+        work: Collective<'_, B>,
+    ) -> Result<(), Error> {
+        let now = group.epoch().number();
+        if self.epoch != now {
+            let made = self.epoch;
+            return Err(Error::CommunicatorOutdated { made, now });
+        }
+        for buffer in [Some(work.target()), work.source()].into_iter().flatten() {
+            let (left, right) = (self.device, buffer.device());
+            if left != right {
+                return Err(accel::Error::DeviceMismatch { left, right }.into());
+            }
+        }
+        work.target().element_type().run(Agree {
+            group: &mut *group,
+            asked: asked.with_lengths(PAST_THE_GROUP),
+            caller,
+        })?;
+        let patience = group.settled().timeouts.operation();
+        let done = group.watched(patience, |watch| self.communicator.carry_out(work, watch));
+        done.map_err(|error| group.communicator_failed(error))
+    }
+}
+
+/// All ranks make one call, before any of them begins.
+pub(super) struct Agree<'a> {
+    pub(super) group: &'a mut Group,
+    pub(super) asked: Asked,
+    pub(super) caller: &'static Location<'static>,
+}
+
+impl ElementTask for Agree<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        self.group
+            .perform(self.asked, self.caller, Work::<T>::Agree)
+    }
+}
+
+impl Detour {
+    /// With the error, on the rank that has it.
+    fn known_here(self, here: Rank, known: Option<accel::Error>) -> Self {
+        let known = known.map(Box::new);
+        match self {
+            Self::NoLibrary { rank, .. } if rank == here => Self::NoLibrary { rank, error: known },
+            Self::NotJoined { rank, .. } if rank == here => Self::NotJoined { rank, error: known },
+            other => other,
+        }
+    }
+}
+
+impl Group {
+    /// What every rank offers, by rank.
+    #[track_caller]
+    fn hear_all(&mut self, own: &Offer) -> Result<Vec<Offer>, Error> {
+        let mut all = vec![0; Offer::BYTES * self.world() as usize];
+        self.all_gather(&own.encode(), &mut all)?;
+        let (offers, _) = all.as_chunks();
+        Ok(offers.iter().map(Offer::decode).collect())
+    }
+
+    /// The name that rank 0 gives all others, if it has one.
+    #[track_caller]
+    fn agree_on_name(
+        &mut self,
+        accelerator: &impl DeviceCommunicators,
+    ) -> Result<Result<CommunicatorName, Detour>, Error> {
+        let rank = Rank::CHIEF;
+        let made = (self.rank() == rank).then(|| accelerator.name());
+        let (made, error) = match made.transpose() {
+            Ok(made) => (made, None),
+            Err(error) => (None, Some(error)),
+        };
+        let mut told = [0; 1 + CommunicatorName::BYTES];
+        if let Some(name) = made {
+            told[0] = 1;
+            told[1..].copy_from_slice(name.as_bytes());
+        }
+        self.broadcast(&mut told, rank)?;
+        let [1, name @ ..] = told else {
+            let detour = Detour::NoLibrary { rank, error: None };
+            return Ok(Err(detour.known_here(self.rank(), error)));
+        };
+        Ok(Ok(CommunicatorName::from_bytes(name)))
+    }
+
+    /// Who is to blame for a communicator that is not there: rather a rank that was refused than one that
+    /// waited for it in vain.
+    #[track_caller]
+    fn culprit<R>(&mut self, joined: &Result<R, accel::Error>) -> Result<Option<Rank>, Error> {
+        const NOBODY: u32 = u32::MAX;
+        let own = self.rank().number();
+        let mut first = [match joined {
+            Ok(_) => NOBODY,
+            Err(accel::Error::GivenUp { .. }) => WAITED + own,
+            Err(_) => own,
+        }];
+        self.all_reduce(&mut first, ReduceOp::Min)?;
+        let [first] = first;
+        Ok((first != NOBODY).then_some(Rank::new(first % WAITED)))
+    }
+
+    /// Waits for a device until the group fails or the time is up.
+    fn watched<R>(&self, patience: Duration, run: impl FnOnce(&mut accel::Watch<'_>) -> R) -> R {
+        let (failure, begun) = (self.settled().ties.bond.failure(), Instant::now());
+        run(&mut || {
+            if failure.borrow().is_some() || begun.elapsed() >= patience {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })
+    }
+
+    /// Ends the group after a communicator has failed, unless that was for the group's own end.
+    fn communicator_failed(&mut self, error: accel::Error) -> Error {
+        let mut engine = self.settled();
+        engine.undo();
+        // Who is lost to a device is soon lost to the group, which knows by name whom.
+        if let accel::Error::PeerLost { .. } = error {
+            let silence = engine.timeouts.silence();
+            engine.failure_within(silence);
+        }
+        let told = engine.alive().err();
+        drop(engine);
+        told.unwrap_or_else(|| self.device_failed(error))
+    }
+}
+
+/// Comes before the numbers of ranks that have only waited; there are not so many ranks.
+const WAITED: u32 = 1 << 16;
+
+/// Stands in an announcement for the way that the bytes go; no portions are cut so.
+const PAST_THE_GROUP: &[usize] = &[usize::MAX, 0];
