@@ -297,6 +297,16 @@ impl Accelerator for PjrtAccelerator {
         self.put(to, at, &Arc::new(moved), len)
     }
 
+    /// Takes no memory: both share it until one of them changes.
+    fn duplicate(&self, from: &PjrtBuffer) -> Result<PjrtBuffer, Error> {
+        self.known(from.device())?;
+        let mut made = self.empty(from.device(), from.vector());
+        if let Some(memory) = from.memory() {
+            made.set(Arc::clone(memory));
+        }
+        Ok(made)
+    }
+
     fn fill<T: Element>(
         &self,
         buffer: &mut PjrtBuffer,

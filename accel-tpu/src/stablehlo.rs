@@ -33,7 +33,7 @@ pub(crate) enum Kernel {
     Pointwise(Pointwise, Vector),
     /// The op of each element and the same one of another vector; both are floats.
     Pairwise(Pairwise, Vector),
-    /// The product of two matrices of floats that lie row after row.
+    /// The products of matrices of floats that lie row after row.
     Product(ProductShape, ElementType),
 }
 
@@ -115,8 +115,8 @@ fn update(whole: Vector, len: usize) -> String {
 enum Type {
     Scalar(ElementType),
     Vector(Vector),
-    /// Rows of so many elements each.
-    Matrix(ElementType, [usize; 2]),
+    /// Matrices behind one another: how many, rows, and elements in a row.
+    Stack(ElementType, [usize; 3]),
 }
 
 impl Type {
@@ -137,7 +137,7 @@ impl Type {
         match self {
             Self::Scalar(_) => Self::Scalar(element),
             Self::Vector(vector) => Self::Vector(Vector { element, ..vector }),
-            Self::Matrix(_, sizes) => Self::Matrix(element, sizes),
+            Self::Stack(_, sizes) => Self::Stack(element, sizes),
         }
     }
 
@@ -145,7 +145,7 @@ impl Type {
         match self {
             Self::Scalar(element)
             | Self::Vector(Vector { element, .. })
-            | Self::Matrix(element, _) => element,
+            | Self::Stack(element, _) => element,
         }
     }
 }
@@ -161,8 +161,8 @@ impl Display for Type {
         match self {
             Self::Scalar(element) => write!(f, "tensor<{}>", name(*element)),
             Self::Vector(Vector { element, len }) => write!(f, "tensor<{len}x{}>", name(*element)),
-            Self::Matrix(element, [rows, columns]) => {
-                write!(f, "tensor<{rows}x{columns}x{}>", name(*element))
+            Self::Stack(element, [depth, rows, columns]) => {
+                write!(f, "tensor<{depth}x{rows}x{columns}x{}>", name(*element))
             }
         }
     }

@@ -90,10 +90,15 @@ impl Call {
         number: usize,
         blocks: Vec<Block<T>>,
     ) -> Result<DTensor<T>, Error> {
+        let tensor = DTensor::of(&self.context, self.produced(number)?, blocks)?;
+        tensor.into_layout(self.inferred.results()[number].layout())
+    }
+
+    /// How a result lies when the op has made it.
+    fn produced(&self, number: usize) -> Result<Placement, Error> {
         let outcome = &self.inferred.results()[number];
-        let shape = outcome.placement().shape();
-        let produced = Placement::new(shape.iter().copied(), outcome.produced().clone())?;
-        DTensor::of(&self.context, produced, blocks)?.relayout(outcome.layout())
+        let shape = outcome.placement().shape().iter().copied();
+        Ok(Placement::new(shape, outcome.produced().clone())?)
     }
 }
 
@@ -109,7 +114,7 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(op, self.context(), &[self.placement()])?;
         let operand = call.operand(0, self)?;
         call.result(0, |place, sizes| {
-            Ok(kernel(operand.unpack()[place].view(), sizes))
+            Ok(kernel(operand.unpack()?[place].view(), sizes))
         })
     }
 
@@ -136,8 +141,16 @@ impl<T: Scalar> DTensor<T> {
         let mut shape = Shape::from(self.shape());
         shape[axis] = 1;
         let terms = Self::of(self.context(), Placement::new(shape, layout)?, blocks)?;
-        Ok(terms.settled()?.unpack().to_vec())
+        Ok(terms.settled()?.unpack()?.to_vec())
     }
+}
+
+/// The blocks of several tensors at one place.
+fn views<T: Scalar>(tensors: &[DTensor<T>], place: usize) -> Result<Vec<ArrayViewD<'_, T>>, Error> {
+    let views = tensors
+        .iter()
+        .map(|tensor| Ok(tensor.unpack()?[place].view()));
+    views.collect()
 }
 
 /// The same block with its elements row-major in memory.

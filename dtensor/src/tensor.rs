@@ -2,11 +2,12 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use meshwork_layout::ops::Placement;
-use meshwork_layout::{Layout, LayoutPattern};
+use meshwork_layout::{Layout, LayoutPattern, Shape};
 use ndarray::ArrayD;
 
+use crate::blocks::{Blocks, There};
 use crate::context::Homes;
-use crate::exchange::{self, Block, Held};
+use crate::exchange::{self, Block};
 use crate::{Context, Error, Scalar};
 
 mod make;
@@ -25,9 +26,9 @@ mod make;
 /// let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("CPU", 2)?);
 /// let mesh = context.create_mesh(CreateMesh::new().along("x"))?;
 /// let rows = context.copy_to_mesh(array![[1, 2], [3, 4]], &Layout::batch_sharded(&mesh, "x", 2)?)?;
-/// assert_eq!(rows.unpack()[1], array![[3, 4]].into_dyn());
+/// assert_eq!(rows.unpack()?[1], array![[3, 4]].into_dyn());
 /// let columns = rows.relayout(&Layout::inner_sharded(&mesh, "x", 2)?)?;
-/// assert_eq!(columns.unpack()[1], array![[2], [4]].into_dyn());
+/// assert_eq!(columns.unpack()?[1], array![[2], [4]].into_dyn());
 /// assert_eq!(columns.to_host()?, rows.to_host()?);
 /// # Ok::<(), Error>(())
 /// ```
@@ -36,7 +37,7 @@ pub struct DTensor<T: Scalar> {
     context: Context,
     placement: Placement,
     homes: Arc<Homes>,
-    blocks: Held<T>,
+    blocks: Arc<Blocks<T>>,
 }
 
 impl<T: Scalar> DTensor<T> {
@@ -46,12 +47,28 @@ impl<T: Scalar> DTensor<T> {
         placement: Placement,
         blocks: Vec<Block<T>>,
     ) -> Result<Self, Error> {
-        let homes = context.homes(placement.layout().mesh())?;
+        Self::made(context, placement, Blocks::here(context, blocks))
+    }
+
+    /// A tensor of blocks of these sizes on their devices, which fit.
+    pub(crate) fn stored(
+        context: &Context,
+        placement: Placement,
+        (shapes, blocks): (Vec<Shape>, There),
+    ) -> Result<Self, Error> {
+        Self::made(context, placement, Blocks::there(context, shapes, blocks))
+    }
+
+    fn made(
+        context: &Context,
+        placement: Placement,
+        blocks: Arc<Blocks<T>>,
+    ) -> Result<Self, Error> {
         Ok(Self {
             context: context.clone(),
+            homes: context.homes(placement.layout().mesh())?,
             placement,
-            homes,
-            blocks: Held::new(context.clone(), blocks),
+            blocks,
         })
     }
 
@@ -94,10 +111,17 @@ impl<T: Scalar> DTensor<T> {
     }
 
     /// The blocks of this client's devices, in the order of the mesh's local devices; inverse of
-    /// [`Context::pack`].
-    #[must_use]
-    pub fn unpack(&self) -> &[Block<T>] {
-        self.blocks.blocks()
+    /// [`Context::pack`]. Those that are on accelerators only are fetched, once.
+    ///
+    /// # Errors
+    /// [`Error::Element`] where an accelerator fails.
+    pub fn unpack(&self) -> Result<&[Block<T>], Error> {
+        Ok(self.blocks.fetched()?.blocks())
+    }
+
+    /// The same blocks, wherever they are.
+    pub(crate) fn blocks(&self) -> &Blocks<T> {
+        &self.blocks
     }
 
     /// Whether it lies by this layout.
@@ -139,15 +163,16 @@ impl<T: Scalar> DTensor<T> {
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
-    pub fn into_layout(mut self, layout: &Layout) -> Result<Self, Error> {
+    pub fn into_layout(self, layout: &Layout) -> Result<Self, Error> {
         if self.layout() == layout {
             return Ok(self);
         }
         let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
         let route = self.context.route(ends, self.shape(), size_of::<T>())?;
-        let blocks = exchange::run(&self.context, &route, self.blocks.take())?;
-        Self::of(&self.context, placement, blocks)
+        let (context, held) = (self.context.clone(), self.blocks.fetched()?.clone());
+        drop(self);
+        Self::of(&context, placement, exchange::run(&context, &route, held)?)
     }
 
     /// The same tensor by a layout that may leave axes as they are.
@@ -187,7 +212,7 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "numpy")]
     pub fn to_host(&self) -> Result<ArrayD<T>, Error> {
         let whole = self.replicate()?;
-        let block = whole.unpack().first().ok_or(Error::NotHere)?;
+        let block = whole.unpack()?.first().ok_or(Error::NotHere)?;
         Ok(block.to_owned())
     }
 
@@ -200,7 +225,7 @@ impl<T: Scalar> DTensor<T> {
     pub fn map<U: Scalar>(&self, function: impl Fn(T) -> U) -> Result<DTensor<U>, Error> {
         let settled = self.settled()?;
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
-        let blocks = settled.unpack().iter().map(mapped).collect();
+        let blocks = settled.unpack()?.iter().map(mapped).collect();
         DTensor::of(&self.context, settled.placement.clone(), blocks)
     }
 
@@ -234,7 +259,9 @@ impl<T: Scalar> DTensor<T> {
 
 impl<T: Scalar> Debug for DTensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let blocks = self.homes.local().iter().zip(self.unpack());
+        // What is on devices only is not fetched to be shown.
+        let here = self.blocks.on_host().unwrap_or_default();
+        let blocks = self.homes.local().iter().zip(here);
         f.debug_struct("DTensor")
             .field("shape", &self.shape())
             .field("element", &T::TYPE)

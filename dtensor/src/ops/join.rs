@@ -3,7 +3,7 @@
 use meshwork_layout::ops::{Op, Parts, Placement};
 use ndarray::{ArrayD, ArrayViewD, Slice};
 
-use super::{Call, kernel, place};
+use super::{Call, kernel, place, views};
 use crate::{DTensor, Error, Scalar};
 
 impl<T: Scalar> DTensor<T> {
@@ -56,7 +56,7 @@ impl<T: Scalar> DTensor<T> {
         for (number, size) in sizes.into_iter().enumerate() {
             let end = start + size;
             results.push(call.result(number, |place, _| {
-                let block = operand.unpack()[place].view();
+                let block = operand.unpack()?[place].view();
                 let part = kernel::cut(&block, |axis| match axis == along {
                     true => Slice::from(start..end),
                     false => Slice::from(..),
@@ -80,7 +80,7 @@ impl<T: Scalar> DTensor<T> {
         let operand = call.operand(0, self)?;
         let results = (0..call.results()).map(|index| {
             call.result(index, |place, _| {
-                let block = operand.unpack()[place].view();
+                let block = operand.unpack()?[place].view();
                 Ok(kernel::at(&block, along, index).to_owned())
             })
         });
@@ -102,11 +102,6 @@ impl<T: Scalar> DTensor<T> {
         for (number, tensor) in tensors.iter().enumerate() {
             operands.push(call.operand(number, tensor)?);
         }
-        call.result(0, |place, _| {
-            let blocks = operands
-                .iter()
-                .map(|operand| operand.unpack()[place].view());
-            Ok(kernel(&blocks.collect::<Vec<_>>()))
-        })
+        call.result(0, |place, _| Ok(kernel(&views(&operands, place)?)))
     }
 }

@@ -53,7 +53,7 @@ impl<T: Scalar> DTensor<T> {
         let (params, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
         let size = self.shape()[along];
         call.result(0, |place, sizes| {
-            let chosen = indices.unpack()[place].iter().map(|index| {
+            let chosen = indices.unpack()?[place].iter().map(|index| {
                 let inside = index.to_index().filter(|index| *index < size);
                 inside.ok_or(Error::IndexOutside {
                     index: index.to_f64(),
@@ -63,7 +63,7 @@ impl<T: Scalar> DTensor<T> {
             });
             let chosen = chosen.collect::<Result<Vec<_>, _>>();
             let chosen = chosen.inspect_err(|error| self.context().abort(error))?;
-            let taken = params.unpack()[place].select(Axis(along), &chosen);
+            let taken = params.unpack()?[place].select(Axis(along), &chosen);
             Ok(kernel::reshaped(&taken.view(), sizes))
         })
     }

@@ -91,7 +91,7 @@ impl<T: Float> DTensor<T> {
         let mut right = Vec::new();
         for (place, rank) in logits.local_ranks().iter().enumerate() {
             let held = logits.layout().shard(*rank, self.shape())?;
-            let block = labels.unpack()[place].view();
+            let block = labels.unpack()?[place].view();
             right.push(probabilities(
                 held[axis].start,
                 block,
@@ -131,10 +131,10 @@ impl<T: Float> DTensor<T> {
     fn shifted(&self, call: &Call, axis: usize) -> Result<Shifted<T>, Error> {
         let larger = |a: T, b: T| if b > a { b } else { a };
         let lowest = T::neutral(meshwork_layout::Reduction::Max);
-        let blocks = self.unpack().iter();
+        let blocks = self.unpack()?.iter();
         let largest = blocks.map(|block| kept(&block.view(), axis, (lowest, larger)));
         let largest = self.joined(axis, largest.collect(), call.within(0))?;
-        let both = self.unpack().iter().zip(&largest);
+        let both = self.unpack()?.iter().zip(&largest);
         let shifted = both.map(|(block, largest)| {
             kernel::zip((block.view(), largest.view()), block.shape(), &T::minus)
         });
