@@ -23,12 +23,13 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability` and `compute` (what some backends can do beyond it), `shape` (what they check first), `account` (what
+//! `capability`, `compute` and `arrange` (what some backends can do beyond it), `shape` (what they check first), `account` (what
 //! they keep a memory limit by),
 //! `error`, `conformance` (the suite).
 
 mod accelerator;
 mod account;
+mod arrange;
 mod capability;
 mod compute;
 #[cfg(feature = "conformance")]
@@ -42,6 +43,7 @@ mod shape;
 
 pub use accelerator::{Accelerator, DeviceBuffer};
 pub use account::{Account, Booking};
+pub use arrange::{Arrange, Arrangement, Fold, Region};
 pub use capability::{LiveBuffers, NativeCollectives};
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
 pub use device::{Device, DeviceId, Memory};

@@ -2,6 +2,7 @@
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape};
 
+use super::arrange::Sizes;
 use super::elements::{Compare, compare, computed_in, convert, select};
 use super::{Function, Type, Vector};
 
@@ -49,12 +50,12 @@ pub(super) fn product(shape: ProductShape, element: ElementType) -> Option<Strin
         len: shape.product(),
     })?;
     let mut main = Function::new(&[flat(shape.left()), flat(shape.right())]);
-    let left_kind = Type::Stack(element, [depth, rows, inner]);
-    let right_kind = Type::Stack(element, [depth, inner, columns]);
+    let left_kind = Type::Array(element, Sizes::of(&[depth, rows, inner]));
+    let right_kind = Type::Array(element, Sizes::of(&[depth, inner, columns]));
     let left = main.value("reshape", &[("%arg0", flat(shape.left()))], "", left_kind);
     let right = main.value("reshape", &[("%arg1", flat(shape.right()))], "", right_kind);
     // Terms are added in the wider type without a pass over the matrices to widen them first.
-    let sums = Type::Stack(wide.element(), [depth, rows, columns]);
+    let sums = Type::Array(wide.element(), Sizes::of(&[depth, rows, columns]));
     let operands = [(left.as_str(), left_kind), (right.as_str(), right_kind)];
     let product = main.value("dot_general", &operands, ROWS_BY_COLUMNS, sums);
     let product = main.value("reshape", &[(product.as_str(), sums)], "", wide);
