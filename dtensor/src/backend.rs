@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceId, ElementType, Elementwise, Error as Refusal, Matmul, Pairwise,
-    Pointwise, ProductShape,
+    Accelerator, Arrange, Arrangement, Device, DeviceId, ElementType, Elementwise,
+    Error as Refusal, Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp,
+    Region,
 };
 use ndarray::ArrayViewD;
 
@@ -16,7 +17,8 @@ use crate::{DeviceType, Error, Scalar};
 mod search;
 mod typed;
 
-use typed::{Arithmetic, Memory, Raw, Typed};
+pub(crate) use typed::Whole;
+use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
 
 /// An accelerator, and what it does for tensors, see [`Context::compute_on`](crate::Context::compute_on).
 ///
@@ -47,6 +49,8 @@ struct Parts {
     devices: Vec<Device>,
     memory: Arc<dyn Memory>,
     arithmetic: Option<Arc<dyn Arithmetic>>,
+    shaping: Option<Arc<dyn Shaping>>,
+    links: Option<Arc<dyn Links>>,
     tally: Tally,
 }
 
@@ -67,6 +71,8 @@ impl Backend {
                 devices: accelerator.devices().to_vec(),
                 memory: Arc::new(Typed(Arc::clone(accelerator))),
                 arithmetic: None,
+                shaping: None,
+                links: None,
                 tally: Tally::default(),
             },
         }
@@ -115,6 +121,24 @@ impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> Offer<A> {
     }
 }
 
+impl<A: Arrange<Buffer: Sync> + Fold + 'static> Offer<A> {
+    /// It moves elements and axes, and reduces along axes: relayouts among its devices do not pass the
+    /// host either.
+    pub fn arrangement(mut self) -> Self {
+        self.backend.shaping = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
+        self
+    }
+}
+
+impl<A: NativeCollectives<Buffer: Sync> + 'static> Offer<A> {
+    /// Its devices reduce among themselves: all-reduces between devices of one process are theirs, in an
+    /// order of their own.
+    pub fn collectives(mut self) -> Self {
+        self.backend.links = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
+        self
+    }
+}
+
 impl<A> From<Offer<A>> for Backend {
     fn from(offer: Offer<A>) -> Self {
         Self(Arc::new(offer.backend))
@@ -124,6 +148,7 @@ impl<A> From<Offer<A>> for Backend {
 /// A block on a device. It never changes, so that tensors can share it.
 pub(crate) struct Stored {
     raw: Raw,
+    device: DeviceId,
     bytes: u64,
     backend: Backend,
 }
@@ -181,6 +206,86 @@ impl Backend {
         })
     }
 
+    /// Whether it moves elements, and reduces along axes.
+    pub(crate) fn arranges(&self) -> bool {
+        self.0.shaping.is_some()
+    }
+
+    /// The elements of a box.
+    pub(crate) fn cut(&self, of: &Stored, part: &Region) -> Made {
+        let bytes = of.share(part.len(), part.whole_len());
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.cut(self.own(of)?, part)
+        })
+    }
+
+    /// The elements with the axes in other places.
+    pub(crate) fn arrange(&self, of: &Stored, to: &Arrangement) -> Made {
+        let bytes = of.share(to.len(), to.from_len());
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.arrange(self.own(of)?, to)
+        })
+    }
+
+    /// The elements along the middle one of three axes made one.
+    pub(crate) fn fold(&self, op: ReduceOp, sizes: [usize; 3], of: &Stored) -> Made {
+        let bytes = of.share(1, sizes[1]);
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.fold(op, sizes, self.own(of)?)
+        })
+    }
+
+    /// A whole of boxes, all on its device.
+    pub(crate) fn assemble(&self, whole: Whole<'_>, parts: &[(Arc<Stored>, Region)]) -> Made {
+        let bytes = (whole.len * whole.element.size()) as u64;
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            let mut known = parts.iter().map(|(part, _)| self.own(part));
+            known.all(|part| part.is_some()).then_some(())?;
+            let mut parts = parts.iter().map(|(part, region)| (&part.raw, region));
+            shaping.assemble(whole, &mut parts)
+        })
+    }
+
+    /// The same elements on another device.
+    pub(crate) fn on(&self, device: DeviceId, of: &Stored, len: usize) -> Made {
+        self.by(Some(&*self.0.memory), of.bytes, |memory| {
+            memory.span(device, self.own(of)?, 0..len)
+        })
+    }
+
+    /// The op of blocks on one device.
+    pub(crate) fn reduced(&self, op: ReduceOp, terms: &[Arc<Stored>]) -> Made {
+        let bytes = terms.first().map_or(0, |first| first.bytes);
+        self.by(Some(&*self.0.memory), bytes, |memory| {
+            let terms = terms.iter().map(|term| self.own(term));
+            memory.reduced(op, &terms.collect::<Option<Vec<_>>>()?)
+        })
+    }
+
+    /// The op of blocks on devices of their own, on each of them; none where the devices cannot.
+    pub(crate) fn all_reduced(
+        &self,
+        op: ReduceOp,
+        terms: &[Arc<Stored>],
+    ) -> Result<Option<Vec<Arc<Stored>>>, Error> {
+        let raws = terms.iter().map(|term| self.own(term));
+        let Some(links) = &self.0.links else {
+            return Ok(None);
+        };
+        let Some(raws) = raws.collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        match links.all_reduced(op, &raws) {
+            None | Some(Err(Refusal::UnsupportedOp { .. })) => Ok(None),
+            Some(made) => {
+                let made = made?.into_iter().zip(terms);
+                Ok(Some(
+                    made.map(|(raw, term)| self.keep(raw, term.bytes)).collect(),
+                ))
+            }
+        }
+    }
+
     /// What a capability makes, if it is there, knows the buffers and does not refuse the elements.
     fn by<C: ?Sized>(
         &self,
@@ -190,9 +295,12 @@ impl Backend {
     ) -> Made {
         match capability.and_then(call) {
             None
-            | Some(Err(Refusal::UnsupportedElement { .. } | Refusal::UnsupportedOp { .. })) => {
-                Ok(None)
-            }
+            | Some(Err(
+                Refusal::UnsupportedElement { .. }
+                | Refusal::UnsupportedOp { .. }
+                | Refusal::NoSources { .. }
+                | Refusal::TooManyAxes { .. },
+            )) => Ok(None),
             Some(made) => Ok(Some(self.keep(made?, bytes))),
         }
     }
@@ -200,6 +308,7 @@ impl Backend {
     fn keep(&self, raw: Raw, bytes: u64) -> Arc<Stored> {
         self.0.tally.held.fetch_add(bytes, Ordering::Relaxed);
         Arc::new(Stored {
+            device: self.0.memory.device(&raw),
             raw,
             bytes,
             backend: self.clone(),
@@ -220,6 +329,16 @@ impl Stored {
         let elements = memory.download(&self.raw)?.downcast::<Vec<T>>();
         let element = T::TYPE;
         Ok(*elements.map_err(|_| Refusal::UnsupportedElement { element })?)
+    }
+
+    pub(crate) fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The bytes of so many of its elements of so many.
+    fn share(&self, part: usize, whole: usize) -> u64 {
+        let size = self.bytes / (whole as u64).max(1);
+        size * part as u64
     }
 
     /// Whether it is a block of this backend.
@@ -246,6 +365,8 @@ impl Debug for Parts {
         f.debug_struct("Backend")
             .field("devices", &self.devices)
             .field("arithmetic", &self.arithmetic.is_some())
+            .field("arrangement", &self.shaping.is_some())
+            .field("collectives", &self.links.is_some())
             .field("tally", &self.tally)
             .finish_non_exhaustive()
     }

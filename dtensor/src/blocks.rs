@@ -106,7 +106,7 @@ impl<T: Scalar> Blocks<T> {
 
 impl Site {
     /// Whether blocks are of its backend. One mesh has one device for each place.
-    fn has(&self, blocks: &There) -> bool {
+    pub(crate) fn has(&self, blocks: &There) -> bool {
         blocks.iter().all(|block| block.is_of(&self.backend))
     }
 }

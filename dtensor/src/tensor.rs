@@ -2,12 +2,13 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use meshwork_layout::ops::Placement;
-use meshwork_layout::{Layout, LayoutPattern, Shape};
+use meshwork_layout::{Layout, LayoutPattern};
 use ndarray::ArrayD;
 
-use crate::blocks::{Blocks, There};
+use crate::blocks::Blocks;
 use crate::context::Homes;
 use crate::exchange::{self, Block};
+use crate::route::Route;
 use crate::{Context, Error, Scalar};
 
 mod make;
@@ -50,16 +51,8 @@ impl<T: Scalar> DTensor<T> {
         Self::made(context, placement, Blocks::here(context, blocks))
     }
 
-    /// A tensor of blocks of these sizes on their devices, which fit.
-    pub(crate) fn stored(
-        context: &Context,
-        placement: Placement,
-        (shapes, blocks): (Vec<Shape>, There),
-    ) -> Result<Self, Error> {
-        Self::made(context, placement, Blocks::there(context, shapes, blocks))
-    }
-
-    fn made(
+    /// A tensor of blocks that fit, wherever they are.
+    pub(crate) fn made(
         context: &Context,
         placement: Placement,
         blocks: Arc<Blocks<T>>,
@@ -120,7 +113,7 @@ impl<T: Scalar> DTensor<T> {
     }
 
     /// The same blocks, wherever they are.
-    pub(crate) fn blocks(&self) -> &Blocks<T> {
+    pub(crate) fn blocks(&self) -> &Arc<Blocks<T>> {
         &self.blocks
     }
 
@@ -170,9 +163,25 @@ impl<T: Scalar> DTensor<T> {
         let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
         let route = self.context.route(ends, self.shape(), size_of::<T>())?;
+        if let Some(blocks) = self.moved_there(&route, layout)? {
+            return Self::made(&self.context, placement, blocks);
+        }
         let (context, held) = (self.context.clone(), self.blocks.fetched()?.clone());
         drop(self);
         Self::of(&context, placement, exchange::run(&context, &route, held)?)
+    }
+
+    /// The blocks by another layout, where they are on devices and can stay there.
+    fn moved_there(&self, route: &Route, to: &Layout) -> Result<Option<Arc<Blocks<T>>>, Error> {
+        let sites = [self.layout(), to].map(|layout| self.context.site(layout.mesh()));
+        let ([Some(from), Some(to)], Some(blocks)) = (&sites, self.blocks.stored()) else {
+            return Ok(None);
+        };
+        if !from.has(blocks) || !to.has(blocks) {
+            return Ok(None);
+        }
+        let moved = exchange::run_there::<T>(route, [from, to], (self.blocks.shapes(), blocks))?;
+        Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
     }
 
     /// The same tensor by a layout that may leave axes as they are.

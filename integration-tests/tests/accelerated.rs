@@ -9,6 +9,8 @@
 mod counting;
 #[path = "accelerated/found.rs"]
 mod found;
+#[path = "accelerated/moves.rs"]
+mod moves;
 #[path = "../../accel-tpu/tests/support/plugins.rs"]
 mod plugins;
 #[path = "accelerated/residence.rs"]
@@ -17,7 +19,7 @@ mod residence;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use meshwork_accel::{Elementwise, LiveBuffers, Matmul};
+use meshwork_accel::{Arrange, Elementwise, Fold, LiveBuffers, Matmul};
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_accel_tpu::{PjrtAccelerator, Plugin, Value};
 use meshwork_collectives::Group;
@@ -105,11 +107,18 @@ fn rounded(context: &Context, mesh: &Mesh) -> Vec<f32> {
 
 fn agrees_with_the_host<A>(accelerator: &Arc<A>)
 where
-    A: Elementwise<Buffer: Sync> + Matmul + LiveBuffers + 'static,
+    A: Elementwise<Buffer: Sync> + Matmul + Arrange + Fold + LiveBuffers + 'static,
 {
+    let arithmetic = Backend::of(accelerator).arithmetic();
+    agrees(arithmetic.into());
+    let arithmetic = Backend::of(accelerator).arithmetic();
+    agrees(arithmetic.arrangement().into());
+    assert_eq!(accelerator.live_buffers(), 0);
+}
+
+fn agrees(backend: Backend) {
     let (host, mesh) = eight();
     let (context, same) = eight();
-    let backend = Backend::of(accelerator).arithmetic();
     context.compute_on(DeviceType::Tpu, backend).unwrap();
     assert_eq!(exact::<f32>(&context, &same), exact::<f32>(&host, &mesh));
     assert_eq!(exact::<f64>(&context, &same), exact::<f64>(&host, &mesh));
@@ -122,7 +131,6 @@ where
             "{found}, not {expected}"
         );
     }
-    assert_eq!(accelerator.live_buffers(), 0);
 }
 
 #[test]

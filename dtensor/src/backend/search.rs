@@ -15,7 +15,8 @@ pub(super) fn open(device_type: DeviceType) -> Result<Backend, Error> {
 #[cfg(feature = "tpu")]
 fn tpus() -> Result<Backend, Error> {
     let tpus = meshwork_accel_tpu::open(meshwork_accel_tpu::Platform::Tpu)?;
-    Ok(Backend::of(&std::sync::Arc::new(tpus)).arithmetic().into())
+    let tpus = Backend::of(&std::sync::Arc::new(tpus));
+    Ok(tpus.arithmetic().arrangement().collectives().into())
 }
 
 #[cfg(not(feature = "tpu"))]
@@ -26,11 +27,11 @@ fn tpus() -> Result<Backend, Error> {
     })
 }
 
-/// Memory only: CUDA as a backend has no arithmetic of tensors yet.
+/// CUDA as a backend has no arithmetic of tensors yet.
 #[cfg(feature = "cuda")]
 fn gpus() -> Result<Backend, Error> {
     let gpus = meshwork_accel_cuda::CudaAccelerator::new().map_err(meshwork_accel::Error::from)?;
-    Ok(Backend::of(&std::sync::Arc::new(gpus)).into())
+    Ok(Backend::of(&std::sync::Arc::new(gpus)).collectives().into())
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -1,8 +1,9 @@
 //! Several tensors as one, and one as several.
 
 use meshwork_layout::ops::{Op, Parts, Placement};
-use ndarray::{ArrayD, ArrayViewD, Slice};
+use ndarray::{ArrayD, ArrayViewD};
 
+use super::local::Local;
 use super::{Call, kernel, place, views};
 use crate::{DTensor, Error, Scalar};
 
@@ -46,7 +47,7 @@ impl<T: Scalar> DTensor<T> {
             parts: parts.clone(),
         };
         let call = Call::of(&op, self.context(), &[self.placement()])?;
-        let operand = call.operand(0, self)?;
+        let local = Local::of(&call.operand(0, self)?);
         let sizes = match parts {
             Parts::Equal(count) => vec![self.shape()[along] / count; *count],
             Parts::Sizes(sizes) => sizes.clone(),
@@ -55,14 +56,15 @@ impl<T: Scalar> DTensor<T> {
         let mut results = Vec::new();
         for (number, size) in sizes.into_iter().enumerate() {
             let end = start + size;
-            results.push(call.result(number, |place, _| {
-                let block = operand.unpack()?[place].view();
-                let part = kernel::cut(&block, |axis| match axis == along {
-                    true => Slice::from(start..end),
-                    false => Slice::from(..),
-                });
-                Ok(part.to_owned())
-            })?);
+            let part = local.cut(|place| {
+                let whole = local.sizes()[place].iter().enumerate();
+                let along = |(axis, size): (usize, &usize)| match axis == along {
+                    true => start..end,
+                    false => 0..*size,
+                };
+                whole.map(along).collect()
+            })?;
+            results.push(call.finish(number, part)?);
             start = end;
         }
         Ok(results)

@@ -9,7 +9,7 @@ use crate::Scalar;
 mod product;
 mod reduction;
 
-pub(super) use product::{einsum, matmul, stack};
+pub(super) use product::{einsum, matmul};
 pub(super) use reduction::{arg, fold};
 
 /// An array of these sizes and elements, row-major, of which there are as many.

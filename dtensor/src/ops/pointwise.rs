@@ -123,7 +123,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn scale(&self, factor: T) -> Result<Self, Error> {
-        self.map(|element| element.times(factor))
+        self.by_number((Pairwise::Multiply, T::times), factor)
     }
 
     /// A number added to each element: a scalar is the same on every device.
@@ -132,7 +132,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn add_scalar(&self, term: T) -> Result<Self, Error> {
-        self.map(|element| element.plus(term))
+        self.by_number((Pairwise::Add, T::plus), term)
     }
 
     /// A vector added along the last axis. Unlike with [`add`](Self::add) the result lies as this.

@@ -17,12 +17,11 @@ impl<T: Scalar> DTensor<T> {
             begin: begin.to_vec(),
             size: size.to_vec(),
         };
-        self.by_block(&op, |block, sizes| {
-            let part = kernel::cut(&block, |axis| {
-                let start = begin[axis];
-                Slice::from(start..start + sizes[axis])
-            });
-            part.to_owned()
+        self.by_local(&op, |local, sizes| {
+            local.cut(|place| {
+                let both = begin.iter().zip(&*sizes[place]);
+                both.map(|(start, size)| *start..start + size).collect()
+            })
         })
     }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceId, Element, ElementType, Elementwise, Error, Matmul, Pairwise,
-    Pointwise, ProductShape, ReduceOp,
+    Accelerator, Arrange, Arrangement, Device, DeviceId, Element, ElementType, Elementwise, Error,
+    Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -15,6 +15,7 @@ pub(crate) struct Counting {
     inner: CpuAccelerator,
     uploads: AtomicUsize,
     downloads: AtomicUsize,
+    reductions: AtomicUsize,
 }
 
 impl Counting {
@@ -23,6 +24,7 @@ impl Counting {
             inner,
             uploads: AtomicUsize::new(0),
             downloads: AtomicUsize::new(0),
+            reductions: AtomicUsize::new(0),
         }
     }
 
@@ -30,6 +32,11 @@ impl Counting {
     pub(crate) fn crossings(&self) -> (usize, usize) {
         let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
         (count(&self.uploads), count(&self.downloads))
+    }
+
+    /// How often devices reduced among themselves.
+    pub(crate) fn reductions(&self) -> usize {
+        self.reductions.load(Ordering::Relaxed)
     }
 }
 
@@ -106,5 +113,53 @@ impl Matmul for Counting {
         into: &mut CpuBuffer,
     ) -> Result<(), Error> {
         self.inner.matmul(shape, left, right, into)
+    }
+}
+
+impl Arrange for Counting {
+    fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
+        self.inner.cut(from, part)
+    }
+
+    fn paste(&self, from: &CpuBuffer, into: &mut CpuBuffer, part: &Region) -> Result<(), Error> {
+        self.inner.paste(from, into, part)
+    }
+
+    fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
+        self.inner.arrange(from, to)
+    }
+}
+
+impl Fold for Counting {
+    fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        self.inner.fold(op, sizes, from)
+    }
+}
+
+impl NativeCollectives for Counting {
+    fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        self.reductions.fetch_add(1, Ordering::Relaxed);
+        self.inner.all_reduce(op, buffers)
+    }
+
+    fn broadcast(&self, root: usize, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        self.inner.broadcast(root, buffers)
+    }
+
+    fn all_gather(
+        &self,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        self.inner.all_gather(inputs, outputs)
+    }
+
+    fn reduce_scatter(
+        &self,
+        op: ReduceOp,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        self.inner.reduce_scatter(op, inputs, outputs)
     }
 }

@@ -5,19 +5,27 @@ use std::sync::Arc;
 
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::Mesh;
-use meshwork_dtensor::{Backend, Context, DTensor, DeviceType};
+use meshwork_dtensor::{Along, Backend, Context, DTensor, DeviceType, Offer};
 use meshwork_layout::Layout;
+use meshwork_layout::ops::Orientation;
 use ndarray::ArrayD;
 
 use crate::counting::Counting;
 use crate::{eight, numbers};
 
-/// Eight devices that count, and what lies on them.
+/// Eight devices that count and have arithmetic only, and what lies on them.
 fn counting() -> (Arc<Counting>, Backend, Context, Mesh) {
+    offering(Offer::arithmetic)
+}
+
+/// Eight devices that count, and what lies on them.
+fn offering(
+    offer: impl Fn(Offer<Counting>) -> Offer<Counting>,
+) -> (Arc<Counting>, Backend, Context, Mesh) {
     let eight_devices = NonZeroUsize::new(8).unwrap();
     let cpus = CpuAccelerator::with_logical_devices(eight_devices);
     let counting = Arc::new(Counting::new(cpus));
-    let backend = Backend::from(Backend::of(&counting).arithmetic());
+    let backend = Backend::from(offer(Backend::of(&counting)));
     let (context, mesh) = eight();
     context
         .compute_on(DeviceType::Tpu, backend.clone())
@@ -111,4 +119,49 @@ fn tensors_of_a_backend_that_was_replaced_go_on_with_the_new_one() {
     assert_eq!(second.to_host().unwrap(), twice);
     assert_eq!(old.crossings().0, 3 * 8);
     assert!(new.crossings().0 > 0);
+}
+
+/// A layer as transformers have them: queries of the rows meet their keys, and take what they attend to;
+/// weights are cut as tensor parallelism cuts them.
+fn attention(context: &Context, mesh: &Mesh) -> DTensor<f32> {
+    let place = |shape: &[usize], seed, names: &[&str]| {
+        let layout = Layout::from_names(names.iter().copied(), mesh).unwrap();
+        let array: ArrayD<f32> = numbers(shape, seed);
+        context.copy_to_mesh(array, &layout).unwrap()
+    };
+    let rows = place(&[2, 6, 8], 1, &["x", "unsharded", "unsharded"]);
+    let [queries, keys, values] = [2, 3, 4].map(|seed| {
+        let weights = place(&[8, 8], seed, &["unsharded", "y"]);
+        let made = rows.matmul(&weights).unwrap().scale(0.125).unwrap();
+        let heads = made.reshape(&[2, 6, 4, 2].map(Some)).unwrap();
+        heads.transpose(&[0, 2, 1, 3]).unwrap()
+    });
+    let stored = [Orientation::Plain, Orientation::Transposed];
+    let scores = queries.matmul_stored(&keys, stored).unwrap();
+    let seen = scores.softmax(-1).unwrap().matmul(&values).unwrap();
+    let seen = seen.transpose(&[0, 2, 1, 3]).unwrap();
+    let seen = seen.reshape(&[2, 6, 8].map(Some)).unwrap();
+    let out = place(&[8, 8], 5, &["y", "unsharded"]);
+    let sum = seen.matmul(&out).unwrap().add(&rows).unwrap();
+    let mean = sum.mean(&Along::axes([-1]).kept()).unwrap();
+    sum.sub(&mean).unwrap()
+}
+
+#[test]
+fn a_layer_of_a_transformer_stays_on_the_devices_and_they_reduce_among_themselves() {
+    let all = |offer: Offer<Counting>| offer.arithmetic().arrangement().collectives();
+    let (counting, backend, context, mesh) = offering(all);
+    let found = attention(&context, &mesh);
+    assert_eq!(counting.crossings().1, 0, "something came to the host");
+    // Terms of the last product lie along y, in two groups.
+    assert_eq!(counting.reductions(), 2);
+    // Five operands, and three factors and a divisor of one element each.
+    assert_eq!(counting.crossings().0, (5 + 4) * 8);
+    let (host, same) = eight();
+    let expected = attention(&host, &same).to_host().unwrap();
+    for (found, expected) in found.to_host().unwrap().iter().zip(&expected) {
+        assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+    }
+    drop(found);
+    assert_eq!(backend.bytes_held(), 0);
 }

@@ -21,16 +21,6 @@ pub(in crate::ops) fn matmul<T: Number>(
     reshaped(&products(&left, &right).view(), sizes)
 }
 
-/// The matrices as they are meant, one for each place of a product's stack, row after row.
-pub(in crate::ops) fn stack<T: Number>(
-    block: ArrayViewD<'_, T>,
-    stored: Orientation,
-    product: &[usize],
-) -> ArrayD<T> {
-    let (stack, _) = product.split_at(product.len() - 2);
-    stacked(&turned(block, stored), stack)
-}
-
 /// The product of two matrices where they lie; none of stacks.
 fn product<T: Number>([left, right]: &[ArrayViewD<'_, T>; 2]) -> Option<ArrayD<T>> {
     let left = left.view().into_dimensionality::<Ix2>().ok()?;
