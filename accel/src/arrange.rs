@@ -229,8 +229,9 @@ mod tests {
     #[test]
     fn a_box_lies_inside_its_whole() {
         let refused = |part: &[Range<usize>]| Region::new(&[2, 3], part).unwrap_err();
-        let (found, expected) = (1, 2);
-        assert_eq!(refused(&[0..2]), Error::AxisCount { found, expected });
+        let (found, expected) = (3, 2);
+        let three = [0..1, 0..1, 0..1];
+        assert_eq!(refused(&three), Error::AxisCount { found, expected });
         assert!(matches!(refused(&[0..2, 1..4]), Error::OutOfRange { .. }));
         let (start, end) = (2, 1);
         #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]

@@ -104,7 +104,7 @@ fn refusals<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
         bench.with(&samples::<T>(1, 4))?,
     );
     let (region, arrangement) = (
-        Region::new(&[4], &[0..2])?,
+        Region::new(&[2, 2], &[0..1, 0..2])?,
         Arrangement::new(&[4], &[0], &[4])?,
     );
     let (left, right) = (3, 4);

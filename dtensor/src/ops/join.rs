@@ -1,10 +1,10 @@
 //! Several tensors as one, and one as several.
 
+use meshwork_layout::Shape;
 use meshwork_layout::ops::{Op, Parts, Placement};
-use ndarray::{ArrayD, ArrayViewD};
 
 use super::local::Local;
-use super::{Call, kernel, place, views};
+use super::{Call, kernel, place};
 use crate::{DTensor, Error, Scalar};
 
 impl<T: Scalar> DTensor<T> {
@@ -16,8 +16,8 @@ impl<T: Scalar> DTensor<T> {
     #[track_caller]
     pub fn concat(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
         let along = place(axis, tensors.first().map_or(1, |first| first.rank()));
-        Self::joint(&Op::Concat { axis }, tensors, |blocks| {
-            kernel::concatenated(along, blocks)
+        Self::joint(&Op::Concat { axis }, tensors, |first, all, sizes| {
+            first.concatenated(along, all, sizes)
         })
     }
 
@@ -29,8 +29,16 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "pack")]
     pub fn stack(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
         let along = place(axis, tensors.first().map_or(1, |first| first.rank() + 1));
-        Self::joint(&Op::Stack { axis }, tensors, |blocks| {
-            kernel::stacked(along, blocks)
+        Self::joint(&Op::Stack { axis }, tensors, |first, all, sizes| {
+            let one = sizes.iter().map(|sizes| {
+                let mut one = sizes.clone();
+                one[along] = 1;
+                one
+            });
+            let one: Vec<Shape> = one.collect();
+            let all = all.iter().map(|local| local.reshaped(&one));
+            let all: Vec<Local<T>> = all.collect::<Result<_, _>>()?;
+            first.reshaped(&one)?.concatenated(along, &all, sizes)
         })
     }
 
@@ -89,11 +97,12 @@ impl<T: Scalar> DTensor<T> {
         results.collect()
     }
 
+    /// What a client makes of the blocks of the first, those of all, and the sizes of the result's.
     #[track_caller]
     fn joint(
         op: &Op,
         tensors: &[&Self],
-        kernel: impl Fn(&[ArrayViewD<'_, T>]) -> ArrayD<T>,
+        make: impl Fn(&Local<T>, &[Local<T>], &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<Self, Error> {
         let Some(first) = tensors.first() else {
             return Err(meshwork_layout::ops::Error::NoOperands { op: op.name() }.into());
@@ -102,8 +111,9 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(op, first.context(), &placements)?;
         let mut operands = Vec::new();
         for (number, tensor) in tensors.iter().enumerate() {
-            operands.push(call.operand(number, tensor)?);
+            operands.push(Local::of(&call.operand(number, tensor)?));
         }
-        call.result(0, |place, _| Ok(kernel(&views(&operands, place)?)))
+        let made = make(&operands[0], &operands, &call.sizes(0)?)?;
+        call.finish(0, made)
     }
 }

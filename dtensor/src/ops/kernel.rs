@@ -71,11 +71,6 @@ pub(super) fn concatenated<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>])
     ndarray::concatenate(Axis(axis), blocks).expect("the op's rule has checked the shapes")
 }
 
-/// Blocks behind one another along a new axis.
-pub(super) fn stacked<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>]) -> ArrayD<T> {
-    ndarray::stack(Axis(axis), blocks).expect("the op's rule has checked the shapes")
-}
-
 /// A block repeated along each axis as a whole.
 pub(super) fn tiled<T: Scalar>(block: &ArrayViewD<'_, T>, multiples: &[usize]) -> ArrayD<T> {
     let sizes: Vec<usize> = block

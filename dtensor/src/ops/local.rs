@@ -13,7 +13,7 @@ use meshwork_layout::ops::Placement;
 use ndarray::{ArrayD, ArrayViewD};
 
 use super::{kernel, standard};
-use crate::backend::Made;
+use crate::backend::{Made, Whole};
 use crate::blocks::{Blocks, Site, There};
 use crate::{Context, DTensor, Error, Scalar};
 
@@ -191,6 +191,49 @@ impl<T: Scalar> Local<T> {
             }
         }
         self.here(|place, block| kernel::fold(&block, axes, &sizes[place], (first, &function)))
+    }
+
+    /// The blocks of several, of which this is one, behind one another along an axis.
+    pub(super) fn concatenated(
+        &self,
+        axis: usize,
+        all: &[Self],
+        sizes: &[Shape],
+    ) -> Result<Self, Error> {
+        let there = all.iter().map(|local| Some((local, local.shaped()?.1)));
+        let there: Option<Vec<(&Self, &There)>> = there.collect();
+        if let (Some((site, _)), Some(there)) = (self.shaped(), there) {
+            let made = self.there(sizes.to_vec(), |place| {
+                let (mut start, mut parts) = (0, Vec::new());
+                for (local, blocks) in &there {
+                    let own = &local.sizes()[place];
+                    let along = |(at, size): (usize, &usize)| match at == axis {
+                        true => start..start + size,
+                        false => 0..*size,
+                    };
+                    let part: Vec<Range<usize>> = own.iter().enumerate().map(along).collect();
+                    let region = Region::new(&sizes[place], &part)?;
+                    parts.push((Arc::clone(&blocks[place]), region));
+                    start += own[axis];
+                }
+                let whole = Whole {
+                    device: site.devices[place],
+                    element: T::TYPE,
+                    len: sizes[place].iter().product(),
+                    fill: None,
+                };
+                site.backend.assemble(whole, &parts)
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        let views: Vec<Vec<ArrayViewD<'_, T>>> =
+            all.iter().map(Self::views).collect::<Result<_, _>>()?;
+        self.here(|place, _| {
+            let views = views.iter().map(|views| views[place].view());
+            kernel::concatenated(axis, &views.collect::<Vec<_>>())
+        })
     }
 
     /// New blocks on the devices, of these sizes; none as soon as the backend does not make one.

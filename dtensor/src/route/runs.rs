@@ -60,7 +60,7 @@ impl Runs {
     /// along each axis.
     pub(crate) fn as_box(&self, held: usize) -> (Vec<usize>, Vec<Range<usize>>) {
         if self.count() == 0 {
-            return (vec![held], vec![0..0]);
+            return (vec![held], vec![Range::default()]);
         }
         let (mut rest, mut start) = (held, self.start);
         let (mut whole, mut part) = (Vec::new(), Vec::new());
