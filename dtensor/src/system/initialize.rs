@@ -6,7 +6,7 @@ use meshwork_collectives::JobSecret;
 
 use crate::DeviceType;
 
-/// What [`System::initialize`] is asked for.
+/// What [`System::initialize`](crate::System::initialize) is asked for.
 ///
 /// ```
 /// use std::num::NonZeroU32;

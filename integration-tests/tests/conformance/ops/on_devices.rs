@@ -49,7 +49,11 @@ fn compare_results(
         if specs(found.placement()) != specs(&expected.placement) {
             return Some(format!("on devices: {found:?}"));
         }
-        let mut blocks = found.unpack().unwrap().iter().zip(&expected.shards);
+        let mut blocks = found
+            .unpack()
+            .expect("blocks are fetched")
+            .iter()
+            .zip(&expected.shards);
         let same = blocks.all(|(block, shard)| is_close(block, shard));
         (!same).then(|| format!("on devices: {found:?} instead of {:?}", expected.shards))
     })
@@ -79,7 +83,10 @@ pub(super) fn among_clients(
     for (found, expected) in found.iter().zip(tensors) {
         let names = |layout: &Layout| Vec::from_iter(layout.specs().cloned());
         let lies = names(found.layout()) == names(expected.placement.layout());
-        let mut ranks = found.local_ranks().iter().zip(found.unpack().unwrap());
+        let mut ranks = found
+            .local_ranks()
+            .iter()
+            .zip(found.unpack().expect("blocks are fetched"));
         let close = |(rank, block): (&Rank, &_)| is_close(block, &expected.shards[rank.index()]);
         if !lies || !ranks.all(close) {
             return Err(format!("{found:?} instead of {:?}", expected.shards));

@@ -130,7 +130,10 @@ pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Re
         .copy_to_mesh(whole, &source)
         .and_then(|tensor| tensor.relayout(&target));
     let moved = tensor.map_err(told)?;
-    let mut held = moved.local_ranks().iter().zip(moved.unpack().unwrap());
+    let mut held = moved
+        .local_ranks()
+        .iter()
+        .zip(moved.unpack().expect("blocks are fetched"));
     match held.all(|(rank, block)| block.iter().eq(&outcome.shards[rank.index()])) {
         true => Ok(()),
         false => Err(format!("{moved:?}, expected {:?}", outcome.shards)),
