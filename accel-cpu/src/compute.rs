@@ -130,13 +130,18 @@ fn matmul<T: Real>(
     into: &mut CpuBuffer,
 ) -> Result<(), Error> {
     let (rows, inner, columns) = (shape.rows(), shape.inner(), shape.columns());
-    let left = ArrayView2::from_shape((rows, inner), left.all::<T>()?);
-    let right = ArrayView2::from_shape((inner, columns), right.all::<T>()?);
-    let into = ArrayViewMut2::from_shape((rows, columns), into.all_mut::<T>()?);
-    // The lengths were compared with the shape before.
-    if let (Ok(left), Ok(right), Ok(mut into)) = (left, right, into) {
-        into.fill(T::zero());
-        general_mat_mul(T::one(), &left, &right, T::zero(), &mut into);
+    let (left, right) = (left.all::<T>()?, right.all::<T>()?);
+    let into = into.all_mut::<T>()?;
+    for place in 0..shape.depth() {
+        let of = |len: usize| place * len..(place + 1) * len;
+        let left = ArrayView2::from_shape((rows, inner), &left[of(rows * inner)]);
+        let right = ArrayView2::from_shape((inner, columns), &right[of(inner * columns)]);
+        let into = ArrayViewMut2::from_shape((rows, columns), &mut into[of(rows * columns)]);
+        // The lengths were compared with the shape before.
+        if let (Ok(left), Ok(right), Ok(mut into)) = (left, right, into) {
+            into.fill(T::zero());
+            general_mat_mul(T::one(), &left, &right, T::zero(), &mut into);
+        }
     }
     Ok(())
 }

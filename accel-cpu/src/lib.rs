@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod accelerator;
+mod arrange;
 mod buffer;
 mod collectives;
 mod compute;

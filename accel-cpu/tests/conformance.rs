@@ -42,3 +42,8 @@ fn devices_on_numa_nodes_conform() {
 fn tensors_are_computed_with_on_every_device() {
     conformance::check_compute(&devices(2));
 }
+
+#[test]
+fn blocks_are_arranged_and_folded() {
+    conformance::check_arrangement(&devices(1));
+}

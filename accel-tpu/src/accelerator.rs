@@ -1,5 +1,6 @@
 //! A client as an accelerator: small programs of StableHLO move and reduce what its buffers hold.
 
+mod arrange;
 mod buffer;
 mod collectives;
 mod compute;
@@ -37,7 +38,8 @@ use pending::Pending;
 /// milliseconds on a CPU, and the last 1024 that were used are kept.
 ///
 /// It has all capabilities: [`NativeCollectives`](meshwork_accel::NativeCollectives),
-/// [`Elementwise`](meshwork_accel::Elementwise) and [`Matmul`](meshwork_accel::Matmul).
+/// [`Elementwise`](meshwork_accel::Elementwise), [`Matmul`](meshwork_accel::Matmul),
+/// [`Arrange`](meshwork_accel::Arrange) and [`Fold`](meshwork_accel::Fold).
 ///
 /// XLA computes with subnormal floats as zero on most devices. Every wait ends after the patience:
 /// a minute, unless [`with_patience`](Self::with_patience) says otherwise.
@@ -105,8 +107,8 @@ impl PjrtAccelerator {
     ) -> Result<Arc<Buffer>, Error> {
         let failed = |error| failed(device, error);
         let pending = self.known(device)?;
-        let program = self.kernels.of_one_device(kernel);
-        let program = program.map_err(|error| uncompiled(device, kernel, error))?;
+        let program = self.kernels.of_one_device(&kernel);
+        let program = program.map_err(|error| uncompiled(device, &kernel, error))?;
         let run = program
             .execute_on(device.index(), arguments, kept)
             .map_err(failed)?;
@@ -295,6 +297,16 @@ impl Accelerator for PjrtAccelerator {
             .map_err(|error| failed(device, error))?;
         self.begun(device, &moved)?;
         self.put(to, at, &Arc::new(moved), len)
+    }
+
+    /// Takes no memory: both share it until one of them changes.
+    fn duplicate(&self, from: &PjrtBuffer) -> Result<PjrtBuffer, Error> {
+        self.known(from.device())?;
+        let mut made = self.empty(from.device(), from.vector());
+        if let Some(memory) = from.memory() {
+            made.set(Arc::clone(memory));
+        }
+        Ok(made)
     }
 
     fn fill<T: Element>(

@@ -2,6 +2,7 @@
 //!
 //! Operations are written in MLIR's generic form, which every version of the dialect reads.
 
+mod arrange;
 mod collective;
 mod compute;
 mod elements;
@@ -9,14 +10,19 @@ mod sample;
 
 use std::fmt::{self, Display, Write};
 
-use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape, ReduceOp};
+use meshwork_accel::{
+    Arrangement, ElementType, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
+};
 
+pub(crate) use arrange::MOST_AXES;
 pub(crate) use collective::Collective;
 pub(crate) use elements::divided_in;
 pub use sample::CollectiveProgram;
 
+use arrange::Sizes;
+
 /// What runs on one device.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Kernel {
     /// The vector whose elements are all the scalar given.
     Fill(Vector),
@@ -33,8 +39,16 @@ pub(crate) enum Kernel {
     Pointwise(Pointwise, Vector),
     /// The op of each element and the same one of another vector; both are floats.
     Pairwise(Pairwise, Vector),
-    /// The product of two matrices of floats that lie row after row.
+    /// The products of matrices of floats that lie row after row.
     Product(ProductShape, ElementType),
+    /// A box of a whole.
+    Cut(Region, ElementType),
+    /// The whole with a box replaced.
+    Paste(Region, ElementType),
+    /// Axes in other places, and repeated.
+    Arrange(Arrangement, ElementType),
+    /// The elements along the middle one of three axes made one.
+    Fold(ReduceOp, [usize; 3], ElementType),
 }
 
 /// Elements in a row.
@@ -46,10 +60,10 @@ pub(crate) struct Vector {
 
 impl Kernel {
     /// The type that is computed with, where it is arithmetic that not every device has for it.
-    pub(crate) const fn arithmetic(self) -> Option<ElementType> {
+    pub(crate) const fn arithmetic(&self) -> Option<ElementType> {
         match self {
             Self::Pointwise(_, vector) | Self::Pairwise(_, vector) => Some(vector.element),
-            Self::Product(_, element) => Some(element),
+            Self::Product(_, element) | Self::Fold(_, _, element) => Some(*element),
             _ => None,
         }
     }
@@ -57,8 +71,8 @@ impl Kernel {
     /// The program; `None` for an op that the elements do not have.
     ///
     /// Where the result is as long as the first argument it may take its memory.
-    pub(crate) fn program(self) -> Option<String> {
-        match self {
+    pub(crate) fn program(&self) -> Option<String> {
+        match *self {
             Self::Fill(vector) => Some(fill(vector)),
             Self::Slice(whole, len) => Some(slice(whole, len)),
             Self::Update(whole, len) => Some(update(whole, len)),
@@ -71,6 +85,10 @@ impl Kernel {
             Self::Pointwise(op, vector) => compute::pointwise(op, vector),
             Self::Pairwise(op, vector) => compute::pairwise(op, vector),
             Self::Product(shape, element) => compute::product(shape, element),
+            Self::Cut(ref part, element) => Some(arrange::cut(part, element)),
+            Self::Paste(ref part, element) => Some(arrange::paste(part, element)),
+            Self::Arrange(ref to, element) => Some(arrange::arrange(to, element)),
+            Self::Fold(op, sizes, element) => arrange::fold(op, sizes, element),
         }
     }
 }
@@ -115,8 +133,8 @@ fn update(whole: Vector, len: usize) -> String {
 enum Type {
     Scalar(ElementType),
     Vector(Vector),
-    /// Rows of so many elements each.
-    Matrix(ElementType, [usize; 2]),
+    /// Elements along several axes.
+    Array(ElementType, Sizes),
 }
 
 impl Type {
@@ -137,7 +155,7 @@ impl Type {
         match self {
             Self::Scalar(_) => Self::Scalar(element),
             Self::Vector(vector) => Self::Vector(Vector { element, ..vector }),
-            Self::Matrix(_, sizes) => Self::Matrix(element, sizes),
+            Self::Array(_, sizes) => Self::Array(element, sizes),
         }
     }
 
@@ -145,7 +163,7 @@ impl Type {
         match self {
             Self::Scalar(element)
             | Self::Vector(Vector { element, .. })
-            | Self::Matrix(element, _) => element,
+            | Self::Array(element, _) => element,
         }
     }
 }
@@ -161,9 +179,7 @@ impl Display for Type {
         match self {
             Self::Scalar(element) => write!(f, "tensor<{}>", name(*element)),
             Self::Vector(Vector { element, len }) => write!(f, "tensor<{len}x{}>", name(*element)),
-            Self::Matrix(element, [rows, columns]) => {
-                write!(f, "tensor<{rows}x{columns}x{}>", name(*element))
-            }
+            Self::Array(element, sizes) => write!(f, "tensor<{sizes}{}>", name(*element)),
         }
     }
 }

@@ -81,6 +81,17 @@ pub trait Accelerator: Send + Sync {
         at: usize,
     ) -> Result<(), Error>;
 
+    /// Another buffer of the same elements on the same device, so that one can change and the other
+    /// not. A backend whose buffers can share memory until then need not copy.
+    ///
+    /// # Errors
+    /// Those of [`allocate`](Accelerator::allocate).
+    fn duplicate(&self, from: &Self::Buffer) -> Result<Self::Buffer, Error> {
+        let mut made = self.allocate(from.device(), from.element_type(), from.len())?;
+        self.copy(from, 0..from.len(), &mut made, 0)?;
+        Ok(made)
+    }
+
     /// Sets the elements `range` of `buffer` to `value`.
     ///
     /// # Errors

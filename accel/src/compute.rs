@@ -89,9 +89,10 @@ pub trait Elementwise: Accelerator {
     ) -> Result<(), Error>;
 }
 
-/// The sizes of a matrix product, of which no matrix has more elements than can be counted.
+/// The sizes of a matrix product, or of a stack of them, whose elements can all be counted.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ProductShape {
+    depth: usize,
     rows: usize,
     inner: usize,
     columns: usize,
@@ -112,19 +113,41 @@ impl ProductShape {
     /// # Errors
     /// [`Error::ShapeTooLarge`].
     pub fn new(rows: usize, inner: usize, columns: usize) -> Result<Self, Error> {
-        for (height, width) in [(rows, inner), (inner, columns), (rows, columns)] {
-            if height.checked_mul(width).is_none() {
-                return Err(Error::ShapeTooLarge {
-                    rows: height,
-                    columns: width,
-                });
+        Self::stacked(1, [rows, inner, columns])
+    }
+
+    /// So many products of matrices of one shape, of `rows`, `inner` and `columns`. On either side, and
+    /// in the product, one matrix lies behind the other.
+    ///
+    /// ```
+    /// use meshwork_accel::ProductShape;
+    ///
+    /// let shape = ProductShape::stacked(5, [2, 3, 4])?;
+    /// assert_eq!([shape.left(), shape.right(), shape.product()], [30, 60, 40]);
+    /// # Ok::<(), meshwork_accel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ShapeTooLarge`].
+    pub fn stacked(depth: usize, [rows, inner, columns]: [usize; 3]) -> Result<Self, Error> {
+        for (rows, columns) in [(rows, inner), (inner, columns), (rows, columns)] {
+            let elements = rows.checked_mul(columns).and_then(|n| n.checked_mul(depth));
+            if elements.is_none() {
+                return Err(Error::ShapeTooLarge { rows, columns });
             }
         }
         Ok(Self {
+            depth,
             rows,
             inner,
             columns,
         })
+    }
+
+    /// Products in the stack.
+    #[must_use]
+    pub const fn depth(self) -> usize {
+        self.depth
     }
 
     /// Rows of the left matrix and of the product.
@@ -145,30 +168,30 @@ impl ProductShape {
         self.columns
     }
 
-    /// Elements of the left matrix.
+    /// Elements of all left matrices.
     #[must_use]
     pub const fn left(self) -> usize {
-        self.rows * self.inner
+        self.depth * self.rows * self.inner
     }
 
-    /// Elements of the right matrix.
+    /// Elements of all right matrices.
     #[must_use]
     pub const fn right(self) -> usize {
-        self.inner * self.columns
+        self.depth * self.inner * self.columns
     }
 
-    /// Elements of the product.
+    /// Elements of all products.
     #[must_use]
     pub const fn product(self) -> usize {
-        self.rows * self.columns
+        self.depth * self.rows * self.columns
     }
 }
 
-/// Products of matrices of floats, which lie row after row.
+/// Products of matrices of floats, which lie row after row, and of stacks of them.
 ///
 /// In which order terms are added is the backend's choice, so the last places may differ.
 pub trait Matmul: Accelerator {
-    /// Replaces `into` by the product of `left` and `right`.
+    /// Replaces `into` by the products of the matrices of `left` and `right`.
     ///
     /// # Shapes
     /// The buffers hold as many elements as `shape` says, of the same type on the same device.

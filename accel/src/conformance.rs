@@ -15,6 +15,7 @@
 //! part of them, pairs of devices with copies. A device of at most 64 MiB, where the backend knows,
 //! is filled to the brim.
 
+mod arrange;
 mod bench;
 mod collectives;
 mod communicators;
@@ -29,7 +30,8 @@ mod values;
 mod violation;
 
 use crate::{
-    Accelerator, DeviceCommunicators, DeviceId, Elementwise, LiveBuffers, Matmul, NativeCollectives,
+    Accelerator, Arrange, DeviceCommunicators, DeviceId, Elementwise, Fold, LiveBuffers, Matmul,
+    NativeCollectives,
 };
 use bench::Bench;
 use values::Sample;
@@ -84,6 +86,16 @@ pub fn check_communicators<A: DeviceCommunicators>(devices: &[(&A, DeviceId)]) {
 /// At the first claim that does not hold.
 pub fn check_compute<A: Elementwise + Matmul>(accelerator: &A) {
     if let Err(violation) = verify_compute(accelerator) {
+        panic!("{violation}");
+    }
+}
+
+/// Holds the claims of [`Arrange`] and [`Fold`] against the first device of `accelerator`.
+///
+/// # Panics
+/// At the first claim that does not hold.
+pub fn check_arrangement<A: Arrange + Fold>(accelerator: &A) {
+    if let Err(violation) = verify_arrangement(accelerator) {
         panic!("{violation}");
     }
 }
@@ -149,6 +161,27 @@ pub fn verify_compute<A: Elementwise + Matmul>(accelerator: &A) -> Result<(), Vi
     Ok(())
 }
 
+/// Like [`check_arrangement`], for callers that want to know what does not hold.
+///
+/// # Errors
+/// The first claim that does not hold.
+pub fn verify_arrangement<A: Arrange + Fold>(accelerator: &A) -> Result<(), Violation> {
+    let bench = Bench::new(accelerator, DeviceId::new(0));
+    arrangement::<A, bool>(bench)?;
+    arrangement::<A, i8>(bench)?;
+    arrangement::<A, i16>(bench)?;
+    arrangement::<A, i32>(bench)?;
+    arrangement::<A, i64>(bench)?;
+    arrangement::<A, u8>(bench)?;
+    arrangement::<A, u16>(bench)?;
+    arrangement::<A, u32>(bench)?;
+    arrangement::<A, u64>(bench)?;
+    arrangement::<A, half::f16>(bench)?;
+    arrangement::<A, half::bf16>(bench)?;
+    arrangement::<A, f32>(bench)?;
+    arrangement::<A, f64>(bench)
+}
+
 /// Nothing, one, odd and even, and an odd number above what a 16-bit index reaches. No more, as some
 /// backends compile a program for each.
 const ALL_LENGTHS: &[usize] = &[0, 1, 7, 1000, 65_537];
@@ -180,4 +213,9 @@ fn one_type<A: Accelerator, T: Sample>(
     }
     order::all::<A, T>(bench)?;
     refusals::all::<A, T>(bench)
+}
+
+fn arrangement<A: Arrange + Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
+    arrange::arrange::<A, T>(bench)?;
+    arrange::fold::<A, T>(bench)
 }

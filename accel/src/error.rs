@@ -145,6 +145,30 @@ pub enum Error {
         /// Its columns.
         columns: usize,
     },
+    /// Axes were described by more or fewer ranges or places than there are.
+    #[error("{found} axes were described of {expected}: give something for each")]
+    AxisCount {
+        /// How many were described.
+        found: usize,
+        /// How many there are.
+        expected: usize,
+    },
+    /// An axis was to go where none is, or where another went before.
+    #[error("an axis cannot be axis {axis} of {axes}: give each a place of its own, from 0")]
+    AxisOutside {
+        /// The place.
+        axis: usize,
+        /// How many there are.
+        axes: usize,
+    },
+    /// More axes than the backend has programs for.
+    #[error("{axes} axes are more than the {most} that this backend arranges: join some")]
+    TooManyAxes {
+        /// How many.
+        axes: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// The backend is not there at all: its library or its devices are missing.
     #[error("{backend} is not available: {library} {absence}; {remedy}")]
     Unavailable {

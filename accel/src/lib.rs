@@ -23,12 +23,13 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability`, `communicator` and `compute` (what some backends can do beyond it), `shape` (what they
-//! check first), `account` (what they keep a memory limit by), `dock` (pinned host memory), `error`,
-//! `conformance` (the suite).
+//! `capability`, `communicator`, `compute` and `arrange` (what some backends can do beyond it), `shape`
+//! (what they check first), `account` (what they keep a memory limit by), `dock` (pinned host memory),
+//! `error`, `conformance` (the suite).
 
 mod accelerator;
 mod account;
+mod arrange;
 mod capability;
 mod communicator;
 mod compute;
@@ -44,6 +45,7 @@ mod shape;
 
 pub use accelerator::{Accelerator, DeviceBuffer};
 pub use account::{Account, Booking};
+pub use arrange::{Arrange, Arrangement, Fold, Region};
 pub use capability::{LiveBuffers, NativeCollectives};
 pub use communicator::{
     Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, Place, Watch,

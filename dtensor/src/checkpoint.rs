@@ -157,7 +157,7 @@ impl<T: Scalar> sealed::Store for DTensor<T> {
     fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::Described, Error> {
         let settled = self.settled()?;
         let layout = settled.layout();
-        for (rank, block) in settled.local_ranks().iter().zip(settled.unpack()) {
+        for (rank, block) in settled.local_ranks().iter().zip(settled.unpack()?) {
             let held = layout.shard(*rank, settled.shape())?;
             let index: Vec<usize> = held.iter().map(|range| range.start).collect();
             let is_empty = held.iter().any(Range::is_empty);

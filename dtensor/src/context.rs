@@ -7,7 +7,7 @@ use meshwork_collectives::{Group, Rank};
 use meshwork_core::{Client, CreateMesh, DeviceSpec, Mesh};
 use meshwork_layout::{Layout, Relayout, Shape};
 
-use crate::compute::Backend;
+use crate::backend::Backend;
 use crate::error::Subject;
 use crate::route::Route;
 use crate::{DeviceType, Error};
@@ -18,7 +18,6 @@ mod company;
 mod homes;
 mod spares;
 
-pub(crate) use backends::Device;
 use company::Company;
 pub(crate) use company::Together;
 pub(crate) use homes::Homes;
@@ -54,8 +53,8 @@ struct Inner {
     barriers: AtomicU64,
     routes: Mutex<HashMap<Question, Arc<Route>>>,
     spares: Mutex<Spares>,
-    /// What computes for the devices of a type.
-    backends: Mutex<BTreeMap<DeviceType, Arc<Backend>>>,
+    /// Where tensors on the devices of a type lie.
+    backends: Mutex<BTreeMap<DeviceType, Backend>>,
     /// How often clients have told each other what they do next.
     announcements: AtomicU64,
     sent: AtomicU64,

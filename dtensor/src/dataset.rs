@@ -23,7 +23,7 @@ use crate::{Context, DTensor, Error, Scalar};
 ///     .batch_dim("batch")?
 ///     .iterate(samples);
 /// let first = batches.next().expect("a batch")?;
-/// assert_eq!(first.unpack()[1], ndarray::array![2, 3].into_dyn());
+/// assert_eq!(first.unpack()?[1], ndarray::array![2, 3].into_dyn());
 /// assert_eq!(batches.count(), 1);
 /// # Ok::<(), Error>(())
 /// ```
@@ -207,7 +207,10 @@ mod tests {
         assert_eq!(batches.len(), 2);
         assert_eq!(batches[1].shape(), [4, 2]);
         // Of the second batch: y=1, x=0 is the later half of the samples and their first element.
-        assert_eq!(batches[1].unpack()[1], array![[12], [14]].into_dyn());
+        assert_eq!(
+            batches[1].unpack().unwrap()[1],
+            array![[12], [14]].into_dyn()
+        );
     }
 
     #[test]
@@ -220,7 +223,7 @@ mod tests {
         let batches: Vec<_> = dataset.iterate_batched(parts).map(Result::unwrap).collect();
         assert_eq!(batches.len(), 2);
         assert_eq!(
-            batches[1].unpack()[3],
+            batches[1].unpack().unwrap()[3],
             array![[12, 13], [14, 15]].into_dyn()
         );
         let wrong = dataset.iterate_batched([array![[1, 2]]]).next().unwrap();

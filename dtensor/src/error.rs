@@ -126,6 +126,16 @@ pub enum Error {
         /// How many there are.
         count: u32,
     },
+    /// The backend for a type of device is not compiled in.
+    #[error(
+        "{device_type} devices cannot be looked for: build meshwork-dtensor with the feature {feature}"
+    )]
+    NotCompiledIn {
+        /// The type.
+        device_type: DeviceType,
+        /// What is not compiled in.
+        feature: &'static str,
+    },
     /// A client names more devices than the accelerator that is to compute for them has.
     #[error(
         "{named} devices of type {device_type} cannot be computed for by an accelerator of {available}: open it with as many"

@@ -9,9 +9,11 @@ use crate::context::Context;
 use crate::route::{Exchange, Make, Route, Runs, Taken, Target};
 use crate::{Error, Scalar};
 
+mod devices;
 mod held;
 mod rounds;
 
+pub(crate) use devices::run_there;
 pub(crate) use held::Held;
 use rounds::{Round, carry_over, reduce};
 

@@ -25,7 +25,7 @@
 //! let numbers = ndarray::Array2::from_shape_fn((4, 4), |(i, j)| 4 * i as i32 + j as i32);
 //! let layout = Layout::from_names(["x", "y"], &mesh)?;
 //! let tensor = context()?.copy_to_mesh(numbers.clone(), &layout)?;
-//! assert_eq!(tensor.unpack()[1], ndarray::array![[2, 3], [6, 7]].into_dyn());
+//! assert_eq!(tensor.unpack()?[1], ndarray::array![[2, 3], [6, 7]].into_dyn());
 //! assert_eq!(tensor.to_host()?, numbers.into_dyn());
 //! meshwork_dtensor::shutdown_accelerator_system()?;
 //! # Ok::<(), meshwork_dtensor::Error>(())
@@ -33,13 +33,14 @@
 //!
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
 //! (initialised and shut down), `process` (the one of this process, by TensorFlow's names), `context`
-//! (a client and its company: who agrees on what, whose devices are where), `compute` (accelerators that compute for it), `tensor` (the values),
+//! (a client and its company: who agrees on what, whose devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there or both), `tensor` (the values),
 //! `scalar` (their elements), `ops` (what is done to them), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
 //! out), `error`.
 #![forbid(unsafe_code)]
 
+mod backend;
+mod blocks;
 mod checkpoint;
-mod compute;
 mod config;
 mod context;
 mod dataset;
@@ -62,6 +63,7 @@ mod variable;
 // Callers name the elements of tensors, and what they are.
 pub use meshwork_accel::{Element, ElementType, bf16, f16};
 
+pub use backend::{Backend, Offer};
 pub use checkpoint::Save;
 pub use config::Config;
 pub use context::Context;

@@ -7,6 +7,7 @@ use ndarray::{ArrayD, ArrayViewD};
 
 use crate::exchange::Block;
 use crate::{Context, DTensor, Error, Scalar};
+use local::Local;
 
 mod apply;
 mod contract;
@@ -14,6 +15,7 @@ mod devices;
 mod gradient;
 mod join;
 mod kernel;
+mod local;
 mod pointwise;
 mod rearrange;
 mod reduce;
@@ -83,6 +85,13 @@ impl Call {
         Ok(sizes.collect::<Result<_, _>>()?)
     }
 
+    /// A result of what this client's places have made.
+    #[track_caller]
+    fn finish<T: Scalar>(&self, number: usize, made: Local<T>) -> Result<DTensor<T>, Error> {
+        let made = made.tensor(self.produced(number)?)?;
+        made.into_layout(self.inferred.results()[number].layout())
+    }
+
     /// A result of these blocks.
     #[track_caller]
     fn made_of<T: Scalar>(
@@ -90,10 +99,15 @@ impl Call {
         number: usize,
         blocks: Vec<Block<T>>,
     ) -> Result<DTensor<T>, Error> {
+        let tensor = DTensor::of(&self.context, self.produced(number)?, blocks)?;
+        tensor.into_layout(self.inferred.results()[number].layout())
+    }
+
+    /// How a result lies when the op has made it.
+    fn produced(&self, number: usize) -> Result<Placement, Error> {
         let outcome = &self.inferred.results()[number];
-        let shape = outcome.placement().shape();
-        let produced = Placement::new(shape.iter().copied(), outcome.produced().clone())?;
-        DTensor::of(&self.context, produced, blocks)?.relayout(outcome.layout())
+        let shape = outcome.placement().shape().iter().copied();
+        Ok(Placement::new(shape, outcome.produced().clone())?)
     }
 }
 
@@ -109,8 +123,22 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(op, self.context(), &[self.placement()])?;
         let operand = call.operand(0, self)?;
         call.result(0, |place, sizes| {
-            Ok(kernel(operand.unpack()[place].view(), sizes))
+            Ok(kernel(operand.unpack()?[place].view(), sizes))
         })
+    }
+
+    /// The only result of an op with this operand, by what a client makes of its blocks and of the sizes
+    /// of the result's.
+    #[track_caller]
+    fn by_local(
+        &self,
+        op: &Op,
+        make: impl Fn(Local<T>, &[Shape]) -> Result<Local<T>, Error>,
+    ) -> Result<Self, Error> {
+        let call = Call::of(op, self.context(), &[self.placement()])?;
+        let operand = call.operand(0, self)?;
+        let made = make(Local::of(&operand), &call.sizes(0)?)?;
+        call.finish(0, made)
     }
 
     /// Blocks that have this tensor's layout but for one axis, which has size 1, made the same along
@@ -119,10 +147,9 @@ impl<T: Scalar> DTensor<T> {
     fn joined(
         &self,
         axis: usize,
-        blocks: Vec<ArrayD<T>>,
+        blocks: Local<T>,
         collective: Option<&Collective>,
-    ) -> Result<Vec<Block<T>>, Error> {
-        let blocks = blocks.into_iter().map(standard).collect();
+    ) -> Result<Local<T>, Error> {
         let Some(collective) = collective else {
             return Ok(blocks);
         };
@@ -135,9 +162,17 @@ impl<T: Scalar> DTensor<T> {
         let layout = layout.with_partial(collective.dims(), collective.reduction())?;
         let mut shape = Shape::from(self.shape());
         shape[axis] = 1;
-        let terms = Self::of(self.context(), Placement::new(shape, layout)?, blocks)?;
-        Ok(terms.settled()?.unpack().to_vec())
+        let terms = blocks.tensor(Placement::new(shape, layout)?)?;
+        Ok(Local::of(&terms.settled()?))
     }
+}
+
+/// The blocks of several tensors at one place.
+fn views<T: Scalar>(tensors: &[DTensor<T>], place: usize) -> Result<Vec<ArrayViewD<'_, T>>, Error> {
+    let views = tensors
+        .iter()
+        .map(|tensor| Ok(tensor.unpack()?[place].view()));
+    views.collect()
 }
 
 /// The same block with its elements row-major in memory.

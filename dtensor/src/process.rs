@@ -4,9 +4,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use meshwork_core::{CreateMesh, DeviceSpec, Mesh};
 
-use crate::{Config, Context, DeviceCounts, DeviceType, Environment, Error, Initialize, System};
+use crate::{Config, Context, DeviceType, Environment, Error, Initialize, System};
 
-static SYSTEM: Mutex<System> = Mutex::new(System::new(DeviceCounts::cpus(1)));
+static SYSTEM: Mutex<System> = Mutex::new(System::of_machine());
 
 /// [`System::initialize`] for this process and its environment.
 ///
@@ -40,7 +40,8 @@ pub fn context() -> Result<Context, Error> {
     system().context(&Environment::of_process())
 }
 
-/// What the environment of this process says now, and the devices that it has.
+/// What the environment of this process says now, and the devices that it has, as far as they have been
+/// looked for: [`preferred_device_type`], [`num_local_devices`] and [`local_devices`] do so first.
 #[must_use]
 pub fn config() -> Config {
     system().config(&Environment::of_process())
@@ -49,7 +50,7 @@ pub fn config() -> Config {
 /// [`Config::preferred_device_type`] of this process.
 #[must_use]
 pub fn preferred_device_type() -> DeviceType {
-    config().preferred_device_type()
+    system().preferred_device_type(&Environment::of_process())
 }
 
 /// [`Config::client_id`] of this process.
@@ -101,7 +102,7 @@ pub fn heartbeat_enabled() -> bool {
 /// [`Config::num_local_devices`] of this process.
 #[must_use]
 pub fn num_local_devices(device_type: DeviceType) -> u32 {
-    config().num_local_devices(device_type)
+    config_with(device_type).num_local_devices(device_type)
 }
 
 /// [`Config::num_global_devices`] of this process.
@@ -109,7 +110,7 @@ pub fn num_local_devices(device_type: DeviceType) -> u32 {
 /// # Errors
 /// Those of [`Config::num_global_devices`].
 pub fn num_global_devices(device_type: DeviceType) -> Result<u32, Error> {
-    config().num_global_devices(device_type)
+    config_with(device_type).num_global_devices(device_type)
 }
 
 /// [`Config::local_devices`] of this process.
@@ -117,7 +118,7 @@ pub fn num_global_devices(device_type: DeviceType) -> Result<u32, Error> {
 /// # Errors
 /// Those of [`Config::local_devices`].
 pub fn local_devices(device_type: DeviceType) -> Result<Vec<DeviceSpec>, Error> {
-    config().local_devices(device_type)
+    config_with(device_type).local_devices(device_type)
 }
 
 /// The mesh of this process's devices alone; it need not be initialised.
@@ -136,6 +137,11 @@ pub fn create_mesh(mesh: CreateMesh) -> Result<Mesh, Error> {
 pub fn create_distributed_mesh(mesh: CreateMesh) -> Result<Mesh, Error> {
     let context = system().initialized()?;
     context.create_distributed_mesh(mesh)
+}
+
+/// The configuration after a look for devices of a type.
+fn config_with(device_type: DeviceType) -> Config {
+    system().config_with(&Environment::of_process(), device_type)
 }
 
 fn system() -> MutexGuard<'static, System> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use meshwork_core::Rank;
-use meshwork_layout::{Collective, DimPart, Placement, Plan, Ranges, Shape, Step};
+use meshwork_layout::{Collective, DimPart, Placement, Plan, Ranges, Reduction, Shape, Step};
 
 use crate::Error;
 use crate::context::Homes;
@@ -25,12 +25,24 @@ pub(crate) use runs::Runs;
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) exchanges: Vec<Exchange>,
+    /// The all-reduces that some exchanges are, by the first of them.
+    pub(crate) together: BTreeMap<usize, Together>,
     /// Whether any client sends anything to another.
     pub(crate) crosses: bool,
     /// For each rank of the target that is here, the place of its block after the last exchange.
     pub(crate) places: Vec<usize>,
     /// What it is, for a client that does something else at the same time.
     pub(crate) title: String,
+}
+
+/// A reduction of blocks that are all here, as devices with links of their own do it.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// The places of each group, in the order of its ranks.
+    pub(crate) groups: Vec<Vec<usize>>,
+    pub(crate) reduction: Reduction,
+    /// How many exchanges it takes the place of.
+    pub(crate) exchanges: usize,
 }
 
 impl Route {
@@ -41,7 +53,7 @@ impl Route {
         homes: [&Homes; 2],
         clients: (usize, usize),
     ) -> Result<Self, Error> {
-        let mut exchanges = Vec::new();
+        let (mut exchanges, mut together) = (Vec::new(), BTreeMap::new());
         for step in plan.steps() {
             let builder = Builder {
                 plan,
@@ -49,7 +61,11 @@ impl Route {
                 homes: homes[0],
                 clients,
             };
+            let first = exchanges.len();
             builder.build(&mut exchanges)?;
+            if let Some(reduction) = builder.together(exchanges.len() - first)? {
+                together.insert(first, reduction);
+            }
         }
         let place = |rank: &Rank| Ok(homes[0].of_rank(plan.source_rank(*rank)?).place);
         let places = homes[1].local().iter().map(place);
@@ -57,6 +73,7 @@ impl Route {
         Ok(Self {
             crosses: exchanges.iter().any(crosses),
             exchanges,
+            together,
             places: places.collect::<Result<_, Error>>()?,
             title: format!(
                 "a relayout of {:?} from {} to {}",
@@ -99,6 +116,33 @@ impl Builder<'_> {
             _ => exchanges.push(exchange(&self.gathered()?)),
         }
         Ok(())
+    }
+
+    /// The step as an all-reduce of whole blocks, if it is one and all of them are here.
+    fn together(&self, exchanges: usize) -> Result<Option<Together>, Error> {
+        let (before, after) = (self.step.before(), self.step.after());
+        let is_all_reduce = self.step.collective() == Collective::AllReduce;
+        let reduction = before.reduction().filter(|_| is_all_reduce);
+        let Some(reduction) = reduction.filter(|_| after.reduction().is_none()) else {
+            return Ok(None);
+        };
+        let ranks = before.mesh().ranks();
+        if self.homes.local().len() != ranks.len() {
+            return Ok(None);
+        }
+        let mut groups = Vec::new();
+        for rank in ranks {
+            let group: Vec<Rank> = self.step.group_of(rank)?.collect();
+            if group.first() == Some(&rank) {
+                let place = |rank: &Rank| Ok(self.homes.of_rank(self.device(before, *rank)?).place);
+                groups.push(group.iter().map(place).collect::<Result<_, Error>>()?);
+            }
+        }
+        Ok(Some(Together {
+            groups,
+            reduction,
+            exchanges,
+        }))
     }
 
     /// Each block from what the rank has and what others of its group have.

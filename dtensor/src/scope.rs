@@ -186,6 +186,6 @@ mod tests {
             .call_with_layout(&layout, || range::<i32>(4))
             .unwrap();
         assert_eq!(made.layout(), &layout);
-        assert_eq!(made.unpack()[1], ndarray::array![2, 3].into_dyn());
+        assert_eq!(made.unpack().unwrap()[1], ndarray::array![2, 3].into_dyn());
     }
 }

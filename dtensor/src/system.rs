@@ -1,116 +1,16 @@
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank, Timeouts};
 
 use crate::error::Subject;
-use crate::{Config, Context, DeviceCounts, DeviceType, Environment, Error};
+use crate::{Backend, Config, Context, DeviceCounts, DeviceType, Environment, Error};
 
-/// What [`System::initialize`] is asked for.
-///
-/// ```
-/// use std::num::NonZeroU32;
-/// use meshwork_dtensor::{DeviceType, Initialize};
-///
-/// let eight = NonZeroU32::new(8).expect("not zero");
-/// let asked = Initialize::new().device_type(DeviceType::Cpu).logical_cpu_devices(eight);
-/// # let _ = asked;
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct Initialize {
-    device_type: Option<DeviceType>,
-    logical_cpus: Option<NonZeroU32>,
-    coordination: Coordination,
-    before: Before,
-    cores: Cores,
-    secret: Option<JobSecret>,
-}
+mod initialize;
 
-/// Whether barriers check that all clients mean the same one.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Coordination {
-    #[default]
-    Checked,
-    Unchecked,
-}
-
-/// What becomes of a context that was used before.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Before {
-    #[default]
-    Refused,
-    TornDown,
-}
-
-/// What a TPU chip counts as.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Cores {
-    #[default]
-    Single,
-    Paired,
-}
-
-impl Initialize {
-    /// The preferred type of device, with as many logical CPUs as there are.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// For this type of device.
-    pub fn device_type(self, device_type: DeviceType) -> Self {
-        Self {
-            device_type: Some(device_type),
-            ..self
-        }
-    }
-
-    /// With this many logical CPUs in this process.
-    #[doc(alias = "num_logical_cpu_devices")]
-    pub fn logical_cpu_devices(self, count: NonZeroU32) -> Self {
-        Self {
-            logical_cpus: Some(count),
-            ..self
-        }
-    }
-
-    /// Without the checks that TensorFlow's coordination service makes: that all clients have the same
-    /// list of jobs, and that a barrier has the same name on all. Clients watch each other all the same.
-    #[doc(alias = "enable_coordination_service")]
-    pub fn without_coordination_service(self) -> Self {
-        Self {
-            coordination: Coordination::Unchecked,
-            ..self
-        }
-    }
-
-    /// Even if tensors were made before, which then cannot be moved between processes any more.
-    #[doc(alias = "experimental_reset_context")]
-    pub fn reset_context(self) -> Self {
-        Self {
-            before: Before::TornDown,
-            ..self
-        }
-    }
-
-    /// With the two cores of a TPU chip as one device.
-    #[doc(alias = "experimental_enable_megcore")]
-    pub fn megacore(self) -> Self {
-        Self {
-            cores: Cores::Paired,
-            ..self
-        }
-    }
-
-    /// With this job secret instead of the environment's, see [`JobSecret::from_env`]. One client
-    /// needs none.
-    pub fn secret(self, secret: JobSecret) -> Self {
-        Self {
-            secret: Some(secret),
-            ..self
-        }
-    }
-}
+pub use initialize::Initialize;
+use initialize::{Before, Coordination, Cores};
 
 /// The accelerators of a process, from their initialisation to their shutdown.
 ///
@@ -129,9 +29,21 @@ impl Initialize {
 #[derive(Debug)]
 pub struct System {
     physical: DeviceCounts,
+    search: Search,
+    /// What was found so far.
+    found: BTreeMap<DeviceType, Backend>,
     /// How many logical CPUs the first of the physical ones is split into.
     logical_cpus: Option<NonZeroU32>,
     state: State,
+}
+
+/// Where accelerators come from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Search {
+    /// They were told, and there are no others.
+    Told,
+    /// From the backends that are compiled in.
+    Machine,
 }
 
 #[derive(Debug)]
@@ -146,8 +58,33 @@ impl System {
     /// The accelerators of a process with these devices.
     #[must_use]
     pub const fn new(physical: DeviceCounts) -> Self {
+        Self::with(physical, Search::Told)
+    }
+
+    /// The accelerators of a process that looks for them: a CPU, and what the backends find that are
+    /// compiled in ([`Backend::find`]), once it is needed.
+    ///
+    /// ```
+    /// use meshwork_dtensor::{DeviceType, Environment, Error, Initialize, System};
+    ///
+    /// let mut system = System::of_machine();
+    /// let asked = Initialize::new().device_type(DeviceType::Tpu);
+    /// match system.initialize(&Environment::default(), asked) {
+    ///     Ok(found) => assert_eq!(found, DeviceType::Tpu),
+    ///     // Says what to install, or which feature to build with.
+    ///     Err(error) => println!("{error}"),
+    /// }
+    /// ```
+    #[must_use]
+    pub const fn of_machine() -> Self {
+        Self::with(DeviceCounts::cpus(1), Search::Machine)
+    }
+
+    const fn with(physical: DeviceCounts, search: Search) -> Self {
         Self {
             physical,
+            search,
+            found: BTreeMap::new(),
             logical_cpus: None,
             state: State::Fresh,
         }
@@ -156,13 +93,16 @@ impl System {
     /// Makes the devices ready and, where the environment lists several jobs, meets the other
     /// clients. Blocks until all have come.
     ///
-    /// GPUs may be asked for where there are none; then there is no mesh to be made of them.
+    /// Without a type the fastest is taken for which devices are found: TPU, then GPU, then CPU. A system
+    /// that was told of its devices may be asked for GPUs where there are none, as TensorFlow's; then there
+    /// is no mesh to be made of them. One that looks for itself ([`of_machine`](Self::of_machine)) says what
+    /// is missing.
     ///
     /// # Errors
     /// [`Error::AlreadyInitialized`], [`Error::UsedBefore`], [`Error::Pathways`],
     /// [`Error::TooFewCpus`], [`Error::NoDevices`] for TPU, [`Error::NoBackend`],
     /// [`Error::JobAddress`], [`Error::ClientsDisagree`], [`Error::Group`], and those of
-    /// [`Config::client`]. The system is then as it was before.
+    /// [`Config::client`] and [`Backend::find`]. The system is then as it was before.
     #[doc(alias = "initialize_accelerator_system")]
     #[doc(alias = "initialize_tpu_system")]
     #[doc(alias = "initialize_multi_client")]
@@ -185,13 +125,19 @@ impl System {
         if config.backend_is_pw() {
             return Err(Error::Pathways);
         }
-        let preferred = config.preferred_device_type();
-        let device_type = asked.device_type.unwrap_or(preferred);
+        let device_type = match asked.device_type {
+            Some(device_type) => device_type,
+            None => self.preferred_device_type(environment),
+        };
+        let backend = self.find(device_type)?;
         let logical_cpus = self.logical_cpus_for(device_type, &asked)?;
         self.check_backend(device_type, asked.cores)?;
         let devices = self.devices(Some(logical_cpus));
         let config = Config::new(environment.clone(), devices);
         let context = start(&config, &asked)?;
+        if let Some(backend) = backend {
+            context.compute_on(device_type, backend)?;
+        }
         if asked.coordination == Coordination::Checked {
             let jobs = config.jobs()?.join(",");
             context.agree(Subject::Job, &format!("{device_type} of {jobs}"))?;
@@ -216,7 +162,11 @@ impl System {
             return Err(Error::NotInitialized);
         };
         let context = context.clone();
-        *self = Self::new(self.physical);
+        let found = std::mem::take(&mut self.found);
+        *self = Self {
+            found,
+            ..Self::with(self.physical, self.search)
+        };
         context.leave()
     }
 
@@ -226,7 +176,45 @@ impl System {
         matches!(self.state, State::Initialized(..))
     }
 
-    /// What this environment and the devices say about the process.
+    /// [`Config::preferred_device_type`], after a look for devices that were not told.
+    #[must_use]
+    pub fn preferred_device_type(&mut self, environment: &Environment) -> DeviceType {
+        for device_type in [DeviceType::Tpu, DeviceType::Gpu] {
+            // What is not there is not preferred; why, is told to those who ask for it.
+            if let Ok(Some(_)) = self.find(device_type) {
+                break;
+            }
+        }
+        self.config(environment).preferred_device_type()
+    }
+
+    /// The [`config`](Self::config), after a look for devices of a type that were not told.
+    pub(crate) fn config_with(
+        &mut self,
+        environment: &Environment,
+        device_type: DeviceType,
+    ) -> Config {
+        // Of what is not there, there are none.
+        let _ = self.find(device_type);
+        self.config(environment)
+    }
+
+    /// The backend for a type of device; none where the host computes, or devices were told. One that
+    /// was found is kept: plugins cannot be opened twice.
+    fn find(&mut self, device_type: DeviceType) -> Result<Option<Backend>, Error> {
+        if self.search == Search::Told || device_type == DeviceType::Cpu {
+            return Ok(None);
+        }
+        if let Some(known) = self.found.get(&device_type) {
+            return Ok(Some(known.clone()));
+        }
+        let found = Backend::find(device_type)?;
+        self.found.insert(device_type, found.clone());
+        Ok(Some(found))
+    }
+
+    /// What this environment and the devices say about the process: those that were told, and those that
+    /// were found when they were needed.
     #[must_use]
     pub fn config(&self, environment: &Environment) -> Config {
         Config::new(environment.clone(), self.devices(self.logical_cpus))
@@ -246,6 +234,9 @@ impl System {
             return Err(Error::NotInitialized);
         }
         let context = Context::alone(config.client()?);
+        for (device_type, backend) in &self.found {
+            context.compute_on(*device_type, backend.clone())?;
+        }
         self.state = State::Used(context.clone());
         Ok(context)
     }
@@ -262,10 +253,20 @@ impl System {
     }
 
     fn devices(&self, logical_cpus: Option<NonZeroU32>) -> DeviceCounts {
+        let devices = self.physical();
         match logical_cpus {
-            Some(count) => self.physical.with(DeviceType::Cpu, count.get()),
-            None => self.physical,
+            Some(count) => devices.with(DeviceType::Cpu, count.get()),
+            None => devices,
         }
+    }
+
+    /// The devices that were told or found.
+    fn physical(&self) -> DeviceCounts {
+        let with = |devices: DeviceCounts, (kind, backend): (&DeviceType, &Backend)| {
+            let count = u32::try_from(backend.devices().len()).unwrap_or(u32::MAX);
+            devices.with(*kind, count)
+        };
+        self.found.iter().fold(self.physical, with)
     }
 
     fn logical_cpus_for(
@@ -273,10 +274,10 @@ impl System {
         device_type: DeviceType,
         asked: &Initialize,
     ) -> Result<NonZeroU32, Error> {
-        let now = NonZeroU32::new(self.physical.of(DeviceType::Cpu)).unwrap_or(NonZeroU32::MIN);
+        let now = NonZeroU32::new(self.physical().of(DeviceType::Cpu)).unwrap_or(NonZeroU32::MIN);
         let accelerators = match device_type {
             DeviceType::Cpu => 0,
-            other => self.physical.of(other),
+            other => self.physical().of(other),
         };
         let enough = NonZeroU32::new(accelerators).map_or(now, |least| least.max(now));
         match asked.logical_cpus {
@@ -290,7 +291,8 @@ impl System {
     }
 
     fn check_backend(&self, device_type: DeviceType, cores: Cores) -> Result<(), Error> {
-        match (device_type, self.physical.of(device_type)) {
+        match (device_type, self.physical().of(device_type)) {
+            _ if self.found.contains_key(&device_type) => Ok(()),
             (DeviceType::Cpu, _) | (DeviceType::Gpu, 0) => Ok(()),
             (DeviceType::Tpu, 0) => Err(Error::NoDevices { device_type }),
             (DeviceType::Tpu, cores_found) if cores == Cores::Paired => Err(Error::NoBackend {

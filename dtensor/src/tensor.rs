@@ -5,8 +5,10 @@ use meshwork_layout::ops::Placement;
 use meshwork_layout::{Layout, LayoutPattern};
 use ndarray::ArrayD;
 
+use crate::blocks::Blocks;
 use crate::context::Homes;
-use crate::exchange::{self, Block, Held};
+use crate::exchange::{self, Block};
+use crate::route::Route;
 use crate::{Context, Error, Scalar};
 
 mod make;
@@ -25,9 +27,9 @@ mod make;
 /// let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("CPU", 2)?);
 /// let mesh = context.create_mesh(CreateMesh::new().along("x"))?;
 /// let rows = context.copy_to_mesh(array![[1, 2], [3, 4]], &Layout::batch_sharded(&mesh, "x", 2)?)?;
-/// assert_eq!(rows.unpack()[1], array![[3, 4]].into_dyn());
+/// assert_eq!(rows.unpack()?[1], array![[3, 4]].into_dyn());
 /// let columns = rows.relayout(&Layout::inner_sharded(&mesh, "x", 2)?)?;
-/// assert_eq!(columns.unpack()[1], array![[2], [4]].into_dyn());
+/// assert_eq!(columns.unpack()?[1], array![[2], [4]].into_dyn());
 /// assert_eq!(columns.to_host()?, rows.to_host()?);
 /// # Ok::<(), Error>(())
 /// ```
@@ -36,7 +38,7 @@ pub struct DTensor<T: Scalar> {
     context: Context,
     placement: Placement,
     homes: Arc<Homes>,
-    blocks: Held<T>,
+    blocks: Arc<Blocks<T>>,
 }
 
 impl<T: Scalar> DTensor<T> {
@@ -46,12 +48,20 @@ impl<T: Scalar> DTensor<T> {
         placement: Placement,
         blocks: Vec<Block<T>>,
     ) -> Result<Self, Error> {
-        let homes = context.homes(placement.layout().mesh())?;
+        Self::made(context, placement, Blocks::here(context, blocks))
+    }
+
+    /// A tensor of blocks that fit, wherever they are.
+    pub(crate) fn made(
+        context: &Context,
+        placement: Placement,
+        blocks: Arc<Blocks<T>>,
+    ) -> Result<Self, Error> {
         Ok(Self {
             context: context.clone(),
+            homes: context.homes(placement.layout().mesh())?,
             placement,
-            homes,
-            blocks: Held::new(context.clone(), blocks),
+            blocks,
         })
     }
 
@@ -94,10 +104,17 @@ impl<T: Scalar> DTensor<T> {
     }
 
     /// The blocks of this client's devices, in the order of the mesh's local devices; inverse of
-    /// [`Context::pack`].
-    #[must_use]
-    pub fn unpack(&self) -> &[Block<T>] {
-        self.blocks.blocks()
+    /// [`Context::pack`]. Those that are on accelerators only are fetched, once.
+    ///
+    /// # Errors
+    /// [`Error::Element`] where an accelerator fails.
+    pub fn unpack(&self) -> Result<&[Block<T>], Error> {
+        Ok(self.blocks.fetched()?.blocks())
+    }
+
+    /// The same blocks, wherever they are.
+    pub(crate) fn blocks(&self) -> &Arc<Blocks<T>> {
+        &self.blocks
     }
 
     /// Whether it lies by this layout.
@@ -139,15 +156,32 @@ impl<T: Scalar> DTensor<T> {
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
-    pub fn into_layout(mut self, layout: &Layout) -> Result<Self, Error> {
+    pub fn into_layout(self, layout: &Layout) -> Result<Self, Error> {
         if self.layout() == layout {
             return Ok(self);
         }
         let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
         let route = self.context.route(ends, self.shape(), size_of::<T>())?;
-        let blocks = exchange::run(&self.context, &route, self.blocks.take())?;
-        Self::of(&self.context, placement, blocks)
+        if let Some(blocks) = self.moved_there(&route, layout)? {
+            return Self::made(&self.context, placement, blocks);
+        }
+        let (context, held) = (self.context.clone(), self.blocks.fetched()?.clone());
+        drop(self);
+        Self::of(&context, placement, exchange::run(&context, &route, held)?)
+    }
+
+    /// The blocks by another layout, where they are on devices and can stay there.
+    fn moved_there(&self, route: &Route, to: &Layout) -> Result<Option<Arc<Blocks<T>>>, Error> {
+        let sites = [self.layout(), to].map(|layout| self.context.site(layout.mesh()));
+        let ([Some(from), Some(to)], Some(blocks)) = (&sites, self.blocks.stored()) else {
+            return Ok(None);
+        };
+        if !from.has(blocks) || !to.has(blocks) {
+            return Ok(None);
+        }
+        let moved = exchange::run_there::<T>(route, [from, to], (self.blocks.shapes(), blocks))?;
+        Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
     }
 
     /// The same tensor by a layout that may leave axes as they are.
@@ -187,7 +221,7 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "numpy")]
     pub fn to_host(&self) -> Result<ArrayD<T>, Error> {
         let whole = self.replicate()?;
-        let block = whole.unpack().first().ok_or(Error::NotHere)?;
+        let block = whole.unpack()?.first().ok_or(Error::NotHere)?;
         Ok(block.to_owned())
     }
 
@@ -200,7 +234,7 @@ impl<T: Scalar> DTensor<T> {
     pub fn map<U: Scalar>(&self, function: impl Fn(T) -> U) -> Result<DTensor<U>, Error> {
         let settled = self.settled()?;
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
-        let blocks = settled.unpack().iter().map(mapped).collect();
+        let blocks = settled.unpack()?.iter().map(mapped).collect();
         DTensor::of(&self.context, settled.placement.clone(), blocks)
     }
 
@@ -234,7 +268,9 @@ impl<T: Scalar> DTensor<T> {
 
 impl<T: Scalar> Debug for DTensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let blocks = self.homes.local().iter().zip(self.unpack());
+        // What is on devices only is not fetched to be shown.
+        let here = self.blocks.on_host().unwrap_or_default();
+        let blocks = self.homes.local().iter().zip(here);
         f.debug_struct("DTensor")
             .field("shape", &self.shape())
             .field("element", &T::TYPE)

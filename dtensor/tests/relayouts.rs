@@ -92,7 +92,12 @@ fn every_pair_moves_right_between_eight_devices_of_one_process() {
         clients(1, |context, mesh| {
             for_each_pair(context, mesh, shape, |from, to| {
                 let moved = from.relayout(to.layout()).unwrap();
-                assert_eq!(moved.unpack(), to.unpack(), "{}", named(from, to));
+                assert_eq!(
+                    moved.unpack().unwrap(),
+                    to.unpack().unwrap(),
+                    "{}",
+                    named(from, to)
+                );
             });
         });
     }
@@ -105,7 +110,12 @@ fn every_pair_sends_the_bytes_of_its_plan_between_eight_clients() {
         for_each_pair(context, mesh, [4, 4, 4], |from, to| {
             let before = context.bytes_sent();
             let moved = from.relayout(to.layout()).unwrap();
-            assert_eq!(moved.unpack(), to.unpack(), "{}", named(from, to));
+            assert_eq!(
+                moved.unpack().unwrap(),
+                to.unpack().unwrap(),
+                "{}",
+                named(from, to)
+            );
             sent.push(context.bytes_sent() - before);
         });
         sent
@@ -137,7 +147,12 @@ fn uneven_and_empty_shards_move_right_between_clients_of_two_devices() {
         clients(4, |context, mesh| {
             for_each_pair(context, mesh, shape, |from, to| {
                 let moved = from.relayout(to.layout()).unwrap();
-                assert_eq!(moved.unpack(), to.unpack(), "{}", named(from, to));
+                assert_eq!(
+                    moved.unpack().unwrap(),
+                    to.unpack().unwrap(),
+                    "{}",
+                    named(from, to)
+                );
             });
         });
     }
@@ -152,7 +167,12 @@ fn no_pair_takes_more_memory_than_its_plan_says() {
             from.relayout(to.layout()).unwrap();
             let plan = plan(from.layout(), to.layout(), SHAPE);
             let owned = from.map(|element| element).unwrap();
-            let before: usize = owned.unpack().iter().map(|block| 4 * block.len()).sum();
+            let before: usize = owned
+                .unpack()
+                .unwrap()
+                .iter()
+                .map(|block| 4 * block.len())
+                .sum();
             let measured = allocation_counter::measure(|| {
                 owned.into_layout(to.layout()).unwrap();
             });

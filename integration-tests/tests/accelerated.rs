@@ -5,18 +5,26 @@
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
+#[path = "accelerated/counting.rs"]
+mod counting;
+#[path = "accelerated/found.rs"]
+mod found;
+#[path = "accelerated/moves.rs"]
+mod moves;
 #[path = "../../accel-tpu/tests/support/plugins.rs"]
 mod plugins;
+#[path = "accelerated/residence.rs"]
+mod residence;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use meshwork_accel::{ElementType, Elementwise, Error as Refusal, LiveBuffers, Matmul};
+use meshwork_accel::{Arrange, Elementwise, Fold, LiveBuffers, Matmul};
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_accel_tpu::{PjrtAccelerator, Plugin, Value};
 use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh};
-use meshwork_dtensor::{Context, DTensor, DeviceType, Error, Float, bf16};
+use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Float, bf16};
 use meshwork_layout::Layout;
 use ndarray::{ArrayD, IxDyn};
 
@@ -97,10 +105,21 @@ fn rounded(context: &Context, mesh: &Mesh) -> Vec<f32> {
         .collect()
 }
 
-fn agrees_with_the_host<A: Elementwise + Matmul + LiveBuffers + 'static>(accelerator: &Arc<A>) {
+fn agrees_with_the_host<A>(accelerator: &Arc<A>)
+where
+    A: Elementwise<Buffer: Sync> + Matmul + Arrange + Fold + LiveBuffers + 'static,
+{
+    let arithmetic = Backend::of(accelerator).arithmetic();
+    agrees(arithmetic.into());
+    let arithmetic = Backend::of(accelerator).arithmetic();
+    agrees(arithmetic.arrangement().into());
+    assert_eq!(accelerator.live_buffers(), 0);
+}
+
+fn agrees(backend: Backend) {
     let (host, mesh) = eight();
     let (context, same) = eight();
-    context.compute_on(DeviceType::Tpu, accelerator).unwrap();
+    context.compute_on(DeviceType::Tpu, backend).unwrap();
     assert_eq!(exact::<f32>(&context, &same), exact::<f32>(&host, &mesh));
     assert_eq!(exact::<f64>(&context, &same), exact::<f64>(&host, &mesh));
     let pairs = rounded(&context, &same)
@@ -112,7 +131,6 @@ fn agrees_with_the_host<A: Elementwise + Matmul + LiveBuffers + 'static>(acceler
             "{found}, not {expected}"
         );
     }
-    assert_eq!(accelerator.live_buffers(), 0);
 }
 
 #[test]
@@ -133,7 +151,8 @@ fn a_program_on_pjrt_devices_has_the_results_of_the_host() {
     assert!(compiled > 10, "{compiled} programs: the plugin computed");
     let (host, mesh) = eight();
     let (context, same) = eight();
-    context.compute_on(DeviceType::Tpu, &eight_devices).unwrap();
+    let backend = Backend::of(&eight_devices).arithmetic();
+    context.compute_on(DeviceType::Tpu, backend).unwrap();
     assert_eq!(exact::<bf16>(&context, &same), exact::<bf16>(&host, &mesh));
 }
 
@@ -146,9 +165,8 @@ fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
     let product = |group: Group, plugin: &Plugin| {
         let client = Client::new("worker", group.rank().number(), 2).unwrap();
         let context = Context::over(client.with_devices("GPU", 2).unwrap(), group).unwrap();
-        context
-            .compute_on(DeviceType::Gpu, &pjrt(plugin, 2))
-            .unwrap();
+        let backend = Backend::of(&pjrt(plugin, 2)).arithmetic();
+        context.compute_on(DeviceType::Gpu, backend).unwrap();
         let mesh = CreateMesh::new()
             .device_type("GPU")
             .dims([("x", 2), ("y", 2)]);
@@ -181,29 +199,41 @@ fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
 }
 
 #[test]
-fn other_devices_and_whole_numbers_are_left_to_the_host() {
-    let (context, mesh) = eight();
-    let accelerator = cpus(8);
-    context.compute_on(DeviceType::Gpu, &accelerator).unwrap();
-    let layout = Layout::from_names(["x"], &mesh).unwrap();
-    let halves = context
-        .copy_to_mesh(numbers::<bf16>(&[4], 1), &layout)
+fn elements_that_an_accelerator_refuses_are_left_to_the_host() {
+    let (host, mesh) = eight();
+    let (context, same) = eight();
+    let backend = Backend::from(Backend::of(&cpus(8)).arithmetic());
+    context
+        .compute_on(DeviceType::Tpu, backend.clone())
         .unwrap();
     // The CPU as a backend has no arithmetic of bf16.
-    assert!(halves.add(&halves).is_ok(), "no GPU is concerned");
-    context.compute_on(DeviceType::Tpu, &accelerator).unwrap();
-    let element = ElementType::Bf16;
-    let refused = Error::Element(Refusal::UnsupportedElement { element });
-    assert_eq!(halves.add(&halves).unwrap_err(), refused);
-    let whole = halves.cast::<i32>().unwrap();
+    assert_eq!(exact::<bf16>(&context, &same), exact::<bf16>(&host, &mesh));
+    assert_eq!(backend.bytes_held(), 0);
+    let before = backend.bytes_uploaded();
+    let layout = Layout::from_names(["x"], &same).unwrap();
+    let whole = context.full::<i32>(&[4], &layout, 21).unwrap();
     let sum = whole.add(&whole).unwrap().to_host().unwrap();
-    assert_eq!(sum, whole.to_host().unwrap() * 2);
+    assert_eq!(sum, ArrayD::from_elem(IxDyn(&[4]), 42));
+    assert_eq!(backend.bytes_uploaded(), before, "whole numbers stay here");
+}
+
+#[test]
+fn devices_of_another_type_are_left_to_the_host() {
+    let (context, mesh) = eight();
+    let backend = Backend::from(Backend::of(&cpus(8)).arithmetic());
+    context
+        .compute_on(DeviceType::Gpu, backend.clone())
+        .unwrap();
+    exact::<f32>(&context, &mesh);
+    assert_eq!(backend.bytes_uploaded(), 0);
 }
 
 #[test]
 fn an_accelerator_of_too_few_devices_is_refused() {
     let (context, _) = eight();
-    let refused = context.compute_on(DeviceType::Tpu, &cpus(7)).unwrap_err();
+    let refused = context
+        .compute_on(DeviceType::Tpu, Backend::of(&cpus(7)))
+        .unwrap_err();
     assert_eq!(
         refused.to_string(),
         "8 devices of type TPU cannot be computed for by an accelerator of 7: open it with as many"

@@ -36,7 +36,14 @@ const LAYERS: &[Layer] = &[
     ),
     Layer::new(
         "dtensor",
-        MayUse::Only(&["mesh-core", "layout", "collectives", "accel"]),
+        MayUse::Only(&[
+            "mesh-core",
+            "layout",
+            "collectives",
+            "accel",
+            "accel-cuda",
+            "accel-tpu",
+        ]),
     ),
     Layer::new("adapters/burn", MayUse::Only(&["strategy"])),
     Layer::new("adapters/candle", MayUse::Only(&["strategy"])),

@@ -73,7 +73,7 @@ impl Matmul for PjrtAccelerator {
     }
 }
 
-fn alike(into: &PjrtBuffer, other: &PjrtBuffer) -> Result<(), Error> {
+pub(super) fn alike(into: &PjrtBuffer, other: &PjrtBuffer) -> Result<(), Error> {
     let (left, right) = (into.device(), other.device());
     if left != right {
         return Err(Error::DeviceMismatch { left, right });
@@ -81,7 +81,7 @@ fn alike(into: &PjrtBuffer, other: &PjrtBuffer) -> Result<(), Error> {
     into.check_element(other.element_type())
 }
 
-fn equally_long(left: usize, right: usize) -> Result<(), Error> {
+pub(super) fn equally_long(left: usize, right: usize) -> Result<(), Error> {
     match left == right {
         true => Ok(()),
         false => Err(Error::LengthMismatch { left, right }),

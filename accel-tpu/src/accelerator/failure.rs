@@ -33,7 +33,7 @@ pub(super) fn failed(device: DeviceId, error: crate::Error) -> Error {
 }
 
 /// Why there is no program of a kernel: arithmetic that the device does not have is no failure of it.
-pub(super) fn uncompiled(device: DeviceId, kernel: Kernel, error: crate::Error) -> Error {
+pub(super) fn uncompiled(device: DeviceId, kernel: &Kernel, error: crate::Error) -> Error {
     match (kernel.arithmetic(), &error) {
         (Some(element), crate::Error::Plugin { status, .. })
             if *status == Status::UNIMPLEMENTED =>
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
     use crate::stablehlo::Vector;
 
-    fn refused(kernel: Kernel, status: Status) -> Error {
+    fn refused(kernel: &Kernel, status: Status) -> Error {
         let error = crate::Error::Plugin {
             function: "PJRT_Client_Compile",
             status,
@@ -70,8 +70,8 @@ mod tests {
             Kernel::Product(shape, element),
         ] {
             let unsupported = Error::UnsupportedElement { element };
-            assert_eq!(refused(kernel, Status::UNIMPLEMENTED), unsupported);
-            let failed = refused(kernel, Status::RESOURCE_EXHAUSTED);
+            assert_eq!(refused(&kernel, Status::UNIMPLEMENTED), unsupported);
+            let failed = refused(&kernel, Status::RESOURCE_EXHAUSTED);
             assert!(
                 matches!(failed, Error::DeviceFailed { code: 8, .. }),
                 "{failed}"
@@ -85,7 +85,7 @@ mod tests {
             element: ElementType::F64,
             len: 3,
         };
-        let failed = refused(Kernel::Fill(vector), Status::UNIMPLEMENTED);
+        let failed = refused(&Kernel::Fill(vector), Status::UNIMPLEMENTED);
         assert!(
             matches!(failed, Error::DeviceFailed { code: 12, .. }),
             "{failed}"

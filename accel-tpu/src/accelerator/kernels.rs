@@ -27,8 +27,8 @@ impl Kernels {
     }
 
     /// The program of a kernel, for any device.
-    pub(super) fn of_one_device(&self, kernel: Kernel) -> Result<Arc<Executable>, Error> {
-        self.of(Key::One(kernel), || {
+    pub(super) fn of_one_device(&self, kernel: &Kernel) -> Result<Arc<Executable>, Error> {
+        self.of(Key::One(kernel.clone()), || {
             (kernel.program(), CompileOptions::any_device())
         })
     }

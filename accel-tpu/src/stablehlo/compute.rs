@@ -2,6 +2,7 @@
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape};
 
+use super::arrange::Sizes;
 use super::elements::{Compare, compare, computed_in, convert, select};
 use super::{Function, Type, Vector};
 
@@ -38,22 +39,23 @@ pub(super) fn pairwise(op: Pairwise, vector: Vector) -> Option<String> {
     Some(main.finish(&narrow, kind))
 }
 
-/// The program that multiplies two matrices, of which both have elements; `None` for what is no
+/// The program that multiplies stacks of matrices, all of which have elements; `None` for what is no
 /// float.
 pub(super) fn product(shape: ProductShape, element: ElementType) -> Option<String> {
-    let (rows, inner, columns) = (shape.rows(), shape.inner(), shape.columns());
+    let (depth, rows) = (shape.depth(), shape.rows());
+    let (inner, columns) = (shape.inner(), shape.columns());
     let flat = |len| Type::from(Vector { element, len });
     let (_, wide) = types(Vector {
         element,
         len: shape.product(),
     })?;
     let mut main = Function::new(&[flat(shape.left()), flat(shape.right())]);
-    let left_kind = Type::Matrix(element, [rows, inner]);
-    let right_kind = Type::Matrix(element, [inner, columns]);
+    let left_kind = Type::Array(element, Sizes::of(&[depth, rows, inner]));
+    let right_kind = Type::Array(element, Sizes::of(&[depth, inner, columns]));
     let left = main.value("reshape", &[("%arg0", flat(shape.left()))], "", left_kind);
     let right = main.value("reshape", &[("%arg1", flat(shape.right()))], "", right_kind);
     // Terms are added in the wider type without a pass over the matrices to widen them first.
-    let sums = Type::Matrix(wide.element(), [rows, columns]);
+    let sums = Type::Array(wide.element(), Sizes::of(&[depth, rows, columns]));
     let operands = [(left.as_str(), left_kind), (right.as_str(), right_kind)];
     let product = main.value("dot_general", &operands, ROWS_BY_COLUMNS, sums);
     let product = main.value("reshape", &[(product.as_str(), sums)], "", wide);
@@ -63,7 +65,8 @@ pub(super) fn product(shape: ProductShape, element: ElementType) -> Option<Strin
 
 /// The default precision lets TPUs round f32 to bf16 before they multiply.
 const ROWS_BY_COLUMNS: &str = " {dot_dimension_numbers = #stablehlo.dot<\
-    lhs_contracting_dimensions = [1], rhs_contracting_dimensions = [0]>, \
+    lhs_batching_dimensions = [0], rhs_batching_dimensions = [0], \
+    lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>, \
     precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]}";
 
 /// What the elements are, and what they are computed in.
@@ -119,7 +122,7 @@ mod tests {
         let shape = ProductShape::new(2, 3, 4).unwrap();
         let program = product(shape, ElementType::F16).unwrap();
         assert!(
-            program.contains("(tensor<2x3xf16>, tensor<3x4xf16>) -> tensor<2x4xf32>"),
+            program.contains("(tensor<1x2x3xf16>, tensor<1x3x4xf16>) -> tensor<1x2x4xf32>"),
             "{program}"
         );
         assert!(program.contains("precision HIGHEST"), "{program}");

@@ -13,8 +13,13 @@ use wheel::Wheel;
 
 /// The plugin for the CPU; `None` after saying that the test is skipped, and why.
 pub(crate) fn cpu(test: &str) -> Option<Plugin> {
-    let path = fetch(Wheel::CPU, test)?;
+    let path = cpu_file(test)?;
     Some(Plugin::load(path).expect("the plugin loads where it can be fetched"))
+}
+
+/// Its file; as above.
+pub(crate) fn cpu_file(test: &str) -> Option<PathBuf> {
+    fetch(Wheel::CPU, test)
 }
 
 /// The file of libtpu; as above.

@@ -24,7 +24,18 @@ pub(super) fn matmul<A: Matmul>(bench: Bench<'_, A>) -> Result<(), Violation> {
         let [rows, inner, columns] = sizes;
         let case = format!("{rows} by {inner} by {columns}, device {}", bench.device);
         let of = |found: Found| found.of("matrices are multiplied", case);
-        product(bench, sizes).map_err(of)?;
+        let shape = ProductShape::new(rows, inner, columns).map_err(Found::from);
+        shape.and_then(|shape| product(bench, shape)).map_err(of)?;
+    }
+    for sizes in [[2, 3, 4], [5, 7, 1]] {
+        let [rows, inner, columns] = sizes;
+        let case = format!(
+            "3 of {rows} by {inner} by {columns}, device {}",
+            bench.device
+        );
+        let of = |found: Found| found.of("stacks of matrices are multiplied", case);
+        let shape = ProductShape::stacked(3, sizes).map_err(Found::from);
+        shape.and_then(|shape| product(bench, shape)).map_err(of)?;
     }
     let of = |found: Found| found.of("products refuse what does not fit", String::new());
     product_refusals(bench).map_err(of)
@@ -87,11 +98,8 @@ fn pairwise<A: Elementwise>(bench: Bench<'_, A>, op: Pairwise) -> Result<(), Fou
 }
 
 /// Small whole numbers, whose products and sums are exact in any order.
-fn product<A: Matmul>(
-    bench: Bench<'_, A>,
-    [rows, inner, columns]: [usize; 3],
-) -> Result<(), Found> {
-    let shape = ProductShape::new(rows, inner, columns)?;
+fn product<A: Matmul>(bench: Bench<'_, A>, shape: ProductShape) -> Result<(), Found> {
+    let (rows, inner, columns) = (shape.rows(), shape.inner(), shape.columns());
     let left: Vec<f32> = (0..shape.left())
         .map(|at| (at * 7 % 11) as f32 - 5.0)
         .collect();
@@ -99,11 +107,11 @@ fn product<A: Matmul>(
         .map(|at| (at * 5 % 13) as f32 - 6.0)
         .collect();
     let mut expected = vec![0.0_f32; shape.product()];
-    for row in 0..rows {
-        for column in 0..columns {
-            let terms = (0..inner).map(|k| left[row * inner + k] * right[k * columns + column]);
-            expected[row * columns + column] = terms.sum::<f32>() + 0.0;
-        }
+    for (at, expected) in expected.iter_mut().enumerate() {
+        let (row, column) = (at / columns, at % columns);
+        let right = &right[row / rows * inner * columns..];
+        let terms = (0..inner).map(|k| left[row * inner + k] * right[k * columns + column]);
+        *expected = terms.sum::<f32>() + 0.0;
     }
     let (a, b) = (bench.with(&left)?, bench.with(&right)?);
     // What was there before does not count, not even if it is no number.

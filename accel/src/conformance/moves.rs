@@ -2,8 +2,8 @@
 
 use super::bench::Bench;
 use super::values::{Sample, same, samples};
-use super::violation::{Found, Violation};
-use crate::Accelerator;
+use super::violation::{Found, Violation, equal};
+use crate::{Accelerator, DeviceBuffer};
 
 pub(super) fn all<A: Accelerator, T: Sample>(
     bench: Bench<'_, A>,
@@ -19,6 +19,8 @@ pub(super) fn all<A: Accelerator, T: Sample>(
         .map_err(|found| found.of("a range is filled, and nothing else", case()))?;
     copies::<A, T>(bench, bench, len)
         .map_err(|found| found.of("a range is copied, and nothing else", case()))?;
+    duplicates::<A, T>(bench, len)
+        .map_err(|found| found.of("a duplicate changes by itself", case()))?;
     for other in bench.others() {
         copies::<A, T>(bench, other, len)
             .map_err(|found| found.of("ranges are copied between devices", case()))?;
@@ -85,6 +87,22 @@ fn copies<A: Accelerator, T: Sample>(
         to.holds(&target, &expected)?;
     }
     from.holds(&source, &values)
+}
+
+fn duplicates<A: Accelerator, T: Sample>(bench: Bench<'_, A>, len: usize) -> Result<(), Found> {
+    let (first, second) = (samples::<T>(1, len), samples::<T>(2, len));
+    let mut buffer = bench.with(&first)?;
+    let duplicate = bench.accelerator.duplicate(&buffer)?;
+    equal("its device", duplicate.device(), bench.device)?;
+    bench.accelerator.upload(&second, &mut buffer, 0)?;
+    bench.holds(&duplicate, &first)?;
+    bench.holds(&buffer, &second)?;
+    let mut duplicate = bench.accelerator.duplicate(&buffer)?;
+    bench
+        .accelerator
+        .fill(&mut duplicate, 0..len, T::sample(1000))?;
+    bench.holds(&duplicate, &vec![T::sample(1000); len])?;
+    bench.holds(&buffer, &second)
 }
 
 /// Starts and ends of what is moved: nothing behind the end, the last element, a middle part, all.

@@ -26,12 +26,6 @@ impl<T: Scalar> Held<T> {
             }
         }
     }
-
-    /// The same blocks; none are left here.
-    pub(crate) fn take(&mut self) -> Self {
-        let blocks = std::mem::take(&mut self.blocks);
-        Self::new(self.context.clone(), blocks)
-    }
 }
 
 impl<T: Scalar> Drop for Held<T> {

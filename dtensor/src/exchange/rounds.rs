@@ -173,7 +173,7 @@ fn scattered<T: Scalar>(term: &Source, elements: &Range<usize>, held: &[&[T]]) -
     }
 }
 
-fn operation(reduction: Reduces) -> ReduceOp {
+pub(super) fn operation(reduction: Reduces) -> ReduceOp {
     match reduction {
         Reduces::Product => ReduceOp::Product,
         Reduces::Min => ReduceOp::Min,

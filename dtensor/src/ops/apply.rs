@@ -3,7 +3,7 @@
 use meshwork_layout::ops::{GradientInput, Labels, Op, Placement, Reducer, gradients};
 use ndarray::ArrayD;
 
-use super::{Along, Call, kernel, place};
+use super::{Along, Call, kernel, place, views};
 use crate::{DTensor, Error, Float, Scalar};
 
 /// What an element-wise op makes of the elements at one index, one of each operand.
@@ -26,10 +26,7 @@ impl<T: Scalar> DTensor<T> {
             operands.push(call.operand(number, tensor)?);
         }
         call.result(0, |place, sizes| {
-            let blocks = operands
-                .iter()
-                .map(|operand| operand.unpack()[place].view());
-            let blocks: Vec<_> = blocks.collect();
+            let blocks = views(&operands, place)?;
             let views: Vec<_> = blocks
                 .iter()
                 .map(|block| kernel::spread(block, sizes))

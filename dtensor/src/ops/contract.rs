@@ -2,7 +2,7 @@
 
 use meshwork_layout::ops::{Equation, Op, Orientation, Placement};
 
-use super::{Call, kernel};
+use super::{Call, kernel, views};
 use crate::{DTensor, Error, Number};
 
 impl<T: Number> DTensor<T> {
@@ -29,11 +29,11 @@ impl<T: Number> DTensor<T> {
         let op = Op::MatMul { lhs, rhs };
         let call = Call::of(&op, self.context(), &[self.placement(), other.placement()])?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
-        if let Some(devices) = call.devices(0) {
-            return call.multiplied(&devices, [&left, &right], stored);
+        if let Some(product) = call.multiplied([&left, &right], stored)? {
+            return Ok(product);
         }
         call.result(0, |place, sizes| {
-            let blocks = [left.unpack()[place].view(), right.unpack()[place].view()];
+            let blocks = [left.unpack()?[place].view(), right.unpack()?[place].view()];
             Ok(kernel::matmul(blocks, stored, sizes))
         })
     }
@@ -53,12 +53,7 @@ impl<T: Number> DTensor<T> {
             operands.push(call.operand(number, operand)?);
         }
         call.result(0, |place, _| {
-            let labels = equation.operands();
-            let named = labels.zip(
-                operands
-                    .iter()
-                    .map(|operand| operand.unpack()[place].view()),
-            );
+            let named = equation.operands().zip(views(&operands, place)?);
             Ok(kernel::einsum(
                 &named.collect::<Vec<_>>(),
                 equation.result(),

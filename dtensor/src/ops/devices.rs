@@ -1,134 +1,127 @@
-//! Arithmetic by the accelerator that computes for a mesh's devices, or else by the host.
-
-use std::borrow::Cow;
+//! Arithmetic by the backend of a mesh's devices; what it does not have the host does.
 
 use meshwork_accel::{Pairwise, Pointwise, ProductShape};
+use meshwork_layout::Shape;
 use meshwork_layout::ops::{Op, Orientation};
-use ndarray::{ArrayD, ArrayViewD};
 
+use super::local::Local;
 use super::{Call, kernel};
-use crate::compute::Begun;
-use crate::context::Device;
-use crate::exchange::Block;
-use crate::{DTensor, Error, Number, Scalar};
+use crate::{DTensor, Error, Number};
 
 impl Call {
-    /// The device of each of this client's blocks of a result; none where the host computes.
-    pub(super) fn devices<T: Scalar>(&self, number: usize) -> Option<Vec<Device<T>>> {
-        let mesh = self.inferred.results()[number].produced().mesh();
-        self.context.devices(mesh)
-    }
-
-    /// Products of matrices, by their devices.
+    /// Products of matrices, by their devices; none where the host has to make them.
     #[track_caller]
     pub(super) fn multiplied<T: Number>(
         &self,
-        devices: &[Device<T>],
-        [left, right]: [&DTensor<T>; 2],
+        operands: [&DTensor<T>; 2],
         stored: [Orientation; 2],
-    ) -> Result<DTensor<T>, Error> {
+    ) -> Result<Option<DTensor<T>>, Error> {
         let sizes = self.sizes(0)?;
-        let mut begun = Vec::new();
-        for (place, (device, sizes)) in devices.iter().zip(&sizes).enumerate() {
-            let blocks = [left.unpack()[place].view(), right.unpack()[place].view()];
-            begun.push(products(device, kernel::stacks(blocks, stored, sizes))?);
+        let [left, right] = operands.map(Local::of);
+        if left.computing().is_none() {
+            return Ok(None);
         }
-        self.made_of(0, ended(begun, sizes.iter().map(|sizes| &**sizes))?)
+        let left = left.stacked(stored[0], &sizes)?;
+        let right = right.stacked(stored[1], &sizes)?;
+        let product = left.times(&right, &sizes)?;
+        product.map(|made| self.finish(0, made)).transpose()
     }
 }
 
 impl<T: Number> DTensor<T> {
-    /// An op of the elements at the same index, by the accelerator's name and the host's function.
+    /// An op of the elements at the same index, by the backend's name and the host's function.
     #[track_caller]
     pub(super) fn combined(
         &self,
         op: &Op,
-        (pairwise, function): (Pairwise, impl Fn(T, T) -> T),
+        function: (Pairwise, impl Fn(T, T) -> T),
         other: &Self,
     ) -> Result<Self, Error> {
         let call = Call::of(op, self.context(), &[self.placement(), other.placement()])?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
-        let Some(devices) = call.devices(0) else {
-            return call.result(0, |place, sizes| {
-                let blocks = (left.unpack()[place].view(), right.unpack()[place].view());
-                Ok(kernel::zip(blocks, sizes, &function))
-            });
-        };
-        let sizes = call.sizes(0)?;
-        let mut begun = Vec::new();
-        for (place, (device, sizes)) in devices.into_iter().zip(&sizes).enumerate() {
-            let blocks = [left.unpack()[place].view(), right.unpack()[place].view()];
-            let wide = blocks.each_ref().map(|block| kernel::spread(block, sizes));
-            let [left, right] = wide.each_ref().map(in_a_row);
-            let one = device
-                .backend
-                .pairwise(pairwise, device.id, [&*left, &*right]);
-            begun.push(vec![one?]);
-        }
-        call.made_of(0, ended(begun, sizes.iter().map(|sizes| &**sizes))?)
+        let (left, right) = (Local::of(&left), Local::of(&right));
+        call.finish(0, left.pairwise(function, &right, &call.sizes(0)?)?)
     }
 
-    /// An op of each element, by the accelerator's name and the host's function.
+    /// An op of each element, by the backend's name and the host's function.
     #[track_caller]
     pub(super) fn alone(
         &self,
         pointwise: Pointwise,
         function: impl Fn(T) -> T,
     ) -> Result<Self, Error> {
-        let Some(devices) = self.context().devices::<T>(self.layout().mesh()) else {
-            return self.map(function);
-        };
         let settled = self.settled()?;
-        let mut begun = Vec::new();
-        for (device, block) in devices.into_iter().zip(settled.unpack()) {
-            let block = block.view();
-            let one = device
-                .backend
-                .pointwise(pointwise, device.id, &in_a_row(&block));
-            begun.push(vec![one?]);
+        let made = Local::of(&settled).pointwise(pointwise, function)?;
+        made.tensor(settled.placement().clone())
+    }
+
+    /// An op of each element and a number.
+    #[track_caller]
+    pub(super) fn by_number(
+        &self,
+        (pairwise, function): (Pairwise, impl Fn(T, T) -> T),
+        number: T,
+    ) -> Result<Self, Error> {
+        let settled = self.settled()?;
+        let local = Local::of(&settled);
+        if local.shaped().is_none() {
+            return settled.map(|element| function(element, number));
         }
-        let blocks = ended(begun, settled.unpack().iter().map(|block| block.shape()))?;
-        Self::of(self.context(), settled.placement().clone(), blocks)
+        let sizes = local.sizes().to_vec();
+        let numbers = sizes.iter().map(|sizes| {
+            let one = vec![1; sizes.len()];
+            kernel::filled(&one, [number])
+        });
+        let mesh = settled.layout().mesh();
+        let numbers = Local::on(self.context(), mesh, numbers.collect());
+        let made = local.pairwise((pairwise, function), &numbers.carried()?, &sizes)?;
+        made.tensor(settled.placement().clone())
     }
 }
 
-/// Begins the product of each two matrices of two stacks of as many.
-fn products<T: Number>(
-    device: &Device<T>,
-    [left, right]: [ArrayD<T>; 2],
-) -> Result<Vec<Begun<T>>, Error> {
-    let [rows, inner, columns] = [left.shape()[1], left.shape()[2], right.shape()[2]];
-    let shape = ProductShape::new(rows, inner, columns)?;
-    let mut begun = Vec::new();
-    for (left, right) in left.outer_iter().zip(right.outer_iter()) {
-        let matrices = [&*in_a_row(&left), &*in_a_row(&right)];
-        let backend = device.backend.clone();
-        begun.push(backend.product(shape, device.id, matrices)?);
+impl<T: Number> Local<T> {
+    /// The matrices as they are meant, one for each place of the product's stack.
+    fn stacked(&self, stored: Orientation, products: &[Shape]) -> Result<Self, Error> {
+        let own = self.carried()?;
+        let rank = own.sizes().first().map_or(2, |sizes| sizes.len());
+        let turned = match stored {
+            Orientation::Plain => own,
+            Orientation::Transposed => {
+                let mut order: Vec<usize> = (0..rank).collect();
+                order.swap(rank - 2, rank - 1);
+                own.transposed(&order)?
+            }
+        };
+        let wide = turned.sizes().iter().zip(products).map(|(own, product)| {
+            let (stack, matrix) = (&product[..product.len() - 2], &own[own.len() - 2..]);
+            Shape::from([stack, matrix].concat())
+        });
+        let wide: Vec<Shape> = wide.collect();
+        turned.spread(&wide)
     }
-    Ok(begun)
-}
 
-/// Waits for the parts of each block, of which all have as many elements; sizes are the blocks'.
-fn ended<'a, T: Scalar>(
-    begun: Vec<Vec<Begun<T>>>,
-    sizes: impl Iterator<Item = &'a [usize]>,
-) -> Result<Vec<Block<T>>, Error> {
-    let mut blocks = Vec::new();
-    for (parts, sizes) in begun.into_iter().zip(sizes) {
-        let mut elements = vec![T::default(); sizes.iter().product()];
-        let len = elements.len() / parts.len().max(1);
-        for (part, elements) in parts.into_iter().zip(elements.chunks_mut(len.max(1))) {
-            part(elements)?;
+    /// The products of stacks of matrices, which have these sizes; none where the backend does not have
+    /// them.
+    pub(super) fn times(&self, right: &Self, sizes: &[Shape]) -> Result<Option<Self>, Error> {
+        let Some(site) = self.computing() else {
+            return Ok(None);
+        };
+        let (lefts, rights) = (self.at(site)?, right.at(site)?);
+        self.there(sizes.to_vec(), |place| {
+            let (stack, matrix) = sizes[place].split_at(sizes[place].len() - 2);
+            let inner = right.sizes()[place][sizes[place].len() - 2];
+            let matrices = [matrix[0], inner, matrix[1]];
+            let shape = ProductShape::stacked(stack.iter().product(), matrices)?;
+            let shape = (shape, size_of::<T>());
+            site.backend.product(shape, &lefts[place], &rights[place])
+        })
+    }
+
+    /// The same blocks, on their devices too where those compute and arrange.
+    pub(super) fn carried(&self) -> Result<Self, Error> {
+        if let Some(site) = self.computing().filter(|site| site.backend.arranges()) {
+            self.at(site)?;
         }
-        blocks.push(kernel::filled(sizes, elements).into_shared());
-    }
-    Ok(blocks)
-}
-
-/// The elements row after row.
-fn in_a_row<'a, T: Copy>(block: &'a ArrayViewD<'_, T>) -> Cow<'a, [T]> {
-    match block.as_slice() {
-        Some(elements) => Cow::Borrowed(elements),
-        None => Cow::Owned(block.iter().copied().collect()),
+        Ok(self.clone())
     }
 }

@@ -1,8 +1,9 @@
 //! Several tensors as one, and one as several.
 
+use meshwork_layout::Shape;
 use meshwork_layout::ops::{Op, Parts, Placement};
-use ndarray::{ArrayD, ArrayViewD, Slice};
 
+use super::local::Local;
 use super::{Call, kernel, place};
 use crate::{DTensor, Error, Scalar};
 
@@ -15,8 +16,8 @@ impl<T: Scalar> DTensor<T> {
     #[track_caller]
     pub fn concat(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
         let along = place(axis, tensors.first().map_or(1, |first| first.rank()));
-        Self::joint(&Op::Concat { axis }, tensors, |blocks| {
-            kernel::concatenated(along, blocks)
+        Self::joint(&Op::Concat { axis }, tensors, |first, all, sizes| {
+            first.concatenated(along, all, sizes)
         })
     }
 
@@ -28,8 +29,16 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "pack")]
     pub fn stack(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
         let along = place(axis, tensors.first().map_or(1, |first| first.rank() + 1));
-        Self::joint(&Op::Stack { axis }, tensors, |blocks| {
-            kernel::stacked(along, blocks)
+        Self::joint(&Op::Stack { axis }, tensors, |first, all, sizes| {
+            let one = sizes.iter().map(|sizes| {
+                let mut one = sizes.clone();
+                one[along] = 1;
+                one
+            });
+            let one: Vec<Shape> = one.collect();
+            let all = all.iter().map(|local| local.reshaped(&one));
+            let all: Vec<Local<T>> = all.collect::<Result<_, _>>()?;
+            first.reshaped(&one)?.concatenated(along, &all, sizes)
         })
     }
 
@@ -46,7 +55,7 @@ impl<T: Scalar> DTensor<T> {
             parts: parts.clone(),
         };
         let call = Call::of(&op, self.context(), &[self.placement()])?;
-        let operand = call.operand(0, self)?;
+        let local = Local::of(&call.operand(0, self)?);
         let sizes = match parts {
             Parts::Equal(count) => vec![self.shape()[along] / count; *count],
             Parts::Sizes(sizes) => sizes.clone(),
@@ -55,14 +64,15 @@ impl<T: Scalar> DTensor<T> {
         let mut results = Vec::new();
         for (number, size) in sizes.into_iter().enumerate() {
             let end = start + size;
-            results.push(call.result(number, |place, _| {
-                let block = operand.unpack()[place].view();
-                let part = kernel::cut(&block, |axis| match axis == along {
-                    true => Slice::from(start..end),
-                    false => Slice::from(..),
-                });
-                Ok(part.to_owned())
-            })?);
+            let part = local.cut(|place| {
+                let whole = local.sizes()[place].iter().enumerate();
+                let along = |(axis, size): (usize, &usize)| match axis == along {
+                    true => start..end,
+                    false => 0..*size,
+                };
+                whole.map(along).collect()
+            })?;
+            results.push(call.finish(number, part)?);
             start = end;
         }
         Ok(results)
@@ -80,18 +90,19 @@ impl<T: Scalar> DTensor<T> {
         let operand = call.operand(0, self)?;
         let results = (0..call.results()).map(|index| {
             call.result(index, |place, _| {
-                let block = operand.unpack()[place].view();
+                let block = operand.unpack()?[place].view();
                 Ok(kernel::at(&block, along, index).to_owned())
             })
         });
         results.collect()
     }
 
+    /// What a client makes of the blocks of the first, those of all, and the sizes of the result's.
     #[track_caller]
     fn joint(
         op: &Op,
         tensors: &[&Self],
-        kernel: impl Fn(&[ArrayViewD<'_, T>]) -> ArrayD<T>,
+        make: impl Fn(&Local<T>, &[Local<T>], &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<Self, Error> {
         let Some(first) = tensors.first() else {
             return Err(meshwork_layout::ops::Error::NoOperands { op: op.name() }.into());
@@ -100,13 +111,9 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(op, first.context(), &placements)?;
         let mut operands = Vec::new();
         for (number, tensor) in tensors.iter().enumerate() {
-            operands.push(call.operand(number, tensor)?);
+            operands.push(Local::of(&call.operand(number, tensor)?));
         }
-        call.result(0, |place, _| {
-            let blocks = operands
-                .iter()
-                .map(|operand| operand.unpack()[place].view());
-            Ok(kernel(&blocks.collect::<Vec<_>>()))
-        })
+        let made = make(&operands[0], &operands, &call.sizes(0)?)?;
+        call.finish(0, made)
     }
 }

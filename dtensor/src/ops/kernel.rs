@@ -9,7 +9,7 @@ use crate::Scalar;
 mod product;
 mod reduction;
 
-pub(super) use product::{einsum, matmul, stacks};
+pub(super) use product::{einsum, matmul};
 pub(super) use reduction::{arg, fold};
 
 /// An array of these sizes and elements, row-major, of which there are as many.
@@ -69,11 +69,6 @@ pub(super) fn padded<T: Scalar>(
 /// Blocks behind one another along an axis.
 pub(super) fn concatenated<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>]) -> ArrayD<T> {
     ndarray::concatenate(Axis(axis), blocks).expect("the op's rule has checked the shapes")
-}
-
-/// Blocks behind one another along a new axis.
-pub(super) fn stacked<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>]) -> ArrayD<T> {
-    ndarray::stack(Axis(axis), blocks).expect("the op's rule has checked the shapes")
 }
 
 /// A block repeated along each axis as a whole.

@@ -24,7 +24,7 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(&Op::Elementwise, self.context(), &placements)?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
         call.result(0, |place, sizes| {
-            let blocks = (left.unpack()[place].view(), right.unpack()[place].view());
+            let blocks = (left.unpack()?[place].view(), right.unpack()?[place].view());
             Ok(kernel::zip(blocks, sizes, &function))
         })
     }
@@ -45,9 +45,9 @@ impl<T: Scalar> DTensor<T> {
         let condition = call.operand(0, self)?;
         let (yes, no) = (call.operand(1, yes)?, call.operand(2, no)?);
         call.result(0, |place, sizes| {
-            let ends = (yes.unpack()[place].view(), no.unpack()[place].view());
+            let ends = (yes.unpack()?[place].view(), no.unpack()?[place].view());
             let ends = kernel::zip(ends, sizes, &|yes, no| (yes, no));
-            let condition = condition.unpack()[place].view();
+            let condition = condition.unpack()?[place].view();
             let holds = kernel::spread(&condition, sizes);
             let chosen = holds.iter().zip(&ends);
             let chosen = chosen.map(|(holds, (yes, no))| match *holds == T::default() {
@@ -123,7 +123,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn scale(&self, factor: T) -> Result<Self, Error> {
-        self.map(|element| element.times(factor))
+        self.by_number((Pairwise::Multiply, T::times), factor)
     }
 
     /// A number added to each element: a scalar is the same on every device.
@@ -132,7 +132,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn add_scalar(&self, term: T) -> Result<Self, Error> {
-        self.map(|element| element.plus(term))
+        self.by_number((Pairwise::Add, T::plus), term)
     }
 
     /// A vector added along the last axis. Unlike with [`add`](Self::add) the result lies as this.

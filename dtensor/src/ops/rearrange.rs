@@ -16,7 +16,7 @@ impl<T: Scalar> DTensor<T> {
         let op = Op::Transpose {
             perm: perm.to_vec(),
         };
-        self.by_block(&op, |block, _| block.permuted_axes(perm).to_owned())
+        self.by_local(&op, |local, _| local.transposed(perm))
     }
 
     /// The same elements, row-major, in another shape; one size may be [`None`] and is what is left.
@@ -61,7 +61,7 @@ impl<T: Scalar> DTensor<T> {
         let op = Op::BroadcastTo {
             shape: shape.to_vec(),
         };
-        self.by_block(&op, |block, sizes| kernel::spread(&block, sizes).to_owned())
+        self.by_local(&op, |local, sizes| local.spread(sizes))
     }
 
     /// Each axis repeated as a whole, so many times.
@@ -111,6 +111,6 @@ impl<T: Scalar> DTensor<T> {
 
     #[track_caller]
     fn in_order(&self, op: &Op) -> Result<Self, Error> {
-        self.by_block(op, |block, sizes| kernel::reshaped(&block, sizes))
+        self.by_local(op, |local, sizes| local.reshaped(sizes))
     }
 }

@@ -1,5 +1,6 @@
 //! Elements along axes made one.
 
+use meshwork_accel::{Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
 use super::{kernel, place};
@@ -68,7 +69,7 @@ impl<T: Number> DTensor<T> {
         let sums = self.reduced(Reducer::Mean, along, (T::default(), T::plus))?;
         let size = |axis: &isize| self.shape()[place(*axis, self.rank())];
         let count = along.axes.iter().map(size).product();
-        sums.map(|sum| sum.over(T::from_index(count)))
+        sums.by_number((Pairwise::Divide, T::over), T::from_index(count))
     }
 
     /// The product along axes.
@@ -173,8 +174,19 @@ impl<T: Scalar> DTensor<T> {
             .iter()
             .map(|&axis| place(axis, self.rank()))
             .collect();
-        self.by_block(&op, |block, sizes| {
-            kernel::fold(&block, &axes, sizes, (first, &function))
+        let by = operation(reducer);
+        self.by_local(&op, |local, sizes| {
+            local.fold(by, &axes, sizes, (first, &function))
         })
+    }
+}
+
+/// What a backend calls it. A mean is a sum until it is divided.
+fn operation(reducer: Reducer) -> ReduceOp {
+    match reducer {
+        Reducer::Sum | Reducer::Mean => ReduceOp::Sum,
+        Reducer::Product => ReduceOp::Product,
+        Reducer::Min | Reducer::All => ReduceOp::Min,
+        Reducer::Max | Reducer::Any => ReduceOp::Max,
     }
 }

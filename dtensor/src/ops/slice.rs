@@ -17,12 +17,11 @@ impl<T: Scalar> DTensor<T> {
             begin: begin.to_vec(),
             size: size.to_vec(),
         };
-        self.by_block(&op, |block, sizes| {
-            let part = kernel::cut(&block, |axis| {
-                let start = begin[axis];
-                Slice::from(start..start + sizes[axis])
-            });
-            part.to_owned()
+        self.by_local(&op, |local, sizes| {
+            local.cut(|place| {
+                let both = begin.iter().zip(&*sizes[place]);
+                both.map(|(start, size)| *start..start + size).collect()
+            })
         })
     }
 
@@ -53,7 +52,7 @@ impl<T: Scalar> DTensor<T> {
         let (params, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
         let size = self.shape()[along];
         call.result(0, |place, sizes| {
-            let chosen = indices.unpack()[place].iter().map(|index| {
+            let chosen = indices.unpack()?[place].iter().map(|index| {
                 let inside = index.to_index().filter(|index| *index < size);
                 inside.ok_or(Error::IndexOutside {
                     index: index.to_f64(),
@@ -63,7 +62,7 @@ impl<T: Scalar> DTensor<T> {
             });
             let chosen = chosen.collect::<Result<Vec<_>, _>>();
             let chosen = chosen.inspect_err(|error| self.context().abort(error))?;
-            let taken = params.unpack()[place].select(Axis(along), &chosen);
+            let taken = params.unpack()?[place].select(Axis(along), &chosen);
             Ok(kernel::reshaped(&taken.view(), sizes))
         })
     }

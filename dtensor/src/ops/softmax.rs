@@ -1,10 +1,11 @@
 //! Ops that need all of an axis for each element: clients exchange its largest element and its sum.
 
+use meshwork_accel::{Pairwise, Pointwise, ReduceOp};
 use meshwork_layout::ops::{Labels, Op, Placement};
 use ndarray::{ArrayD, ArrayViewD, Dimension, Zip};
 
+use super::local::Local;
 use super::{Call, kernel, place};
-use crate::exchange::Block;
 use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
@@ -14,7 +15,9 @@ impl<T: Float> DTensor<T> {
     /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Self, Error> {
-        self.normalized(axis, |shifted, sum| shifted.exp().over(sum))
+        self.normalized(axis, |Shifted { powers, sums, .. }| {
+            powers.pairwise((Pairwise::Divide, T::over), sums, powers.sizes())
+        })
     }
 
     /// The logarithm of the softmax, which is exact where the softmax rounds to 0.
@@ -23,7 +26,10 @@ impl<T: Float> DTensor<T> {
     /// Those of [`softmax`](Self::softmax).
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Self, Error> {
-        self.normalized(axis, |shifted, sum| shifted.minus(sum.ln()))
+        self.normalized(axis, |Shifted { below, sums, .. }| {
+            let sums = sums.pointwise(Pointwise::Ln, T::ln)?;
+            below.pairwise((Pairwise::Subtract, T::minus), &sums, below.sizes())
+        })
     }
 
     /// The cross-entropy of the softmax along the last axis with the probability of each class, and
@@ -63,17 +69,17 @@ impl<T: Float> DTensor<T> {
         })
     }
 
-    /// Each element from how far it is below the largest of its axis, and from the sum of the
-    /// exponentials of that.
+    /// The result of what clients know of an axis of theirs.
     #[track_caller]
-    fn normalized(&self, axis: isize, function: impl Fn(T, T) -> T) -> Result<Self, Error> {
+    fn normalized(
+        &self,
+        axis: isize,
+        make: impl Fn(&Shifted<T>) -> Result<Local<T>, Error>,
+    ) -> Result<Self, Error> {
         let call = Call::of(&Op::Softmax { axis }, self.context(), &[self.placement()])?;
         let logits = call.operand(0, self)?;
-        let (shifted, sums) = logits.shifted(&call, place(axis, self.rank()))?;
-        call.result(0, |place, sizes| {
-            let blocks = (shifted[place].view(), sums[place].view());
-            Ok(kernel::zip(blocks, sizes, &function))
-        })
+        let shifted = logits.shifted(&call, place(axis, self.rank()))?;
+        call.finish(0, make(&shifted)?)
     }
 
     #[track_caller]
@@ -87,21 +93,22 @@ impl<T: Float> DTensor<T> {
         let (logits, labels) = (call.operand(0, self)?, call.operand(1, labels)?);
         // An axis of classes is there, or the op would have been refused.
         let axis = self.rank() - 1;
-        let (shifted, sums) = logits.shifted(&call, axis)?;
+        let known = logits.shifted(&call, axis)?;
+        let (below, powers, sums) = (
+            known.below.views()?,
+            known.powers.views()?,
+            known.sums.views()?,
+        );
         let mut right = Vec::new();
         for (place, rank) in logits.local_ranks().iter().enumerate() {
             let held = logits.layout().shard(*rank, self.shape())?;
-            let block = labels.unpack()[place].view();
-            right.push(probabilities(
-                held[axis].start,
-                block,
-                shifted[place].shape(),
-            ));
+            let block = labels.unpack()?[place].view();
+            let sizes = below[place].shape();
+            right.push(probabilities(held[axis].start, block, sizes));
         }
         let losses = (0..right.len()).map(|place| {
-            let sums = sums[place].view();
-            let sums = kernel::spread(&sums, shifted[place].shape());
-            let mut terms = shifted[place].to_owned();
+            let sums = kernel::spread(&sums[place], below[place].shape());
+            let mut terms = below[place].to_owned();
             Zip::from(&mut terms)
                 .and(&sums)
                 .and(&right[place])
@@ -110,13 +117,15 @@ impl<T: Float> DTensor<T> {
                 });
             kept(&terms.view(), axis, (T::default(), T::plus))
         });
-        let losses = logits.joined(axis, losses.collect(), call.within(2))?;
+        let losses = Local::on(self.context(), logits.layout().mesh(), losses.collect());
+        let losses = logits.joined(axis, losses, call.within(2))?;
+        let losses = losses.views()?;
         let loss = call.result(0, |place, sizes| {
-            Ok(kernel::reshaped(&losses[place].view(), sizes))
+            Ok(kernel::reshaped(&losses[place], sizes))
         })?;
         let gradient = call.result(1, |place, sizes| {
-            let blocks = (shifted[place].view(), sums[place].view());
-            let softmax = kernel::zip(blocks, sizes, &|x, sum| x.exp().over(sum));
+            let blocks = (powers[place].view(), sums[place].view());
+            let softmax = kernel::zip(blocks, sizes, &T::over);
             Ok(kernel::zip(
                 (softmax.view(), right[place].view()),
                 sizes,
@@ -126,30 +135,35 @@ impl<T: Float> DTensor<T> {
         Ok((loss, gradient))
     }
 
-    /// How far each element is below the largest of its axis, and the sums of the exponentials.
+    /// What is known of an axis once all clients have told what they have of it.
     #[track_caller]
     fn shifted(&self, call: &Call, axis: usize) -> Result<Shifted<T>, Error> {
         let larger = |a: T, b: T| if b > a { b } else { a };
         let lowest = T::neutral(meshwork_layout::Reduction::Max);
-        let blocks = self.unpack().iter();
-        let largest = blocks.map(|block| kept(&block.view(), axis, (lowest, larger)));
-        let largest = self.joined(axis, largest.collect(), call.within(0))?;
-        let both = self.unpack().iter().zip(&largest);
-        let shifted = both.map(|(block, largest)| {
-            kernel::zip((block.view(), largest.view()), block.shape(), &T::minus)
-        });
-        let shifted: Vec<ArrayD<T>> = shifted.collect();
-        let sums = shifted.iter().map(|block| {
-            let powers = block.map(|x| x.exp());
-            kept(&powers.view(), axis, (T::default(), T::plus))
-        });
-        let sums = self.joined(axis, sums.collect(), call.within(1))?;
-        Ok((shifted, sums))
+        let blocks = Local::of(self);
+        let sizes = blocks.sizes();
+        let mut one = sizes.to_vec();
+        one.iter_mut().for_each(|sizes| sizes[axis] = 1);
+        let largest = blocks.fold(ReduceOp::Max, &[axis], &one, (lowest, larger))?;
+        let largest = self.joined(axis, largest, call.within(0))?;
+        let below = blocks.pairwise((Pairwise::Subtract, T::minus), &largest, sizes)?;
+        let powers = below.pointwise(Pointwise::Exp, T::exp)?;
+        let sums = powers.fold(ReduceOp::Sum, &[axis], &one, (T::default(), T::plus))?;
+        let sums = self.joined(axis, sums, call.within(1))?;
+        Ok(Shifted {
+            below,
+            powers,
+            sums,
+        })
     }
 }
 
-/// For each place how far elements are below the largest, and the sums of their exponentials.
-type Shifted<T> = (Vec<ArrayD<T>>, Vec<Block<T>>);
+/// For each place how far elements are below the largest, their exponentials, and the sums of those.
+struct Shifted<T: Scalar> {
+    below: Local<T>,
+    powers: Local<T>,
+    sums: Local<T>,
+}
 
 /// The elements along an axis made one; the axis stays with size 1.
 fn kept<T: Scalar>(

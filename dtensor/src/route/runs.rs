@@ -56,6 +56,28 @@ impl Runs {
         (self.steps.is_empty()).then(|| self.start..self.start + self.len)
     }
 
+    /// The same elements as a box of a block of so many elements: the sizes of the block, and the indices
+    /// along each axis.
+    pub(crate) fn as_box(&self, held: usize) -> (Vec<usize>, Vec<Range<usize>>) {
+        if self.count() == 0 {
+            return (vec![held], vec![Range::default()]);
+        }
+        let (mut rest, mut start) = (held, self.start);
+        let (mut whole, mut part) = (Vec::new(), Vec::new());
+        let mut along = |stride: usize, count: usize| {
+            whole.push(rest / stride.max(1));
+            let first = start / stride.max(1);
+            part.push(first..first + count);
+            (rest, start) = (stride, start % stride.max(1));
+        };
+        // Each stride divides the one before: it is the elements of all axes behind.
+        for &(count, stride) in &self.steps {
+            along(stride, count);
+        }
+        along(1, self.len);
+        (whole, part)
+    }
+
     /// Where some elements of the box, by their numbers in it, lie in the block, in order.
     pub(crate) fn ranges(&self, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let mut next = elements.start;
@@ -180,6 +202,11 @@ mod tests {
 
             let place = cut;
             let cut = cut.min(expected.len());
+            let (sizes, part) = runs.as_box(all.len());
+            let boxed = ndarray::ArrayView::from_shape(sizes, all).unwrap();
+            let boxed = boxed.slice_each_axis(|axis| Slice::from(part[axis.axis.index()].clone()));
+            prop_assert!(boxed.iter().eq(&expected));
+
             let mut taken = vec![0; expected.len()];
             runs.take(0..cut, all, &mut taken[..cut]);
             runs.take(cut..expected.len(), all, &mut taken[cut..]);

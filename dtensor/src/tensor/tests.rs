@@ -49,7 +49,11 @@ fn check_relayouts(count: u32, shape: [usize; 2]) {
                 assert_eq!(moved.to_host().unwrap(), whole, "{from} to {to}");
                 if to.reduction().is_none() {
                     let expected = context.copy_to_mesh(whole.clone(), to).unwrap();
-                    assert_eq!(moved.unpack(), expected.unpack(), "{from} to {to}");
+                    assert_eq!(
+                        moved.unpack().unwrap(),
+                        expected.unpack().unwrap(),
+                        "{from} to {to}"
+                    );
                 }
             }
         }
@@ -80,7 +84,10 @@ fn large_blocks_are_the_same_by_several_threads() {
             context.copy_to_mesh(whole.clone(), &layout).unwrap()
         };
         let (from, to) = (on(["x", "y"]), on(["unsharded", "x"]));
-        assert_eq!(from.relayout(to.layout()).unwrap().unpack(), to.unpack());
+        assert_eq!(
+            from.relayout(to.layout()).unwrap().unpack().unwrap(),
+            to.unpack().unwrap()
+        );
         assert_eq!(from.to_host().unwrap(), whole);
     });
 }
@@ -160,11 +167,12 @@ fn a_tensor_moves_to_another_mesh_of_its_devices_and_to_some_of_them() {
         let rows = Layout::batch_sharded(&other, &first, 2).unwrap();
         let moved = tensor.relayout(&rows).unwrap();
         assert_eq!(
-            moved.unpack(),
+            moved.unpack().unwrap(),
             context
                 .copy_to_mesh(numbered(&[4, 6]), &rows)
                 .unwrap()
                 .unpack()
+                .unwrap()
         );
     }
 }
@@ -214,7 +222,12 @@ fn spare_memory_has_no_part_in_elements_and_counts_within_the_bound() {
                 moved_away(context, &whole, [from, to]);
                 let spare = context.spares().bytes() as u64;
                 let before = context.copy_to_mesh(whole.clone(), from).unwrap();
-                let before: usize = before.unpack().iter().map(|block| 4 * block.len()).sum();
+                let before: usize = before
+                    .unpack()
+                    .unwrap()
+                    .iter()
+                    .map(|block| 4 * block.len())
+                    .sum();
                 let peak = before as u64 + spare + moved_away(context, &whole, [from, to]);
                 let plan = Relayout::new(from, to, &SHAPE, 4).unwrap().plan().unwrap();
                 let is_settled = from.reduction().is_none() && to.reduction().is_none();
@@ -236,13 +249,16 @@ fn devices_of_one_client_share_what_is_the_same() {
         let cut = Layout::from_names(["x", "y"], &mesh).unwrap();
         let tensor = context.copy_to_mesh(numbered(&[4, 4]), &cut).unwrap();
         let whole = tensor.replicate().unwrap();
-        let places = whole.unpack().iter().map(|block| block.as_ptr());
+        let places = whole.unpack().unwrap().iter().map(|block| block.as_ptr());
         assert!(
             places
                 .clone()
                 .all(|place| Some(place) == places.clone().next())
         );
-        assert_eq!(whole.relayout(&cut).unwrap().unpack(), tensor.unpack());
+        assert_eq!(
+            whole.relayout(&cut).unwrap().unpack().unwrap(),
+            tensor.unpack().unwrap()
+        );
     });
 }
 

@@ -16,23 +16,9 @@ pub(in crate::ops) fn matmul<T: Number>(
     if let Some(product) = product(&matrices) {
         return product;
     }
-    let [left, right] = all_stacked(&matrices, sizes);
-    reshaped(&products(&left, &right).view(), sizes)
-}
-
-/// The matrices of either side, as they are meant: one for each place of the product's stack, row
-/// after row.
-pub(in crate::ops) fn stacks<T: Number>(
-    [left, right]: [ArrayViewD<'_, T>; 2],
-    stored: [Orientation; 2],
-    sizes: &[usize],
-) -> [ArrayD<T>; 2] {
-    all_stacked(&[turned(left, stored[0]), turned(right, stored[1])], sizes)
-}
-
-fn all_stacked<T: Number>(matrices: &[ArrayViewD<'_, T>; 2], sizes: &[usize]) -> [ArrayD<T>; 2] {
     let (stack, _) = sizes.split_at(sizes.len() - 2);
-    matrices.each_ref().map(|matrix| stacked(matrix, stack))
+    let [left, right] = matrices.each_ref().map(|matrix| stacked(matrix, stack));
+    reshaped(&products(&left, &right).view(), sizes)
 }
 
 /// The product of two matrices where they lie; none of stacks.

@@ -73,7 +73,7 @@ fn global(input: &Value, context: &Context) -> Result<DTensor<i32>, Error> {
     let layout = layout(&input["layout"], &mesh)?;
     let whole = numbered::<i32>(&sizes(&input["value"]["shape"]));
     let cut = context.copy_to_mesh(whole, &layout)?;
-    let blocks = cut.unpack().iter().map(|block| block.to_owned());
+    let blocks = cut.unpack()?.iter().map(|block| block.to_owned());
     context.pack(blocks, &layout)
 }
 

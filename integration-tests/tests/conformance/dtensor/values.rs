@@ -148,6 +148,7 @@ fn devices_differ<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Option<St
     let expected: Option<Vec<&Value>> = here.map(Option::<&&Value>::copied).collect();
     let found: Vec<Value> = tensor
         .unpack()
+        .expect("blocks are fetched")
         .iter()
         .map(|block| nested(&block.view()))
         .collect();

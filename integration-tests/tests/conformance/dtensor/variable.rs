@@ -355,7 +355,11 @@ fn squares_gradient(tensor: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
 
 /// How what is printed of a tensor leaves out something that TensorFlow prints.
 fn prints(tensor: &DTensor<i32>, recorded: &str) -> Option<String> {
-    let devices = tensor.unpack().iter().enumerate();
+    let devices = tensor
+        .unpack()
+        .expect("blocks are fetched")
+        .iter()
+        .enumerate();
     let devices = devices.map(|(index, block)| {
         let rows: Vec<String> = block
             .outer_iter()

@@ -1,18 +1,35 @@
 //! The same functions, carried out by tensors on the devices of a mesh.
 
-use meshwork_core::{Client, Rank};
-use meshwork_dtensor::{Context, DTensor, Error};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use meshwork_accel_cpu::CpuAccelerator;
+use meshwork_core::{Client, CreateMesh, Rank};
+use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Error};
 use meshwork_layout::Layout;
-use meshwork_layout::ops::{Error as InferError, Op};
+use meshwork_layout::ops::{Error as InferError, Op, Placement};
 use ndarray::{ArrayD, IxDyn};
+use serde_json::Value;
 
 use super::carry_out::Answer;
-use super::case::Case;
+use super::case::{Case, size, text};
 use super::translate::{Call, calls};
 
 /// How results differ from those that were found otherwise, if they do.
 pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
-    let results = match results(case) {
+    compare_results(results(case), answers)
+}
+
+/// The same for blocks on the devices of a backend, the CPU's.
+pub(super) fn compare_there(input: &Value, answers: &[Answer]) -> Option<String> {
+    compare_results(results_there(input), answers)
+}
+
+fn compare_results(
+    results: Result<Vec<DTensor<f64>>, Error>,
+    answers: &[Answer],
+) -> Option<String> {
+    let results = match results {
         Ok(results) => results,
         Err(error) => return Some(format!("on devices: {error}")),
     };
@@ -27,10 +44,16 @@ pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
         return Some(format!("{} results on devices", results.len()));
     }
     results.iter().zip(&tensors).find_map(|(found, expected)| {
-        if found.placement() != &expected.placement {
+        // Meshes with devices are others than those without, but for their dimensions.
+        let specs = |placement: &Placement| Vec::from_iter(placement.layout().specs().cloned());
+        if specs(found.placement()) != specs(&expected.placement) {
             return Some(format!("on devices: {found:?}"));
         }
-        let mut blocks = found.unpack().iter().zip(&expected.shards);
+        let mut blocks = found
+            .unpack()
+            .expect("blocks are fetched")
+            .iter()
+            .zip(&expected.shards);
         let same = blocks.all(|(block, shard)| is_close(block, shard));
         (!same).then(|| format!("on devices: {found:?} instead of {:?}", expected.shards))
     })
@@ -60,7 +83,10 @@ pub(super) fn among_clients(
     for (found, expected) in found.iter().zip(tensors) {
         let names = |layout: &Layout| Vec::from_iter(layout.specs().cloned());
         let lies = names(found.layout()) == names(expected.placement.layout());
-        let mut ranks = found.local_ranks().iter().zip(found.unpack());
+        let mut ranks = found
+            .local_ranks()
+            .iter()
+            .zip(found.unpack().expect("blocks are fetched"));
         let close = |(rank, block): (&Rank, &_)| is_close(block, &expected.shards[rank.index()]);
         if !lies || !ranks.all(close) {
             return Err(format!("{found:?} instead of {:?}", expected.shards));
@@ -72,6 +98,21 @@ pub(super) fn among_clients(
 fn results(case: &Case) -> Result<Vec<DTensor<f64>>, Error> {
     // The mesh names no devices, so all of them are here.
     results_in(case, &Context::alone(Client::new("localhost", 0, 1)?))
+}
+
+fn results_there(input: &Value) -> Result<Vec<DTensor<f64>>, Error> {
+    let dims = input["mesh"].as_array().into_iter().flatten();
+    let dims: Vec<(&str, usize)> = dims.map(|dim| (text(&dim[0]), size(&dim[1]))).collect();
+    let count = dims.iter().map(|(_, size)| size).product();
+    let devices = NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+    let cpus = Arc::new(CpuAccelerator::with_logical_devices(devices));
+    let named = u32::try_from(count).unwrap_or(u32::MAX);
+    let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("TPU", named)?);
+    let backend = Backend::of(&cpus).arithmetic().arrangement().collectives();
+    context.compute_on(DeviceType::Tpu, backend)?;
+    let mesh = CreateMesh::new().device_type("TPU").dims(dims);
+    let mesh = context.create_mesh(mesh)?;
+    results_in(&Case::on(input, mesh), &context)
 }
 
 fn results_in(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> {

@@ -105,7 +105,7 @@ fn moved<T: Scalar>(
     };
     moved.check_layout(target)?;
     let flat = |block: &meshwork_dtensor::Block<T>| block.iter().map(|x| x.to_f64()).collect();
-    Ok(moved.unpack().iter().map(flat).collect())
+    Ok(moved.unpack()?.iter().map(flat).collect())
 }
 
 /// Holds what one of several clients has after a relayout on their mesh against what ranks have that
@@ -130,7 +130,10 @@ pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Re
         .copy_to_mesh(whole, &source)
         .and_then(|tensor| tensor.relayout(&target));
     let moved = tensor.map_err(told)?;
-    let mut held = moved.local_ranks().iter().zip(moved.unpack());
+    let mut held = moved
+        .local_ranks()
+        .iter()
+        .zip(moved.unpack().expect("blocks are fetched"));
     match held.all(|(rank, block)| block.iter().eq(&outcome.shards[rank.index()])) {
         true => Ok(()),
         false => Err(format!("{moved:?}, expected {:?}", outcome.shards)),

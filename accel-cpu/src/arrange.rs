@@ -1,0 +1,182 @@
+//! Elements put in other places, and made one along an axis.
+
+use meshwork_accel::{
+    Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementTask, Error, Fold, ReduceOp,
+    Reduction, Region,
+};
+use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
+
+use crate::{CpuAccelerator, CpuBuffer};
+
+impl Arrange for CpuAccelerator {
+    fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
+        equally_long(from.len(), part.whole_len())?;
+        let mut into = self.allocate(from.device(), from.element_type(), part.len())?;
+        from.element_type().run(Cut {
+            from,
+            part,
+            into: &mut into,
+        })?;
+        Ok(into)
+    }
+
+    fn paste(&self, from: &CpuBuffer, into: &mut CpuBuffer, part: &Region) -> Result<(), Error> {
+        let (left, right) = (into.device(), from.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        into.check_element(from.element_type())?;
+        equally_long(from.len(), part.len())?;
+        equally_long(into.len(), part.whole_len())?;
+        from.element_type().run(Paste { from, part, into })
+    }
+
+    fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
+        equally_long(from.len(), to.from_len())?;
+        let mut into = self.allocate(from.device(), from.element_type(), to.len())?;
+        from.element_type().run(Place {
+            from,
+            to,
+            into: &mut into,
+        })?;
+        Ok(into)
+    }
+}
+
+/// One element after the other, in their order.
+impl Fold for CpuAccelerator {
+    fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        let [outer, len, inner] = sizes;
+        let element = from.element_type();
+        if !op.supports(element) || op == ReduceOp::Mean {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        equally_long(from.len(), sizes.iter().product())?;
+        if len == 0 {
+            return Err(Error::NoSources { op });
+        }
+        let mut into = self.allocate(from.device(), element, outer * inner)?;
+        element.run(Along {
+            op,
+            sizes,
+            from,
+            into: &mut into,
+        })?;
+        Ok(into)
+    }
+}
+
+struct Cut<'a> {
+    from: &'a CpuBuffer,
+    part: &'a Region,
+    into: &'a mut CpuBuffer,
+}
+
+impl ElementTask for Cut<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let part = self.part;
+        if let Ok(whole) = ArrayView::from_shape(IxDyn(part.whole()), self.from.all::<T>()?) {
+            let cut = whole.slice_each_axis(|axis| along(part, axis.axis));
+            fill(self.into.all_mut()?, cut);
+        }
+        Ok(())
+    }
+}
+
+struct Paste<'a> {
+    from: &'a CpuBuffer,
+    part: &'a Region,
+    into: &'a mut CpuBuffer,
+}
+
+impl ElementTask for Paste<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let (part, from) = (self.part, self.from.all::<T>()?);
+        let whole = ArrayViewMut::from_shape(IxDyn(part.whole()), self.into.all_mut::<T>()?);
+        if let Ok(mut whole) = whole {
+            let mut cut = whole.slice_each_axis_mut(|axis| along(part, axis.axis));
+            for (into, from) in cut.iter_mut().zip(from) {
+                *into = *from;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Place<'a> {
+    from: &'a CpuBuffer,
+    to: &'a Arrangement,
+    into: &'a mut CpuBuffer,
+}
+
+impl ElementTask for Place<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let to = self.to;
+        let Ok(view) = ArrayView::from_shape(IxDyn(to.from()), self.from.all::<T>()?) else {
+            return Ok(());
+        };
+        // The axes in the order of their places, and an axis of size 1 wherever none goes.
+        let mut order: Vec<usize> = (0..to.from().len()).collect();
+        order.sort_by_key(|axis| to.places()[*axis]);
+        let mut view = view.permuted_axes(order);
+        for place in (0..to.to().len()).filter(|place| !to.places().contains(place)) {
+            view.insert_axis_inplace(Axis(place));
+        }
+        if let Some(wide) = view.broadcast(IxDyn(to.to())) {
+            fill(self.into.all_mut()?, wide);
+        }
+        Ok(())
+    }
+}
+
+struct Along<'a> {
+    op: ReduceOp,
+    sizes: [usize; 3],
+    from: &'a CpuBuffer,
+    into: &'a mut CpuBuffer,
+}
+
+impl ElementTask for Along<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let [outer, len, inner] = self.sizes;
+        let reduction = Reduction::<T>::new(self.op)?;
+        let (from, into) = (self.from.all::<T>()?, self.into.all_mut::<T>()?);
+        for block in 0..outer {
+            let into = &mut into[block * inner..(block + 1) * inner];
+            let row = |at: usize| {
+                let start = (block * len + at) * inner;
+                &from[start..start + inner]
+            };
+            into.copy_from_slice(row(0));
+            for at in 1..len {
+                reduction.reduce(into, row(at))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn along(part: &Region, axis: Axis) -> Slice {
+    Slice::from(part.part()[axis.index()].clone())
+}
+
+fn fill<T: Copy>(into: &mut [T], from: ArrayView<'_, T, IxDyn>) {
+    for (into, from) in into.iter_mut().zip(from) {
+        *into = *from;
+    }
+}
+
+fn equally_long(left: usize, right: usize) -> Result<(), Error> {
+    match left == right {
+        true => Ok(()),
+        false => Err(Error::LengthMismatch { left, right }),
+    }
+}

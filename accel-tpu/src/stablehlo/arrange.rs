@@ -1,0 +1,220 @@
+//! Elements put in other places, and made one along an axis.
+
+use std::fmt::{self, Display};
+
+use meshwork_accel::{Arrangement, ElementType, ReduceOp, Region};
+
+use super::elements::{computed_in, convert, plain};
+use super::{Function, Type, Vector};
+
+/// The most axes that programs have.
+pub(crate) const MOST_AXES: usize = 12;
+
+/// The sizes of at most so many axes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Sizes {
+    sizes: [usize; MOST_AXES],
+    axes: usize,
+}
+
+impl Sizes {
+    /// Of these axes; those beyond the most were refused before.
+    pub(super) fn of(sizes: &[usize]) -> Self {
+        let mut own = [1; MOST_AXES];
+        let axes = sizes.len().min(MOST_AXES);
+        own[..axes].copy_from_slice(&sizes[..axes]);
+        Self { sizes: own, axes }
+    }
+}
+
+impl Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.sizes[..self.axes]
+            .iter()
+            .try_for_each(|size| write!(f, "{size}x"))
+    }
+}
+
+/// The program that cuts out a box.
+pub(super) fn cut(part: &Region, element: ElementType) -> String {
+    let from = flat(element, part.whole_len());
+    let mut main = Function::new(&[from]);
+    let (whole, kind) = shaped(&mut main, "%arg0", from, part.whole());
+    let sizes: Vec<usize> = part.part().iter().map(ExactSizeIterator::len).collect();
+    let ends = part.part().iter().map(|range| range.end);
+    let attributes = format!(
+        " {{start_indices = {}, limit_indices = {}, strides = {}}}",
+        list(part.part().iter().map(|range| range.start)),
+        list(ends),
+        list(sizes.iter().map(|_| 1))
+    );
+    let cut = Type::Array(kind.element(), Sizes::of(&sizes));
+    let value = main.value("slice", &[(whole.as_str(), kind)], &attributes, cut);
+    finish(main, (&value, cut), flat(element, part.len()))
+}
+
+/// The program that replaces a box, in the memory of the whole.
+pub(super) fn paste(part: &Region, element: ElementType) -> String {
+    let (into, from) = (flat(element, part.whole_len()), flat(element, part.len()));
+    let mut main = Function::in_place(&[into, from]);
+    let sizes: Vec<usize> = part.part().iter().map(ExactSizeIterator::len).collect();
+    let (whole, kind) = shaped(&mut main, "%arg0", into, part.whole());
+    let (by, by_kind) = shaped(&mut main, "%arg1", from, &sizes);
+    let starts = part.part().iter();
+    let starts: Vec<String> = starts
+        .map(|range| main.constant(&range.start.to_string(), Type::INDEX))
+        .collect();
+    let mut operands = vec![(whole.as_str(), kind), (by.as_str(), by_kind)];
+    operands.extend(starts.iter().map(|start| (start.as_str(), Type::INDEX)));
+    let value = main.value("dynamic_update_slice", &operands, "", kind);
+    finish(main, (&value, kind), into)
+}
+
+/// The program that puts axes in other places, and repeats along the rest.
+pub(super) fn arrange(to: &Arrangement, element: ElementType) -> String {
+    let from = flat(element, to.from_len());
+    let mut main = Function::new(&[from]);
+    let (value, kind) = shaped(&mut main, "%arg0", from, to.from());
+    // First in the order of their places, as compilers want them.
+    let mut order: Vec<usize> = (0..to.from().len()).collect();
+    order.sort_by_key(|axis| to.places()[*axis]);
+    let sizes: Vec<usize> = order.iter().map(|axis| to.from()[*axis]).collect();
+    let turned = Type::Array(kind.element(), Sizes::of(&sizes));
+    let attributes = format!(" {{permutation = {}}}", list(order.iter().copied()));
+    let value = main.value("transpose", &[(value.as_str(), kind)], &attributes, turned);
+    let places = order.iter().map(|axis| to.places()[*axis]);
+    let attributes = format!(" {{broadcast_dimensions = {}}}", list(places));
+    let wide = Type::Array(kind.element(), Sizes::of(to.to()));
+    let value = main.value(
+        "broadcast_in_dim",
+        &[(value.as_str(), turned)],
+        &attributes,
+        wide,
+    );
+    finish(main, (&value, wide), flat(element, to.len()))
+}
+
+/// The program that makes elements along the middle axis one; `None` for an op that they do not have.
+/// 16-bit floats are computed in `f32`, and rounded once.
+pub(super) fn fold(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Option<String> {
+    let wide = computed_in(element);
+    let neutral = neutral(op, wide).filter(|_| op.supports(element))?;
+    let [outer, len, inner] = sizes;
+    let from = flat(element, outer * len * inner);
+    let mut main = Function::new(&[from]);
+    let kind = Type::Array(element, Sizes::of(&sizes));
+    let value = main.value("reshape", &[("%arg0", from)], "", kind);
+    let value = convert(&mut main, &value, kind, kind.of(wide));
+    let scalar = Type::Scalar(wide);
+    let first = main.constant(neutral, scalar);
+    let region = format!(
+        " ({{\n  ^bb0(%a: {scalar}, %b: {scalar}):\n    \
+         %r = \"stablehlo.{}\"(%a, %b) : ({scalar}, {scalar}) -> {scalar}\n    \
+         \"stablehlo.return\"(%r) : ({scalar}) -> ()\n  }}) {{dimensions = array<i64: 1>}}",
+        plain(op, element)
+    );
+    let folded = Type::Array(wide, Sizes::of(&[outer, inner]));
+    let operands = [(value.as_str(), kind.of(wide)), (first.as_str(), scalar)];
+    let value = main.value("reduce", &operands, &region, folded);
+    let narrow = convert(&mut main, &value, folded, folded.of(element));
+    let flat = flat(element, outer * inner);
+    let value = main.value(
+        "reshape",
+        &[(narrow.as_str(), folded.of(element))],
+        "",
+        flat,
+    );
+    Some(main.finish(&value, flat))
+}
+
+/// A vector's elements along axes of these sizes, as what they are moved as.
+fn shaped(main: &mut Function, value: &str, from: Type, sizes: &[usize]) -> (String, Type) {
+    let (value, bits) = main.bits_of(value, from);
+    let kind = Type::Array(bits.element(), Sizes::of(sizes));
+    let value = main.value("reshape", &[(value.as_str(), bits)], "", kind);
+    (value, kind)
+}
+
+/// The elements in a row again, as what they are.
+fn finish(mut main: Function, (value, kind): (&str, Type), to: Type) -> String {
+    let row = main.value("reshape", &[(value, kind)], "", to.bits());
+    let row = main.of_bits(&row, to);
+    main.finish(&row, to)
+}
+
+fn flat(element: ElementType, len: usize) -> Type {
+    Type::from(Vector { element, len })
+}
+
+/// Numbers as an attribute has them.
+fn list(numbers: impl Iterator<Item = usize>) -> String {
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    match numbers.is_empty() {
+        true => "array<i64>".to_owned(),
+        false => format!("array<i64: {}>", numbers.join(", ")),
+    }
+}
+
+/// What changes nothing, as MLIR writes it; `None` for ops that are not folded by.
+fn neutral(op: ReduceOp, element: ElementType) -> Option<&'static str> {
+    use ElementType as E;
+    Some(match (op, element) {
+        (ReduceOp::Sum, E::F32 | E::F64) => "0.0",
+        (ReduceOp::Sum, _) => "0",
+        (ReduceOp::Product, E::F32 | E::F64) => "1.0",
+        (ReduceOp::Product, _) => "1",
+        (ReduceOp::Min, E::F32) => "0x7F800000",
+        (ReduceOp::Max, E::F32) => "0xFF800000",
+        (ReduceOp::Min, E::F64) => "0x7FF0000000000000",
+        (ReduceOp::Max, E::F64) => "0xFFF0000000000000",
+        (ReduceOp::Min, E::Bool) => "true",
+        (ReduceOp::Max, E::Bool) => "false",
+        (ReduceOp::Max, E::U8 | E::U16 | E::U32 | E::U64) => "0",
+        (ReduceOp::Min, E::U8) => "255",
+        (ReduceOp::Min, E::U16) => "65535",
+        (ReduceOp::Min, E::U32) => "4294967295",
+        (ReduceOp::Min, E::U64) => "18446744073709551615",
+        (ReduceOp::Min, E::I8) => "127",
+        (ReduceOp::Max, E::I8) => "-128",
+        (ReduceOp::Min, E::I16) => "32767",
+        (ReduceOp::Max, E::I16) => "-32768",
+        (ReduceOp::Min, E::I32) => "2147483647",
+        (ReduceOp::Max, E::I32) => "-2147483648",
+        (ReduceOp::Min, E::I64) => "9223372036854775807",
+        (ReduceOp::Max, E::I64) => "-9223372036854775808",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_fold_for_exactly_the_ops_that_elements_have() {
+        for op in [
+            ReduceOp::Sum,
+            ReduceOp::Product,
+            ReduceOp::Min,
+            ReduceOp::Max,
+        ] {
+            for element in ElementType::ALL {
+                let program = fold(op, [2, 3, 4], element);
+                assert_eq!(program.is_some(), op.supports(element), "{op} of {element}");
+            }
+        }
+        assert!(fold(ReduceOp::Mean, [2, 3, 4], ElementType::F32).is_none());
+    }
+
+    #[test]
+    fn short_floats_are_moved_as_bits_and_added_in_f32() {
+        let part = Region::new(&[4, 2], &[1..3, 0..2]).unwrap();
+        let program = cut(&part, ElementType::Bf16);
+        assert!(
+            program.contains("(tensor<4x2xui16>) -> tensor<2x2xui16>"),
+            "{program}"
+        );
+        let program = fold(ReduceOp::Sum, [2, 3, 4], ElementType::Bf16).unwrap();
+        assert!(program.contains("-> tensor<2x4xf32>"), "{program}");
+    }
+}

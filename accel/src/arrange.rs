@@ -1,0 +1,270 @@
+//! Elements put in other places, and made one along an axis, for backends that do so.
+
+use std::ops::Range;
+
+use crate::{Accelerator, Error, ReduceOp};
+
+/// Boxes and axes of what buffers hold row after row, moved without a look at the elements.
+pub trait Arrange: Accelerator {
+    /// A new buffer on the same device: the elements of a box, row after row.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] for a buffer of another length than the whole has,
+    /// [`Error::TooManyAxes`], and those of [`allocate`](Accelerator::allocate).
+    fn cut(&self, from: &Self::Buffer, part: &Region) -> Result<Self::Buffer, Error>;
+
+    /// Replaces the elements of a box of `into` by those of `from`; inverse of [`cut`](Self::cut).
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`],
+    /// [`Error::TooManyAxes`].
+    fn paste(
+        &self,
+        from: &Self::Buffer,
+        into: &mut Self::Buffer,
+        part: &Region,
+    ) -> Result<(), Error>;
+
+    /// A new buffer on the same device with the axes in other places, and repeated.
+    ///
+    /// # Errors
+    /// Those of [`cut`](Self::cut).
+    fn arrange(&self, from: &Self::Buffer, to: &Arrangement) -> Result<Self::Buffer, Error>;
+}
+
+/// Elements along an axis made one.
+///
+/// In which order floats are combined is the backend's choice.
+pub trait Fold: Accelerator {
+    /// A new buffer on the same device: `op` of the elements along the middle one of three axes.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] for a buffer of another length, [`Error::NoSources`] for an axis
+    /// without elements, [`Error::UnsupportedOp`], and for [`ReduceOp::Mean`] always: what to divide by
+    /// the caller knows; and those of [`allocate`](Accelerator::allocate).
+    fn fold(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &Self::Buffer,
+    ) -> Result<Self::Buffer, Error>;
+}
+
+/// A box of a whole of these sizes.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Region {
+    whole: Vec<usize>,
+    part: Vec<Range<usize>>,
+}
+
+impl Region {
+    /// The indices `part` along each axis of the sizes `whole`.
+    ///
+    /// ```
+    /// use meshwork_accel::Region;
+    ///
+    /// let columns = Region::new(&[4, 6], &[0..4, 2..5])?;
+    /// assert_eq!((columns.whole_len(), columns.len()), (24, 12));
+    /// # Ok::<(), meshwork_accel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::AxisCount`], [`Error::ReversedRange`], [`Error::OutOfRange`],
+    /// [`Error::ShapeTooLarge`].
+    pub fn new(whole: &[usize], part: &[Range<usize>]) -> Result<Self, Error> {
+        let (found, expected) = (part.len(), whole.len());
+        if found != expected {
+            return Err(Error::AxisCount { found, expected });
+        }
+        count(whole)?;
+        for (range, &available) in part.iter().zip(whole) {
+            let (start, end) = (range.start, range.end);
+            let len = end
+                .checked_sub(start)
+                .ok_or(Error::ReversedRange { start, end })?;
+            if end > available {
+                return Err(Error::OutOfRange {
+                    start,
+                    len,
+                    available,
+                });
+            }
+        }
+        Ok(Self {
+            whole: whole.to_vec(),
+            part: part.to_vec(),
+        })
+    }
+
+    /// The sizes of the whole.
+    #[must_use]
+    pub fn whole(&self) -> &[usize] {
+        &self.whole
+    }
+
+    /// The indices along each axis.
+    #[must_use]
+    pub fn part(&self) -> &[Range<usize>] {
+        &self.part
+    }
+
+    /// Elements of the whole.
+    #[must_use]
+    pub fn whole_len(&self) -> usize {
+        self.whole.iter().product()
+    }
+
+    /// Elements of the box.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.part.iter().map(Range::len).product()
+    }
+
+    /// Whether the box has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where the axes of a block go in another, which repeats it along all other axes.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Arrangement {
+    from: Vec<usize>,
+    places: Vec<usize>,
+    to: Vec<usize>,
+}
+
+impl Arrangement {
+    /// Axis `i` of the sizes `from` becomes axis `places[i]` of the sizes `to`. An axis of size 1 may
+    /// become one of any size, along which it is repeated.
+    ///
+    /// ```
+    /// use meshwork_accel::Arrangement;
+    ///
+    /// // Rows of 3 as columns, four times.
+    /// let columns = Arrangement::new(&[2, 3], &[2, 1], &[4, 3, 2])?;
+    /// assert_eq!((columns.from_len(), columns.len()), (6, 24));
+    /// # Ok::<(), meshwork_accel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::AxisCount`], [`Error::AxisOutside`], [`Error::LengthMismatch`] for an axis of another
+    /// size, [`Error::ShapeTooLarge`].
+    pub fn new(from: &[usize], places: &[usize], to: &[usize]) -> Result<Self, Error> {
+        let (found, expected) = (places.len(), from.len());
+        if found != expected {
+            return Err(Error::AxisCount { found, expected });
+        }
+        count(from)?;
+        count(to)?;
+        for (number, (&left, &axis)) in from.iter().zip(places).enumerate() {
+            let is_again = places[..number].contains(&axis);
+            let size = to.get(axis).filter(|_| !is_again);
+            let axes = to.len();
+            let right = *size.ok_or(Error::AxisOutside { axis, axes })?;
+            if left != right && left != 1 {
+                return Err(Error::LengthMismatch { left, right });
+            }
+        }
+        Ok(Self {
+            from: from.to_vec(),
+            places: places.to_vec(),
+            to: to.to_vec(),
+        })
+    }
+
+    /// Sizes of the axes before.
+    #[must_use]
+    pub fn from(&self) -> &[usize] {
+        &self.from
+    }
+
+    /// Where each of them goes.
+    #[must_use]
+    pub fn places(&self) -> &[usize] {
+        &self.places
+    }
+
+    /// Sizes of the axes after.
+    #[must_use]
+    pub fn to(&self) -> &[usize] {
+        &self.to
+    }
+
+    /// Elements before.
+    #[must_use]
+    pub fn from_len(&self) -> usize {
+        self.from.iter().product()
+    }
+
+    /// Elements after.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.to.iter().product()
+    }
+
+    /// Whether there are none after.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How many elements these sizes make.
+fn count(sizes: &[usize]) -> Result<usize, Error> {
+    let mut count = 1_usize;
+    for &size in sizes {
+        let (rows, columns) = (count, size);
+        let more = rows.checked_mul(columns);
+        count = more.ok_or(Error::ShapeTooLarge { rows, columns })?;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_box_lies_inside_its_whole() {
+        let refused = |part: &[Range<usize>]| Region::new(&[2, 3], part).unwrap_err();
+        let (found, expected) = (3, 2);
+        let three = [0..1, 0..1, 0..1];
+        assert_eq!(refused(&three), Error::AxisCount { found, expected });
+        assert!(matches!(refused(&[0..2, 1..4]), Error::OutOfRange { .. }));
+        let (start, end) = (2, 1);
+        #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]
+        let reversed = refused(&[0..2, 2..1]);
+        assert_eq!(reversed, Error::ReversedRange { start, end });
+        assert!(Region::new(&[2, 3], &[0..2, 3..3]).unwrap().is_empty());
+        assert_eq!(Region::new(&[], &[]).unwrap().len(), 1);
+        let large = Region::new(&[usize::MAX, 2], &[0..0, 0..0]);
+        assert!(matches!(large, Err(Error::ShapeTooLarge { .. })));
+    }
+
+    #[test]
+    fn axes_go_to_places_of_their_own_that_fit() {
+        let refused =
+            |places: &[usize], to: &[usize]| Arrangement::new(&[2, 1], places, to).unwrap_err();
+        let axes = 2;
+        assert_eq!(
+            refused(&[0, 2], &[2, 1]),
+            Error::AxisOutside { axis: 2, axes }
+        );
+        assert_eq!(
+            refused(&[1, 1], &[2, 2]),
+            Error::AxisOutside { axis: 1, axes }
+        );
+        let (left, right) = (2, 3);
+        assert_eq!(
+            refused(&[0, 1], &[3, 1]),
+            Error::LengthMismatch { left, right }
+        );
+        assert!(matches!(refused(&[0], &[2]), Error::AxisCount { .. }));
+        assert_eq!(
+            Arrangement::new(&[2, 1], &[1, 0], &[5, 2]).unwrap().len(),
+            10
+        );
+    }
+}

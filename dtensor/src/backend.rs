@@ -1,0 +1,373 @@
+//! Accelerators on whose devices blocks lie, of whatever kind.
+
+use std::borrow::Cow;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use meshwork_accel::{
+    Accelerator, Arrange, Arrangement, Device, DeviceId, ElementType, Elementwise,
+    Error as Refusal, Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp,
+    Region,
+};
+use ndarray::ArrayViewD;
+
+use crate::{DeviceType, Error, Scalar};
+
+mod search;
+mod typed;
+
+pub(crate) use typed::Whole;
+use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
+
+/// An accelerator, and what it does for tensors, see [`Context::compute_on`](crate::Context::compute_on).
+///
+/// Every accelerator holds blocks. What else one can do is said by a call for each capability; what it
+/// cannot, or refuses for elements of a type, the processor does.
+///
+/// ```
+/// use meshwork_accel::{Elementwise, Matmul};
+/// use meshwork_dtensor::Backend;
+/// # use std::sync::Arc;
+///
+/// fn backend<A: Elementwise + Matmul<Buffer: Sync> + 'static>(accelerator: &Arc<A>) -> Backend {
+///     Backend::of(accelerator).arithmetic().into()
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Backend(Arc<Parts>);
+
+/// An accelerator whose capabilities are being told; becomes a [`Backend`].
+#[derive(Debug)]
+#[must_use]
+pub struct Offer<A> {
+    accelerator: Arc<A>,
+    backend: Parts,
+}
+
+struct Parts {
+    devices: Vec<Device>,
+    memory: Arc<dyn Memory>,
+    arithmetic: Option<Arc<dyn Arithmetic>>,
+    shaping: Option<Arc<dyn Shaping>>,
+    links: Option<Arc<dyn Links>>,
+    tally: Tally,
+}
+
+/// How many bytes of blocks there are on devices, and how many went there and back.
+#[derive(Debug, Default)]
+struct Tally {
+    held: AtomicU64,
+    uploaded: AtomicU64,
+    downloaded: AtomicU64,
+}
+
+impl Backend {
+    /// This accelerator, which holds blocks and does nothing else yet.
+    pub fn of<A: Accelerator<Buffer: Sync> + 'static>(accelerator: &Arc<A>) -> Offer<A> {
+        Offer {
+            accelerator: Arc::clone(accelerator),
+            backend: Parts {
+                devices: accelerator.devices().to_vec(),
+                memory: Arc::new(Typed(Arc::clone(accelerator))),
+                arithmetic: None,
+                shaping: None,
+                links: None,
+                tally: Tally::default(),
+            },
+        }
+    }
+
+    /// The accelerator of this machine for a type of device, with all that it can do: for TPUs a PJRT
+    /// plugin, with the feature `tpu`; for GPUs CUDA, with the feature `cuda`.
+    ///
+    /// # Errors
+    /// [`Error::NotCompiledIn`], and [`Error::Element`] with the library that is missing, why, and what
+    /// to do about it.
+    pub fn find(device_type: DeviceType) -> Result<Self, Error> {
+        search::open(device_type)
+    }
+
+    /// The devices.
+    #[must_use]
+    pub fn devices(&self) -> &[Device] {
+        &self.0.devices
+    }
+
+    /// Bytes of all blocks that are on its devices now.
+    #[must_use]
+    pub fn bytes_held(&self) -> u64 {
+        self.0.tally.held.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of blocks that have gone to its devices so far.
+    #[must_use]
+    pub fn bytes_uploaded(&self) -> u64 {
+        self.0.tally.uploaded.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of blocks that have come from its devices so far.
+    #[must_use]
+    pub fn bytes_downloaded(&self) -> u64 {
+        self.0.tally.downloaded.load(Ordering::Relaxed)
+    }
+}
+
+impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> Offer<A> {
+    /// It does the arithmetic and the products of floats.
+    pub fn arithmetic(mut self) -> Self {
+        self.backend.arithmetic = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
+        self
+    }
+}
+
+impl<A: Arrange<Buffer: Sync> + Fold + 'static> Offer<A> {
+    /// It moves elements and axes, and reduces along axes: relayouts among its devices do not pass the
+    /// host either.
+    pub fn arrangement(mut self) -> Self {
+        self.backend.shaping = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
+        self
+    }
+}
+
+impl<A: NativeCollectives<Buffer: Sync> + 'static> Offer<A> {
+    /// Its devices reduce among themselves: all-reduces between devices of one process are theirs, in an
+    /// order of their own.
+    pub fn collectives(mut self) -> Self {
+        self.backend.links = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
+        self
+    }
+}
+
+impl<A> From<Offer<A>> for Backend {
+    fn from(offer: Offer<A>) -> Self {
+        Self(Arc::new(offer.backend))
+    }
+}
+
+/// A block on a device. It never changes, so that tensors can share it.
+pub(crate) struct Stored {
+    raw: Raw,
+    device: DeviceId,
+    bytes: u64,
+    backend: Backend,
+}
+
+/// What a backend has made, unless it does not have what was asked.
+pub(crate) type Made = Result<Option<Arc<Stored>>, Error>;
+
+impl Backend {
+    /// The elements of a block, row after row, on a device.
+    pub(crate) fn upload<T: Scalar>(
+        &self,
+        device: DeviceId,
+        block: &ArrayViewD<'_, T>,
+    ) -> Result<Arc<Stored>, Error> {
+        let elements: Cow<'_, [T]> = match block.as_slice() {
+            Some(elements) => Cow::Borrowed(elements),
+            None => Cow::Owned(block.iter().copied().collect()),
+        };
+        let bytes: &[u8] = bytemuck::cast_slice(&elements);
+        let raw = self.0.memory.upload(device, T::TYPE, bytes)?;
+        let bytes = bytes.len() as u64;
+        self.0.tally.uploaded.fetch_add(bytes, Ordering::Relaxed);
+        Ok(self.keep(raw, bytes))
+    }
+
+    /// Whether it may have arithmetic of these elements; it can still refuse them.
+    pub(crate) fn computes(&self, element: ElementType) -> bool {
+        self.0.arithmetic.is_some() && element.is_float()
+    }
+
+    /// The op of each element.
+    pub(crate) fn pointwise(&self, op: Pointwise, of: &Stored) -> Made {
+        self.by(self.0.arithmetic.as_deref(), of.bytes, |arithmetic| {
+            arithmetic.pointwise(op, self.own(of)?)
+        })
+    }
+
+    /// The op of the elements at one place, of which both have as many.
+    pub(crate) fn pairwise(&self, op: Pairwise, left: &Stored, right: &Stored) -> Made {
+        self.by(self.0.arithmetic.as_deref(), left.bytes, |arithmetic| {
+            arithmetic.pairwise(op, [self.own(left)?, self.own(right)?])
+        })
+    }
+
+    /// The product of two matrices, whose elements take so many bytes each.
+    pub(crate) fn product(
+        &self,
+        (shape, size): (ProductShape, usize),
+        left: &Stored,
+        right: &Stored,
+    ) -> Made {
+        let bytes = (shape.product() * size) as u64;
+        self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
+            arithmetic.product(shape, [self.own(left)?, self.own(right)?])
+        })
+    }
+
+    /// Whether it moves elements, and reduces along axes.
+    pub(crate) fn arranges(&self) -> bool {
+        self.0.shaping.is_some()
+    }
+
+    /// The elements of a box.
+    pub(crate) fn cut(&self, of: &Stored, part: &Region) -> Made {
+        let bytes = of.share(part.len(), part.whole_len());
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.cut(self.own(of)?, part)
+        })
+    }
+
+    /// The elements with the axes in other places.
+    pub(crate) fn arrange(&self, of: &Stored, to: &Arrangement) -> Made {
+        let bytes = of.share(to.len(), to.from_len());
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.arrange(self.own(of)?, to)
+        })
+    }
+
+    /// The elements along the middle one of three axes made one.
+    pub(crate) fn fold(&self, op: ReduceOp, sizes: [usize; 3], of: &Stored) -> Made {
+        let bytes = of.share(1, sizes[1]);
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.fold(op, sizes, self.own(of)?)
+        })
+    }
+
+    /// A whole of boxes, all on its device.
+    pub(crate) fn assemble(&self, whole: Whole<'_>, parts: &[(Arc<Stored>, Region)]) -> Made {
+        let bytes = (whole.len * whole.element.size()) as u64;
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            let mut known = parts.iter().map(|(part, _)| self.own(part));
+            known.all(|part| part.is_some()).then_some(())?;
+            let mut parts = parts.iter().map(|(part, region)| (&part.raw, region));
+            shaping.assemble(whole, &mut parts)
+        })
+    }
+
+    /// The same elements on another device.
+    pub(crate) fn on(&self, device: DeviceId, of: &Stored, len: usize) -> Made {
+        self.by(Some(&*self.0.memory), of.bytes, |memory| {
+            memory.span(device, self.own(of)?, 0..len)
+        })
+    }
+
+    /// The op of blocks on one device.
+    pub(crate) fn reduced(&self, op: ReduceOp, terms: &[Arc<Stored>]) -> Made {
+        let bytes = terms.first().map_or(0, |first| first.bytes);
+        self.by(Some(&*self.0.memory), bytes, |memory| {
+            let terms = terms.iter().map(|term| self.own(term));
+            memory.reduced(op, &terms.collect::<Option<Vec<_>>>()?)
+        })
+    }
+
+    /// The op of blocks on devices of their own, on each of them; none where the devices cannot.
+    pub(crate) fn all_reduced(
+        &self,
+        op: ReduceOp,
+        terms: &[Arc<Stored>],
+    ) -> Result<Option<Vec<Arc<Stored>>>, Error> {
+        let raws = terms.iter().map(|term| self.own(term));
+        let Some(links) = &self.0.links else {
+            return Ok(None);
+        };
+        let Some(raws) = raws.collect::<Option<Vec<_>>>() else {
+            return Ok(None);
+        };
+        match links.all_reduced(op, &raws) {
+            None | Some(Err(Refusal::UnsupportedOp { .. })) => Ok(None),
+            Some(made) => {
+                let made = made?.into_iter().zip(terms);
+                Ok(Some(
+                    made.map(|(raw, term)| self.keep(raw, term.bytes)).collect(),
+                ))
+            }
+        }
+    }
+
+    /// What a capability makes, if it is there, knows the buffers and does not refuse the elements.
+    fn by<C: ?Sized>(
+        &self,
+        capability: Option<&C>,
+        bytes: u64,
+        call: impl FnOnce(&C) -> Option<Result<Raw, Refusal>>,
+    ) -> Made {
+        match capability.and_then(call) {
+            None
+            | Some(Err(
+                Refusal::UnsupportedElement { .. }
+                | Refusal::UnsupportedOp { .. }
+                | Refusal::NoSources { .. }
+                | Refusal::TooManyAxes { .. },
+            )) => Ok(None),
+            Some(made) => Ok(Some(self.keep(made?, bytes))),
+        }
+    }
+
+    fn keep(&self, raw: Raw, bytes: u64) -> Arc<Stored> {
+        self.0.tally.held.fetch_add(bytes, Ordering::Relaxed);
+        Arc::new(Stored {
+            device: self.0.memory.device(&raw),
+            raw,
+            bytes,
+            backend: self.clone(),
+        })
+    }
+
+    /// A block's buffer, if it is one of this backend.
+    fn own<'a>(&self, stored: &'a Stored) -> Option<&'a Raw> {
+        Arc::ptr_eq(&self.0, &stored.backend.0).then_some(&stored.raw)
+    }
+}
+
+impl Stored {
+    /// The elements, once all that was asked of the device before is done.
+    pub(crate) fn download<T: Scalar>(&self) -> Result<Vec<T>, Error> {
+        let Parts { memory, tally, .. } = &*self.backend.0;
+        tally.downloaded.fetch_add(self.bytes, Ordering::Relaxed);
+        let elements = memory.download(&self.raw)?.downcast::<Vec<T>>();
+        let element = T::TYPE;
+        Ok(*elements.map_err(|_| Refusal::UnsupportedElement { element })?)
+    }
+
+    pub(crate) fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The bytes of so many of its elements of so many.
+    fn share(&self, part: usize, whole: usize) -> u64 {
+        let size = self.bytes / (whole as u64).max(1);
+        size * part as u64
+    }
+
+    /// Whether it is a block of this backend.
+    pub(crate) fn is_of(&self, backend: &Backend) -> bool {
+        Arc::ptr_eq(&self.backend.0, &backend.0)
+    }
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        let held = &self.backend.0.tally.held;
+        held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("devices", &self.devices)
+            .field("arithmetic", &self.arithmetic.is_some())
+            .field("arrangement", &self.shaping.is_some())
+            .field("collectives", &self.links.is_some())
+            .field("tally", &self.tally)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,112 @@
+//! The blocks of a tensor: in host memory, on the devices of a backend, or in both.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use meshwork_accel::DeviceId;
+use meshwork_layout::Shape;
+
+use crate::backend::{Backend, Stored};
+use crate::exchange::Held;
+use crate::{Block, Context, Error, Scalar};
+
+/// What the clones of a tensor share. Blocks are carried over when they are asked for where they are
+/// not, and never twice.
+pub(crate) struct Blocks<T: Scalar> {
+    context: Context,
+    shapes: Vec<Shape>,
+    host: OnceLock<Held<T>>,
+    there: OnceLock<There>,
+    /// Taken by who carries blocks over.
+    carrying: Mutex<()>,
+}
+
+/// The blocks of all of this client's places, each on its device.
+pub(crate) type There = Vec<Arc<Stored>>;
+
+/// The devices of all of this client's places on a mesh.
+pub(crate) struct Site {
+    pub(crate) backend: Backend,
+    pub(crate) devices: Vec<DeviceId>,
+}
+
+impl<T: Scalar> Blocks<T> {
+    /// Blocks in host memory.
+    pub(crate) fn here(context: &Context, blocks: Vec<Block<T>>) -> Arc<Self> {
+        let shapes = blocks.iter().map(|block| Shape::from(block.shape()));
+        Arc::new(Self {
+            context: context.clone(),
+            shapes: shapes.collect(),
+            host: OnceLock::from(Held::new(context.clone(), blocks)),
+            there: OnceLock::new(),
+            carrying: Mutex::default(),
+        })
+    }
+
+    /// Blocks of these sizes on their devices.
+    pub(crate) fn there(context: &Context, shapes: Vec<Shape>, blocks: There) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            shapes,
+            host: OnceLock::new(),
+            there: OnceLock::from(blocks),
+            carrying: Mutex::default(),
+        })
+    }
+
+    /// The sizes of each.
+    pub(crate) fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// Those in host memory; none before they were fetched.
+    pub(crate) fn on_host(&self) -> Option<&[Block<T>]> {
+        self.host.get().map(Held::blocks)
+    }
+
+    /// Those in host memory, where they are fetched to if they are not there.
+    pub(crate) fn fetched(&self) -> Result<&Held<T>, Error> {
+        let _one = self.carrying.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = self.host.get() {
+            return Ok(held);
+        }
+        let mut blocks = Vec::new();
+        for (stored, shape) in self.there.get().into_iter().flatten().zip(&self.shapes) {
+            let elements = ndarray::ArcArray::from(stored.download::<T>()?);
+            let block = elements.into_shape_with_order(&**shape);
+            blocks.push(block.expect("a block has as many elements as its shape says"));
+        }
+        Ok(self
+            .host
+            .get_or_init(|| Held::new(self.context.clone(), blocks)))
+    }
+
+    /// Those on the devices of a site, where they are carried to if they are not there.
+    pub(crate) fn at(&self, site: &Site) -> Result<There, Error> {
+        if let Some(there) = self.stored().filter(|there| site.has(there)) {
+            return Ok(there.clone());
+        }
+        let held = self.fetched()?.blocks();
+        let _one = self.carrying.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = self.stored().filter(|there| site.has(there)) {
+            return Ok(there.clone());
+        }
+        let places = held.iter().zip(&site.devices);
+        let carried = places.map(|(block, device)| site.backend.upload(*device, &block.view()));
+        let carried: There = carried.collect::<Result<_, _>>()?;
+        // Where another backend has them already, these are for one op only.
+        let _ = self.there.set(carried.clone());
+        Ok(carried)
+    }
+
+    /// Those on devices; none before they were carried there.
+    pub(crate) fn stored(&self) -> Option<&There> {
+        self.there.get()
+    }
+}
+
+impl Site {
+    /// Whether blocks are of its backend. One mesh has one device for each place.
+    pub(crate) fn has(&self, blocks: &There) -> bool {
+        blocks.iter().all(|block| block.is_of(&self.backend))
+    }
+}

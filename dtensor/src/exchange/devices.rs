@@ -1,0 +1,191 @@
+//! Exchanges among the devices of one client, by their backend: nothing passes the host.
+
+use std::sync::Arc;
+
+use meshwork_accel::{DeviceId, Region};
+use meshwork_layout::Shape;
+
+use super::rounds::operation;
+use crate::backend::{Made, Stored, Whole};
+use crate::blocks::{Site, There};
+use crate::route::{Exchange, Make, Route, Runs, Source, Taken, Together};
+use crate::{Error, Scalar};
+
+/// Carries a route out on blocks on the devices of a site, and returns those of the target and their
+/// sizes; none where blocks have to go to other clients, or the backend does not have what it takes.
+pub(crate) fn run_there<T: Scalar>(
+    route: &Route,
+    [from, to]: [&Site; 2],
+    (sizes, blocks): (&[Shape], &There),
+) -> Result<Option<(Vec<Shape>, There)>, Error> {
+    let stays = |(place, device): (&usize, &DeviceId)| from.devices.get(*place) == Some(device);
+    let all_stay = route.places.iter().zip(&to.devices).all(stays);
+    if route.crosses || !from.backend.arranges() || !all_stay {
+        return Ok(None);
+    }
+    let mut held = Held {
+        site: from,
+        sizes: sizes.to_vec(),
+        blocks: blocks.clone(),
+    };
+    let mut number = 0;
+    while let Some(exchange) = route.exchanges.get(number) {
+        let together = route.together.get(&number);
+        let (next, done) = match together
+            .map(|together| held.all_reduced(together))
+            .transpose()?
+        {
+            Some(Some(next)) => (
+                Some(next),
+                together.map_or(1, |together| together.exchanges),
+            ),
+            _ => (held.exchanged::<T>(exchange)?, 1),
+        };
+        let Some(next) = next else { return Ok(None) };
+        held = next;
+        number += done;
+    }
+    let of_target = |place: &usize| (held.sizes[*place].clone(), held.blocks[*place].clone());
+    Ok(Some(route.places.iter().map(of_target).unzip()))
+}
+
+/// The blocks between two exchanges.
+struct Held<'a> {
+    site: &'a Site,
+    sizes: Vec<Shape>,
+    blocks: There,
+}
+
+impl<'a> Held<'a> {
+    /// The sum, or whatever it is, of each group's blocks, by the links that their devices have.
+    fn all_reduced(&self, together: &Together) -> Result<Option<Self>, Error> {
+        let mut blocks = self.blocks.clone();
+        for group in &together.groups {
+            let terms: There = group
+                .iter()
+                .map(|place| self.blocks[*place].clone())
+                .collect();
+            let op = operation(together.reduction);
+            let Some(made) = self.site.backend.all_reduced(op, &terms)? else {
+                return Ok(None);
+            };
+            for (place, block) in group.iter().zip(made) {
+                blocks[*place] = block;
+            }
+        }
+        let sizes = self.sizes.clone();
+        Ok(Some(Self {
+            sizes,
+            blocks,
+            ..*self
+        }))
+    }
+
+    /// The blocks after an exchange.
+    fn exchanged<T: Scalar>(&self, exchange: &Exchange) -> Result<Option<Self>, Error> {
+        let mut made: Vec<Option<Arc<Stored>>> = vec![None; exchange.targets.len()];
+        for (place, target) in exchange.targets.iter().enumerate() {
+            let len = target.shape.iter().product();
+            let block = match &target.make {
+                Make::Kept(from) => self.on(place, &self.blocks[*from], len),
+                Make::Joined(parts, fill) => {
+                    let neutral = fill.map(T::neutral);
+                    let fill = neutral.as_ref().map(bytemuck::bytes_of);
+                    self.joined(self.whole::<T>(place, len, fill), parts)
+                }
+                Make::Reduced(terms, reduction) => {
+                    let mut pieces = Vec::new();
+                    for term in terms {
+                        let Source::Here(taken) = term else {
+                            return Ok(None);
+                        };
+                        let Some(piece) = self.part(place, taken)? else {
+                            return Ok(None);
+                        };
+                        pieces.push(piece);
+                    }
+                    match pieces.is_empty() {
+                        true => self.joined(self.whole::<T>(place, len, None), &[]),
+                        false => self.site.backend.reduced(operation(*reduction), &pieces),
+                    }
+                }
+                Make::Shared(_) => continue,
+            };
+            let Some(block) = block? else { return Ok(None) };
+            made[place] = Some(block);
+        }
+        for (place, target) in exchange.targets.iter().enumerate() {
+            if let (Make::Shared(from), None) = (&target.make, &made[place]) {
+                let Some(block) = made[*from].clone() else {
+                    return Ok(None);
+                };
+                made[place] = self.on(place, &block, target.shape.iter().product())?;
+            }
+        }
+        let sizes = exchange.targets.iter().map(|target| target.shape.clone());
+        let blocks: Option<There> = made.into_iter().collect();
+        Ok(blocks.map(|blocks| Self {
+            sizes: sizes.collect(),
+            blocks,
+            ..*self
+        }))
+    }
+
+    fn whole<'b, T: Scalar>(&self, place: usize, len: usize, fill: Option<&'b [u8]>) -> Whole<'b> {
+        Whole {
+            device: self.site.devices[place],
+            element: T::TYPE,
+            len,
+            fill,
+        }
+    }
+
+    /// A new block of parts of others.
+    fn joined(&self, whole: Whole<'_>, parts: &[(Taken, Runs)]) -> Made {
+        let place = self
+            .site
+            .devices
+            .iter()
+            .position(|device| *device == whole.device);
+        let mut pieces = Vec::new();
+        for (taken, target) in parts {
+            let Some(piece) = self.part(place.unwrap_or(0), taken)? else {
+                return Ok(None);
+            };
+            if target.as_span() == Some(0..whole.len) {
+                return Ok(Some(piece));
+            }
+            pieces.push((piece, region(target, whole.len)?));
+        }
+        self.site.backend.assemble(whole, &pieces)
+    }
+
+    /// A part of a block, on the device of a place.
+    fn part(&self, place: usize, taken: &Taken) -> Made {
+        let block = &self.blocks[taken.place];
+        let held: usize = self.sizes[taken.place].iter().product();
+        if taken.runs.as_span() == Some(0..held) {
+            return self.on(place, block, held);
+        }
+        let part = region(&taken.runs, held)?;
+        match self.site.backend.cut(block, &part)? {
+            Some(cut) => self.on(place, &cut, part.len()),
+            None => Ok(None),
+        }
+    }
+
+    /// So many elements on the device of a place; those that are there already, as they are.
+    fn on(&self, place: usize, block: &Arc<Stored>, len: usize) -> Made {
+        let device = self.site.devices[place];
+        match block.device() == device {
+            true => Ok(Some(Arc::clone(block))),
+            false => self.site.backend.on(device, block, len),
+        }
+    }
+}
+
+/// Runs in a block of so many elements as a box.
+fn region(runs: &Runs, held: usize) -> Result<Region, Error> {
+    let (whole, part) = runs.as_box(held);
+    Ok(Region::new(&whole, &part)?)
+}

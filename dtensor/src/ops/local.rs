@@ -1,0 +1,314 @@
+//! What one client does with its blocks in the middle of an op: on their devices as far as the backend
+//! has it, else on the host.
+//!
+//! Arithmetic takes blocks to the devices; what moves them or makes them fewer is done where they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use meshwork_accel::{Arrangement, Pairwise, Pointwise, ReduceOp, Region};
+use meshwork_core::Mesh;
+use meshwork_layout::Shape;
+use meshwork_layout::ops::Placement;
+use ndarray::{ArrayD, ArrayViewD};
+
+use super::{kernel, standard};
+use crate::backend::{Made, Whole};
+use crate::blocks::{Blocks, Site, There};
+use crate::{Context, DTensor, Error, Scalar};
+
+/// The blocks of all of this client's places.
+pub(super) struct Local<T: Scalar> {
+    context: Context,
+    site: Option<Arc<Site>>,
+    blocks: Arc<Blocks<T>>,
+}
+
+impl<T: Scalar> Local<T> {
+    pub(super) fn of(tensor: &DTensor<T>) -> Self {
+        let context = tensor.context().clone();
+        let site = context.site(tensor.layout().mesh()).map(Arc::new);
+        Self {
+            context,
+            site,
+            blocks: Arc::clone(tensor.blocks()),
+        }
+    }
+
+    /// Blocks of the host for the places of a mesh.
+    pub(super) fn on(context: &Context, mesh: &Mesh, blocks: Vec<ArrayD<T>>) -> Self {
+        let blocks = blocks.into_iter().map(standard).collect();
+        Self {
+            context: context.clone(),
+            site: context.site(mesh).map(Arc::new),
+            blocks: Blocks::here(context, blocks),
+        }
+    }
+
+    /// A tensor that has these blocks, which fit.
+    pub(super) fn tensor(self, placement: Placement) -> Result<DTensor<T>, Error> {
+        DTensor::made(&self.context, placement, self.blocks)
+    }
+
+    pub(super) fn sizes(&self) -> &[Shape] {
+        self.blocks.shapes()
+    }
+
+    /// The blocks on the host.
+    pub(super) fn views(&self) -> Result<Vec<ArrayViewD<'_, T>>, Error> {
+        let blocks = self.blocks.fetched()?.blocks();
+        Ok(blocks.iter().map(|block| block.view()).collect())
+    }
+
+    /// The op of each element, by the backend's name and the host's function.
+    pub(super) fn pointwise(
+        &self,
+        op: Pointwise,
+        function: impl Fn(T) -> T,
+    ) -> Result<Self, Error> {
+        if let Some(site) = self.computing() {
+            let blocks = self.blocks.at(site)?;
+            let made = self.there(self.sizes().to_vec(), |place| {
+                site.backend.pointwise(op, &blocks[place])
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        self.here(|_, block| block.mapv(&function))
+    }
+
+    /// The op of the elements at one place, after repetition to these sizes.
+    pub(super) fn pairwise(
+        &self,
+        (op, function): (Pairwise, impl Fn(T, T) -> T),
+        other: &Self,
+        sizes: &[Shape],
+    ) -> Result<Self, Error> {
+        if let Some(site) = self.computing() {
+            let left = self.spread(sizes)?.blocks.at(site)?;
+            let right = other.spread(sizes)?.blocks.at(site)?;
+            let made = self.there(sizes.to_vec(), |place| {
+                site.backend.pairwise(op, &left[place], &right[place])
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        let others = other.views()?;
+        self.here(|place, block| {
+            kernel::zip((block, others[place].view()), &sizes[place], &function)
+        })
+    }
+
+    /// Each block repeated along axes of size 1 and new leading ones, to these sizes.
+    pub(super) fn spread(&self, sizes: &[Shape]) -> Result<Self, Error> {
+        if self.sizes() == sizes {
+            return Ok(self.clone());
+        }
+        let arrangement = |place: usize| {
+            let (from, to) = (&self.sizes()[place], &sizes[place]);
+            let places: Vec<usize> = (to.len() - from.len()..to.len()).collect();
+            Arrangement::new(from, &places, to)
+        };
+        self.arranged(arrangement, |place, block| {
+            kernel::spread(&block, &sizes[place]).to_owned()
+        })
+    }
+
+    /// Axis `i` of each block from axis `order[i]`.
+    pub(super) fn transposed(&self, order: &[usize]) -> Result<Self, Error> {
+        let arrangement = |place: usize| {
+            let from = &self.sizes()[place];
+            let to: Vec<usize> = order.iter().map(|axis| from[*axis]).collect();
+            let place_of = |axis| order.iter().position(|other| *other == axis);
+            let places: Vec<usize> = (0..from.len()).filter_map(place_of).collect();
+            Arrangement::new(from, &places, &to)
+        };
+        self.arranged(arrangement, |_, block| {
+            block.permuted_axes(order).to_owned()
+        })
+    }
+
+    /// The elements of each block, row after row, in other sizes, which hold as many.
+    pub(super) fn reshaped(&self, sizes: &[Shape]) -> Result<Self, Error> {
+        if let Some((_, blocks)) = self.stored() {
+            return Ok(self.with(Blocks::there(&self.context, sizes.to_vec(), blocks.clone())));
+        }
+        self.here(|place, block| kernel::reshaped(&block, &sizes[place]))
+    }
+
+    /// A box of each block.
+    pub(super) fn cut(&self, part: impl Fn(usize) -> Vec<Range<usize>>) -> Result<Self, Error> {
+        if let Some((site, blocks)) = self.shaped() {
+            let mut regions = Vec::new();
+            for (place, whole) in self.sizes().iter().enumerate() {
+                regions.push(Region::new(whole, &part(place))?);
+            }
+            let sizes = regions.iter();
+            let sizes = sizes.map(|region| region.part().iter().map(Range::len).collect());
+            let made = self.there(sizes.collect(), |place| {
+                site.backend.cut(&blocks[place], &regions[place])
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        self.here(|place, block| {
+            let part = part(place);
+            kernel::cut(&block, |axis| part[axis].clone().into()).to_owned()
+        })
+    }
+
+    /// The elements along some axes of each block made one, which leaves these sizes: by the backend's
+    /// op, or the host's first value and function.
+    pub(super) fn fold(
+        &self,
+        op: ReduceOp,
+        axes: &[usize],
+        sizes: &[Shape],
+        (first, function): (T, impl Fn(T, T) -> T),
+    ) -> Result<Self, Error> {
+        let mut order = axes.to_vec();
+        order.sort_unstable();
+        if let Some((site, blocks)) = self.shaped() {
+            let made = self.there(sizes.to_vec(), |place| {
+                let mut whole = self.sizes()[place].to_vec();
+                let mut folded = Arc::clone(&blocks[place]);
+                for &axis in order.iter().rev() {
+                    let (outer, rest) = whole.split_at(axis);
+                    let along = [outer.iter().product(), rest[0], rest[1..].iter().product()];
+                    match site.backend.fold(op, along, &folded)? {
+                        Some(made) => folded = made,
+                        None => return Ok(None),
+                    }
+                    whole[axis] = 1;
+                }
+                Ok(Some(folded))
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        self.here(|place, block| kernel::fold(&block, axes, &sizes[place], (first, &function)))
+    }
+
+    /// The blocks of several, of which this is one, behind one another along an axis.
+    pub(super) fn concatenated(
+        &self,
+        axis: usize,
+        all: &[Self],
+        sizes: &[Shape],
+    ) -> Result<Self, Error> {
+        let there = all.iter().map(|local| Some((local, local.shaped()?.1)));
+        let there: Option<Vec<(&Self, &There)>> = there.collect();
+        if let (Some((site, _)), Some(there)) = (self.shaped(), there) {
+            let made = self.there(sizes.to_vec(), |place| {
+                let (mut start, mut parts) = (0, Vec::new());
+                for (local, blocks) in &there {
+                    let own = &local.sizes()[place];
+                    let along = |(at, size): (usize, &usize)| match at == axis {
+                        true => start..start + size,
+                        false => 0..*size,
+                    };
+                    let part: Vec<Range<usize>> = own.iter().enumerate().map(along).collect();
+                    let region = Region::new(&sizes[place], &part)?;
+                    parts.push((Arc::clone(&blocks[place]), region));
+                    start += own[axis];
+                }
+                let whole = Whole {
+                    device: site.devices[place],
+                    element: T::TYPE,
+                    len: sizes[place].iter().product(),
+                    fill: None,
+                };
+                site.backend.assemble(whole, &parts)
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        let views: Vec<Vec<ArrayViewD<'_, T>>> =
+            all.iter().map(Self::views).collect::<Result<_, _>>()?;
+        self.here(|place, _| {
+            let views = views.iter().map(|views| views[place].view());
+            kernel::concatenated(axis, &views.collect::<Vec<_>>())
+        })
+    }
+
+    /// New blocks on the devices, of these sizes; none as soon as the backend does not make one.
+    pub(super) fn there(
+        &self,
+        sizes: Vec<Shape>,
+        make: impl Fn(usize) -> Made,
+    ) -> Result<Option<Self>, Error> {
+        let made = (0..sizes.len()).map(make);
+        let made: Option<There> = made.collect::<Result<_, _>>()?;
+        let blocks = made.map(|made| Blocks::there(&self.context, sizes, made));
+        Ok(blocks.map(|blocks| self.with(blocks)))
+    }
+
+    /// Where arithmetic is done; none where that is the host.
+    pub(super) fn computing(&self) -> Option<&Site> {
+        let site = self.site.as_deref();
+        site.filter(|site| site.backend.computes(T::TYPE))
+    }
+
+    /// The blocks on the devices of a site.
+    pub(super) fn at(&self, site: &Site) -> Result<There, Error> {
+        self.blocks.at(site)
+    }
+
+    fn arranged(
+        &self,
+        to: impl Fn(usize) -> Result<Arrangement, meshwork_accel::Error>,
+        host: impl Fn(usize, ArrayViewD<'_, T>) -> ArrayD<T>,
+    ) -> Result<Self, Error> {
+        if let Some((site, blocks)) = self.shaped() {
+            let places = 0..blocks.len();
+            let arrangements: Vec<Arrangement> = places.map(to).collect::<Result<_, _>>()?;
+            let sizes = arrangements.iter().map(|to| Shape::from(to.to()));
+            let made = self.there(sizes.collect(), |place| {
+                site.backend.arrange(&blocks[place], &arrangements[place])
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        self.here(host)
+    }
+
+    /// The blocks on devices that arrange them; none where they are only on the host.
+    pub(super) fn shaped(&self) -> Option<(&Site, &There)> {
+        self.stored().filter(|(site, _)| site.backend.arranges())
+    }
+
+    fn stored(&self) -> Option<(&Site, &There)> {
+        let (site, blocks) = self.site.as_deref().zip(self.blocks.stored())?;
+        site.has(blocks).then_some((site, blocks))
+    }
+
+    /// New blocks on the host.
+    fn here(&self, make: impl Fn(usize, ArrayViewD<'_, T>) -> ArrayD<T>) -> Result<Self, Error> {
+        let views = self.views()?.into_iter().enumerate();
+        let made = views.map(|(place, view)| standard(make(place, view)));
+        Ok(self.with(Blocks::here(&self.context, made.collect())))
+    }
+
+    fn with(&self, blocks: Arc<Blocks<T>>) -> Self {
+        Self {
+            blocks,
+            ..self.clone()
+        }
+    }
+}
+
+impl<T: Scalar> Clone for Local<T> {
+    fn clone(&self) -> Self {
+        Self {
+            context: self.context.clone(),
+            site: self.site.clone(),
+            blocks: Arc::clone(&self.blocks),
+        }
+    }
+}

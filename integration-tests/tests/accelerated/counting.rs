@@ -1,0 +1,165 @@
+//! A backend that counts what crosses between the host and its devices.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use meshwork_accel::{
+    Accelerator, Arrange, Arrangement, Device, DeviceId, Element, ElementType, Elementwise, Error,
+    Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
+};
+use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
+
+/// The CPU as a backend, and how often something crossed.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    inner: CpuAccelerator,
+    uploads: AtomicUsize,
+    downloads: AtomicUsize,
+    reductions: AtomicUsize,
+}
+
+impl Counting {
+    pub(crate) fn new(inner: CpuAccelerator) -> Self {
+        Self {
+            inner,
+            uploads: AtomicUsize::new(0),
+            downloads: AtomicUsize::new(0),
+            reductions: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many uploads there were, and how many downloads.
+    pub(crate) fn crossings(&self) -> (usize, usize) {
+        let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        (count(&self.uploads), count(&self.downloads))
+    }
+
+    /// How often devices reduced among themselves.
+    pub(crate) fn reductions(&self) -> usize {
+        self.reductions.load(Ordering::Relaxed)
+    }
+}
+
+impl Accelerator for Counting {
+    type Buffer = CpuBuffer;
+
+    fn devices(&self) -> &[Device] {
+        self.inner.devices()
+    }
+
+    fn allocate(
+        &self,
+        device: DeviceId,
+        element: ElementType,
+        len: usize,
+    ) -> Result<CpuBuffer, Error> {
+        self.inner.allocate(device, element, len)
+    }
+
+    fn upload<T: Element>(&self, from: &[T], to: &mut CpuBuffer, at: usize) -> Result<(), Error> {
+        self.uploads.fetch_add(1, Ordering::Relaxed);
+        self.inner.upload(from, to, at)
+    }
+
+    fn download<T: Element>(&self, from: &CpuBuffer, at: usize, to: &mut [T]) -> Result<(), Error> {
+        self.downloads.fetch_add(1, Ordering::Relaxed);
+        self.inner.download(from, at, to)
+    }
+
+    fn copy(
+        &self,
+        from: &CpuBuffer,
+        range: Range<usize>,
+        to: &mut CpuBuffer,
+        at: usize,
+    ) -> Result<(), Error> {
+        self.inner.copy(from, range, to, at)
+    }
+
+    fn fill<T: Element>(
+        &self,
+        buffer: &mut CpuBuffer,
+        range: Range<usize>,
+        value: T,
+    ) -> Result<(), Error> {
+        self.inner.fill(buffer, range, value)
+    }
+
+    fn reduce(&self, op: ReduceOp, into: &mut CpuBuffer, from: &CpuBuffer) -> Result<(), Error> {
+        self.inner.reduce(op, into, from)
+    }
+
+    fn synchronize(&self, device: DeviceId) -> Result<(), Error> {
+        self.inner.synchronize(device)
+    }
+}
+
+impl Elementwise for Counting {
+    fn pointwise(&self, op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
+        self.inner.pointwise(op, values)
+    }
+
+    fn pairwise(&self, op: Pairwise, into: &mut CpuBuffer, by: &CpuBuffer) -> Result<(), Error> {
+        self.inner.pairwise(op, into, by)
+    }
+}
+
+impl Matmul for Counting {
+    fn matmul(
+        &self,
+        shape: ProductShape,
+        left: &CpuBuffer,
+        right: &CpuBuffer,
+        into: &mut CpuBuffer,
+    ) -> Result<(), Error> {
+        self.inner.matmul(shape, left, right, into)
+    }
+}
+
+impl Arrange for Counting {
+    fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
+        self.inner.cut(from, part)
+    }
+
+    fn paste(&self, from: &CpuBuffer, into: &mut CpuBuffer, part: &Region) -> Result<(), Error> {
+        self.inner.paste(from, into, part)
+    }
+
+    fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
+        self.inner.arrange(from, to)
+    }
+}
+
+impl Fold for Counting {
+    fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        self.inner.fold(op, sizes, from)
+    }
+}
+
+impl NativeCollectives for Counting {
+    fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        self.reductions.fetch_add(1, Ordering::Relaxed);
+        self.inner.all_reduce(op, buffers)
+    }
+
+    fn broadcast(&self, root: usize, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
+        self.inner.broadcast(root, buffers)
+    }
+
+    fn all_gather(
+        &self,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        self.inner.all_gather(inputs, outputs)
+    }
+
+    fn reduce_scatter(
+        &self,
+        op: ReduceOp,
+        inputs: &[&CpuBuffer],
+        outputs: &mut [&mut CpuBuffer],
+    ) -> Result<(), Error> {
+        self.inner.reduce_scatter(op, inputs, outputs)
+    }
+}
