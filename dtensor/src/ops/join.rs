@@ -16,8 +16,8 @@ impl<T: Scalar> DTensor<T> {
     #[track_caller]
     pub fn concat(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
         let along = place(axis, tensors.first().map_or(1, |first| first.rank()));
-        Self::joint(&Op::Concat { axis }, tensors, |first, all, sizes| {
-            first.concatenated(along, all, sizes)
+        Self::joint(&Op::Concat { axis }, tensors, |all, sizes| {
+            all[0].concatenated(along, all, sizes)
         })
     }
 
@@ -29,7 +29,7 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "pack")]
     pub fn stack(axis: isize, tensors: &[&Self]) -> Result<Self, Error> {
         let along = place(axis, tensors.first().map_or(1, |first| first.rank() + 1));
-        Self::joint(&Op::Stack { axis }, tensors, |first, all, sizes| {
+        Self::joint(&Op::Stack { axis }, tensors, |all, sizes| {
             let one = sizes.iter().map(|sizes| {
                 let mut one = sizes.clone();
                 one[along] = 1;
@@ -38,7 +38,7 @@ impl<T: Scalar> DTensor<T> {
             let one: Vec<Shape> = one.collect();
             let all = all.iter().map(|local| local.reshaped(&one));
             let all: Vec<Local<T>> = all.collect::<Result<_, _>>()?;
-            first.reshaped(&one)?.concatenated(along, &all, sizes)
+            all[0].concatenated(along, &all, sizes)
         })
     }
 
@@ -97,12 +97,12 @@ impl<T: Scalar> DTensor<T> {
         results.collect()
     }
 
-    /// What a client makes of the blocks of the first, those of all, and the sizes of the result's.
+    /// What a client makes of the blocks of all, of which there are some, and the sizes of the result's.
     #[track_caller]
     fn joint(
         op: &Op,
         tensors: &[&Self],
-        make: impl Fn(&Local<T>, &[Local<T>], &[Shape]) -> Result<Local<T>, Error>,
+        make: impl Fn(&[Local<T>], &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<Self, Error> {
         let Some(first) = tensors.first() else {
             return Err(meshwork_layout::ops::Error::NoOperands { op: op.name() }.into());
@@ -113,7 +113,7 @@ impl<T: Scalar> DTensor<T> {
         for (number, tensor) in tensors.iter().enumerate() {
             operands.push(Local::of(&call.operand(number, tensor)?));
         }
-        let made = make(&operands[0], &operands, &call.sizes(0)?)?;
+        let made = make(&operands, &call.sizes(0)?)?;
         call.finish(0, made)
     }
 }
