@@ -9,6 +9,9 @@
 //!   further connections:        stream 0  data      its stripes of the same bytes
 //! ```
 //!
+//! With [`Carrier::Tls`](crate::Carrier::Tls), the data go over connections of TCP instead, one for
+//! each lane, and all else stays as it is.
+//!
 //! The end of a connection says why: its code, and an encoded abort as its reason.
 
 mod announce;
@@ -61,7 +64,7 @@ pub(crate) struct Remote {
     term: Term,
     recorder: Arc<Recorder>,
     /// Which end with the epoch.
-    tasks: [AbortHandle; 2],
+    tasks: Vec<AbortHandle>,
     /// Whether the endpoint serves another epoch.
     handed_over: AtomicBool,
     events: mpsc::Sender<Event>,
@@ -247,13 +250,18 @@ impl Station {
         tokio::spawn(driver::drive(membership, inbox, outbox));
         let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.endpoint.clone()));
         let renewing = tokio::spawn(lobby::renew(lobby.clone(), self.endpoint.clone()));
+        let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
+        if let Some(listener) = &self.listener {
+            let taking_in = tokio::spawn(lobby::take_in(lobby.clone(), listener.clone()));
+            tasks.push(taking_in.abort_handle());
+        }
         lobby::dial_lower_ranks(&lobby, &self.endpoint);
         lobby::watch_launcher(&lobby, self.config.launcher());
         let mut remote = Remote {
             station: self.clone(),
             term,
             recorder,
-            tasks: [accepting.abort_handle(), renewing.abort_handle()],
+            tasks,
             handed_over: AtomicBool::new(false),
             events,
             failure,
