@@ -17,3 +17,5 @@ mod stream;
 
 pub(crate) use handshake::{Failed, accept, connect};
 pub(crate) use socket::{dial, listen, tune};
+#[cfg(test)]
+pub(crate) use stream::Secured;

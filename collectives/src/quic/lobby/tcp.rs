@@ -38,7 +38,7 @@ const HALF_OPEN: usize = 64;
 /// How long such a caller may take to prove what it is.
 const PROVING: Duration = Duration::from_secs(10);
 /// And how long in a crowd, in which those who say nothing must not keep others out.
-const HURRY: Duration = Duration::from_secs(1);
+const HURRY: Duration = Duration::from_millis(500);
 /// Connections over TCP that may wait to be asked for; a member that opens more is not heard.
 const WAITING: usize = 1024;
 /// How long a member is tried that was reached over QUIC.
