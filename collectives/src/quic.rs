@@ -45,7 +45,7 @@ use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
 use crate::recorder::Recorder;
 use crate::waits::Wait;
-use crate::{Error, LossCause, Member, Rank, Timeouts, Transport, host};
+use crate::{Carrier, Error, LossCause, Member, Rank, Timeouts, Transport, host};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -133,6 +133,11 @@ impl Remote {
     pub(crate) fn settings(&self) -> (Timeouts, Transport) {
         let config = &self.station.config;
         (config.timeouts(), config.transport())
+    }
+
+    /// What carries the bytes of operations.
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.station.config.network().carrier()
     }
 
     /// Leaves the endpoint to the next epoch, and all who call from now on.

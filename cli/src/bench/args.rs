@@ -50,7 +50,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N", default_value = "1")]
     connections: u8,
 
-    /// Print what each algorithm is predicted to take over QUIC, and measure nothing
+    /// Print what each algorithm is predicted to take over the carrier, and measure nothing
     #[arg(long)]
     explain: bool,
 

@@ -37,7 +37,7 @@ pub enum Carrier {
     Quic,
     /// TLS 1.3 over TCP, for paths with packets of 1,500 bytes: there the kernel's segmentation takes
     /// much less time for a byte. Each rank then also listens on TCP, at the port that it has for
-    /// UDP, and that has to be open too.
+    /// UDP, and that has to be open too. A connection that has carried bytes keeps up to 2 MiB of memory.
     Tls,
 }
 
@@ -88,7 +88,7 @@ pub enum Congestion {
     #[default]
     Cubic,
     /// BBR, version 1: goes by the bandwidth and the round trip that it measures, and not by
-    /// losses. Many times faster where packets are lost at random; where a short queue is what
+    /// losses. Over TCP, the kernel's of that name, if it has it. Many times faster where packets are lost at random; where a short queue is what
     /// loses them, it presses on and pushes others aside.
     Bbr,
 }

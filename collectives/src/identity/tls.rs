@@ -295,4 +295,14 @@ mod tests {
         // A clock that is set back renews nothing, and breaks nothing.
         assert_eq!(identity.renew(now - RENEWAL), Ok(false));
     }
+
+    #[test]
+    fn distrust_over_tcp_is_told_apart_from_other_failures() {
+        use rustls::CertificateError::{Expired, UnknownIssuer};
+        let told = |error| distrust_over_tcp(&error);
+        let of = |error| told(rustls::Error::InvalidCertificate(error));
+        assert_eq!(of(Expired), Some(Distrust::Expired));
+        assert_eq!(of(UnknownIssuer), Some(Distrust::OtherJob));
+        assert_eq!(told(rustls::Error::DecryptError), None);
+    }
 }

@@ -21,14 +21,14 @@ use tokio::time::timeout;
 use super::handshake::Keys;
 use super::record::{self, LONGEST, MOST, Opened, Opener, Sealer};
 
-/// Sealed bytes that may wait for the kernel; who writes more waits.
+/// Sealed bytes that wait for more before the kernel gets them, so that it has fewer to wake; if it
+/// does not take them, who writes more waits.
 const FULL: usize = 256 << 10;
-/// Sealed bytes that are handed to the kernel without waiting for more.
-const EAGER: usize = 64 << 10;
 /// Bytes that one write seals.
 const PORTION: usize = 64 << 10;
-/// Bytes that are asked from the kernel at a time: many records, and little beside a core's cache.
-const RECEIVED: usize = 256 << 10;
+/// Bytes that are asked from the kernel at a time: as many as fit in a core's cache, for the same
+/// reason.
+const RECEIVED: usize = 1 << 20;
 /// Records under one key, far from the 2^24.5 that AES-GCM is good for (RFC 8446, section 5.5).
 const RECORDS: u64 = 1 << 22;
 /// How long the other end may take for what was left over when its writer has gone.
@@ -223,20 +223,14 @@ impl AsyncWrite for Outgoing {
         }
         if line.rest() >= FULL {
             line.send(&outlet.socket)?;
-        }
-        if line.rest() >= FULL {
-            line.waiting = Some(context.waker().clone());
-            outlet.left.notify_one();
-            return Poll::Pending;
+            if line.rest() >= FULL {
+                line.waiting = Some(context.waker().clone());
+                return Poll::Pending;
+            }
         }
         let portion = &bytes[..bytes.len().min(PORTION)];
         line.seal(portion)?;
-        if line.rest() >= EAGER {
-            line.send(&outlet.socket)?;
-        }
-        if line.rest() > 0 {
-            outlet.left.notify_one();
-        }
+        outlet.left.notify_one();
         Poll::Ready(Ok(portion.len()))
     }
 
@@ -245,6 +239,7 @@ impl AsyncWrite for Outgoing {
         Poll::Ready(Ok(()))
     }
 
+    /// Neither here: dropping this ends the direction.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -23,6 +23,18 @@ pub(crate) struct Worker {
     stderr: Option<thread::JoinHandle<String>>,
 }
 
+/// Sets the transport of a worker: `auto`, `quic`, or `tls` for QUIC with the bytes of operations over
+/// TCP.
+pub(crate) fn over<'a>(worker: &'a mut Command, transport: &str) -> &'a mut Command {
+    let (transport, carrier) = match transport {
+        "tls" => ("quic", "tls"),
+        other => (other, "quic"),
+    };
+    worker
+        .env(Transport::ENV, transport)
+        .env(Carrier::ENV, carrier)
+}
+
 /// How a process ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -49,23 +61,16 @@ impl Job {
         }
     }
 
-    /// The same job with its bytes on this transport: `auto`, `quic`, or `tls` for QUIC with the bytes of
-    /// operations over TCP.
+    /// The same job with its bytes on this transport, as [`over`] has it.
     pub(crate) fn over(self, transport: &'static str) -> Self {
         Self { transport, ..self }
     }
 
     /// The command that starts worker number `index` by hand.
     pub(crate) fn command(&self, index: usize, args: &[&str]) -> Command {
-        let (transport, carrier) = match self.transport {
-            "tls" => ("quic", "tls"),
-            other => (other, "quic"),
-        };
         let mut command = mlp(args);
-        command
+        over(&mut command, self.transport)
             .env("TF_CONFIG", tf_config(&self.addresses, index))
-            .env(Transport::ENV, transport)
-            .env(Carrier::ENV, carrier)
             .env(JobSecret::ENV, self.secret.to_hex().as_str());
         command
     }

@@ -1,7 +1,5 @@
 //! Claims about the network between ranks that hold for every way to use it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::*;
 use crate::Congestion;
 
@@ -104,60 +102,6 @@ fn ranks_with_different_carriers_refuse_each_other_and_say_so() {
         let text =
             format!("the carrier {expected} and this process with {found}; give all the same");
         assert!(refusal.to_string().contains(&text), "{refusal}");
-    }
-}
-
-/// Rank 0 is reached by a relay of datagrams only, as behind a firewall that knows nothing of TCP.
-#[test]
-fn a_member_whose_port_is_open_for_udp_alone_is_named_with_what_to_do() {
-    let (relay, back) = (
-        UdpSocket::bind("127.0.0.1:0").unwrap(),
-        UdpSocket::bind("127.0.0.1:0").unwrap(),
-    );
-    let place = free_addresses(1).remove(0);
-    let members = [
-        relay.local_addr().unwrap().to_string(),
-        free_addresses(1).remove(0),
-    ];
-    let secret = JobSecret::generate().unwrap();
-    let short = Timeouts::default().with_join(Duration::from_secs(4));
-    let over = AtomicBool::new(false);
-    let errors = thread::scope(|scope| {
-        scope.spawn(|| passes_on(&relay, &back, &place, &over));
-        scope.spawn(|| passes_on(&back, &relay, &members[1], &over));
-        let errors = each(Rank::all(2), |rank| {
-            let mut config = config(&members, rank, &secret).with_timeouts(short);
-            if rank == Rank::CHIEF {
-                config = config.with_bind(place.parse().unwrap());
-            }
-            Group::connect(&over_tls(config, Network::default())).unwrap_err()
-        });
-        over.store(true, Ordering::SeqCst);
-        errors
-    });
-    let Error::TcpUnreached { peer, .. } = &errors[1] else {
-        panic!("{}", errors[1])
-    };
-    assert_eq!(peer.rank(), Rank::CHIEF);
-    let text = errors[1].to_string();
-    assert!(text.contains("open the port for TCP too"), "{text}");
-    assert!(
-        matches!(errors[0], Error::NotJoined { .. }),
-        "{}",
-        errors[0]
-    );
-}
-
-/// Passes datagrams on until all is over.
-fn passes_on(from: &UdpSocket, by: &UdpSocket, to: &str, over: &AtomicBool) {
-    from.set_read_timeout(Some(Duration::from_millis(20)))
-        .unwrap();
-    let mut datagram = [0; 65_536];
-    while !over.load(Ordering::SeqCst) {
-        if let Ok((bytes, _)) = from.recv_from(&mut datagram) {
-            // A datagram that is lost is sent again.
-            let _ = by.send_to(&datagram[..bytes], to);
-        }
     }
 }
 
