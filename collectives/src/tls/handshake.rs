@@ -236,11 +236,11 @@ fn secured<S: Side>(side: S, stream: TcpStream, desk: Desk) -> Result<Secured, F
 
 /// What the two ends of this connection know, and nobody else, and no other connection has.
 fn binding(secret: &ConnectionTrafficSecrets) -> io::Result<[u8; NONCE_LEN]> {
-    let iv = match secret {
-        ConnectionTrafficSecrets::Aes128Gcm { iv, .. }
-        | ConnectionTrafficSecrets::Aes256Gcm { iv, .. }
-        | ConnectionTrafficSecrets::Chacha20Poly1305 { iv, .. } => iv,
-        _ => return Err(io::ErrorKind::Unsupported.into()),
+    let (ConnectionTrafficSecrets::Aes128Gcm { iv, .. }
+    | ConnectionTrafficSecrets::Aes256Gcm { iv, .. }
+    | ConnectionTrafficSecrets::Chacha20Poly1305 { iv, .. }) = secret
+    else {
+        return Err(io::ErrorKind::Unsupported.into());
     };
     iv.as_ref()
         .try_into()

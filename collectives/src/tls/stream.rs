@@ -223,10 +223,12 @@ impl AsyncWrite for Outgoing {
         }
         if line.rest() >= FULL {
             line.send(&outlet.socket)?;
-            if line.rest() >= FULL {
-                line.waiting = Some(context.waker().clone());
-                return Poll::Pending;
+            // Whoever reads for the same operation has a turn now, while what came is in the cache.
+            match line.rest() {
+                FULL.. => line.waiting = Some(context.waker().clone()),
+                _ => context.waker().wake_by_ref(),
             }
+            return Poll::Pending;
         }
         let portion = &bytes[..bytes.len().min(PORTION)];
         line.seal(portion)?;

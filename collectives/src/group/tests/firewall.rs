@@ -6,20 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
+/// What becomes of TCP.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Tcp {
+    Passes,
+    Stopped,
+}
+
 /// Stands before rank 0 at an address of its own.
 struct Wall {
     datagrams: UdpSocket,
     back: UdpSocket,
     streams: TcpListener,
-    /// Whether TCP gets through.
-    open: bool,
+    tcp: Tcp,
     /// Both ends of what has got through.
     through: Mutex<Vec<TcpStream>>,
     over: AtomicBool,
 }
 
 impl Wall {
-    fn new(open: bool) -> Self {
+    fn new(tcp: Tcp) -> Self {
         let (datagrams, streams) = loop {
             let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
             if let Ok(streams) = TcpListener::bind(datagrams.local_addr().unwrap()) {
@@ -31,7 +37,7 @@ impl Wall {
             datagrams,
             back: UdpSocket::bind("127.0.0.1:0").unwrap(),
             streams,
-            open,
+            tcp,
             through: Mutex::default(),
             over: AtomicBool::new(false),
         }
@@ -93,7 +99,7 @@ impl Wall {
                 thread::park_timeout(Duration::from_millis(1));
                 continue;
             };
-            if !self.open {
+            if self.tcp == Tcp::Stopped {
                 continue;
             }
             near.set_nonblocking(false).unwrap();
@@ -128,7 +134,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
 
 #[test]
 fn a_member_whose_port_is_open_for_udp_alone_is_named_with_what_to_do() {
-    let errors = Wall::new(false).between(Duration::from_secs(4), Result::unwrap_err);
+    let errors = Wall::new(Tcp::Stopped).between(Duration::from_secs(4), Result::unwrap_err);
     let Error::TcpUnreached { peer, .. } = &errors[1] else {
         panic!("{}", errors[1])
     };
@@ -144,7 +150,7 @@ fn a_member_whose_port_is_open_for_udp_alone_is_named_with_what_to_do() {
 
 #[test]
 fn a_rank_whose_connection_over_tcp_breaks_is_named_though_it_is_alive() {
-    let wall = Wall::new(true);
+    let wall = Wall::new(Tcp::Passes);
     let errors = wall.between(PATIENCE, |group| {
         let mut group = group.unwrap();
         for step in 0.. {

@@ -129,7 +129,8 @@ async fn who_writes_more_than_is_read_waits_with_bounded_memory() {
     // And goes on when it is read.
     let mut all = vec![0; written + bytes.len()];
     let (wrote, got) = tokio::join!(out.write_all(&bytes), read.read_exact(&mut all));
-    wrote.and(got.map(drop)).unwrap();
+    wrote.unwrap();
+    got.unwrap();
     assert!(all.iter().all(|byte| *byte == 5));
 }
 
@@ -165,7 +166,7 @@ async fn nothing_of_what_is_sent_can_be_read_on_the_way() {
     let mut got = vec![0; 100_000];
     let secret = b"gradient".repeat(12_500);
     tokio::join!(async { out.write_all(&secret).await.unwrap() }, async {
-        read.read_exact(&mut got).await.map(drop).unwrap()
+        read.read_exact(&mut got).await.map(drop).unwrap();
     },);
     assert_eq!(got, secret);
     let seen = lock(&seen);
