@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{Certificates, Error, JobSecret, Pair, Rank};
 
-pub use network::{Congestion, Network};
+pub use network::{Carrier, Congestion, Network};
 
 /// The most members a group can have: every pair of ranks has a connection of its own.
 pub(crate) const WORLD_LIMIT: u32 = 1024;
@@ -145,7 +145,7 @@ impl GroupConfig {
         self
     }
 
-    /// Chooses how QUIC uses the network.
+    /// Chooses how the network is used.
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.network = network;
@@ -177,16 +177,20 @@ impl GroupConfig {
     }
 
     /// Takes over what the environment sets: the [`Timeouts`], the transport in
-    /// [`Transport::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], and the launcher's
+    /// [`Transport::ENV`], the carrier in [`Carrier::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], and the launcher's
     /// process id in [`GroupConfig::LAUNCHER_ENV`].
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::TransportName`], [`Error::Launcher`] for a variable that cannot
-    /// be read.
+    /// [`Error::Setting`], [`Error::TransportName`], [`Error::CarrierName`], [`Error::Launcher`] for a
+    /// variable that cannot be read.
     pub fn with_environment(self) -> Result<Self, Error> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
             configured = configured.with_transport(Transport::from_name(&name.to_string_lossy())?);
+        }
+        if let Some(name) = env::var_os(Carrier::ENV) {
+            let carrier = Carrier::from_name(&name.to_string_lossy())?;
+            configured.network = configured.network.with_carrier(carrier);
         }
         if let Some(folder) = env::var_os(Self::DUMP_ENV) {
             configured = configured.with_dump(folder);

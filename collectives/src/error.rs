@@ -103,6 +103,12 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// The carrier, taken from the environment, has no such name.
+    #[error("MESHWORK_CARRIER is {value:?}: it takes quic or tls")]
+    CarrierName {
+        /// Its value.
+        value: String,
+    },
     /// The process id of the launcher, taken from the environment, is none.
     #[error(
         "MESHWORK_LAUNCHER_PID is {value:?}: it takes a process id, and is set by the launcher only"
@@ -122,6 +128,16 @@ pub enum Error {
         "{rank} cannot listen on {address}: the port is taken; end the process that holds it or give this rank another port"
     )]
     PortTaken {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: SocketAddr,
+    },
+    /// Something else listens on TCP at the port that this rank has for UDP.
+    #[error(
+        "{rank} cannot listen on {address} over TCP, as the carrier tls takes: the port is taken; end the process that holds it, give this rank another port, or use the carrier quic"
+    )]
+    TcpPortTaken {
         /// The rank, this process.
         rank: Rank,
         /// Where it should listen.
@@ -148,6 +164,20 @@ pub enum Error {
         family: &'static str,
         /// The member that lacks it.
         peer: Member,
+    },
+    /// A member was reached over UDP, but no TLS connection to the same port over TCP came about.
+    #[error(
+        "{rank} reached {peer} over UDP, but had no TLS connection to it over TCP within {waited:.1?} ({kind}): open the port for TCP too, or use the carrier quic"
+    )]
+    TcpUnreached {
+        /// The rank, this process.
+        rank: Rank,
+        /// The member.
+        peer: Member,
+        /// How long this rank tried.
+        waited: Duration,
+        /// What the last try ended with.
+        kind: io::ErrorKind,
     },
     /// Some members did not appear in time.
     #[error(

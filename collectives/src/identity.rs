@@ -24,4 +24,4 @@ pub use files::Certificates;
 pub use secret::JobSecret;
 #[cfg(test)]
 pub(crate) use tls::ALPN;
-pub(crate) use tls::{Distrust, Identity, RENEWAL, distrust};
+pub(crate) use tls::{Distrust, Identity, RENEWAL, TCP_ALPN, distrust, distrust_over_tcp};

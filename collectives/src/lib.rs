@@ -29,7 +29,7 @@
 //! on), `waits` (who waits for whom), `membership` (who is here, and when it is over), `agreement`
 //! (who goes on after that), `wire` (bytes), [`diagnosis`] (why it failed, from the dumps of a
 //! `recorder`); `execute` (walks a
-//! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports);
+//! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports), `tls` (bulk bytes over TCP);
 //! `pilot` (which thread drives the network); `host` (processes of the same machine). With the feature
 //! `testing`, `sim` plays whole jobs in virtual time.
 
@@ -56,6 +56,7 @@ mod recorder;
 pub mod schedule;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+mod tls;
 mod waits;
 mod wire;
 
@@ -63,7 +64,7 @@ pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
 pub use agreement::Pair;
 pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
-pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
+pub use config::{Carrier, Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
 pub use group::{

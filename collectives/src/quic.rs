@@ -9,6 +9,9 @@
 //!   further connections:        stream 0  data      its stripes of the same bytes
 //! ```
 //!
+//! With [`Carrier::Tls`](crate::Carrier::Tls), the data go over connections of TCP instead, one for
+//! each lane, and all else stays as it is.
+//!
 //! The end of a connection says why: its code, and an encoded abort as its reason.
 
 mod announce;
@@ -42,7 +45,7 @@ use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
 use crate::recorder::Recorder;
 use crate::waits::Wait;
-use crate::{Error, LossCause, Member, Rank, Timeouts, Transport, host};
+use crate::{Carrier, Error, LossCause, Member, Rank, Timeouts, Transport, host};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -61,7 +64,7 @@ pub(crate) struct Remote {
     term: Term,
     recorder: Arc<Recorder>,
     /// Which end with the epoch.
-    tasks: [AbortHandle; 2],
+    tasks: Vec<AbortHandle>,
     /// Whether the endpoint serves another epoch.
     handed_over: AtomicBool,
     events: mpsc::Sender<Event>,
@@ -130,6 +133,11 @@ impl Remote {
     pub(crate) fn settings(&self) -> (Timeouts, Transport) {
         let config = &self.station.config;
         (config.timeouts(), config.transport())
+    }
+
+    /// What carries the bytes of operations.
+    pub(crate) fn carrier(&self) -> Carrier {
+        self.station.config.network().carrier()
     }
 
     /// Leaves the endpoint to the next epoch, and all who call from now on.
@@ -247,13 +255,18 @@ impl Station {
         tokio::spawn(driver::drive(membership, inbox, outbox));
         let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.endpoint.clone()));
         let renewing = tokio::spawn(lobby::renew(lobby.clone(), self.endpoint.clone()));
+        let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
+        if let Some(listener) = &self.listener {
+            let taking_in = tokio::spawn(lobby::take_in(lobby.clone(), listener.clone()));
+            tasks.push(taking_in.abort_handle());
+        }
         lobby::dial_lower_ranks(&lobby, &self.endpoint);
         lobby::watch_launcher(&lobby, self.config.launcher());
         let mut remote = Remote {
             station: self.clone(),
             term,
             recorder,
-            tasks: [accepting.abort_handle(), renewing.abort_handle()],
+            tasks,
             handed_over: AtomicBool::new(false),
             events,
             failure,

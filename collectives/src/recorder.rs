@@ -25,7 +25,7 @@ use crate::waits::{Hold, Letters, Wait};
 use crate::{Error, Member, Rank};
 
 use clock::{Clock, Tick};
-pub(crate) use journal::{Carrier, Ending, Serial};
+pub(crate) use journal::{Ending, Medium, Serial};
 use journal::{Journal, Operation};
 use long::LongWaits;
 
@@ -116,7 +116,7 @@ impl Pen {
         &mut self,
         contract: &Contract,
         caller: &'static Location<'static>,
-        carrier: Carrier,
+        medium: Medium,
     ) -> Serial {
         if cfg!(meshwork_bare) {
             return Serial::default();
@@ -124,7 +124,7 @@ impl Pen {
         let operation = Operation {
             contract: *contract,
             caller,
-            carrier,
+            medium,
         };
         self.last = self.last.next();
         let journal = &self.log.journal;

@@ -1,6 +1,6 @@
 use clap::{Args, ValueEnum};
 use meshwork_collectives::schedule::Collective;
-use meshwork_collectives::{Communication, Congestion, Error, Network, Rank, Transport};
+use meshwork_collectives::{Carrier, Communication, Congestion, Error, Network, Rank, Transport};
 
 /// What to measure, and how.
 #[derive(Args, Clone, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Bench {
 
     /// How bytes get from one rank to another
     #[arg(long, value_enum, default_value = "shm")]
-    transport: Carrier,
+    transport: Way,
 
     /// Use buffers that other ranks of the host can reach (the default)
     #[arg(long, conflicts_with = "private")]
@@ -38,15 +38,19 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "BYTES")]
     mtu: Option<u16>,
 
-    /// What decides over QUIC how much may be under way at a time
+    /// What carries the bytes between two ranks with --transport quic
+    #[arg(long, value_enum, default_value = "quic")]
+    carrier: Bulk,
+
+    /// What decides over the network how much may be under way at a time
     #[arg(long, value_enum, default_value = "cubic")]
     congestion: Control,
 
-    /// Connections of each pair of ranks over QUIC: several help over long or lossy links
+    /// Connections of each pair of ranks over the network: several help over long or lossy links
     #[arg(long, value_name = "N", default_value = "1")]
     connections: u8,
 
-    /// Print what each algorithm is predicted to take over QUIC, and measure nothing
+    /// Print what each algorithm is predicted to take over the carrier, and measure nothing
     #[arg(long)]
     explain: bool,
 
@@ -93,7 +97,7 @@ pub(crate) enum Operation {
 
 /// Ways for bytes to travel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Carrier {
+pub(crate) enum Way {
     /// Memory that the processes of one host share
     Shm,
     /// QUIC, encrypted
@@ -123,6 +127,15 @@ pub(crate) enum Control {
     Bbr,
 }
 
+/// What the bytes of operations go by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Bulk {
+    /// Streams of QUIC, over UDP
+    Quic,
+    /// TLS 1.3 over TCP, at the same port: faster where packets are small
+    Tls,
+}
+
 /// Whose reach the buffers are in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Buffers {
@@ -143,7 +156,7 @@ impl Bench {
         &self.bytes
     }
 
-    pub(crate) fn carrier(&self) -> Carrier {
+    pub(crate) fn way(&self) -> Way {
         self.transport
     }
 
@@ -175,17 +188,25 @@ impl Bench {
         &self.hosts
     }
 
-    /// How QUIC is to use the network.
+    /// How the network is to be used.
     pub(crate) fn network(&self) -> Result<Network, Error> {
         let network = Network::default()
             .with_connections(self.connections)?
             .with_congestion(match self.congestion {
                 Control::Cubic => Congestion::Cubic,
                 Control::Bbr => Congestion::Bbr,
-            });
+            })
+            .with_carrier(self.carrier());
         match self.mtu {
             Some(bytes) => network.with_largest_packet(bytes),
             None => Ok(network),
+        }
+    }
+
+    pub(crate) fn carrier(&self) -> Carrier {
+        match self.carrier {
+            Bulk::Quic => Carrier::Quic,
+            Bulk::Tls => Carrier::Tls,
         }
     }
 
@@ -206,15 +227,18 @@ impl Bench {
     /// The name of what is measured, as in the tables of others.
     pub(crate) fn peer(&self) -> &'static str {
         match (self.transport, self.buffers()) {
-            (Carrier::Shm, Buffers::Registered) => "meshwork-shm-registered",
-            (Carrier::Shm, Buffers::Private) => "meshwork-shm-private",
-            (Carrier::Quic, _) => "meshwork-quic",
-            (Carrier::Local, _) => "meshwork-local",
+            (Way::Shm, Buffers::Registered) => "meshwork-shm-registered",
+            (Way::Shm, Buffers::Private) => "meshwork-shm-private",
+            (Way::Quic, _) => match self.carrier {
+                Bulk::Quic => "meshwork-quic",
+                Bulk::Tls => "meshwork-tls",
+            },
+            (Way::Local, _) => "meshwork-local",
         }
     }
 }
 
-impl Carrier {
+impl Way {
     pub(crate) fn transport(self) -> Transport {
         match self {
             Self::Quic => Transport::Quic,

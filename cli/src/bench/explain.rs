@@ -15,12 +15,16 @@ pub(super) fn print(wanted: &Bench) -> Result<(), Failure> {
         return Err(format!("{name} is between two ranks and has no algorithms").into());
     };
     let ranks = u32::try_from(wanted.ranks())?;
-    let choices = Choices::new(&Hosts::apart(ranks), CostModel::QUIC);
+    let carrier = wanted.carrier();
+    let choices = Choices::new(&Hosts::apart(ranks), CostModel::over(carrier));
     let mut out = io::stdout().lock();
     if wanted.prints_csv() {
         writeln!(out, "op,ranks,bytes,algorithm,predicted_us")?;
     } else {
-        writeln!(out, "{name} among {ranks} hosts over QUIC, as predicted")?;
+        writeln!(
+            out,
+            "{name} among {ranks} hosts over {carrier}, as predicted"
+        )?;
         writeln!(out, "{:>12} {:>12} {:>14}", "bytes", "time µs", "algorithm")?;
     }
     for bytes in wanted.sizes() {

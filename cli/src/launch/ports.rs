@@ -1,4 +1,4 @@
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use meshwork_collectives::Rank;
 use rustix::process::{Resource, getrlimit};
@@ -34,7 +34,7 @@ pub(super) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts
         None => Rank::all(u32::MAX)
             .take(workers)
             .map(|rank| {
-                hold(0).map_err(|source| LaunchError::NoFreePort {
+                hold_any().map_err(|source| LaunchError::NoFreePort {
                     rank,
                     workers,
                     source,
@@ -78,6 +78,18 @@ fn hold(port: u16) -> std::io::Result<(UdpSocket, SocketAddr)> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     let address = socket.local_addr()?;
     Ok((socket, address))
+}
+
+/// Any port, and one that is free for TCP too if there is: workers may use both.
+fn hold_any() -> std::io::Result<(UdpSocket, SocketAddr)> {
+    const TRIES: usize = 16;
+    for _ in 1..TRIES {
+        let held = hold(0)?;
+        if TcpListener::bind(held.1).is_ok() {
+            return Ok(held);
+        }
+    }
+    hold(0)
 }
 
 /// The launcher's own, those of the program it is part of, and the pipe ends of one start.

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-use crate::Rank;
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, OnReceive, Round, Schedule};
+use crate::{Carrier, Rank};
 
 /// Predicts how long a schedule takes, from its own rounds.
 ///
@@ -52,6 +52,15 @@ impl LinkCost {
         crowding: 0.08,
     };
 
+    /// TLS over TCP on loopback and between namespaces, both directions busy: half of what QUIC takes
+    /// for a message, and for a byte with packets of any size.
+    pub const TLS: Self = Self {
+        latency: 50e-6,
+        per_message: 8e-6,
+        per_byte: 1.0 / 1.2e9,
+        crowding: 0.08,
+    };
+
     /// Memory that two processes or threads share: one wake-up by a flag, and a copy in and out.
     pub const MEMORY: Self = Self {
         latency: 0.5e-6,
@@ -64,6 +73,18 @@ impl LinkCost {
 impl CostModel {
     /// Everything over QUIC.
     pub const QUIC: Self = Self::new(LinkCost::QUIC, LinkCost::QUIC);
+
+    /// Everything over TLS.
+    pub const TLS: Self = Self::new(LinkCost::TLS, LinkCost::TLS);
+
+    /// Everything over what carries the bytes of operations.
+    #[must_use]
+    pub const fn over(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Quic => Self::QUIC,
+            Carrier::Tls => Self::TLS,
+        }
+    }
 
     /// A model of two kinds of link: within hosts and between them.
     #[must_use]

@@ -1,6 +1,8 @@
+use std::fmt::{self, Display};
+
 use crate::Error;
 
-/// How QUIC uses the network between ranks.
+/// How the network between ranks is used.
 ///
 /// The defaults suit the network of one site. Over a long or lossy link, choose
 /// [`Congestion::Bbr`], or several connections, or both.
@@ -21,6 +23,61 @@ pub struct Network {
     largest_packet: u16,
     congestion: Congestion,
     connections: u8,
+    carrier: Carrier,
+}
+
+/// What carries the bytes of operations between two ranks. Whatever it is, both ends have proved
+/// themselves, every byte is encrypted, and who is lost is found out over QUIC.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Carrier {
+    /// Streams of the QUIC connection, over UDP: one port, and on paths with large packets as fast as
+    /// TCP.
+    #[default]
+    Quic,
+    /// TLS 1.3 over TCP, for paths with packets of 1,500 bytes: there the kernel's segmentation takes
+    /// much less time for a byte. Each rank then also listens on TCP, at the port that it has for
+    /// UDP, and that has to be open too. A connection that has carried bytes keeps up to 2 MiB of memory.
+    Tls,
+}
+
+impl Carrier {
+    /// The environment variable for it: `quic` or `tls`, the same in all processes of a job.
+    pub const ENV: &'static str = "MESHWORK_CARRIER";
+
+    pub(super) fn from_name(name: &str) -> Result<Self, Error> {
+        match name {
+            "quic" => Ok(Self::Quic),
+            "tls" => Ok(Self::Tls),
+            _ => Err(Error::CarrierName {
+                value: name.to_owned(),
+            }),
+        }
+    }
+
+    /// What stands for it on the wire.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Quic => 0,
+            Self::Tls => 1,
+        }
+    }
+
+    /// Inverse of [`Carrier::code`].
+    pub(crate) fn from_code(code: u32) -> Option<Self> {
+        [Self::Quic, Self::Tls]
+            .into_iter()
+            .find(|carrier| u32::from(carrier.code()) == code)
+    }
+}
+
+impl Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quic => "quic",
+            Self::Tls => "tls",
+        })
+    }
 }
 
 /// What decides how much may be under way at a time.
@@ -31,7 +88,7 @@ pub enum Congestion {
     #[default]
     Cubic,
     /// BBR, version 1: goes by the bandwidth and the round trip that it measures, and not by
-    /// losses. Many times faster where packets are lost at random; where a short queue is what
+    /// losses. Over TCP, the kernel's of that name, if it has it. Many times faster where packets are lost at random; where a short queue is what
     /// loses them, it presses on and pushes others aside.
     Bbr,
 }
@@ -65,6 +122,12 @@ impl Network {
         self.connections
     }
 
+    /// Default: [`Carrier::Quic`].
+    #[must_use]
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
     /// Changes [`Network::largest_packet`].
     ///
     /// # Errors
@@ -87,6 +150,12 @@ impl Network {
     #[must_use]
     pub fn with_congestion(self, congestion: Congestion) -> Self {
         Self { congestion, ..self }
+    }
+
+    /// Changes [`Network::carrier`], in the same way on every rank.
+    #[must_use]
+    pub fn with_carrier(self, carrier: Carrier) -> Self {
+        Self { carrier, ..self }
     }
 
     /// Changes [`Network::connections`], in the same way on every rank.
@@ -113,6 +182,7 @@ impl Default for Network {
             largest_packet: 8952,
             congestion: Congestion::Cubic,
             connections: 1,
+            carrier: Carrier::Quic,
         }
     }
 }
@@ -138,6 +208,20 @@ mod tests {
             };
             assert_eq!(sized(bytes), Err(expected));
         }
+    }
+
+    #[test]
+    fn carriers_have_names_and_codes() {
+        for carrier in [Carrier::Quic, Carrier::Tls] {
+            assert_eq!(Carrier::from_name(&carrier.to_string()), Ok(carrier));
+            assert_eq!(Carrier::from_code(carrier.code().into()), Some(carrier));
+        }
+        for wrong in ["", "TLS", "tcp"] {
+            let value = wrong.to_owned();
+            let expected = Error::CarrierName { value };
+            assert_eq!(Carrier::from_name(wrong), Err(expected));
+        }
+        assert_eq!(Carrier::from_code(2), None);
     }
 
     #[test]

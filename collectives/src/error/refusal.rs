@@ -1,5 +1,7 @@
 use std::fmt::{self, Display};
 
+use crate::Carrier;
+
 /// Why a member refuses a process that proved to belong to the job.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
@@ -19,6 +21,13 @@ pub enum Refusal {
         expected: u32,
         /// Connections that the refused one was started with.
         found: u32,
+    },
+    /// The two were started with different carriers of the bytes of operations.
+    Carrier {
+        /// What the refuser was started with.
+        expected: Carrier,
+        /// What the refused one was started with.
+        found: Carrier,
     },
     /// Another process of that rank is already in.
     RankTaken,
@@ -47,6 +56,10 @@ impl Display for Refusal {
             Self::Connections { expected, found } => write!(
                 f,
                 "it was started with {expected} connections for each pair of ranks and this process with {found}; give all the same number"
+            ),
+            Self::Carrier { expected, found } => write!(
+                f,
+                "it was started with the carrier {expected} and this process with {found}; give all the same"
             ),
             Self::RankTaken => f.write_str(
                 "another process of this rank has joined already; give each process its own task index",

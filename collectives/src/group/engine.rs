@@ -17,7 +17,7 @@ use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
 use crate::memory::{Domain, Halt, Receiver, Registry, Task};
-use crate::recorder::{Carrier, Ending, Pen, Serial};
+use crate::recorder::{Ending, Medium, Pen, Serial};
 use crate::{Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config};
 
 pub(super) use asked::{Asked, Work};
@@ -214,14 +214,14 @@ impl Engine {
         caller: &'static Location<'static>,
         work: Work<'_, T>,
     ) -> Result<(), Error> {
-        let carrier = match self.transport {
-            Transport::Memory(_) => Carrier::Memory,
-            Transport::Links(..) => Carrier::Links,
+        let medium = match self.transport {
+            Transport::Memory(_) => Medium::Memory,
+            Transport::Links(..) => Medium::Links,
         };
-        let serial = self.pen.begin(&contract, caller, carrier);
-        let done = match carrier {
-            Carrier::Memory => self.through_memory((contract, digest), (caller, serial), work),
-            Carrier::Links => self.over_links((contract, digest), (caller, serial), work),
+        let serial = self.pen.begin(&contract, caller, medium);
+        let done = match medium {
+            Medium::Memory => self.through_memory((contract, digest), (caller, serial), work),
+            Medium::Links => self.over_links((contract, digest), (caller, serial), work),
         };
         let ending = match done {
             Ok(()) => Ending::Well,

@@ -116,9 +116,10 @@ impl Engine {
             return Some(Algorithm::Hierarchical);
         }
         let hosts = Hosts::apart(self.world);
+        let model = CostModel::over(self.ties.bond.carrier());
         let choices = self
             .choices
-            .get_or_insert_with(|| Choices::new(&hosts, CostModel::QUIC));
+            .get_or_insert_with(|| Choices::new(&hosts, model));
         let count = usize::try_from(contract.count).unwrap_or(usize::MAX);
         let buffer = (contract.op, T::TYPE, count);
         Some(choices.choose(self.communication, collective, buffer))

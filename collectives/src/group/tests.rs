@@ -2,6 +2,7 @@
 
 mod contracts;
 mod elements;
+mod firewall;
 #[cfg(target_os = "linux")]
 mod growth;
 mod middle;
@@ -12,7 +13,7 @@ mod reproducible;
 mod strangers;
 
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -20,7 +21,9 @@ use std::time::Instant;
 use tokio::runtime::Builder;
 
 use super::*;
-use crate::{JobSecret, LossCause, ReduceOp, Refusal, StrangerCause, Timeouts, Transport};
+use crate::{
+    Carrier, JobSecret, LossCause, Network, ReduceOp, Refusal, StrangerCause, Timeouts, Transport,
+};
 
 /// Long enough for any test to pass, short enough to see one hang.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,10 +38,18 @@ enum Over {
     /// Two hosts, of which the first has two ranks more than the second if there are that many.
     Hosts,
     Quic,
+    /// The same with the bytes of operations over TCP.
+    Tls,
 }
 
 impl Over {
-    const ALL: [Self; 4] = [Self::Local, Self::Memory, Self::Hosts, Self::Quic];
+    const ALL: [Self; 5] = [
+        Self::Local,
+        Self::Memory,
+        Self::Hosts,
+        Self::Quic,
+        Self::Tls,
+    ];
 
     fn groups(self, world: u32) -> Vec<Group> {
         match self {
@@ -49,6 +60,7 @@ impl Over {
                 config.with_host(if second { "b" } else { "a" })
             }),
             Self::Quic => connected(world, |config| config.with_transport(Transport::Quic)),
+            Self::Tls => connected(world, |config| over_tls(config, Network::default())),
         }
     }
 
@@ -59,6 +71,14 @@ impl Over {
             program(group)
         })
     }
+}
+
+/// What the bytes of operations go by.
+const CARRIERS: [Carrier; 2] = [Carrier::Quic, Carrier::Tls];
+
+fn over_tls(config: GroupConfig, network: Network) -> GroupConfig {
+    let network = network.with_carrier(Carrier::Tls);
+    config.with_transport(Transport::Quic).with_network(network)
 }
 
 fn connected(world: u32, configured: impl Fn(GroupConfig) -> GroupConfig + Sync) -> Vec<Group> {
@@ -96,10 +116,11 @@ fn free_addresses(count: u32) -> Vec<String> {
     while addresses.len() < count as usize {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        if given.insert(address.port()) {
+        let free = TcpListener::bind(address);
+        if free.is_ok() && given.insert(address.port()) {
             addresses.push(address.to_string());
         }
-        held.push(socket);
+        held.push((socket, free));
     }
     addresses
 }
@@ -178,6 +199,13 @@ fn all_reduce_matches_the_fold_between_threads() {
 fn all_reduce_matches_the_fold_between_connections() {
     for world in 1..=4 {
         all_reduce_matches_the_fold(Over::Quic, world);
+    }
+}
+
+#[test]
+fn all_reduce_matches_the_fold_over_tcp() {
+    for world in 1..=4 {
+        all_reduce_matches_the_fold(Over::Tls, world);
     }
 }
 
@@ -606,6 +634,18 @@ fn a_taken_port_is_named() {
             address
         })
     );
+}
+
+#[test]
+fn a_port_that_is_taken_for_tcp_alone_is_named_where_that_is_the_carrier() {
+    let members = free_addresses(2);
+    let holder = TcpListener::bind(&members[0]).unwrap();
+    let secret = JobSecret::generate().unwrap();
+    let config = over_tls(config(&members, Rank::CHIEF, &secret), Network::default());
+    let refused = Group::connect(&config).err();
+    let address = holder.local_addr().unwrap();
+    let rank = Rank::CHIEF;
+    assert_eq!(refused, Some(Error::TcpPortTaken { rank, address }));
 }
 
 #[test]

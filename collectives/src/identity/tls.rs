@@ -5,6 +5,7 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ConnectionError, TransportErrorCode};
 use rustls::client::{Resumption, verify_server_name};
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::cipher_suite;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -32,6 +33,8 @@ struct Current {
     since: SystemTime,
     server: Arc<QuicServerConfig>,
     client: Arc<QuicClientConfig>,
+    tcp_server: Arc<ServerConfig>,
+    tcp_client: Arc<ClientConfig>,
 }
 
 /// How long a certificate is shown before it is replaced, long before the day is over that those
@@ -68,6 +71,16 @@ impl Identity {
         self.current().client.clone()
     }
 
+    /// The same as [`Identity::server`] for a connection over TCP.
+    pub(crate) fn tcp_server(&self) -> Arc<ServerConfig> {
+        self.current().tcp_server.clone()
+    }
+
+    /// The same as [`Identity::client`] for a connection over TCP.
+    pub(crate) fn tcp_client(&self) -> Arc<ClientConfig> {
+        self.current().tcp_client.clone()
+    }
+
     /// Takes a new certificate if this one has been shown for long, and says whether it did.
     /// Connections that stand are not touched: they have proved who they are.
     ///
@@ -91,7 +104,12 @@ impl Identity {
     pub(crate) fn is(&self, connection: &quinn::Connection, role: Role) -> bool {
         let identity = connection.peer_identity();
         let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-        let Some(leaf) = chain.as_ref().and_then(|chain| chain.first()) else {
+        chain.is_some_and(|chain| self.proves(&chain, role))
+    }
+
+    /// The same of a certificate chain, its owner's first.
+    pub(crate) fn proves(&self, chain: &[CertificateDer<'_>], role: Role) -> bool {
+        let Some(leaf) = chain.first() else {
             return false;
         };
         let (Ok(leaf), Ok(name)) = (ParsedCertificate::try_from(leaf), self.server_name(role))
@@ -134,10 +152,22 @@ impl Current {
         }
         let roots = Arc::new(roots);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let quic_server = server(&provider, &roots, &papers)?;
+        let quic_client = client(&provider, &roots, &papers)?;
+        let bulk = Arc::new(fastest_first());
+        let mut tcp_server = server(&bulk, &roots, &papers)?;
+        let mut tcp_client = client(&bulk, &roots, &papers)?;
+        tcp_server.alpn_protocols = vec![TCP_ALPN.to_vec()];
+        tcp_client.alpn_protocols = vec![TCP_ALPN.to_vec()];
+        // Records are sealed by ourselves: see `tls::record`.
+        tcp_server.enable_secret_extraction = true;
+        tcp_client.enable_secret_extraction = true;
         Ok(Self {
             since,
-            server: server(&provider, &roots, &papers)?,
-            client: client(&provider, &roots, &papers)?,
+            server: Arc::new(quic_server.try_into().map_err(no_initial_cipher)?),
+            client: Arc::new(quic_client.try_into().map_err(no_initial_cipher)?),
+            tcp_server: Arc::new(tcp_server),
+            tcp_client: Arc::new(tcp_client),
         })
     }
 }
@@ -169,11 +199,35 @@ pub(crate) fn distrust(error: &ConnectionError) -> Option<Distrust> {
     OTHER_JOB.into_iter().any(is).then_some(Distrust::OtherJob)
 }
 
+/// The same of a handshake over TCP, as far as this side noticed.
+pub(crate) fn distrust_over_tcp(error: &rustls::Error) -> Option<Distrust> {
+    use rustls::CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    match error {
+        rustls::Error::InvalidCertificate(
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
+        ) => Some(Distrust::Expired),
+        rustls::Error::InvalidCertificate(_) => Some(Distrust::OtherJob),
+        _ => None,
+    }
+}
+
+/// The cipher that takes the least time for a byte stands first.
+fn fastest_first() -> CryptoProvider {
+    CryptoProvider {
+        cipher_suites: vec![
+            cipher_suite::TLS13_AES_128_GCM_SHA256,
+            cipher_suite::TLS13_AES_256_GCM_SHA384,
+            cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..rustls::crypto::ring::default_provider()
+    }
+}
+
 fn server(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
     papers: &Papers,
-) -> Result<Arc<QuicServerConfig>, Error> {
+) -> Result<ServerConfig, Error> {
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
         .map_err(|_| Error::Identity {
@@ -188,16 +242,14 @@ fn server(
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Each connection proves its rank anew: no session is ever resumed.
     config.send_tls13_tickets = 0;
-    QuicServerConfig::try_from(config)
-        .map(Arc::new)
-        .map_err(no_initial_cipher)
+    Ok(config)
 }
 
 fn client(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
     papers: &Papers,
-) -> Result<Arc<QuicClientConfig>, Error> {
+) -> Result<ClientConfig, Error> {
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused("choosing TLS 1.3"))?
@@ -208,12 +260,12 @@ fn client(
     config.resumption = Resumption::disabled();
     // The name of a rank is nobody's business on the way, and the acceptor has one certificate.
     config.enable_sni = false;
-    QuicClientConfig::try_from(config)
-        .map(Arc::new)
-        .map_err(no_initial_cipher)
+    Ok(config)
 }
 
 pub(crate) const ALPN: &[u8] = b"meshwork/1";
+/// Over TCP another protocol is spoken, so that nobody can pass the bytes of one on as the other's.
+pub(crate) const TCP_ALPN: &[u8] = b"meshwork-bulk/1";
 
 fn refused(what: &'static str) -> impl Fn(rustls::Error) -> Error {
     move |_| Error::Identity { what }
@@ -242,5 +294,15 @@ mod tests {
         assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(false));
         // A clock that is set back renews nothing, and breaks nothing.
         assert_eq!(identity.renew(now - RENEWAL), Ok(false));
+    }
+
+    #[test]
+    fn distrust_over_tcp_is_told_apart_from_other_failures() {
+        use rustls::CertificateError::{Expired, UnknownIssuer};
+        let told = |error| distrust_over_tcp(&error);
+        let of = |error| told(rustls::Error::InvalidCertificate(error));
+        assert_eq!(of(Expired), Some(Distrust::Expired));
+        assert_eq!(of(UnknownIssuer), Some(Distrust::OtherJob));
+        assert_eq!(told(rustls::Error::DecryptError), None);
     }
 }

@@ -9,11 +9,12 @@ use quinn::{
     TokioRuntime, TransportConfig, VarInt,
 };
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
 
 use super::batches::Batches;
-use crate::config::{Congestion, GroupConfig, Network};
+use crate::config::{Carrier, Congestion, GroupConfig, Network};
 use crate::identity::Identity;
-use crate::{Error, Rank};
+use crate::{Error, Rank, tls};
 
 /// What one stream may have under way: 1,024 gaps of two packets, the most that quinn can put
 /// together again, are never exceeded by 2 MiB.
@@ -32,8 +33,15 @@ const INCOMING_BYTES: u64 = 64 << 10;
 /// Heartbeats decide who is alive; this only ends connections that never became members.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Listens where this rank should: at the override, or at its own address in the member list.
-pub(super) async fn listen(config: &GroupConfig, identity: &Identity) -> Result<Endpoint, Error> {
+/// Ports that the system is asked for until one is free for both UDP and TCP.
+const TRIES: usize = 16;
+
+/// Listens where this rank should: at the override, or at its own address in the member list; over
+/// TCP too, at the same port, where that carries the bytes of operations.
+pub(super) async fn listen(
+    config: &GroupConfig,
+    identity: &Identity,
+) -> Result<(Endpoint, Option<TcpListener>), Error> {
     let rank = config.rank();
     let own = config.own_address();
     let candidates = match config.bind() {
@@ -47,9 +55,13 @@ pub(super) async fn listen(config: &GroupConfig, identity: &Identity) -> Result<
             })?
             .collect(),
     };
-    let socket = bind_any(rank, own, &candidates)?;
+    let (socket, listener) = match config.network().carrier() {
+        Carrier::Quic => (bind_any(rank, own, &candidates)?, None),
+        Carrier::Tls => bind_both(rank, own, &candidates)?,
+    };
     let server = server(identity, config.network());
-    endpoint(socket, config.network(), Some(server))
+    let endpoint = endpoint(socket, config.network(), Some(server))?;
+    Ok((endpoint, listener))
 }
 
 /// How connections that others begin are answered.
@@ -135,6 +147,36 @@ fn bind_any(rank: Rank, own: &str, candidates: &[SocketAddr]) -> Result<UdpSocke
         address: own.to_owned(),
         kind: last,
     })
+}
+
+/// One port for both.
+fn bind_both(
+    rank: Rank,
+    own: &str,
+    candidates: &[SocketAddr],
+) -> Result<(UdpSocket, Option<TcpListener>), Error> {
+    let chosen = candidates.iter().all(|candidate| candidate.port() == 0);
+    // Held until there is a good one, or the system would offer the same again.
+    let mut held = Vec::new();
+    loop {
+        let socket = bind_any(rank, own, candidates)?;
+        let address = socket.local_addr();
+        let address = address.map_err(|error| system("looking at a socket", &error))?;
+        match tls::listen(address) {
+            Ok(listener) => return Ok((socket, Some(listener))),
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                return Err(Error::Bind {
+                    rank,
+                    address: own.to_owned(),
+                    kind: error.kind(),
+                });
+            }
+            Err(_) if !chosen || held.len() == TRIES => {
+                return Err(Error::TcpPortTaken { rank, address });
+            }
+            Err(_) => held.push(socket),
+        }
+    }
 }
 
 fn bind(address: SocketAddr) -> io::Result<UdpSocket> {

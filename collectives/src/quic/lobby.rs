@@ -7,6 +7,7 @@ mod lanes;
 mod renewal;
 mod speaker;
 mod strangers;
+mod tcp;
 mod waits;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +17,7 @@ use ring::digest;
 use tokio::sync::mpsc;
 
 use super::station::{Station, Term};
-use super::streams::{Arrivals, Stream};
+use super::streams::{Arrivals, Data, Stream};
 use super::{ABORT, GOODBYE, TURNED_AWAY};
 use super::{control, streams};
 use crate::identity::{Identity, Role};
@@ -24,7 +25,7 @@ use crate::links::Links;
 use crate::membership::Event;
 use crate::waits::Waits;
 use crate::wire::{Decision, Hello, Lane, Message};
-use crate::{Error, Member, Network, Rank, Refusal, agreement, host};
+use crate::{Carrier, Error, Member, Network, Rank, Refusal, Timeouts, agreement, host};
 
 pub(super) use accept::accept;
 pub(super) use dial::dial_lower_ranks;
@@ -32,6 +33,8 @@ use knocks::Knocks;
 pub(super) use renewal::renew;
 use speaker::Speaker;
 use strangers::Log;
+pub(super) use tcp::take_in;
+use tcp::{Tcp, Tie};
 
 /// Stands at the head of the first data stream, so that the acceptor sees the stream at once.
 const DATA: [u8; 4] = *b"DATA";
@@ -46,6 +49,7 @@ pub(super) struct Lobby {
     places: Arc<[agreement::Seat]>,
     identity: Arc<Identity>,
     network: Network,
+    timeouts: Timeouts,
     hello: Hello,
     epoch: u64,
     /// What began this epoch, for those who have missed it.
@@ -57,7 +61,9 @@ pub(super) struct Lobby {
     /// Streams of split groups, by the rank at the other end, the group's number and the lane.
     arrivals: Arrivals<(Rank, u64, u8)>,
     /// Connections besides the one that was greeted, each with its data stream.
-    lanes: Arrivals<Lane, (Connection, Stream)>,
+    lanes: Arrivals<Lane, (Connection, Data)>,
+    /// Connections over TCP.
+    tcp: Tcp,
     waits: Mutex<Waits>,
     log: Log,
 }
@@ -70,7 +76,9 @@ struct Seat {
     /// What it calls its host; empty where it cannot tell.
     host: String,
     /// Taken when the group begins.
-    data: Option<Vec<Stream>>,
+    data: Option<Vec<Data>>,
+    /// What its connections over TCP have to prove, where there are such.
+    tie: Option<Tie>,
 }
 
 /// A connection whose two ends have agreed on everything.
@@ -78,8 +86,9 @@ struct Admitted {
     connections: Vec<Connection>,
     hello: Hello,
     control: Stream,
-    /// One for each connection.
-    data: Vec<Stream>,
+    /// One for each connection, or each lane over TCP.
+    data: Vec<Data>,
+    tie: Option<Tie>,
 }
 
 impl Lobby {
@@ -95,6 +104,7 @@ impl Lobby {
             process: std::process::id(),
             host: station.host.clone(),
             connections: network.connections(),
+            carrier: network.carrier().code(),
         };
         let seats = Mutex::new(members.iter().map(|_| None).collect());
         Arc::new(Self {
@@ -106,11 +116,13 @@ impl Lobby {
             knocks: Knocks::default(),
             identity: station.identity.clone(),
             network,
+            timeouts: station.config.timeouts(),
             hello,
             events,
             seats,
             arrivals: Arrivals::default(),
             lanes: Arrivals::default(),
+            tcp: Tcp::default(),
             waits: Mutex::default(),
             log: Log::default(),
         })
@@ -164,9 +176,19 @@ impl Lobby {
         Some(seat.speaker.connections().to_vec())
     }
 
+    /// What ties a member's connections over TCP to it.
+    fn seated_tie(&self, rank: Rank) -> Option<Tie> {
+        self.seats().get(rank.index())?.as_ref()?.tie.clone()
+    }
+
     /// How many connections each pair of ranks has.
     pub(super) fn lane_count(&self) -> u8 {
         self.hello.connections
+    }
+
+    /// What carries the bytes of operations.
+    pub(super) fn carrier(&self) -> Carrier {
+        self.network.carrier()
     }
 
     /// What the certificate of a rank says: its seat, which it keeps through all epochs.
@@ -225,6 +247,7 @@ impl Lobby {
             hello,
             control: (send, receive),
             data,
+            tie,
         } = admitted;
         let shares_host = self.shares_host(&hello).then_some(hello.process);
         let mut seats = self.seats();
@@ -238,6 +261,7 @@ impl Lobby {
             shares_host,
             host: hello.host,
             data: Some(data),
+            tie,
         });
         drop(seats);
         for (lane, connection) in (0..).zip(&connections) {
@@ -288,6 +312,13 @@ impl Lobby {
             return Err(Refusal::Connections {
                 expected: self.hello.connections.into(),
                 found: hello.connections.into(),
+            });
+        }
+        if hello.carrier != self.hello.carrier {
+            let found = Carrier::from_code(hello.carrier.into());
+            return Err(Refusal::Carrier {
+                expected: self.network.carrier(),
+                found: found.unwrap_or_default(),
             });
         }
         Ok(())

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use quinn::Endpoint;
 use ring::rand::{SecureRandom, SystemRandom};
+use tokio::net::TcpListener;
 
 use super::endpoint;
 use crate::agreement::Seat;
@@ -16,6 +17,8 @@ pub(crate) struct Station {
     pub(super) config: GroupConfig,
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
+    /// Where connections over TCP arrive, if they carry the bytes of operations.
+    pub(super) listener: Option<Arc<TcpListener>>,
     pub(super) me: Newcomer,
     pub(super) host: String,
 }
@@ -46,8 +49,10 @@ impl Station {
         random.map_err(|_| Error::Identity {
             what: "asking for randomness",
         })?;
+        let (endpoint, listener) = endpoint::listen(config, &identity).await?;
         Ok(Arc::new(Self {
-            endpoint: endpoint::listen(config, &identity).await?,
+            endpoint,
+            listener: listener.map(Arc::new),
             identity,
             me: Newcomer {
                 seat: config.rank().number(),

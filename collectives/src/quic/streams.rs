@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::lobby::Lobby;
 use super::stripes::Stripes;
 use crate::links::{self, Links};
-use crate::{Error, LossCause, Member, Rank};
+use crate::{Carrier, Error, LossCause, Member, Rank};
 
 /// Groups that two ranks can be in together, besides the one that they joined.
 pub(super) const GROUPS: u8 = 64;
@@ -27,8 +27,16 @@ const WORD: [u8; 4] = *b"SPLT";
 /// Both directions of a stream of quinn's.
 pub(super) type Stream = (SendStream, RecvStream);
 
+/// Both directions of whatever carries the bytes of operations.
+pub(super) type Data = (links::Outgoing, links::Incoming);
+
+/// QUIC as the carrier.
+pub(super) fn data((send, receive): Stream) -> Data {
+    (Box::new(send), Box::new(receive))
+}
+
 /// What has arrived and is not asked for yet: streams, by a name that both ends know.
-pub(super) struct Arrivals<K, V = Stream> {
+pub(super) struct Arrivals<K, V = Data> {
     waiting: Mutex<BTreeMap<K, V>>,
     changed: Notify,
 }
@@ -71,9 +79,9 @@ impl<K: Ord, V> Arrivals<K, V> {
 }
 
 /// The one stream that the streams of all connections with a member make.
-pub(super) fn joined(mut streams: Vec<Stream>) -> (links::Outgoing, links::Incoming) {
+pub(super) fn joined(mut streams: Vec<Data>) -> Data {
     match streams.pop() {
-        Some((send, receive)) if streams.is_empty() => (Box::new(send), Box::new(receive)),
+        Some(only) if streams.is_empty() => only,
         last => {
             let (send, receive) = streams.into_iter().chain(last).unzip();
             (
@@ -94,7 +102,7 @@ pub(super) async fn receive(lobby: Arc<Lobby>, (from, lane): (Rank, u8), connect
             if let (Ok(Ok(())), Some(number)) = (read, number(&head)) {
                 // quinn lets no member open more than GROUPS, so these are bounded too.
                 let name = (from, number, lane);
-                lobby.arrivals().put(name, (send, receive));
+                lobby.arrivals().put(name, data((send, receive)));
             }
         }
     }
@@ -113,8 +121,16 @@ impl Lobby {
         Ok(Links::new(streams))
     }
 
+    /// A stream for each lane with a member.
+    async fn lanes_of(&self, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
+        match self.carrier() {
+            Carrier::Quic => self.streams_of(member, number).await,
+            Carrier::Tls => self.tcp_lanes_of(member, number).await,
+        }
+    }
+
     /// A stream on each connection with a member.
-    async fn lanes_of(&self, member: &Member, number: u64) -> Result<Vec<Stream>, Error> {
+    async fn streams_of(&self, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
         let rank = member.rank();
         let mut streams = Vec::new();
         if rank > self.me() {
@@ -124,7 +140,7 @@ impl Lobby {
             return Ok(streams);
         }
         for connection in self.connections(rank).unwrap_or_default() {
-            streams.extend(open(&connection, number).await);
+            streams.extend(open(&connection, number).await.map(data));
         }
         if streams.len() == usize::from(self.lane_count()) {
             return Ok(streams);

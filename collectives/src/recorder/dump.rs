@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::clock::{Scale, whole_micros};
-use super::journal::{Carrier, Ending, LENGTH, Record};
+use super::journal::{Ending, LENGTH, Medium, Record};
 use super::{Afterwards, Log, Recorder, State, locked};
 use crate::contract::{Call, Contract, site};
 use crate::{Error, LossCause, Rank};
@@ -46,9 +46,9 @@ impl Recorder {
         value["began"] = micros(record.began).into();
         value["ended"] = record.ended.map(|(ended, _)| micros(ended)).into();
         value["well"] = record.ended.map(|(_, how)| how == Ending::Well).into();
-        value["carrier"] = match record.carrier {
-            Carrier::Memory => "memory",
-            Carrier::Links => "quic",
+        value["carrier"] = match record.medium {
+            Medium::Memory => "memory",
+            Medium::Links => "quic",
         }
         .into();
         value["waits"] = waits.into();

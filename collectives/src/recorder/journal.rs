@@ -40,7 +40,7 @@ impl Serial {
 
 /// What an operation's bytes go through.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Carrier {
+pub(crate) enum Medium {
     Memory,
     Links,
 }
@@ -58,7 +58,7 @@ pub(super) struct Record {
     pub(super) serial: Serial,
     pub(super) contract: Contract,
     pub(super) caller: &'static Location<'static>,
-    pub(super) carrier: Carrier,
+    pub(super) medium: Medium,
     pub(super) began: Tick,
     /// When it ended, and how.
     pub(super) ended: Option<(Tick, Ending)>,
@@ -89,7 +89,7 @@ struct Slot {
     codes: AtomicU64,
     count: AtomicU64,
     caller: AtomicPtr<Location<'static>>,
-    /// The tick, and the carrier as its lowest bit.
+    /// The tick, and the medium as its lowest bit.
     began: AtomicU64,
     /// The tick, and how as its lowest bit; 0 before.
     ended: AtomicU64,
@@ -118,7 +118,7 @@ impl Journal {
         let Operation {
             contract,
             caller,
-            carrier,
+            medium,
         } = operation;
         let slot = &self.slots[place(serial)];
         slot.serial.store(0, Ordering::Relaxed);
@@ -129,8 +129,8 @@ impl Journal {
         slot.count.store(contract.count, Ordering::Relaxed);
         let caller = ptr::from_ref(caller).cast_mut();
         slot.caller.store(caller, Ordering::Relaxed);
-        let carrier = u64::from(carrier == Carrier::Links);
-        slot.began.store(now.0 << 1 | carrier, Ordering::Relaxed);
+        let medium = u64::from(medium == Medium::Links);
+        slot.began.store(now.0 << 1 | medium, Ordering::Relaxed);
         slot.ended.store(0, Ordering::Relaxed);
         slot.serial.store(serial.0, Ordering::Release);
         self.last.store(serial.0, Ordering::Release);
@@ -193,9 +193,9 @@ impl Journal {
             serial: Serial(serial),
             contract,
             caller,
-            carrier: match began & 1 {
-                0 => Carrier::Memory,
-                _ => Carrier::Links,
+            medium: match began & 1 {
+                0 => Medium::Memory,
+                _ => Medium::Links,
             },
             began: Tick(began >> 1),
             ended: (ended != 0).then_some(match ended & 1 {
@@ -211,7 +211,7 @@ impl Journal {
 pub(super) struct Operation {
     pub(super) contract: Contract,
     pub(super) caller: &'static Location<'static>,
-    pub(super) carrier: Carrier,
+    pub(super) medium: Medium,
 }
 
 #[inline]
@@ -278,7 +278,7 @@ mod tests {
         Operation {
             contract,
             caller: Location::caller(),
-            carrier: of(&[Carrier::Memory, Carrier::Links], number),
+            medium: of(&[Medium::Memory, Medium::Links], number),
         }
     }
 
@@ -292,7 +292,7 @@ mod tests {
             let record = journal.find(Serial(number)).unwrap();
             let expected = operation(number);
             assert_eq!(record.contract, expected.contract);
-            assert_eq!(record.carrier, expected.carrier);
+            assert_eq!(record.medium, expected.medium);
             assert_eq!(record.began, Tick(10 * number));
             assert_eq!(record.ended, Some((Tick(10 * number + 1), how)));
             let kept = journal.records().map(|record| record.serial.0);

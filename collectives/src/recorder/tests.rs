@@ -48,7 +48,7 @@ fn a_dump_has_the_last_operations_in_their_order_and_no_more() {
         let recorder = recorder(Some(folder.path().to_owned()));
         let mut pen = open(&recorder, 0);
         for sequence in 1..=count as u64 {
-            pen.begin(&contract(0, sequence), here, Carrier::Memory);
+            pen.begin(&contract(0, sequence), here, Medium::Memory);
             pen.end(Ending::Well);
         }
         recorder.fail(&lost());
@@ -70,9 +70,9 @@ fn a_dump_says_what_was_called_from_where_and_what_became_of_it() {
     let (folder, here) = (tempfile::tempdir().unwrap(), Location::caller());
     let recorder = recorder(Some(folder.path().to_owned()));
     let mut pen = open(&recorder, 0);
-    pen.begin(&contract(0, 1), here, Carrier::Links);
+    pen.begin(&contract(0, 1), here, Medium::Links);
     pen.end(Ending::Well);
-    let second = pen.begin(&contract(0, 2), here, Carrier::Memory);
+    let second = pen.begin(&contract(0, 2), here, Medium::Memory);
     assert_eq!(recorder.waits(&pen.onlooker(), second, Rank::new(2)), None);
     recorder.fail(&lost());
     let dump = read(folder.path());
@@ -117,11 +117,11 @@ fn of_many_groups_the_last_operations_and_those_under_way_are_dumped() {
     let (folder, here) = (tempfile::tempdir().unwrap(), Location::caller());
     let recorder = recorder(Some(folder.path().to_owned()));
     let mut stuck = open(&recorder, 9);
-    stuck.begin(&contract(9, 1), here, Carrier::Memory);
+    stuck.begin(&contract(9, 1), here, Medium::Memory);
     let mut pens = [1, 2, 3].map(|group| open(&recorder, group));
     for sequence in 1..=200 {
         for (pen, group) in pens.iter_mut().zip(1..) {
-            pen.begin(&contract(group, sequence), here, Carrier::Memory);
+            pen.begin(&contract(group, sequence), here, Medium::Memory);
             pen.end(Ending::Well);
         }
     }
@@ -161,7 +161,7 @@ fn record(contract: Contract) -> journal::Record {
         serial: Serial(4),
         contract,
         caller: Location::caller(),
-        carrier: Carrier::Memory,
+        medium: Medium::Memory,
         began: Tick(1000),
         ended: None,
     }
@@ -206,7 +206,7 @@ fn wait(recorder: &Recorder, pen: &Pen, serial: Serial) -> Option<Wait> {
 fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
     let (recorder, here) = (recorder(None), Location::caller());
     let (mut whole, mut part) = (open(&recorder, 0), open(&recorder, 9));
-    let outer = whole.begin(&contract(0, 5), here, Carrier::Links);
+    let outer = whole.begin(&contract(0, 5), here, Medium::Links);
     part.is_part_of(0);
     let finished = |wait: Wait| {
         wait.holds
@@ -217,7 +217,7 @@ fn once_all_agree_nobody_waits_for_a_rank_but_in_the_parts() {
     let told = wait(&recorder, &whole, outer).unwrap();
     assert_eq!(finished(told), [(0, 0), (9, 0)]);
     whole.agreed();
-    let inner = part.begin(&contract(9, 1), here, Carrier::Memory);
+    let inner = part.begin(&contract(9, 1), here, Medium::Memory);
     let told = wait(&recorder, &part, inner).unwrap();
     assert_eq!(finished(told), [(0, 5), (9, 0)]);
 }
@@ -231,14 +231,14 @@ fn of_messages_it_is_told_which_were_asked_for() {
     pen.receives(Rank::new(2));
     pen.receives(Rank::new(1));
     assert_eq!(pen.messages(Rank::new(2)), (1, 2));
-    for carrier in [Carrier::Links, Carrier::Memory] {
+    for medium in [Medium::Links, Medium::Memory] {
         for (root, receives) in [(Rank::CHIEF, true), (Rank::new(1), false)] {
             let message = Contract {
                 kind: Kind::Send,
                 root: Some(root),
                 ..contract(7, 1)
             };
-            let serial = pen.begin(&message, here, carrier);
+            let serial = pen.begin(&message, here, medium);
             let told = wait(&recorder, &pen, serial).unwrap();
             assert_eq!(told.receives, receives);
             let letters = |with, sent, received| Letters {

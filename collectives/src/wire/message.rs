@@ -3,6 +3,7 @@ use rkyv::{Archive, Deserialize, Serialize, rancor};
 use super::told::{ToldCall, Waiting};
 use super::word::{Newcomer, Word};
 use super::{MAGIC, VERSION, WireError, begins_well};
+use crate::Carrier;
 
 /// Bytes before each message body.
 pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
@@ -53,6 +54,8 @@ pub(crate) struct Hello {
     pub(crate) host: String,
     /// Connections that each pair of ranks has.
     pub(crate) connections: u8,
+    /// The code of what carries the bytes of operations.
+    pub(crate) carrier: u8,
 }
 
 /// Which connection this is.
@@ -197,7 +200,7 @@ impl Message {
 impl From<crate::Refusal> for Refusal {
     fn from(reason: crate::Refusal) -> Self {
         use crate::Refusal::{
-            Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
+            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
         };
         let (code, expected, found) = match reason {
             World { expected, found } => (1, expected, found),
@@ -206,6 +209,7 @@ impl From<crate::Refusal> for Refusal {
             RankUnproved { claimed } => (4, 0, claimed),
             RankUnexpected { claimed } => (5, 0, claimed),
             Connections { expected, found } => (6, expected, found),
+            Carrier { expected, found } => (7, expected.code().into(), found.code().into()),
         };
         Self {
             code,
@@ -230,6 +234,10 @@ impl From<Refusal> for crate::Refusal {
             3 => Self::RankTaken,
             4 => Self::RankUnproved { claimed: found },
             6 => Self::Connections { expected, found },
+            7 => match [expected, found].map(Carrier::from_code) {
+                [Some(expected), Some(found)] => Self::Carrier { expected, found },
+                _ => Self::RankUnexpected { claimed: found },
+            },
             _ => Self::RankUnexpected { claimed: found },
         }
     }
@@ -264,6 +272,7 @@ mod tests {
             process: 4711,
             host: "a host".to_owned(),
             connections: 2,
+            carrier: 1,
         }
     }
 
@@ -379,7 +388,7 @@ mod tests {
     #[test]
     fn every_reason_of_a_refusal_is_understood() {
         use crate::Refusal::{
-            Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
+            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
         };
         let world = World {
             expected: 4,
@@ -394,6 +403,10 @@ mod tests {
             Connections {
                 expected: 4,
                 found: 1,
+            },
+            Carrier {
+                expected: crate::Carrier::Quic,
+                found: crate::Carrier::Tls,
             },
         ] {
             assert_eq!(crate::Refusal::from(Refusal::from(reason)), reason);

@@ -12,8 +12,8 @@ use crate::worker::{Job, Worker, mlp};
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Kills `victim` when it holds at `point`, with everybody else wherever they are by then.
-fn dies_at(victim: usize, point: &str) {
-    let job = Job::new(4);
+fn dies_at(victim: usize, point: &str, transport: &'static str) {
+    let job = Job::new(4).over(transport);
     let hold = format!("--hold={victim}:{point}");
     let mut workers = job.start_all(&[&hold, "--epochs=1"]);
     workers[victim].reaches("holding");
@@ -37,15 +37,17 @@ fn survivors_name(victim: usize, died: Instant, workers: Vec<Worker>) {
 
 #[test]
 fn any_worker_that_dies_in_the_middle_of_a_step_is_named() {
-    for victim in 0..4 {
-        dies_at(victim, "7");
+    for transport in ["auto", "tls"] {
+        for victim in 0..4 {
+            dies_at(victim, "7", transport);
+        }
     }
 }
 
 #[test]
 fn any_worker_that_dies_at_the_end_of_training_is_named() {
     for victim in 0..4 {
-        dies_at(victim, "end");
+        dies_at(victim, "end", "auto");
     }
 }
 
@@ -69,7 +71,7 @@ fn a_worker_that_is_stopped_but_not_dead_is_named() {
 
 #[test]
 fn a_slow_worker_is_named_in_the_log_long_before_it_is_given_up() {
-    for transport in ["auto", "quic"] {
+    for transport in ["auto", "quic", "tls"] {
         let job = Job::new(2).over(transport);
         let more = ["--verbose", "--hold=1:7", "--epochs=1"];
         let commands = [0, 1].map(|rank| job.command(rank, &more));
@@ -151,12 +153,12 @@ fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
     let kills = std::env::var("MESHWORK_SOAK")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(8);
+        .unwrap_or(9);
     let mut moment = Moments(u64::from(std::process::id()));
     for turn in 0..kills {
         let victim = moment.below(4);
         let step = 1 + moment.below(30);
-        let transport = ["auto", "quic"][turn % 2];
+        let transport = ["auto", "quic", "tls"][turn % 3];
         let job = Job::new(4).over(transport);
         let mut workers = job.start_all(&["--epochs=20"]);
         workers.iter_mut().for_each(|worker| {

@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Duration;
 
-use meshwork_collectives::{JobSecret, Rank, Transport, announce_loss};
+use meshwork_collectives::{JobSecret, Rank, announce_loss};
 
-use crate::worker::{Worker, free_addresses};
+use crate::worker::{Worker, free_addresses, over};
 
 /// From the death to the first result without the dead rank, on every survivor.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -36,10 +36,10 @@ impl Job {
             .arg(format!("--rank={rank}"))
             .arg(format!("--until-epoch={until_epoch}"))
             .args(more)
-            .env(Transport::ENV, self.transport)
             .env("MESHWORK_JOIN_TIMEOUT", join)
             .env(JobSecret::ENV, self.secret.to_hex().as_str())
             .env("RUST_BACKTRACE", "1");
+        over(&mut command, self.transport);
         Worker::start(command)
     }
 
@@ -101,6 +101,11 @@ fn a_group_over_quic_goes_on_without_a_dead_rank_and_takes_a_new_one_in() {
 }
 
 #[test]
+fn a_group_over_tls_goes_on_without_a_dead_rank_and_takes_a_new_one_in() {
+    shrinks_and_grows("tls", 2);
+}
+
+#[test]
 fn rank_0_is_no_more_special_than_any_other() {
     for transport in ["auto", "quic"] {
         shrinks_and_grows(transport, 0);
@@ -109,7 +114,7 @@ fn rank_0_is_no_more_special_than_any_other() {
 
 #[test]
 fn of_four_that_die_one_after_the_other_the_last_goes_on_alone() {
-    for transport in ["auto", "quic"] {
+    for transport in ["auto", "quic", "tls"] {
         let job = Job::new(4, transport);
         let mut workers = job.start_all(4, 4);
         for victim in [0, 3, 1] {

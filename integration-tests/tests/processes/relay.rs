@@ -1,7 +1,9 @@
-//! A wire that can be looked at: forwards datagrams between one server and its callers.
+//! A wire that can be looked at: forwards datagrams, and what goes over TCP to the same port, between
+//! one server and its callers.
 
 use std::collections::{HashMap, HashSet};
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +17,7 @@ pub(crate) struct Relay {
 
 impl Relay {
     pub(crate) fn to(server: SocketAddr) -> Self {
-        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (front, listener) = fronts();
         let address = front.local_addr().unwrap();
         let captured = Arc::new(Mutex::new(Vec::new()));
         let cut = Arc::default();
@@ -23,8 +25,10 @@ impl Relay {
             log: captured.clone(),
             cut: Arc::clone(&cut),
         };
-        // Ends with the test's process; it owns nothing that outlives it.
+        let own = wire.clone();
+        // Both end with the test's process; they own nothing that outlives it.
         thread::spawn(move || forward(&front, server, &wire));
+        thread::spawn(move || forward_streams(&listener, server, &own));
         Self {
             address,
             captured,
@@ -41,12 +45,12 @@ impl Relay {
         self.cut.lock().unwrap().insert(caller);
     }
 
-    /// All datagrams so far, in both directions.
+    /// All datagrams so far, in both directions, and all parts of streams.
     pub(crate) fn captured(&self) -> Vec<Vec<u8>> {
         self.captured.lock().unwrap().clone()
     }
 
-    /// How many datagrams contain `pattern`.
+    /// How many of them contain `pattern`.
     pub(crate) fn sightings(&self, pattern: &[u8]) -> usize {
         let shows = |datagram: &&Vec<u8>| {
             datagram
@@ -73,6 +77,40 @@ impl Wire {
         }
         through
     }
+}
+
+/// A port for both.
+fn fronts() -> (UdpSocket, TcpListener) {
+    loop {
+        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        if let Ok(listener) = TcpListener::bind(front.local_addr().unwrap()) {
+            return (front, listener);
+        }
+    }
+}
+
+fn forward_streams(listener: &TcpListener, server: SocketAddr, wire: &Wire) {
+    while let Ok((near, caller)) = listener.accept() {
+        // A server that is not there, the caller finds out by the end.
+        let Ok(far) = TcpStream::connect(server) else {
+            continue;
+        };
+        for (from, to) in [(&near, &far), (&far, &near)] {
+            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let wire = wire.clone();
+            thread::spawn(move || pump(from, to, (caller, &wire)));
+        }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, (caller, wire): (SocketAddr, &Wire)) {
+    let mut buffer = [0; 65536];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        if wire.carries(caller, &buffer[..len]) && to.write_all(&buffer[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
 }
 
 fn forward(front: &UdpSocket, server: SocketAddr, wire: &Wire) {

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::{
-    Error, Group, GroupConfig, JobSecret, Rank, ReduceOp, StrangerCause, Timeouts, Transport,
+    Carrier, Error, Group, GroupConfig, JobSecret, Network, Rank, ReduceOp, StrangerCause,
+    Timeouts, Transport,
 };
 
 use crate::relay::Relay;
@@ -22,12 +23,13 @@ fn payload() -> Vec<u32> {
 }
 
 /// Rank 1 reaches rank 0 through the relay only.
-fn through(relay: &Relay, server: &str, secret: &JobSecret) -> Vec<u32> {
+fn through(relay: &Relay, server: &str, secret: &JobSecret, carrier: Carrier) -> Vec<u32> {
     let members = [relay.address().to_string(), free_addresses(1).remove(0)];
     let config = |rank| {
         GroupConfig::new(members.clone(), Rank::new(rank), secret.clone())
             .unwrap()
             .with_transport(Transport::Quic)
+            .with_network(Network::default().with_carrier(carrier))
     };
     let configs = [config(0).with_bind(server.parse().unwrap()), config(1)];
     let run = |config: &GroupConfig| {
@@ -61,10 +63,16 @@ fn through(relay: &Relay, server: &str, secret: &JobSecret) -> Vec<u32> {
 
 #[test]
 fn no_payload_and_no_secret_is_readable_on_the_wire() {
+    for carrier in [Carrier::Quic, Carrier::Tls] {
+        nothing_is_readable(carrier);
+    }
+}
+
+fn nothing_is_readable(carrier: Carrier) {
     let server = free_addresses(1).remove(0);
     let relay = Relay::to(server.parse().unwrap());
     let secret = JobSecret::generate().unwrap();
-    assert_eq!(through(&relay, &server, &secret), payload());
+    assert_eq!(through(&relay, &server, &secret, carrier), payload());
     let bytes: usize = relay.captured().iter().map(Vec::len).sum();
     assert!(
         bytes > 2 * 4 * payload().len(),

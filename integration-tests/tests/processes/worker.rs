@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::{JobSecret, Transport};
+use meshwork_collectives::{Carrier, JobSecret, Transport};
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
@@ -21,6 +21,18 @@ pub(crate) struct Worker {
     child: Child,
     lines: Receiver<String>,
     stderr: Option<thread::JoinHandle<String>>,
+}
+
+/// Sets the transport of a worker: `auto`, `quic`, or `tls` for QUIC with the bytes of operations over
+/// TCP.
+pub(crate) fn over<'a>(worker: &'a mut Command, transport: &str) -> &'a mut Command {
+    let (transport, carrier) = match transport {
+        "tls" => ("quic", "tls"),
+        other => (other, "quic"),
+    };
+    worker
+        .env(Transport::ENV, transport)
+        .env(Carrier::ENV, carrier)
 }
 
 /// How a process ended.
@@ -49,7 +61,7 @@ impl Job {
         }
     }
 
-    /// The same job with its bytes on this transport.
+    /// The same job with its bytes on this transport, as [`over`] has it.
     pub(crate) fn over(self, transport: &'static str) -> Self {
         Self { transport, ..self }
     }
@@ -57,9 +69,8 @@ impl Job {
     /// The command that starts worker number `index` by hand.
     pub(crate) fn command(&self, index: usize, args: &[&str]) -> Command {
         let mut command = mlp(args);
-        command
+        over(&mut command, self.transport)
             .env("TF_CONFIG", tf_config(&self.addresses, index))
-            .env(Transport::ENV, self.transport)
             .env(JobSecret::ENV, self.secret.to_hex().as_str());
         command
     }
@@ -102,10 +113,11 @@ pub(crate) fn free_addresses(count: usize) -> Vec<String> {
     while addresses.len() < count {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        if given.insert(address.port()) {
+        let free = TcpListener::bind(address);
+        if free.is_ok() && given.insert(address.port()) {
             addresses.push(address.to_string());
         }
-        held.push(socket);
+        held.push((socket, free));
     }
     addresses
 }

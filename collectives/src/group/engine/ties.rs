@@ -8,7 +8,7 @@ use super::outside_async;
 use crate::memory::Watch;
 use crate::pilot::Pilot;
 use crate::recorder::{Onlooker, Pen, Recorder, Serial};
-use crate::{Error, Member, Rank, local, quic};
+use crate::{Carrier, Error, Member, Rank, local, quic};
 
 /// What a group and those that were split from it share: they begin and fail together.
 pub(in crate::group) struct Ties {
@@ -22,6 +22,16 @@ pub(in crate::group) struct Ties {
 pub(in crate::group) enum Bond {
     Local(Arc<local::Hub>),
     Remote(Box<quic::Remote>),
+}
+
+impl Bond {
+    /// What carries the bytes of operations between processes.
+    pub(in crate::group) fn carrier(&self) -> Carrier {
+        match self {
+            Self::Local(_) => Carrier::default(),
+            Self::Remote(remote) => remote.carrier(),
+        }
+    }
 }
 
 impl Ties {

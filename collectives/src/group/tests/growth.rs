@@ -45,7 +45,7 @@ fn ten_thousand_operations_take_no_memory() {
     if !is_alone("group::tests::growth::ten_thousand_operations_take_no_memory") {
         return;
     }
-    for over in [Over::Local, Over::Memory, Over::Quic] {
+    for over in [Over::Local, Over::Memory, Over::Quic, Over::Tls] {
         over.run(2, |mut group| {
             let mut buffer = vec![1.0; 20_000];
             let mut operations = |turns| {

@@ -1,7 +1,7 @@
 //! Claims about the network between ranks that hold for every way to use it.
 
 use super::*;
-use crate::{Congestion, Network};
+use crate::Congestion;
 
 /// Two groups of the same ranks, one split from the other, do this on every rank.
 fn sums_are_right(networks: &[Network], elements: usize) {
@@ -48,45 +48,72 @@ fn ranks_may_bound_their_packets_differently() {
 
 #[test]
 fn either_congestion_control_on_either_side_carries_the_same() {
-    let bbr = Network::default().with_congestion(Congestion::Bbr);
-    sums_are_right(&[bbr, Network::default()], 1_000_000);
-    sums_are_right(&[bbr; 2], 1_000_000);
+    for carrier in CARRIERS {
+        let cubic = Network::default().with_carrier(carrier);
+        let bbr = cubic.with_congestion(Congestion::Bbr);
+        sums_are_right(&[bbr, cubic], 1_000_000);
+        sums_are_right(&[bbr; 2], 1_000_000);
+    }
 }
 
 #[test]
 fn several_connections_carry_the_same() {
-    for connections in [2, 3, 16] {
-        let network = Network::default().with_connections(connections).unwrap();
-        sums_are_right(&[network; 3], 300_001);
+    for carrier in CARRIERS {
+        for connections in [2, 3, 16] {
+            let network = Network::default().with_carrier(carrier);
+            let network = network.with_connections(connections).unwrap();
+            sums_are_right(&[network; 3], 300_001);
+        }
+    }
+}
+
+/// What rank 1 is refused for whose network is not that of rank 0.
+fn refusal_between(networks: [Network; 2]) -> Refusal {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let short = Timeouts::default().with_join(Duration::from_millis(600));
+    let mut errors = each(Rank::all(2), |rank| {
+        let config = config(&members, rank, &secret)
+            .with_timeouts(short)
+            .with_network(networks[rank.index()]);
+        Group::connect(&config).unwrap_err()
+    });
+    match errors.remove(1) {
+        Error::Refused { reason, .. } => reason,
+        other => panic!("{other}"),
     }
 }
 
 #[test]
 fn ranks_with_different_numbers_of_connections_refuse_each_other() {
-    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-    let short = Timeouts::default().with_join(Duration::from_millis(600));
-    let errors = each(Rank::all(2), |rank| {
-        let connections = u8::try_from(rank.number()).unwrap() + 1;
-        let network = Network::default().with_connections(connections).unwrap();
-        let config = config(&members, rank, &secret)
-            .with_timeouts(short)
-            .with_network(network);
-        Group::connect(&config).unwrap_err()
-    });
-    let Error::Refused { reason, .. } = &errors[1] else {
-        panic!("{}", errors[1])
-    };
+    let of = |connections| Network::default().with_connections(connections).unwrap();
     let expected = Refusal::Connections {
         expected: 1,
         found: 2,
     };
-    assert_eq!(*reason, expected);
+    assert_eq!(refusal_between([of(1), of(2)]), expected);
+}
+
+#[test]
+fn ranks_with_different_carriers_refuse_each_other_and_say_so() {
+    for [expected, found] in [[Carrier::Quic, Carrier::Tls], [Carrier::Tls, Carrier::Quic]] {
+        let networks = [expected, found].map(|carrier| Network::default().with_carrier(carrier));
+        let refusal = refusal_between(networks);
+        assert_eq!(refusal, Refusal::Carrier { expected, found });
+        let text =
+            format!("the carrier {expected} and this process with {found}; give all the same");
+        assert!(refusal.to_string().contains(&text), "{refusal}");
+    }
 }
 
 #[test]
 fn a_lost_rank_is_named_over_several_connections_too() {
+    CARRIERS.into_iter().for_each(one_of_two_is_lost);
+}
+
+fn one_of_two_is_lost(carrier: Carrier) {
     let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-    let network = Network::default().with_connections(4).unwrap();
+    let network = Network::default().with_carrier(carrier);
+    let network = network.with_connections(4).unwrap();
     let groups = each(Rank::all(2), |rank| {
         let config = config(&members, rank, &secret)
             .with_transport(Transport::Quic)

@@ -1,5 +1,7 @@
 //! Strangers of every kind knock at a group that goes on reducing, and none gets in or disturbs it.
 
+mod tcp;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -23,6 +25,11 @@ struct Siege {
 
 /// Runs `attack` against a group that must not notice.
 fn besieged(attack: impl FnOnce(&Siege) + Send) {
+    besieged_over(Carrier::Quic, attack);
+}
+
+fn besieged_over(carrier: Carrier, attack: impl FnOnce(&Siege) + Send) {
+    let network = Network::default().with_carrier(carrier);
     let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
     let (stepped, steps) = mpsc::sync_channel(0);
     let over = AtomicBool::new(false);
@@ -33,7 +40,9 @@ fn besieged(attack: impl FnOnce(&Siege) + Send) {
     };
     thread::scope(|scope| {
         for rank in Rank::all(2) {
-            let config = config(&addresses, rank, &secret).with_transport(Transport::Quic);
+            let config = config(&addresses, rank, &secret)
+                .with_transport(Transport::Quic)
+                .with_network(network);
             let (stepped, over) = (stepped.clone(), &over);
             scope.spawn(move || reduce(Group::connect(&config).unwrap(), over, &stepped));
         }

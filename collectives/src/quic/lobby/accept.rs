@@ -6,11 +6,11 @@ use quinn::{Connection, Endpoint, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{Admitted, DATA_HEAD_BYTES, Lobby, attempt};
+use super::{Admitted, DATA_HEAD_BYTES, Lobby, Tie, attempt};
 use crate::identity::{Distrust, Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
-use crate::quic::streams::Stream;
+use crate::quic::streams::{self, Stream};
 use crate::wire::{Hello, Message};
 use crate::{Rank, Refusal, Stranger, StrangerCause};
 
@@ -42,7 +42,7 @@ pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, endpoint: Endpoint) {
 }
 
 /// Tells the membership, and whoever reads the log, who was not let in.
-async fn report(lobby: &Lobby, address: SocketAddr, cause: StrangerCause) {
+pub(super) async fn report(lobby: &Lobby, address: SocketAddr, cause: StrangerCause) {
     let stranger = Stranger::new(address, cause);
     if lobby.log.is_news(&stranger) {
         tracing::warn!(rank = lobby.me.number(), "{stranger}");
@@ -95,11 +95,15 @@ async fn receive(
         connection.closed().await;
         return Ok(());
     }
+    let tie = lobby.greet(Rank::new(hello.rank), &connection);
     control::write(&mut send, &Message::Welcome(lobby.hello.clone())).await?;
     // It has proved itself; what it still has to open must not keep others out.
     drop(place);
     let control = (send, receive);
-    let admitted = follow(lobby, connection, (hello, control)).await?;
+    let admitted = match tie {
+        None => follow(lobby, connection, (hello, control)).await?,
+        Some(tie) => follow_over_tcp(lobby, (connection, tie), (hello, control)).await?,
+    };
     lobby.admit(Rank::new(admitted.hello.rank), admitted);
     Ok(())
 }
@@ -123,7 +127,29 @@ async fn follow(
         connections: [vec![connection], others].concat(),
         hello,
         control,
-        data: std::iter::once(data).chain(streams).collect(),
+        data: std::iter::once(streams::data(data))
+            .chain(streams)
+            .collect(),
+        tie: None,
+    })
+}
+
+/// The same where the bytes of operations go over TCP.
+async fn follow_over_tcp(
+    lobby: &Lobby,
+    (connection, tie): (Connection, Tie),
+    (hello, control): (Hello, Stream),
+) -> Result<Admitted, NoMessage> {
+    let data = tokio::select! {
+        data = lobby.tcp.lanes(&tie, (0, lobby.lane_count())) => data,
+        _ = connection.closed() => return Err(NoMessage::Ended),
+    };
+    Ok(Admitted {
+        connections: vec![connection],
+        hello,
+        control,
+        data,
+        tie: Some(tie),
     })
 }
 

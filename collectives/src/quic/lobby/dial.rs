@@ -5,12 +5,13 @@ use std::time::Duration;
 use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
-use super::{Admitted, Lobby, data_head};
+use super::{Admitted, Lobby, Tie, data_head};
 use crate::identity::{Distrust, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
+use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
-use crate::wire::{Lane, Message};
+use crate::wire::{Hello, Lane, Message};
 use crate::{Error, Member, Rank};
 
 /// How long one attempt to reach a rank may take before a new one starts afresh.
@@ -37,11 +38,11 @@ pub(in crate::quic) fn dial_lower_ranks(lobby: &Arc<Lobby>, endpoint: &Endpoint)
 async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !lobby.events.is_closed()) {
-        match timeout(ATTEMPT, attempt(lobby, endpoint, (rank, number))).await {
-            Ok(Ok(admitted)) => return Ok(admitted),
-            Ok(Err(Attempt::Hopeless(error))) => return Err(error),
-            Ok(Err(Attempt::Failed)) => sleep(PAUSE).await,
-            Err(_) => {}
+        match attempt(lobby, endpoint, (rank, number)).await {
+            Ok(admitted) => return Ok(admitted),
+            Err(Attempt::Hopeless(error)) => return Err(error),
+            Err(Attempt::Failed) => sleep(PAUSE).await,
+            Err(Attempt::Slow) => {}
         }
     }
     Err(Error::System {
@@ -53,6 +54,8 @@ async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted
 enum Attempt {
     /// Another attempt may succeed: the peer is not there yet.
     Failed,
+    /// The same, and long enough ago.
+    Slow,
     /// None will.
     Hopeless(Error),
 }
@@ -69,31 +72,69 @@ async fn attempt(
     (rank, number): (Rank, u32),
 ) -> Result<Admitted, Attempt> {
     let peer = lobby.members[rank.index()].clone();
-    let address = peer_address(lobby, endpoint, &peer).await?;
-    let connection = connect(lobby, endpoint, (address, &peer)).await?;
+    let greeted = timeout(ATTEMPT, greet(lobby, endpoint, &peer)).await;
+    let greeted = greeted.map_err(|_| Attempt::Slow)??;
+    match lobby.new_tie(&greeted.connection) {
+        Some(tie) => over_tcp(lobby, &peer, (greeted, tie)).await,
+        None => {
+            let streams = over_streams(lobby, endpoint, (&peer, number, greeted));
+            timeout(ATTEMPT, streams).await.map_err(|_| Attempt::Slow)?
+        }
+    }
+}
+
+/// A connection on which both have said who they are.
+struct Greeted {
+    connection: Connection,
+    hello: Hello,
+    control: Stream,
+}
+
+async fn greet(lobby: &Lobby, endpoint: &Endpoint, peer: &Member) -> Result<Greeted, Attempt> {
+    let address = peer_address(lobby, endpoint, peer).await?;
+    let connection = connect(lobby, endpoint, (address, peer)).await?;
     let mut control = connection.open_bi().await?;
     control::write(&mut control.0, &Message::Hello(lobby.hello.clone())).await?;
-    let hello = match control::read(&mut control.1).await? {
-        Message::Welcome(hello) => hello,
+    match control::read(&mut control.1).await? {
+        Message::Welcome(hello) => Ok(Greeted {
+            connection,
+            hello,
+            control,
+        }),
         Message::Refusal(refusal) => {
             connection.close(TURNED_AWAY, b"");
-            return Err(Attempt::Hopeless(Error::Refused {
+            Err(Attempt::Hopeless(Error::Refused {
                 rank: lobby.me,
-                peer,
+                peer: peer.clone(),
                 reason: refusal.into(),
-            }));
+            }))
         }
-        _ => return Err(Attempt::Failed),
-    };
-    let mut data = connection.open_bi().await?;
+        _ => Err(Attempt::Failed),
+    }
+}
+
+/// Opens the data stream and the further connections.
+async fn over_streams(
+    lobby: &Lobby,
+    endpoint: &Endpoint,
+    (peer, number, greeted): (&Member, u32, Greeted),
+) -> Result<Admitted, Attempt> {
+    let Greeted {
+        connection,
+        hello,
+        control,
+    } = greeted;
+    let address = connection.remote_address();
+    let mut first = connection.open_bi().await?;
     let head = data_head(number);
-    data.0
+    first
+        .0
         .write_all(&head)
         .await
         .map_err(|_| NoMessage::Ended)?;
-    let (mut connections, mut streams) = (vec![connection], vec![data]);
+    let (mut connections, mut data) = (vec![connection], vec![streams::data(first)]);
     for index in 1..lobby.lane_count() {
-        let connection = connect(lobby, endpoint, (address, &peer)).await?;
+        let connection = connect(lobby, endpoint, (address, peer)).await?;
         let mut stream = connection.open_bi().await?;
         let lane = Lane {
             rank: lobby.me.number(),
@@ -102,13 +143,40 @@ async fn attempt(
         };
         control::write(&mut stream.0, &Message::Lane(lane)).await?;
         connections.push(connection);
-        streams.push(stream);
+        data.push(streams::data(stream));
     }
     Ok(Admitted {
         connections,
         hello,
         control,
-        data: streams,
+        data,
+        tie: None,
+    })
+}
+
+/// Connects over TCP, which a member that was reached over UDP must allow too.
+async fn over_tcp(
+    lobby: &Lobby,
+    peer: &Member,
+    (greeted, tie): (Greeted, Tie),
+) -> Result<Admitted, Attempt> {
+    let Greeted {
+        connection,
+        hello,
+        control,
+    } = greeted;
+    let address = connection.remote_address();
+    let data = tokio::select! {
+        data = lobby.reach(peer, (address, &tie), 0) => data.map_err(Attempt::Hopeless)?,
+        // It is over, or has let another in: that is no matter of TCP.
+        _ = connection.closed() => return Err(Attempt::Failed),
+    };
+    Ok(Admitted {
+        connections: vec![connection],
+        hello,
+        control,
+        data,
+        tie: Some(tie),
     })
 }
 

@@ -3,7 +3,7 @@ use quinn::Connection;
 use super::Lobby;
 use crate::Rank;
 use crate::quic::control::NoMessage;
-use crate::quic::streams::Stream;
+use crate::quic::streams::{Data, Stream, data};
 use crate::wire::Lane;
 
 /// Connections that may wait to be asked for; a member that opens more is not heard.
@@ -16,7 +16,7 @@ impl Lobby {
         let proved = self.identity.is(&connection, role);
         let expected = (1..self.lane_count()).contains(&lane.index);
         if proved && expected && self.lanes.len() < WAITING {
-            self.lanes.put(lane, (connection, stream));
+            self.lanes.put(lane, (connection, data(stream)));
         }
     }
 
@@ -26,7 +26,7 @@ impl Lobby {
         &self,
         (rank, attempt): (Rank, u32),
         first: &Connection,
-    ) -> Result<Vec<(Connection, Stream)>, NoMessage> {
+    ) -> Result<Vec<(Connection, Data)>, NoMessage> {
         let mut lanes = Vec::new();
         for index in 1..self.lane_count() {
             let lane = Lane {

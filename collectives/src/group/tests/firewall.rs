@@ -1,0 +1,174 @@
+//! TCP that does not get through, or no longer, where UDP does.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+/// What becomes of TCP.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Tcp {
+    Passes,
+    Stopped,
+}
+
+/// Stands before rank 0 at an address of its own.
+struct Wall {
+    datagrams: UdpSocket,
+    back: UdpSocket,
+    streams: TcpListener,
+    tcp: Tcp,
+    /// Both ends of what has got through.
+    through: Mutex<Vec<TcpStream>>,
+    over: AtomicBool,
+}
+
+impl Wall {
+    fn new(tcp: Tcp) -> Self {
+        let (datagrams, streams) = loop {
+            let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+            if let Ok(streams) = TcpListener::bind(datagrams.local_addr().unwrap()) {
+                break (datagrams, streams);
+            }
+        };
+        streams.set_nonblocking(true).unwrap();
+        Self {
+            datagrams,
+            back: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            streams,
+            tcp,
+            through: Mutex::default(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Two ranks meet, of which rank 1 reaches rank 0 through this only, and do this.
+    fn between<R: Send>(
+        &self,
+        join: Duration,
+        program: impl Fn(Result<Group, Error>) -> R + Sync,
+    ) -> Vec<R> {
+        let behind = free_addresses(2);
+        let front = self.datagrams.local_addr().unwrap().to_string();
+        let members = [front, behind[1].clone()];
+        let secret = JobSecret::generate().unwrap();
+        thread::scope(|scope| {
+            let _over = Ends(self);
+            scope.spawn(|| self.passes_on(&self.datagrams, &self.back, &behind[0]));
+            scope.spawn(|| self.passes_on(&self.back, &self.datagrams, &behind[1]));
+            scope.spawn(|| self.lets_through(scope, &behind[0]));
+            each(Rank::all(2), |rank| {
+                let timeouts = Timeouts::default().with_join(join);
+                let mut config = config(&members, rank, &secret).with_timeouts(timeouts);
+                if rank == Rank::CHIEF {
+                    config = config.with_bind(behind[0].parse().unwrap());
+                }
+                program(Group::connect(&over_tls(config, Network::default())))
+            })
+        })
+    }
+
+    /// Ends all that has got through over TCP.
+    fn cut(&self) {
+        for stream in self.through.lock().unwrap().iter() {
+            // The other end may have done it.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn passes_on(&self, from: &UdpSocket, by: &UdpSocket, to: &str) {
+        from.set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        let mut datagram = [0; 65_536];
+        while !self.is_over() {
+            if let Ok((bytes, _)) = from.recv_from(&mut datagram) {
+                // A datagram that is lost is sent again.
+                let _ = by.send_to(&datagram[..bytes], to);
+            }
+        }
+    }
+
+    fn lets_through<'scope>(&self, scope: &'scope thread::Scope<'scope, '_>, to: &str) {
+        while !self.is_over() {
+            let Ok((near, _)) = self.streams.accept() else {
+                thread::park_timeout(Duration::from_millis(1));
+                continue;
+            };
+            if self.tcp == Tcp::Stopped {
+                continue;
+            }
+            near.set_nonblocking(false).unwrap();
+            let far = TcpStream::connect(to).unwrap();
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                self.through.lock().unwrap().push(to.try_clone().unwrap());
+                scope.spawn(move || pump(from, to));
+            }
+        }
+    }
+}
+
+/// Ends the wall's threads, also where a rank panics.
+struct Ends<'a>(&'a Wall);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::SeqCst);
+        self.0.cut();
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = [0; 65_536];
+    while let Ok(more @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..more]).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_member_whose_port_is_open_for_udp_alone_is_named_with_what_to_do() {
+    let errors = Wall::new(Tcp::Stopped).between(Duration::from_secs(4), Result::unwrap_err);
+    let Error::TcpUnreached { peer, .. } = &errors[1] else {
+        panic!("{}", errors[1])
+    };
+    assert_eq!(peer.rank(), Rank::CHIEF);
+    let text = errors[1].to_string();
+    assert!(text.contains("open the port for TCP too"), "{text}");
+    assert!(
+        matches!(errors[0], Error::NotJoined { .. }),
+        "{}",
+        errors[0]
+    );
+}
+
+#[test]
+fn a_rank_whose_connection_over_tcp_breaks_is_named_though_it_is_alive() {
+    let wall = Wall::new(Tcp::Passes);
+    let errors = wall.between(PATIENCE, |group| {
+        let mut group = group.unwrap();
+        for step in 0.. {
+            if step == 10 && group.rank() == Rank::CHIEF {
+                wall.cut();
+            }
+            // What was under way when the connection broke may still arrive.
+            if let Err(error) = group.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum) {
+                return error;
+            }
+        }
+        unreachable!("it goes on for ever")
+    });
+    // Each sees the break for itself, or hears of the other's word first.
+    for error in &errors {
+        let Error::RankLost { cause, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(*cause, LossCause::Disconnected);
+    }
+}

@@ -1,0 +1,396 @@
+//! Connections over TCP, where they carry the bytes of operations.
+//!
+//! ```text
+//!   dialler ── QUIC: hello, welcome ─────────────────────── acceptor     both take a secret from it
+//!           ── TCP: TLS handshake, both certificates ──────
+//!           ── head: rank, group, lane; proof of secret ──>             for this connection alone
+//!           <───────────────────────────── proof of secret ──
+//! ```
+//!
+//! So a connection over TCP belongs to the very processes and the very epoch that met over QUIC, and
+//! what one connection has proved is of no use on another.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quinn::Connection;
+use ring::hmac;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::Lobby;
+use super::accept::report;
+use crate::identity::{Distrust, TCP_ALPN, distrust_over_tcp};
+use crate::quic::streams::{Arrivals, Data};
+use crate::tls::{self, Failed};
+use crate::{Carrier, Error, LossCause, Member, Rank, StrangerCause};
+
+/// Callers over TCP that may be half done at a time; the kernel keeps the others until there is
+/// room.
+const HALF_OPEN: usize = 64;
+/// How long such a caller may take to prove what it is.
+const PROVING: Duration = Duration::from_secs(10);
+/// And how long in a crowd, in which those who say nothing must not keep others out.
+const HURRY: Duration = Duration::from_millis(500);
+/// Connections over TCP that may wait to be asked for; a member that opens more is not heard.
+const WAITING: usize = 1024;
+/// How long a member is tried that was reached over QUIC.
+const REACHING: Duration = Duration::from_secs(5);
+/// The pause between two tries, and after a caller could not be taken in.
+const PAUSE: Duration = Duration::from_millis(50);
+
+const WORD: [u8; 4] = *b"BULK";
+/// Bytes of a head: the word, the rank, the group's number, the lane.
+const HEAD_BYTES: usize = 17;
+const PROOF_BYTES: usize = 32;
+/// Told apart by what they begin with, so that neither end can send the other's proof back.
+const DIALS: &[u8] = b"dials";
+const ANSWERS: &[u8] = b"answers";
+const LABEL: &[u8] = b"EXPORTER-meshwork-bulk";
+
+/// What ties connections over TCP to the connection of a pair of ranks.
+#[derive(Clone)]
+pub(super) struct Tie {
+    /// Tells the connections that one rank has been greeted on apart.
+    serial: u64,
+    secret: hmac::Key,
+}
+
+/// Connections over TCP, and what they have to prove.
+#[derive(Default)]
+pub(super) struct Tcp {
+    /// Of members that have been greeted and are not in yet: the last greeting counts.
+    greeted: Mutex<BTreeMap<Rank, Tie>>,
+    serials: AtomicU64,
+    /// By the serial of the tie, the group's number and the lane.
+    arrivals: Arrivals<(u64, u64, u8)>,
+}
+
+/// What a connection is for: a lane of a group, whose number is 0 for the one that was joined.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Head {
+    rank: Rank,
+    group: u64,
+    lane: u8,
+}
+
+impl Tcp {
+    /// What belongs to this connection from now on.
+    fn tie(&self, connection: &Connection) -> Option<Tie> {
+        let mut secret = [0; 32];
+        // It fails only for a secret of absurd length.
+        connection
+            .export_keying_material(&mut secret, LABEL, &[])
+            .ok()?;
+        Some(Tie {
+            serial: self.serials.fetch_add(1, Ordering::Relaxed),
+            secret: hmac::Key::new(hmac::HMAC_SHA256, &secret),
+        })
+    }
+
+    /// One connection for each lane of a group, as they arrive.
+    pub(super) async fn lanes(&self, tie: &Tie, (group, lanes): (u64, u8)) -> Vec<Data> {
+        let mut arrived = Vec::new();
+        for lane in 0..lanes {
+            arrived.push(self.arrivals.take((tie.serial, group, lane)).await);
+        }
+        arrived
+    }
+
+    fn greeted(&self) -> MutexGuard<'_, BTreeMap<Rank, Tie>> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.greeted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tie {
+    /// What only who has this tie can say, only for this, and only on this connection.
+    fn proof(&self, who: &[u8], head: &[u8; HEAD_BYTES], binding: &[u8]) -> hmac::Tag {
+        hmac::sign(&self.secret, &[who, head, binding].concat())
+    }
+
+    /// Whether the other has said it, compared in a time that does not depend on where they differ.
+    fn is_proved(
+        &self,
+        (who, head): (&[u8], &[u8; HEAD_BYTES]),
+        binding: &[u8],
+        proof: &[u8; PROOF_BYTES],
+    ) -> bool {
+        hmac::verify(&self.secret, &[who, head, binding].concat(), proof).is_ok()
+    }
+}
+
+impl Head {
+    fn encode(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..4].copy_from_slice(&WORD);
+        bytes[4..8].copy_from_slice(&self.rank.number().to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.group.to_le_bytes());
+        bytes[16] = self.lane;
+        bytes
+    }
+
+    /// Inverse of [`Head::encode`].
+    fn decode(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let (word, rest) = bytes.split_first_chunk::<4>()?;
+        let (rank, rest) = rest.split_first_chunk::<4>()?;
+        let (group, lane) = rest.split_first_chunk::<8>()?;
+        (*word == WORD).then_some(Self {
+            rank: Rank::new(u32::from_le_bytes(*rank)),
+            group: u64::from_le_bytes(*group),
+            lane: *lane.first()?,
+        })
+    }
+}
+
+/// Takes in what members open over TCP, for as long as the epoch lasts.
+pub(in crate::quic) async fn take_in(lobby: Arc<Lobby>, listener: Arc<TcpListener>) {
+    let places = Arc::new(Semaphore::new(HALF_OPEN));
+    // Ends with this, and with it all who are half done.
+    let mut callers = JoinSet::new();
+    while let Ok(place) = places.clone().acquire_owned().await {
+        while callers.try_join_next().is_some() {}
+        let Ok((stream, address)) = listener.accept().await else {
+            // The caller has gone, or this process has too many files open for the moment.
+            sleep(PAUSE).await;
+            continue;
+        };
+        let crowd = places.available_permits() < HALF_OPEN / 2;
+        let proving = if crowd { HURRY } else { PROVING };
+        let lobby = lobby.clone();
+        callers.spawn(async move {
+            if let Ok(Err(reason)) = timeout(proving, lobby.receive(stream, address)).await {
+                tracing::debug!(%address, %reason, "a connection over TCP is turned away");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Why a connection over TCP came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum TurnedAway {
+    #[error("it broke off: {0}")]
+    Handshake(Failed),
+    #[error("it does not say what a member of this epoch says")]
+    Unproved,
+    #[error("too many wait")]
+    Crowd,
+}
+
+impl<E: Into<Failed>> From<E> for TurnedAway {
+    fn from(error: E) -> Self {
+        Self::Handshake(error.into())
+    }
+}
+
+impl Lobby {
+    /// Puts a member's connection where it is asked for, and tells strangers nothing.
+    async fn receive(&self, stream: TcpStream, address: SocketAddr) -> Result<(), TurnedAway> {
+        self.tune(&stream);
+        let secured = match tls::accept(stream, self.identity.tcp_server()).await {
+            Ok(secured) => secured,
+            Err(failed) => {
+                self.report_distrust(&failed, address).await;
+                return Err(failed.into());
+            }
+        };
+        if secured.protocol != TCP_ALPN {
+            return Err(TurnedAway::Unproved);
+        }
+        let (peer, binding) = (secured.peer.clone(), secured.binding);
+        let (mut outgoing, mut incoming) = secured.split();
+        let (mut head, mut proof) = ([0; HEAD_BYTES], [0; PROOF_BYTES]);
+        incoming.read_exact(&mut head).await?;
+        incoming.read_exact(&mut proof).await?;
+        let (tie, claim) = Head::decode(&head)
+            .and_then(|claim| Some((self.tie_with(claim.rank)?, claim)))
+            .ok_or(TurnedAway::Unproved)?;
+        let proved = self.identity.proves(&peer, self.role(claim.rank))
+            && tie.is_proved((DIALS, &head), &binding, &proof)
+            && claim.lane < self.lane_count();
+        if !proved {
+            return Err(TurnedAway::Unproved);
+        }
+        if self.tcp.arrivals.len() >= WAITING {
+            return Err(TurnedAway::Crowd);
+        }
+        let answer = tie.proof(ANSWERS, &head, &binding);
+        outgoing.write_all(answer.as_ref()).await?;
+        let name = (tie.serial, claim.group, claim.lane);
+        let data: Data = (Box::new(outgoing), Box::new(incoming));
+        self.tcp.arrivals.put(name, data);
+        Ok(())
+    }
+
+    /// Expects the connections of a caller that is about to be welcomed, where they go over TCP.
+    pub(super) fn greet(&self, rank: Rank, connection: &Connection) -> Option<Tie> {
+        let tie = self.new_tie(connection)?;
+        self.tcp.greeted().insert(rank, tie.clone());
+        Some(tie)
+    }
+
+    /// What ties connections over TCP to this one; nothing where there are none.
+    pub(super) fn new_tie(&self, connection: &Connection) -> Option<Tie> {
+        match self.carrier() {
+            Carrier::Quic => None,
+            Carrier::Tls => self.tcp.tie(connection),
+        }
+    }
+
+    async fn report_distrust(&self, failed: &Failed, address: SocketAddr) {
+        let Failed::Tls(error) = failed else { return };
+        let cause = match distrust_over_tcp(error) {
+            Some(Distrust::OtherJob) => StrangerCause::OtherJob,
+            Some(Distrust::Expired) => StrangerCause::Expired,
+            None => return,
+        };
+        report(self, address, cause).await;
+    }
+
+    /// What a rank's connections have to prove: of the one that is in, or else that was greeted last.
+    fn tie_with(&self, rank: Rank) -> Option<Tie> {
+        let admitted = self.seated_tie(rank);
+        admitted.or_else(|| self.tcp.greeted().get(&rank).cloned())
+    }
+
+    /// A connection for each lane of a group with a member: the higher rank makes them.
+    pub(in crate::quic) async fn tcp_lanes_of(
+        &self,
+        member: &Member,
+        group: u64,
+    ) -> Result<Vec<Data>, Error> {
+        let rank = member.rank();
+        let gone = || Error::lost(member.clone(), LossCause::Disconnected);
+        let tie = self.seated_tie(rank).ok_or_else(gone)?;
+        if rank > self.me {
+            return Ok(self.tcp.lanes(&tie, (group, self.lane_count())).await);
+        }
+        let connection = self
+            .connections(rank)
+            .and_then(|all| all.into_iter().next());
+        let address = connection.ok_or_else(gone)?.remote_address();
+        self.reach(member, (address, &tie), group).await
+    }
+
+    /// Connects to a member over TCP, once for each lane of a group, and tries for a bounded time.
+    ///
+    /// # Errors
+    /// [`Error::TcpUnreached`].
+    pub(super) async fn reach(
+        &self,
+        peer: &Member,
+        (address, tie): (SocketAddr, &Tie),
+        group: u64,
+    ) -> Result<Vec<Data>, Error> {
+        let began = Instant::now();
+        let until = began + REACHING.min(self.timeouts.join() / 2);
+        let mut lanes = Vec::new();
+        while lanes.len() < usize::from(self.lane_count()) {
+            let head = Head {
+                rank: self.me,
+                group,
+                lane: u8::try_from(lanes.len()).unwrap_or(u8::MAX),
+            };
+            let kind = match timeout_at(until, self.call(peer, address, (head, tie))).await {
+                Ok(Ok(lane)) => {
+                    lanes.push(lane);
+                    continue;
+                }
+                Ok(Err(Failed::Io(error))) => error.kind(),
+                Ok(Err(Failed::Tls(_))) => io::ErrorKind::InvalidData,
+                Err(_) => io::ErrorKind::TimedOut,
+            };
+            if Instant::now() + PAUSE >= until {
+                return Err(Error::TcpUnreached {
+                    rank: self.me,
+                    peer: peer.clone(),
+                    waited: began.elapsed(),
+                    kind,
+                });
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(lanes)
+    }
+
+    /// One try of one connection.
+    async fn call(
+        &self,
+        peer: &Member,
+        address: SocketAddr,
+        (head, tie): (Head, &Tie),
+    ) -> Result<Data, Failed> {
+        let name = self.identity.server_name(self.role(peer.rank()));
+        let name = name.map_err(|_| io::ErrorKind::InvalidInput)?;
+        let stream = tls::dial(address).await?;
+        self.tune(&stream);
+        let secured = tls::connect(stream, self.identity.tcp_client(), name).await?;
+        if secured.protocol != TCP_ALPN {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let (head, binding) = (head.encode(), secured.binding);
+        let (mut outgoing, mut incoming) = secured.split();
+        let proof = tie.proof(DIALS, &head, &binding);
+        outgoing
+            .write_all(&[&head, proof.as_ref()].concat())
+            .await?;
+        let mut answer = [0; PROOF_BYTES];
+        incoming.read_exact(&mut answer).await?;
+        if !tie.is_proved((ANSWERS, &head), &binding, &answer) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok((Box::new(outgoing), Box::new(incoming)))
+    }
+
+    fn tune(&self, stream: &TcpStream) {
+        tls::tune(stream, self.network.congestion(), self.timeouts.silence());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        Head {
+            rank: Rank::new(3),
+            group: u64::MAX - 1,
+            lane: 7,
+        }
+    }
+
+    #[test]
+    fn heads_are_read_as_they_were_written_and_others_are_refused() {
+        let bytes = head().encode();
+        assert_eq!(Head::decode(&bytes), Some(head()));
+        let mut other = bytes;
+        other[0] ^= 1;
+        assert_eq!(Head::decode(&other), None);
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_end_one_head_one_connection_and_one_tie() {
+        let tie = |secret: u8| Tie {
+            serial: 0,
+            secret: hmac::Key::new(hmac::HMAC_SHA256, &[secret; 32]),
+        };
+        let (head, mut other) = (head().encode(), head().encode());
+        other[16] += 1;
+        let (here, there) = ([1; 12], [2; 12]);
+        let proof = tie(1).proof(DIALS, &head, &here);
+        let proof = proof.as_ref().try_into().unwrap();
+        assert!(tie(1).is_proved((DIALS, &head), &here, proof));
+        assert!(!tie(1).is_proved((ANSWERS, &head), &here, proof));
+        assert!(!tie(1).is_proved((DIALS, &other), &here, proof));
+        assert!(!tie(1).is_proved((DIALS, &head), &there, proof));
+        assert!(!tie(2).is_proved((DIALS, &head), &here, proof));
+    }
+}

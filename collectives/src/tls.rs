@@ -1,0 +1,21 @@
+//! Byte streams over TCP, as TLS 1.3 with both ends proved: what carries bulk bytes where packets of
+//! UDP are small.
+//!
+//! ```text
+//!   handshake   rustls: who the other is, and the keys
+//!   record      bytes sealed and opened where they lie
+//!   stream      the two directions, each with one buffer and one system call for many records
+//!   socket      TCP: where it listens, how it is tuned
+//! ```
+//!
+//! Knows no ranks and no groups: who may connect to whom, and for what, is the lobby's affair.
+
+mod handshake;
+mod record;
+mod socket;
+mod stream;
+
+pub(crate) use handshake::{Failed, accept, connect};
+pub(crate) use socket::{dial, listen, tune};
+#[cfg(test)]
+pub(crate) use stream::Secured;
