@@ -70,7 +70,7 @@ fn several_connections_carry_the_same() {
 /// What rank 1 is refused for whose network is not that of rank 0.
 fn refusal_between(networks: [Network; 2]) -> Refusal {
     let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-    let short = Timeouts::default().with_join(Duration::from_millis(600));
+    let short = Timeouts::default().with_join(Duration::from_millis(1500));
     let mut errors = each(Rank::all(2), |rank| {
         let config = config(&members, rank, &secret)
             .with_timeouts(short)
