@@ -1,7 +1,7 @@
 //! The processes of a job.
 
 use std::io::{self, BufRead, BufReader};
-use std::net::UdpSocket;
+use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -176,13 +176,20 @@ fn pass_on(rank: usize, output: impl BufRead, lines: &Sender<Line>) {
 /// Beyond any time a correct job takes: whoever has not ended by then hangs.
 pub(crate) const HANG: Duration = Duration::from_secs(20);
 
-/// Addresses that were free a moment ago.
+/// Addresses that were free a moment ago, over UDP and TCP.
 pub(crate) fn free_addresses(count: u32) -> io::Result<Vec<String>> {
     // All are held until there are enough, or the system would offer the same ones again.
-    let held: Vec<UdpSocket> = (0..count)
-        .map(|_| UdpSocket::bind("127.0.0.1:0"))
-        .collect::<io::Result<_>>()?;
-    held.iter()
-        .map(|socket| Ok(socket.local_addr()?.to_string()))
-        .collect()
+    let mut held = Vec::new();
+    let mut free = Vec::new();
+    while free.len() < count as usize {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        let address = socket.local_addr()?;
+        if let Ok(listener) = TcpListener::bind(address) {
+            free.push(address.to_string());
+            held.push((socket, Some(listener)));
+        } else {
+            held.push((socket, None));
+        }
+    }
+    Ok(free)
 }

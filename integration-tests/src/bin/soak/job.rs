@@ -70,9 +70,16 @@ pub(crate) fn since(at: SystemTime, micros: &str) -> Duration {
 pub(crate) fn suffer(args: &Args, fault: Fault, moments: &mut Moments) -> io::Result<Story> {
     let mut crew = Crew::start(args, scene(args, fault)?, &[])?;
     let mut story = Story::default();
-    if !reaches_work(&crew) {
-        story.hangs = crew.members().len();
-        return Ok(story);
+    match reaches_work(&crew) {
+        Begun::AtWork => {}
+        Begun::Otherwise(line) => {
+            story.wrong_names.push(format!("before the fault: {line}"));
+            return Ok(story);
+        }
+        Begun::Hangs => {
+            story.hangs = crew.members().len();
+            return Ok(story);
+        }
     }
     moments.pass();
     let at = strike(&mut crew, fault)?;
@@ -94,18 +101,27 @@ fn scene(args: &Args, fault: Fault) -> io::Result<(Vec<String>, Between)> {
     Ok((members, between))
 }
 
-/// Whether all ranks say that they have been at work for a few steps.
-fn reaches_work(crew: &Crew) -> bool {
+/// How a job begins.
+enum Begun {
+    /// All ranks say that they have been at work for a few steps.
+    AtWork,
+    /// One says something else.
+    Otherwise(String),
+    Hangs,
+}
+
+fn reaches_work(crew: &Crew) -> Begun {
     let deadline = Instant::now() + HANG;
     let mut at_work = 0;
     while at_work < crew.members().len() {
         match crew.line(deadline) {
             Some((_, line)) if line.starts_with("reached") => at_work += 1,
             Some((_, line)) if line.starts_with("joined") => {}
-            _ => return false,
+            Some((_, line)) => return Begun::Otherwise(line),
+            None => return Begun::Hangs,
         }
     }
-    true
+    Begun::AtWork
 }
 
 /// Does the fault, and says when: a process is gone when it has been told so, a link is down when
