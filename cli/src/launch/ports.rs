@@ -80,12 +80,13 @@ fn hold(port: u16) -> std::io::Result<(UdpSocket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Any port, and one that is free for TCP too if there is: workers may use both.
+/// Any port, and one that is free for TCP too if there is: workers may use both. An odd one, as Linux
+/// takes even ones for connections that programs make meanwhile.
 fn hold_any() -> std::io::Result<(UdpSocket, SocketAddr)> {
     const TRIES: usize = 16;
     for _ in 1..TRIES {
         let held = hold(0)?;
-        if TcpListener::bind(held.1).is_ok() {
+        if held.1.port() % 2 == 1 && TcpListener::bind(held.1).is_ok() {
             return Ok(held);
         }
     }
