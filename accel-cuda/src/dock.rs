@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use meshwork_accel::{DeviceBuffer, Dock, Error, HostMemory, Undocked};
+use meshwork_accel::{DeviceBuffer, Dock, Error, HostMemory, Undocked, extent};
 
 use crate::buffer::CudaBuffer;
 use crate::device::Logical;
@@ -67,17 +67,7 @@ impl CudaDock {
             let (left, right) = (self.logical.id, buffer.device());
             return Err(Error::DeviceMismatch { left, right });
         }
-        let (start, end, available) = (range.start, range.end, self.pinned.len());
-        let len = end
-            .checked_sub(start)
-            .ok_or(Error::ReversedRange { start, end })?;
-        if end > available {
-            return Err(Error::OutOfRange {
-                start,
-                len,
-                available,
-            });
-        }
+        let len = extent(range, self.pinned.len())?;
         let elements = len / buffer.element_type().size();
         buffer.check_part(at, elements)?;
         Ok(elements)

@@ -2,6 +2,7 @@ use std::ops::Range;
 
 use crate::{
     Device, DeviceId, Dock, Element, ElementType, Error, HostMemory, Memory, ReduceOp, Undocked,
+    extent,
 };
 
 /// One kind of device, and all that the layers above ask of it.
@@ -191,11 +192,6 @@ pub trait DeviceBuffer: Send {
     /// # Errors
     /// [`Error::ReversedRange`], [`Error::OutOfRange`].
     fn check_range(&self, range: &Range<usize>) -> Result<usize, Error> {
-        let (start, end) = (range.start, range.end);
-        let len = end
-            .checked_sub(start)
-            .ok_or(Error::ReversedRange { start, end })?;
-        self.check_part(start, len)?;
-        Ok(len)
+        extent(range, self.len())
     }
 }

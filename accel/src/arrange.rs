@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Accelerator, Error, ReduceOp};
+use crate::{Accelerator, Error, ReduceOp, extent};
 
 /// Boxes and axes of what buffers hold row after row, moved without a look at the elements.
 pub trait Arrange: Accelerator {
@@ -78,17 +78,7 @@ impl Region {
         }
         count(whole)?;
         for (range, &available) in part.iter().zip(whole) {
-            let (start, end) = (range.start, range.end);
-            let len = end
-                .checked_sub(start)
-                .ok_or(Error::ReversedRange { start, end })?;
-            if end > available {
-                return Err(Error::OutOfRange {
-                    start,
-                    len,
-                    available,
-                });
-            }
+            extent(range, available)?;
         }
         Ok(Self {
             whole: whole.to_vec(),

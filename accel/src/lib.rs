@@ -56,7 +56,7 @@ pub use dock::{Dock, HostMemory, Undocked};
 pub use element::{Element, ElementTask, ElementType};
 pub use error::{Absence, Error};
 pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};
-pub use shape::BufferShape;
+pub use shape::{BufferShape, extent};
 
 // Callers that hold 16-bit floats must name the very types that are elements here.
 pub use half::{bf16, f16};

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::{DeviceBuffer, DeviceId, ElementType, Error};
 
 /// What the buffers of one side of a collective have in common: the checks that every backend with
@@ -98,6 +100,33 @@ impl BufferShape {
         }
         Err(Error::LengthMismatch { left, right })
     }
+}
+
+/// How many of the `available` elements, bytes or indices `range` has, if there are all of them.
+///
+/// ```
+/// use meshwork_accel::{Error, extent};
+///
+/// assert_eq!(extent(&(2..5), 5), Ok(3));
+/// let (start, len, available) = (2, 4, 5);
+/// assert_eq!(extent(&(2..6), 5), Err(Error::OutOfRange { start, len, available }));
+/// ```
+///
+/// # Errors
+/// [`Error::ReversedRange`], [`Error::OutOfRange`].
+pub fn extent(range: &Range<usize>, available: usize) -> Result<usize, Error> {
+    let (start, end) = (range.start, range.end);
+    let len = end
+        .checked_sub(start)
+        .ok_or(Error::ReversedRange { start, end })?;
+    if end > available {
+        return Err(Error::OutOfRange {
+            start,
+            len,
+            available,
+        });
+    }
+    Ok(len)
 }
 
 #[cfg(test)]
