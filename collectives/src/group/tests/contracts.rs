@@ -1,6 +1,10 @@
 //! Every way to disagree, over every transport: each rank learns who called what, from where.
 
+use std::panic::Location;
+
 use super::*;
+use crate::contract::Kind;
+use crate::group::engine::{Asked, Work};
 
 /// What a rank calls.
 type Program = fn(&mut Groups) -> Result<(), Error>;
@@ -285,5 +289,20 @@ fn groups_that_are_used_in_another_order_by_threads_of_their_own_agree() {
             });
             group.leave().unwrap();
         });
+    }
+}
+
+#[test]
+fn ranks_that_cut_one_buffer_in_unlike_ways_disagree_however_bytes_go() {
+    for over in Over::ALL {
+        let errors = over.run(2, |mut group| {
+            let cut = Asked::new(Kind::AllReduce, 8).with_lengths(&[group.rank().index()]);
+            let agreed = group.perform(cut, Location::caller(), Work::<u8>::Agree);
+            agreed.unwrap_err()
+        });
+        for error in errors {
+            let disagree = matches!(error, Error::Disagreement { .. });
+            assert!(disagree, "{over:?}: {error:?}");
+        }
     }
 }
