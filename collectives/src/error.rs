@@ -348,6 +348,11 @@ pub enum Error {
         /// The group's epoch.
         now: u64,
     },
+    /// A link was lent to another group than the one that made its communicator.
+    #[error(
+        "the communicator of this link is of another group: make one of this group by Group::link"
+    )]
+    CommunicatorOfOtherGroup,
     /// The op of a reduction means nothing for its elements, or the buffers of a call hold elements
     /// of different types; nothing was sent.
     #[error(transparent)]

@@ -68,7 +68,8 @@ pub use config::{Carrier, Congestion, GroupConfig, Network, Timeouts, Transport}
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
 pub use group::{
-    Detour, DeviceGroup, Epoch, Group, Pending, Pinning, Prepared, Reach, Registered, Route,
+    Detour, DeviceGroup, DeviceLink, Epoch, Group, Pending, Pinning, Prepared, Reach, Registered,
+    Route,
 };
 pub use identity::{Certificates, JobSecret};
 pub use quic::announce_loss;

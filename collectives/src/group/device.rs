@@ -2,6 +2,7 @@
 
 mod direct;
 mod ends;
+mod link;
 mod native;
 mod pipeline;
 mod route;
@@ -22,10 +23,11 @@ use super::collect::length;
 use super::engine::Asked;
 use crate::contract::Kind;
 use crate::{Error, Rank, config};
-use direct::Direct;
+use link::Held;
 use slot::Slots;
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
+pub use link::DeviceLink;
 pub use route::{Detour, Reach, Route};
 pub use slot::Pinning;
 
@@ -62,11 +64,7 @@ pub use slot::Pinning;
 pub struct DeviceGroup<'a, A: Accelerator> {
     group: &'a mut Group,
     accelerator: &'a A,
-    portion: NonZeroUsize,
-    slots: Slots<A::Buffer>,
-    route: Route,
-    /// Where the route is direct.
-    direct: Option<Direct<A::Buffer>>,
+    link: Held<'a, A::Buffer>,
 }
 
 impl Group {
@@ -77,10 +75,7 @@ impl Group {
         DeviceGroup {
             group: self,
             accelerator,
-            portion: PORTION,
-            slots: Slots::default(),
-            route: Route::Staged(Detour::NotAsked),
-            direct: None,
+            link: Held::Own(Box::default()),
         }
     }
 
@@ -89,7 +84,7 @@ impl Group {
     /// memory, as by [`on`](Self::on). All ranks call it, like any operation.
     ///
     /// It makes a communicator, which takes up to seconds, so keep it for many operations, and
-    /// [`close`](DeviceGroup::close) it. Within a host nothing is encrypted, as nothing leaves it; for what
+    /// [`close`](DeviceGroup::close) it; where the group is needed meanwhile, see [`link`](Self::link). Within a host nothing is encrypted, as nothing leaves it; for what
     /// leaves it see [`Reach`]. After [`shrink`](Self::shrink) and [`grow`](Self::grow) it is to be made anew.
     ///
     /// ```
@@ -120,12 +115,11 @@ impl Group {
         device: DeviceId,
         reach: Reach,
     ) -> Result<DeviceGroup<'a, A>, Error> {
-        let (direct, route) = Direct::join(self, accelerator, device, reach)?;
-        let staged = self.on(accelerator);
+        let link = Held::Own(Box::new(self.link(accelerator, device, reach)?));
         Ok(DeviceGroup {
-            route,
-            direct,
-            ..staged
+            group: self,
+            accelerator,
+            link,
         })
     }
 }
@@ -138,31 +132,32 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
 
     /// By which way buffers go between ranks, and why; the same on every rank.
     pub fn route(&self) -> &Route {
-        &self.route
+        self.link.route()
     }
 
     /// Whether the host memory that buffers go through is pinned for this rank's device.
     pub fn pinning(&self) -> &Pinning {
-        self.slots.pinning()
+        self.link.pinning()
     }
 
     /// Ends the communicator, if there is one, when all ranks have called this. One that is dropped
-    /// without it is aborted, under the hands of those that have not finished.
+    /// without it is aborted, under the hands of those that have not finished. A link that was lent stays
+    /// open.
     ///
     /// # Errors
     /// Those of [`Group::barrier`].
     #[track_caller]
     pub fn close(self) -> Result<(), Error> {
-        match self.direct {
-            Some(_) => self.group.barrier(),
-            None => Ok(()),
+        match self.link {
+            Held::Own(link) => link.close(self.group),
+            Held::Lent(_) => Ok(()),
         }
     }
 
     /// Moves so many bytes at a time through host memory, instead of 4 MiB; the same on every rank.
     pub fn set_portion(&mut self, bytes: NonZeroUsize) {
-        self.portion = bytes;
-        self.slots = Slots::default();
+        self.link.portion = bytes;
+        self.link.slots = Slots::default();
     }
 
     /// Replaces `buffer`, on every rank, by the reduction of all ranks' buffers.
@@ -262,7 +257,8 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         work: Collective<'_, A::Buffer>,
     ) -> Result<(), Error> {
         let asked = asked(&work, self.group.world());
-        if let Some(direct) = self.direct.as_mut().filter(|direct| direct.takes(&work)) {
+        let direct = self.link.direct.as_mut();
+        if let Some(direct) = direct.filter(|direct| direct.takes(&work)) {
             return direct.carry_out(self.group, (asked, caller), work);
         }
         let target = work.target();
@@ -309,11 +305,12 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     where
         K: ElementTask<Output = Result<(), Error>>,
     {
+        let link = &mut *self.link;
         element.run(task(Plan {
             group: &mut *self.group,
             accelerator: self.accelerator,
-            portion: (self.portion.get() / element.size()).max(1),
-            slots: &mut self.slots,
+            portion: (link.portion.get() / element.size()).max(1),
+            slots: &mut link.slots,
             device,
             caller,
         }))
@@ -350,8 +347,7 @@ impl<A: Accelerator> Debug for DeviceGroup<'_, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceGroup")
             .field("group", &self.group)
-            .field("portion", &self.portion)
-            .field("route", &self.route)
+            .field("link", &*self.link)
             .finish_non_exhaustive()
     }
 }

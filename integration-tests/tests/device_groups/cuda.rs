@@ -14,6 +14,7 @@ use meshwork_collectives::{
     Detour, DeviceGroup, Error, Group, GroupConfig, JobSecret, Pinning, Rank, Reach, Route,
     Timeouts, Transport,
 };
+use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp::Mean};
 
 use crate::fake::{Count, Fake};
 
@@ -444,6 +445,58 @@ fn a_device_that_fails_in_the_communicator_ends_the_group_by_name() {
         text.contains("rank 1") && text.contains("its device failed"),
         "{text}"
     );
+    assert_eq!(fake.communicators().0, 0);
+    fake.is_clean();
+}
+
+#[test]
+fn a_strategy_reduces_by_a_communicator_that_it_keeps_between_steps() {
+    let fake = four_gpus();
+    let before = fake.performed();
+    run(&fake, Over::Memory, 3, |group, cuda| {
+        let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+        let devices = strategy
+            .over_devices(&cuda, DEVICE, Reach::OneHost)
+            .unwrap();
+        assert!(matches!(devices.route(), Route::Direct { .. }));
+        for step in 0..5 {
+            let own = [strategy.rank().number() as f32, step as f32];
+            let mut gradient = with(&cuda, &own);
+            strategy
+                .run(|replica| devices.all_reduce(replica, Mean, &mut gradient))
+                .unwrap();
+            holds(&cuda, &gradient, &[1.0, step as f32]);
+            // Host memory in between goes by the same group.
+            let mut host = [1.0_f32];
+            strategy
+                .run(|replica| replica.all_reduce(Mean, &mut host))
+                .unwrap();
+        }
+        devices.close(&mut strategy).unwrap();
+        strategy.leave().unwrap();
+    });
+    assert_eq!(fake.performed() - before, 5);
+    assert_eq!(fake.communicators().0, 0);
+    fake.is_clean();
+}
+
+#[test]
+fn a_link_is_of_the_group_that_made_it() {
+    let fake = four_gpus();
+    run(&fake, Over::Threads, 2, |mut group, cuda| {
+        let mut link = group.link(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut other = group.split(Some(0), 0).unwrap().unwrap();
+        let mut buffer = with(&cuda, &[1.0_f32; 10]);
+        let mut lent = other.through(&cuda, &mut link);
+        let refused = lent.all_reduce(&mut buffer, ReduceOp::Sum);
+        assert_eq!(refused, Err(Error::CommunicatorOfOtherGroup));
+        let mut devices = group.through(&cuda, &mut link);
+        devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+        holds(&cuda, &buffer, &[2.0_f32; 10]);
+        link.close(&mut group).unwrap();
+        other.leave().unwrap();
+        group.leave().unwrap();
+    });
     assert_eq!(fake.communicators().0, 0);
     fake.is_clean();
 }

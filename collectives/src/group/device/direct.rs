@@ -10,6 +10,7 @@
 
 use std::ops::ControlFlow;
 use std::panic::Location;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use meshwork_accel::{
@@ -18,7 +19,7 @@ use meshwork_accel::{
 };
 
 use super::route::{Detour, Offer, Reach, Route, decide};
-use crate::group::engine::{Asked, Work};
+use crate::group::engine::{Asked, Engine, Work};
 use crate::{Error, Group, Rank, ReduceOp};
 
 /// A communicator, and the members that it is of.
@@ -26,6 +27,8 @@ pub(super) struct Direct<B> {
     communicator: Box<dyn DeviceCommunicator<Buffer = B>>,
     device: DeviceId,
     epoch: u64,
+    /// The group, as only its ranks announce what is carried out; another one after a change of members.
+    of: Weak<Mutex<Engine>>,
 }
 
 impl<B: DeviceBuffer> Direct<B> {
@@ -76,11 +79,13 @@ impl<B: DeviceBuffer> Direct<B> {
             return Ok(Err(detour.known_here(group.rank(), joined.err())));
         }
         let epoch = group.epoch().number();
+        let of = Arc::downgrade(&group.engine);
         Ok(joined
             .map(|communicator| Self {
                 communicator,
                 device,
                 epoch,
+                of,
             })
             .map(|direct| (direct, library))
             .map_err(|error| Detour::NotJoined {
@@ -106,6 +111,9 @@ impl<B: DeviceBuffer> Direct<B> {
         if self.epoch != now {
             let made = self.epoch;
             return Err(Error::CommunicatorOutdated { made, now });
+        }
+        if !self.of.ptr_eq(&Arc::downgrade(&group.engine)) {
+            return Err(Error::CommunicatorOfOtherGroup);
         }
         for buffer in [Some(work.target()), work.source()].into_iter().flatten() {
             let (left, right) = (self.device, buffer.device());
