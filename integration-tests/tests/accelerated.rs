@@ -15,6 +15,8 @@ mod moves;
 mod plugins;
 #[path = "accelerated/residence.rs"]
 mod residence;
+#[path = "accelerated/training.rs"]
+mod training;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

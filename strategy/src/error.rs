@@ -16,6 +16,9 @@ pub enum Error {
     /// The workers could not meet, or one of them was lost.
     #[error(transparent)]
     Group(#[from] meshwork_collectives::Error),
+    /// A device refused what it was asked for.
+    #[error(transparent)]
+    Device(#[from] meshwork_accel::Error),
     /// The names of jobs, tasks and devices do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),
@@ -117,7 +120,7 @@ pub enum Error {
     },
     /// NCCL was asked to reduce what is in host memory.
     #[error(
-        "NCCL reduces buffers of CUDA devices, and a strategy's gradients are in host memory: use AUTO or RING"
+        "NCCL reduces buffers of CUDA devices, and these options are for host memory: use AUTO or RING here, and over_devices for buffers on devices"
     )]
     HostMemoryOverNccl,
     /// An implementation of collective operations that has no such name.

@@ -36,7 +36,7 @@
 //! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable` and
 //! `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
 //! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas), `flat`
-//! (many gradients as one buffer), `gradients` and `packing` (what is reduced together, and when),
+//! (many gradients as one buffer), `device_reducer` (buffers that stay on devices), `gradients` and `packing` (what is reduced together, and when),
 //! `checkpoint` (what a training goes on from), `elastic` (a training whose workers change), `sum` (orders of adding), `value` and `distributed`
 //! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no
 //! code: it lists what goes wrong, and who says so.
@@ -44,6 +44,7 @@
 
 mod checkpoint;
 mod dataset;
+mod device_reducer;
 mod distributed;
 mod distributed_variable;
 mod elastic;
@@ -62,11 +63,13 @@ mod variable;
 
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{
-    Communication, ElementType, JobSecret, Pair, Rank, Registered, Timeouts, bf16, f16,
+    Communication, Detour, ElementType, JobSecret, Pair, Pinning, Rank, Reach, Registered, Route,
+    Timeouts, bf16, f16,
 };
 
 pub use checkpoint::{Checkpoints, Damage, Restored, Snapshot};
 pub use dataset::{Batch, DistributedDataset, Epoch};
+pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use elastic::{Change, Progress, Training};

@@ -34,8 +34,9 @@ impl CommunicationOptions {
     /// As [`with_implementation`](Self::with_implementation), by the names that TensorFlow has for
     /// it, in upper or lower case: `AUTO` and `RING`.
     ///
-    /// Its third name is refused. NCCL reduces the memory of GPUs, and the gradients of a strategy
-    /// are in host memory, where TensorFlow falls back to a ring without a word:
+    /// Its third name is refused. NCCL reduces the memory of GPUs, which
+    /// [`over_devices`](crate::MultiWorkerMirroredStrategy::over_devices) is for; in host memory
+    /// TensorFlow falls back to a ring without a word:
     ///
     /// ```
     /// use meshwork_strategy::{Communication, CommunicationOptions, Error};

@@ -233,8 +233,13 @@ impl<'a> ReplicaContext<'a> {
 
     /// The group, where this is the only replica of its worker.
     pub(crate) fn only_group(&mut self) -> Result<&mut Group, Error> {
+        self.only_worker().map(|(group, _)| group)
+    }
+
+    /// The same, and where traffic is counted.
+    pub(crate) fn only_worker(&mut self) -> Result<(&mut Group, &mut Traffic), Error> {
         match &mut self.way {
-            Way::Alone(group, _) => Ok(group),
+            Way::Alone(group, traffic) => Ok((group, traffic)),
             Way::Team(_) => Err(Error::SeveralReplicas {
                 replicas: self.place.locals,
             }),

@@ -372,6 +372,10 @@ impl MultiWorkerMirroredStrategy {
     }
 
     #[track_caller]
+    pub(crate) fn group_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
     pub(crate) fn sum_over_workers<const N: usize>(
         &mut self,
         mut numbers: [u64; N],

@@ -136,6 +136,11 @@ impl<'a> CrossReplica<'a> {
         joined(&arrays, axis)
     }
 
+    /// The group of the workers, and where traffic is counted.
+    pub(crate) fn worker(&mut self) -> (&mut Group, &mut Traffic) {
+        (self.group, self.traffic)
+    }
+
     /// Gives every worker the values that the first replica of all has.
     #[track_caller]
     pub(crate) fn broadcast<T: Value>(&mut self, values: &mut [T]) -> Result<(), Error> {

@@ -1,0 +1,229 @@
+//! Gradients that stay on the devices of an accelerator.
+
+use std::fmt::{self, Debug};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use meshwork_accel::{Accelerator, DeviceBuffer, DeviceCommunicators, DeviceId, NativeCollectives};
+use meshwork_collectives::{self as collectives, DeviceLink, Group, Pinning, Reach, Route};
+
+use crate::strategy::Traffic;
+use crate::{
+    CrossReplica, Error, MultiWorkerMirroredStrategy, PerReplica, ReduceOp, ReplicaContext,
+};
+
+/// Reduces buffers of an accelerator over all replicas: what a step has computed on a device is summed
+/// without the program fetching it.
+///
+/// [`on_devices`](MultiWorkerMirroredStrategy::on_devices) makes one for any accelerator, whose buffers go
+/// through host memory between workers; by
+/// [`over_devices`](MultiWorkerMirroredStrategy::over_devices) they go from device to device where all workers
+/// can, by NCCL and the like. Make it once, outside of the steps. Sums are in the order of the algorithm,
+/// whatever [`SumOrder`](crate::SumOrder) is chosen for host memory.
+///
+/// ```
+/// # fn train<A: meshwork_accel::DeviceCommunicators>(
+/// #     mut strategy: meshwork_strategy::MultiWorkerMirroredStrategy,
+/// #     accelerator: &A,
+/// #     device: meshwork_accel::DeviceId,
+/// #     gradient: &mut A::Buffer,
+/// # ) -> Result<(), meshwork_strategy::Error> {
+/// use meshwork_strategy::{Reach, ReduceOp};
+///
+/// let devices = strategy.over_devices(accelerator, device, Reach::OneHost)?;
+/// println!("gradients go {}", devices.route());
+/// for _ in 0..100 {
+///     strategy.run(|replica| {
+///         // … the device computes `gradient` …
+///         devices.all_reduce(replica, ReduceOp::Mean, gradient)
+///     })?;
+/// }
+/// devices.close(&mut strategy)
+/// # }
+/// ```
+pub struct DeviceReducer<'a, A: Accelerator> {
+    accelerator: &'a A,
+    /// Replicas of a worker are threads, one of which at a time reduces for all.
+    link: Mutex<DeviceLink<A::Buffer>>,
+}
+
+impl MultiWorkerMirroredStrategy {
+    /// What reduces buffers of `accelerator`, by way of host memory between workers.
+    #[must_use]
+    pub fn on_devices<'a, A: Accelerator>(&self, accelerator: &'a A) -> DeviceReducer<'a, A> {
+        let link = Mutex::default();
+        DeviceReducer { accelerator, link }
+    }
+
+    /// What reduces buffers of `accelerator`, from device to device where all workers can and `reach` allows
+    /// it: [`route`](DeviceReducer::route) says so, or why not. All workers call it; `device` is the one by
+    /// which this worker takes part.
+    ///
+    /// It makes a communicator, which takes up to seconds. When workers have changed, make another.
+    ///
+    /// # Errors
+    /// [`Error::Group`]
+    #[doc(alias = "NCCL")]
+    #[track_caller]
+    pub fn over_devices<'a, A: DeviceCommunicators>(
+        &mut self,
+        accelerator: &'a A,
+        device: DeviceId,
+        reach: Reach,
+    ) -> Result<DeviceReducer<'a, A>, Error> {
+        let link = self.group_mut().link(accelerator, device, reach)?;
+        let link = Mutex::new(link);
+        Ok(DeviceReducer { accelerator, link })
+    }
+}
+
+impl<A: Accelerator> DeviceReducer<'_, A> {
+    /// By which way buffers go between workers, and why; the same on every worker.
+    pub fn route(&self) -> Route {
+        self.link().route().clone()
+    }
+
+    /// Whether the host memory that buffers go through is pinned for this worker's device.
+    pub fn pinning(&self) -> Pinning {
+        self.link().pinning().clone()
+    }
+
+    /// Replaces `values`, on every worker, by their sum or mean over all workers, each of which has one
+    /// replica; for several see [`all_reduce_each`](Self::all_reduce_each). All end with the same bits.
+    ///
+    /// # Shapes
+    /// `values` has the same length on every worker.
+    ///
+    /// # Errors
+    /// [`Error::SeveralReplicas`] and [`Error::IntegerMean`], before anything is sent; [`Error::Group`].
+    /// `values` are then unspecified.
+    #[track_caller]
+    pub fn all_reduce(
+        &self,
+        replica: &mut ReplicaContext<'_>,
+        op: ReduceOp,
+        values: &mut A::Buffer,
+    ) -> Result<(), Error> {
+        let op = op.of(values)?;
+        let (group, traffic) = replica.only_worker()?;
+        // The sum and the mean of one.
+        if group.world() == 1 {
+            return Ok(());
+        }
+        counted(
+            group,
+            traffic,
+            values.element_type().size() * values.len(),
+            |group| {
+                let mut link = self.link();
+                group
+                    .through(self.accelerator, &mut link)
+                    .all_reduce(values, op)
+            },
+        )
+    }
+
+    /// Replaces every replica's buffer by the sum or mean of those of all replicas of all workers. The
+    /// devices of a worker reduce among themselves first.
+    ///
+    /// ```
+    /// # use meshwork_accel::{Accelerator, NativeCollectives};
+    /// # fn step<A: NativeCollectives + Sync>(
+    /// #     strategy: &mut meshwork_strategy::MultiWorkerMirroredStrategy,
+    /// #     accelerator: &A,
+    /// #     gradient_on: impl Fn(usize) -> A::Buffer + Sync,
+    /// # ) -> Result<(), meshwork_strategy::Error>
+    /// # where
+    /// #     A::Buffer: 'static,
+    /// # {
+    /// use meshwork_strategy::ReduceOp;
+    ///
+    /// let devices = strategy.on_devices(accelerator);
+    /// let sums = strategy.run_each(|replica| {
+    ///     let gradient = gradient_on(replica.local_id());
+    ///     replica.merge_call(gradient, |cross, mut gradients| {
+    ///         devices.all_reduce_each(cross, ReduceOp::Sum, &mut gradients)?;
+    ///         Ok(gradients)
+    ///     })
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Shapes
+    /// All buffers have the same length, on every worker, each on a device of its own.
+    ///
+    /// # Errors
+    /// [`Error::IntegerMean`], before anything is sent; [`Error::Group`].
+    #[track_caller]
+    pub fn all_reduce_each(
+        &self,
+        cross: &mut CrossReplica<'_>,
+        op: ReduceOp,
+        values: &mut PerReplica<A::Buffer>,
+    ) -> Result<(), Error>
+    where
+        A: NativeCollectives,
+    {
+        let mut buffers: Vec<&mut A::Buffer> = values.local_results_mut().collect();
+        let (mut bytes, mut asked) = (0, collectives::ReduceOp::Sum);
+        for buffer in &buffers {
+            asked = op.of(&**buffer)?;
+            bytes += buffer.element_type().size() * buffer.len();
+        }
+        let (group, traffic) = cross.worker();
+        counted(group, traffic, bytes, |group| {
+            let mut link = self.link();
+            let mut devices = group.through(self.accelerator, &mut link);
+            devices.all_reduce_each(&mut buffers, asked)
+        })
+    }
+
+    /// Ends the communicator, if there is one, when all workers have called this.
+    ///
+    /// # Errors
+    /// [`Error::Group`]
+    #[track_caller]
+    pub fn close(self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        let link = self.link.into_inner();
+        let link = link.unwrap_or_else(PoisonError::into_inner);
+        Ok(link.close(strategy.group_mut())?)
+    }
+
+    fn link(&self) -> MutexGuard<'_, DeviceLink<A::Buffer>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReduceOp {
+    /// For what a buffer holds.
+    fn of(self, buffer: &impl DeviceBuffer) -> Result<collectives::ReduceOp, Error> {
+        let found = buffer.element_type();
+        match self {
+            Self::Sum => Ok(collectives::ReduceOp::Sum),
+            Self::Mean if found.is_float() => Ok(collectives::ReduceOp::Mean),
+            Self::Mean => Err(Error::IntegerMean { found }),
+        }
+    }
+}
+
+#[track_caller]
+fn counted(
+    group: &mut Group,
+    traffic: &mut Traffic,
+    bytes: usize,
+    reduce: impl FnOnce(&mut Group) -> Result<(), collectives::Error>,
+) -> Result<(), Error> {
+    let began = Instant::now();
+    reduce(group)?;
+    traffic.count(bytes, began.elapsed());
+    Ok(())
+}
+
+impl<A: Accelerator> Debug for DeviceReducer<'_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceReducer")
+            .field("link", &self.link())
+            .finish_non_exhaustive()
+    }
+}
