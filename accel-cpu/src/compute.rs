@@ -3,13 +3,11 @@
 use std::ops::Neg;
 
 use meshwork_accel::{
-    DeviceBuffer, Element, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise,
-    ProductShape,
+    DeviceBuffer, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape,
 };
-use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 
-use crate::{CpuAccelerator, CpuBuffer};
+use crate::{CpuAccelerator, CpuBuffer, Factor, product};
 
 impl Elementwise for CpuAccelerator {
     fn pointwise(&self, op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
@@ -65,7 +63,7 @@ impl Matmul for CpuAccelerator {
 }
 
 /// What is computed with here.
-trait Real: Element + LinalgScalar + PartialOrd + Neg<Output = Self> {
+trait Real: Factor + LinalgScalar + PartialOrd + Neg<Output = Self> {
     fn exp(self) -> Self;
 
     fn ln(self) -> Self;
@@ -138,9 +136,8 @@ fn matmul<T: Real>(
         let right = ArrayView2::from_shape((inner, columns), &right[of(inner * columns)]);
         let into = ArrayViewMut2::from_shape((rows, columns), &mut into[of(rows * columns)]);
         // The lengths were compared with the shape before.
-        if let (Ok(left), Ok(right), Ok(mut into)) = (left, right, into) {
-            into.fill(T::zero());
-            general_mat_mul(T::one(), &left, &right, T::zero(), &mut into);
+        if let (Ok(left), Ok(right), Ok(into)) = (left, right, into) {
+            product(left, right, into)?;
         }
     }
     Ok(())

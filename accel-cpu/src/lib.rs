@@ -24,8 +24,8 @@
 //! ```
 //!
 //! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `workers` (the threads that share large buffers), `collectives` (among devices of one
-//! process), `compute` (arithmetic on tensors), `numa` and `machine` (what the system has).
-#![forbid(unsafe_code)]
+//! process), `compute` (arithmetic on tensors), `product` (of matrices), `numa` and `machine` (what the system has).
+#![deny(unsafe_code)]
 
 mod accelerator;
 mod arrange;
@@ -34,7 +34,9 @@ mod collectives;
 mod compute;
 mod machine;
 mod numa;
+mod product;
 mod workers;
 
 pub use accelerator::CpuAccelerator;
 pub use buffer::CpuBuffer;
+pub use product::{Factor, product};

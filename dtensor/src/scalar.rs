@@ -1,6 +1,7 @@
 //! What elements can do, beyond being moved and reduced.
 
 use meshwork_accel::{Element, bf16, f16};
+use meshwork_accel_cpu::Factor;
 use meshwork_layout::Reduction;
 use ndarray::{Array2, ArrayView2};
 
@@ -62,6 +63,9 @@ pub trait Number: Scalar + PartialOrd {
     ///
     /// # Shapes
     /// `[m, k]` and `[k, n]` give `[m, n]`.
+    ///
+    /// # Panics
+    /// When sizes do not fit.
     #[must_use]
     fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
         Array2::from_shape_fn((a.nrows(), b.ncols()), |(row, column)| {
@@ -224,19 +228,40 @@ fn narrow(value: f64) -> f32 {
 }
 
 floating!(
-    f16, f16::to_f64, f16::from_f64, {};
-    bf16, bf16::to_f64, bf16::from_f64, {};
+    f16, f16::to_f64, f16::from_f64, {
+        fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
+            let product = multiplied(a.mapv(f32::from).view(), b.mapv(f32::from).view());
+            product.mapv(Self::from_f32)
+        }
+    };
+    bf16, bf16::to_f64, bf16::from_f64, {
+        fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
+            let product = multiplied(a.mapv(f32::from).view(), b.mapv(f32::from).view());
+            product.mapv(Self::from_f32)
+        }
+    };
     f32, f64::from, narrow, {
         fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
-            a.dot(&b)
+            multiplied(a, b)
         }
     };
     f64, std::convert::identity, std::convert::identity, {
         fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
-            a.dot(&b)
+            multiplied(a, b)
         }
     };
 );
+
+/// The product of matrices whose sizes fit.
+fn multiplied<T: Factor>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) -> Array2<T> {
+    let mut product = Array2::default((a.nrows(), b.ncols()));
+    let fits = meshwork_accel_cpu::product(a, b, product.view_mut());
+    assert!(
+        fits.is_ok(),
+        "products are checked for their sizes when they are planned"
+    );
+    product
+}
 
 /// 2⁵³: below it, floating-point numbers of 64 bits tell all whole numbers apart.
 const EXACT: f64 = 9_007_199_254_740_992.0;

@@ -41,6 +41,7 @@ const LAYERS: &[Layer] = &[
             "layout",
             "collectives",
             "accel",
+            "accel-cpu",
             "accel-cuda",
             "accel-tpu",
         ]),
@@ -178,6 +179,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "accel-tpu/src/sys/topology.rs",
         "calls into the plugin, with memory that it reads",
+    ),
+    (
+        "accel-cpu/src/product.rs",
+        "the library that multiplies takes matrices by address",
     ),
     (
         "accel/src/kernel/f16c.rs",
