@@ -348,9 +348,9 @@ pub enum Error {
         /// The group's epoch.
         now: u64,
     },
-    /// A link was lent to another group than the one that made its communicator.
+    /// A route was lent to another group than the one that made its communicator.
     #[error(
-        "the communicator of this link is of another group: make one of this group by Group::link"
+        "the communicator of this route is of another group: make one of this group by Group::device_route"
     )]
     CommunicatorOfOtherGroup,
     /// The op of a reduction means nothing for its elements, or the buffers of a call hold elements

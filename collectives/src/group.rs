@@ -27,7 +27,7 @@ use crate::recorder::Recorder;
 use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
 pub use change::Epoch;
-pub use device::{Detour, DeviceGroup, DeviceLink, Pinning, Reach, Route};
+pub use device::{Detour, DeviceGroup, DeviceRoute, Pinning, Reach, Route};
 pub use pending::{Pending, Prepared};
 pub use registered::Registered;
 

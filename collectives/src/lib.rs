@@ -68,7 +68,7 @@ pub use config::{Carrier, Congestion, GroupConfig, Network, Timeouts, Transport}
 pub use contract::Call;
 pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
 pub use group::{
-    Detour, DeviceGroup, DeviceLink, Epoch, Group, Pending, Pinning, Prepared, Reach, Registered,
+    Detour, DeviceGroup, DeviceRoute, Epoch, Group, Pending, Pinning, Prepared, Reach, Registered,
     Route,
 };
 pub use identity::{Certificates, JobSecret};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use meshwork_accel::{Accelerator, DeviceBuffer, DeviceCommunicators, DeviceId, NativeCollectives};
-use meshwork_collectives::{self as collectives, DeviceLink, Group, Pinning, Reach, Route};
+use meshwork_collectives::{self as collectives, DeviceRoute, Group, Pinning, Reach, Route};
 
 use crate::strategy::Traffic;
 use crate::{
@@ -44,15 +44,15 @@ use crate::{
 pub struct DeviceReducer<'a, A: Accelerator> {
     accelerator: &'a A,
     /// Replicas of a worker are threads, one of which at a time reduces for all.
-    link: Mutex<DeviceLink<A::Buffer>>,
+    route: Mutex<DeviceRoute<A::Buffer>>,
 }
 
 impl MultiWorkerMirroredStrategy {
     /// What reduces buffers of `accelerator`, by way of host memory between workers.
     #[must_use]
     pub fn on_devices<'a, A: Accelerator>(&self, accelerator: &'a A) -> DeviceReducer<'a, A> {
-        let link = Mutex::default();
-        DeviceReducer { accelerator, link }
+        let route = Mutex::default();
+        DeviceReducer { accelerator, route }
     }
 
     /// What reduces buffers of `accelerator`, from device to device where all workers can and `reach` allows
@@ -71,21 +71,21 @@ impl MultiWorkerMirroredStrategy {
         device: DeviceId,
         reach: Reach,
     ) -> Result<DeviceReducer<'a, A>, Error> {
-        let link = self.group_mut().link(accelerator, device, reach)?;
-        let link = Mutex::new(link);
-        Ok(DeviceReducer { accelerator, link })
+        let route = self.group_mut().device_route(accelerator, device, reach)?;
+        let route = Mutex::new(route);
+        Ok(DeviceReducer { accelerator, route })
     }
 }
 
 impl<A: Accelerator> DeviceReducer<'_, A> {
     /// By which way buffers go between workers, and why; the same on every worker.
     pub fn route(&self) -> Route {
-        self.link().route().clone()
+        self.kept().route().clone()
     }
 
     /// Whether the host memory that buffers go through is pinned for this worker's device.
     pub fn pinning(&self) -> Pinning {
-        self.link().pinning().clone()
+        self.kept().pinning().clone()
     }
 
     /// Replaces `values`, on every worker, by their sum or mean over all workers, each of which has one
@@ -115,9 +115,9 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
             traffic,
             values.element_type().size() * values.len(),
             |group| {
-                let mut link = self.link();
+                let mut route = self.kept();
                 group
-                    .through(self.accelerator, &mut link)
+                    .through(self.accelerator, &mut route)
                     .all_reduce(values, op)
             },
         )
@@ -173,8 +173,8 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
         }
         let (group, traffic) = cross.worker();
         counted(group, traffic, bytes, |group| {
-            let mut link = self.link();
-            let mut devices = group.through(self.accelerator, &mut link);
+            let mut route = self.kept();
+            let mut devices = group.through(self.accelerator, &mut route);
             devices.all_reduce_each(&mut buffers, asked)
         })
     }
@@ -185,13 +185,13 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
     /// [`Error::Group`]
     #[track_caller]
     pub fn close(self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
-        let link = self.link.into_inner();
-        let link = link.unwrap_or_else(PoisonError::into_inner);
-        Ok(link.close(strategy.group_mut())?)
+        let route = self.route.into_inner();
+        let route = route.unwrap_or_else(PoisonError::into_inner);
+        Ok(route.close(strategy.group_mut())?)
     }
 
-    fn link(&self) -> MutexGuard<'_, DeviceLink<A::Buffer>> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    fn kept(&self) -> MutexGuard<'_, DeviceRoute<A::Buffer>> {
+        self.route.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +223,7 @@ fn counted(
 impl<A: Accelerator> Debug for DeviceReducer<'_, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceReducer")
-            .field("link", &self.link())
+            .field("route", self.kept().route())
             .finish_non_exhaustive()
     }
 }

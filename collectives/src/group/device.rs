@@ -2,7 +2,7 @@
 
 mod direct;
 mod ends;
-mod link;
+mod kept;
 mod native;
 mod pipeline;
 mod route;
@@ -23,11 +23,11 @@ use super::collect::length;
 use super::engine::Asked;
 use crate::contract::Kind;
 use crate::{Error, Rank, config};
-use link::Held;
+use kept::Held;
 use slot::Slots;
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
-pub use link::DeviceLink;
+pub use kept::DeviceRoute;
 pub use route::{Detour, Reach, Route};
 pub use slot::Pinning;
 
@@ -64,7 +64,7 @@ pub use slot::Pinning;
 pub struct DeviceGroup<'a, A: Accelerator> {
     group: &'a mut Group,
     accelerator: &'a A,
-    link: Held<'a, A::Buffer>,
+    kept: Held<'a, A::Buffer>,
 }
 
 impl Group {
@@ -75,7 +75,7 @@ impl Group {
         DeviceGroup {
             group: self,
             accelerator,
-            link: Held::Own(Box::default()),
+            kept: Held::Own(Box::default()),
         }
     }
 
@@ -84,7 +84,7 @@ impl Group {
     /// memory, as by [`on`](Self::on). All ranks call it, like any operation.
     ///
     /// It makes a communicator, which takes up to seconds, so keep it for many operations, and
-    /// [`close`](DeviceGroup::close) it; where the group is needed meanwhile, see [`link`](Self::link). Within a host nothing is encrypted, as nothing leaves it; for what
+    /// [`close`](DeviceGroup::close) it; where the group is needed meanwhile, see [`device_route`](Self::device_route). Within a host nothing is encrypted, as nothing leaves it; for what
     /// leaves it see [`Reach`]. After [`shrink`](Self::shrink) and [`grow`](Self::grow) it is to be made anew.
     ///
     /// ```
@@ -115,11 +115,11 @@ impl Group {
         device: DeviceId,
         reach: Reach,
     ) -> Result<DeviceGroup<'a, A>, Error> {
-        let link = Held::Own(Box::new(self.link(accelerator, device, reach)?));
+        let kept = Held::Own(Box::new(self.device_route(accelerator, device, reach)?));
         Ok(DeviceGroup {
             group: self,
             accelerator,
-            link,
+            kept,
         })
     }
 }
@@ -132,32 +132,31 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
 
     /// By which way buffers go between ranks, and why; the same on every rank.
     pub fn route(&self) -> &Route {
-        self.link.route()
+        self.kept.route()
     }
 
     /// Whether the host memory that buffers go through is pinned for this rank's device.
     pub fn pinning(&self) -> &Pinning {
-        self.link.pinning()
+        self.kept.pinning()
     }
 
     /// Ends the communicator, if there is one, when all ranks have called this. One that is dropped
-    /// without it is aborted, under the hands of those that have not finished. A link that was lent stays
-    /// open.
+    /// without it is aborted, under the hands of those that have not finished. A route that was lent stays.
     ///
     /// # Errors
     /// Those of [`Group::barrier`].
     #[track_caller]
     pub fn close(self) -> Result<(), Error> {
-        match self.link {
-            Held::Own(link) => link.close(self.group),
+        match self.kept {
+            Held::Own(kept) => kept.close(self.group),
             Held::Lent(_) => Ok(()),
         }
     }
 
     /// Moves so many bytes at a time through host memory, instead of 4 MiB; the same on every rank.
     pub fn set_portion(&mut self, bytes: NonZeroUsize) {
-        self.link.portion = bytes;
-        self.link.slots = Slots::default();
+        self.kept.portion = bytes;
+        self.kept.slots = Slots::default();
     }
 
     /// Replaces `buffer`, on every rank, by the reduction of all ranks' buffers.
@@ -257,7 +256,7 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         work: Collective<'_, A::Buffer>,
     ) -> Result<(), Error> {
         let asked = asked(&work, self.group.world());
-        let direct = self.link.direct.as_mut();
+        let direct = self.kept.direct.as_mut();
         if let Some(direct) = direct.filter(|direct| direct.takes(&work)) {
             return direct.carry_out(self.group, (asked, caller), work);
         }
@@ -305,12 +304,12 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     where
         K: ElementTask<Output = Result<(), Error>>,
     {
-        let link = &mut *self.link;
+        let kept = &mut *self.kept;
         element.run(task(Plan {
             group: &mut *self.group,
             accelerator: self.accelerator,
-            portion: (link.portion.get() / element.size()).max(1),
-            slots: &mut link.slots,
+            portion: (kept.portion.get() / element.size()).max(1),
+            slots: &mut kept.slots,
             device,
             caller,
         }))
@@ -347,7 +346,7 @@ impl<A: Accelerator> Debug for DeviceGroup<'_, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceGroup")
             .field("group", &self.group)
-            .field("link", &*self.link)
+            .field("kept", &*self.kept)
             .finish_non_exhaustive()
     }
 }

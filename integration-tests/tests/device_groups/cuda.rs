@@ -481,19 +481,19 @@ fn a_strategy_reduces_by_a_communicator_that_it_keeps_between_steps() {
 }
 
 #[test]
-fn a_link_is_of_the_group_that_made_it() {
+fn a_route_is_of_the_group_that_found_it() {
     let fake = four_gpus();
     run(&fake, Over::Threads, 2, |mut group, cuda| {
-        let mut link = group.link(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut route = group.device_route(&cuda, DEVICE, Reach::OneHost).unwrap();
         let mut other = group.split(Some(0), 0).unwrap().unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
-        let mut lent = other.through(&cuda, &mut link);
+        let mut lent = other.through(&cuda, &mut route);
         let refused = lent.all_reduce(&mut buffer, ReduceOp::Sum);
         assert_eq!(refused, Err(Error::CommunicatorOfOtherGroup));
-        let mut devices = group.through(&cuda, &mut link);
+        let mut devices = group.through(&cuda, &mut route);
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         holds(&cuda, &buffer, &[2.0_f32; 10]);
-        link.close(&mut group).unwrap();
+        route.close(&mut group).unwrap();
         other.leave().unwrap();
         group.leave().unwrap();
     });

@@ -14,7 +14,7 @@ use crate::{Error, Group};
 
 /// How buffers of an accelerator go between the ranks of a group, kept while the group does other things.
 ///
-/// [`Group::link`] makes one with a communicator, [`DeviceLink::default`] one by way of host memory, and
+/// [`Group::device_route`] makes one with a communicator, [`DeviceRoute::default`] one by way of host memory, and
 /// [`Group::through`] lends it to a group for operations. A communicator is of the group that made it, and of
 /// the ranks that this group had then.
 ///
@@ -27,15 +27,15 @@ use crate::{Error, Group};
 /// # ) -> Result<(), meshwork_collectives::Error> {
 /// use meshwork_collectives::{Reach, ReduceOp};
 ///
-/// let mut link = group.link(accelerator, device, Reach::OneHost)?;
+/// let mut route = group.device_route(accelerator, device, Reach::OneHost)?;
 /// for _ in 0..100 {
-///     group.through(accelerator, &mut link).all_reduce(gradients, ReduceOp::Mean)?;
+///     group.through(accelerator, &mut route).all_reduce(gradients, ReduceOp::Mean)?;
 ///     group.barrier()?; // in between, the group is free
 /// }
-/// link.close(group)
+/// route.close(group)
 /// # }
 /// ```
-pub struct DeviceLink<B: DeviceBuffer> {
+pub struct DeviceRoute<B: DeviceBuffer> {
     pub(super) portion: NonZeroUsize,
     pub(super) slots: Slots<B>,
     pub(super) route: Route,
@@ -43,7 +43,7 @@ pub struct DeviceLink<B: DeviceBuffer> {
     pub(super) direct: Option<Direct<B>>,
 }
 
-impl<B: DeviceBuffer> Default for DeviceLink<B> {
+impl<B: DeviceBuffer> Default for DeviceRoute<B> {
     fn default() -> Self {
         Self {
             portion: PORTION,
@@ -54,7 +54,7 @@ impl<B: DeviceBuffer> Default for DeviceLink<B> {
     }
 }
 
-impl<B: DeviceBuffer> DeviceLink<B> {
+impl<B: DeviceBuffer> DeviceRoute<B> {
     /// By which way buffers go between ranks, and why; the same on every rank.
     pub fn route(&self) -> &Route {
         &self.route
@@ -80,69 +80,69 @@ impl<B: DeviceBuffer> DeviceLink<B> {
 }
 
 impl Group {
-    /// Makes a link between buffers of `device` on all ranks, as [`over`](Self::over) does, to be kept. All
-    /// ranks call it, like any operation.
+    /// Finds the way of buffers between `device` and those of the other ranks, as [`over`](Self::over) does,
+    /// to be kept. All ranks call it, like any operation.
     ///
     /// # Errors
     /// Those of [`over`](Self::over).
     #[track_caller]
-    pub fn link<A: DeviceCommunicators>(
+    pub fn device_route<A: DeviceCommunicators>(
         &mut self,
         accelerator: &A,
         device: DeviceId,
         reach: Reach,
-    ) -> Result<DeviceLink<A::Buffer>, Error> {
+    ) -> Result<DeviceRoute<A::Buffer>, Error> {
         let (direct, route) = Direct::join(self, accelerator, device, reach)?;
-        Ok(DeviceLink {
+        Ok(DeviceRoute {
             route,
             direct,
-            ..DeviceLink::default()
+            ..DeviceRoute::default()
         })
     }
 
-    /// This group for buffers of `accelerator`, which go by a link that was made before.
+    /// This group for buffers of `accelerator`, which go by a route that was found before.
     pub fn through<'a, A: Accelerator>(
         &'a mut self,
         accelerator: &'a A,
-        link: &'a mut DeviceLink<A::Buffer>,
+        route: &'a mut DeviceRoute<A::Buffer>,
     ) -> DeviceGroup<'a, A> {
         DeviceGroup {
             group: self,
             accelerator,
-            link: Held::Lent(link),
+            kept: Held::Lent(route),
         }
     }
 }
 
-/// A link that a group of devices owns, or was lent.
+/// A route that a group of devices owns, or was lent.
 pub(super) enum Held<'a, B: DeviceBuffer> {
-    Own(Box<DeviceLink<B>>),
-    Lent(&'a mut DeviceLink<B>),
+    Own(Box<DeviceRoute<B>>),
+    Lent(&'a mut DeviceRoute<B>),
 }
 
 impl<B: DeviceBuffer> Deref for Held<'_, B> {
-    type Target = DeviceLink<B>;
+    type Target = DeviceRoute<B>;
 
-    fn deref(&self) -> &DeviceLink<B> {
+    fn deref(&self) -> &DeviceRoute<B> {
         match self {
-            Self::Own(link) => link,
-            Self::Lent(link) => link,
+            Self::Own(route) => route,
+            Self::Lent(route) => route,
         }
     }
 }
 
 impl<B: DeviceBuffer> DerefMut for Held<'_, B> {
-    fn deref_mut(&mut self) -> &mut DeviceLink<B> {
+    fn deref_mut(&mut self) -> &mut DeviceRoute<B> {
         match self {
-            Self::Own(link) => link,
-            Self::Lent(link) => link,
+            Self::Own(route) => route,
+            Self::Lent(route) => route,
         }
     }
 }
 
-impl<B: DeviceBuffer> Debug for DeviceLink<B> {
+impl<B: DeviceBuffer> Debug for DeviceRoute<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceLink")
+        f.debug_struct("DeviceRoute")
             .field("portion", &self.portion)
             .field("route", &self.route)
             .finish_non_exhaustive()
