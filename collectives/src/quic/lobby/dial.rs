@@ -35,7 +35,7 @@ pub(in crate::quic) fn dial_lower_ranks(lobby: &Arc<Lobby>, endpoint: &Endpoint)
 }
 
 /// Dials until it is answered; the membership's join deadline ends it otherwise.
-async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
+async fn dial(lobby: &Arc<Lobby>, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !lobby.events.is_closed()) {
         match attempt(lobby, endpoint, (rank, number)).await {
@@ -67,7 +67,7 @@ impl<E: Into<NoMessage>> From<E> for Attempt {
 }
 
 async fn attempt(
-    lobby: &Lobby,
+    lobby: &Arc<Lobby>,
     endpoint: &Endpoint,
     (rank, number): (Rank, u32),
 ) -> Result<Admitted, Attempt> {
@@ -156,7 +156,7 @@ async fn over_streams(
 
 /// Connects over TCP, which a member that was reached over UDP must allow too.
 async fn over_tcp(
-    lobby: &Lobby,
+    lobby: &Arc<Lobby>,
     peer: &Member,
     (greeted, tie): (Greeted, Tie),
 ) -> Result<Admitted, Attempt> {
