@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use meshwork_cli::launch::{Launch, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
-use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{Carrier, Group, GroupConfig, JobSecret, Rank};
 use serde_json::json;
 
 use super::{Doctor, DoctorError};
@@ -27,7 +27,7 @@ pub(super) fn run(wanted: &Doctor) -> Result<Checkup, DoctorError> {
         return start_all(wanted, ranks);
     }
     let (members, rank) = place(wanted)?;
-    let mut facts = look::at(&members, rank);
+    let mut facts = look::at(&members, rank, carrier());
     let pairs = match JobSecret::from_env() {
         Ok(secret) => match measure(&members, rank, secret) {
             Ok(pairs) => pairs,
@@ -77,6 +77,14 @@ fn place(wanted: &Doctor) -> Result<(Vec<String>, Rank), DoctorError> {
     }
     let placement = WorkerPlacement::resolve(&TfConfigResolver::from_env())?;
     Ok((placement.addresses().to_vec(), Rank::new(placement.rank())))
+}
+
+/// What the environment says that the bytes of operations go by; a name that is none ends the joining.
+fn carrier() -> Carrier {
+    match std::env::var(Carrier::ENV) {
+        Ok(name) if name == Carrier::Tls.to_string() => Carrier::Tls,
+        _ => Carrier::Quic,
+    }
 }
 
 /// Joins the others, who run the doctor as well, and measures with each of them.

@@ -6,6 +6,13 @@ use crate::Carrier;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Refusal {
+    /// The two were built from different releases.
+    Version {
+        /// The version of the protocol that the refuser speaks.
+        expected: u8,
+        /// The one that the refused one speaks.
+        found: u8,
+    },
     /// The two were started with member lists of different length.
     World {
         /// Ranks in the refuser's group.
@@ -46,6 +53,10 @@ pub enum Refusal {
 impl Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Version { expected, found } => write!(
+                f,
+                "it speaks protocol version {expected} and this process {found}; build all from one release"
+            ),
             Self::World { expected, found } => write!(
                 f,
                 "it was started for {expected} ranks and this process for {found}; give all the same cluster"

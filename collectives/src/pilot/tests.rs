@@ -75,6 +75,20 @@ fn a_call_after_a_pause_takes_over_from_the_relief() {
 }
 
 #[test]
+fn calls_in_a_row_are_looked_at_ever_less_often_and_a_pause_as_soon_as_before() {
+    let busy = |glance: &Duration| Some(next_glance(*glance, 1));
+    let row: Vec<_> = std::iter::successors(Some(PAUSE), busy).take(6).collect();
+    assert!(
+        row.windows(2)
+            .all(|pair| pair[1] == GLANCE.min(pair[0] * 2))
+    );
+    assert_eq!(row.last(), Some(&GLANCE));
+    for glance in row {
+        assert_eq!(next_glance(glance, 0), PAUSE);
+    }
+}
+
+#[test]
 fn what_still_runs_ends_with_the_pilot() {
     for pilot in [Pilot::alone(), Pilot::relieved()] {
         let pilot = pilot.unwrap();

@@ -4,11 +4,13 @@
 //! member can have no more than [`GROUPS`] under way at a time.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::lobby::Lobby;
@@ -109,20 +111,32 @@ pub(super) async fn receive(lobby: Arc<Lobby>, (from, lane): (Rank, u8), connect
 }
 
 impl Lobby {
-    pub(super) async fn streams(&self, members: &[Member], number: u64) -> Result<Links, Error> {
-        let mut streams = Vec::new();
-        for member in members {
-            streams.push(if member.rank() == self.me() {
-                None
-            } else {
-                Some(joined(self.lanes_of(member, number).await?))
+    /// Streams to these members for a group of them, opened to all at once.
+    pub(super) async fn streams(
+        self: &Arc<Self>,
+        members: &[Member],
+        number: u64,
+    ) -> Result<Links, Error> {
+        // Ends with this, and with it all that is half done.
+        let mut opening = JoinSet::new();
+        let others = members.iter().enumerate();
+        for (place, member) in others.filter(|(_, member)| member.rank() != self.me()) {
+            let (lobby, member) = (self.clone(), member.clone());
+            opening.spawn(async move {
+                let lanes = lobby.lanes_of(&member, number).await;
+                lanes.map(|lanes| (place, joined(lanes)))
             });
+        }
+        let mut streams: Vec<Option<Data>> = members.iter().map(|_| None).collect();
+        while let Some(opened) = opening.join_next().await {
+            let (place, stream) = opened.map_err(|_| unfinished())??;
+            streams[place] = Some(stream);
         }
         Ok(Links::new(streams))
     }
 
     /// A stream for each lane with a member.
-    async fn lanes_of(&self, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
+    async fn lanes_of(self: &Arc<Self>, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
         match self.carrier() {
             Carrier::Quic => self.streams_of(member, number).await,
             Carrier::Tls => self.tcp_lanes_of(member, number).await,
@@ -146,6 +160,14 @@ impl Lobby {
             return Ok(streams);
         }
         Err(Error::lost(member.clone(), LossCause::Disconnected))
+    }
+}
+
+/// A task that opened streams ended without a word: the runtime is going down.
+pub(super) fn unfinished() -> Error {
+    Error::System {
+        what: "opening streams to a member",
+        kind: io::ErrorKind::Interrupted,
     }
 }
 

@@ -10,6 +10,11 @@ use crate::Congestion;
 /// Callers that the kernel keeps until they are looked at.
 const BACKLOG: i32 = 1024;
 
+/// Bytes that the kernel keeps beyond what is under way. What is more goes out when acknowledgements come,
+/// on whichever core they come to: beside what this one sends meanwhile, so segments overtake each
+/// other, are taken for lost, and the connection is slow for seconds.
+const UNSENT: u32 = 64 << 10;
+
 /// Listens at exactly this address.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let domain = Domain::for_address(address);
@@ -49,6 +54,8 @@ pub(crate) fn tune(stream: &TcpStream, congestion: Congestion, silence: Duration
             Congestion::Cubic => b"cubic",
             Congestion::Bbr => b"bbr",
         }),
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_notsent_lowat(UNSENT),
     ];
     // Slower, but no reason to fail: a kernel without BBR, say.
     for error in tuned.into_iter().filter_map(Result::err) {
@@ -72,6 +79,7 @@ mod tests {
             assert!(socket.tcp_congestion().unwrap().starts_with(b"cubic"));
             let timeout = socket.tcp_user_timeout().unwrap();
             assert_eq!(timeout, Some(Duration::from_secs(6)));
+            assert_eq!(socket.tcp_notsent_lowat().unwrap(), UNSENT);
         }
     }
 

@@ -167,7 +167,8 @@ mod tests {
         fn no_bytes_make_the_decoder_panic(bytes in any::<[u8; FRAME_BYTES]>(), start in any::<bool>()) {
             let mut bytes = bytes;
             if start {
-                bytes[..5].copy_from_slice(b"MSHW\x01");
+                bytes[..4].copy_from_slice(&MAGIC);
+                bytes[4] = VERSION;
             }
             let _ = Frame::decode(&bytes);
         }

@@ -200,7 +200,7 @@ impl Message {
 impl From<crate::Refusal> for Refusal {
     fn from(reason: crate::Refusal) -> Self {
         use crate::Refusal::{
-            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
+            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, Version, World,
         };
         let (code, expected, found) = match reason {
             World { expected, found } => (1, expected, found),
@@ -210,6 +210,7 @@ impl From<crate::Refusal> for Refusal {
             RankUnexpected { claimed } => (5, 0, claimed),
             Connections { expected, found } => (6, expected, found),
             Carrier { expected, found } => (7, expected.code().into(), found.code().into()),
+            Version { expected, found } => (8, expected.into(), found.into()),
         };
         Self {
             code,
@@ -236,6 +237,10 @@ impl From<Refusal> for crate::Refusal {
             6 => Self::Connections { expected, found },
             7 => match [expected, found].map(Carrier::from_code) {
                 [Some(expected), Some(found)] => Self::Carrier { expected, found },
+                _ => Self::RankUnexpected { claimed: found },
+            },
+            8 => match [expected, found].map(u8::try_from) {
+                [Ok(expected), Ok(found)] => Self::Version { expected, found },
                 _ => Self::RankUnexpected { claimed: found },
             },
             _ => Self::RankUnexpected { claimed: found },
@@ -388,7 +393,7 @@ mod tests {
     #[test]
     fn every_reason_of_a_refusal_is_understood() {
         use crate::Refusal::{
-            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, World,
+            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, Version, World,
         };
         let world = World {
             expected: 4,
@@ -407,6 +412,10 @@ mod tests {
             Carrier {
                 expected: crate::Carrier::Quic,
                 found: crate::Carrier::Tls,
+            },
+            Version {
+                expected: 2,
+                found: 1,
             },
         ] {
             assert_eq!(crate::Refusal::from(Refusal::from(reason)), reason);

@@ -14,6 +14,8 @@ pub(super) struct Facts {
     pub(super) members: Vec<Member>,
     /// This rank's address, if this machine has it, and why it cannot listen there, if so.
     pub(super) port: Option<(SocketAddr, Option<ErrorKind>)>,
+    /// The same for TCP, where that carries the bytes of operations.
+    pub(super) tcp_port: Option<(SocketAddr, Option<ErrorKind>)>,
     /// Bytes of the largest packet that goes out of here.
     pub(super) mtu: Option<u64>,
     /// Bytes that the kernel lets a socket keep.
@@ -63,6 +65,7 @@ const WORSE: f64 = 4.0;
 /// Judges everything, in a fixed order.
 pub(super) fn findings(facts: &Facts, pairs: &[Pair]) -> Vec<Finding> {
     let mut found = vec![names(facts), families(facts), reach(facts), port(facts)];
+    found.extend(tcp_port(facts));
     found.extend(mtu(facts));
     found.extend(buffer("receive", "rmem_max", facts.receive_buffer));
     found.extend(buffer("send", "wmem_max", facts.send_buffer));
@@ -186,6 +189,27 @@ fn port(facts: &Facts) -> Finding {
             "behind address translation this is right; otherwise correct the list, or --rank",
         ),
     }
+}
+
+fn tcp_port(facts: &Facts) -> Option<Finding> {
+    let rank = facts.rank;
+    let (address, taken) = facts.tcp_port?;
+    Some(match taken {
+        None => fine("tcp port", format!("{rank} can listen on {address} (TCP)")),
+        Some(ErrorKind::AddrInUse) => wrong(
+            Level::Problem,
+            "tcp port",
+            format!("{rank} cannot listen on {address}: the TCP port is taken"),
+            "end the process that holds it ('ss -ltnp' shows it), give this rank another port, or let QUIC carry \
+             the bytes (MESHWORK_CARRIER=quic)",
+        ),
+        Some(kind) => wrong(
+            Level::Problem,
+            "tcp port",
+            format!("{rank} cannot listen on {address} over TCP: {kind}"),
+            "allow it, or let QUIC carry the bytes (MESHWORK_CARRIER=quic)",
+        ),
+    })
 }
 
 fn mtu(facts: &Facts) -> Option<Finding> {

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 
-use meshwork_collectives::Rank;
+use meshwork_collectives::{Carrier, Rank};
 
 use super::findings::{Facts, Member};
 
 /// Looks at the members' names, and at this machine as the host of `rank`.
-pub(super) fn at(members: &[String], rank: Rank) -> Facts {
+pub(super) fn at(members: &[String], rank: Rank, carrier: Carrier) -> Facts {
     let members: Vec<Member> = Rank::all(u32::MAX)
         .zip(members)
         .map(|(rank, address)| Member {
@@ -29,6 +29,9 @@ pub(super) fn at(members: &[String], rank: Rank) -> Facts {
     Facts {
         rank,
         port: local.map(|address| (address, taken(address))),
+        tcp_port: local
+            .filter(|_| carrier == Carrier::Tls)
+            .map(|address| (address, taken_for_tcp(address))),
         mtu: local.and_then(|address| mtu(address.ip())),
         receive_buffer: limit("rmem_max"),
         send_buffer: limit("wmem_max"),
@@ -46,6 +49,11 @@ pub(super) fn is_local(ip: IpAddr) -> bool {
 /// Why the port cannot be had, if so.
 fn taken(address: SocketAddr) -> Option<io::ErrorKind> {
     UdpSocket::bind(address).err().map(|error| error.kind())
+}
+
+/// The same for TCP, at the same number.
+fn taken_for_tcp(address: SocketAddr) -> Option<io::ErrorKind> {
+    TcpListener::bind(address).err().map(|error| error.kind())
 }
 
 /// A limit of the kernel, in bytes, where it tells.
@@ -95,6 +103,18 @@ mod tests {
         assert_eq!(by([192, 0, 2, 9]).as_deref(), Some("eth0"));
         assert_eq!(interface("", [10, 0, 0, 1].into()), None);
         assert_eq!(interface("a\nb c\n", [10, 0, 0, 1].into()), None);
+    }
+
+    #[test]
+    fn the_port_for_tcp_is_looked_at_where_tcp_carries_the_bytes() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let members = [held.local_addr().unwrap().to_string()];
+        let tcp = |carrier| at(&members, Rank::CHIEF, carrier).tcp_port;
+        assert_eq!(tcp(Carrier::Quic), None);
+        let taken = (held.local_addr().unwrap(), Some(io::ErrorKind::AddrInUse));
+        assert_eq!(tcp(Carrier::Tls), Some(taken));
+        drop(held);
+        assert_eq!(tcp(Carrier::Tls), Some((taken.0, None)));
     }
 
     #[test]

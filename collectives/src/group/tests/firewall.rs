@@ -11,6 +11,8 @@ use super::*;
 enum Tcp {
     Passes,
     Stopped,
+    /// Connections wait until there are so many, and pass together.
+    Together(usize),
 }
 
 /// Stands before rank 0 at an address of its own.
@@ -49,6 +51,15 @@ impl Wall {
         join: Duration,
         program: impl Fn(Result<Group, Error>) -> R + Sync,
     ) -> Vec<R> {
+        self.between_by(Network::default(), join, program)
+    }
+
+    fn between_by<R: Send>(
+        &self,
+        network: Network,
+        join: Duration,
+        program: impl Fn(Result<Group, Error>) -> R + Sync,
+    ) -> Vec<R> {
         let behind = free_addresses(2);
         let front = self.datagrams.local_addr().unwrap().to_string();
         let members = [front, behind[1].clone()];
@@ -64,7 +75,7 @@ impl Wall {
                 if rank == Rank::CHIEF {
                     config = config.with_bind(behind[0].parse().unwrap());
                 }
-                program(Group::connect(&over_tls(config, Network::default())))
+                program(Group::connect(&over_tls(config, network)))
             })
         })
     }
@@ -94,21 +105,33 @@ impl Wall {
     }
 
     fn lets_through<'scope>(&self, scope: &'scope thread::Scope<'scope, '_>, to: &str) {
+        let mut waiting = Vec::new();
         while !self.is_over() {
             let Ok((near, _)) = self.streams.accept() else {
                 thread::park_timeout(Duration::from_millis(1));
                 continue;
             };
-            if self.tcp == Tcp::Stopped {
-                continue;
+            let together = match self.tcp {
+                Tcp::Stopped => continue,
+                Tcp::Passes => 1,
+                Tcp::Together(connections) => connections,
+            };
+            waiting.push(near);
+            if waiting.len() >= together {
+                waiting
+                    .drain(..)
+                    .for_each(|near| self.joins(scope, near, to));
             }
-            near.set_nonblocking(false).unwrap();
-            let far = TcpStream::connect(to).unwrap();
-            for (from, to) in [(&near, &far), (&far, &near)] {
-                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                self.through.lock().unwrap().push(to.try_clone().unwrap());
-                scope.spawn(move || pump(from, to));
-            }
+        }
+    }
+
+    fn joins<'scope>(&self, scope: &'scope thread::Scope<'scope, '_>, near: TcpStream, to: &str) {
+        near.set_nonblocking(false).unwrap();
+        let far = TcpStream::connect(to).unwrap();
+        for (from, to) in [(&near, &far), (&far, &near)] {
+            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            self.through.lock().unwrap().push(to.try_clone().unwrap());
+            scope.spawn(move || pump(from, to));
         }
     }
 }
@@ -171,4 +194,19 @@ fn a_rank_whose_connection_over_tcp_breaks_is_named_though_it_is_alive() {
         };
         assert_eq!(*cause, LossCause::Disconnected);
     }
+}
+
+#[test]
+fn the_lanes_of_a_group_are_dialled_at_once_whether_it_is_joined_or_split() {
+    let network = Network::default().with_connections(3).unwrap();
+    let sums = Wall::new(Tcp::Together(3)).between_by(network, PATIENCE, |group| {
+        let mut group = group.unwrap();
+        let mut part = group.split(Some(0), 0).unwrap().unwrap();
+        let mut sum = [1.0_f32];
+        part.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+        drop(part);
+        group.leave().unwrap();
+        sum
+    });
+    assert_eq!(sums, [[2.0], [2.0]]);
 }

@@ -26,6 +26,48 @@ fn impostor(papers: Papers) -> Endpoint {
     Endpoint::server(server, "127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
+/// Rank 1 finds a rank 0 that answers like this.
+fn answered_by(answer: Vec<u8>) -> Error {
+    let secret = JobSecret::generate().unwrap();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let other = impostor(papers(&secret, Role::Rank(Rank::CHIEF)));
+    let members = [
+        other.local_addr().unwrap().to_string(),
+        free_addresses(1).remove(0),
+    ];
+    runtime.spawn(async move {
+        let connection = other.accept().await.unwrap().await.unwrap();
+        let (mut send, _receive) = connection.accept_bi().await.unwrap();
+        send.write_all(&answer).await.unwrap();
+        connection.closed().await;
+    });
+    let config = config(&members, Rank::new(1), &secret);
+    let joining = thread::spawn(move || Group::connect(&config).unwrap_err());
+    joining.join().unwrap()
+}
+
+#[test]
+fn a_rank_of_another_release_is_named_with_both_versions() {
+    let mut answer = crate::wire::Message::Goodbye.encode();
+    answer[4] = 1;
+    let error = answered_by(answer);
+    let expected = Error::Protocol {
+        peer: Rank::CHIEF,
+        error: crate::wire::WireError::Version { found: 1 },
+    };
+    assert_eq!(error, expected);
+    let text = error.to_string();
+    assert!(
+        text.contains("protocol version 1 is not version 2"),
+        "{text}"
+    );
+}
+
 /// The name that rank 0 of the job has, which anybody may read in a first packet.
 fn own_authority(secret: &JobSecret) -> Papers {
     let name = format!("rank-0.{}.meshwork.invalid", secret.job());

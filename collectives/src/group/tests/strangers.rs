@@ -206,6 +206,27 @@ fn a_member_that_claims_another_rank_or_talks_nonsense_is_refused() {
 }
 
 #[test]
+fn a_member_of_another_release_is_told_the_version_that_is_spoken_here() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let mut hello = crate::wire::Message::Goodbye.encode();
+        hello[4] = 1;
+        let head = runtime.block_on(async {
+            let papers = siege.papers(1, SystemTime::now());
+            let connection = siege.knock(&endpoint, Some(papers)).await.unwrap();
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            send.write_all(&hello).await.unwrap();
+            let mut head = [0; 5];
+            receive.read_exact(&mut head).await.unwrap();
+            head
+        });
+        assert_eq!(head, *b"MSHW\x02");
+    });
+}
+
+#[test]
 fn who_says_nothing_for_long_keeps_nobody_out() {
     besieged(|siege| {
         let runtime = runtime();

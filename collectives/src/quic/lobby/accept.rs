@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Connection, Endpoint, Incoming};
+use quinn::{Connection, Endpoint, Incoming, SendStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -11,7 +11,7 @@ use crate::identity::{Distrust, Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::streams::{self, Stream};
-use crate::wire::{Hello, Message};
+use crate::wire::{Hello, Message, VERSION, WireError};
 use crate::{Rank, Refusal, Stranger, StrangerCause};
 
 /// Handshakes that may be half done at a time; more are turned away and try again.
@@ -70,7 +70,15 @@ async fn receive(
         }
     };
     let (mut send, mut receive) = connection.accept_bi().await?;
-    let hello = match control::read(&mut receive).await? {
+    let said = match control::read(&mut receive).await {
+        Err(NoMessage::Malformed(WireError::Version { found })) => {
+            let expected = VERSION;
+            let refusal = Refusal::Version { expected, found };
+            return refuse(lobby, (connection, send), refusal).await;
+        }
+        said => said?,
+    };
+    let hello = match said {
         Message::Hello(hello) => hello,
         Message::Lane(lane) => {
             lobby.lane_arrived(lane, connection, (send, receive));
@@ -89,11 +97,7 @@ async fn receive(
         _ => return Ok(()),
     };
     if let Err(refusal) = answer(lobby, &connection, &hello) {
-        report(lobby, address, StrangerCause::Refused(refusal)).await;
-        control::write(&mut send, &Message::Refusal(refusal.into())).await?;
-        // The refused one closes when it has read why.
-        connection.closed().await;
-        return Ok(());
+        return refuse(lobby, (connection, send), refusal).await;
     }
     let tie = lobby.greet(Rank::new(hello.rank), &connection);
     control::write(&mut send, &Message::Welcome(lobby.hello.clone())).await?;
@@ -105,6 +109,21 @@ async fn receive(
         Some(tie) => follow_over_tcp(lobby, (connection, tie), (hello, control)).await?,
     };
     lobby.admit(Rank::new(admitted.hello.rank), admitted);
+    Ok(())
+}
+
+/// Says why, to the caller and to the membership. Whoever speaks another version understands at least
+/// the version that stands at the head of every message.
+async fn refuse(
+    lobby: &Lobby,
+    (connection, mut send): (Connection, SendStream),
+    refusal: Refusal,
+) -> Result<(), NoMessage> {
+    let address = connection.remote_address();
+    report(lobby, address, StrangerCause::Refused(refusal)).await;
+    control::write(&mut send, &Message::Refusal(refusal.into())).await?;
+    // The refused one closes when it has read why.
+    connection.closed().await;
     Ok(())
 }
 

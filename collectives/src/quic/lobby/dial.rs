@@ -11,7 +11,7 @@ use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
-use crate::wire::{Hello, Lane, Message};
+use crate::wire::{Hello, Lane, Message, WireError};
 use crate::{Error, Member, Rank};
 
 /// How long one attempt to reach a rank may take before a new one starts afresh.
@@ -35,7 +35,7 @@ pub(in crate::quic) fn dial_lower_ranks(lobby: &Arc<Lobby>, endpoint: &Endpoint)
 }
 
 /// Dials until it is answered; the membership's join deadline ends it otherwise.
-async fn dial(lobby: &Lobby, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
+async fn dial(lobby: &Arc<Lobby>, endpoint: &Endpoint, rank: Rank) -> Result<Admitted, Error> {
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !lobby.events.is_closed()) {
         match attempt(lobby, endpoint, (rank, number)).await {
@@ -67,7 +67,7 @@ impl<E: Into<NoMessage>> From<E> for Attempt {
 }
 
 async fn attempt(
-    lobby: &Lobby,
+    lobby: &Arc<Lobby>,
     endpoint: &Endpoint,
     (rank, number): (Rank, u32),
 ) -> Result<Admitted, Attempt> {
@@ -95,7 +95,8 @@ async fn greet(lobby: &Lobby, endpoint: &Endpoint, peer: &Member) -> Result<Gree
     let connection = connect(lobby, endpoint, (address, peer)).await?;
     let mut control = connection.open_bi().await?;
     control::write(&mut control.0, &Message::Hello(lobby.hello.clone())).await?;
-    match control::read(&mut control.1).await? {
+    let said = control::read(&mut control.1).await;
+    match said.map_err(|none| hopeless_version(none, peer))? {
         Message::Welcome(hello) => Ok(Greeted {
             connection,
             hello,
@@ -110,6 +111,17 @@ async fn greet(lobby: &Lobby, endpoint: &Endpoint, peer: &Member) -> Result<Gree
             }))
         }
         _ => Err(Attempt::Failed),
+    }
+}
+
+/// Another version stays another version, however often it is asked.
+fn hopeless_version(none: NoMessage, peer: &Member) -> Attempt {
+    match none {
+        NoMessage::Malformed(error @ WireError::Version { .. }) => {
+            let peer = peer.rank();
+            Attempt::Hopeless(Error::Protocol { peer, error })
+        }
+        _ => Attempt::Failed,
     }
 }
 
@@ -156,7 +168,7 @@ async fn over_streams(
 
 /// Connects over TCP, which a member that was reached over UDP must allow too.
 async fn over_tcp(
-    lobby: &Lobby,
+    lobby: &Arc<Lobby>,
     peer: &Member,
     (greeted, tie): (Greeted, Tie),
 ) -> Result<Admitted, Attempt> {

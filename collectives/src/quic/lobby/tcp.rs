@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::Lobby;
 use super::accept::report;
 use crate::identity::{Distrust, TCP_ALPN, distrust_over_tcp};
-use crate::quic::streams::{Arrivals, Data};
+use crate::quic::streams::{Arrivals, Data, unfinished};
 use crate::tls::{self, Failed};
 use crate::{Carrier, Error, LossCause, Member, Rank, StrangerCause};
 
@@ -263,7 +263,7 @@ impl Lobby {
 
     /// A connection for each lane of a group with a member: the higher rank makes them.
     pub(in crate::quic) async fn tcp_lanes_of(
-        &self,
+        self: &Arc<Self>,
         member: &Member,
         group: u64,
     ) -> Result<Vec<Data>, Error> {
@@ -280,30 +280,52 @@ impl Lobby {
         self.reach(member, (address, &tie), group).await
     }
 
-    /// Connects to a member over TCP, once for each lane of a group, and tries for a bounded time.
+    /// Connects to a member over TCP, once for each lane of a group, all at once, and tries for a
+    /// bounded time.
     ///
     /// # Errors
     /// [`Error::TcpUnreached`].
     pub(super) async fn reach(
-        &self,
+        self: &Arc<Self>,
         peer: &Member,
         (address, tie): (SocketAddr, &Tie),
         group: u64,
     ) -> Result<Vec<Data>, Error> {
         let began = Instant::now();
-        let until = began + REACHING.min(self.timeouts.join() / 2);
-        let mut lanes = Vec::new();
-        while lanes.len() < usize::from(self.lane_count()) {
+        // Ends with this, and with it all that is half done.
+        let mut calls = JoinSet::new();
+        for lane in 0..self.lane_count() {
             let head = Head {
                 rank: self.me,
                 group,
-                lane: u8::try_from(lanes.len()).unwrap_or(u8::MAX),
+                lane,
             };
-            let kind = match timeout_at(until, self.call(peer, address, (head, tie))).await {
-                Ok(Ok(lane)) => {
-                    lanes.push(lane);
-                    continue;
-                }
+            let (lobby, peer, tie) = (self.clone(), peer.clone(), tie.clone());
+            calls.spawn(async move {
+                let reached = lobby.reach_lane(&peer, address, (head, &tie), began).await;
+                reached.map(|data| (lane, data))
+            });
+        }
+        let mut lanes = BTreeMap::new();
+        while let Some(called) = calls.join_next().await {
+            let (lane, data) = called.map_err(|_| unfinished())??;
+            lanes.insert(lane, data);
+        }
+        Ok(lanes.into_values().collect())
+    }
+
+    /// Tries one lane until it is there, or the time is up that began then.
+    async fn reach_lane(
+        &self,
+        peer: &Member,
+        address: SocketAddr,
+        claim: (Head, &Tie),
+        began: Instant,
+    ) -> Result<Data, Error> {
+        let until = began + REACHING.min(self.timeouts.join() / 2);
+        loop {
+            let kind = match timeout_at(until, self.call(peer, address, claim)).await {
+                Ok(Ok(lane)) => return Ok(lane),
                 Ok(Err(Failed::Io(error))) => error.kind(),
                 Ok(Err(Failed::Tls(_))) => io::ErrorKind::InvalidData,
                 Err(_) => io::ErrorKind::TimedOut,
@@ -318,7 +340,6 @@ impl Lobby {
             }
             sleep(PAUSE).await;
         }
-        Ok(lanes)
     }
 
     /// One try of one connection.

@@ -17,6 +17,7 @@ fn healthy() -> Facts {
         rank: Rank::CHIEF,
         members: vec![member(0, &["10.0.0.1:4000"]), member(1, &["10.0.0.2:4000"])],
         port: Some(("10.0.0.1:4000".parse().unwrap(), None)),
+        tcp_port: Some(("10.0.0.1:4000".parse().unwrap(), None)),
         mtu: Some(1500),
         receive_buffer: Some(BUFFER),
         send_buffer: Some(BUFFER),
@@ -123,8 +124,21 @@ fn each_trouble_is_found_alone_with_its_weight() {
 }
 
 #[test]
+fn a_port_that_tcp_cannot_have_is_found_with_what_to_do_instead() {
+    for kind in [ErrorKind::AddrInUse, ErrorKind::PermissionDenied] {
+        let mut facts = healthy();
+        facts.tcp_port = facts.port.map(|(own, _)| (own, Some(kind)));
+        finds(&facts, &[], Level::Problem, "tcp port");
+        let found = tcp_port(&facts).unwrap();
+        assert!(found.what.contains("10.0.0.1:4000"), "{}", found.what);
+        assert!(found.remedy.unwrap().contains("MESHWORK_CARRIER=quic"));
+    }
+}
+
+#[test]
 fn what_the_system_does_not_tell_is_no_trouble() {
     let facts = Facts {
+        tcp_port: None,
         mtu: None,
         receive_buffer: None,
         send_buffer: None,
