@@ -8,7 +8,9 @@ mod fake;
 use std::fs;
 
 use fake::Fake;
-use meshwork_accel::{self as accel, Absence};
+use meshwork_accel::{
+    self as accel, Absence, Accelerator, DeviceId, ElementType, Matmul, ProductShape,
+};
 use meshwork_accel_cuda::{
     Capability, Compiler, CudaAccelerator, CudaConfig, Error, KernelCache, Libraries, Library,
     Nccl, gpus,
@@ -52,6 +54,47 @@ fn a_missing_library_is_named_with_what_was_tried_and_what_to_do() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn products_are_refused_where_their_library_is_named_and_missing_and_made_where_it_is_left_out() {
+    let fake = Fake::new();
+    let product = |libraries: Libraries| -> Result<_, Error> {
+        let cuda = CudaAccelerator::open(&CudaConfig::new(libraries, KernelCache::none()))?;
+        let one = ProductShape::new(1, 1, 1)?;
+        let (device, element) = (DeviceId::new(0), ElementType::F32);
+        let mut buffers = Vec::new();
+        for _ in 0..3 {
+            buffers.push(cuda.allocate(device, element, 1)?);
+        }
+        let [left, right, into] = &mut buffers[..] else {
+            panic!("three buffers")
+        };
+        cuda.matmul(one, left, right, into)?;
+        Ok(cuda.matmul_library())
+    };
+    let libraries = fake
+        .libraries()
+        .with_file(Library::Cublas, "/nowhere/libcublas.so.13");
+    let refused = product(libraries).expect_err("it is nowhere").to_string();
+    assert!(refused.contains("libcublas"), "{refused}");
+    assert!(refused.contains("MESHWORK_CUBLAS"), "{refused}");
+    // Another library of that name.
+    let libraries = fake
+        .libraries()
+        .with_file(Library::Cublas, fake.file("nvrtc"));
+    let refused = product(libraries).expect_err("it is another").to_string();
+    assert!(
+        refused.contains("has no function cublasGetProperty"),
+        "{refused}"
+    );
+    let made = product(fake.libraries().without(Library::Cublas));
+    let absent = made.expect("by a kernel").expect_err("it is left out");
+    assert!(
+        absent.to_string().contains("the program leaves it out"),
+        "{absent}"
+    );
+    fake.is_clean();
 }
 
 #[test]
@@ -237,7 +280,7 @@ fn the_layers_above_get_library_reason_and_remedy() {
         available: 1,
     };
     let expected = accel::Error::UnknownDevice {
-        device: accel::DeviceId::new(2),
+        device: DeviceId::new(2),
         available: 1,
     };
     assert_eq!(accel::Error::from(unknown), expected);
