@@ -228,6 +228,29 @@ fn kernels_that_do_not_compile_show_the_log() {
 }
 
 #[test]
+fn a_driver_older_than_the_compiler_is_named_with_the_package_that_fits_it() {
+    let fake = Fake::with(&["VERSION=12040"]);
+    fake.fail("cuModuleLoadData", 0, 222);
+    let refused = CudaAccelerator::open(&fake.config()).err();
+    let expected = Error::CompilerTooNew {
+        compiler: "13.0".to_owned(),
+        driver: "12.4".to_owned(),
+        code: 222,
+        status: "unknown: unknown".to_owned(),
+    };
+    assert_eq!(refused, Some(expected.clone()));
+    let text = expected.to_string();
+    assert!(text.contains("nvidia-cuda-nvrtc-cu12==12.4.*"), "{text}");
+    fake.is_clean();
+    // Of the same version, it is no matter of versions.
+    let same = Fake::new();
+    same.fail("cuModuleLoadData", 0, 222);
+    let refused = CudaAccelerator::open(&same.config()).err();
+    assert!(matches!(refused, Some(Error::Call { .. })), "{refused:?}");
+    same.is_clean();
+}
+
+#[test]
 fn a_cache_that_cannot_be_written_costs_only_time_but_filling_it_fails() {
     let fake = Fake::new();
     let folder = tempfile::tempdir().expect("a folder for a file");

@@ -34,7 +34,7 @@ impl Module {
         // SAFETY: `handle` is writable and the GPU is current; an image says itself how long it is,
         // and who made it here made all of it.
         let code = unsafe { (gpu.driver.module_load_data)(&raw mut handle, image.as_ptr().cast()) };
-        gpu.driver.check("cuModuleLoadData", code)?;
+        gpu.driver.check(LOADING, code)?;
         drop(here);
         let mut module = Self {
             gpu,
@@ -193,6 +193,9 @@ impl Drop for Module {
         unsafe { (self.gpu.driver.module_unload)(self.handle) };
     }
 }
+
+/// The function that code goes to.
+pub(crate) const LOADING: &str = "cuModuleLoadData";
 
 /// `struct places` of the kernels' source.
 #[repr(C)]
