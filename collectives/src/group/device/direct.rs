@@ -7,6 +7,12 @@
 //!
 //! What all must agree on goes over the group, which is encrypted and knows who is alive; the bytes go
 //! past it.
+//!
+//! Who is missing is known by name where the group knows it: a process that is gone, a rank that has not
+//! announced the call, one whose device or library has failed, one that was refused. A rank that has
+//! announced it and whose device does not get there cannot be told from those that wait for it: NCCL says
+//! of itself that something is missing and not who. Then all give up when the time is up, and NCCL's own
+//! service for this, which its program `ncclras` asks, may know more.
 
 use std::ops::ControlFlow;
 use std::panic::Location;
