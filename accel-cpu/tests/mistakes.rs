@@ -131,6 +131,40 @@ fn each_refusal_that_is_missing_is_named() {
 }
 
 #[test]
+fn each_mistake_of_pinned_memory_is_named() {
+    assert_eq!(conformance::verify(&with(Flaw::PinsRight)), Ok(()));
+    let comes_back = "memory that is not pinned comes back";
+    let fetched = "elements are fetched to the bytes that were asked for, and to no others";
+    let sent = "bytes are sent to the elements that were asked for, and to no others";
+    for (flaw, claim, case) in [
+        (Flaw::PinsForNobody, comes_back, ""),
+        (Flaw::LosesMemory, comes_back, ""),
+        (Flaw::FetchesFromStart, fetched, "u8"),
+        (Flaw::FetchesOneMore, fetched, "u8"),
+        (Flaw::GivesMemoryEarly, fetched, "u8"),
+        (Flaw::SendsToStart, sent, "u8"),
+        (Flaw::SendsLate, sent, "u8"),
+        (
+            Flaw::FetchesLate,
+            "transfers of pinned memory take effect in order",
+            "u8",
+        ),
+        (
+            Flaw::AcceptsPastMemory,
+            "transfers refuse what is not there",
+            "u8",
+        ),
+        (
+            Flaw::FetchesFromAnyDevice,
+            "transfers refuse what is not there",
+            "u8",
+        ),
+    ] {
+        breaks(conformance::verify(&with(flaw)), claim, case);
+    }
+}
+
+#[test]
 fn a_full_device_that_does_not_name_itself_is_found() {
     let small = with(Flaw::HidesWhatIsFree).with_memory_limit(3 << 20);
     breaks(

@@ -13,7 +13,8 @@ use crate::device::Logical;
 use crate::dock::CudaDock;
 use crate::error::Failure;
 use crate::kernels::{Kernel, Width};
-use crate::{Libraries, Nccl};
+use crate::sys::blas::Blas;
+use crate::{Libraries, Library, Nccl};
 
 /// The CUDA backend; see the crate's documentation for an example.
 ///
@@ -24,8 +25,9 @@ pub struct CudaAccelerator {
     devices: Vec<Device>,
     logical: Vec<Arc<Logical>>,
     libraries: Libraries,
-    /// Loaded when it is first asked for.
+    /// Loaded when they are first asked for.
     nccl: OnceLock<Result<Nccl, crate::Error>>,
+    blas: OnceLock<Result<Arc<Blas>, crate::Error>>,
 }
 
 impl CudaAccelerator {
@@ -51,12 +53,38 @@ impl CudaAccelerator {
             logical,
             libraries: config.libraries().clone(),
             nccl: OnceLock::new(),
+            blas: OnceLock::new(),
         })
     }
 
     /// NCCL, from where the other libraries come from.
     pub(crate) fn nccl(&self) -> Result<&Nccl, crate::Error> {
         let opened = self.nccl.get_or_init(|| Nccl::open(&self.libraries));
+        opened.as_ref().map_err(Clone::clone)
+    }
+
+    /// The library that multiplies matrices, with its version. Where it cannot be loaded, a kernel of this
+    /// crate does, unless [`Libraries`] or `MESHWORK_CUBLAS` name its file: then products are refused with
+    /// this error.
+    ///
+    /// # Errors
+    /// [`Error::NotLoadable`](crate::Error::NotLoadable), [`Error::NoFunction`](crate::Error::NoFunction),
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn matmul_library(&self) -> Result<String, crate::Error> {
+        self.blas().map(|blas| format!("cuBLAS {}", blas.version()))
+    }
+
+    /// cuBLAS, `None` where the crate's own kernel has to do.
+    pub(crate) fn multiplies_by(&self) -> Result<Option<&Arc<Blas>>, crate::Error> {
+        match self.blas() {
+            Ok(blas) => Ok(Some(blas)),
+            Err(error) if self.libraries.names(Library::Cublas) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn blas(&self) -> Result<&Arc<Blas>, crate::Error> {
+        let opened = self.blas.get_or_init(|| Blas::open(&self.libraries));
         opened.as_ref().map_err(Clone::clone)
     }
 
@@ -163,24 +191,25 @@ impl Accelerator for CudaAccelerator {
         filled.map_err(|failure| failure.on(buffer.device()))
     }
 
+    /// Without the zeros that a new buffer begins with.
+    fn duplicate(&self, from: &CudaBuffer) -> Result<CudaBuffer, Error> {
+        let made = CudaBuffer::unwritten(from.logical(), from.element_type(), from.len())?;
+        if let (Some(source), Some(target)) = (from.whole(), made.whole()) {
+            let copied = target.copy_from(source);
+            copied.map_err(|failure| failure.on(from.device()))?;
+        }
+        Ok(made)
+    }
+
     fn reduce(&self, op: ReduceOp, into: &mut CudaBuffer, from: &CudaBuffer) -> Result<(), Error> {
-        let (left, right) = (into.device(), from.device());
-        let (here, there) = (into.logical(), from.logical());
-        // Numbers may agree where backends do not.
-        if left != right || !here.stream.gpu().is(there.stream.gpu()) {
-            return Err(Error::DeviceMismatch { left, right });
-        }
+        into.check_alike(from)?;
         let element = into.element_type();
-        into.check_element(from.element_type())?;
         let kernel = Kernel::reduce(op, element).ok_or(Error::UnsupportedOp { op, element })?;
-        let (left, right) = (into.len(), from.len());
-        if left != right {
-            return Err(Error::LengthMismatch { left, right });
-        }
-        let (Some(to), Some(at)) = (into.part(0, left), from.part(0, left)) else {
+        into.check_len(from.len())?;
+        let (Some(to), Some(at)) = (into.whole(), from.whole()) else {
             return Ok(());
         };
-        let reduced = here.module.reduce(kernel, to, at);
+        let reduced = into.logical().module.reduce(kernel, to, at);
         reduced.map_err(|failure| failure.on(into.device()))
     }
 

@@ -37,17 +37,29 @@ impl CudaBuffer {
         element: ElementType,
         len: usize,
     ) -> Result<Self, Error> {
+        let buffer = Self::unwritten(logical, element, len)?;
+        if let Some(memory) = buffer.memory() {
+            let zeroed = memory.whole().zero();
+            zeroed.map_err(|failure| failure.on(logical.id))?;
+        }
+        Ok(buffer)
+    }
+
+    /// So many elements, whose bytes are any until all of them have been written.
+    pub(crate) fn unwritten(
+        logical: &Arc<Logical>,
+        element: ElementType,
+        len: usize,
+    ) -> Result<Self, Error> {
         let refused = || logical.out_of_memory(element, len);
         let bytes = len.checked_mul(element.size()).ok_or_else(refused)?;
         let booking = logical.account.book(bytes as u64).ok_or_else(refused)?;
-        let failed = |failure: crate::error::Failure| failure.on(logical.id);
         let memory = match bytes {
             0 => None,
             _ => {
-                let memory = Memory::allocate(logical.stream.clone(), bytes).map_err(failed)?;
-                let memory = memory.ok_or_else(refused)?;
-                memory.whole().zero().map_err(failed)?;
-                Some(memory)
+                let memory = Memory::allocate(logical.stream.clone(), bytes);
+                let memory = memory.map_err(|failure| failure.on(logical.id))?;
+                Some(memory.ok_or_else(refused)?)
             }
         };
         Ok(Self {
@@ -67,6 +79,35 @@ impl CudaBuffer {
     /// Its memory, `None` if it holds nothing.
     pub(crate) fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
+    }
+
+    /// All bytes, `None` if there are none.
+    pub(crate) fn whole(&self) -> Option<Part<'_>> {
+        self.memory().map(Memory::whole)
+    }
+
+    /// Refuses another buffer that is on another device, or has elements of another type.
+    pub(crate) fn check_alike(&self, other: &Self) -> Result<(), Error> {
+        let (left, right) = (self.device(), other.device());
+        let gpu = self.logical.stream.gpu();
+        // Numbers may agree where backends do not.
+        if left != right || !gpu.is(other.logical.stream.gpu()) {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        self.check_element(other.element_type())
+    }
+
+    /// Refuses unless it has so many elements.
+    pub(crate) fn check_len(&self, right: usize) -> Result<(), Error> {
+        match self.len {
+            left if left == right => Ok(()),
+            left => Err(Error::LengthMismatch { left, right }),
+        }
+    }
+
+    /// So many bytes from the byte `start` on, `None` if they are not there.
+    pub(crate) fn bytes(&self, start: usize, bytes: usize) -> Option<Part<'_>> {
+        self.memory()?.part(start, bytes)
     }
 
     /// The bytes of `len` elements from `start` on, `None` if there are none, or none there.

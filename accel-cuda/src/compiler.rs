@@ -1,5 +1,8 @@
+use crate::error::Failure;
 use crate::kernels::SOURCE;
 use crate::sys::compiler::Nvrtc;
+use crate::sys::driver::Driver;
+use crate::sys::module::LOADING;
 use crate::target::{Capability, Target};
 use crate::{Error, Libraries};
 
@@ -41,6 +44,22 @@ impl Compiler {
     #[must_use]
     pub fn version(&self) -> String {
         format!("{}.{}", self.version.0, self.version.1)
+    }
+
+    /// What it means that a driver did not load what this compiled.
+    pub(crate) fn refused_by(&self, driver: &Driver, failure: Failure) -> Error {
+        let (major, minor) = self.version;
+        let newest = driver.version().map_or(0, i32::unsigned_abs);
+        let is_newer = major * 1000 + minor * 10 > newest;
+        if failure.function != LOADING || !is_newer {
+            return failure.into();
+        }
+        Error::CompilerTooNew {
+            compiler: self.version(),
+            driver: driver.version_text(),
+            code: failure.code,
+            status: failure.status,
+        }
     }
 
     /// The architectures that it makes machine code for, oldest first.

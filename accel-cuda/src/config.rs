@@ -94,7 +94,9 @@ impl CudaConfig {
             let (name, address) = (card.name()?, card.pci_address()?);
             let image = self.cache.kernels(&compiler, card.capability()?)?;
             let gpu = Gpu::open(card)?;
-            let module = Arc::new(Module::load(gpu.clone(), &image)?);
+            let module = Module::load(gpu.clone(), &image);
+            let module = module.map_err(|failure| compiler.refused_by(&driver, failure))?;
+            let module = Arc::new(module);
             for _ in 0..self.logical.get() {
                 let id = DeviceId::new(devices.len());
                 let device = Device::new(id, KIND)

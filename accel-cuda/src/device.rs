@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use meshwork_accel::{self as accel, Account, DeviceId, ElementType};
 
+use crate::compute::Gemm;
 use crate::dock::Lanes;
 use crate::error::Failure;
 use crate::staging::{Cut, Step, What};
+use crate::sys::blas::{Blas, Multiplier};
 use crate::sys::memory::{Memory, Part};
 use crate::sys::module::Module;
 use crate::sys::slot::Slot;
@@ -23,6 +25,8 @@ pub(crate) struct Logical {
     slots: Mutex<Vec<Slot>>,
     /// Made when memory is first docked.
     lanes: Mutex<Option<Lanes>>,
+    /// Made when matrices are first multiplied.
+    multiplier: Mutex<Option<Multiplier>>,
 }
 
 impl Logical {
@@ -40,6 +44,7 @@ impl Logical {
             account: Account::new(Some(limit)),
             slots: Mutex::new(Vec::new()),
             lanes: Mutex::new(None),
+            multiplier: Mutex::new(None),
         })
     }
 
@@ -116,6 +121,25 @@ impl Logical {
             Some(lanes) => Ok(lanes.clone()),
             None => Ok(lanes.insert(Lanes::beside(&self.stream)?).clone()),
         }
+    }
+
+    /// Products by cuBLAS, which is the same at every call; `false` if it does not have them on this GPU.
+    pub(crate) fn multiply(
+        &self,
+        blas: &Arc<Blas>,
+        what: (Gemm, ElementType),
+        from: [Part<'_>; 2],
+        into: Part<'_>,
+    ) -> Result<bool, Failure> {
+        let mut made = self
+            .multiplier
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(multiplier) = &mut *made {
+            return multiplier.product(what, from, into);
+        }
+        let multiplier = Multiplier::new(blas.clone(), self.stream.clone())?;
+        made.insert(multiplier).product(what, from, into)
     }
 
     fn with_slots(

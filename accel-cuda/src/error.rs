@@ -99,6 +99,21 @@ pub enum Error {
         /// What NVRTC says.
         log: String,
     },
+    /// The driver does not take what a compiler made that is newer than it.
+    #[error(
+        "the driver is for CUDA {driver} and does not take kernels of NVRTC {compiler} (code {code}, {status}): `pip install {}`, name that libnvrtc.so in MESHWORK_NVRTC, or install a newer driver",
+        package_of(driver)
+    )]
+    CompilerTooNew {
+        /// The compiler's version.
+        compiler: String,
+        /// The newest CUDA that the driver runs.
+        driver: String,
+        /// What the driver returned.
+        code: i64,
+        /// What it says of that code.
+        status: String,
+    },
     /// A compiled kernel could not be kept on disk.
     #[error("the kernel cache cannot write {} ({kind}): choose another folder by MESHWORK_CUDA_CACHE", path.display())]
     Cache {
@@ -131,6 +146,15 @@ pub enum Error {
     /// An argument was refused, or the device failed.
     #[error(transparent)]
     Device(#[from] accel::Error),
+}
+
+/// The package with the compiler of a version of CUDA: those of 12 have its number in their name.
+fn package_of(version: &str) -> String {
+    let suffix = match version.split_once('.') {
+        Some(("12", _)) => "-cu12",
+        _ => "",
+    };
+    format!("'nvidia-cuda-nvrtc{suffix}=={version}.*'")
 }
 
 /// A function of a library that failed, before it is known on which device.

@@ -141,8 +141,8 @@ FLOAT_OPS(f32) FLOAT_OPS(f64)
 #define STRIDE ((u64)gridDim.x * blockDim.x)
 
 // into[i] = op(into[i], from[i]). As long as both are aligned, 16 bytes move at a time.
-#define REDUCE(op, name, T, W) \
-    KERNEL mw_reduce_##op##_##name(T *into, const T *from, u64 count) { \
+#define IN_PLACE(kernel, op, T, W) \
+    KERNEL kernel(T *into, const T *from, u64 count) { \
         const u64 lanes = 16 / sizeof(T); \
         u64 packed = ((u64)into | (u64)from) % 16 == 0 ? count / lanes : 0; \
         for (u64 i = FIRST; i < packed; i += STRIDE) { \
@@ -157,6 +157,7 @@ FLOAT_OPS(f32) FLOAT_OPS(f64)
         for (u64 i = packed * lanes + FIRST; i < count; i += STRIDE) \
             into[i] = narrow_##T(op##_##W(widen_##T(into[i]), widen_##T(from[i]))); \
     }
+#define REDUCE(op, name, T, W) IN_PLACE(mw_reduce_##op##_##name, op, T, W)
 
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")

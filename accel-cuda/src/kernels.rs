@@ -1,9 +1,18 @@
 //! Which kernels there are, what they are called, and how many threads they are given: pure.
 
-use meshwork_accel::{ElementType, ReduceOp};
+mod along;
+mod axes;
+
+use meshwork_accel::{ElementType, Pairwise, Pointwise, ReduceOp};
+
+pub(crate) use along::{Along, Pass};
+pub(crate) use axes::{Axes, MOST_AXES};
 
 /// The source of all kernels, which NVRTC compiles, and of which a C compiler makes host code.
-pub(crate) const SOURCE: &str = include_str!("kernels.cu");
+pub(crate) const SOURCE: &str = concat!(
+    include_str!("kernels.cu"),
+    include_str!("kernels/tensors.cu")
+);
 
 /// The most buffers that one fold reads, and the most that it writes.
 pub(crate) const MOST_PLACES: usize = 32;
@@ -19,19 +28,30 @@ pub(crate) enum Kernel {
     Divide(ElementType),
     /// One value everywhere, by its bytes.
     Fill(Width),
+    /// Arithmetic on each element.
+    Pointwise(Pointwise, ElementType),
+    /// Arithmetic on two buffers, in place of the first.
+    Pairwise(Pairwise, ElementType),
+    /// Elements put in other places, by their bytes.
+    Place(Width),
+    /// The op of the elements along an axis.
+    Along(ReduceOp, ElementType),
+    /// Products of matrices.
+    Product(ElementType),
 }
 
-/// How many bytes an element has.
+/// How many bytes an element has, or several that move at once.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Width {
     One,
     Two,
     Four,
     Eight,
+    Sixteen,
 }
 
 impl Width {
-    const ALL: [Self; 4] = [Self::One, Self::Two, Self::Four, Self::Eight];
+    const OF_ELEMENTS: [Self; 4] = [Self::One, Self::Two, Self::Four, Self::Eight];
 
     /// That of an element type.
     pub(crate) fn of(element: ElementType) -> Self {
@@ -43,12 +63,25 @@ impl Width {
         }
     }
 
-    fn bytes(self) -> usize {
+    /// As a number.
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::One => 1,
             Self::Two => 2,
             Self::Four => 4,
             Self::Eight => 8,
+            Self::Sixteen => 16,
+        }
+    }
+
+    /// Twice as many, `None` for the most.
+    fn doubled(self) -> Option<Self> {
+        match self {
+            Self::One => Some(Self::Two),
+            Self::Two => Some(Self::Four),
+            Self::Four => Some(Self::Eight),
+            Self::Eight => Some(Self::Sixteen),
+            Self::Sixteen => None,
         }
     }
 }
@@ -67,7 +100,25 @@ impl Kernel {
             .map(|(op, element)| Self::Reduce(op, element))
             .chain(pairs().map(|(op, element)| Self::Fold(op, element)))
             .chain(numbers.map(Self::Divide))
-            .chain(Width::ALL.map(Self::Fill))
+            .chain(Width::OF_ELEMENTS.map(Self::Fill))
+            .chain(pairs().map(|(op, element)| Self::Along(op, element)))
+            .chain(Self::of_tensors())
+    }
+
+    /// Those that compute with floats, and those that put elements in other places.
+    fn of_tensors() -> impl Iterator<Item = Self> {
+        let floats = || ElementType::ALL.into_iter().filter(|one| one.is_float());
+        let pointwise = Pointwise::ALL.into_iter();
+        let pairwise = Pairwise::ALL.into_iter();
+        pointwise
+            .flat_map(move |op| floats().map(move |element| Self::Pointwise(op, element)))
+            .chain(
+                pairwise
+                    .flat_map(move |op| floats().map(move |element| Self::Pairwise(op, element))),
+            )
+            .chain(floats().map(Self::Product))
+            .chain(Width::OF_ELEMENTS.map(Self::Place))
+            .chain([Self::Place(Width::Sixteen)])
     }
 
     /// The kernel that combines two buffers, `None` if the elements do not have the op. A mean is a
@@ -99,6 +150,11 @@ impl Kernel {
             Self::Fold(op, element) => format!("mw_fold_{op}_{element}"),
             Self::Divide(element) => format!("mw_divide_{element}"),
             Self::Fill(width) => format!("mw_fill_{}", width.bytes()),
+            Self::Pointwise(op, element) => format!("mw_pointwise_{op}_{element}"),
+            Self::Pairwise(op, element) => format!("mw_pairwise_{op}_{element}"),
+            Self::Place(width) => format!("mw_place_{}", width.bytes()),
+            Self::Along(op, element) => format!("mw_along_{op}_{element}"),
+            Self::Product(element) => format!("mw_product_{element}"),
         }
     }
 
@@ -135,6 +191,14 @@ impl Kernel {
     }
 }
 
+/// The type in which elements are combined, until the result is rounded.
+pub(crate) fn computed_in(element: ElementType) -> ElementType {
+    match element {
+        ElementType::F16 | ElementType::Bf16 => ElementType::F32,
+        other => other,
+    }
+}
+
 /// How many threads a kernel is given: blocks of equal size, each thread of which goes on with the
 /// element as many places further as there are threads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -151,7 +215,12 @@ impl Grid {
 
     /// For a kernel whose threads each take one element at a time.
     pub(crate) fn of_elements(count: u64, multiprocessors: u32) -> Self {
-        let wanted = count.div_ceil(u64::from(THREADS)).max(1);
+        Self::of_blocks(count.div_ceil(u64::from(THREADS)), multiprocessors)
+    }
+
+    /// For a kernel whose blocks each take one thing at a time.
+    pub(crate) fn of_blocks(count: u64, multiprocessors: u32) -> Self {
+        let wanted = count.max(1);
         // Enough to fill the GPU several times over; more would only start and end.
         let most = multiprocessors.max(1).saturating_mul(BLOCKS_EACH);
         Self {
@@ -170,7 +239,11 @@ impl Grid {
     }
 }
 
-const THREADS: u32 = 256;
+/// `THREADS` of the source, whose blocks share as much memory.
+pub(crate) const THREADS: u32 = 256;
+
+/// `TILE` of the source: rows and columns that a block of threads makes of a product at a time.
+pub(crate) const TILE: u64 = 64;
 
 /// Blocks for each multiprocessor, which holds eight of this size at a time.
 const BLOCKS_EACH: u32 = 32;

@@ -8,6 +8,7 @@
 //!   libcuda ────> Driver ──> GPU 0 ─┬─ device 0 ── stream, pinned slots, buffers
 //!   libnvrtc ──> Compiler ─> kernels └─ device 1 ── stream, pinned slots, buffers
 //!   libnccl ───> Nccl ─────> communicators between processes
+//!   libcublas ─> products of matrices, where it is; else by a kernel
 //! ```
 //!
 //! ```
@@ -31,15 +32,17 @@
 //! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
 //! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how a
 //! transfer is cut), `dock` (pinned memory of the program), `collectives` (among the devices of a process), `nccl`
-//! (between processes), `compiler` and `cache` (from the source of the kernels to code), `kernels`
-//! (which there are, and `kernels.cu`), `target` (for which architecture), `error`, `sys` (all that is
-//! unsafe).
+//! (between processes), `compute` and `arrange` (tensors), `compiler` and `cache` (from the source of the
+//! kernels to code), `kernels` (which there are, `kernels.cu` and `kernels/tensors.cu`), `target` (for
+//! which architecture), `error`, `sys` (all that is unsafe).
 
 mod accelerator;
+mod arrange;
 mod buffer;
 mod cache;
 mod collectives;
 mod compiler;
+mod compute;
 mod config;
 mod device;
 mod dock;

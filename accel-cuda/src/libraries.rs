@@ -16,6 +16,9 @@ pub enum Library {
     Nvrtc,
     /// Collectives between GPUs, `libnccl`; comes by itself, or by pip.
     Nccl,
+    /// Products of matrices, `libcublas`; comes with the CUDA toolkit, or by pip. Without it, matrices are
+    /// multiplied by a kernel of this crate.
+    Cublas,
 }
 
 impl Library {
@@ -30,6 +33,7 @@ impl Library {
             Self::Driver => "MESHWORK_CUDA_DRIVER",
             Self::Nvrtc => "MESHWORK_NVRTC",
             Self::Nccl => "MESHWORK_NCCL",
+            Self::Cublas => "MESHWORK_CUBLAS",
         }
     }
 
@@ -46,6 +50,9 @@ impl Library {
             Self::Nccl => {
                 "install NCCL 2.27 or newer, as by `pip install nvidia-nccl-cu13`, or name libnccl.so.2 in MESHWORK_NCCL"
             }
+            Self::Cublas => {
+                "install the CUDA toolkit or `pip install nvidia-cublas`, or name libcublas.so in MESHWORK_CUBLAS"
+            }
         }
     }
 }
@@ -56,6 +63,7 @@ impl Display for Library {
             Self::Driver => "the CUDA driver library libcuda",
             Self::Nvrtc => "the CUDA compiler library libnvrtc",
             Self::Nccl => "the collectives library libnccl",
+            Self::Cublas => "the library of matrix products libcublas",
         })
     }
 }
@@ -78,7 +86,8 @@ impl Display for Library {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Libraries {
-    files: BTreeMap<Library, PathBuf>,
+    /// The only file to try; none for a library that is left out.
+    files: BTreeMap<Library, Option<PathBuf>>,
     surroundings: Surroundings,
 }
 
@@ -86,9 +95,14 @@ impl Libraries {
     /// As the environment of this process says, at this moment.
     #[must_use]
     pub fn from_env() -> Self {
-        let all = [Library::Driver, Library::Nvrtc, Library::Nccl];
+        let all = [
+            Library::Driver,
+            Library::Nvrtc,
+            Library::Nccl,
+            Library::Cublas,
+        ];
         let named = |library: Library| match env::var_os(library.variable()) {
-            Some(file) if !file.is_empty() => Some((library, PathBuf::from(file))),
+            Some(file) if !file.is_empty() => Some((library, Some(PathBuf::from(file)))),
             _ => None,
         };
         Self {
@@ -100,14 +114,39 @@ impl Libraries {
     /// With this file for `library`, and no other.
     #[must_use]
     pub fn with_file(mut self, library: Library, file: impl Into<PathBuf>) -> Self {
-        self.files.insert(library, file.into());
+        self.files.insert(library, Some(file.into()));
         self
+    }
+
+    /// Without `library`, wherever it may be.
+    ///
+    /// ```
+    /// use meshwork_accel_cuda::{Libraries, Library};
+    ///
+    /// // Products of matrices have the same bits with every version of cuBLAS, and without it.
+    /// let libraries = Libraries::from_env().without(Library::Cublas);
+    /// # let _ = libraries;
+    /// ```
+    #[must_use]
+    pub fn without(mut self, library: Library) -> Self {
+        self.files.insert(library, None);
+        self
+    }
+
+    /// Whether a program or the environment says which file it is.
+    pub(crate) fn names(&self, library: Library) -> bool {
+        matches!(self.files.get(&library), Some(Some(_)))
+    }
+
+    /// Whether a program does without it.
+    pub(crate) fn leaves_out(&self, library: Library) -> bool {
+        matches!(self.files.get(&library), Some(None))
     }
 
     /// What to try for `library`, best first: names for the loader, and paths.
     pub(crate) fn candidates(&self, library: Library) -> Vec<PathBuf> {
         match self.files.get(&library) {
-            Some(file) => vec![file.clone()],
+            Some(file) => file.iter().cloned().collect(),
             None => self.surroundings.candidates(library),
         }
     }

@@ -1,7 +1,7 @@
 //! What crosses to NVIDIA's libraries: the tables of their functions, and owners of what these give out.
 //!
 //! ```text
-//!   shared (a library, loaded)  ──>  driver, compiler, collectives (its functions, as a table)
+//!   shared (a library, loaded)  ──>  driver, compiler, collectives, blas (its functions, as a table)
 //!                                        │
 //!   gpu ── stream ── memory ── slot      v      owners: safe to use, freed when dropped
 //!     └─── module (kernels)            calls, each return code looked at
@@ -9,6 +9,7 @@
 //!
 //! Nothing outside this module is unsafe, and no pointer leaves it.
 
+pub(crate) mod blas;
 pub(crate) mod collectives;
 pub(crate) mod compiler;
 pub(crate) mod driver;

@@ -8,7 +8,9 @@ mod fake;
 use std::fs;
 
 use fake::Fake;
-use meshwork_accel::{self as accel, Absence};
+use meshwork_accel::{
+    self as accel, Absence, Accelerator, DeviceId, ElementType, Matmul, ProductShape,
+};
 use meshwork_accel_cuda::{
     Capability, Compiler, CudaAccelerator, CudaConfig, Error, KernelCache, Libraries, Library,
     Nccl, gpus,
@@ -52,6 +54,47 @@ fn a_missing_library_is_named_with_what_was_tried_and_what_to_do() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn products_are_refused_where_their_library_is_named_and_missing_and_made_where_it_is_left_out() {
+    let fake = Fake::new();
+    let product = |libraries: Libraries| -> Result<_, Error> {
+        let cuda = CudaAccelerator::open(&CudaConfig::new(libraries, KernelCache::none()))?;
+        let one = ProductShape::new(1, 1, 1)?;
+        let (device, element) = (DeviceId::new(0), ElementType::F32);
+        let mut buffers = Vec::new();
+        for _ in 0..3 {
+            buffers.push(cuda.allocate(device, element, 1)?);
+        }
+        let [left, right, into] = &mut buffers[..] else {
+            panic!("three buffers")
+        };
+        cuda.matmul(one, left, right, into)?;
+        Ok(cuda.matmul_library())
+    };
+    let libraries = fake
+        .libraries()
+        .with_file(Library::Cublas, "/nowhere/libcublas.so.13");
+    let refused = product(libraries).expect_err("it is nowhere").to_string();
+    assert!(refused.contains("libcublas"), "{refused}");
+    assert!(refused.contains("MESHWORK_CUBLAS"), "{refused}");
+    // Another library of that name.
+    let libraries = fake
+        .libraries()
+        .with_file(Library::Cublas, fake.file("nvrtc"));
+    let refused = product(libraries).expect_err("it is another").to_string();
+    assert!(
+        refused.contains("has no function cublasGetProperty"),
+        "{refused}"
+    );
+    let made = product(fake.libraries().without(Library::Cublas));
+    let absent = made.expect("by a kernel").expect_err("it is left out");
+    assert!(
+        absent.to_string().contains("the program leaves it out"),
+        "{absent}"
+    );
+    fake.is_clean();
 }
 
 #[test]
@@ -185,6 +228,29 @@ fn kernels_that_do_not_compile_show_the_log() {
 }
 
 #[test]
+fn a_driver_older_than_the_compiler_is_named_with_the_package_that_fits_it() {
+    let fake = Fake::with(&["VERSION=12040"]);
+    fake.fail("cuModuleLoadData", 0, 222);
+    let refused = CudaAccelerator::open(&fake.config()).err();
+    let expected = Error::CompilerTooNew {
+        compiler: "13.0".to_owned(),
+        driver: "12.4".to_owned(),
+        code: 222,
+        status: "unknown: unknown".to_owned(),
+    };
+    assert_eq!(refused, Some(expected.clone()));
+    let text = expected.to_string();
+    assert!(text.contains("nvidia-cuda-nvrtc-cu12==12.4.*"), "{text}");
+    fake.is_clean();
+    // Of the same version, it is no matter of versions.
+    let same = Fake::new();
+    same.fail("cuModuleLoadData", 0, 222);
+    let refused = CudaAccelerator::open(&same.config()).err();
+    assert!(matches!(refused, Some(Error::Call { .. })), "{refused:?}");
+    same.is_clean();
+}
+
+#[test]
 fn a_cache_that_cannot_be_written_costs_only_time_but_filling_it_fails() {
     let fake = Fake::new();
     let folder = tempfile::tempdir().expect("a folder for a file");
@@ -237,7 +303,7 @@ fn the_layers_above_get_library_reason_and_remedy() {
         available: 1,
     };
     let expected = accel::Error::UnknownDevice {
-        device: accel::DeviceId::new(2),
+        device: DeviceId::new(2),
         available: 1,
     };
     assert_eq!(accel::Error::from(unknown), expected);

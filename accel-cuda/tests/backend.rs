@@ -52,6 +52,17 @@ fn one_device_for_each_gpu_conforms_and_leaves_nothing() {
 }
 
 #[test]
+fn arithmetic_and_arrangement_conform_and_leave_nothing() {
+    let fake = Fake::new();
+    let accelerator = fake.open();
+    conformance::check_compute(&accelerator);
+    conformance::check_arrangement(&accelerator);
+    assert_eq!(accelerator.live_buffers(), 0);
+    drop(accelerator);
+    fake.is_clean();
+}
+
+#[test]
 fn logical_devices_with_a_limit_conform() {
     let fake = Fake::new();
     let three = NonZeroUsize::new(3).expect("not 0");

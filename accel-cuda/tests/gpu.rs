@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use buffers::{read, with};
 use meshwork_accel::{
-    Accelerator, DeviceCommunicators, DeviceId, Element, ElementTask, ElementType, Error,
-    NativeCollectives, ReduceOp, Reduction, conformance,
+    Accelerator, Arrange, DeviceCommunicators, DeviceId, Element, ElementTask, ElementType, Error,
+    Fold, LiveBuffers, Matmul, NativeCollectives, ProductShape, ReduceOp, Reduction, Region, bf16,
+    conformance, f16,
 };
-use meshwork_accel_cuda::{Communicator, CudaAccelerator, CudaConfig, Libraries, Nccl, Seat, gpus};
+use meshwork_accel_cuda::{
+    Communicator, CudaAccelerator, CudaConfig, KernelCache, Libraries, Library, Nccl, Seat, gpus,
+};
 
 /// So many devices on each GPU; `None`, said by name and reason, where there is none.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
@@ -81,6 +84,104 @@ fn the_suite_of_collectives_passes_on_four_devices_of_each_gpu() {
         return;
     };
     conformance::check_collectives(&accelerator);
+}
+
+#[test]
+fn arithmetic_and_arrangement_pass_by_cublas_where_it_is_and_by_the_kernels_of_this_crate() {
+    let test =
+        "arithmetic_and_arrangement_pass_by_cublas_where_it_is_and_by_the_kernels_of_this_crate";
+    let Some(accelerator) = devices(test, 1) else {
+        return;
+    };
+    match accelerator.matmul_library() {
+        Ok(library) => println!("{test}: products by {library}"),
+        Err(absent) => println!("skipped: {test}: products by cuBLAS: {absent}"),
+    }
+    conformance::check_compute(&accelerator);
+    conformance::check_arrangement(&accelerator);
+    let without = Libraries::from_env().without(Library::Cublas);
+    let own = CudaAccelerator::open(&CudaConfig::new(without, KernelCache::from_env()));
+    conformance::check_compute(&own.expect("it was opened before"));
+    assert_eq!(accelerator.live_buffers(), 0);
+}
+
+/// A product of every float by both ways, of sizes that are no multiple of anything.
+fn both_ways<T: Element>(cublas: &CudaAccelerator, own: &CudaAccelerator, one: T, two: T) {
+    let shape = ProductShape::stacked(3, [130, 257, 67]).expect("small");
+    let pick = |at: usize| if (at * 7).is_multiple_of(3) { two } else { one };
+    let left: Vec<T> = (0..shape.left()).map(pick).collect();
+    let right: Vec<T> = (1..=shape.right()).map(pick).collect();
+    let product = |cuda: &CudaAccelerator| {
+        let mut into = with(cuda, 0, &vec![T::default(); shape.product()]);
+        let (left, right) = (with(cuda, 0, &left), with(cuda, 0, &right));
+        cuda.matmul(shape, &left, &right, &mut into)
+            .expect("floats");
+        read::<T>(cuda, &into, shape.product())
+    };
+    // Sums of such terms are exact, or rounded once.
+    assert_eq!(product(cublas), product(own), "{}", T::TYPE);
+}
+
+#[test]
+fn products_of_every_float_are_the_same_by_cublas_and_by_the_kernel_of_this_crate() {
+    let test = "products_of_every_float_are_the_same_by_cublas_and_by_the_kernel_of_this_crate";
+    let Some(cublas) = devices(test, 1) else {
+        return;
+    };
+    if let Err(absent) = cublas.matmul_library() {
+        return println!("skipped: {test}: {absent}");
+    }
+    let without = Libraries::from_env().without(Library::Cublas);
+    let own = CudaAccelerator::open(&CudaConfig::new(without, KernelCache::from_env()));
+    let own = own.expect("it was opened before");
+    both_ways(&cublas, &own, f16::ONE, f16::from_f32(-2.0));
+    both_ways(&cublas, &own, bf16::ONE, bf16::from_f32(-2.0));
+    both_ways(&cublas, &own, 1.0_f32, -2.0);
+    both_ways(&cublas, &own, 1.0_f64, -2.0);
+}
+
+/// Where numbers of elements do not fit in 32 bits, and neither do the threads of a grid.
+#[test]
+fn buffers_of_more_than_four_gibibytes_are_worked_on_to_their_end() {
+    let test = "buffers_of_more_than_four_gibibytes_are_worked_on_to_their_end";
+    let Some(accelerator) = devices(test, 1) else {
+        return;
+    };
+    let (device, len) = (DeviceId::new(0), (1_usize << 32) + 77);
+    let memory = accelerator.memory(device).expect("the device exists");
+    if memory.free().is_none_or(|free| free < 14 << 30) {
+        return println!("skipped: {test}: it takes 14 GiB of free memory");
+    }
+    let buffer = || accelerator.allocate(device, ElementType::U8, len);
+    let (mut one, mut two) = (buffer().expect("room"), buffer().expect("room"));
+    accelerator.fill(&mut one, 0..len, 3_u8).expect("inside");
+    accelerator
+        .fill(&mut two, len - 5..len, 4_u8)
+        .expect("inside");
+    accelerator
+        .reduce(ReduceOp::Sum, &mut two, &one)
+        .expect("equal lengths");
+    let mut end = [0_u8; 8];
+    accelerator
+        .download(&two, len - 8, &mut end)
+        .expect("inside");
+    assert_eq!(end, [3, 3, 3, 7, 7, 7, 7, 7]);
+    // Every other element, so that no row moves as a whole.
+    let halves = Region::new(&[len / 2, 2], &[0..len / 2, 1..2]).expect("inside");
+    let even = accelerator.allocate(device, ElementType::U8, len / 2 * 2);
+    let mut even = even.expect("room");
+    accelerator
+        .copy(&two, 0..len / 2 * 2, &mut even, 0)
+        .expect("it fits");
+    drop((one, two));
+    let odd = accelerator.cut(&even, &halves).expect("it fits");
+    let mut end = [0_u8; 4];
+    accelerator
+        .download(&odd, len / 2 - 4, &mut end)
+        .expect("inside");
+    assert_eq!(end, [3, 3, 7, 7]);
+    let sum = accelerator.fold(ReduceOp::Max, [1, len / 2, 1], &odd);
+    assert_eq!(read::<u8>(&accelerator, &sum.expect("numbers"), 1), [7]);
 }
 
 /// Every op that a type has, on a million elements of any bits.

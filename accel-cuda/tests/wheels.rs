@@ -2,15 +2,20 @@
 
 #[path = "support/cc.rs"]
 mod cc;
+#[path = "support/fake.rs"]
+mod fake;
 #[path = "support/wheel.rs"]
 mod wheel;
 
 use std::fs;
 
+use fake::Fake;
+use meshwork_accel::{Accelerator, DeviceId, ElementType, Matmul, ProductShape};
 use meshwork_accel_cuda::{
-    Capability, Compiler, Error, KernelCache, Libraries, Library, Nccl, UniqueId,
+    Capability, Compiler, CudaAccelerator, CudaConfig, Error, KernelCache, Libraries, Library,
+    Nccl, UniqueId, gpus,
 };
-use wheel::{NCCL, NVRTC};
+use wheel::{CUBLAS, NCCL, NVRTC};
 
 fn nvrtc() -> Option<Libraries> {
     let file = NVRTC.unpacked()?.join("nvidia/cu13/lib/libnvrtc.so.13");
@@ -49,6 +54,11 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
             "mw_fold_max_f64",
             "mw_divide_i8",
             "mw_fill_8",
+            "mw_pointwise_exp_f16",
+            "mw_pairwise_divide_f64",
+            "mw_place_16",
+            "mw_along_xor_bool",
+            "mw_product_bf16",
         ] {
             let found = code
                 .windows(kernel.len())
@@ -80,6 +90,9 @@ fn a_gpu_newer_than_nvrtc_gets_ptx_that_moves_16_bytes_at_a_time() {
         "mw_reduce_max_bf16",
         "mw_reduce_xor_u8",
         "mw_reduce_sum_f64",
+        "mw_pointwise_relu_f16",
+        "mw_pairwise_add_f32",
+        "mw_place_16",
     ] {
         let code = kernel(name);
         let packed = ["ld.global.v4.", "ld.global.v2."]
@@ -88,11 +101,19 @@ fn a_gpu_newer_than_nvrtc_gets_ptx_that_moves_16_bytes_at_a_time() {
         assert!(packed, "{code}");
         assert!(!code.contains(".local"), "{name} spills");
     }
-    assert!(
-        !kernel("mw_fold_sum_bf16").contains(".local"),
-        "partial results stay in registers"
-    );
-    assert!(!text.contains("fma."), "nothing is contracted");
+    let mut reductions = 0;
+    for part in text.split(".visible .entry ").skip(1) {
+        let name = &part[..part.find('(').expect("a kernel has arguments")];
+        assert!(!part.contains(".local"), "{name}: all stays in registers");
+        // Products are fused by their source, and functions by CUDA's library; nothing else is.
+        let is_reduction = name.starts_with("mw_reduce") || name.starts_with("mw_fold");
+        let is_fused = part.contains("fma.");
+        assert!(!(is_reduction && is_fused), "{name} is contracted");
+        reductions += usize::from(is_reduction);
+    }
+    assert_eq!(reductions, 2 * (8 * 7 + 4 * 4 + 5));
+    assert!(kernel("mw_product_f32").contains("fma.rn.f32"));
+    assert!(kernel("mw_product_f32").contains("bar.sync"));
 }
 
 #[test]
@@ -113,6 +134,35 @@ fn nccl_loads_and_gives_its_version_and_an_id_of_its_own_each_time() {
     let ids = [nccl.unique_id(), nccl.unique_id()].map(|id| id.expect("there is a network"));
     assert_ne!(ids[0], ids[1]);
     assert_ne!(*ids[0].as_bytes(), [0; UniqueId::BYTES]);
+}
+
+/// With a stand-in for the driver, which cuBLAS does not know: it looks for NVIDIA's by itself.
+#[test]
+fn cublas_loads_and_says_what_it_lacks_where_there_is_no_driver() {
+    let Some(wheel) = CUBLAS.unpacked() else {
+        return;
+    };
+    let fake = Fake::new();
+    let file = wheel.join("nvidia/cu13/lib/libcublas.so.13");
+    let libraries = fake.libraries().with_file(Library::Cublas, file);
+    let cuda = CudaAccelerator::open(&CudaConfig::new(libraries, KernelCache::none()));
+    let cuda = cuda.expect("a fake driver begins");
+    assert_eq!(cuda.matmul_library(), Ok("cuBLAS 13.0.2".to_owned()));
+    if gpus(&Libraries::from_env()).is_ok() {
+        return println!("skipped: cuBLAS finds a driver here, and works");
+    }
+    let buffer = || cuda.allocate(DeviceId::new(0), ElementType::F32, 1);
+    let (one, mut into) = (buffer().expect("room"), buffer().expect("room"));
+    let shape = ProductShape::new(1, 1, 1).expect("small");
+    let refused = cuda.matmul(shape, &one, &one, &mut into);
+    let text = refused.expect_err("there is no driver").to_string();
+    let lacks = "the library was not initialized: cuBLAS 13.0.2 on a driver for CUDA 13.0";
+    assert!(
+        text.contains("cublasCreate") && text.contains(lacks),
+        "{text}"
+    );
+    drop((one, into, cuda));
+    fake.is_clean();
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod bench;
 mod collectives;
 mod communicators;
 mod compute;
+mod docks;
 mod full;
 mod live;
 mod moves;
@@ -106,11 +107,13 @@ pub fn check_arrangement<A: Arrange + Fold>(accelerator: &A) {
 /// The first claim that does not hold.
 pub fn verify<A: Accelerator>(accelerator: &A) -> Result<(), Violation> {
     refusals::devices(accelerator)?;
+    docks::devices(accelerator)?;
     for device in accelerator.devices() {
         let bench = Bench::new(accelerator, device.id());
         let first = device.id() == DeviceId::new(0);
         let lengths = if first { ALL_LENGTHS } else { SOME_LENGTHS };
         every_type(bench, lengths)?;
+        docks::all(bench)?;
         full::device(bench)?;
     }
     Ok(())

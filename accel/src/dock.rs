@@ -19,6 +19,14 @@ pub unsafe trait HostMemory: Send {
     fn bytes(&mut self) -> &mut [u8];
 }
 
+// SAFETY: what a vector holds stays where it is while the vector is moved; to let it grow takes the vector
+// itself, which nobody has who has a `HostMemory`. It is freed with it.
+unsafe impl HostMemory for Vec<u8> {
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
 /// Host memory that is pinned, so that a device copies from and to it without the processor.
 ///
 /// Transfers are begun and go on by themselves; those of one dock take effect in the order in which they

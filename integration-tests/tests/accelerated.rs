@@ -1,12 +1,18 @@
 //! Tensors whose devices an accelerator computes for: one program on the host, on the CPU as a backend,
-//! and on eight devices of XLA's CPU plugin that stand for TPUs or GPUs.
+//! on eight devices of XLA's CPU plugin that stand for TPUs or GPUs, and on GPUs that the host stands in for.
 #![allow(
     clippy::unwrap_used,
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
 )]
 
+#[path = "../../accel-cuda/tests/support/cc.rs"]
+mod cc;
 #[path = "accelerated/counting.rs"]
 mod counting;
+#[path = "accelerated/cuda.rs"]
+mod cuda;
+#[path = "../../accel-cuda/tests/support/fake.rs"]
+mod fake;
 #[path = "accelerated/found.rs"]
 mod found;
 #[path = "accelerated/moves.rs"]

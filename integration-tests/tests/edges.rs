@@ -57,6 +57,7 @@ const LAYERS: &[Layer] = &[
 
 /// Where code neither waits, nor asks the time, nor sees the outside: all files that begin so.
 const PURE: &[&str] = &[
+    "accel-cuda/src/compute/gemm",
     "accel-cuda/src/kernels",
     "accel-cuda/src/libraries/search",
     "accel-cuda/src/staging",
@@ -227,6 +228,10 @@ const UNSAFE: &[(&str, &str)] = &[
     (
         "accel-cuda/src/sys/compiler.rs",
         "the compiler's functions are of another language",
+    ),
+    (
+        "accel-cuda/src/sys/blas.rs",
+        "cuBLAS' functions are of another language",
     ),
     (
         "accel-cuda/src/sys/collectives.rs",

@@ -1,13 +1,16 @@
 //! The CPU backend with a mistake of choice.
 
+mod docked;
+
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Elementwise, Error,
-    LiveBuffers, Matmul, Memory, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp,
+    Accelerator, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType, Elementwise, Error,
+    HostMemory, LiveBuffers, Matmul, Memory, NativeCollectives, Pairwise, Pointwise, ProductShape,
+    ReduceOp, Undocked,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -50,6 +53,18 @@ pub(crate) enum Flaw {
     DividesBackwards,
     SwapsFactors,
     ComputesWithIntegers,
+    /// Pins memory, and makes no mistake.
+    PinsRight,
+    PinsForNobody,
+    LosesMemory,
+    FetchesFromStart,
+    FetchesOneMore,
+    SendsToStart,
+    GivesMemoryEarly,
+    SendsLate,
+    FetchesLate,
+    AcceptsPastMemory,
+    FetchesFromAnyDevice,
 }
 
 /// The CPU with one flaw.
@@ -240,6 +255,14 @@ impl Accelerator for Flawed {
             return Ok(());
         }
         self.cpu.reduce(op, into, from)
+    }
+
+    fn dock(
+        &self,
+        device: DeviceId,
+        memory: Box<dyn HostMemory>,
+    ) -> Result<Box<dyn Dock<Buffer = CpuBuffer>>, Undocked> {
+        docked::dock(self.flaw, &self.cpu, device, memory)
     }
 
     fn synchronize(&self, device: DeviceId) -> Result<(), Error> {

@@ -81,7 +81,7 @@ impl From<Error> for accel::Error {
             Error::Call { code, status, .. } => {
                 unavailable(Library::Driver, Absence::Refused { code, status })
             }
-            Error::Compile { .. } => unavailable(
+            Error::Compile { .. } | Error::CompilerTooNew { .. } => unavailable(
                 Library::Nvrtc,
                 Absence::Refused {
                     code: -1,

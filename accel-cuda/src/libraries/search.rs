@@ -59,6 +59,7 @@ impl Surroundings {
             Library::Driver => (DRIVER_NAMES, NO_PACKAGES, DRIVER_FOLDERS),
             Library::Nvrtc => (NVRTC_NAMES, NVRTC_PACKAGES, NO_PACKAGES),
             Library::Nccl => (NCCL_NAMES, NCCL_PACKAGES, NO_PACKAGES),
+            Library::Cublas => (CUBLAS_NAMES, CUBLAS_PACKAGES, NO_PACKAGES),
         };
         let installed = self.site_packages.iter().flat_map(|site| {
             let inside = move |package| site.join("nvidia").join(package).join("lib");
@@ -85,6 +86,8 @@ const NVRTC_NAMES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"
 const NVRTC_PACKAGES: &[&str] = &["cu13", "cuda_nvrtc"];
 const NCCL_NAMES: &[&str] = &["libnccl.so.2"];
 const NCCL_PACKAGES: &[&str] = &["nccl"];
+const CUBLAS_NAMES: &[&str] = &["libcublas.so.13", "libcublas.so.12", "libcublas.so"];
+const CUBLAS_PACKAGES: &[&str] = &["cu13", "cublas"];
 const NO_PACKAGES: &[&str] = &[];
 
 #[cfg(test)]
@@ -147,6 +150,24 @@ mod tests {
         ];
         let variables = [("PYTHONPATH", ":/a:"), ("CUDA_HOME", "/opt/cuda")];
         check(&variables, Library::Nvrtc, &expected);
+    }
+
+    #[test]
+    fn matrix_products_are_looked_for_where_either_version_of_its_package_is() {
+        let expected = [
+            "libcublas.so.13",
+            "libcublas.so.12",
+            "libcublas.so",
+            "/a/nvidia/cu13/lib/libcublas.so.13",
+            "/a/nvidia/cu13/lib/libcublas.so.12",
+            "/a/nvidia/cu13/lib/libcublas.so",
+            "/a/nvidia/cublas/lib/libcublas.so.13",
+            "/a/nvidia/cublas/lib/libcublas.so.12",
+            "/a/nvidia/cublas/lib/libcublas.so",
+        ];
+        let found = surroundings(&[("PYTHONPATH", "/a")]).candidates(Library::Cublas);
+        let found = found.iter().take(9).map(|path| path.to_str().unwrap());
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]

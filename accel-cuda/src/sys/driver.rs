@@ -133,6 +133,11 @@ impl Driver {
         Ok(version)
     }
 
+    /// The same as text, such as `13.0`; empty where it cannot be told.
+    pub(crate) fn version_text(&self) -> String {
+        self.version().map_or_else(|_| String::new(), version_text)
+    }
+
     /// How many GPUs there are.
     pub(crate) fn device_count(&self) -> Result<usize, Failure> {
         let mut count = 0;

@@ -137,3 +137,21 @@ impl Part<'_> {
         gpu.driver.check("cuMemcpyPeerAsync", code)
     }
 }
+
+/// Lets the stream of `into` do work that reads `from`, after and before the work of their own streams.
+pub(super) fn in_order(
+    into: Part<'_>,
+    from: &[Part<'_>],
+    work: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let here = into.stream();
+    for part in from {
+        here.follow(part.stream())?;
+    }
+    let done = work();
+    // Even after a failure: what was launched may still read.
+    for part in from {
+        part.stream().follow(here)?;
+    }
+    done
+}

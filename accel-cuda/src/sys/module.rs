@@ -1,6 +1,8 @@
 //! Compiled kernels on a GPU, and how each kind of them is called.
 #![expect(unsafe_code, reason = "functions of other languages are called here")]
 
+mod tensors;
+
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 
 use super::driver::{Address, FunctionHandle, ModuleHandle};
 use super::gpu::Gpu;
-use super::memory::Part;
+use super::memory::{Part, in_order};
 use super::stream::Stream;
 use crate::error::Failure;
 use crate::kernels::{Grid, Kernel, MOST_PLACES};
@@ -32,7 +34,7 @@ impl Module {
         // SAFETY: `handle` is writable and the GPU is current; an image says itself how long it is,
         // and who made it here made all of it.
         let code = unsafe { (gpu.driver.module_load_data)(&raw mut handle, image.as_ptr().cast()) };
-        gpu.driver.check("cuModuleLoadData", code)?;
+        gpu.driver.check(LOADING, code)?;
         drop(here);
         let mut module = Self {
             gpu,
@@ -45,6 +47,11 @@ impl Module {
             module.functions.insert(kernel, function);
         }
         Ok(module)
+    }
+
+    /// How many multiprocessors its GPU has.
+    pub(crate) fn multiprocessors(&self) -> u32 {
+        self.multiprocessors
     }
 
     fn function(&self, kernel: Kernel) -> Result<FunctionHandle, Failure> {
@@ -73,15 +80,13 @@ impl Module {
         let (mut to, mut at) = (into.address(), from.address());
         let mut count = (into.bytes().min(from.bytes()) / size) as u64;
         let grid = Grid::of_packs(count, size, self.multiprocessors);
-        let arguments = [
+        let mut arguments = [
             address_of(&mut to),
             address_of(&mut at),
             address_of(&mut count),
         ];
-        into.stream().follow(from.stream())?;
-        let launched = self.launch(kernel, grid, into.stream(), arguments);
-        from.stream().follow(into.stream())?;
-        launched
+        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
+        in_order(into, &[from], launch)
     }
 
     /// Replaces each element of all `targets` by the op of the elements of all `sources`. Streams of
@@ -101,12 +106,12 @@ impl Module {
         let mut count = (bytes / size) as u64;
         let (mut to, mut at) = (Places::of(targets), Places::of(sources));
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let arguments = [
+        let mut arguments = [
             address_of(&mut to),
             address_of(&mut at),
             address_of(&mut count),
         ];
-        self.launch(kernel, grid, stream, arguments)
+        self.launch(kernel, grid, stream, &mut arguments)
     }
 
     /// Divides each element by `by`, integers towards zero; `stream` does the work.
@@ -123,12 +128,12 @@ impl Module {
         let (mut at, mut by) = (values.address(), by);
         let mut count = (values.bytes() / size) as u64;
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let arguments = [
+        let mut arguments = [
             address_of(&mut at),
             address_of(&mut by),
             address_of(&mut count),
         ];
-        self.launch(kernel, grid, stream, arguments)
+        self.launch(kernel, grid, stream, &mut arguments)
     }
 
     /// Sets each element to the lowest bytes of `bits`, as many as an element has.
@@ -139,12 +144,12 @@ impl Module {
         let (mut at, mut bits) = (values.address(), bits);
         let mut count = (values.bytes() / size) as u64;
         let grid = Grid::of_elements(count, self.multiprocessors);
-        let arguments = [
+        let mut arguments = [
             address_of(&mut at),
             address_of(&mut bits),
             address_of(&mut count),
         ];
-        self.launch(kernel, grid, values.stream(), arguments)
+        self.launch(kernel, grid, values.stream(), &mut arguments)
     }
 
     fn launch(
@@ -152,7 +157,7 @@ impl Module {
         kernel: Kernel,
         grid: Grid,
         stream: &Stream,
-        mut arguments: [*mut c_void; 3],
+        arguments: &mut [*mut c_void],
     ) -> Result<(), Failure> {
         let Some(function) = self.functions.get(&kernel) else {
             return Err(not_of_this_kind(kernel));
@@ -188,6 +193,9 @@ impl Drop for Module {
         unsafe { (self.gpu.driver.module_unload)(self.handle) };
     }
 }
+
+/// The function that code goes to.
+pub(crate) const LOADING: &str = "cuModuleLoadData";
 
 /// `struct places` of the kernels' source.
 #[repr(C)]

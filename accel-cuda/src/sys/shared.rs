@@ -53,7 +53,10 @@ impl Shared {
         Err(Error::NotLoadable {
             library,
             tried,
-            said: said.unwrap_or_else(|| "no such file".to_owned()),
+            said: said.unwrap_or_else(|| match libraries.leaves_out(library) {
+                true => "the program leaves it out".to_owned(),
+                false => "no such file".to_owned(),
+            }),
         })
     }
 

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
+use super::blas::Blas;
 use super::collectives::Collectives;
 use super::compiler::Nvrtc;
 use super::driver::Driver;
@@ -28,13 +29,17 @@ fn in_c(rust: &str, library: &str) -> String {
     let name = match (rust, library) {
         ("Code", "cuda") => "CUresult",
         ("Code", "nvrtc") => "nvrtcResult",
+        ("Code", "cublas") => "cublasStatus_t",
         ("Code", _) => "ncclResult_t",
-        // NCCL takes addresses of a device as pointers.
-        ("Address", "nccl") => "void *",
+        // NCCL and cuBLAS take addresses of a device as pointers.
+        ("Address", "nccl" | "cublas") => "void *",
+        ("Scalar", _) => "const void *",
+        ("Property", _) => "libraryPropertyType",
+        ("BlasHandle", _) => "cublasHandle_t",
         ("Address", _) => "CUdeviceptr",
         ("DeviceHandle", _) => "CUdevice",
         ("ContextHandle", _) => "CUcontext",
-        ("StreamHandle", "nccl") => "cudaStream_t",
+        ("StreamHandle", "nccl" | "cublas") => "cudaStream_t",
         ("StreamHandle", _) => "CUstream",
         ("EventHandle", _) => "CUevent",
         ("ModuleHandle", _) => "CUmodule",
@@ -49,6 +54,7 @@ fn in_c(rust: &str, library: &str) -> String {
         ("c_void", _) => "void",
         ("u8", _) => "unsigned char",
         ("usize", _) => "size_t",
+        ("i64", _) => "long long",
         _ => panic!("{rust} is in no table"),
     };
     name.to_owned()
@@ -212,3 +218,50 @@ fn nccl_is_called_as_its_header_says_with_the_beginning_of_its_configuration() {
         ],
     );
 }
+
+#[test]
+fn cublas_is_called_as_its_header_says() {
+    let (Some(headers), Some(cublas)) = (headers(), wheel::CUBLAS.unpacked()) else {
+        return;
+    };
+    let mut text = "#include <stddef.h>\n".to_owned();
+    text += &calls(Blas::DECLARED, "cublas", "cublas_v2.h");
+    for (name, value) in super::blas::NUMBERS {
+        let _ = writeln!(text, "_Static_assert({name} == {value}, \"{name}\");");
+    }
+    // Headers that come with a compiler only.
+    let stand_ins = tempfile::tempdir().expect("a folder for headers");
+    let folder = stand_ins.path();
+    fs::create_dir(folder.join("crt")).expect("writable");
+    for (name, text) in [
+        ("crt/host_defines.h", HOST_DEFINES),
+        (
+            "cuda_fp16.h",
+            "typedef struct { unsigned short x; } __half;\n",
+        ),
+        (
+            "cuda_bf16.h",
+            "typedef struct { unsigned short x; } __nv_bfloat16;\n",
+        ),
+    ] {
+        fs::write(folder.join(name), text).expect("writable");
+    }
+    agree(
+        &text,
+        &[
+            stand_ins.path().to_owned(),
+            cublas.join("nvidia/cu13/include"),
+            headers,
+        ],
+    );
+}
+
+/// What headers of CUDA say of their types to its compiler.
+const HOST_DEFINES: &str = "#define __device_builtin__
+#define __host__
+#define __device__
+#define __align__(bytes)
+#define __builtin_align__(bytes)
+#define __forceinline__ inline
+#define __cuda_builtin_vector_align8(tag, members) struct tag { members }
+";

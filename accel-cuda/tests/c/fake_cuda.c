@@ -52,7 +52,8 @@ struct work {
     unsigned long long number;
     void *to; const void *from; size_t size; int value;
     char name[48]; void *function; unsigned blocks, threads;
-    struct places targets, sources; u64 count, bits; void *into; const void *with; u32 by;
+    struct places targets, sources; u64 count, bits; void *into; const void *with, *and; u32 by;
+    struct axes axes; struct along along; struct product product;
     struct stream *other; unsigned long long until;
 };
 struct stream { struct stream *next; struct context *context; struct work *first, **last; unsigned long long queued, done; };
@@ -85,6 +86,11 @@ static int inside(const void *at, size_t size, struct context *context) {
 
 static void run_until(struct stream *stream, unsigned long long until);
 
+/* Whose threads are working together. */
+static struct work *now;
+static void run_along(void) { ((along_kernel)now->function)(now->into, now->with, now->along); }
+static void run_product(void) { ((product_kernel)now->function)(now->into, now->with, now->and, now->product); }
+
 static void run(struct stream *stream, struct work *w) {
     (void)stream;
     if (w->what == WAIT) { if (w->other) run_until(w->other, w->until); return; }
@@ -96,6 +102,18 @@ static void run(struct stream *stream, struct work *w) {
         RUN(w->blocks, w->threads, ((fold_kernel)w->function)(w->targets, w->sources, w->count));
     } else if (!strncmp(w->name, "mw_divide_", 10)) {
         RUN(w->blocks, w->threads, ((divide_kernel)w->function)(w->into, w->by, w->count));
+    } else if (!strncmp(w->name, "mw_pointwise_", 13)) {
+        RUN(w->blocks, w->threads, ((pointwise_kernel)w->function)(w->into, w->count));
+    } else if (!strncmp(w->name, "mw_pairwise_", 12)) {
+        RUN(w->blocks, w->threads, ((reduce_kernel)w->function)(w->into, w->with, w->count));
+    } else if (!strncmp(w->name, "mw_place_", 9)) {
+        RUN(w->blocks, w->threads, ((place_kernel)w->function)(w->into, w->with, w->axes, w->count));
+    } else if (!strncmp(w->name, "mw_along_", 9)) {
+        now = w;
+        run_together(w->blocks, w->threads, run_along);
+    } else if (!strncmp(w->name, "mw_product_", 11)) {
+        now = w;
+        run_together(w->blocks, w->threads, run_product);
     } else {
         RUN(w->blocks, w->threads, ((fill_kernel)w->function)(w->into, w->bits, w->count));
     }
@@ -417,9 +435,65 @@ static int all_inside(const struct places *places, size_t size) {
 
 static size_t element_of(const char *name) {
     const char *type = strrchr(name, '_') + 1;
-    if (!strncmp(name, "mw_fill_", 8)) return atoi(type);
+    if (!strncmp(name, "mw_fill_", 8) || !strncmp(name, "mw_place_", 9)) return atoi(type);
     if (!strcmp(type, "bool") || strchr(type, '8')) return 1;
     return strstr(type, "16") ? 2 : strstr(type, "32") ? 4 : 8;
+}
+
+/* The bytes that lie between the first element and the last along all axes, both included. */
+static size_t reach(const struct axes *axes, const u64 *apart, size_t size) {
+    u64 last = 0;
+    for (u32 axis = 0; axis < axes->count; ++axis) last += (axes->size[axis] - 1) * apart[axis];
+    return (last + 1) * size;
+}
+
+static size_t wide(const char *name, size_t size) { return strstr(name, "f16") ? 4 : size; }
+
+/* What a kernel was given, by its name; whether all that it will read and write is memory. */
+static int taken(struct work *w, const char *name, void **given) {
+    size_t size = element_of(name);
+    w->into = *(void **)given[0];
+    if (!strncmp(name, "mw_fold_", 8)) {
+        w->targets = *(struct places *)given[0];
+        w->sources = *(struct places *)given[1];
+        w->count = *(u64 *)given[2];
+        return all_inside(&w->targets, w->count * size) && all_inside(&w->sources, w->count * size);
+    }
+    if (!strncmp(name, "mw_pointwise_", 13)) {
+        w->count = *(u64 *)given[1];
+        return inside(w->into, w->count * size, HERE);
+    }
+    w->with = *(void **)given[1];
+    if (!strncmp(name, "mw_along_", 9)) {
+        struct along *s = &w->along;
+        *s = *(struct along *)given[2];
+        u64 outer = s->count / (s->chunks * s->inner);
+        size_t read = s->wide & WIDE_SOURCE ? wide(name, size) : size, written = s->wide & WIDE_RESULT ? wide(name, size) : size;
+        return s->lanes && !(s->lanes & (s->lanes - 1)) && s->count && (s->chunks - 1) * s->per < s->len && s->chunks * s->per >= s->len
+            && inside(w->with, outer * s->len * s->inner * read, HERE) && inside(w->into, s->count * written, HERE);
+    }
+    if (!strncmp(name, "mw_product_", 11)) {
+        w->and = *(void **)given[2];
+        w->product = *(struct product *)given[3];
+        struct product p = w->product;
+        return inside(w->into, p.depth * p.rows * p.columns * size, HERE) && inside(w->with, p.depth * p.rows * p.inner * size, HERE)
+            && inside(w->and, p.depth * p.inner * p.columns * size, HERE);
+    }
+    if (!strncmp(name, "mw_place_", 9)) {
+        w->axes = *(struct axes *)given[2];
+        w->count = *(u64 *)given[3];
+        return w->axes.count && w->axes.count <= AXES && (u64)w->into % size == 0 && (u64)w->with % size == 0
+            && inside(w->into, reach(&w->axes, w->axes.into, size), HERE) && inside(w->with, reach(&w->axes, w->axes.from, size), HERE);
+    }
+    w->count = *(u64 *)given[2];
+    if (!strncmp(name, "mw_reduce_", 10) || !strncmp(name, "mw_pairwise_", 12)) {
+        if (!inside(w->with, w->count * size, HERE)) return 0;
+    } else if (!strncmp(name, "mw_divide_", 10)) {
+        w->by = *(u32 *)given[1];
+    } else {
+        w->bits = *(u64 *)given[1];
+    }
+    return inside(w->into, w->count * size, HERE);
 }
 
 int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -430,26 +504,7 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
         || shared || extra)
         return ends(mistake(INVALID_VALUE));
     struct work w = {0};
-    int fits;
-    size_t size = element_of(f->name);
-    w.count = *(u64 *)given[2];
-    if (!strncmp(f->name, "mw_fold_", 8)) {
-        w.targets = *(struct places *)given[0];
-        w.sources = *(struct places *)given[1];
-        fits = all_inside(&w.targets, w.count * size) && all_inside(&w.sources, w.count * size);
-    } else {
-        w.into = *(void **)given[0];
-        fits = inside(w.into, w.count * size, HERE);
-        if (!strncmp(f->name, "mw_reduce_", 10)) {
-            w.with = *(void **)given[1];
-            fits = fits && inside(w.with, w.count * size, HERE);
-        } else if (!strncmp(f->name, "mw_divide_", 10)) {
-            w.by = *(u32 *)given[1];
-        } else {
-            w.bits = *(u64 *)given[1];
-        }
-    }
-    if (!fits) return ends(mistake(ILLEGAL));
+    if (!taken(&w, f->name, given)) return ends(mistake(ILLEGAL));
     struct work *queued = queue(stream, KERNEL_CALL);
     struct work *next = queued->next;
     unsigned long long number = queued->number;

@@ -16,6 +16,7 @@ pub(crate) fn compiled(source: &str, name: &str, defines: &[&str]) -> PathBuf {
         format!("tests/c/{source}"),
         "tests/c/host.h".to_owned(),
         "src/kernels.cu".to_owned(),
+        "src/kernels/tensors.cu".to_owned(),
     ];
     let texts = parts.map(|part| fs::read_to_string(here.join(part)).expect("it is there"));
     let made_from = format!("{}{}{}", texts.concat(), defines.join(" "), FLAGS.join(" "));
@@ -54,7 +55,10 @@ fn compile(source: &str, result: &Path, defines: &[&str]) {
     command.args(defines.iter().map(|define| format!("-D{define}")));
     command.arg("-I").arg(here.join("src"));
     command.arg(here.join("tests/c").join(source));
-    command.arg("-o").arg(result).args(["-ldl", "-lpthread"]);
+    command
+        .arg("-o")
+        .arg(result)
+        .args(["-ldl", "-lm", "-lpthread"]);
     let output = command
         .output()
         .expect("a C compiler, which the project needs");

@@ -74,9 +74,37 @@ impl Fake {
         fake
     }
 
+    /// With products of matrices by columns, as cuBLAS has them; with these preprocessor variables.
+    pub(crate) fn with_cublas_and(defines: &[&str]) -> Self {
+        type Drain = unsafe extern "C" fn(*mut c_void) -> c_int;
+        type Streams = unsafe extern "C" fn(Drain);
+        let fake = Self::with(&[]);
+        let made = cc::compiled("fake_cublas.c", "lib.so", defines);
+        fs::copy(made, fake.file("cublas")).expect("the folder is writable");
+        let cublas = load(&fake.file("cublas"));
+        // SAFETY: the type is that of the source.
+        let drain = unsafe { fake.driver.get::<Drain>("fake_drain") }.expect("the source has it");
+        // SAFETY: the type is that of the source.
+        let streams = unsafe { cublas.get::<Streams>("fake_streams") }.expect("the source has it");
+        // SAFETY: the function stays loaded, by the line below.
+        unsafe { streams(*drain) };
+        std::mem::forget((load(&fake.file("cuda")), cublas));
+        fake
+    }
+
+    /// How many handles are alive, and how many products were made by columns.
+    pub(crate) fn products(&self) -> (i64, i64) {
+        (self.count_of("cublas", 0), self.count_of("cublas", 1))
+    }
+
     /// Where these libraries are, and no others.
     pub(crate) fn libraries(&self) -> Libraries {
-        Libraries::from_env()
+        let libraries = Libraries::from_env();
+        let libraries = match self.file("cublas") {
+            file if file.exists() => libraries.with_file(Library::Cublas, file),
+            _ => libraries.without(Library::Cublas),
+        };
+        libraries
             .with_file(Library::Driver, self.file("cuda"))
             .with_file(Library::Nvrtc, self.file("nvrtc"))
             .with_file(Library::Nccl, self.file("nccl"))
@@ -105,16 +133,16 @@ impl Fake {
 
     /// How many communicators are alive, and how many were aborted.
     pub(crate) fn communicators(&self) -> (i64, i64) {
-        (self.of_nccl(0), self.of_nccl(1))
+        (self.count_of("nccl", 0), self.count_of("nccl", 1))
     }
 
     /// How many collectives were carried out from device to device.
     pub(crate) fn performed(&self) -> i64 {
-        self.of_nccl(2)
+        self.count_of("nccl", 2)
     }
 
-    fn of_nccl(&self, kind: c_int) -> i64 {
-        let library = load(&self.file("nccl"));
+    fn count_of(&self, library: &str, kind: c_int) -> i64 {
+        let library = load(&self.file(library));
         // SAFETY: the type is that of the source.
         let count = unsafe { library.get::<unsafe extern "C" fn(c_int) -> c_long>("fake_count") };
         let count = count.expect("the source has it");
@@ -158,6 +186,11 @@ impl Fake {
         ] {
             assert_eq!(self.count(what), 0, "{what:?}");
         }
+    }
+
+    /// Where its files are, and others may be put.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// The file of a fake library.

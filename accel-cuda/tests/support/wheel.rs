@@ -22,6 +22,15 @@ pub(crate) const NVRTC: Wheel = Wheel {
     sha256: "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575",
 };
 
+/// Half a gigabyte, of which the headers are needed, and that it can be loaded.
+#[allow(dead_code, reason = "each test file takes what it needs")]
+pub(crate) const CUBLAS: Wheel = Wheel {
+    package: "nvidia-cublas",
+    version: "13.0.2.14",
+    sha256: "0cf238ffdbe46c00cb9aa98e7bca745c223a5ca5a53e686ac8b3e5a08fe80d6c",
+};
+
+#[allow(dead_code, reason = "each test file takes what it needs")]
 pub(crate) const NCCL: Wheel = Wheel {
     package: "nvidia-nccl-cu13",
     version: "2.30.7",

@@ -5,6 +5,7 @@ mod ends;
 mod kept;
 mod native;
 mod pipeline;
+mod rounds;
 mod route;
 mod slot;
 mod task;

@@ -27,11 +27,11 @@ fn tpus() -> Result<Backend, Error> {
     })
 }
 
-/// CUDA as a backend has no arithmetic of tensors yet.
 #[cfg(feature = "cuda")]
 fn gpus() -> Result<Backend, Error> {
     let gpus = meshwork_accel_cuda::CudaAccelerator::new().map_err(meshwork_accel::Error::from)?;
-    Ok(Backend::of(&std::sync::Arc::new(gpus)).collectives().into())
+    let gpus = Backend::of(&std::sync::Arc::new(gpus));
+    Ok(gpus.arithmetic().arrangement().collectives().into())
 }
 
 #[cfg(not(feature = "cuda"))]

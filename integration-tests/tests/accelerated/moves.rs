@@ -7,6 +7,8 @@ use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DeviceType};
 use meshwork_layout::{Layout, Reduction};
 
+use crate::cuda::eight_devices;
+use crate::fake::Fake;
 use crate::{cpus, numbers, pjrt, plugins};
 
 /// A process with eight TPUs, and a mesh of two by two by two of them.
@@ -83,4 +85,11 @@ fn relayouts_on_pjrt_devices_leave_what_they_leave_on_the_host() {
         return;
     };
     all_pairs_agree(&pjrt(&plugin, 8), &[5, 4]);
+}
+
+#[test]
+fn relayouts_on_gpus_leave_what_they_leave_on_the_host() {
+    let fake = Fake::new();
+    all_pairs_agree(&eight_devices(&fake), &[5, 4]);
+    fake.is_clean();
 }

@@ -1,12 +1,18 @@
 //! Buffers that go from device to device, by a communicator of their backend.
 //!
 //! ```text
-//!   all ranks    offer ──> decide ──> name of rank 0 ──> join ──> have all joined?
+//!   all ranks    offer ──> decide ──> name of rank 0 ──> join, and tell each other how far they are
 //!   each call    announce (the contract) ──> carry out, with an eye on the group
 //! ```
 //!
 //! What all must agree on goes over the group, which is encrypted and knows who is alive; the bytes go
 //! past it.
+//!
+//! Who is missing is known by name where the group knows it: a process that is gone, a rank that has not
+//! announced the call, one whose device or library has failed, one that was refused. A rank that has
+//! announced it and whose device does not get there cannot be told from those that wait for it: NCCL says
+//! of itself that something is missing and not who. Then all give up when the time is up, and NCCL's own
+//! service for this, which its program `ncclras` asks, may know more.
 
 use std::ops::ControlFlow;
 use std::panic::Location;
@@ -18,9 +24,10 @@ use meshwork_accel::{
     DeviceCommunicators, DeviceId, Element, ElementTask, Place,
 };
 
+use super::rounds::Rounds;
 use super::route::{Detour, Offer, Reach, Route, decide};
 use crate::group::engine::{Asked, Engine, Work};
-use crate::{Error, Group, Rank, ReduceOp};
+use crate::{Error, Group, Rank};
 
 /// A communicator, and the members that it is of.
 pub(super) struct Direct<B> {
@@ -71,10 +78,9 @@ impl<B: DeviceBuffer> Direct<B> {
         };
         let place = Place::new(group.rank().index(), group.world() as usize)?;
         let patience = group.settled().timeouts.join();
-        let joined = group.watched(patience, |watch| {
-            accelerator.join(device, &name, place, watch)
-        });
-        if let Some(rank) = group.culprit(&joined)? {
+        let (joined, missing) = Rounds::of(group, patience, Location::caller())
+            .join(|watch| accelerator.join(device, &name, place, watch))?;
+        if let Some(rank) = missing {
             let detour = Detour::NotJoined { rank, error: None };
             return Ok(Err(detour.known_here(group.rank(), joined.err())));
         }
@@ -195,22 +201,6 @@ impl Group {
         Ok(Ok(CommunicatorName::from_bytes(name)))
     }
 
-    /// Who is to blame for a communicator that is not there: rather a rank that was refused than one that
-    /// waited for it in vain.
-    #[track_caller]
-    fn culprit<R>(&mut self, joined: &Result<R, accel::Error>) -> Result<Option<Rank>, Error> {
-        const NOBODY: u32 = u32::MAX;
-        let own = self.rank().number();
-        let mut first = [match joined {
-            Ok(_) => NOBODY,
-            Err(accel::Error::GivenUp { .. }) => WAITED + own,
-            Err(_) => own,
-        }];
-        self.all_reduce(&mut first, ReduceOp::Min)?;
-        let [first] = first;
-        Ok((first != NOBODY).then_some(Rank::new(first % WAITED)))
-    }
-
     /// Waits for a device until the group fails or the time is up.
     fn watched<R>(&self, patience: Duration, run: impl FnOnce(&mut accel::Watch<'_>) -> R) -> R {
         let (failure, begun) = (self.settled().ties.bond.failure(), Instant::now());
@@ -237,9 +227,6 @@ impl Group {
         told.unwrap_or_else(|| self.device_failed(error))
     }
 }
-
-/// Comes before the numbers of ranks that have only waited; there are not so many ranks.
-const WAITED: u32 = 1 << 16;
 
 /// Stands in an announcement for the way that the bytes go; no portions are cut so.
 const PAST_THE_GROUP: &[usize] = &[usize::MAX, 0];

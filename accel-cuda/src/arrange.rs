@@ -1,0 +1,102 @@
+//! Elements put in other places, and made one along an axis.
+
+use meshwork_accel::{Arrange, Arrangement, DeviceBuffer, Error, Fold, ReduceOp, Region};
+
+use crate::accelerator::CudaAccelerator;
+use crate::buffer::CudaBuffer;
+use crate::error::Failure;
+use crate::kernels::{Along, Axes, Width, computed_in};
+
+/// Axes that lie together on both sides count as one, and of what is left [`Error::TooManyAxes`] refuses
+/// more than 16. Rows move 16 bytes at a time where they lie so on both sides.
+impl Arrange for CudaAccelerator {
+    fn cut(&self, from: &CudaBuffer, part: &Region) -> Result<CudaBuffer, Error> {
+        from.check_len(part.whole_len())?;
+        let into = CudaBuffer::unwritten(from.logical(), from.element_type(), part.len())?;
+        if !into.is_empty() {
+            place(Axes::cut(part)?, from, &into)?;
+        }
+        Ok(into)
+    }
+
+    fn paste(&self, from: &CudaBuffer, into: &mut CudaBuffer, part: &Region) -> Result<(), Error> {
+        into.check_alike(from)?;
+        from.check_len(part.len())?;
+        into.check_len(part.whole_len())?;
+        match from.is_empty() {
+            true => Ok(()),
+            false => place(Axes::paste(part)?, from, into),
+        }
+    }
+
+    fn arrange(&self, from: &CudaBuffer, to: &Arrangement) -> Result<CudaBuffer, Error> {
+        from.check_len(to.from_len())?;
+        let into = CudaBuffer::unwritten(from.logical(), from.element_type(), to.len())?;
+        if !into.is_empty() {
+            place(Axes::arrange(to)?, from, &into)?;
+        }
+        Ok(into)
+    }
+}
+
+/// In `f32` and rounded once, where elements are shorter floats; in the same order each time on one GPU.
+impl Fold for CudaAccelerator {
+    fn fold(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &CudaBuffer,
+    ) -> Result<CudaBuffer, Error> {
+        let [outer, len, inner] = sizes;
+        let (logical, element) = (from.logical(), from.element_type());
+        if !op.supports(element) || op == ReduceOp::Mean {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        let all = outer
+            .checked_mul(len)
+            .and_then(|rows| rows.checked_mul(inner));
+        let (rows, columns) = (outer, len);
+        from.check_len(all.ok_or(Error::ShapeTooLarge { rows, columns })?)?;
+        if len == 0 {
+            return Err(Error::NoSources { op });
+        }
+        let into = CudaBuffer::unwritten(logical, element, outer * inner)?;
+        let (Some(source), Some(target)) = (from.whole(), into.whole()) else {
+            return Ok(into);
+        };
+        let module = &logical.module;
+        let along = Along::new(sizes, module.multiprocessors());
+        let (first, failed) = (along.first(), |failure: Failure| failure.on(logical.id));
+        let Some(second) = along.second() else {
+            let pass = (op, element, first);
+            let done = module.along(pass, (source, element), (target, element));
+            return done.map(|()| into).map_err(failed);
+        };
+        let wide = computed_in(element);
+        let parts = usize::try_from(first.count).unwrap_or(usize::MAX);
+        let parts = logical.scratch(wide, parts.saturating_mul(wide.size()))?;
+        let between = (parts.whole(), wide);
+        let done = module.along((op, element, first), (source, element), between);
+        let done =
+            done.and_then(|()| module.along((op, element, second), between, (target, element)));
+        done.map(|()| into).map_err(failed)
+    }
+}
+
+/// Copies elements from places of one buffer to places of another, of which there are some.
+fn place(axes: Axes, from: &CudaBuffer, into: &CudaBuffer) -> Result<(), Error> {
+    let (axes, width) = axes.widened(Width::of(from.element_type()));
+    let reach = axes.reach().map(|elements| elements * width.bytes());
+    let first = axes.first().map(|elements| elements * width.bytes());
+    let (Some(source), Some(target)) = (
+        from.bytes(first[0], reach[0]),
+        into.bytes(first[1], reach[1]),
+    ) else {
+        return Ok(());
+    };
+    let placed = match axes.is_one_piece() {
+        true => target.copy_from(source),
+        false => into.logical().module.place((&axes, width), source, target),
+    };
+    placed.map_err(|failure| failure.on(into.device()))
+}

@@ -1,0 +1,182 @@
+//! Where elements are, and where they go, along as few axes as that takes: pure.
+
+use meshwork_accel::{Arrangement, Error, Region};
+
+use super::Width;
+
+/// The most axes that one kernel walks along: `AXES` of the source.
+pub(crate) const MOST_AXES: usize = 16;
+
+/// Elements that are copied to other places: all indices along some axes, at regular distances.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Axes {
+    /// The first element's places in what is read and in what is written.
+    first: [usize; 2],
+    /// From the outermost to the innermost; none for a single element.
+    axes: Vec<Axis>,
+}
+
+/// One axis, and how far apart its elements are in what is read and in what is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Axis {
+    pub(crate) size: usize,
+    pub(crate) apart: [usize; 2],
+}
+
+impl Axes {
+    /// A box that is cut out of a whole.
+    pub(crate) fn cut(part: &Region) -> Result<Self, Error> {
+        let sizes: Vec<usize> = part
+            .part()
+            .iter()
+            .map(|range| range.end - range.start)
+            .collect();
+        let (whole, own) = (distances(part.whole()), distances(&sizes));
+        let starts = part.part().iter().zip(&whole);
+        let first = starts.map(|(range, apart)| range.start * apart).sum();
+        let axes = sizes.iter().zip(whole.iter().zip(&own));
+        let axes = axes.map(|(&size, (&from, &into))| Axis {
+            size,
+            apart: [from, into],
+        });
+        Self::of([first, 0], axes)
+    }
+
+    /// A box that is put into a whole.
+    pub(crate) fn paste(part: &Region) -> Result<Self, Error> {
+        let mut axes = Self::cut(part)?;
+        axes.first.reverse();
+        for axis in &mut axes.axes {
+            axis.apart.reverse();
+        }
+        Ok(axes)
+    }
+
+    /// Axes that go to other places, and are repeated along all others.
+    pub(crate) fn arrange(to: &Arrangement) -> Result<Self, Error> {
+        let (source, target) = (distances(to.from()), distances(to.to()));
+        let mut axes: Vec<Axis> = to.to().iter().zip(target).map(new_axis).collect();
+        for ((place, apart), size) in to.places().iter().zip(source).zip(to.from()) {
+            if let Some(axis) = axes.get_mut(*place).filter(|_| *size > 1) {
+                axis.apart[0] = apart;
+            }
+        }
+        Self::of([0, 0], axes)
+    }
+
+    /// Without axes of one element, and with those as one that are as regular together.
+    fn of(first: [usize; 2], all: impl IntoIterator<Item = Axis>) -> Result<Self, Error> {
+        let mut axes: Vec<Axis> = Vec::new();
+        for axis in all.into_iter().filter(|axis| axis.size != 1) {
+            match axes.last_mut() {
+                Some(outer) if outer.continues(axis) => {
+                    let size = outer.size * axis.size;
+                    *outer = Axis { size, ..axis };
+                }
+                _ => axes.push(axis),
+            }
+        }
+        match axes.len() <= MOST_AXES {
+            true => Ok(Self { first, axes }),
+            false => Err(Error::TooManyAxes {
+                axes: axes.len(),
+                most: MOST_AXES,
+            }),
+        }
+    }
+
+    /// The same bytes, of elements of this width, moved as many at a time as lie together everywhere.
+    pub(crate) fn widened(mut self, mut width: Width) -> (Self, Width) {
+        while let Some(wider) = width.doubled().filter(|_| self.is_of_pairs()) {
+            width = wider;
+            let halved = |numbers: [usize; 2]| numbers.map(|number| number / 2);
+            self.first = halved(self.first);
+            if let Some((inner, outer)) = self.axes.split_last_mut() {
+                inner.size /= 2;
+                for axis in outer {
+                    axis.apart = halved(axis.apart);
+                }
+            }
+        }
+        (self, width)
+    }
+
+    fn is_of_pairs(&self) -> bool {
+        let Some((inner, outer)) = self.axes.split_last() else {
+            return false;
+        };
+        let even = |numbers: &[usize; 2]| numbers.iter().all(|number| number % 2 == 0);
+        inner.apart == [1, 1]
+            && inner.size % 2 == 0
+            && even(&self.first)
+            && outer.iter().all(|axis| even(&axis.apart))
+    }
+
+    /// How many elements move.
+    pub(crate) fn count(&self) -> usize {
+        self.axes.iter().map(|axis| axis.size).product()
+    }
+
+    /// The first element's places in what is read and in what is written.
+    pub(crate) fn first(&self) -> [usize; 2] {
+        self.first
+    }
+
+    /// From the outermost to the innermost.
+    pub(crate) fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// How many elements from the first to the last that is read, and written, both included. There are
+    /// some.
+    pub(crate) fn reach(&self) -> [usize; 2] {
+        [0, 1].map(|side| {
+            let steps = self
+                .axes
+                .iter()
+                .map(|axis| (axis.size - 1) * axis.apart[side]);
+            steps.sum::<usize>() + 1
+        })
+    }
+
+    /// Whether all lie together, in the same order on both sides.
+    pub(crate) fn is_one_piece(&self) -> bool {
+        match self.axes.as_slice() {
+            [] => true,
+            [only] => only.apart == [1, 1],
+            _ => false,
+        }
+    }
+}
+
+impl Axis {
+    /// Whether the axis `inner` goes on where one step of this one ends, on both sides.
+    fn continues(self, inner: Self) -> bool {
+        let one_step = inner.apart.map(|apart| apart * inner.size);
+        self.apart == one_step
+    }
+}
+
+/// An axis that is repeated, until it is known what goes there.
+fn new_axis((size, apart): (&usize, usize)) -> Axis {
+    Axis {
+        size: *size,
+        apart: [0, apart],
+    }
+}
+
+/// How far apart neighbours along each axis are, row after row.
+fn distances(sizes: &[usize]) -> Vec<usize> {
+    let mut apart: Vec<usize> = sizes.iter().rev().scan(1, next_distance).collect();
+    apart.reverse();
+    apart
+}
+
+fn next_distance(apart: &mut usize, size: &usize) -> Option<usize> {
+    let this = *apart;
+    *apart *= size;
+    Some(this)
+}
+
+#[cfg(test)]
+mod tests;

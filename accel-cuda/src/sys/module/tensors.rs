@@ -1,0 +1,205 @@
+//! How the kernels of tensors are called. Parts that are too short for what a kernel is to read or write
+//! are refused.
+
+use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape, ReduceOp};
+
+use super::{Module, address_of};
+use crate::error::Failure;
+use crate::kernels::{Axes, Grid, Kernel, MOST_AXES, Pass, TILE, Width, computed_in};
+use crate::sys::memory::{Part, in_order};
+
+impl Module {
+    /// Replaces each element by the op of it.
+    pub(crate) fn pointwise(
+        &self,
+        (op, element): (Pointwise, ElementType),
+        values: Part<'_>,
+    ) -> Result<(), Failure> {
+        let (mut at, mut count) = (values.address(), (values.bytes() / element.size()) as u64);
+        let grid = Grid::of_packs(count, element.size(), self.multiprocessors);
+        let mut arguments = [address_of(&mut at), address_of(&mut count)];
+        let kernel = Kernel::Pointwise(op, element);
+        self.launch(kernel, grid, values.stream(), &mut arguments)
+    }
+
+    /// Replaces each element of `into` by the op of it and the same of `by`, as many as both have.
+    pub(crate) fn pairwise(
+        &self,
+        (op, element): (Pairwise, ElementType),
+        into: Part<'_>,
+        by: Part<'_>,
+    ) -> Result<(), Failure> {
+        let (mut to, mut at) = (into.address(), by.address());
+        let mut count = (into.bytes().min(by.bytes()) / element.size()) as u64;
+        let grid = Grid::of_packs(count, element.size(), self.multiprocessors);
+        let mut arguments = [
+            address_of(&mut to),
+            address_of(&mut at),
+            address_of(&mut count),
+        ];
+        let kernel = Kernel::Pairwise(op, element);
+        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
+        in_order(into, &[by], launch)
+    }
+
+    /// Copies elements of `from`, from its first byte on, to places of `into`.
+    pub(crate) fn place(
+        &self,
+        (axes, width): (&Axes, Width),
+        from: Part<'_>,
+        into: Part<'_>,
+    ) -> Result<(), Failure> {
+        let kernel = Kernel::Place(width);
+        for (reach, part) in axes.reach().into_iter().zip([from, into]) {
+            fits(kernel, reach.saturating_mul(width.bytes()), part)?;
+        }
+        let (mut to, mut at) = (into.address(), from.address());
+        let (mut walked, mut count) = (Walked::of(axes), axes.count() as u64);
+        let grid = Grid::of_elements(count, self.multiprocessors);
+        let mut arguments = [
+            address_of(&mut to),
+            address_of(&mut at),
+            address_of(&mut walked),
+            address_of(&mut count),
+        ];
+        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
+        in_order(into, &[from], launch)
+    }
+
+    /// Makes elements along an axis one. Either part may hold what the elements are computed in instead.
+    pub(crate) fn along(
+        &self,
+        (op, element, pass): (ReduceOp, ElementType, Pass),
+        (from, sources): (Part<'_>, ElementType),
+        (into, results): (Part<'_>, ElementType),
+    ) -> Result<(), Failure> {
+        let kernel = Kernel::Along(op, element);
+        for (count, part, element) in [(pass.sources(), from, sources), (pass.count, into, results)]
+        {
+            let count = usize::try_from(count).unwrap_or(usize::MAX);
+            fits(kernel, count.saturating_mul(element.size()), part)?;
+        }
+        let wide = |one: ElementType, flag| if one == computed_in(element) { flag } else { 0 };
+        let (mut to, mut at) = (into.address(), from.address());
+        let mut sizes = AlongSizes {
+            len: pass.len,
+            inner: pass.inner,
+            chunks: pass.chunks,
+            per: pass.per,
+            count: pass.count,
+            lanes: pass.lanes,
+            wide: wide(sources, WIDE_SOURCE) | wide(results, WIDE_RESULT),
+        };
+        let grid = Grid::of_blocks(pass.blocks(), self.multiprocessors);
+        let mut arguments = [
+            address_of(&mut to),
+            address_of(&mut at),
+            address_of(&mut sizes),
+        ];
+        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
+        in_order(into, &[from], launch)
+    }
+
+    /// Replaces `into` by products of matrices, row after row.
+    pub(crate) fn product(
+        &self,
+        (element, shape): (ElementType, ProductShape),
+        [left, right]: [Part<'_>; 2],
+        into: Part<'_>,
+    ) -> Result<(), Failure> {
+        let kernel = Kernel::Product(element);
+        for (len, part) in [
+            (shape.left(), left),
+            (shape.right(), right),
+            (shape.product(), into),
+        ] {
+            fits(kernel, len.saturating_mul(element.size()), part)?;
+        }
+        let (mut to, mut one, mut other) = (into.address(), left.address(), right.address());
+        let mut sizes = ProductSizes {
+            depth: shape.depth() as u64,
+            rows: shape.rows() as u64,
+            inner: shape.inner() as u64,
+            columns: shape.columns() as u64,
+        };
+        let tiles = sizes.depth * sizes.rows.div_ceil(TILE) * sizes.columns.div_ceil(TILE);
+        let grid = Grid::of_blocks(tiles, self.multiprocessors);
+        let mut arguments = [
+            address_of(&mut to),
+            address_of(&mut one),
+            address_of(&mut other),
+            address_of(&mut sizes),
+        ];
+        let launch = || self.launch(kernel, grid, into.stream(), &mut arguments);
+        in_order(into, &[left, right], launch)
+    }
+}
+
+/// `struct axes` of the kernels' source.
+#[repr(C)]
+struct Walked {
+    count: u32,
+    size: [u64; MOST_AXES],
+    from: [u64; MOST_AXES],
+    into: [u64; MOST_AXES],
+}
+
+impl Walked {
+    /// A kernel walks along at least one axis.
+    fn of(axes: &Axes) -> Self {
+        let mut walked = Self {
+            count: 1,
+            size: [1; MOST_AXES],
+            from: [0; MOST_AXES],
+            into: [0; MOST_AXES],
+        };
+        for (place, axis) in axes.axes().iter().enumerate().take(MOST_AXES) {
+            let [from, into] = axis.apart;
+            walked.count = 1 + u32::try_from(place).unwrap_or(0);
+            walked.size[place] = axis.size as u64;
+            walked.from[place] = from as u64;
+            walked.into[place] = into as u64;
+        }
+        walked
+    }
+}
+
+/// `struct along` of the kernels' source.
+#[repr(C)]
+struct AlongSizes {
+    len: u64,
+    inner: u64,
+    chunks: u64,
+    per: u64,
+    count: u64,
+    lanes: u32,
+    wide: u32,
+}
+
+/// `struct product` of the kernels' source.
+#[repr(C)]
+struct ProductSizes {
+    depth: u64,
+    rows: u64,
+    inner: u64,
+    columns: u64,
+}
+
+/// Refuses a part that is shorter than what a kernel reads or writes there.
+fn fits(kernel: Kernel, bytes: usize, part: Part<'_>) -> Result<(), Failure> {
+    if bytes <= part.bytes() {
+        return Ok(());
+    }
+    Err(Failure {
+        function: "cuLaunchKernel",
+        code: 0,
+        status: format!(
+            "{} works on {bytes} bytes, and {} were given",
+            kernel.name(),
+            part.bytes()
+        ),
+    })
+}
+
+const WIDE_SOURCE: u32 = 1;
+const WIDE_RESULT: u32 = 2;
