@@ -1,9 +1,13 @@
-//! Reductions on a GPU, beside what copying its memory takes, and between GPUs; says why, where there is
-//! none.
+//! Reductions and tensors on a GPU, beside what copying its memory takes, and between GPUs; says why, where
+//! there is none.
 //!
 //! A copy moves a buffer's bytes once in and once out, a reduction twice in and once out. Throughput
-//! counts the bytes that move, so that rates compare: a reduction should reach 0.85 of the copy's.
+//! counts the bytes that move, so that rates compare: a reduction should reach 0.85 of the copy's. What it
+//! reaches is printed, of the best of several turns of each in one run.
 #![expect(clippy::print_stdout, reason = "a benchmark tells what it ran on")]
+
+#[path = "cuda/tensors.rs"]
+mod tensors;
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -18,6 +22,9 @@ const BYTES: usize = 256 << 20;
 
 /// Calls between two looks at the clock: what waiting costs is lost among them.
 const CALLS: usize = 10;
+
+/// Looks at the clock, of which the best counts.
+const TURNS: usize = 20;
 
 /// Devices that reduce among themselves.
 const DEVICES: usize = 4;
@@ -49,6 +56,8 @@ fn main() {
         reduce(&mut group, &accelerator, element);
     }
     all_reduce(&mut group, &accelerator);
+    tensors::all(&mut group, &accelerator);
+    shares_of_the_copy(&accelerator);
     drop(accelerator);
     between_gpus(&mut group);
     group.finish();
@@ -113,6 +122,46 @@ fn all_reduce(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccele
             accelerator.synchronize(DeviceId::new(0)).expect("it works");
         });
     });
+}
+
+/// Which share of the rate of copies reductions reach: the figure that is asked for.
+fn shares_of_the_copy(accelerator: &CudaAccelerator) {
+    let device = DeviceId::new(0);
+    let bytes = zeros(accelerator, 0, ElementType::U8);
+    let mut copied = zeros(accelerator, 0, ElementType::U8);
+    let copies = best(|| {
+        for _ in 0..CALLS {
+            let copied = accelerator.copy(&bytes, 0..BYTES, &mut copied, 0);
+            copied.expect("it fits");
+        }
+        accelerator.synchronize(device).expect("it works");
+    });
+    drop((bytes, copied));
+    let rate = (2 * BYTES * CALLS) as f64 / copies.as_secs_f64();
+    println!("copies of 256 MiB: {:.1} GB/s", rate / 1e9);
+    for element in ElementType::ALL {
+        let from = zeros(accelerator, 0, element);
+        let mut into = zeros(accelerator, 0, element);
+        let reductions = best(|| {
+            for _ in 0..CALLS {
+                let reduced = accelerator.reduce(ReduceOp::Max, &mut into, &from);
+                reduced.expect("equal lengths");
+            }
+            accelerator.synchronize(device).expect("it works");
+        });
+        let share = (3 * BYTES * CALLS) as f64 / reductions.as_secs_f64() / rate;
+        println!("max of {element}: {share:.2} of the rate of copies (0.85 is asked for)");
+    }
+}
+
+/// The least that one of many turns takes.
+fn best(mut turn: impl FnMut()) -> Duration {
+    let time = |_| {
+        let begun = Instant::now();
+        turn();
+        begun.elapsed()
+    };
+    (0..TURNS).map(time).min().unwrap_or_default()
 }
 
 /// By which way buffers go between ranks.

@@ -1,0 +1,98 @@
+//! What tensors ask of a GPU: elements in other places, sums along axes, and products of matrices.
+
+use criterion::{BenchmarkGroup, Throughput, measurement::WallTime};
+use meshwork_accel::{
+    Accelerator, Arrange, Arrangement, DeviceId, ElementType, Fold, Matmul, ProductShape, ReduceOp,
+    Region,
+};
+use meshwork_accel_cuda::{CudaAccelerator, CudaConfig, KernelCache, Libraries, Library};
+
+use super::{BYTES, zeros};
+
+const DEVICE: DeviceId = DeviceId::new(0);
+
+/// Rows and columns of 256 MiB of `f32`.
+const SIDE: usize = 1 << 13;
+
+pub(super) fn all(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelerator) {
+    places(group, accelerator);
+    sums(group, accelerator);
+    products(group, accelerator);
+}
+
+/// Each element moves once in and once out.
+fn places(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelerator) {
+    let from = zeros(accelerator, 0, ElementType::F32);
+    let sizes = [SIDE, SIDE];
+    let turned = Arrangement::new(&sizes, &[1, 0], &sizes).expect("it fits");
+    group.throughput(Throughput::Bytes(2 * BYTES as u64));
+    group.bench_function("transposition of f32", |bencher| {
+        bencher.iter(|| {
+            let made = accelerator.arrange(&from, &turned);
+            accelerator.synchronize(DEVICE).expect("it works");
+            made.expect("it fits")
+        });
+    });
+    let half = Region::new(&sizes, &[0..SIDE, 64..64 + SIDE / 2]).expect("inside");
+    group.throughput(Throughput::Bytes(BYTES as u64));
+    group.bench_function("half of the columns of f32", |bencher| {
+        bencher.iter(|| {
+            let made = accelerator.cut(&from, &half);
+            accelerator.synchronize(DEVICE).expect("it works");
+            made.expect("it fits")
+        });
+    });
+}
+
+/// Each element moves once in.
+fn sums(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelerator) {
+    let from = zeros(accelerator, 0, ElementType::F32);
+    group.throughput(Throughput::Bytes(BYTES as u64));
+    for sizes in [[1, SIDE * SIDE, 1], [SIDE, SIDE, 1], [1, SIDE, SIDE]] {
+        group.bench_function(format!("sums of f32 in {sizes:?}"), |bencher| {
+            bencher.iter(|| {
+                let made = accelerator.fold(ReduceOp::Sum, sizes, &from);
+                accelerator.synchronize(DEVICE).expect("it works");
+                made.expect("numbers")
+            });
+        });
+    }
+}
+
+/// By cuBLAS where it is, and by the kernel of the backend; throughput counts multiplications and additions.
+fn products(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelerator) {
+    let without = Libraries::from_env().without(Library::Cublas);
+    let config = CudaConfig::new(without, KernelCache::from_env()).with_gpus([0]);
+    let own = CudaAccelerator::open(&config).expect("it was opened before");
+    let library = accelerator.matmul_library();
+    for element in [ElementType::F32, ElementType::Bf16] {
+        match &library {
+            Ok(library) => product(group, accelerator, (element, library)),
+            Err(absent) => println!("skipped: products by cuBLAS: {absent}"),
+        }
+        product(group, &own, (element, "the kernel"));
+    }
+}
+
+fn product(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    accelerator: &CudaAccelerator,
+    (element, by): (ElementType, &str),
+) {
+    let side = 4096;
+    let shape = ProductShape::new(side, side, side).expect("it fits");
+    let matrix = || accelerator.allocate(DEVICE, element, side * side);
+    let made = [matrix(), matrix(), matrix()];
+    let [left, right, mut into] = made.map(|made| made.expect("a GPU has 200 MiB"));
+    group.throughput(Throughput::Elements(2 * (side * side * side) as u64));
+    group.bench_function(
+        format!("products of {element}, 4096 by 4096, by {by}"),
+        |bencher| {
+            bencher.iter(|| {
+                let done = accelerator.matmul(shape, &left, &right, &mut into);
+                done.expect("floats");
+                accelerator.synchronize(DEVICE).expect("it works");
+            });
+        },
+    );
+}
