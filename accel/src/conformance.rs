@@ -112,8 +112,8 @@ pub fn verify<A: Accelerator>(accelerator: &A) -> Result<(), Violation> {
         let bench = Bench::new(accelerator, device.id());
         let first = device.id() == DeviceId::new(0);
         let lengths = if first { ALL_LENGTHS } else { SOME_LENGTHS };
-        every_type(bench, lengths)?;
         docks::all(bench)?;
+        every_type(bench, lengths)?;
         full::device(bench)?;
     }
     Ok(())

@@ -13,6 +13,16 @@ pub(crate) struct Wheel {
     package: &'static str,
     version: &'static str,
     sha256: &'static str,
+    fetched: Fetched,
+}
+
+/// When a wheel is fetched.
+#[derive(PartialEq)]
+enum Fetched {
+    /// By the first test that wants it.
+    Always,
+    /// Only where `MESHWORK_WHEELS=all` asks for large ones.
+    WhenAsked,
 }
 
 #[allow(dead_code, reason = "each test file takes what it needs")]
@@ -20,6 +30,7 @@ pub(crate) const NVRTC: Wheel = Wheel {
     package: "nvidia-cuda-nvrtc",
     version: "13.0.88",
     sha256: "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575",
+    fetched: Fetched::Always,
 };
 
 /// Half a gigabyte, of which the headers are needed, and that it can be loaded.
@@ -28,6 +39,7 @@ pub(crate) const CUBLAS: Wheel = Wheel {
     package: "nvidia-cublas",
     version: "13.0.2.14",
     sha256: "0cf238ffdbe46c00cb9aa98e7bca745c223a5ca5a53e686ac8b3e5a08fe80d6c",
+    fetched: Fetched::WhenAsked,
 };
 
 #[allow(dead_code, reason = "each test file takes what it needs")]
@@ -35,6 +47,7 @@ pub(crate) const NCCL: Wheel = Wheel {
     package: "nvidia-nccl-cu13",
     version: "2.30.7",
     sha256: "cefa7fdb9710efd0f39c5f1be1d61ff6fc9a996c451265bd7fbdcf9455ed4b50",
+    fetched: Fetched::Always,
 };
 
 /// The headers of the driver.
@@ -43,6 +56,7 @@ pub(crate) const RUNTIME: Wheel = Wheel {
     package: "nvidia-cuda-runtime",
     version: "13.0.96",
     sha256: "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
+    fetched: Fetched::Always,
 };
 
 impl Wheel {
@@ -68,6 +82,10 @@ impl Wheel {
         lock.lock().map_err(|error| error.to_string())?;
         let content = folder.join("content");
         if !content.exists() {
+            let all = std::env::var_os("MESHWORK_WHEELS").is_some_and(|value| value == "all");
+            if self.fetched == Fetched::WhenAsked && !all {
+                return Err("it is large, and fetched where MESHWORK_WHEELS=all".to_owned());
+            }
             self.fetch(&folder, &content)?;
         }
         Ok(content)
