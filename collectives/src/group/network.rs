@@ -8,9 +8,10 @@ use meshwork_accel::Element;
 use tokio::time::timeout;
 
 use super::engine::{Engine, HEARSAY, Transport, Work, failed};
-use crate::contract::{Call, Contract, site};
+use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
+use crate::memory::Then;
 use crate::recorder::Serial;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::{Choices, Communication, CostModel, Error};
@@ -28,11 +29,11 @@ impl Engine {
         let algorithm = self.algorithm(&contract, &work);
         if let (
             Some(Algorithm::Hierarchical),
-            Work::Reduce { root: None, .. } | Work::Broadcast { .. },
+            Work::Reduce { root: None, .. } | Work::Broadcast { .. } | Work::Pull(_),
         ) = (algorithm, &work)
             && self.levels.is_some()
         {
-            return self.by_levels(contract, (caller, serial), work);
+            return self.by_levels((contract, digest), (caller, serial), work);
         }
         let contract = Contract {
             algorithm,
@@ -65,13 +66,13 @@ impl Engine {
     /// Makes sure that all ranks make this call, and then makes it host by host.
     fn by_levels<T: Element>(
         &mut self,
-        contract: Contract,
+        (contract, digest): (Contract, u64),
         (caller, serial): (&'static Location<'static>, Serial),
         work: Work<'_, T>,
     ) -> Result<(), Error> {
         let world = self.world;
         let mut levels = self.levels.take();
-        let agreed = self.over_links((contract, 0), (caller, serial), Work::<T>::Agree);
+        let agreed = self.over_links((contract, digest), (caller, serial), Work::<T>::Agree);
         if agreed.is_ok() {
             // From here on others wait for the parts.
             self.pen.agreed();
@@ -86,6 +87,12 @@ impl Engine {
             (Some(levels), Work::Broadcast { buffer, root }) => {
                 levels.broadcast(caller, buffer, root.index())
             }
+            (Some(levels), Work::Pull(errand)) => match errand.then {
+                Then::Copy => levels.all_gather(caller, errand),
+                Then::Fold(reduction) => {
+                    levels.reduce_scatter(caller, (errand.offer, errand.output), reduction)
+                }
+            },
             _ => Ok(()),
         });
         self.levels = levels;
@@ -105,7 +112,8 @@ impl Engine {
             } => Collective::Reduce { root },
             Work::Broadcast { root, .. } => Collective::Broadcast { root },
             Work::Agree => return Some(Algorithm::Hierarchical),
-            Work::Meet | Work::Pull(_) | Work::Send { .. } | Work::Receive { .. } => return None,
+            Work::Pull(_) => return self.levels_of(contract.kind),
+            Work::Meet | Work::Send { .. } | Work::Receive { .. } => return None,
         };
         if let (
             Communication::Auto,
@@ -123,6 +131,17 @@ impl Engine {
         let count = usize::try_from(contract.count).unwrap_or(usize::MAX);
         let buffer = (contract.op, T::TYPE, count);
         Some(choices.choose(self.communication, collective, buffer))
+    }
+
+    /// Exchanges of blocks go host by host or straight from rank to rank.
+    fn levels_of(&self, kind: Kind) -> Option<Algorithm> {
+        let by_levels = self.levels.is_some()
+            && matches!(kind, Kind::AllGather | Kind::ReduceScatter)
+            && matches!(
+                self.communication,
+                Communication::Auto | Communication::Hierarchical
+            );
+        by_levels.then_some(Algorithm::Hierarchical)
     }
 
     /// An error of an operation with the ranks called as in the group that was joined.
