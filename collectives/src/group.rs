@@ -65,8 +65,9 @@ impl Group {
     /// Joins the group of `config`: blocks until every member is connected with every other.
     ///
     /// Connections are mutually authenticated and encrypted by TLS 1.3 over QUIC. If all members
-    /// run on one host, the bytes of operations go through memory that they share; if some do, an
-    /// all-reduce goes through memory inside hosts and over the network between them.
+    /// run on one host, the bytes of operations go through memory that they share; if some do,
+    /// all-reduce, broadcast, all-gather and reduce-scatter go through memory inside hosts and over the
+    /// network between them.
     ///
     /// # Errors
     /// [`Error::NotJoined`] at the deadline; at once [`Error::PortTaken`], [`Error::Bind`],

@@ -268,6 +268,7 @@ impl Engine {
             Work::Send { input, to } => domain.send(&task, input, to.index()),
             Work::Receive { output, from } => domain.receive(&task, output, from.index()),
         };
+        domain.settle();
         if done.is_err() {
             // What others were told of this rank's memory ends here.
             domain.close();

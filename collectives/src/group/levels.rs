@@ -9,7 +9,10 @@
 //! ```
 //!
 //! Every rank of a host carries its share over the network, as many as the smallest host has ranks.
-//! A broadcast goes to all of the root's host first, then by shares to the others.
+//! A broadcast goes to all of the root's host first, then by shares to the others. All-gather and
+//! reduce-scatter: `levels/blocks.rs`.
+
+mod blocks;
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -21,7 +24,7 @@ use super::engine::{Asked, Bond, Engine, Work};
 use super::split::Part;
 use crate::contract::{Contract, Kind};
 use crate::memory::{Errand, Offer, Take, Then};
-use crate::schedule::chunk;
+use crate::schedule::{Hosts, chunk};
 use crate::{Error, Rank};
 
 /// The groups that a rank is in besides that of all ranks.
@@ -34,6 +37,9 @@ pub(super) struct Levels {
     shares: usize,
     /// Where each rank is, by its place among all.
     seats: Vec<Seat>,
+    /// This rank's place among all.
+    me: usize,
+    hosts: Hosts,
 }
 
 /// Where a rank is, seen from another.
@@ -91,6 +97,8 @@ impl Engine {
             across,
             shares,
             seats,
+            me,
+            hosts: Hosts::of(&hosts),
         }));
         Ok(())
     }

@@ -68,6 +68,10 @@ impl Over {
     fn run<R: Send>(self, world: u32, program: impl Fn(Group) -> R + Sync) -> Vec<R> {
         each(self.groups(world), |mut group| {
             group.set_operation_timeout(PATIENCE);
+            if let Self::Hosts = self {
+                // Short buffers too.
+                group.set_communication(Communication::Hierarchical);
+            }
             program(group)
         })
     }

@@ -20,8 +20,8 @@ use super::mapping::Mapping;
 use super::span::Span;
 use crate::contract::SITE_LIMIT;
 
-/// Words of a post beside its flag.
-pub(super) const POST_WORDS: usize = 12;
+/// Words of a post beside its flag; the first seven share the flag's cache line.
+pub(super) const POST_WORDS: usize = 9;
 /// Segments of registered memory that a rank can have at a time.
 pub(super) const SEGMENTS: usize = 64;
 /// Bytes of a slot for messages to one rank.

@@ -8,7 +8,7 @@ use std::{io, ptr};
 
 use smallvec::SmallVec;
 
-use super::board::{Board, Shape};
+use super::board::{Board, Post, Shape};
 use super::flag::Flag;
 use super::mail::Correspondence;
 use super::mapping::Mapping;
@@ -82,6 +82,11 @@ impl<'a> Task<'a> {
     }
 }
 
+/// What this rank has told the others of an operation, and expects to hear of them.
+#[derive(Debug)]
+#[must_use = "who tells others has to hear them"]
+pub(super) struct Told(Terms);
+
 /// Why an operation stopped.
 #[derive(Debug)]
 pub(crate) enum Halt {
@@ -113,17 +118,18 @@ pub(super) const CLOSED: u32 = 1;
 /// How long a process may take to leave the memory of one that has failed.
 const LAST_TOUCH: Duration = Duration::from_secs(1);
 
-/// How an operation's bytes travel; all ranks conclude the same from the same notices.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Mode {
+/// How an operation's bytes travel, and where they are; all ranks conclude the same from the same
+/// notices.
+#[derive(Debug)]
+pub(super) enum Way {
     /// Every rank has put its bytes in its board's small place.
     Small,
     /// Every rank's bytes can be reached where they are.
-    Direct,
+    Direct(Notices),
     /// Every rank's bytes can be reached or fetched.
-    Fetch,
+    Fetch(Notices),
     /// Through slots, piece by piece.
-    Slots,
+    Slots(Notices),
 }
 
 pub(super) type Notices = SmallVec<[Notice; 8]>;
@@ -239,47 +245,62 @@ impl Domain {
     /// Says what this rank does next and where its bytes are, and hears it of all others.
     ///
     /// When it returns, every other rank has finished the operation before this one.
-    pub(super) fn meet(
-        &mut self,
-        task: &Task<'_>,
-        place: Place,
-        pieces: u64,
-    ) -> Result<Notices, Halt> {
-        let own = self.tell(task, place, pieces);
-        self.hear(task, own)
+    pub(super) fn meet(&mut self, task: &Task<'_>) -> Result<(), Halt> {
+        let told = self.tell(task, Place::Nothing, 0);
+        self.hear(task, &told).map(drop)
     }
 
     /// The first half of a meeting: what can be done without the others may follow it.
-    pub(super) fn tell(&mut self, task: &Task<'_>, place: Place, pieces: u64) -> Notice {
+    pub(super) fn tell(&mut self, task: &Task<'_>, place: Place, pieces: u64) -> Told {
         let terms = post::terms(&task.contract, task.digest);
-        let own = Notice {
-            terms,
-            place,
-            pieces,
-        };
         self.sequence = self.sequence.wrapping_add(1);
-        let parity = self.sequence as usize % 2;
-        self.show_site(parity, task.site);
-        own.write(&self.boards[self.me].head().posts[parity], self.sequence);
-        own
+        self.show_site(task.site);
+        let post = self.post(self.me);
+        Notice { place, pieces }.write(&terms, post);
+        post.flag.show(self.sequence);
+        if place == Place::Private {
+            // Slots are filled before the others are heard.
+            self.settle();
+        }
+        Told(terms)
     }
 
     /// The second half of a meeting.
-    pub(super) fn hear(&self, task: &Task<'_>, own: Notice) -> Result<Notices, Halt> {
-        let parity = self.sequence as usize % 2;
-        let mut notices: Notices = SmallVec::from_elem(own, self.len());
+    ///
+    /// What this rank has written may still be on its way to the others, in the order in which it was written.
+    /// Until short messages are read, nothing here may wait for that: no look for sleepers, and no value
+    /// that is read from memory in one piece after it was written in several.
+    pub(super) fn hear(&self, task: &Task<'_>, Told(terms): &Told) -> Result<Way, Halt> {
+        let mut all_small = self.post(self.me).is_near();
         for other in self.others() {
-            let post = &self.boards[other].head().posts[parity];
+            let post = self.post(other);
             self.wait(&task.patience, &post.flag, self.sequence, other)?;
-            notices[other] = Notice::read(post);
-            if !cfg!(meshwork_bare) && notices[other].terms != own.terms {
-                return Err(self.disagreement(other, parity, &notices[other].terms));
+            if !cfg!(meshwork_bare) && !post.has(terms) {
+                return Err(self.disagreement(other));
             }
+            all_small &= post.is_near();
         }
-        Ok(notices)
+        if all_small {
+            return Ok(Way::Small);
+        }
+        // What follows takes longer than others should sleep.
+        self.settle();
+        Ok(self.way())
     }
 
-    fn show_site(&mut self, parity: usize, caller: &'static Location<'static>) {
+    /// What the rank at this place says of the current operation.
+    fn post(&self, place: usize) -> &Post {
+        &self.boards[place].head().posts[self.sequence as usize % 2]
+    }
+
+    /// Wakes whoever sleeps until a number that this rank has shown: to be called when an operation is
+    /// over, and before anything in it that takes long.
+    pub(crate) fn settle(&self) {
+        Flag::wake([&self.post(self.me).flag, &self.own().done.0]);
+    }
+
+    fn show_site(&mut self, caller: &'static Location<'static>) {
+        let parity = self.sequence as usize % 2;
         let changed = self.shown[parity].is_none_or(|shown| !ptr::eq(shown, caller));
         if changed && !cfg!(meshwork_bare) {
             let words = &self.boards[self.me].head().sites[parity];
@@ -288,9 +309,11 @@ impl Domain {
         }
     }
 
-    fn disagreement(&self, other: usize, parity: usize, theirs: &Terms) -> Halt {
-        let site = post::read_site(&self.boards[other].head().sites[parity]);
-        self.other_call(other, theirs, site)
+    #[cold]
+    fn disagreement(&self, other: usize) -> Halt {
+        let head = self.boards[other].head();
+        let site = post::read_site(&head.sites[self.sequence as usize % 2]);
+        self.other_call(other, &self.post(other).terms(), site)
     }
 
     /// A call of the rank at this place that is not the expected one.
@@ -320,9 +343,25 @@ impl Domain {
         number: u32,
         other: usize,
     ) -> Result<(), Halt> {
+        if patience.spin(flag, number) {
+            return Ok(());
+        }
+        self.wait_longer(patience, flag, number, other)
+    }
+
+    #[cold]
+    fn wait_longer(
+        &self,
+        patience: &Patience<'_>,
+        flag: &Flag,
+        number: u32,
+        other: usize,
+    ) -> Result<(), Halt> {
+        // The awaited rank may itself sleep until it hears of this one.
+        self.settle();
         let closed = &self.boards[other].head().closed.0;
         patience
-            .wait(flag, number, (other, closed))
+            .wait_longer(flag, number, (other, closed))
             .map_err(|vain| match vain {
                 Vain::Over => Halt::Over,
                 Vain::Closed => Halt::Closed(self.ranks[other]),
@@ -372,7 +411,7 @@ impl Domain {
         if let Some(other) = self.others().find(|other| self.has_closed(*other)) {
             return Err(Halt::Closed(self.ranks[other]));
         }
-        self.boards[self.me].head().done.0.set(self.sequence);
+        self.own().done.0.show(self.sequence);
         for other in self.others() {
             let done = &self.boards[other].head().done.0;
             self.wait(patience, done, self.sequence, other)?;
@@ -415,26 +454,28 @@ impl Domain {
         }
     }
 
-    pub(super) fn mode(notices: &[Notice]) -> Mode {
+    /// Where all ranks' bytes are, and so how they travel, where not all are in small places.
+    fn way(&self) -> Way {
+        let notices: Notices = (0..self.len())
+            .map(|place| self.post(place).notice())
+            .collect();
         let all = |holds: fn(&Place) -> bool| notices.iter().all(|notice| holds(&notice.place));
-        if all(|place| matches!(place, Place::Nothing | Place::Small)) {
-            Mode::Small
-        } else if all(|place| {
+        if all(|place| {
             matches!(
                 place,
                 Place::Nothing | Place::Address(_) | Place::Segment { .. }
             )
         }) {
-            Mode::Direct
+            Way::Direct(notices)
         } else if all(|place| {
             matches!(
                 place,
                 Place::Nothing | Place::Segment { .. } | Place::Foreign(_)
             )
         }) {
-            Mode::Fetch
+            Way::Fetch(notices)
         } else {
-            Mode::Slots
+            Way::Slots(notices)
         }
     }
 

@@ -1,6 +1,6 @@
 //! A number that only grows, written by one rank and awaited by others.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
 /// A counter on a cache line of its own with its waiters beside it.
@@ -9,7 +9,9 @@ use std::time::Duration;
 ///
 /// Waking costs a system call, so the writer makes it only when somebody sleeps. Both sides use
 /// sequentially consistent operations: either the writer sees the sleeper, or the sleeper the new
-/// number.
+/// number. Such an operation waits until all that was written before is visible, which takes longer
+/// than all else when many lines come from another core; so the number can be shown first, and
+/// sleepers be looked for when others have been waited for anyway.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Flag<A = AtomicU32> {
@@ -21,6 +23,11 @@ pub(crate) struct Flag<A = AtomicU32> {
 pub(crate) trait Atomic {
     fn load(&self) -> u32;
     fn store(&self, number: u32);
+    /// Makes the number visible some time soon, with all that was written before.
+    fn publish(&self, number: u32);
+    /// Either others see what this thread has published, or it sees afterwards what they did before
+    /// they looked for it in vain.
+    fn settle();
     fn add(&self, number: u32);
     fn subtract(&self, number: u32);
     /// Sleeps while the number is `seen`, at most this long; may wake for no reason.
@@ -37,6 +44,25 @@ impl<A: Atomic> Flag<A> {
         }
     }
 
+    /// Sets the number without a look at sleepers, who would be missed: [`Flag::wake`] has to follow,
+    /// before the writer itself waits for long.
+    #[inline]
+    pub(crate) fn show(&self, number: u32) {
+        self.number.publish(number);
+    }
+
+    /// Wakes all who sleep until numbers that have been shown.
+    #[inline]
+    pub(crate) fn wake<const FLAGS: usize>(shown: [&Self; FLAGS]) {
+        A::settle();
+        for flag in shown {
+            if flag.sleepers.load() != 0 {
+                flag.number.wake();
+            }
+        }
+    }
+
+    #[inline]
     pub(crate) fn reached(&self, number: u32) -> bool {
         reached(self.number.load(), number)
     }
@@ -67,6 +93,14 @@ impl Atomic for AtomicU32 {
 
     fn store(&self, number: u32) {
         Self::store(self, number, Ordering::SeqCst);
+    }
+
+    fn publish(&self, number: u32) {
+        Self::store(self, number, Ordering::Release);
+    }
+
+    fn settle() {
+        fence(Ordering::SeqCst);
     }
 
     fn add(&self, number: u32) {

@@ -17,6 +17,16 @@ const BLOCK: usize = 2048;
 /// The same for short buffers, where filling a block takes longer than what follows.
 const SMALL: usize = 256;
 
+/// One of two contributions, which are as long, becomes the reduction of both: every op commutes to the
+/// last bit, so it does not matter which comes first.
+pub(super) fn fold_into<T: Element>(reduction: Reduction<T>, into: &mut [T], from: &[T]) {
+    const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+    reduction
+        .reduce(into, from)
+        .expect("both contributions are as long");
+    reduction.finish(into, TWO);
+}
+
 /// Each destination becomes the reduction of all sources, one per rank, in their order.
 ///
 /// All spans have the same length. A destination may be one of the sources.
@@ -29,6 +39,14 @@ pub(super) unsafe fn blend<T: Element>(
     sources: &[Span],
     destinations: &[Span],
 ) {
+    if let [left, right] = *sources {
+        let in_place = [(left, right), (right, left)].into_iter();
+        let mut in_place = in_place.filter(|(into, _)| destinations.contains(into));
+        if let Some(pair) = in_place.next() {
+            // SAFETY: the promises are the caller's, and the first of the pair is a destination.
+            return unsafe { blend_in_place(reduction, pair, destinations) };
+        }
+    }
     let short = |span: &Span| span.bytes() <= SMALL * size_of::<T>();
     let blend = match sources.first().is_some_and(short) {
         true => blend_by::<T, SMALL>,
@@ -36,6 +54,33 @@ pub(super) unsafe fn blend<T: Element>(
     };
     // SAFETY: the promises are the caller's.
     unsafe { blend(reduction, sources, destinations) }
+}
+
+/// The same of two sources, of which the first is a destination too, and takes the result.
+///
+/// # Safety
+/// As for [`blend`].
+unsafe fn blend_in_place<T: Element>(
+    reduction: Reduction<T>,
+    (into, from): (Span, Span),
+    destinations: &[Span],
+) {
+    let block = BLOCK * size_of::<T>();
+    let mut start = 0;
+    while start < into.bytes() {
+        let range = start..(start + block).min(into.bytes());
+        let part = |span: &Span| span.part(range.clone()).expect("all spans are as long");
+        // SAFETY: the caller's promise for destinations; it is not the other source.
+        let result = unsafe { part(&into).write() };
+        // SAFETY: the caller's promise for sources.
+        let source = unsafe { part(&from).read() };
+        fold_into(reduction, result, source);
+        for destination in destinations.iter().filter(|span| **span != into) {
+            // SAFETY: the caller's promise for destinations; the source is not read any more.
+            unsafe { part(destination).write() }.copy_from_slice(result);
+        }
+        start = range.end;
+    }
 }
 
 /// The same, so many elements at a time.

@@ -45,8 +45,8 @@ impl Domain {
         progress.messages = progress.messages.wrapping_add(1);
         let (number, first) = (progress.messages, progress.ticks);
         let desk = self.boards[self.me].desk(to);
+        let terms = post::terms(&task.contract, 0);
         let notice = Notice {
-            terms: post::terms(&task.contract, 0),
             place: Place::Private,
             pieces: pieces(input),
         };
@@ -55,7 +55,8 @@ impl Domain {
             post::write_site(&desk.site, task.site);
             *shown = Some(task.site);
         }
-        notice.write(&desk.mail, number);
+        notice.write(&terms, &desk.mail);
+        desk.mail.flag.set(number);
         let taken = &self.boards[to].desk(self.me).taken.0;
         let until = |tick: u32| self.wait(&task.patience, taken, tick, to);
         #[expect(clippy::cast_possible_truncation, reason = "a few slots")]
@@ -86,10 +87,9 @@ impl Domain {
         let (number, mut tick) = (progress.messages, progress.ticks);
         let theirs = self.boards[from].desk(self.me);
         self.wait(&task.patience, &theirs.mail.flag, number, from)?;
-        let notice = Notice::read(&theirs.mail);
-        if notice.terms != post::terms(&task.contract, 0) {
+        if !theirs.mail.has(&post::terms(&task.contract, 0)) {
             let site = post::read_site(&theirs.site);
-            return Err(self.other_call(from, &notice.terms, site));
+            return Err(self.other_call(from, &theirs.mail.terms(), site));
         }
         let taken = &self.boards[self.me].desk(from).taken.0;
         for piece in output.chunks_mut(MAIL_SLOT / size_of::<T>()) {

@@ -1,28 +1,33 @@
 //! What a rank tells the others of its host before an operation, in words that fit a cache line or
 //! two: the contract, and where its bytes are.
+//!
+//! ```text
+//!  | flag | sequence | codes, root | count | group | epoch | digest | place |  offset | pieces |
+//!    ╰──────────────── one cache line: all there is of a small message ────╯
+//! ```
 
+use std::ops::BitOr;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use meshwork_accel::{ElementType, ReduceOp};
 use smallvec::SmallVec;
 
-use super::board::{POST_WORDS, Post, SITE_WORDS};
+use super::board::{Post, SITE_WORDS};
 use crate::Rank;
 use crate::contract::{Contract, Kind, SITE_LIMIT};
 use crate::schedule::Algorithm;
 use crate::wire::WireError;
 
-/// A rank's call, and where its bytes are.
+/// Where a rank's bytes are.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Notice {
-    pub(super) terms: Terms,
     pub(super) place: Place,
     /// Slots that its bytes take, where they go through slots.
     pub(super) pieces: u64,
 }
 
-/// The part of a notice that must be the same on all ranks, as words.
+/// The part of a post that must be the same on all ranks, as words.
 pub(super) type Terms = [u64; TERMS];
 
 /// Where the bytes are that a rank contributes.
@@ -46,23 +51,37 @@ pub(super) enum Place {
     },
 }
 
-const TERMS: usize = 7;
+const TERMS: usize = 6;
+/// Where it is said where the bytes are; of a small message also how many pieces it takes.
+const PLACE: usize = TERMS;
+const OFFSET: usize = TERMS + 1;
+const PIECES: usize = TERMS + 2;
+/// What the lowest bits of the word at [`PLACE`] say.
+const NOTHING: u64 = 0;
+const SMALL: u64 = 1;
+const PRIVATE: u64 = 2;
+const SEGMENT: u64 = 3;
+const ADDRESS: u64 = 4;
+const FOREIGN: u64 = 5;
+const KIND_BITS: u32 = 8;
+const KIND: u64 = 0xff;
 /// "No root": the world is always smaller.
-const NO_ROOT: u64 = u64::MAX;
+const NO_ROOT: u32 = u32::MAX;
 
 /// The words of a contract. `digest` stands for what has no room: the lengths of uneven blocks.
+#[inline]
 pub(super) fn terms(contract: &Contract, digest: u64) -> Terms {
-    let codes = [
+    let codes = u32::from_le_bytes([
         contract.kind as u8,
         contract.algorithm.map_or(0, Algorithm::code),
         contract.element.code(),
         contract.op.map_or(0, ReduceOp::code),
-    ];
+    ]);
+    let root = contract.root.map_or(NO_ROOT, Rank::number);
     [
         contract.sequence,
-        u64::from(u32::from_le_bytes(codes)),
+        u64::from(root) << 32 | u64::from(codes),
         contract.count,
-        contract.root.map_or(NO_ROOT, |root| root.number().into()),
         contract.group,
         contract.epoch,
         digest,
@@ -74,8 +93,8 @@ pub(super) fn terms(contract: &Contract, digest: u64) -> Terms {
 /// # Errors
 /// [`WireError::Code`] for a number that stands for nothing.
 pub(super) fn contract(terms: &Terms) -> Result<Contract, WireError> {
-    let [sequence, codes, count, root, group, epoch, _] = *terms;
-    let codes = codes.to_le_bytes();
+    let [sequence, codes, count, group, epoch, _] = *terms;
+    let (root, codes) = (high(codes), codes.to_le_bytes());
     let unknown = |field, at: usize| WireError::Code {
         field,
         found: codes[at].into(),
@@ -97,7 +116,7 @@ pub(super) fn contract(terms: &Terms) -> Result<Contract, WireError> {
         element: ElementType::from_code(codes[2]).ok_or_else(|| unknown("element type", 2))?,
         count,
         op,
-        root: u32::try_from(root).ok().map(Rank::new),
+        root: (root != NO_ROOT).then_some(Rank::new(root)),
     })
 }
 
@@ -114,52 +133,78 @@ pub(crate) fn decode_terms(words: &[u64]) {
 }
 
 impl Notice {
-    /// Writes the notice and then its number, which makes it visible.
-    pub(super) fn write(&self, post: &Post, sequence: u32) {
+    /// Writes the terms and the notice; the number that makes them visible is the caller's to set.
+    #[inline]
+    pub(super) fn write(&self, terms: &Terms, post: &Post) {
         let (kind, detail, offset) = match self.place {
-            Place::Nothing => (0, 0, 0),
-            Place::Small => (1, 0, 0),
-            Place::Private => (2, 0, 0),
-            Place::Address(address) => (4, 0, address),
-            Place::Foreign(address) => (5, 0, address),
+            Place::Nothing => (NOTHING, self.pieces, 0),
+            Place::Small => (SMALL, self.pieces, 0),
+            Place::Private => (PRIVATE, 0, 0),
+            Place::Address(address) => (ADDRESS, 0, address),
+            Place::Foreign(address) => (FOREIGN, 0, address),
             Place::Segment {
                 index,
                 generation,
                 offset,
-            } => (3, u64::from(index) << 32 | u64::from(generation), offset),
+            } => {
+                let detail = u64::from(index) << 32 | u64::from(generation);
+                (SEGMENT, detail, offset)
+            }
         };
-        let mut words = [0; POST_WORDS];
-        words[..TERMS].copy_from_slice(&self.terms);
-        words[TERMS..TERMS + 4].copy_from_slice(&[kind, detail, offset, self.pieces]);
-        for (place, word) in post.words.iter().zip(words) {
-            place.store(word, Ordering::Relaxed);
+        let store = |index: usize, word| post.words[index].store(word, Ordering::Relaxed);
+        for (index, word) in terms.iter().enumerate() {
+            store(index, *word);
         }
-        post.flag.set(sequence);
+        store(PLACE, detail << KIND_BITS | kind);
+        if !matches!(kind, NOTHING | SMALL) {
+            store(OFFSET, offset);
+            store(PIECES, self.pieces);
+        }
+    }
+}
+
+/// What a post says whose number has been reached.
+impl Post {
+    fn word(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Reads a notice whose number has been reached.
-    pub(super) fn read(post: &Post) -> Self {
-        let word = |index: usize| post.words[index].load(Ordering::Relaxed);
-        let place = match word(TERMS) {
-            0 => Place::Nothing,
-            1 => Place::Small,
-            4 => Place::Address(word(TERMS + 2)),
-            5 => Place::Foreign(word(TERMS + 2)),
-            3 => {
-                let detail = word(TERMS + 1);
-                Place::Segment {
-                    index: high(detail),
-                    generation: low(detail),
-                    offset: word(TERMS + 2),
-                }
-            }
+    pub(super) fn terms(&self) -> Terms {
+        std::array::from_fn(|index| self.word(index))
+    }
+
+    /// Whether these are its terms, compared word by word, as they have just been written.
+    #[inline]
+    pub(super) fn has(&self, terms: &Terms) -> bool {
+        let differ = |(index, word): (usize, &u64)| self.word(index) ^ *word;
+        terms.iter().enumerate().map(differ).fold(0, BitOr::bitor) == 0
+    }
+
+    /// Whether the line of the flag says all there is to say, so that no other is written and read.
+    #[inline]
+    pub(super) fn is_near(&self) -> bool {
+        matches!(self.word(PLACE) & KIND, NOTHING | SMALL)
+    }
+
+    pub(super) fn notice(&self) -> Notice {
+        let (kind, detail) = (self.word(PLACE) & KIND, self.word(PLACE) >> KIND_BITS);
+        let place = match kind {
+            NOTHING => Place::Nothing,
+            SMALL => Place::Small,
+            SEGMENT => Place::Segment {
+                index: high(detail),
+                generation: low(detail),
+                offset: self.word(OFFSET),
+            },
+            ADDRESS => Place::Address(self.word(OFFSET)),
+            FOREIGN => Place::Foreign(self.word(OFFSET)),
             _ => Place::Private,
         };
-        Self {
-            terms: std::array::from_fn(word),
-            place,
-            pieces: word(TERMS + 3),
-        }
+        let pieces = match self.is_near() {
+            true => detail,
+            false => self.word(PIECES),
+        };
+        Notice { place, pieces }
     }
 }
 

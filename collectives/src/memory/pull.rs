@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
-use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
+use super::domain::{Domain, Halt, Notices, Spans, Task, Way};
 use super::kernel::blend;
 use super::post::Place;
 use super::span::Span;
@@ -129,12 +129,12 @@ impl Domain {
             let shown = &self.own_desk(other).counts[parity];
             shown.store(*count as u64, Ordering::Relaxed);
         }
-        let own = self.tell(task, place, self.pieces(offer));
+        let told = self.tell(task, place, self.pieces(offer));
         if place == Place::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.publish(&task.patience, 0, offer)?;
         }
-        let notices = self.hear(task, own)?;
+        let way = self.hear(task, &told)?;
         let mut takes: SmallVec<[Take; 8]> = errand.takes.iter().cloned().collect();
         if offer.counts.is_some() {
             self.find_starts(&mut takes)?;
@@ -143,8 +143,8 @@ impl Domain {
             takes: &takes,
             ..errand
         };
-        match Self::mode(&notices) {
-            Mode::Small => {
+        match &way {
+            Way::Small => {
                 let sources = takes.iter().map(|take| {
                     let bytes = bytes_of::<T>(take.start, take.into.len());
                     let small = self.boards[take.from].small(self.sequence).part(bytes);
@@ -154,14 +154,14 @@ impl Domain {
                 self.finish(errand, &sources);
                 Ok(())
             }
-            Mode::Direct => {
-                let sources = self.sources::<T>(&takes, &notices)?;
+            Way::Direct(notices) => {
+                let sources = self.sources::<T>(&takes, notices)?;
                 self.enter()?;
                 self.finish(errand, &sources);
                 self.part(&task.patience)
             }
-            Mode::Fetch => self.pull_by_fetching(&task.patience, &notices, errand),
-            Mode::Slots => self.pull_by_slots(&task.patience, &notices, errand),
+            Way::Fetch(notices) => self.pull_by_fetching(&task.patience, notices, errand),
+            Way::Slots(notices) => self.pull_by_slots(&task.patience, notices, errand),
         }
     }
 

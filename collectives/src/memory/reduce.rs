@@ -18,9 +18,9 @@ use std::ops::Range;
 
 use meshwork_accel::{Element, Reduction};
 
-use super::domain::{Domain, Halt, Mode, Notices, Spans, Task};
+use super::domain::{Domain, Halt, Notices, Spans, Task, Way};
 use super::fetch;
-use super::kernel::blend;
+use super::kernel::{blend, fold_into};
 use super::post::Place;
 use super::span::Span;
 use super::wait::Patience;
@@ -77,20 +77,21 @@ impl Domain {
         }
         let first = 0..buffer.len().min(self.piece_elements::<T>());
         let pieces = buffer.len().div_ceil(self.piece_elements::<T>());
-        let own = self.tell(task, place, pieces as u64);
+        let told = self.tell(task, place, pieces as u64);
         if place == Place::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.copy_in(&task.patience, self.ticks, &buffer[first])?;
         }
-        let notices = self.hear(task, own)?;
-        match Self::mode(&notices) {
-            Mode::Small => {
+        match &self.hear(task, &told)? {
+            Way::Small => {
                 self.reduce_small(buffer, plan);
                 Ok(())
             }
-            Mode::Direct => self.reduce_direct(&task.patience, &notices, buffer, plan),
-            Mode::Fetch => self.reduce_by_fetching(&task.patience, &notices, buffer, reduction),
-            Mode::Slots => {
+            Way::Direct(notices) => self.reduce_direct(&task.patience, notices, buffer, plan),
+            Way::Fetch(notices) => {
+                self.reduce_by_fetching(&task.patience, notices, buffer, reduction)
+            }
+            Way::Slots(_) => {
                 let filled = usize::from(place == Place::Private);
                 self.reduce_by_slots(&task.patience, filled, buffer, plan)
             }
@@ -99,7 +100,7 @@ impl Domain {
 
     /// Returns when every rank has called it.
     pub(crate) fn barrier(&mut self, task: &Task<'_>) -> Result<(), Halt> {
-        self.meet(task, Place::Small, 0).map(drop)
+        self.meet(task)
     }
 
     fn reduce_small<T: Element>(&mut self, buffer: &mut [T], plan: &Plan<T>) {
@@ -107,16 +108,16 @@ impl Domain {
             return;
         }
         let bytes = size_of_val(buffer);
-        let sources: Spans = self
-            .boards
-            .iter()
-            .map(|board| board.small(self.sequence))
-            .map(|small| {
-                small
-                    .part(0..bytes)
-                    .expect("`place` has compared the length")
-            })
-            .collect();
+        let small = |place: usize| {
+            let small = self.boards[place].small(self.sequence).part(0..bytes);
+            small.expect("`place` has compared the length")
+        };
+        if self.len() == 2 {
+            // SAFETY: as below.
+            let theirs = unsafe { small(1 - self.me).read() };
+            return fold_into(plan.reduction, buffer, theirs);
+        }
+        let sources: Spans = (0..self.len()).map(small).collect();
         let own = [Span::of_mut(buffer)];
         // SAFETY: every rank has posted, so what they have copied in is complete, and they write
         // there again two operations later, when all have read it; the buffer is the caller's.

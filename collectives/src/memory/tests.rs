@@ -36,6 +36,14 @@ impl Atomic for Checked {
         fence(Ordering::SeqCst);
     }
 
+    fn publish(&self, number: u32) {
+        self.number.store(number, Ordering::Release);
+    }
+
+    fn settle() {
+        fence(Ordering::SeqCst);
+    }
+
     fn add(&self, number: u32) {
         self.number.fetch_add(number, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -126,6 +134,18 @@ fn a_sleeper_is_woken_by_whoever_reaches_its_number() {
             sides[0].posted.set(2);
         } else {
             wait(&sides[0].posted, 2);
+        }
+    });
+}
+
+/// As operations do it: a number is shown, the other is waited for, and then sleepers are looked for.
+#[test]
+fn nobody_sleeps_on_where_two_show_and_look_for_sleepers_later() {
+    in_every_order(|sides, me| {
+        for operation in 1..=2 {
+            sides[me].posted.show(operation);
+            wait(&sides[1 - me].posted, operation);
+            Flag::wake([&sides[me].posted, &sides[me].done]);
         }
     });
 }

@@ -69,21 +69,21 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Returns when the flag of the rank at this place has reached the number, unless the rank is
-    /// `closed` before.
+    /// Whether the flag reaches the number in as short a time as is worth spinning for.
     #[inline]
-    pub(crate) fn wait(&self, flag: &Flag, number: u32, whose: (usize, &Flag)) -> Result<(), Vain> {
+    pub(crate) fn spin(&self, flag: &Flag, number: u32) -> bool {
         for _ in 0..self.eagerness.spins {
             if flag.reached(number) {
-                return Ok(());
+                return true;
             }
             std::hint::spin_loop();
         }
-        self.wait_longer(flag, number, whose)
+        false
     }
 
-    #[cold]
-    fn wait_longer(
+    /// Returns when the flag of the rank at this place has reached the number, unless the rank is
+    /// `closed` before.
+    pub(crate) fn wait_longer(
         &self,
         flag: &Flag,
         number: u32,

@@ -101,28 +101,28 @@ impl Hosts {
     }
 
     /// The host of a rank, counted in the order in which ranks name them.
-    pub(super) fn host(&self, rank: usize) -> usize {
+    pub(crate) fn host(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
             .map_or(rank, |shared| shared.seats[rank].0)
     }
 
     /// A rank's place among those of its host.
-    pub(super) fn lane(&self, rank: usize) -> usize {
+    pub(crate) fn lane(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
             .map_or(0, |shared| shared.seats[rank].1)
     }
 
     /// How many ranks a host has.
-    pub(super) fn size(&self, host: usize) -> usize {
+    pub(crate) fn size(&self, host: usize) -> usize {
         self.shared
             .as_ref()
             .map_or(1, |shared| shared.members[host].len())
     }
 
     /// The rank of a host in a lane; a host with fewer ranks has several lanes for some of them.
-    pub(super) fn at(&self, host: usize, lane: usize) -> usize {
+    pub(crate) fn at(&self, host: usize, lane: usize) -> usize {
         self.shared.as_ref().map_or(host, |shared| {
             let members = &shared.members[host];
             members[lane % members.len()]
@@ -130,7 +130,7 @@ impl Hosts {
     }
 
     /// The ranks of a host.
-    pub(super) fn members(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn members(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.size(host)).map(move |lane| self.at(host, lane))
     }
 
