@@ -32,6 +32,30 @@ impl Elementwise for CpuAccelerator {
             element => Err(Error::UnsupportedElement { element }),
         }
     }
+
+    fn convert(&self, from: &CpuBuffer, to: ElementType) -> Result<CpuBuffer, Error> {
+        self.converted(from, to)
+    }
+
+    fn select(
+        &self,
+        condition: &CpuBuffer,
+        yes: &CpuBuffer,
+        no: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        alike(yes, no)?;
+        let (left, right) = (yes.device(), condition.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        for other in [no, condition] {
+            let (left, right) = (yes.len(), other.len());
+            if left != right {
+                return Err(Error::LengthMismatch { left, right });
+            }
+        }
+        self.selected(condition, yes, no)
+    }
 }
 
 impl Matmul for CpuAccelerator {
