@@ -12,6 +12,10 @@ use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 use crate::{CpuAccelerator, CpuBuffer};
 
 impl Elementwise for CpuAccelerator {
+    fn computes(&self, element: ElementType) -> bool {
+        matches!(element, ElementType::F32 | ElementType::F64)
+    }
+
     fn pointwise(&self, op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
         match values.element_type() {
             ElementType::F32 => pointwise::<f32>(op, values),

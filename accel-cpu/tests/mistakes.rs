@@ -77,6 +77,11 @@ fn each_mistake_of_a_device_is_named() {
             "device 0",
         ),
         (
+            Flaw::ForgetsWhatWasGiven,
+            "what is uploaded is downloaded",
+            "bool",
+        ),
+        (
             Flaw::SkipsLastOfMany,
             "what is uploaded is downloaded",
             "65537 elements",

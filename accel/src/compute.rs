@@ -67,6 +67,11 @@ impl Display for Pairwise {
 /// Unlike reductions, results may differ between backends in the last places, and NaN in its bits. The
 /// methods that a backend need not have say [`Error::Unsupported`] where it does not.
 pub trait Elementwise: Accelerator {
+    /// Whether it has arithmetic of such elements, as far as it knows before it is asked for some.
+    fn computes(&self, element: ElementType) -> bool {
+        element.is_float()
+    }
+
     /// Replaces each of `values` by `op` of it.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ pub(crate) enum Flaw {
     LeavesTheFirstOut,
     ConvertsByWrapping,
     SelectsBackwards,
+    ForgetsWhatWasGiven,
 }
 
 /// The CPU with one flaw.
@@ -181,6 +182,17 @@ impl Accelerator for Flawed {
         self.most
             .fetch_max(self.cpu.live_buffers(), Ordering::Relaxed);
         Ok(buffer)
+    }
+
+    fn allocate_from<T: Element>(
+        &self,
+        device: DeviceId,
+        elements: &[T],
+    ) -> Result<CpuBuffer, Error> {
+        match self.flaw {
+            Flaw::ForgetsWhatWasGiven => self.allocate(device, T::TYPE, elements.len()),
+            _ => self.cpu.allocate_from(device, elements),
+        }
     }
 
     fn upload<T: Element>(&self, from: &[T], to: &mut CpuBuffer, at: usize) -> Result<(), Error> {
