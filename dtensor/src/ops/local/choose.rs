@@ -89,7 +89,7 @@ impl<T: Scalar> Local<T> {
         let computes = |site: &&Site| site.backend.computes(R::TYPE) && site.backend.arranges();
         let there = site
             .filter(computes)
-            .or(self.shaped().map(|(site, _)| site));
+            .or_else(|| self.shaped().map(|(site, _)| site));
         if let Some(site) = there {
             let numbers = self.numbers(site)?;
             let made = self.there(sizes.to_vec(), |place| {
