@@ -1,8 +1,10 @@
 //! Elements put in other places, and made one along an axis.
 
+use std::ops::Range;
+
 use meshwork_accel::{
-    Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementTask, Error, Fold, ReduceOp,
-    Reduction, Region,
+    Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementTask, ElementType, Error,
+    Fold, ReduceOp, Reduction, Region, Steps,
 };
 use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
 
@@ -41,6 +43,34 @@ impl Arrange for CpuAccelerator {
         })?;
         Ok(into)
     }
+
+    fn step(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+        equally_long(from.len(), by.whole_len())?;
+        self.stepped(from, by)
+    }
+
+    fn take(
+        &self,
+        from: &CpuBuffer,
+        sizes: [usize; 3],
+        indices: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        let (left, right) = (from.device(), indices.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        equally_long(from.len(), sizes.iter().product())?;
+        self.taken(from, sizes, indices)
+    }
+
+    fn one_hot(
+        &self,
+        indices: &CpuBuffer,
+        classes: Range<usize>,
+        element: ElementType,
+    ) -> Result<CpuBuffer, Error> {
+        self.one_hot_rows(indices, classes, element)
+    }
 }
 
 /// One element after the other, in their order.
@@ -60,6 +90,21 @@ impl Fold for CpuAccelerator {
             op,
             sizes,
             from,
+            into: &mut into,
+        })?;
+        Ok(into)
+    }
+
+    fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        let element = from.element_type();
+        if !op.supports(element) || op == ReduceOp::Mean {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        equally_long(from.len(), sizes.iter().product())?;
+        let mut into = self.duplicate(from)?;
+        element.run(Before {
+            op,
+            sizes,
             into: &mut into,
         })?;
         Ok(into)
@@ -158,6 +203,29 @@ impl ElementTask for Along<'_> {
             into.copy_from_slice(row(0));
             for at in 1..len {
                 reduction.reduce(into, row(at))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Before<'a> {
+    op: ReduceOp,
+    sizes: [usize; 3],
+    into: &'a mut CpuBuffer,
+}
+
+impl ElementTask for Before<'_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let [_, len, inner] = self.sizes;
+        let reduction = Reduction::<T>::new(self.op)?;
+        let into = self.into.all_mut::<T>()?;
+        for block in into.chunks_exact_mut((len * inner).max(1)) {
+            for at in 1..len {
+                let (before, rest) = block.split_at_mut(at * inner);
+                reduction.reduce(&mut rest[..inner], &before[(at - 1) * inner..])?;
             }
         }
         Ok(())

@@ -10,6 +10,10 @@ use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar};
 use crate::{CpuAccelerator, CpuBuffer, Factor, product};
 
 impl Elementwise for CpuAccelerator {
+    fn computes(&self, element: ElementType) -> bool {
+        matches!(element, ElementType::F32 | ElementType::F64)
+    }
+
     fn pointwise(&self, op: Pointwise, values: &mut CpuBuffer) -> Result<(), Error> {
         match values.element_type() {
             ElementType::F32 => pointwise::<f32>(op, values),
@@ -29,6 +33,30 @@ impl Elementwise for CpuAccelerator {
             ElementType::F64 => pairwise::<f64>(op, into, by),
             element => Err(Error::UnsupportedElement { element }),
         }
+    }
+
+    fn convert(&self, from: &CpuBuffer, to: ElementType) -> Result<CpuBuffer, Error> {
+        self.converted(from, to)
+    }
+
+    fn select(
+        &self,
+        condition: &CpuBuffer,
+        yes: &CpuBuffer,
+        no: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        alike(yes, no)?;
+        let (left, right) = (yes.device(), condition.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        for other in [no, condition] {
+            let (left, right) = (yes.len(), other.len());
+            if left != right {
+                return Err(Error::LengthMismatch { left, right });
+            }
+        }
+        self.selected(condition, yes, no)
     }
 }
 

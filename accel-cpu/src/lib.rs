@@ -24,12 +24,14 @@
 //! ```
 //!
 //! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `workers` (the threads that share large buffers), `collectives` (among devices of one
-//! process), `compute` (arithmetic on tensors), `product` (of matrices), `numa` and `machine` (what the system has).
+//! process), `compute` (arithmetic on tensors), `product` (of matrices), `arrange` and
+//! `choose` (elements in other places, and some of them), `numa` and `machine` (what the system has).
 #![deny(unsafe_code)]
 
 mod accelerator;
 mod arrange;
 mod buffer;
+mod choose;
 mod collectives;
 mod compute;
 mod machine;

@@ -47,3 +47,9 @@ fn tensors_are_computed_with_on_every_device() {
 fn blocks_are_arranged_and_folded() {
     conformance::check_arrangement(&devices(1));
 }
+
+#[test]
+fn elements_are_chosen_scanned_and_converted() {
+    conformance::check_choices(&devices(2));
+    conformance::check_conversions(&devices(1));
+}

@@ -77,6 +77,11 @@ fn each_mistake_of_a_device_is_named() {
             "device 0",
         ),
         (
+            Flaw::ForgetsWhatWasGiven,
+            "what is uploaded is downloaded",
+            "bool",
+        ),
+        (
             Flaw::SkipsLastOfMany,
             "what is uploaded is downloaded",
             "65537 elements",
@@ -252,4 +257,48 @@ fn each_mistake_of_arithmetic_is_named() {
         breaks(conformance::verify_compute(&with(flaw)), claim, case);
     }
     assert_eq!(conformance::verify_compute(&with(Flaw::None)), Ok(()));
+}
+
+#[test]
+fn each_mistake_of_a_choice_is_named() {
+    for (flaw, claim, case) in [
+        (
+            Flaw::StepsForwardsOnly,
+            "axes are stepped along",
+            "24 elements of bool",
+        ),
+        (
+            Flaw::TakesTheNearest,
+            "elements are taken at the indices that are given",
+            "device 0",
+        ),
+        (
+            Flaw::CountsClassesFromZero,
+            "each index has its one-hot row",
+            "bool",
+        ),
+        (
+            Flaw::LeavesTheFirstOut,
+            "each element meets all before it",
+            "min, device 0",
+        ),
+    ] {
+        breaks(conformance::verify_choices(&with(flaw)), claim, case);
+    }
+    for (flaw, claim, case) in [
+        (
+            Flaw::ConvertsByWrapping,
+            "elements are converted as on the host",
+            "to u8, device 0, 500 elements of i16",
+        ),
+        (
+            Flaw::SelectsBackwards,
+            "elements are chosen by conditions",
+            "bool",
+        ),
+    ] {
+        breaks(conformance::verify_conversions(&with(flaw)), claim, case);
+    }
+    assert_eq!(conformance::verify_choices(&with(Flaw::None)), Ok(()));
+    assert_eq!(conformance::verify_conversions(&with(Flaw::None)), Ok(()));
 }

@@ -97,6 +97,23 @@ impl PjrtAccelerator {
         PjrtBuffer::new(device, vector, &self.live)
     }
 
+    /// What is said where elements find no memory, of which there may be enough.
+    fn room(&self, device: DeviceId, vector: Vector) -> Result<Error, Error> {
+        let free = self.memory(device)?.free();
+        let Vector { element, len } = vector;
+        let refused = Error::OutOfMemory {
+            device,
+            element,
+            len,
+            free,
+        };
+        let bytes = len.checked_mul(element.size()).map(|bytes| bytes as u64);
+        match bytes {
+            Some(bytes) if bytes <= free.unwrap_or(ADDRESSABLE) => Ok(refused),
+            _ => Err(refused),
+        }
+    }
+
     /// Runs a kernel of one result on `device`, and notes that it is not done yet.
     fn run(
         &self,
@@ -205,19 +222,8 @@ impl Accelerator for PjrtAccelerator {
         element: ElementType,
         len: usize,
     ) -> Result<PjrtBuffer, Error> {
-        let free = self.memory(device)?.free();
-        let refused = Error::OutOfMemory {
-            device,
-            element,
-            len,
-            free,
-        };
-        let bytes = len.checked_mul(element.size()).map(|bytes| bytes as u64);
-        let most = free.unwrap_or(ADDRESSABLE);
-        if bytes.is_none_or(|bytes| bytes > most) {
-            return Err(refused);
-        }
         let vector = Vector { element, len };
+        let refused = self.room(device, vector)?;
         let mut buffer = self.empty(device, vector);
         if len == 0 {
             return Ok(buffer);
@@ -231,11 +237,26 @@ impl Accelerator for PjrtAccelerator {
                 ready.map_err(|error| failed(device, error))?;
                 Ok(filled)
             });
-        let exhausted = i64::from(Status::RESOURCE_EXHAUSTED.code());
-        match filled {
-            Ok(filled) => buffer.set(filled),
-            Err(Error::DeviceFailed { code, .. }) if code == exhausted => return Err(refused),
-            Err(error) => return Err(error),
+        buffer.set(filled.map_err(|error| exhausted(error, refused))?);
+        Ok(buffer)
+    }
+
+    /// Memory is not cleared, nor waited for: an upload that does not fit is refused by itself.
+    fn allocate_from<T: Element>(
+        &self,
+        device: DeviceId,
+        elements: &[T],
+    ) -> Result<PjrtBuffer, Error> {
+        let vector = Vector {
+            element: T::TYPE,
+            len: elements.len(),
+        };
+        let refused = self.room(device, vector)?;
+        let mut buffer = self.empty(device, vector);
+        if !elements.is_empty() {
+            let made = self.client.upload(device.index(), &[vector.len], elements);
+            let made = made.map_err(|error| exhausted(failed(device, error), refused))?;
+            buffer.set(Arc::new(made));
         }
         Ok(buffer)
     }
@@ -373,6 +394,18 @@ impl LiveBuffers for PjrtAccelerator {
 
 /// More bytes than any device has; plugins that are asked for nearly 2^63 do not all survive it.
 const ADDRESSABLE: u64 = 1 << 52;
+
+/// What a device without memory for something says of it, in the words that all backends share.
+fn exhausted(error: Error, refused: Error) -> Error {
+    match error {
+        Error::DeviceFailed { code, .. }
+            if code == i64::from(Status::RESOURCE_EXHAUSTED.code()) =>
+        {
+            refused
+        }
+        error => error,
+    }
+}
 
 /// The type that stands in device names.
 fn kind_of(platform: &str) -> &'static str {

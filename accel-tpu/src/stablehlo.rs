@@ -3,15 +3,18 @@
 //! Operations are written in MLIR's generic form, which every version of the dialect reads.
 
 mod arrange;
+mod choose;
 mod collective;
 mod compute;
+mod convert;
 mod elements;
 mod sample;
 
 use std::fmt::{self, Display, Write};
+use std::ops::Range;
 
 use meshwork_accel::{
-    Arrangement, ElementType, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
+    Arrangement, ElementType, Pairwise, Pointwise, ProductShape, ReduceOp, Region, Steps,
 };
 
 pub(crate) use arrange::MOST_AXES;
@@ -49,6 +52,19 @@ pub(crate) enum Kernel {
     Arrange(Arrangement, ElementType),
     /// The elements along the middle one of three axes made one.
     Fold(ReduceOp, [usize; 3], ElementType),
+    /// Each element along the middle one of three axes made the op of it and all before it.
+    Scan(ReduceOp, [usize; 3], ElementType),
+    /// Some indices along each axis of a whole.
+    Step(Steps, ElementType),
+    /// The elements along the middle one of three axes at the indices given, which are such a vector.
+    Take([usize; 3], ElementType, Vector),
+    /// A row for each of the indices given, which are such a vector, with 1 for its class.
+    OneHot(Vector, Range<usize>, ElementType),
+    /// The elements as those of another type.
+    Convert(Vector, ElementType),
+    /// The elements of one such vector where those of another, of the type named, are not 0, and else those
+    /// of a third.
+    Select(Vector, ElementType),
 }
 
 /// Elements in a row.
@@ -63,7 +79,10 @@ impl Kernel {
     pub(crate) const fn arithmetic(&self) -> Option<ElementType> {
         match self {
             Self::Pointwise(_, vector) | Self::Pairwise(_, vector) => Some(vector.element),
-            Self::Product(_, element) | Self::Fold(_, _, element) => Some(*element),
+            Self::Product(_, element)
+            | Self::Fold(_, _, element)
+            | Self::Scan(_, _, element)
+            | Self::Convert(_, element) => Some(*element),
             _ => None,
         }
     }
@@ -89,6 +108,14 @@ impl Kernel {
             Self::Paste(ref part, element) => Some(arrange::paste(part, element)),
             Self::Arrange(ref to, element) => Some(arrange::arrange(to, element)),
             Self::Fold(op, sizes, element) => arrange::fold(op, sizes, element),
+            Self::Scan(op, sizes, element) => arrange::scan(op, sizes, element),
+            Self::Step(ref by, element) => Some(choose::step(by, element)),
+            Self::Take(sizes, element, indices) => Some(choose::take(sizes, element, indices)),
+            Self::OneHot(indices, ref classes, element) => {
+                Some(choose::one_hot(indices, classes, element))
+            }
+            Self::Convert(vector, to) => Some(convert::conversion(vector, to)),
+            Self::Select(vector, condition) => Some(choose::choice(vector, condition)),
         }
     }
 }

@@ -29,6 +29,8 @@ fn four_devices_compute_as_every_backend_and_nothing_is_left_behind() {
     let four = accelerator(&plugin, 4);
     conformance::check_compute(&four);
     conformance::check_arrangement(&four);
+    conformance::check_choices(&four);
+    conformance::check_conversions(&four);
     assert_eq!((four.live_buffers(), plugin.live().buffers), (0, 0));
     drop(four);
     assert_eq!(plugin.live(), Live::default());

@@ -42,6 +42,20 @@ pub trait Accelerator: Send + Sync {
         len: usize,
     ) -> Result<Self::Buffer, Error>;
 
+    /// Allocates a buffer of these elements on `device`. A backend that need not clear memory first does not.
+    ///
+    /// # Errors
+    /// Those of [`allocate`](Accelerator::allocate).
+    fn allocate_from<T: Element>(
+        &self,
+        device: DeviceId,
+        elements: &[T],
+    ) -> Result<Self::Buffer, Error> {
+        let mut made = self.allocate(device, T::TYPE, elements.len())?;
+        self.upload(elements, &mut made, 0)?;
+        Ok(made)
+    }
+
     /// Copies the whole of `from` to the elements of `to` that start at `at`.
     ///
     /// # Errors

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
-use crate::{Accelerator, Error, ReduceOp, extent};
+use crate::{Accelerator, ElementType, Error, ReduceOp, Steps, extent};
 
-/// Boxes and axes of what buffers hold row after row, moved without a look at the elements.
+/// Boxes and axes of what buffers hold row after row, moved without a look at the elements; and elements
+/// chosen by the indices that another buffer holds.
+///
+/// The methods that a backend need not have say [`Error::Unsupported`] where it does not.
 pub trait Arrange: Accelerator {
     /// A new buffer on the same device: the elements of a box, row after row.
     ///
@@ -30,6 +33,54 @@ pub trait Arrange: Accelerator {
     /// # Errors
     /// Those of [`cut`](Self::cut).
     fn arrange(&self, from: &Self::Buffer, to: &Arrangement) -> Result<Self::Buffer, Error>;
+
+    /// A new buffer on the same device: the elements at some indices of each axis.
+    ///
+    /// # Errors
+    /// Those of [`cut`](Self::cut), and [`Error::Unsupported`].
+    fn step(&self, from: &Self::Buffer, by: &Steps) -> Result<Self::Buffer, Error> {
+        let _ = (from, by);
+        let operation = "a choice in steps";
+        Err(Error::Unsupported { operation })
+    }
+
+    /// A new buffer on the same device: along the middle one of three axes the elements at the indices that
+    /// another buffer holds, whole numbers of any type. One that the axis does not have takes zeros.
+    ///
+    /// # Shapes
+    /// `[outer, len, inner]` and `[count]` give `[outer, count, inner]`.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::LengthMismatch`] for a buffer of another length,
+    /// [`Error::UnsupportedElement`] for indices that are no whole numbers, [`Error::ShapeTooLarge`],
+    /// [`Error::Unsupported`], and those of [`allocate`](Accelerator::allocate).
+    fn take(
+        &self,
+        from: &Self::Buffer,
+        sizes: [usize; 3],
+        indices: &Self::Buffer,
+    ) -> Result<Self::Buffer, Error> {
+        let _ = (from, sizes, indices);
+        let operation = "a choice by indices";
+        Err(Error::Unsupported { operation })
+    }
+
+    /// A new buffer on the same device: for each index, a whole number of any type, a row of one element for
+    /// each of `classes`, 1 for that very index and 0 for all others.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedElement`] for indices that are no whole numbers, [`Error::ReversedRange`],
+    /// [`Error::ShapeTooLarge`], [`Error::Unsupported`], and those of [`allocate`](Accelerator::allocate).
+    fn one_hot(
+        &self,
+        indices: &Self::Buffer,
+        classes: Range<usize>,
+        element: ElementType,
+    ) -> Result<Self::Buffer, Error> {
+        let _ = (indices, classes, element);
+        let operation = "one-hot rows";
+        Err(Error::Unsupported { operation })
+    }
 }
 
 /// Elements along an axis made one.
@@ -48,6 +99,23 @@ pub trait Fold: Accelerator {
         sizes: [usize; 3],
         from: &Self::Buffer,
     ) -> Result<Self::Buffer, Error>;
+
+    /// A new buffer on the same device: along the middle one of three axes, `op` of each element and all
+    /// before it.
+    ///
+    /// # Errors
+    /// Those of [`fold`](Self::fold), but for an axis without elements, of which nothing comes; and
+    /// [`Error::Unsupported`].
+    fn scan(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &Self::Buffer,
+    ) -> Result<Self::Buffer, Error> {
+        let _ = (op, sizes, from);
+        let operation = "a scan";
+        Err(Error::Unsupported { operation })
+    }
 }
 
 /// A box of a whole of these sizes.
@@ -202,7 +270,7 @@ impl Arrangement {
 }
 
 /// How many elements these sizes make.
-fn count(sizes: &[usize]) -> Result<usize, Error> {
+pub(crate) fn count(sizes: &[usize]) -> Result<usize, Error> {
     let mut count = 1_usize;
     for &size in sizes {
         let (rows, columns) = (count, size);

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::{Accelerator, Error};
+use crate::{Accelerator, ElementType, Error};
 
 /// An op on each element by itself. Every backend that has one has all, so new ones are felt there.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -64,8 +64,14 @@ impl Display for Pairwise {
 
 /// Element-wise arithmetic on floats.
 ///
-/// Unlike reductions, results may differ between backends in the last places, and NaN in its bits.
+/// Unlike reductions, results may differ between backends in the last places, and NaN in its bits. The
+/// methods that a backend need not have say [`Error::Unsupported`] where it does not.
 pub trait Elementwise: Accelerator {
+    /// Whether it has arithmetic of such elements, as far as it knows before it is asked for some.
+    fn computes(&self, element: ElementType) -> bool {
+        element.is_float()
+    }
+
     /// Replaces each of `values` by `op` of it.
     ///
     /// # Errors
@@ -87,6 +93,39 @@ pub trait Elementwise: Accelerator {
         into: &mut Self::Buffer,
         by: &Self::Buffer,
     ) -> Result<(), Error>;
+
+    /// A new buffer on the same device: the elements as those of another type, as
+    /// [`convert_slice`](crate::convert_slice) has them; of any type, not of floats only.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedElement`], [`Error::Unsupported`], and those of
+    /// [`allocate`](Accelerator::allocate).
+    fn convert(&self, from: &Self::Buffer, to: ElementType) -> Result<Self::Buffer, Error> {
+        let _ = (from, to);
+        let operation = "a conversion of elements";
+        Err(Error::Unsupported { operation })
+    }
+
+    /// A new buffer on the same device: the elements of `yes` where those of `condition` are not 0, and of
+    /// `no` elsewhere. All of them may be of any type, not floats only; NaN is not 0.
+    ///
+    /// # Shapes
+    /// All hold the same number of elements on the same device, `yes` and `no` those of one type.
+    ///
+    /// # Errors
+    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`],
+    /// [`Error::UnsupportedElement`], [`Error::Unsupported`], and those of
+    /// [`allocate`](Accelerator::allocate).
+    fn select(
+        &self,
+        condition: &Self::Buffer,
+        yes: &Self::Buffer,
+        no: &Self::Buffer,
+    ) -> Result<Self::Buffer, Error> {
+        let _ = (condition, yes, no);
+        let operation = "a choice by conditions";
+        Err(Error::Unsupported { operation })
+    }
 }
 
 /// The sizes of a matrix product, or of a stack of them, whose elements can all be counted.

@@ -17,9 +17,11 @@
 
 mod arrange;
 mod bench;
+mod choose;
 mod collectives;
 mod communicators;
 mod compute;
+mod convert;
 mod docks;
 mod full;
 mod live;
@@ -97,6 +99,28 @@ pub fn check_compute<A: Elementwise + Matmul>(accelerator: &A) {
 /// At the first claim that does not hold.
 pub fn check_arrangement<A: Arrange + Fold>(accelerator: &A) {
     if let Err(violation) = verify_arrangement(accelerator) {
+        panic!("{violation}");
+    }
+}
+
+/// Holds the claims of the methods of [`Arrange`] and [`Fold`] that a backend need not have, which choose
+/// elements by steps and indices and scan them, against the first device of `accelerator`.
+///
+/// # Panics
+/// At the first claim that does not hold.
+pub fn check_choices<A: Arrange + Fold>(accelerator: &A) {
+    if let Err(violation) = verify_choices(accelerator) {
+        panic!("{violation}");
+    }
+}
+
+/// Holds the claims of the methods of [`Elementwise`] that a backend need not have, which convert elements
+/// and choose them by conditions, against the first device of `accelerator`.
+///
+/// # Panics
+/// At the first claim that does not hold.
+pub fn check_conversions<A: Elementwise>(accelerator: &A) {
+    if let Err(violation) = verify_conversions(accelerator) {
         panic!("{violation}");
     }
 }
@@ -185,6 +209,49 @@ pub fn verify_arrangement<A: Arrange + Fold>(accelerator: &A) -> Result<(), Viol
     arrangement::<A, f64>(bench)
 }
 
+/// Like [`check_choices`], for callers that want to know what does not hold.
+///
+/// # Errors
+/// The first claim that does not hold.
+pub fn verify_choices<A: Arrange + Fold>(accelerator: &A) -> Result<(), Violation> {
+    let bench = Bench::new(accelerator, DeviceId::new(0));
+    choose::index_refusals(bench)?;
+    choices::<A, bool>(bench)?;
+    choices::<A, i8>(bench)?;
+    choices::<A, i16>(bench)?;
+    choices::<A, i32>(bench)?;
+    choices::<A, i64>(bench)?;
+    choices::<A, u8>(bench)?;
+    choices::<A, u16>(bench)?;
+    choices::<A, u32>(bench)?;
+    choices::<A, u64>(bench)?;
+    choices::<A, half::f16>(bench)?;
+    choices::<A, half::bf16>(bench)?;
+    choices::<A, f32>(bench)?;
+    choices::<A, f64>(bench)
+}
+
+/// Like [`check_conversions`], for callers that want to know what does not hold.
+///
+/// # Errors
+/// The first claim that does not hold.
+pub fn verify_conversions<A: Elementwise>(accelerator: &A) -> Result<(), Violation> {
+    let bench = Bench::new(accelerator, DeviceId::new(0));
+    conversions::<A, bool>(bench)?;
+    conversions::<A, i8>(bench)?;
+    conversions::<A, i16>(bench)?;
+    conversions::<A, i32>(bench)?;
+    conversions::<A, i64>(bench)?;
+    conversions::<A, u8>(bench)?;
+    conversions::<A, u16>(bench)?;
+    conversions::<A, u32>(bench)?;
+    conversions::<A, u64>(bench)?;
+    conversions::<A, half::f16>(bench)?;
+    conversions::<A, half::bf16>(bench)?;
+    conversions::<A, f32>(bench)?;
+    conversions::<A, f64>(bench)
+}
+
 /// Nothing, one, odd and even, and an odd number above what a 16-bit index reaches. No more, as some
 /// backends compile a program for each.
 const ALL_LENGTHS: &[usize] = &[0, 1, 7, 1000, 65_537];
@@ -221,4 +288,14 @@ fn one_type<A: Accelerator, T: Sample>(
 fn arrangement<A: Arrange + Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
     arrange::arrange::<A, T>(bench)?;
     arrange::fold::<A, T>(bench)
+}
+
+fn choices<A: Arrange + Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
+    choose::by_places::<A, T>(bench)?;
+    choose::scan::<A, T>(bench)
+}
+
+fn conversions<A: Elementwise, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
+    convert::all::<A, T>(bench)?;
+    choose::by_conditions::<A, T>(bench)
 }

@@ -2,6 +2,7 @@ use std::fmt::{self, Debug, Display};
 
 use bytemuck::{CheckedBitPattern, NoUninit};
 
+use crate::convert::Convert;
 use crate::kernel::Kernel;
 
 /// A value that buffers hold, ranks exchange and reduce ops combine.
@@ -13,7 +14,7 @@ use crate::kernel::Kernel;
 /// `bytemuck::checked`, which costs nothing but for `bool`, or by writing to
 /// [`bytes_mut`](Self::bytes_mut).
 pub trait Element:
-    NoUninit + CheckedBitPattern + PartialEq + Debug + Default + Send + Sync + Kernel
+    NoUninit + CheckedBitPattern + PartialEq + Debug + Default + Send + Sync + Kernel + Convert
 {
     /// The type's tag on the wire and in buffers.
     const TYPE: ElementType;

@@ -44,6 +44,12 @@ pub enum Error {
         /// The type it cannot work on.
         element: ElementType,
     },
+    /// The backend does not have an operation that not every backend has.
+    #[error("{operation} is not supported by this backend: let the host do it")]
+    Unsupported {
+        /// What was asked for.
+        operation: &'static str,
+    },
     /// A device has left bytes where only truth values may be.
     #[error(
         "a buffer of {element} elements holds bytes that are none: it was written to past the program"
@@ -160,6 +166,20 @@ pub enum Error {
         axis: usize,
         /// How many there are.
         axes: usize,
+    },
+    /// Steps along an axis lead out of it.
+    #[error(
+        "{count} indices from {first} on in steps of {step} are not all among the {available} of an axis"
+    )]
+    StepsOutside {
+        /// The first index.
+        first: usize,
+        /// From one to the next.
+        step: isize,
+        /// How many.
+        count: usize,
+        /// How many the axis has.
+        available: usize,
     },
     /// More axes than the backend has programs for.
     #[error("{axes} axes are more than the {most} that this backend arranges: join some")]

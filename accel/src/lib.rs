@@ -23,8 +23,8 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability`, `communicator`, `compute` and `arrange` (what some backends can do beyond it), `shape`
-//! (what they check first), `account` (what they keep a memory limit by), `dock` (pinned host memory),
+//! `capability`, `communicator`, `compute`, `arrange` and `steps` (what some backends can do beyond it),
+//! `convert` (what an element is as one of another type), `shape` (what they check first), `account` (what they keep a memory limit by), `dock` (pinned host memory),
 //! `error`, `conformance` (the suite).
 
 mod accelerator;
@@ -35,6 +35,7 @@ mod communicator;
 mod compute;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod convert;
 mod device;
 mod dock;
 mod element;
@@ -42,6 +43,7 @@ mod error;
 mod kernel;
 mod reduce;
 mod shape;
+mod steps;
 
 pub use accelerator::{Accelerator, DeviceBuffer};
 pub use account::{Account, Booking};
@@ -51,12 +53,14 @@ pub use communicator::{
     Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, Place, Watch,
 };
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
+pub use convert::convert_slice;
 pub use device::{Device, DeviceId, Memory};
 pub use dock::{Dock, HostMemory, Undocked};
 pub use element::{Element, ElementTask, ElementType};
 pub use error::{Absence, Error};
 pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};
 pub use shape::{BufferShape, extent};
+pub use steps::{Steps, Stride};
 
 // Callers that hold 16-bit floats must name the very types that are elements here.
 pub use half::{bf16, f16};

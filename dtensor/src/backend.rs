@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, Device, DeviceId, ElementType, Elementwise,
@@ -14,6 +14,7 @@ use ndarray::ArrayViewD;
 
 use crate::{DeviceType, Error, Scalar};
 
+mod choose;
 mod search;
 mod typed;
 
@@ -51,6 +52,8 @@ struct Parts {
     arithmetic: Option<Arc<dyn Arithmetic>>,
     shaping: Option<Arc<dyn Shaping>>,
     links: Option<Arc<dyn Links>>,
+    /// Elements that it has refused to compute with.
+    refused: AtomicU32,
     tally: Tally,
 }
 
@@ -73,6 +76,7 @@ impl Backend {
                 arithmetic: None,
                 shaping: None,
                 links: None,
+                refused: AtomicU32::new(0),
                 tally: Tally::default(),
             },
         }
@@ -153,6 +157,11 @@ pub(crate) struct Stored {
     backend: Backend,
 }
 
+/// A type of elements among others.
+const fn bit(element: ElementType) -> u32 {
+    1 << element.code()
+}
+
 /// What a backend has made, unless it does not have what was asked.
 pub(crate) type Made = Result<Option<Arc<Stored>>, Error>;
 
@@ -174,21 +183,38 @@ impl Backend {
         Ok(self.keep(raw, bytes))
     }
 
-    /// Whether it may have arithmetic of these elements; it can still refuse them.
+    /// Whether it may have arithmetic of these elements: what it has refused once it is not given again.
     pub(crate) fn computes(&self, element: ElementType) -> bool {
-        self.0.arithmetic.is_some() && element.is_float()
+        let arithmetic = self.0.arithmetic.as_deref();
+        let was_refused = self.0.refused.load(Ordering::Relaxed) & bit(element) != 0;
+        !was_refused && arithmetic.is_some_and(|arithmetic| arithmetic.computes(element))
+    }
+
+    /// Arithmetic on elements, which a backend may turn out not to have.
+    fn compute(
+        &self,
+        bytes: u64,
+        call: impl FnOnce(&dyn Arithmetic) -> Option<Result<Raw, Refusal>>,
+    ) -> Made {
+        self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
+            let made = call(arithmetic);
+            if let Some(Err(Refusal::UnsupportedElement { element })) = &made {
+                self.0.refused.fetch_or(bit(*element), Ordering::Relaxed);
+            }
+            made
+        })
     }
 
     /// The op of each element.
     pub(crate) fn pointwise(&self, op: Pointwise, of: &Stored) -> Made {
-        self.by(self.0.arithmetic.as_deref(), of.bytes, |arithmetic| {
+        self.compute(of.bytes, |arithmetic| {
             arithmetic.pointwise(op, self.own(of)?)
         })
     }
 
     /// The op of the elements at one place, of which both have as many.
     pub(crate) fn pairwise(&self, op: Pairwise, left: &Stored, right: &Stored) -> Made {
-        self.by(self.0.arithmetic.as_deref(), left.bytes, |arithmetic| {
+        self.compute(left.bytes, |arithmetic| {
             arithmetic.pairwise(op, [self.own(left)?, self.own(right)?])
         })
     }
@@ -201,7 +227,7 @@ impl Backend {
         right: &Stored,
     ) -> Made {
         let bytes = (shape.product() * size) as u64;
-        self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
+        self.compute(bytes, |arithmetic| {
             arithmetic.product(shape, [self.own(left)?, self.own(right)?])
         })
     }
@@ -296,7 +322,8 @@ impl Backend {
         match capability.and_then(call) {
             None
             | Some(Err(
-                Refusal::UnsupportedElement { .. }
+                Refusal::Unsupported { .. }
+                | Refusal::UnsupportedElement { .. }
                 | Refusal::UnsupportedOp { .. }
                 | Refusal::NoSources { .. }
                 | Refusal::TooManyAxes { .. },

@@ -136,11 +136,19 @@ impl Context {
     /// The mesh of the devices of all clients. All of them call it, and none goes on before it is
     /// known that all made the same.
     ///
+    /// TPUs have an order of their own, which [`create_tpu_mesh`](meshwork_core::tpu::create_tpu_mesh) knows.
+    /// Where a backend computes for them ([`compute_on`](Self::compute_on)) a mesh is made here all the same,
+    /// with those of the first client first.
+    ///
     /// # Errors
     /// Those of [`CreateMesh::create_distributed`], [`Error::ClientsDisagree`], and those of an
     /// all-gather.
     #[track_caller]
     pub fn create_distributed_mesh(&self, mesh: CreateMesh) -> Result<Mesh, Error> {
+        let mesh = match self.computes_on(DeviceType::Tpu) {
+            true => mesh.in_client_order(),
+            false => mesh,
+        };
         let made = mesh.create_distributed(self.client());
         if self.is_alone() {
             return Ok(made?);

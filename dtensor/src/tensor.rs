@@ -8,6 +8,7 @@ use ndarray::ArrayD;
 use crate::blocks::Blocks;
 use crate::context::Homes;
 use crate::exchange::{self, Block};
+use crate::ops::local::Local;
 use crate::route::Route;
 use crate::{Context, Error, Scalar};
 
@@ -115,6 +116,30 @@ impl<T: Scalar> DTensor<T> {
     /// The same blocks, wherever they are.
     pub(crate) fn blocks(&self) -> &Arc<Blocks<T>> {
         &self.blocks
+    }
+
+    /// The same tensor with its blocks on its devices only, where a backend computes for them
+    /// ([`Context::compute_on`]); as it is where none does. What the host has of them is given up, and
+    /// fetched again when somebody asks for it.
+    ///
+    /// ```
+    /// use meshwork_dtensor::{DTensor, Error};
+    ///
+    /// /// Weights, which need no second copy in host memory.
+    /// fn weights(made: DTensor<f32>) -> Result<DTensor<f32>, Error> {
+    ///     made.into_devices()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Element`] where an accelerator fails, has no memory, or does not hold such elements.
+    pub fn into_devices(self) -> Result<Self, Error> {
+        let Some(site) = self.context.site(self.layout().mesh()) else {
+            return Ok(self);
+        };
+        let (shapes, blocks) = (self.blocks.shapes().to_vec(), self.blocks.at(&site)?);
+        let blocks = Blocks::there(&self.context, shapes, blocks);
+        Self::made(&self.context, self.placement.clone(), blocks)
     }
 
     /// Whether it lies by this layout.
@@ -238,13 +263,17 @@ impl<T: Scalar> DTensor<T> {
         DTensor::of(&self.context, settled.placement.clone(), blocks)
     }
 
-    /// The elements as another type, see [`Scalar::from_f64`].
+    /// The elements as another type, as [`convert_slice`](meshwork_accel::convert_slice) has them: the
+    /// nearest, of whole types towards zero and stopped at their ends.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn cast<U: Scalar>(&self) -> Result<DTensor<U>, Error> {
-        self.map(|element| U::from_f64(element.to_f64()))
+        let settled = self.settled()?;
+        Local::of(&settled)
+            .converted::<U>()?
+            .tensor(settled.placement.clone())
     }
 
     /// The same tensor with nothing partial.

@@ -170,13 +170,14 @@ fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
     let Some(plugin) = plugins::cpu(test) else {
         return;
     };
-    let product = |group: Group, plugin: &Plugin| {
+    let product = |group: Group, plugin: &Plugin, device_type: DeviceType| {
         let client = Client::new("worker", group.rank().number(), 2).unwrap();
-        let context = Context::over(client.with_devices("GPU", 2).unwrap(), group).unwrap();
+        let client = client.with_devices(device_type.name(), 2).unwrap();
+        let context = Context::over(client, group).unwrap();
         let backend = Backend::of(&pjrt(plugin, 2)).arithmetic();
-        context.compute_on(DeviceType::Gpu, backend).unwrap();
+        context.compute_on(device_type, backend).unwrap();
         let mesh = CreateMesh::new()
-            .device_type("GPU")
+            .device_type(device_type.name())
             .dims([("x", 2), ("y", 2)]);
         let mesh = context.create_distributed_mesh(mesh).unwrap();
         // Terms of each sum lie on both clients.
@@ -195,15 +196,17 @@ fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
     let (a, b) = (numbers(&[4, 6], 1), numbers(&[6, 3], 2));
     let matrix = |whole: ArrayD<f32>| whole.into_dimensionality::<ndarray::Ix2>().unwrap();
     let expected = matrix(a).dot(&matrix(b)).into_dyn();
-    std::thread::scope(|threads| {
-        let clients = Group::local(2).unwrap().into_iter();
-        let clients: Vec<_> = clients
-            .map(|group| threads.spawn(|| product(group, &plugin)))
-            .collect();
-        for client in clients {
-            assert_eq!(client.join().unwrap(), expected);
-        }
-    });
+    for device_type in [DeviceType::Gpu, DeviceType::Tpu] {
+        std::thread::scope(|threads| {
+            let clients = Group::local(2).unwrap().into_iter();
+            let clients: Vec<_> = clients
+                .map(|group| threads.spawn(|| product(group, &plugin, device_type)))
+                .collect();
+            for client in clients {
+                assert_eq!(client.join().unwrap(), expected);
+            }
+        });
+    }
 }
 
 #[test]

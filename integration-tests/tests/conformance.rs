@@ -12,6 +12,8 @@
 mod cluster_http;
 #[path = "conformance/deviations.rs"]
 mod deviations;
+#[path = "conformance/devices.rs"]
+mod devices;
 #[path = "conformance/dtensor.rs"]
 mod dtensor;
 #[path = "conformance/harness.rs"]

@@ -105,6 +105,16 @@ pub struct CreateMesh {
     devices: Option<Vec<DeviceSpec>>,
     device_type: Option<String>,
     xla_spmd: bool,
+    order: Order,
+}
+
+/// Which devices of all processes come first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Order {
+    /// Those of the first process; of TPUs, what their slice says.
+    Topology,
+    /// Those of the first process, whatever they are.
+    Clients,
 }
 
 #[derive(Clone, Debug)]
@@ -123,6 +133,7 @@ impl CreateMesh {
             devices: None,
             device_type: None,
             xla_spmd: false,
+            order: Order::Topology,
         }
     }
 
@@ -166,6 +177,24 @@ impl CreateMesh {
         self
     }
 
+    /// With the devices of the first process first also where they are TPUs, for those who know that this is
+    /// the order to have, or that it does not matter.
+    ///
+    /// ```
+    /// use meshwork_core::{Client, CreateMesh};
+    ///
+    /// let client = Client::new("worker", 1, 2)?.with_devices("TPU", 4)?;
+    /// let tpus = CreateMesh::new().device_type("TPU").along("x");
+    /// assert!(tpus.clone().create_distributed(&client).is_err());
+    /// let mesh = tpus.in_client_order().create_distributed(&client)?;
+    /// assert_eq!(mesh.size(), 8);
+    /// # Ok::<(), meshwork_core::Error>(())
+    /// ```
+    pub fn in_client_order(mut self) -> Self {
+        self.order = Order::Clients;
+        self
+    }
+
     /// The mesh of this process's devices alone. Given devices that name no task are those of
     /// task 0.
     ///
@@ -187,11 +216,14 @@ impl CreateMesh {
     ///
     /// # Errors
     /// As for [`create`](Self::create), with [`Error::DeviceCount`] about the devices of all
-    /// processes, and [`Error::TpuWithoutTopology`] for TPU, whose order the topology decides:
-    /// [`create_tpu_mesh`](crate::tpu::create_tpu_mesh) makes those.
+    /// processes, and [`Error::TpuWithoutTopology`] for TPU, whose order the topology decides
+    /// ([`create_tpu_mesh`](crate::tpu::create_tpu_mesh) makes those), but
+    /// [in the order of clients](Self::in_client_order).
     #[doc(alias = "create_distributed_mesh")]
     pub fn create_distributed(self, client: &Client) -> Result<Mesh, Error> {
-        let is_tpu = |device_type: &str| device_type.eq_ignore_ascii_case("TPU");
+        let is_tpu = |device_type: &str| {
+            self.order == Order::Topology && device_type.eq_ignore_ascii_case("TPU")
+        };
         if self.device_type.as_deref().is_some_and(is_tpu) {
             return Err(Error::TpuWithoutTopology);
         }

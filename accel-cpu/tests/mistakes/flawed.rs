@@ -8,9 +8,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType, Elementwise, Error,
-    HostMemory, LiveBuffers, Matmul, Memory, NativeCollectives, Pairwise, Pointwise, ProductShape,
-    ReduceOp, Undocked,
+    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType,
+    Elementwise, Error, Fold, HostMemory, LiveBuffers, Matmul, Memory, NativeCollectives, Pairwise,
+    Pointwise, ProductShape, ReduceOp, Region, Steps, Stride, Undocked,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -65,6 +65,13 @@ pub(crate) enum Flaw {
     FetchesLate,
     AcceptsPastMemory,
     FetchesFromAnyDevice,
+    StepsForwardsOnly,
+    TakesTheNearest,
+    CountsClassesFromZero,
+    LeavesTheFirstOut,
+    ConvertsByWrapping,
+    SelectsBackwards,
+    ForgetsWhatWasGiven,
 }
 
 /// The CPU with one flaw.
@@ -189,6 +196,17 @@ impl Accelerator for Flawed {
         self.most
             .fetch_max(self.cpu.live_buffers(), Ordering::Relaxed);
         Ok(buffer)
+    }
+
+    fn allocate_from<T: Element>(
+        &self,
+        device: DeviceId,
+        elements: &[T],
+    ) -> Result<CpuBuffer, Error> {
+        match self.flaw {
+            Flaw::ForgetsWhatWasGiven => self.allocate(device, T::TYPE, elements.len()),
+            _ => self.cpu.allocate_from(device, elements),
+        }
     }
 
     fn upload<T: Element>(&self, from: &[T], to: &mut CpuBuffer, at: usize) -> Result<(), Error> {
@@ -361,6 +379,112 @@ impl Elementwise for Flawed {
         self.cpu.copy(by, 0..by.len(), &mut dividend, 0)?;
         self.cpu.pairwise(op, &mut dividend, into)?;
         self.cpu.copy(&dividend, 0..by.len(), into, 0)
+    }
+
+    fn convert(&self, from: &CpuBuffer, to: ElementType) -> Result<CpuBuffer, Error> {
+        let wraps = self.has(Flaw::ConvertsByWrapping) && to == ElementType::U8;
+        if !wraps || from.element_type() != ElementType::I16 {
+            return self.cpu.convert(from, to);
+        }
+        let mut wide = vec![0_i16; from.len()];
+        self.cpu.download(from, 0, &mut wide)?;
+        let low: Vec<u8> = wide.iter().map(|wide| wide.to_le_bytes()[0]).collect();
+        let mut made = self.cpu.allocate(from.device(), to, low.len())?;
+        self.cpu.upload(&low, &mut made, 0)?;
+        Ok(made)
+    }
+
+    fn select(
+        &self,
+        condition: &CpuBuffer,
+        yes: &CpuBuffer,
+        no: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        match self.flaw {
+            Flaw::SelectsBackwards => self.cpu.select(condition, no, yes),
+            _ => self.cpu.select(condition, yes, no),
+        }
+    }
+}
+
+impl Arrange for Flawed {
+    fn cut(&self, from: &CpuBuffer, part: &Region) -> Result<CpuBuffer, Error> {
+        self.cpu.cut(from, part)
+    }
+
+    fn paste(&self, from: &CpuBuffer, into: &mut CpuBuffer, part: &Region) -> Result<(), Error> {
+        self.cpu.paste(from, into, part)
+    }
+
+    fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
+        self.cpu.arrange(from, to)
+    }
+
+    fn step(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+        let (true, Some(bounds)) = (self.has(Flaw::StepsForwardsOnly), by.bounds()) else {
+            return self.cpu.step(from, by);
+        };
+        let strides = by.along().iter().zip(bounds);
+        let forwards = strides.map(|(stride, (low, _))| Stride {
+            first: low,
+            step: stride.step.saturating_abs(),
+            ..*stride
+        });
+        let forwards: Vec<Stride> = forwards.collect();
+        self.cpu.step(from, &Steps::new(by.whole(), &forwards)?)
+    }
+
+    fn take(
+        &self,
+        from: &CpuBuffer,
+        sizes: [usize; 3],
+        indices: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        let nearest = self.has(Flaw::TakesTheNearest) && sizes[1] > 0;
+        if !nearest || indices.element_type() != ElementType::I64 {
+            return self.cpu.take(from, sizes, indices);
+        }
+        let mut inside = vec![0_i64; indices.len()];
+        self.cpu.download(indices, 0, &mut inside)?;
+        let last = i64::try_from(sizes[1] - 1).unwrap();
+        inside
+            .iter_mut()
+            .for_each(|index| *index = (*index).clamp(0, last));
+        let mut clamped = self
+            .cpu
+            .allocate(indices.device(), ElementType::I64, inside.len())?;
+        self.cpu.upload(&inside, &mut clamped, 0)?;
+        self.cpu.take(from, sizes, &clamped)
+    }
+
+    fn one_hot(
+        &self,
+        indices: &CpuBuffer,
+        classes: Range<usize>,
+        element: ElementType,
+    ) -> Result<CpuBuffer, Error> {
+        match self.flaw {
+            Flaw::CountsClassesFromZero if classes.start < classes.end => {
+                self.cpu.one_hot(indices, 0..classes.len(), element)
+            }
+            _ => self.cpu.one_hot(indices, classes, element),
+        }
+    }
+}
+
+impl Fold for Flawed {
+    fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        self.cpu.fold(op, sizes, from)
+    }
+
+    /// Without the first where there are several, as some call a scan.
+    fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        let mut made = self.cpu.scan(op, sizes, from)?;
+        if self.has(Flaw::LeavesTheFirstOut) && from.len() > 1 {
+            let scanned = self.cpu.scan(op, sizes, from)?;
+            self.cpu.copy(&scanned, 0..from.len() - 1, &mut made, 1)?;
+        }
+        Ok(made)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Elements put in other places, and made one along an axis, as compiled programs.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use meshwork_accel::{
-    Arrange, Arrangement, DeviceBuffer, DeviceId, ElementType, Error, Fold, ReduceOp, Region,
+    Accelerator, Arrange, Arrangement, DeviceBuffer, DeviceId, ElementType, Error, Fold, ReduceOp,
+    Region, Steps,
 };
 
 use super::compute::{alike, equally_long};
@@ -41,6 +42,51 @@ impl Arrange for PjrtAccelerator {
             Kernel::Arrange(to.clone(), element)
         })
     }
+
+    fn step(&self, from: &PjrtBuffer, by: &Steps) -> Result<PjrtBuffer, Error> {
+        equally_long(from.len(), by.whole_len())?;
+        few(by.whole().len())?;
+        self.made(from, by.len(), |element| Kernel::Step(by.clone(), element))
+    }
+
+    fn take(
+        &self,
+        from: &PjrtBuffer,
+        sizes: [usize; 3],
+        indices: &PjrtBuffer,
+    ) -> Result<PjrtBuffer, Error> {
+        let (left, right) = (from.device(), indices.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        equally_long(from.len(), sizes.iter().product())?;
+        whole_numbers(indices)?;
+        let [outer, _, inner] = sizes;
+        let len = product(product(outer, indices.len())?, inner)?;
+        let element = from.element_type();
+        if from.is_empty() {
+            return self.allocate(left, element, len);
+        }
+        let kernel = Kernel::Take(sizes, element, indices.vector());
+        self.computed((left, Vector { element, len }), kernel, &[from, indices])
+    }
+
+    fn one_hot(
+        &self,
+        indices: &PjrtBuffer,
+        classes: Range<usize>,
+        element: ElementType,
+    ) -> Result<PjrtBuffer, Error> {
+        let (start, end) = (classes.start, classes.end);
+        if end < start {
+            return Err(Error::ReversedRange { start, end });
+        }
+        whole_numbers(indices)?;
+        let len = product(indices.len(), classes.len())?;
+        let kernel = Kernel::OneHot(indices.vector(), classes, element);
+        let rows = (indices.device(), Vector { element, len });
+        self.computed(rows, kernel, &[indices])
+    }
 }
 
 /// 16-bit floats are folded in `f32`, and rounded once.
@@ -52,14 +98,7 @@ impl Fold for PjrtAccelerator {
         from: &PjrtBuffer,
     ) -> Result<PjrtBuffer, Error> {
         let [outer, len, inner] = sizes;
-        let element = from.element_type();
-        let is_folded_by = matches!(
-            op,
-            ReduceOp::Sum | ReduceOp::Product | ReduceOp::Min | ReduceOp::Max
-        );
-        if !is_folded_by || !op.supports(element) {
-            return Err(Error::UnsupportedOp { op, element });
-        }
+        folded_by(op, from.element_type())?;
         equally_long(from.len(), sizes.iter().product())?;
         if len == 0 {
             return Err(Error::NoSources { op });
@@ -68,24 +107,74 @@ impl Fold for PjrtAccelerator {
             Kernel::Fold(op, sizes, element)
         })
     }
+
+    fn scan(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &PjrtBuffer,
+    ) -> Result<PjrtBuffer, Error> {
+        folded_by(op, from.element_type())?;
+        equally_long(from.len(), sizes.iter().product())?;
+        self.made(from, from.len(), |element| Kernel::Scan(op, sizes, element))
+    }
 }
 
 impl PjrtAccelerator {
-    /// A new buffer of so many elements, by a program of another one.
+    /// A new buffer of so many elements of one type, by a program of another one.
     fn made(
         &self,
         from: &PjrtBuffer,
         len: usize,
         kernel: impl FnOnce(ElementType) -> Kernel,
     ) -> Result<PjrtBuffer, Error> {
-        let (device, element): (DeviceId, _) = (from.device(), from.element_type());
-        let mut made = self.empty(device, Vector { element, len });
-        if let Some(memory) = from.memory().filter(|_| len > 0) {
-            let made_of: Arc<Buffer> = self.run(device, kernel(element), &[memory], &[])?;
-            made.set(made_of);
+        let element = from.element_type();
+        let made = (from.device(), Vector { element, len });
+        self.computed(made, kernel(element), &[from])
+    }
+
+    /// A new buffer of these elements on a device, by a program of others on it. There are none where one of
+    /// the others has none.
+    pub(super) fn computed(
+        &self,
+        (device, vector): (DeviceId, Vector),
+        kernel: Kernel,
+        of: &[&PjrtBuffer],
+    ) -> Result<PjrtBuffer, Error> {
+        let mut made = self.empty(device, vector);
+        let memories = of
+            .iter()
+            .map(|buffer| buffer.memory().map(|memory| &**memory));
+        let memories: Option<Vec<&Buffer>> = memories.collect();
+        if let Some(memories) = memories.filter(|_| vector.len > 0) {
+            made.set(self.run(device, kernel, &memories, &[])?);
         }
         Ok(made)
     }
+}
+
+fn folded_by(op: ReduceOp, element: ElementType) -> Result<(), Error> {
+    let is_folded_by = matches!(
+        op,
+        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Min | ReduceOp::Max
+    );
+    match is_folded_by && op.supports(element) {
+        true => Ok(()),
+        false => Err(Error::UnsupportedOp { op, element }),
+    }
+}
+
+fn whole_numbers(indices: &PjrtBuffer) -> Result<(), Error> {
+    let element = indices.element_type();
+    match element.is_float() || element == ElementType::Bool {
+        true => Err(Error::UnsupportedElement { element }),
+        false => Ok(()),
+    }
+}
+
+fn product(rows: usize, columns: usize) -> Result<usize, Error> {
+    let product = rows.checked_mul(columns);
+    product.ok_or(Error::ShapeTooLarge { rows, columns })
 }
 
 fn few(axes: usize) -> Result<(), Error> {

@@ -1,11 +1,12 @@
 //! Arithmetic on the values of tensors, as compiled programs.
 
 use meshwork_accel::{
-    DeviceBuffer, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape,
+    Accelerator, DeviceBuffer, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise,
+    ProductShape,
 };
 
 use super::{PjrtAccelerator, PjrtBuffer, zero};
-use crate::stablehlo::Kernel;
+use crate::stablehlo::{Kernel, Vector};
 
 /// Every float is computed with that the plugin compiles a program for; 16-bit ones in `f32`, and
 /// rounded once.
@@ -36,6 +37,35 @@ impl Elementwise for PjrtAccelerator {
         let computed = self.run(into.device(), kernel, &[left, right], into.kept())?;
         into.set(computed);
         Ok(())
+    }
+
+    fn convert(&self, from: &PjrtBuffer, to: ElementType) -> Result<PjrtBuffer, Error> {
+        if from.element_type() == to {
+            return self.duplicate(from);
+        }
+        let vector = Vector {
+            element: to,
+            len: from.len(),
+        };
+        let kernel = Kernel::Convert(from.vector(), to);
+        self.computed((from.device(), vector), kernel, &[from])
+    }
+
+    fn select(
+        &self,
+        condition: &PjrtBuffer,
+        yes: &PjrtBuffer,
+        no: &PjrtBuffer,
+    ) -> Result<PjrtBuffer, Error> {
+        alike(yes, no)?;
+        let (left, right) = (yes.device(), condition.device());
+        if left != right {
+            return Err(Error::DeviceMismatch { left, right });
+        }
+        equally_long(yes.len(), no.len())?;
+        equally_long(yes.len(), condition.len())?;
+        let kernel = Kernel::Select(yes.vector(), condition.element_type());
+        self.computed((left, yes.vector()), kernel, &[condition, yes, no])
     }
 }
 

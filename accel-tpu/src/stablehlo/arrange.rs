@@ -127,8 +127,43 @@ pub(super) fn fold(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Opt
     Some(main.finish(&value, flat))
 }
 
+/// The program that makes each element along the middle axis the op of it and all before it; `None` for an
+/// op that they do not have. In as many steps as the axis has bits: with each, what is known of twice as
+/// many elements before.
+pub(super) fn scan(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Option<String> {
+    let wide = computed_in(element);
+    let neutral = neutral(op, wide).filter(|_| op.supports(element))?;
+    let from = flat(element, sizes.iter().product());
+    let mut main = Function::new(&[from]);
+    let kind = Type::Array(element, Sizes::of(&sizes));
+    let value = main.value("reshape", &[("%arg0", from)], "", kind);
+    let mut value = convert(&mut main, &value, kind, kind.of(wide));
+    let (kind, scalar) = (kind.of(wide), Type::Scalar(wide));
+    let first = main.constant(neutral, scalar);
+    let mut known = 1;
+    while known < sizes[1] {
+        let attributes = format!(
+            " {{edge_padding_low = array<i64: 0, {known}, 0>, edge_padding_high = array<i64: 0, -{known}, 0>, \
+             interior_padding = array<i64: 0, 0, 0>}}"
+        );
+        let operands = [(value.as_str(), kind), (first.as_str(), scalar)];
+        let before = main.value("pad", &operands, &attributes, kind);
+        let operands = [(before.as_str(), kind), (value.as_str(), kind)];
+        value = main.value(plain(op, element), &operands, "", kind);
+        known *= 2;
+    }
+    let narrow = convert(&mut main, &value, kind, kind.of(element));
+    let value = main.value("reshape", &[(narrow.as_str(), kind.of(element))], "", from);
+    Some(main.finish(&value, from))
+}
+
 /// A vector's elements along axes of these sizes, as what they are moved as.
-fn shaped(main: &mut Function, value: &str, from: Type, sizes: &[usize]) -> (String, Type) {
+pub(super) fn shaped(
+    main: &mut Function,
+    value: &str,
+    from: Type,
+    sizes: &[usize],
+) -> (String, Type) {
     let (value, bits) = main.bits_of(value, from);
     let kind = Type::Array(bits.element(), Sizes::of(sizes));
     let value = main.value("reshape", &[(value.as_str(), bits)], "", kind);
@@ -136,18 +171,18 @@ fn shaped(main: &mut Function, value: &str, from: Type, sizes: &[usize]) -> (Str
 }
 
 /// The elements in a row again, as what they are.
-fn finish(mut main: Function, (value, kind): (&str, Type), to: Type) -> String {
+pub(super) fn finish(mut main: Function, (value, kind): (&str, Type), to: Type) -> String {
     let row = main.value("reshape", &[(value, kind)], "", to.bits());
     let row = main.of_bits(&row, to);
     main.finish(&row, to)
 }
 
-fn flat(element: ElementType, len: usize) -> Type {
+pub(super) fn flat(element: ElementType, len: usize) -> Type {
     Type::from(Vector { element, len })
 }
 
 /// Numbers as an attribute has them.
-fn list(numbers: impl Iterator<Item = usize>) -> String {
+pub(super) fn list(numbers: impl Iterator<Item = usize>) -> String {
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
     match numbers.is_empty() {
         true => "array<i64>".to_owned(),

@@ -1,7 +1,7 @@
 //! Arithmetic on `f32`, against the same in `f64` on the host.
 
 use super::bench::Bench;
-use super::violation::{Found, Violation, refused};
+use super::violation::{Found, Violation, equal, refused};
 use crate::{ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape};
 
 pub(super) fn elementwise<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Violation> {
@@ -145,6 +145,13 @@ fn arithmetic_refusals<A: Elementwise>(bench: Bench<'_, A>) -> Result<(), Found>
         accelerator.pointwise(Pointwise::Negate, &mut whole),
         &unsupported,
     )?;
+    equal(
+        "that it computes with i32",
+        accelerator.computes(element),
+        false,
+    )?;
+    let float = accelerator.computes(ElementType::F32);
+    equal("that it computes with f32", float, true)?;
     for other in bench.others() {
         let far = other.with(&[1.0_f32; 2])?;
         let devices = Error::DeviceMismatch {

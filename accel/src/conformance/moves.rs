@@ -39,7 +39,12 @@ fn round_trip<A: Accelerator, T: Sample>(bench: Bench<'_, A>, len: usize) -> Res
     let mut buffer = bench.with(&first)?;
     bench.holds(&buffer, &first)?;
     bench.accelerator.upload(&second, &mut buffer, 0)?;
-    bench.holds(&buffer, &second)
+    bench.holds(&buffer, &second)?;
+    let mut made = bench.accelerator.allocate_from(bench.device, &first)?;
+    bench.holds(&made, &first)?;
+    // It is the caller's own, as any other.
+    bench.accelerator.upload(&second, &mut made, 0)?;
+    bench.holds(&made, &second)
 }
 
 fn parts<A: Accelerator, T: Sample>(bench: Bench<'_, A>, len: usize) -> Result<(), Found> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, DeviceBuffer, DeviceId, Element, ElementTask, ElementType,
     Elementwise, Error, Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape,
-    ReduceOp, Region, balanced_split,
+    ReduceOp, Region, Steps, balanced_split,
 };
 
 /// A buffer of an accelerator.
@@ -36,11 +36,17 @@ pub(super) trait Memory: Send + Sync {
 
 /// What makes new buffers of the elements of others, which stay as they are.
 pub(super) trait Arithmetic: Send + Sync {
+    fn computes(&self, element: ElementType) -> bool;
+
     fn pointwise(&self, op: Pointwise, of: &Raw) -> Answer;
 
     fn pairwise(&self, op: Pairwise, of: [&Raw; 2]) -> Answer;
 
     fn product(&self, shape: ProductShape, of: [&Raw; 2]) -> Answer;
+
+    fn convert(&self, of: &Raw, to: ElementType) -> Answer;
+
+    fn select(&self, condition: &Raw, ends: [&Raw; 2]) -> Answer;
 }
 
 /// What puts elements in other places, or makes them one along an axis.
@@ -50,6 +56,14 @@ pub(super) trait Shaping: Send + Sync {
     fn arrange(&self, from: &Raw, to: &Arrangement) -> Answer;
 
     fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer;
+
+    fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer;
+
+    fn step(&self, from: &Raw, by: &Steps) -> Answer;
+
+    fn take(&self, from: &Raw, sizes: [usize; 3], indices: &Raw) -> Answer;
+
+    fn one_hot(&self, indices: &Raw, classes: Range<usize>, element: ElementType) -> Answer;
 
     /// A whole on this device of boxes on it; what none of them covers are elements of these bytes.
     fn assemble(
@@ -123,18 +137,33 @@ impl<A: Accelerator<Buffer: Sync> + 'static> Memory for Typed<A> {
 
 impl<A: Arrange<Buffer: Sync> + Fold + 'static> Shaping for Typed<A> {
     fn cut(&self, from: &Raw, part: &Region) -> Answer {
-        let cut = self.0.cut(from.downcast_ref()?, part);
-        Some(cut.map(|made| Box::new(made) as Raw))
+        Some(raw(self.0.cut(from.downcast_ref()?, part)))
     }
 
     fn arrange(&self, from: &Raw, to: &Arrangement) -> Answer {
-        let arranged = self.0.arrange(from.downcast_ref()?, to);
-        Some(arranged.map(|made| Box::new(made) as Raw))
+        Some(raw(self.0.arrange(from.downcast_ref()?, to)))
     }
 
     fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer {
-        let folded = self.0.fold(op, sizes, from.downcast_ref()?);
-        Some(folded.map(|made| Box::new(made) as Raw))
+        Some(raw(self.0.fold(op, sizes, from.downcast_ref()?)))
+    }
+
+    fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer {
+        Some(raw(self.0.scan(op, sizes, from.downcast_ref()?)))
+    }
+
+    fn step(&self, from: &Raw, by: &Steps) -> Answer {
+        Some(raw(self.0.step(from.downcast_ref()?, by)))
+    }
+
+    fn take(&self, from: &Raw, sizes: [usize; 3], indices: &Raw) -> Answer {
+        let (from, indices) = (from.downcast_ref()?, indices.downcast_ref()?);
+        Some(raw(self.0.take(from, sizes, indices)))
+    }
+
+    fn one_hot(&self, indices: &Raw, classes: Range<usize>, element: ElementType) -> Answer {
+        let indices = indices.downcast_ref()?;
+        Some(raw(self.0.one_hot(indices, classes, element)))
     }
 
     fn assemble(
@@ -144,10 +173,7 @@ impl<A: Arrange<Buffer: Sync> + Fold + 'static> Shaping for Typed<A> {
     ) -> Answer {
         let known = parts.map(|(part, region)| Some((part.downcast_ref::<A::Buffer>()?, region)));
         let known: Vec<(&A::Buffer, &Region)> = known.collect::<Option<_>>()?;
-        Some(
-            self.assembled(whole, &known)
-                .map(|made| Box::new(made) as Raw),
-        )
+        Some(raw(self.assembled(whole, &known)))
     }
 }
 
@@ -188,6 +214,10 @@ impl<A: Arrange<Buffer: Sync> + 'static> Typed<A> {
 }
 
 impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> Arithmetic for Typed<A> {
+    fn computes(&self, element: ElementType) -> bool {
+        self.0.computes(element)
+    }
+
     fn pointwise(&self, op: Pointwise, of: &Raw) -> Answer {
         let of = of.downcast_ref::<A::Buffer>()?;
         Some(self.changed(of, |values| self.0.pointwise(op, values)))
@@ -210,6 +240,20 @@ impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> Arithmetic for Typed<A> {
             Ok(Box::new(into) as Raw)
         }))
     }
+
+    fn convert(&self, of: &Raw, to: ElementType) -> Answer {
+        Some(raw(self.0.convert(of.downcast_ref()?, to)))
+    }
+
+    fn select(&self, condition: &Raw, [yes, no]: [&Raw; 2]) -> Answer {
+        let condition = condition.downcast_ref()?;
+        let (yes, no) = (yes.downcast_ref()?, no.downcast_ref()?);
+        Some(raw(self.0.select(condition, yes, no)))
+    }
+}
+
+fn raw<B: Any + Send + Sync>(made: Result<B, Error>) -> Result<Raw, Error> {
+    made.map(|made| Box::new(made) as Raw)
 }
 
 impl<A: Accelerator<Buffer: Sync> + 'static> Typed<A> {
@@ -278,10 +322,7 @@ impl<A: Accelerator<Buffer: Sync> + 'static> ElementTask for Upload<'_, A> {
     fn run<T: Element>(self) -> Result<Raw, Error> {
         // They were elements of this very type before.
         let elements: &[T] = bytemuck::checked::cast_slice(self.bytes);
-        let accelerator = self.accelerator;
-        let mut made = accelerator.allocate(self.device, T::TYPE, elements.len())?;
-        accelerator.upload(elements, &mut made, 0)?;
-        Ok(Box::new(made))
+        raw(self.accelerator.allocate_from(self.device, elements))
     }
 }
 

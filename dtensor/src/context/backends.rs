@@ -63,6 +63,13 @@ impl Context {
         Ok(())
     }
 
+    /// Whether a backend computes for a type of devices.
+    pub(super) fn computes_on(&self, device_type: DeviceType) -> bool {
+        let backends = &self.0.backends;
+        let backends = backends.lock().unwrap_or_else(PoisonError::into_inner);
+        backends.contains_key(&device_type)
+    }
+
     /// The backend of a mesh's devices, and the one of each of this client's places; none where only
     /// the host computes.
     pub(crate) fn site(&self, mesh: &Mesh) -> Option<Site> {

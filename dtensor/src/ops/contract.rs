@@ -2,7 +2,9 @@
 
 use meshwork_layout::ops::{Equation, Op, Orientation, Placement};
 
-use super::{Call, kernel, views};
+use super::einsum::einsum;
+use super::local::Local;
+use super::{Call, kernel};
 use crate::{DTensor, Error, Number};
 
 impl<T: Number> DTensor<T> {
@@ -49,15 +51,9 @@ impl<T: Number> DTensor<T> {
         let placements: Vec<&Placement> = all.iter().map(|operand| operand.placement()).collect();
         let call = Call::of(&Op::Einsum(equation.clone()), self.context(), &placements)?;
         let mut operands = Vec::new();
-        for (number, operand) in all.iter().enumerate() {
-            operands.push(call.operand(number, operand)?);
+        for ((number, operand), letters) in all.iter().enumerate().zip(equation.operands()) {
+            operands.push((letters, Local::of(&call.operand(number, operand)?)));
         }
-        call.result(0, |place, _| {
-            let named = equation.operands().zip(views(&operands, place)?);
-            Ok(kernel::einsum(
-                &named.collect::<Vec<_>>(),
-                equation.result(),
-            ))
-        })
+        call.finish(0, einsum(operands, equation.result())?)
     }
 }

@@ -102,7 +102,7 @@ impl<T: Number> Local<T> {
 
     /// The products of stacks of matrices, which have these sizes; none where the backend does not have
     /// them.
-    pub(super) fn times(&self, right: &Self, sizes: &[Shape]) -> Result<Option<Self>, Error> {
+    fn times(&self, right: &Self, sizes: &[Shape]) -> Result<Option<Self>, Error> {
         let Some(site) = self.computing() else {
             return Ok(None);
         };
@@ -114,6 +114,18 @@ impl<T: Number> Local<T> {
             let shape = ProductShape::stacked(stack.iter().product(), matrices)?;
             let shape = (shape, size_of::<T>());
             site.backend.product(shape, &lefts[place], &rights[place])
+        })
+    }
+
+    /// The products of stacks of matrices, which have these sizes, wherever they are made.
+    pub(super) fn multiplied(&self, right: &Self, sizes: &[Shape]) -> Result<Self, Error> {
+        if let Some(products) = self.times(right, sizes)? {
+            return Ok(products);
+        }
+        let rights = right.views()?;
+        self.here(|place, block| {
+            let matrices = [block, rights[place].view()];
+            kernel::matmul(matrices, [Orientation::Plain; 2], &sizes[place])
         })
     }
 

@@ -4,7 +4,7 @@ use meshwork_layout::Shape;
 use meshwork_layout::ops::{Op, Parts, Placement};
 
 use super::local::Local;
-use super::{Call, kernel, place};
+use super::{Call, place};
 use crate::{DTensor, Error, Scalar};
 
 impl<T: Scalar> DTensor<T> {
@@ -87,12 +87,17 @@ impl<T: Scalar> DTensor<T> {
     pub fn unstack(&self, axis: isize) -> Result<Vec<Self>, Error> {
         let along = place(axis, self.rank());
         let call = Call::of(&Op::Unstack { axis }, self.context(), &[self.placement()])?;
-        let operand = call.operand(0, self)?;
+        let local = Local::of(&call.operand(0, self)?);
         let results = (0..call.results()).map(|index| {
-            call.result(index, |place, _| {
-                let block = operand.unpack()?[place].view();
-                Ok(kernel::at(&block, along, index).to_owned())
-            })
+            let row = local.cut(|place| {
+                let whole = local.sizes()[place].iter().enumerate();
+                let along = |(axis, size): (usize, &usize)| match axis == along {
+                    true => index..index + 1,
+                    false => 0..*size,
+                };
+                whole.map(along).collect()
+            })?;
+            call.finish(index, row.reshaped(&call.sizes(index)?)?)
         });
         results.collect()
     }

@@ -9,7 +9,7 @@ use crate::Scalar;
 mod product;
 mod reduction;
 
-pub(super) use product::{einsum, matmul};
+pub(super) use product::matmul;
 pub(super) use reduction::{arg, fold};
 
 /// An array of these sizes and elements, row-major, of which there are as many.
@@ -83,13 +83,4 @@ pub(super) fn tiled<T: Scalar>(block: &ArrayViewD<'_, T>, multiples: &[usize]) -
         let place = |axis: usize| index[axis] % block.shape()[axis];
         block[(0..block.ndim()).map(place).collect::<Vec<_>>().as_slice()]
     })
-}
-
-/// The indices of a block that is whole along all axes but one, which is a single index.
-pub(super) fn at<'a, T>(
-    block: &'a ArrayViewD<'_, T>,
-    axis: usize,
-    index: usize,
-) -> ArrayViewD<'a, T> {
-    block.index_axis(Axis(axis), index)
 }

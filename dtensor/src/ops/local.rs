@@ -17,15 +17,17 @@ use crate::backend::{Made, Whole};
 use crate::blocks::{Blocks, Site, There};
 use crate::{Context, DTensor, Error, Scalar};
 
+mod choose;
+
 /// The blocks of all of this client's places.
-pub(super) struct Local<T: Scalar> {
+pub(crate) struct Local<T: Scalar> {
     context: Context,
     site: Option<Arc<Site>>,
     blocks: Arc<Blocks<T>>,
 }
 
 impl<T: Scalar> Local<T> {
-    pub(super) fn of(tensor: &DTensor<T>) -> Self {
+    pub(crate) fn of(tensor: &DTensor<T>) -> Self {
         let context = tensor.context().clone();
         let site = context.site(tensor.layout().mesh()).map(Arc::new);
         Self {
@@ -46,7 +48,7 @@ impl<T: Scalar> Local<T> {
     }
 
     /// A tensor that has these blocks, which fit.
-    pub(super) fn tensor(self, placement: Placement) -> Result<DTensor<T>, Error> {
+    pub(crate) fn tensor(self, placement: Placement) -> Result<DTensor<T>, Error> {
         DTensor::made(&self.context, placement, self.blocks)
     }
 
@@ -135,7 +137,14 @@ impl<T: Scalar> Local<T> {
         if let Some((_, blocks)) = self.stored() {
             return Ok(self.with(Blocks::there(&self.context, sizes.to_vec(), blocks.clone())));
         }
-        self.here(|place, block| kernel::reshaped(&block, &sizes[place]))
+        let blocks = self.blocks.fetched()?.blocks().iter().zip(sizes);
+        let blocks = blocks.map(|(block, sizes)| {
+            let same = block.clone().into_shape_with_order(&**sizes).ok();
+            // Where elements are not row after row they have to be moved.
+            let same = same.filter(|block| block.is_standard_layout());
+            same.unwrap_or_else(|| standard(kernel::reshaped(&block.view(), sizes)))
+        });
+        Ok(self.with(Blocks::here(&self.context, blocks.collect())))
     }
 
     /// A box of each block.
@@ -237,11 +246,11 @@ impl<T: Scalar> Local<T> {
     }
 
     /// New blocks on the devices, of these sizes; none as soon as the backend does not make one.
-    pub(super) fn there(
+    pub(super) fn there<R: Scalar>(
         &self,
         sizes: Vec<Shape>,
         make: impl Fn(usize) -> Made,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Local<R>>, Error> {
         let made = (0..sizes.len()).map(make);
         let made: Option<There> = made.collect::<Result<_, _>>()?;
         let blocks = made.map(|made| Blocks::there(&self.context, sizes, made));
@@ -289,16 +298,20 @@ impl<T: Scalar> Local<T> {
     }
 
     /// New blocks on the host.
-    fn here(&self, make: impl Fn(usize, ArrayViewD<'_, T>) -> ArrayD<T>) -> Result<Self, Error> {
+    pub(super) fn here<R: Scalar>(
+        &self,
+        make: impl Fn(usize, ArrayViewD<'_, T>) -> ArrayD<R>,
+    ) -> Result<Local<R>, Error> {
         let views = self.views()?.into_iter().enumerate();
         let made = views.map(|(place, view)| standard(make(place, view)));
         Ok(self.with(Blocks::here(&self.context, made.collect())))
     }
 
-    fn with(&self, blocks: Arc<Blocks<T>>) -> Self {
-        Self {
+    fn with<R: Scalar>(&self, blocks: Arc<Blocks<R>>) -> Local<R> {
+        Local {
+            context: self.context.clone(),
+            site: self.site.clone(),
             blocks,
-            ..self.clone()
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use meshwork_accel::{Pairwise, Pointwise};
 use meshwork_layout::ops::Op;
-use ndarray::{ArrayD, Axis};
 
+use super::local::Local;
 use super::{Call, kernel};
 use crate::{DTensor, Error, Float, Number, Scalar};
 
@@ -42,20 +42,10 @@ impl<T: Scalar> DTensor<T> {
     ) -> Result<DTensor<U>, Error> {
         let placements = [self.placement(), yes.placement(), no.placement()];
         let call = Call::of(&Op::Select, self.context(), &placements)?;
-        let condition = call.operand(0, self)?;
-        let (yes, no) = (call.operand(1, yes)?, call.operand(2, no)?);
-        call.result(0, |place, sizes| {
-            let ends = (yes.unpack()?[place].view(), no.unpack()?[place].view());
-            let ends = kernel::zip(ends, sizes, &|yes, no| (yes, no));
-            let condition = condition.unpack()?[place].view();
-            let holds = kernel::spread(&condition, sizes);
-            let chosen = holds.iter().zip(&ends);
-            let chosen = chosen.map(|(holds, (yes, no))| match *holds == T::default() {
-                true => *no,
-                false => *yes,
-            });
-            Ok(kernel::filled(sizes, chosen))
-        })
+        let condition = Local::of(&call.operand(0, self)?);
+        let yes = Local::of(&call.operand(1, yes)?);
+        let no = Local::of(&call.operand(2, no)?);
+        call.finish(0, condition.select([&yes, &no], &call.sizes(0)?)?)
     }
 }
 
@@ -150,12 +140,8 @@ impl<T: Number> DTensor<T> {
     /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Result<Self, Error> {
-        let along = Axis(super::place(axis, self.rank()));
-        self.by_block(&Op::Scan { axis }, |block, _| {
-            let mut sums: ArrayD<T> = block.to_owned();
-            sums.accumulate_axis_inplace(along, |before, sum| *sum = before.plus(*sum));
-            sums
-        })
+        let along = super::place(axis, self.rank());
+        self.by_local(&Op::Scan { axis }, |local, _| local.scanned(along))
     }
 }
 

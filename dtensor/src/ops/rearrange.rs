@@ -74,7 +74,7 @@ impl<T: Scalar> DTensor<T> {
         let op = Op::Tile {
             multiples: multiples.to_vec(),
         };
-        self.by_block(&op, |block, _| kernel::tiled(&block, multiples))
+        self.by_local(&op, |local, sizes| local.tiled(multiples, sizes))
     }
 
     /// Zeros before and after each axis, a pair of counts for each.
@@ -87,9 +87,8 @@ impl<T: Scalar> DTensor<T> {
         let op = Op::Pad {
             paddings: paddings.to_vec(),
         };
-        self.by_block(&op, |block, sizes| {
-            kernel::padded(&block, |axis| paddings[axis].0, sizes)
-        })
+        let before: Vec<usize> = paddings.iter().map(|(before, _)| *before).collect();
+        self.by_local(&op, |local, sizes| local.padded(&before, sizes))
     }
 
     /// The sizes of the axes as a vector that is whole everywhere.

@@ -1,9 +1,10 @@
 //! Parts of a tensor, by their indices.
 
+use meshwork_accel::Stride;
 use meshwork_layout::ops::{Index, Op};
-use ndarray::{ArrayD, ArrayViewD, Axis, Slice};
 
-use super::{Call, kernel, place};
+use super::local::Local;
+use super::{Call, place};
 use crate::{DTensor, Error, Scalar};
 
 impl<T: Scalar> DTensor<T> {
@@ -33,8 +34,9 @@ impl<T: Scalar> DTensor<T> {
     #[track_caller]
     #[doc(alias = "getitem")]
     pub fn strided_slice(&self, indices: &[Index]) -> Result<Self, Error> {
-        self.by_block(&Op::StridedSlice(indices.to_vec()), |block, sizes| {
-            stepped(&block, indices, sizes)
+        self.by_local(&Op::StridedSlice(indices.to_vec()), |local, sizes| {
+            let along = |place: usize| strides(indices, (&local.sizes()[place], &sizes[place]));
+            local.stepped(along)?.reshaped(sizes)
         })
     }
 
@@ -51,20 +53,20 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(&Op::Gather { axis }, self.context(), &placements)?;
         let (params, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
         let size = self.shape()[along];
-        call.result(0, |place, sizes| {
-            let chosen = indices.unpack()?[place].iter().map(|index| {
-                let inside = index.to_index().filter(|index| *index < size);
-                inside.ok_or(Error::IndexOutside {
+        // What chooses is looked at before anything is chosen: devices have no word for what is not there.
+        for index in indices.unpack()?.iter().flatten() {
+            if index.to_index().is_none_or(|index| index >= size) {
+                let outside = Error::IndexOutside {
                     index: index.to_f64(),
                     axis: along,
                     size,
-                })
-            });
-            let chosen = chosen.collect::<Result<Vec<_>, _>>();
-            let chosen = chosen.inspect_err(|error| self.context().abort(error))?;
-            let taken = params.unpack()?[place].select(Axis(along), &chosen);
-            Ok(kernel::reshaped(&taken.view(), sizes))
-        })
+                };
+                self.context().abort(&outside);
+                return Err(outside);
+            }
+        }
+        let (params, indices) = (Local::of(&params), Local::of(&indices));
+        call.finish(0, params.taken(along, &indices, &call.sizes(0)?)?)
     }
 
     /// A new last axis of this size, 1 at the index that the element states and 0 elsewhere.
@@ -73,47 +75,37 @@ impl<T: Scalar> DTensor<T> {
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn one_hot<R: Scalar>(&self, depth: usize) -> Result<DTensor<R>, Error> {
-        self.by_block(&Op::OneHot { depth }, |block, sizes| {
-            let rows = block.iter().flat_map(|element| {
-                let right = element.to_index();
-                (0..depth).map(move |class| right == Some(class))
-            });
-            kernel::filled(
-                sizes,
-                rows.map(|is_right| R::from_f64(f64::from(u8::from(is_right)))),
-            )
-        })
+        let call = Call::of(&Op::OneHot { depth }, self.context(), &[self.placement()])?;
+        let indices = Local::of(&call.operand(0, self)?);
+        call.finish(0, indices.one_hot::<R>(|_| 0..depth, &call.sizes(0)?)?)
     }
 }
 
-/// What brackets take of a block, of which the sizes are known.
-fn stepped<T: Scalar>(block: &ArrayViewD<'_, T>, indices: &[Index], sizes: &[usize]) -> ArrayD<T> {
-    let mut part = block.view();
+/// What brackets take along each axis of a block, of which the sizes and those of the result are known.
+fn strides(indices: &[Index], (own, sizes): (&[usize], &[usize])) -> Vec<Stride> {
     let mut counts = sizes.iter().copied();
-    // Axes of the part so far, and how many of the operand's they stand for.
-    let (mut axis, mut used) = (0, 0);
-    for index in spelled_out(indices, block.ndim()) {
+    let mut along = Vec::with_capacity(own.len());
+    for index in spelled_out(indices, own.len()) {
+        let size = own.get(along.len()).copied().unwrap_or_default();
         match index {
-            Index::At(at) => {
-                let at = place(at, block.shape()[used]);
-                part.index_axis_inplace(Axis(axis), at);
-                used += 1;
-            }
+            Index::At(at) => along.push(Stride {
+                first: place(at, size),
+                ..Stride::all(1)
+            }),
             Index::Range { begin, step, .. } => {
                 let count = counts.next().unwrap_or_default();
-                let taken = taken(block.shape()[used], (begin, step.get()), count);
-                part.slice_axis_inplace(Axis(axis), taken);
-                axis += 1;
-                used += 1;
+                along.push(Stride {
+                    first: first(size, (begin, step.get())),
+                    step,
+                    count,
+                });
             }
             Index::NewAxis | Index::Ellipsis => {
-                part.insert_axis_inplace(Axis(axis));
                 counts.next();
-                axis += 1;
             }
         }
     }
-    part.to_owned()
+    along
 }
 
 /// Something for each axis: whole ones in place of the ellipsis, or at the end.
@@ -127,20 +119,14 @@ fn spelled_out(indices: &[Index], rank: usize) -> Vec<Index> {
     }
 }
 
-/// So many indices of an axis of this size, in steps from the first.
-fn taken(size: usize, (begin, step): (Option<isize>, isize), count: usize) -> Slice {
+/// Where steps along an axis of this size begin.
+fn first(size: usize, (begin, step): (Option<isize>, isize)) -> usize {
     let end = size.cast_signed();
-    let last = count.saturating_sub(1).cast_signed() * step;
     let first = match begin {
         Some(begin) if begin < 0 => (begin + end).max(0),
         Some(begin) => begin.min(end - 1),
         None if step < 0 => end - 1,
         None => 0,
     };
-    if count == 0 {
-        return Slice::new(0, Some(0), 1);
-    }
-    // A negative step begins at the end of the range.
-    let (low, high) = (first.min(first + last), first.max(first + last));
-    Slice::new(low, Some(high + 1), step)
+    usize::try_from(first).unwrap_or(0)
 }

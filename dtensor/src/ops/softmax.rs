@@ -1,11 +1,13 @@
 //! Ops that need all of an axis for each element: clients exchange its largest element and its sum.
 
+use std::ops::Range;
+
 use meshwork_accel::{Pairwise, Pointwise, ReduceOp};
+use meshwork_layout::Shape;
 use meshwork_layout::ops::{Labels, Op, Placement};
-use ndarray::{ArrayD, ArrayViewD, Dimension, Zip};
 
 use super::local::Local;
-use super::{Call, kernel, place};
+use super::{Call, place};
 use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
@@ -43,7 +45,7 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     #[doc(alias = "softmax_cross_entropy_with_logits")]
     pub fn cross_entropy(&self, labels: &Self) -> Result<(Self, Self), Error> {
-        self.entropy((Labels::Dense, labels), |_, labels, _| labels.to_owned())
+        self.entropy((Labels::Dense, labels), |_, labels, _| Ok(labels.clone()))
     }
 
     /// The cross-entropy of the softmax along the last axis with the number of the right class, and
@@ -60,12 +62,8 @@ impl<T: Float> DTensor<T> {
         &self,
         labels: &DTensor<I>,
     ) -> Result<(Self, Self), Error> {
-        self.entropy((Labels::Sparse, labels), |first, labels, sizes| {
-            ArrayD::from_shape_fn(sizes, |index| {
-                let (class, row) = (index[sizes.len() - 1], &index.slice()[..sizes.len() - 1]);
-                let is_right = labels[row].to_index() == Some(first + class);
-                T::from_f64(f64::from(u8::from(is_right)))
-            })
+        self.entropy((Labels::Sparse, labels), |classes, labels, sizes| {
+            labels.one_hot::<T>(|place| classes[place].clone(), sizes)
         })
     }
 
@@ -82,57 +80,41 @@ impl<T: Float> DTensor<T> {
         call.finish(0, make(&shifted)?)
     }
 
+    /// By what makes the probabilities of classes, of which each place has a range, of the labels.
     #[track_caller]
     fn entropy<I: Scalar>(
         &self,
         (form, labels): (Labels, &DTensor<I>),
-        probabilities: impl Fn(usize, ArrayViewD<'_, I>, &[usize]) -> ArrayD<T>,
+        probabilities: impl Fn(&[Range<usize>], &Local<I>, &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<(Self, Self), Error> {
         let placements: [&Placement; 2] = [self.placement(), labels.placement()];
         let call = Call::of(&Op::CrossEntropy(form), self.context(), &placements)?;
         let (logits, labels) = (call.operand(0, self)?, call.operand(1, labels)?);
         // An axis of classes is there, or the op would have been refused.
         let axis = self.rank() - 1;
-        let known = logits.shifted(&call, axis)?;
-        let (below, powers, sums) = (
-            known.below.views()?,
-            known.powers.views()?,
-            known.sums.views()?,
-        );
-        let mut right = Vec::new();
-        for (place, rank) in logits.local_ranks().iter().enumerate() {
+        let Shifted {
+            below,
+            powers,
+            sums,
+        } = logits.shifted(&call, axis)?;
+        let mut classes = Vec::new();
+        for rank in logits.local_ranks() {
             let held = logits.layout().shard(*rank, self.shape())?;
-            let block = labels.unpack()?[place].view();
-            let sizes = below[place].shape();
-            right.push(probabilities(held[axis].start, block, sizes));
+            classes.push(held[axis].start..held[axis].end);
         }
-        let losses = (0..right.len()).map(|place| {
-            let sums = kernel::spread(&sums[place], below[place].shape());
-            let mut terms = below[place].to_owned();
-            Zip::from(&mut terms)
-                .and(&sums)
-                .and(&right[place])
-                .for_each(|term, sum, right| {
-                    *term = sum.ln().minus(*term).times(*right);
-                });
-            kept(&terms.view(), axis, (T::default(), T::plus))
-        });
-        let losses = Local::on(self.context(), logits.layout().mesh(), losses.collect());
+        let sizes = below.sizes();
+        let right = probabilities(&classes, &Local::of(&labels), sizes)?;
+        let logarithms = sums.pointwise(Pointwise::Ln, T::ln)?;
+        let costs = logarithms.pairwise((Pairwise::Subtract, T::minus), &below, sizes)?;
+        let costs = costs.pairwise((Pairwise::Multiply, T::times), &right, sizes)?;
+        let mut one = sizes.to_vec();
+        one.iter_mut().for_each(|sizes| sizes[axis] = 1);
+        let losses = costs.fold(ReduceOp::Sum, &[axis], &one, (T::default(), T::plus))?;
         let losses = logits.joined(axis, losses, call.within(2))?;
-        let losses = losses.views()?;
-        let loss = call.result(0, |place, sizes| {
-            Ok(kernel::reshaped(&losses[place], sizes))
-        })?;
-        let gradient = call.result(1, |place, sizes| {
-            let blocks = (powers[place].view(), sums[place].view());
-            let softmax = kernel::zip(blocks, sizes, &T::over);
-            Ok(kernel::zip(
-                (softmax.view(), right[place].view()),
-                sizes,
-                &T::minus,
-            ))
-        })?;
-        Ok((loss, gradient))
+        let loss = call.finish(0, losses.reshaped(&call.sizes(0)?)?)?;
+        let softmax = powers.pairwise((Pairwise::Divide, T::over), &sums, sizes)?;
+        let gradient = softmax.pairwise((Pairwise::Subtract, T::minus), &right, sizes)?;
+        Ok((loss, call.finish(1, gradient)?))
     }
 
     /// What is known of an axis once all clients have told what they have of it.
@@ -163,15 +145,4 @@ struct Shifted<T: Scalar> {
     below: Local<T>,
     powers: Local<T>,
     sums: Local<T>,
-}
-
-/// The elements along an axis made one; the axis stays with size 1.
-fn kept<T: Scalar>(
-    block: &ArrayViewD<'_, T>,
-    axis: usize,
-    fold: (T, impl Fn(T, T) -> T),
-) -> ArrayD<T> {
-    let mut sizes = block.shape().to_vec();
-    sizes[axis] = 1;
-    kernel::fold(block, &[axis], &sizes, fold)
 }

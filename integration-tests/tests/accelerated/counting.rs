@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, Device, DeviceId, Element, ElementType, Elementwise, Error,
-    Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
+    Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Region, Steps,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -102,6 +102,19 @@ impl Elementwise for Counting {
     fn pairwise(&self, op: Pairwise, into: &mut CpuBuffer, by: &CpuBuffer) -> Result<(), Error> {
         self.inner.pairwise(op, into, by)
     }
+
+    fn convert(&self, from: &CpuBuffer, to: ElementType) -> Result<CpuBuffer, Error> {
+        self.inner.convert(from, to)
+    }
+
+    fn select(
+        &self,
+        condition: &CpuBuffer,
+        yes: &CpuBuffer,
+        no: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        self.inner.select(condition, yes, no)
+    }
 }
 
 impl Matmul for Counting {
@@ -128,11 +141,37 @@ impl Arrange for Counting {
     fn arrange(&self, from: &CpuBuffer, to: &Arrangement) -> Result<CpuBuffer, Error> {
         self.inner.arrange(from, to)
     }
+
+    fn step(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+        self.inner.step(from, by)
+    }
+
+    fn take(
+        &self,
+        from: &CpuBuffer,
+        sizes: [usize; 3],
+        indices: &CpuBuffer,
+    ) -> Result<CpuBuffer, Error> {
+        self.inner.take(from, sizes, indices)
+    }
+
+    fn one_hot(
+        &self,
+        indices: &CpuBuffer,
+        classes: Range<usize>,
+        element: ElementType,
+    ) -> Result<CpuBuffer, Error> {
+        self.inner.one_hot(indices, classes, element)
+    }
 }
 
 impl Fold for Counting {
     fn fold(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
         self.inner.fold(op, sizes, from)
+    }
+
+    fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &CpuBuffer) -> Result<CpuBuffer, Error> {
+        self.inner.scan(op, sizes, from)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Where blocks are: what crosses between the host and devices, and how often.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroIsize, NonZeroUsize};
 use std::sync::Arc;
 
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::Mesh;
-use meshwork_dtensor::{Along, Backend, Context, DTensor, DeviceType, Offer};
+use meshwork_dtensor::{Along, Backend, Context, DTensor, DeviceType, Offer, bf16};
 use meshwork_layout::Layout;
-use meshwork_layout::ops::Orientation;
+use meshwork_layout::ops::{Index, Orientation};
 use ndarray::ArrayD;
 
 use crate::counting::Counting;
@@ -88,6 +88,99 @@ fn an_op_that_a_backend_lacks_takes_its_operand_back_once() {
         sum.map(f32::sqrt).unwrap();
     }
     assert_eq!(counting.crossings(), (2 * 8, 8));
+}
+
+#[test]
+fn ops_that_look_at_indices_stay_on_the_devices() {
+    let all = |offer: Offer<Counting>| offer.arithmetic().arrangement().collectives();
+    let (counting, backend, context, mesh) = offering(all);
+    let chosen = |context: &Context, mesh: &Mesh| -> Vec<DTensor<f32>> {
+        let rows = Layout::from_names(["x", "unsharded"], mesh).unwrap();
+        let whole = Layout::from_names(["unsharded"], mesh).unwrap();
+        let table: ArrayD<f32> = numbers(&[8, 6], 1);
+        let table = context.copy_to_mesh(table, &rows).unwrap();
+        let tokens = ndarray::array![3_i32, 0, 5, 3].into_dyn();
+        let tokens = context.copy_to_mesh(tokens, &whole).unwrap();
+        // What an op has made is on the devices only.
+        let table = table.neg().unwrap();
+        let picked = table.gather(&tokens, 1).unwrap();
+        let labels = tokens.one_hot::<f32>(6).unwrap();
+        let steps = NonZeroIsize::new(-2).unwrap();
+        let backwards = Index::Range {
+            begin: None,
+            end: None,
+            step: steps,
+        };
+        let logits = table.transpose(&[1, 0]).unwrap();
+        let logits = logits.slice(&[0, 0], &[Some(4), Some(6)]).unwrap();
+        let (loss, gradient) = logits.sparse_cross_entropy(&tokens).unwrap();
+        vec![
+            picked.cumsum(-1).unwrap(),
+            picked.pad(&[(0, 0), (1, 2)]).unwrap(),
+            picked.tile(&[1, 3]).unwrap(),
+            picked.strided_slice(&[Index::FULL, backwards]).unwrap(),
+            labels.clone(),
+            picked
+                .einsum(&"ab,bc->ac".parse().unwrap(), &[&labels])
+                .unwrap(),
+            gradient,
+            loss,
+            picked.cast::<f64>().unwrap().cast().unwrap(),
+            picked
+                .relu()
+                .unwrap()
+                .select(&picked, &labels_like(&picked))
+                .unwrap(),
+        ]
+    };
+    let found = chosen(&context, &mesh);
+    assert_eq!(counting.crossings().1, 0, "something came to the host");
+    let (host, same) = eight();
+    for (found, expected) in found.iter().zip(chosen(&host, &same)) {
+        assert_eq!(found.shape(), expected.shape());
+        let (found, expected) = (found.to_host().unwrap(), expected.to_host().unwrap());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+        }
+    }
+    drop(found);
+    assert_eq!(backend.bytes_held(), 0);
+}
+
+/// Twice as large, to be told apart.
+fn labels_like(tensor: &DTensor<f32>) -> DTensor<f32> {
+    tensor.add(tensor).unwrap()
+}
+
+#[test]
+fn a_tensor_that_goes_to_its_devices_leaves_nothing_on_the_host() {
+    let (counting, backend, context, mesh) = counting();
+    let [a, _, _] = operands(&context, &mesh);
+    let whole = a.to_host().unwrap();
+    let there = a.into_devices().unwrap();
+    assert_eq!(counting.crossings(), (8, 0));
+    let again = there.clone().into_devices().unwrap();
+    assert_eq!(counting.crossings(), (8, 0));
+    assert_eq!(backend.bytes_held(), 8 * 2 * 6 * 4);
+    // Nobody else has it: it is fetched.
+    assert_eq!(again.to_host().unwrap(), whole);
+    assert!(counting.crossings().1 > 0);
+}
+
+#[test]
+fn elements_that_were_refused_are_not_given_again() {
+    let (counting, _, context, mesh) = counting();
+    let rows = Layout::from_names(["y", "unsharded"], &mesh).unwrap();
+    let short: ArrayD<bf16> = numbers(&[8, 6], 1);
+    let tensor = context.copy_to_mesh(short, &rows).unwrap();
+    for _ in 0..2 {
+        tensor.add(&tensor).unwrap();
+    }
+    // The wrapper does not know what the CPU refuses, and is told once, by the first block.
+    assert_eq!(counting.crossings().0, 8);
+    let other = tensor.neg().unwrap();
+    other.mul(&other).unwrap();
+    assert_eq!(counting.crossings().0, 8);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Relayouts that TensorFlow carried out: the same values have to come out where they did.
 
 use meshwork_core::{Client, Mesh};
-use meshwork_dtensor::{Context, Error, Scalar};
+use meshwork_dtensor::{Context, DTensor, Error, Scalar};
 use meshwork_layout::{Layout, LayoutPattern, Relayout};
 use ndarray::ArrayD;
 use serde_json::Value;
@@ -94,7 +94,9 @@ fn moved<T: Scalar>(
     let array =
         ArrayD::from_shape_vec(shape, elements.collect()).expect("as many as the shape says");
     let (source, target) = (&outcome.source, &outcome.target);
-    let tensor = context.copy_to_mesh(array.clone(), source)?;
+    let tensor = context
+        .copy_to_mesh(array.clone(), source)?
+        .into_devices()?;
     let moved = match input["via"].as_str() {
         Some("relayout_like") => tensor.relayout_like(&context.zeros::<bool>(shape, target)?)?,
         Some("call_with_layout_ones") => {
@@ -128,6 +130,7 @@ pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Re
     let whole = ArrayD::from_shape_vec(shape, elements.collect()).map_err(told)?;
     let tensor = context
         .copy_to_mesh(whole, &source)
+        .and_then(DTensor::into_devices)
         .and_then(|tensor| tensor.relayout(&target));
     let moved = tensor.map_err(told)?;
     let mut held = moved

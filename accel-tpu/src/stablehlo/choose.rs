@@ -1,0 +1,130 @@
+//! Elements chosen by their places, by indices, or by conditions.
+
+use std::ops::Range;
+
+use meshwork_accel::{ElementType, Steps};
+
+use super::arrange::{Sizes, finish, flat, list, shaped};
+use super::convert::{compared, holds};
+use super::elements::select;
+use super::{Function, Type, Vector};
+
+/// The program that takes some indices along each axis, of which there are some.
+pub(super) fn step(by: &Steps, element: ElementType) -> String {
+    let from = flat(element, by.whole_len());
+    let mut main = Function::new(&[from]);
+    let (whole, kind) = shaped(&mut main, "%arg0", from, by.whole());
+    let bounds = by.bounds().unwrap_or_default();
+    let strides = by.along().iter();
+    let attributes = format!(
+        " {{start_indices = {}, limit_indices = {}, strides = {}}}",
+        list(bounds.iter().map(|(low, _)| *low)),
+        list(bounds.iter().map(|(_, high)| *high + 1)),
+        list(strides.map(|stride| stride.step.unsigned_abs().get()))
+    );
+    let sizes: Vec<usize> = by.along().iter().map(|stride| stride.count).collect();
+    let chosen = Type::Array(kind.element(), Sizes::of(&sizes));
+    let value = main.value("slice", &[(whole.as_str(), kind)], &attributes, chosen);
+    let backwards = by.along().iter().enumerate();
+    let backwards = backwards.filter(|(_, stride)| stride.step.is_negative());
+    let attributes = format!(
+        " {{dimensions = {}}}",
+        list(backwards.map(|(axis, _)| axis))
+    );
+    let value = main.value("reverse", &[(value.as_str(), chosen)], &attributes, chosen);
+    finish(main, (&value, chosen), flat(element, by.len()))
+}
+
+/// The program that takes the elements at the indices given along the middle axis, of which there are
+/// some, and zeros for indices that it does not have.
+pub(super) fn take(sizes: [usize; 3], element: ElementType, indices: Vector) -> String {
+    let [outer, len, inner] = sizes;
+    let from = flat(element, outer * len * inner);
+    let mut main = Function::new(&[from, indices.into()]);
+    let (whole, kind) = shaped(&mut main, "%arg0", from, &sizes);
+    let (places, all) = places(&mut main, "%arg1", indices);
+    let taken = Type::Array(kind.element(), Sizes::of(&[outer, indices.len, inner]));
+    let attributes = format!(
+        " {{dimension_numbers = #stablehlo.gather<offset_dims = [0, 2], collapsed_slice_dims = [1], \
+         start_index_map = [1], index_vector_dim = 1>, \
+         slice_sizes = array<i64: {outer}, 1, {inner}>, indices_are_sorted = false}}"
+    );
+    let operands = [(whole.as_str(), kind), (places.as_str(), all)];
+    let value = main.value("gather", &operands, &attributes, taken);
+    let (first, end) = (
+        main.constant("0", all),
+        main.constant(&len.to_string(), all),
+    );
+    let signed = "SIGNED";
+    let from_first = compared(&mut main, ("GE", signed), all, [&places, &first]);
+    let before_end = compared(&mut main, ("LT", signed), all, [&places, &end]);
+    let truth = all.of(ElementType::Bool);
+    let both = [(from_first.as_str(), truth), (before_end.as_str(), truth)];
+    let inside = main.value("and", &both, "", truth);
+    let inside = along(&mut main, (&inside, truth), 1, taken);
+    let none = main.constant(zero(taken.element()), taken);
+    let value = select(&mut main, &inside, &value, &none, taken);
+    finish(
+        main,
+        (&value, taken),
+        flat(element, outer * indices.len * inner),
+    )
+}
+
+/// The program that makes a row of each index, of which there are some.
+pub(super) fn one_hot(indices: Vector, classes: &Range<usize>, element: ElementType) -> String {
+    let mut main = Function::new(&[indices.into()]);
+    let (places, all) = places(&mut main, "%arg0", indices);
+    let rows = Type::Array(ElementType::I64, Sizes::of(&[indices.len, classes.len()]));
+    let places = along(&mut main, (&places, all), 0, rows);
+    let numbers = main.value("iota", &[], " {iota_dimension = 1 : i64}", rows);
+    let first = main.constant(&classes.start.to_string(), rows);
+    let operands = [(numbers.as_str(), rows), (first.as_str(), rows)];
+    let numbers = main.value("add", &operands, "", rows);
+    let right = compared(&mut main, ("EQ", "SIGNED"), rows, [&places, &numbers]);
+    let truth = rows.of(ElementType::Bool);
+    let ones = rows.of(element);
+    let ones_of = main.value("convert", &[(right.as_str(), truth)], "", ones);
+    let row = flat(element, indices.len * classes.len());
+    let value = main.value("reshape", &[(ones_of.as_str(), ones)], "", row);
+    main.finish(&value, row)
+}
+
+/// The program that takes elements of the second vector where those of the first are not 0, and else of
+/// the third.
+pub(super) fn choice(vector: Vector, condition: ElementType) -> String {
+    let kind = Type::from(vector);
+    let condition = kind.of(condition);
+    let mut main = Function::new(&[condition, kind, kind]);
+    let which = holds(&mut main, "%arg0", condition);
+    let (yes, bits) = main.bits_of("%arg1", kind);
+    let (no, _) = main.bits_of("%arg2", kind);
+    let chosen = select(&mut main, &which, &yes, &no, bits);
+    let chosen = main.of_bits(&chosen, kind);
+    main.finish(&chosen, kind)
+}
+
+/// Indices as what they are compared as; unsigned ones that this cannot hold become negative, and no axis
+/// has those either.
+fn places(main: &mut Function, value: &str, indices: Vector) -> (String, Type) {
+    let kind = Type::from(indices);
+    let all = kind.of(ElementType::I64);
+    let value = super::elements::convert(main, value, kind, all);
+    (value, all)
+}
+
+/// A vector along one axis of others.
+fn along(main: &mut Function, (value, kind): (&str, Type), axis: usize, of: Type) -> String {
+    let attributes = format!(" {{broadcast_dimensions = array<i64: {axis}>}}");
+    let to = of.of(kind.element());
+    main.value("broadcast_in_dim", &[(value, kind)], &attributes, to)
+}
+
+/// As MLIR writes it, of what elements are moved as.
+const fn zero(element: ElementType) -> &'static str {
+    match element {
+        ElementType::Bool => "false",
+        ElementType::F32 | ElementType::F64 => "0.0",
+        _ => "0",
+    }
+}

@@ -1,0 +1,64 @@
+//! What backends choose, scan and convert; what one does not have is none.
+
+use std::ops::Range;
+
+use meshwork_accel::{ElementType, ReduceOp, Steps};
+
+use super::{Backend, Made, Stored};
+
+impl Backend {
+    /// The op of each element along the middle one of three axes and of those before it.
+    pub(crate) fn scan(&self, op: ReduceOp, sizes: [usize; 3], of: &Stored) -> Made {
+        self.by(self.0.shaping.as_deref(), of.bytes, |shaping| {
+            shaping.scan(op, sizes, self.own(of)?)
+        })
+    }
+
+    /// Some indices along each axis.
+    pub(crate) fn step(&self, of: &Stored, by: &Steps) -> Made {
+        let bytes = of.share(by.len(), by.whole_len());
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.step(self.own(of)?, by)
+        })
+    }
+
+    /// The elements along the middle one of three axes at some indices; so many in all.
+    pub(crate) fn take(
+        &self,
+        of: &Stored,
+        (sizes, len): ([usize; 3], usize),
+        indices: &Stored,
+    ) -> Made {
+        let bytes = of.share(len, sizes.iter().product());
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.take(self.own(of)?, sizes, self.own(indices)?)
+        })
+    }
+
+    /// A row for each index, with elements of a type for a range of classes; so many in all.
+    pub(crate) fn one_hot(
+        &self,
+        indices: &Stored,
+        (classes, element, len): (Range<usize>, ElementType, usize),
+    ) -> Made {
+        let bytes = (len * element.size()) as u64;
+        self.by(self.0.shaping.as_deref(), bytes, |shaping| {
+            shaping.one_hot(self.own(indices)?, classes, element)
+        })
+    }
+
+    /// The elements, of which there are so many, as those of another type.
+    pub(crate) fn convert(&self, of: &Stored, (to, len): (ElementType, usize)) -> Made {
+        let bytes = (len * to.size()) as u64;
+        self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
+            arithmetic.convert(self.own(of)?, to)
+        })
+    }
+
+    /// The first elements where the conditions are not 0, and the second ones elsewhere.
+    pub(crate) fn select(&self, conditions: &Stored, [yes, no]: [&Stored; 2]) -> Made {
+        self.by(self.0.arithmetic.as_deref(), yes.bytes, |arithmetic| {
+            arithmetic.select(self.own(conditions)?, [self.own(yes)?, self.own(no)?])
+        })
+    }
+}
