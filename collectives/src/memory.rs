@@ -21,6 +21,7 @@ mod mail;
 mod mapping;
 mod post;
 mod pull;
+mod reach;
 mod reduce;
 mod registry;
 mod span;

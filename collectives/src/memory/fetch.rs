@@ -17,11 +17,12 @@ use std::ops::{Range, RangeInclusive};
 
 use meshwork_accel::{Element, Reduction};
 
-use super::domain::{Domain, Halt, Notices, Spans};
+use super::domain::{Domain, Halt};
 use super::far;
 use super::kernel::blend;
 use super::post::Place;
 use super::pull::{Errand, Take, Then};
+use super::reach::{Notices, Spans};
 use super::reduce::part_of;
 use super::span::Span;
 use super::wait::Patience;

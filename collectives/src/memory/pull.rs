@@ -16,9 +16,10 @@ use std::sync::atomic::Ordering;
 use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
-use super::domain::{Domain, Halt, Notices, Spans, Task, Way};
+use super::domain::{Domain, Halt, Task};
 use super::kernel::blend;
 use super::post::Place;
+use super::reach::{Notices, Spans, Way};
 use super::span::Span;
 use super::wait::Patience;
 use super::{far, fetch};

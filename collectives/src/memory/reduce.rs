@@ -18,10 +18,11 @@ use std::ops::Range;
 
 use meshwork_accel::{Element, Reduction};
 
-use super::domain::{Domain, Halt, Notices, Spans, Task, Way};
+use super::domain::{Domain, Halt, Task};
 use super::fetch;
 use super::kernel::{blend, fold_into};
 use super::post::Place;
+use super::reach::{Notices, Spans, Way};
 use super::span::Span;
 use super::wait::Patience;
 
