@@ -171,7 +171,7 @@ impl Domain {
         if offer.blocks.is_empty() {
             return Place::Nothing;
         }
-        let place = self.place_to_read(offer.input, &fetch::TAKEN);
+        let place = self.place_to_read::<T>(Span::of(offer.input), &fetch::TAKEN);
         if place == Place::Small {
             let small = self.boards[self.me].small(self.sequence.wrapping_add(1));
             let small = small.part(0..size_of_val(offer.input));

@@ -94,13 +94,12 @@ impl Domain {
         }
     }
 
-    /// The same for elements that others only read, and fetch where there are so many bytes.
+    /// The same for elements that others fetch where they cannot reach them, and where there are so many bytes.
     pub(super) fn place_to_read<T: Element>(
         &self,
-        values: &[T],
+        bytes: Span,
         fetched: &RangeInclusive<usize>,
     ) -> Place {
-        let bytes = Span::of(values);
         // What is fetched is not looked at, so elements must be what any bits are.
         let any_bits = T::bytes_mut(&mut []).is_some();
         let fetches = matches!(self.reach, Reach::Processes { fetches: true, .. });

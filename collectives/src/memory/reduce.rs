@@ -65,19 +65,23 @@ impl Domain {
             reduction,
             receiver,
         };
+        let len = buffer.len();
+        // Once others are told where the buffer is, they write to it: until all have parted, this rank
+        // too goes by the span alone, as any use of the slice would claim all of it.
+        let whole = Span::of_mut(buffer);
         let place = match receiver {
-            Receiver::All => self.place_to_read(buffer, &fetch::REDUCED),
-            Receiver::One(_) => self.place(Span::of(buffer)),
+            Receiver::All => self.place_to_read::<T>(whole, &fetch::REDUCED),
+            Receiver::One(_) => self.place(whole),
         };
         if place == Place::Small {
             let small = self.boards[self.me].small(self.sequence.wrapping_add(1));
-            let small = small.part(0..size_of_val(buffer));
+            let small = small.part(0..whole.bytes());
             let small = small.expect("`place` has compared the length");
             // SAFETY: all have read what was here two operations ago; see `Head`.
             unsafe { small.write() }.copy_from_slice(buffer);
         }
-        let first = 0..buffer.len().min(self.piece_elements::<T>());
-        let pieces = buffer.len().div_ceil(self.piece_elements::<T>());
+        let first = 0..len.min(self.piece_elements::<T>());
+        let pieces = len.div_ceil(self.piece_elements::<T>());
         let told = self.tell(task, place, pieces as u64);
         if place == Place::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
@@ -88,7 +92,7 @@ impl Domain {
                 self.reduce_small(buffer, plan);
                 Ok(())
             }
-            Way::Direct(notices) => self.reduce_direct(&task.patience, notices, buffer, plan),
+            Way::Direct(notices) => self.reduce_direct(&task.patience, notices, whole, plan),
             Way::Fetch(notices) => {
                 self.reduce_by_fetching(&task.patience, notices, buffer, reduction)
             }
@@ -129,19 +133,19 @@ impl Domain {
         &mut self,
         patience: &Patience<'_>,
         notices: &Notices,
-        buffer: &mut [T],
+        whole: Span,
         plan: &Plan<T>,
     ) -> Result<(), Halt> {
-        let bytes = size_of_val(buffer);
+        let bytes = whole.bytes();
         let mut buffers: Spans = Spans::new();
         for (place, notice) in notices.iter().enumerate() {
             buffers.push(if place == self.me {
-                Span::of_mut(buffer)
+                whole
             } else {
                 self.reach(place, notice.place, bytes)?
             });
         }
-        let own = part_of::<T>(buffer.len(), self.len(), self.me);
+        let own = part_of::<T>(bytes / size_of::<T>(), self.len(), self.me);
         let own = own.start * size_of::<T>()..own.end * size_of::<T>();
         let part = |span: &Span| span.part(own.clone()).expect("all buffers are as long");
         let sources: Spans = buffers.iter().map(part).collect();

@@ -24,6 +24,7 @@ pub(crate) struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
+    /// For reading only: nobody may write through it, wherever the slice came from.
     pub(crate) fn of<T: NoUninit>(slice: &[T]) -> Self {
         Self {
             start: NonNull::from(slice).cast(),
@@ -31,6 +32,7 @@ impl Span {
         }
     }
 
+    /// For reading and writing, by other threads too, until the slice itself is used again.
     pub(crate) fn of_mut<T: NoUninit>(slice: &mut [T]) -> Self {
         Self {
             start: NonNull::from(&mut *slice).cast(),
