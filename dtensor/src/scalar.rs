@@ -230,14 +230,12 @@ fn narrow(value: f64) -> f32 {
 floating!(
     f16, f16::to_f64, f16::from_f64, {
         fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
-            let product = multiplied(a.mapv(f32::from).view(), b.mapv(f32::from).view());
-            product.mapv(Self::from_f32)
+            multiplied_wider(a, b)
         }
     };
     bf16, bf16::to_f64, bf16::from_f64, {
         fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
-            let product = multiplied(a.mapv(f32::from).view(), b.mapv(f32::from).view());
-            product.mapv(Self::from_f32)
+            multiplied_wider(a, b)
         }
     };
     f32, f64::from, narrow, {
@@ -261,6 +259,12 @@ fn multiplied<T: Factor>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) -> Array2<T
         "products are checked for their sizes when they are planned"
     );
     product
+}
+
+/// The same of 16-bit floats, which are summed in 32 bits and rounded once.
+fn multiplied_wider<T: Scalar>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) -> Array2<T> {
+    let [a, b] = [a, b].map(|matrix| matrix.mapv(|value| narrow(value.to_f64())));
+    multiplied(a.view(), b.view()).mapv(|sum| T::from_f64(sum.into()))
 }
 
 /// 2⁵³: below it, floating-point numbers of 64 bits tell all whole numbers apart.
@@ -319,5 +323,17 @@ mod tests {
         check::<f32>();
         check::<f64>();
         check::<f16>();
+    }
+
+    #[test]
+    fn products_of_short_floats_are_summed_in_32_bits() {
+        fn check<T: Number>(terms: usize) {
+            let ones = Array2::from_elem((1, terms), T::from_f64(1.0));
+            let sum = T::product(ones.view(), ones.t());
+            assert_eq!(sum[[0, 0]].to_f64(), terms as f64);
+        }
+        // From these numbers on, a sum of as many bits does not grow by 1 any more.
+        check::<f16>(2 * 2048);
+        check::<bf16>(2 * 256);
     }
 }
