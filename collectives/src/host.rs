@@ -3,15 +3,17 @@
 use std::io;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{cores, host, process_ended, process_stopped};
+pub(crate) use linux::{cores, has_ended, host, process_ended, process_stopped};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{cores, host, process_ended, process_stopped};
+pub(crate) use other::{cores, has_ended, host, process_ended, process_stopped};
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
     use std::time::Duration;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use rustix::thread::{CpuSet, sched_getaffinity};
     use tokio::io::Interest;
@@ -41,6 +43,20 @@ mod linux {
             }
         }
         usize::try_from(all.count()).ok()
+    }
+
+    /// Whether there is no such process any more; not where it cannot be told.
+    pub(crate) fn has_ended(process: u32) -> bool {
+        let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) else {
+            return true;
+        };
+        match pidfd_open(process, PidfdFlags::NONBLOCK) {
+            Ok(handle) => {
+                let mut ends = [PollFd::new(&handle, PollFlags::IN)];
+                poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ended| ended == 1)
+            }
+            Err(error) => error == Errno::SRCH,
+        }
     }
 
     /// Returns when the process with this id has ended.
@@ -93,6 +109,25 @@ mod linux {
         use super::*;
 
         #[test]
+        fn a_process_has_ended_before_its_parent_looks_after_it() {
+            assert!(!has_ended(std::process::id()));
+            let mut child = std::process::Command::new("cat")
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let process = child.id();
+            assert!(!has_ended(process));
+            drop(child.stdin.take());
+            let since = std::time::Instant::now();
+            while !has_ended(process) {
+                assert!(since.elapsed() < Duration::from_secs(30), "cat goes on");
+                std::thread::yield_now();
+            }
+            child.wait().unwrap();
+            assert!(has_ended(process));
+        }
+
+        #[test]
         fn only_what_a_signal_has_stopped_is_stopped() {
             assert!(is_stopped("17 (train) T 1 17 17"));
             assert!(is_stopped("17 (a ) T b) T 1"));
@@ -117,6 +152,10 @@ mod other {
     /// Process ids cannot be watched here, so no two processes claim to share a host.
     pub(crate) fn host() -> String {
         String::new()
+    }
+
+    pub(crate) fn has_ended(_: u32) -> bool {
+        false
     }
 
     /// Not to be had here: heartbeats notice the end instead.

@@ -29,9 +29,10 @@ mod wait;
 
 use board::{Desk, Head};
 use domain::Domain as Ranks;
+use flag::Atomic;
 use wait::Patience;
 
-pub(crate) use board::{Board, Shape};
+pub(crate) use board::{Board, Nonce, Shape};
 pub(crate) use domain::{Domain, Halt, Task};
 pub(crate) use mapping::{Mapping, SegmentName};
 #[cfg(any(test, feature = "testing"))]
@@ -41,7 +42,7 @@ pub(crate) use reduce::Receiver;
 pub(crate) use registry::{Registered, Registry};
 pub(crate) use wait::Watch;
 
-impl Ranks {
+impl<A: Atomic> Ranks<A> {
     /// The number of the slot that takes a piece of the current operation.
     fn tick(&self, piece: usize) -> u32 {
         #[expect(
@@ -51,11 +52,11 @@ impl Ranks {
         self.ticks.wrapping_add(piece as u32)
     }
 
-    fn own(&self) -> &Head {
+    fn own(&self) -> &Head<A> {
         self.boards[self.me].head()
     }
 
-    fn own_desk(&self, other: usize) -> &Desk {
+    fn own_desk(&self, other: usize) -> &Desk<A> {
         self.boards[self.me].desk(other)
     }
 

@@ -13,8 +13,8 @@ use crate::{Error, memory};
 /// A buffer that the other ranks of the host work on where it is, without a copy.
 ///
 /// It is a slice like any other, and every operation takes it, or a part of it, like any other. It
-/// outlives its group. After an operation has failed, other ranks may still write to what that
-/// operation was given for a moment; its values are unspecified anyway.
+/// outlives its group. When an operation has failed its values are unspecified, and nobody else writes to it
+/// any more, not even a rank that was stopped in the middle and goes on later.
 ///
 /// ```
 /// use meshwork_collectives::{Group, ReduceOp};

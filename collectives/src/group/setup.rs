@@ -6,16 +6,19 @@ use std::sync::Arc;
 
 use super::engine::{Asked, Bond, Engine, Transport, Work};
 use crate::contract::Kind;
-use crate::memory::{Board, Domain, Mapping, SegmentName, Shape};
+use crate::memory::{Board, Domain, Mapping, Nonce, SegmentName, Shape};
 use crate::{Error, Member, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// What a rank tells all others of its memory, in words: the name of its board and where it has
 /// mapped it, then its cores.
 type Record = [u64; NAME_WORDS + CORE_WORDS];
-/// Words by which the memory of a board is found; the last is its address in its own process.
-const NAME_WORDS: usize = 3;
-const BASE: usize = NAME_WORDS - 1;
+/// Words by which a board is found and known: descriptor, bytes, address, nonce.
+const NAME_WORDS: usize = 5;
+/// Where the board is in its own process, and the words that are on it.
+const BASE: usize = 2;
+const NONCE: usize = 3;
 /// Room for the numbers of 1,024 cores.
 const CORE_WORDS: usize = 16;
 
@@ -94,11 +97,9 @@ impl Engine {
         let mut records = vec![Record::default(); self.world as usize];
         if let Some((board, name)) = own {
             let record = &mut records[self.rank.index()];
-            record[..NAME_WORDS].copy_from_slice(&[
-                name.descriptor.into(),
-                name.bytes,
-                board.base(),
-            ]);
+            record[..BASE].copy_from_slice(&[name.descriptor.into(), name.bytes]);
+            record[BASE] = board.base();
+            record[NONCE..NAME_WORDS].copy_from_slice(&board.nonce());
             record[NAME_WORDS..].copy_from_slice(&own_cores());
         }
         for root in Rank::all(self.world) {
@@ -135,7 +136,7 @@ impl Engine {
         let found =
             |(place, &(_, process)): (usize, &(Rank, u32))| match own.take_if(|_| place == me) {
                 Some(own) => Ok(own),
-                None => board(name(&records[place], process)?.map()?, shape),
+                None => shown_board(&records[place], process, shape),
             };
         let boards = neighbours.iter().enumerate().map(found);
         let boards = boards.collect::<io::Result<Vec<_>>>()?;
@@ -150,8 +151,25 @@ fn own_board(ranks: usize) -> io::Result<(Board, SegmentName)> {
     let shape = Shape::for_ranks(ranks);
     let (memory, name) = Mapping::segment(shape.bytes())?;
     let own = board(memory, shape)?;
-    own.sign();
+    let mut nonce = Nonce::default();
+    SystemRandom::new()
+        .fill(bytemuck::bytes_of_mut(&mut nonce))
+        .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+    own.sign(nonce);
     Ok((own, name))
+}
+
+/// The board that another process has told of, if it is what is found there: on a copy of its machine,
+/// boot, process and descriptor have the same names.
+fn shown_board(record: &Record, process: u32, shape: Shape) -> io::Result<Board> {
+    let found = board(name(record, process)?.map()?, shape)?;
+    match found.nonce() == record[NONCE..NAME_WORDS] {
+        true => Ok(found),
+        false => Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "a process of the same number has another board: its host is a copy of this one",
+        )),
+    }
 }
 
 fn board(memory: Mapping, shape: Shape) -> io::Result<Board> {
@@ -165,6 +183,23 @@ fn name(record: &Record, process: u32) -> io::Result<SegmentName> {
         descriptor,
         bytes: record[1],
     })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_of_the_right_name_that_is_another_is_refused() {
+        let (own, name) = own_board(2).unwrap();
+        let shape = Shape::for_ranks(2);
+        let mut record = [0; NAME_WORDS + CORE_WORDS];
+        record[..BASE].copy_from_slice(&[name.descriptor.into(), name.bytes]);
+        record[NONCE..NAME_WORDS].copy_from_slice(&own.nonce());
+        shown_board(&record, std::process::id(), shape).unwrap();
+        record[NONCE] ^= 1;
+        shown_board(&record, std::process::id(), shape).unwrap_err();
+    }
 }
 
 /// The cores that any of the ranks may run on, counted once.

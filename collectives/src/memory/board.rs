@@ -11,9 +11,10 @@
     reason = "the head of a board lies in memory that other ranks have mapped too"
 )]
 
+use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::flag::Flag;
 use super::mapping::Mapping;
@@ -32,15 +33,15 @@ pub(super) const SITE_WORDS: usize = 1 + SITE_LIMIT / 8;
 /// What a rank says of its next operation; complete once its flag has the operation's number.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Post {
-    pub(super) flag: Flag,
+pub(super) struct Post<A = AtomicU32> {
+    pub(super) flag: Flag<A>,
     pub(super) words: [AtomicU64; POST_WORDS],
 }
 
 /// A flag with no neighbour on its cache line, nor on the one that is fetched with it.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Line(pub(super) Flag);
+pub(super) struct Line<A = AtomicU32>(pub(super) Flag<A>);
 
 /// A piece of registered memory, by words: generation, descriptor, bytes.
 pub(super) type SegmentEntry = [AtomicU64; 3];
@@ -49,22 +50,22 @@ pub(super) type SegmentEntry = [AtomicU64; 3];
 /// It cannot be two ahead, because every operation waits for the posts of all ranks.
 #[derive(Debug)]
 #[repr(C, align(4096))]
-pub(super) struct Head {
-    pub(super) posts: [Post; 2],
+pub(super) struct Head<A = AtomicU32> {
+    pub(super) posts: [Post<A>; 2],
     /// Slots that hold a piece of this rank's input.
-    pub(super) published: Line,
+    pub(super) published: Line<A>,
     /// Slots in which this rank has reduced its part.
-    pub(super) combined: Line,
+    pub(super) combined: Line<A>,
     /// Slots of the others that this rank needs no longer.
-    pub(super) consumed: Line,
-    /// Operations that this rank has finished with the memory of others.
-    pub(super) done: Line,
-    /// The operation in which this rank touches the memory of others, or has last.
-    pub(super) inside: Line,
+    pub(super) consumed: Line<A>,
+    /// Direct operations that this rank has finished: it touches the memory of others no longer.
+    pub(super) done: Line<A>,
+    /// The direct operation in which this rank touches the memory of others, or did last.
+    pub(super) inside: Line<A>,
     /// Not 0 once this rank has failed, and takes its memory back.
-    pub(super) closed: Line,
-    /// The process that made the board.
-    owner: AtomicU64,
+    pub(super) closed: Line<A>,
+    /// Tells this board from all others, on whatever machine.
+    nonce: [AtomicU64; 2],
     pub(super) sites: [[AtomicU64; SITE_WORDS]; 2],
     pub(super) segments: [SegmentEntry; SEGMENTS],
 }
@@ -72,13 +73,13 @@ pub(super) struct Head {
 /// What a rank says to one other rank.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Desk {
+pub(super) struct Desk<A = AtomicU32> {
     /// The message that this rank sends to the other.
-    pub(super) mail: Post,
+    pub(super) mail: Post<A>,
     /// Slots that hold a piece of it.
-    pub(super) mailed: Line,
+    pub(super) mailed: Line<A>,
     /// Slots of the other's messages that this rank needs no longer.
-    pub(super) taken: Line,
+    pub(super) taken: Line<A>,
     /// Where the message is sent.
     pub(super) site: [AtomicU64; SITE_WORDS],
     /// Elements for the other in an operation with uneven blocks.
@@ -105,6 +106,16 @@ impl Shape {
         }
     }
 
+    /// With slots that little goes through, for tests of every interleaving.
+    #[cfg(test)]
+    pub(super) fn with_short_slots(local: usize) -> Self {
+        Self {
+            small: 8 << 10,
+            slot: 4 << 10,
+            ..Self::for_ranks(local)
+        }
+    }
+
     /// Bytes of a message that is handed over in one go.
     pub(super) fn small(self) -> usize {
         self.small
@@ -122,39 +133,72 @@ impl Shape {
 
     /// Bytes of a whole board: places for small messages, slots for collectives, slots for mail.
     pub(crate) fn bytes(self) -> usize {
-        self.start() + 2 * self.small + self.depth * (self.slot + MAIL_SLOT)
+        self.bytes_with::<AtomicU32>()
+    }
+
+    /// The same with flags of this kind.
+    pub(super) fn bytes_with<A>(self) -> usize {
+        self.start::<A>() + 2 * self.small + self.depth * (self.slot + MAIL_SLOT)
     }
 
     /// Bytes before the first place for messages.
-    fn start(self) -> usize {
-        size_of::<Head>() + self.ranks.next_multiple_of(8) * size_of::<Desk>()
+    fn start<A>(self) -> usize {
+        size_of::<Head<A>>() + self.ranks.next_multiple_of(8) * size_of::<Desk<A>>()
     }
 }
 
-impl Head {
-    pub(super) fn owner(&self) -> u64 {
-        self.owner.load(Ordering::Relaxed)
-    }
-}
+/// Two random words by which a board is known.
+pub(crate) type Nonce = [u64; 2];
 
 /// One rank's board, its own or another's.
-#[derive(Clone, Debug)]
-pub(crate) struct Board {
+#[derive(Debug)]
+pub(crate) struct Board<A = AtomicU32> {
     memory: Arc<Mapping>,
     shape: Shape,
+    flags: PhantomData<A>,
 }
 
 impl Board {
     /// A board in zeroed memory, `None` where it does not fit.
     pub(crate) fn new(memory: Arc<Mapping>, shape: Shape) -> Option<Self> {
         let aligned = memory.start().cast::<Head>().is_aligned();
-        (aligned && memory.bytes() >= shape.bytes()).then_some(Self { memory, shape })
+        (aligned && memory.bytes() >= shape.bytes()).then_some(Self::on(memory, shape))
     }
 
-    /// Says that this process has made it, where others see that they read the right memory.
-    pub(crate) fn sign(&self) {
-        let process = std::process::id().into();
-        self.head().owner.store(process, Ordering::Relaxed);
+    /// Writes down by what others know that they read this board, and not another of the same name.
+    pub(crate) fn sign(&self, nonce: Nonce) {
+        for (word, random) in self.head().nonce.iter().zip(nonce) {
+            word.store(random, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<A> Clone for Board<A> {
+    fn clone(&self) -> Self {
+        Self {
+            memory: self.memory.clone(),
+            ..*self
+        }
+    }
+}
+
+impl<A> Board<A> {
+    /// A board in memory that holds one of this shape.
+    fn on(memory: Arc<Mapping>, shape: Shape) -> Self {
+        Self {
+            memory,
+            shape,
+            flags: PhantomData,
+        }
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    pub(crate) fn nonce(&self) -> Nonce {
+        let words = &self.head().nonce;
+        [&words[0], &words[1]].map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Where this process has mapped it.
@@ -162,23 +206,23 @@ impl Board {
         Span::of_mapping(&self.memory).address() as u64
     }
 
-    /// Where its owner is said, in the process that has mapped it at this address.
-    pub(super) fn owner_at(base: u64) -> u64 {
-        base.saturating_add(offset_of!(Head, owner) as u64)
+    /// Where its nonce is, in the process that has mapped it at this address.
+    pub(super) fn nonce_at(base: u64) -> u64 {
+        base.saturating_add(offset_of!(Head<A>, nonce) as u64)
     }
 
-    pub(super) fn head(&self) -> &Head {
+    pub(super) fn head(&self) -> &Head<A> {
         // SAFETY: `new` has checked size and alignment, the mapping lives as long as `self`, any
         // bytes are atomic numbers, and nothing makes an exclusive reference to the head.
-        unsafe { self.memory.start().cast::<Head>().as_ref() }
+        unsafe { self.memory.start().cast::<Head<A>>().as_ref() }
     }
 
     /// What this rank says to the one with this place among the ranks of the host.
-    pub(super) fn desk(&self, other: usize) -> &Desk {
+    pub(super) fn desk(&self, other: usize) -> &Desk<A> {
         assert!(other < self.shape.ranks, "the place of a rank of this host");
-        let offset = size_of::<Head>() + other * size_of::<Desk>();
+        let offset = size_of::<Head<A>>() + other * size_of::<Desk<A>>();
         // SAFETY: the shape has a desk for each rank behind the head.
-        let desk = unsafe { self.memory.start().add(offset).cast::<Desk>() };
+        let desk = unsafe { self.memory.start().add(offset).cast::<Desk<A>>() };
         // SAFETY: as for the head, whose size is a multiple of a desk's alignment.
         unsafe { desk.as_ref() }
     }
@@ -208,9 +252,72 @@ impl Board {
     }
 
     fn behind_head(&self, start: usize, bytes: usize) -> Span {
-        let start = self.shape.start() + start;
+        let start = self.shape.start::<A>() + start;
         Span::of_mapping(&self.memory)
             .part(start..start + bytes)
             .expect("`new` has checked that the whole shape fits")
+    }
+}
+
+#[cfg(test)]
+mod checked {
+    use super::*;
+
+    impl<A: Default> Board<A> {
+        /// A board with flags that zeroed memory is no valid value of.
+        pub(in crate::memory) fn with_new_flags(shape: Shape) -> Self {
+            let memory = Mapping::heap(shape.bytes_with::<A>()).unwrap();
+            let start = memory.start();
+            // SAFETY: the memory has room for a head, and begins on a page.
+            unsafe { start.cast::<Head<A>>().write(head()) };
+            for place in 0..shape.ranks {
+                let offset = size_of::<Head<A>>() + place * size_of::<Desk<A>>();
+                // SAFETY: the shape has a desk for each rank behind the head.
+                let desk = unsafe { start.add(offset).cast::<Desk<A>>() };
+                // SAFETY: as above; the size of a head is a multiple of a desk's alignment.
+                unsafe { desk.write(self::desk()) };
+            }
+            Self::on(Arc::new(memory), shape)
+        }
+    }
+
+    fn head<A: Default>() -> Head<A> {
+        Head {
+            posts: [post(), post()],
+            published: line(),
+            combined: line(),
+            consumed: line(),
+            done: line(),
+            inside: line(),
+            closed: line(),
+            nonce: Default::default(),
+            sites: [site(), site()],
+            segments: [const { [const { AtomicU64::new(0) }; 3] }; SEGMENTS],
+        }
+    }
+
+    fn desk<A: Default>() -> Desk<A> {
+        Desk {
+            mail: post(),
+            mailed: line(),
+            taken: line(),
+            site: site(),
+            counts: Default::default(),
+        }
+    }
+
+    fn post<A: Default>() -> Post<A> {
+        Post {
+            flag: Flag::default(),
+            words: Default::default(),
+        }
+    }
+
+    fn site() -> [AtomicU64; SITE_WORDS] {
+        [const { AtomicU64::new(0) }; SITE_WORDS]
+    }
+
+    fn line<A: Default>() -> Line<A> {
+        Line(Flag::default())
     }
 }

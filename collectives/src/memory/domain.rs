@@ -2,16 +2,18 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 use std::{io, ptr};
 
 use super::board::{Board, Post, Shape};
-use super::flag::Flag;
+use super::flag::{Atomic, Flag};
 use super::mail::Correspondence;
 use super::mapping::Mapping;
 use super::post::{self, Notice, Place, Terms};
 use super::reach::{Reach, Way};
 use super::registry::{Neighbour, Registry};
+use super::span::Span;
 use super::wait::{Eagerness, Patience, Vain, Watch};
 use crate::Rank;
 use crate::contract::{Call, Contract};
@@ -19,17 +21,22 @@ use crate::wire::WireError;
 
 /// One rank's end of the memory that the ranks of a host share.
 #[derive(Debug)]
-pub(crate) struct Domain {
+pub(crate) struct Domain<A = AtomicU32> {
     /// This rank's place among the ranks of the host.
     pub(super) me: usize,
     /// The boards of all ranks of the host, by place.
-    pub(super) boards: Vec<Board>,
+    pub(super) boards: Vec<Board<A>>,
     pub(super) ranks: Vec<Rank>,
     pub(super) reach: Reach,
     pub(super) shape: Shape,
     eagerness: Eagerness,
     /// Operations so far.
     pub(super) sequence: u32,
+    /// Direct operations that this rank has finished, in which ranks touch each other's memory. Every one
+    /// is announced by the next number, so that no flag is ever far behind, as it would be by `sequence`.
+    direct: u32,
+    /// What others may write to in the current operation, in registered memory of this rank.
+    pub(super) exposed: Option<Span>,
     /// Slots that operations have gone through so far, the same on all ranks.
     pub(super) ticks: u32,
     /// What this rank and each other have sent each other, by place.
@@ -95,8 +102,9 @@ pub(crate) enum Halt {
 
 /// What a closed rank's flag says; open ones say 0.
 pub(super) const CLOSED: u32 = 1;
-/// How long a process may take to leave the memory of one that has failed.
-const LAST_TOUCH: Duration = Duration::from_secs(1);
+/// How long a live process is waited for that is inside the memory of one that has failed. One that is
+/// stopped there, or frozen, comes out when it likes; copying its part away takes no longer than this.
+const LAST_TOUCH: Duration = Duration::from_millis(100);
 
 impl Domain {
     /// The domains of threads of this process, which errors call by these ranks.
@@ -113,7 +121,8 @@ impl Domain {
         let boards = (0..local).map(board).collect::<io::Result<Vec<_>>>()?;
         let domain = |me| {
             let reach = Reach::Threads(Registry::private());
-            Self::new(me, boards.clone(), ranks.clone(), reach, cores)
+            let eagerness = Eagerness::new(local, cores);
+            Self::new(me, boards.clone(), ranks.clone(), reach, eagerness)
         };
         Ok((0..local).map(domain).collect())
     }
@@ -132,28 +141,48 @@ impl Domain {
             neighbours,
             fetches: false,
         };
-        Self::new(me, boards, ranks, reach, cores)
+        let eagerness = Eagerness::new(boards.len(), cores);
+        Self::new(me, boards, ranks, reach, eagerness)
     }
 
-    fn new(me: usize, boards: Vec<Board>, ranks: Vec<Rank>, reach: Reach, cores: usize) -> Self {
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        match &self.reach {
+            Reach::Threads(registry) | Reach::Processes { registry, .. } => registry,
+        }
+    }
+}
+
+impl<A: Atomic> Domain<A> {
+    pub(super) fn new(
+        me: usize,
+        boards: Vec<Board<A>>,
+        ranks: Vec<Rank>,
+        reach: Reach,
+        eagerness: Eagerness,
+    ) -> Self {
         Self {
             me,
-            shape: Shape::for_ranks(boards.len()),
-            eagerness: Eagerness::new(boards.len(), cores),
+            shape: boards[me].shape(),
+            eagerness,
             mail: vec![Correspondence::default(); boards.len()],
             boards,
             ranks,
             reach,
             sequence: 0,
+            direct: 0,
+            exposed: None,
             ticks: 0,
             shown: [None; 2],
             scratch: Vec::new(),
         }
     }
 
-    pub(crate) fn registry(&self) -> &Arc<Registry> {
-        match &self.reach {
-            Reach::Threads(registry) | Reach::Processes { registry, .. } => registry,
+    /// As if so many operations had been made, none of them a direct one; on all ranks, before the first.
+    #[cfg(test)]
+    pub(super) fn begin_after(&mut self, operations: u32) {
+        for number in [operations.wrapping_sub(1), operations] {
+            self.sequence = number;
+            self.post(self.me).flag.set(number);
         }
     }
 
@@ -167,7 +196,7 @@ impl Domain {
     }
 
     /// The places of the other ranks, beginning behind this one, so that not all turn to the same.
-    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<A> {
         let (me, len) = (self.me, self.len());
         (1..len).map(move |distance| (me + distance) % len)
     }
@@ -183,6 +212,7 @@ impl Domain {
     /// The first half of a meeting: what can be done without the others may follow it.
     pub(super) fn tell(&mut self, task: &Task<'_>, place: Place, pieces: u64) -> Told {
         let terms = post::terms(&task.contract, task.digest);
+        self.exposed = None;
         self.sequence = self.sequence.wrapping_add(1);
         self.show_site(task.site);
         let post = self.post(self.me);
@@ -219,7 +249,7 @@ impl Domain {
     }
 
     /// What the rank at this place says of the current operation.
-    pub(super) fn post(&self, place: usize) -> &Post {
+    pub(super) fn post(&self, place: usize) -> &Post<A> {
         &self.boards[place].head().posts[self.sequence as usize % 2]
     }
 
@@ -269,7 +299,7 @@ impl Domain {
     pub(super) fn wait(
         &self,
         patience: &Patience<'_>,
-        flag: &Flag,
+        flag: &Flag<A>,
         number: u32,
         other: usize,
     ) -> Result<(), Halt> {
@@ -283,7 +313,7 @@ impl Domain {
     fn wait_longer(
         &self,
         patience: &Patience<'_>,
-        flag: &Flag,
+        flag: &Flag<A>,
         number: u32,
         other: usize,
     ) -> Result<(), Halt> {
@@ -299,15 +329,48 @@ impl Domain {
             })
     }
 
-    /// Announces that this rank now touches the memory of others, unless one of them has failed.
+    /// Does a direct operation's `work`, which touches the memory of others, unless one of them has
+    /// failed; returns when all others are done with this rank's memory too.
+    pub(super) fn touch_others(
+        &mut self,
+        patience: &Patience<'_>,
+        work: impl FnOnce(&mut Self) -> Result<(), Halt>,
+    ) -> Result<(), Halt> {
+        self.enter()?;
+        work(self).inspect_err(|_| self.leave())?;
+        self.part(patience)
+    }
+
+    /// Announces that this rank now touches the memory of others.
     ///
     /// Either this rank sees that another has closed, or the other sees that this one is inside.
-    pub(super) fn enter(&self) -> Result<(), Halt> {
-        let inside = &self.own().inside.0;
-        inside.set(self.sequence);
+    fn enter(&self) -> Result<(), Halt> {
+        self.own().inside.0.set(self.direct.wrapping_add(1));
         if self.others().any(|other| self.has_closed(other)) {
-            inside.set(self.sequence.wrapping_sub(1));
+            self.leave();
             return Err(Halt::Over);
+        }
+        Ok(())
+    }
+
+    /// Takes back that this rank is inside, without having done its part.
+    fn leave(&self) {
+        self.own().inside.0.set(self.direct);
+    }
+
+    /// Waits until all others have finished with this rank's memory in this operation.
+    fn part(&mut self, patience: &Patience<'_>) -> Result<(), Halt> {
+        // Nobody can be through without this rank. So who has closed has failed in this operation,
+        // and may have taken its memory back before it was read.
+        if let Some(other) = self.others().find(|other| self.has_closed(*other)) {
+            self.leave();
+            return Err(Halt::Closed(self.ranks[other]));
+        }
+        self.direct = self.direct.wrapping_add(1);
+        self.own().done.0.show(self.direct);
+        for other in self.others() {
+            let done = &self.boards[other].head().done.0;
+            self.wait(patience, done, self.direct, other)?;
         }
         Ok(())
     }
@@ -316,36 +379,44 @@ impl Domain {
         self.boards[place].head().closed.0.reached(CLOSED)
     }
 
-    /// Takes this rank's memory back after a failure: returns when no other touches it any more.
+    /// Takes this rank's memory back after a failure: when it returns, no other writes to it any more.
     ///
-    /// Threads are waited for however long they take, which is no longer than it takes to go
-    /// once through memory. A process may have died inside, so waiting for it has an end; what it
-    /// still writes then are registered bytes, whose values are unspecified anyway.
+    /// Threads are waited for however long they take, which is no longer than it takes to go once
+    /// through memory. A process may be stopped inside; from that one the memory is taken away: what it
+    /// still writes goes to a file that is nobody's memory any more.
     pub(crate) fn close(&self) {
+        // Also where a panic goes through `touch_others`.
+        self.leave();
         self.own().closed.0.set(CLOSED);
         let since = Instant::now();
-        let gives_up = matches!(self.reach, Reach::Processes { .. });
         for other in self.others() {
-            let head = self.boards[other].head();
-            let touches = || head.inside.0.is(self.sequence) && !head.done.0.reached(self.sequence);
-            while touches() && !(gives_up && since.elapsed() > LAST_TOUCH) {
-                std::thread::yield_now();
+            while self.is_inside(other) && !self.is_out_of_reach(other, since) {
+                A::pause();
             }
         }
     }
 
-    /// Waits until all others have finished with this rank's memory in this operation.
-    pub(super) fn part(&self, patience: &Patience<'_>) -> Result<(), Halt> {
-        // Nobody can be through without this rank. So who has closed has failed in this operation,
-        // and may have taken its memory back before it was read.
-        if let Some(other) = self.others().find(|other| self.has_closed(*other)) {
-            return Err(Halt::Closed(self.ranks[other]));
+    /// Whether the rank at this place may touch this rank's memory.
+    fn is_inside(&self, other: usize) -> bool {
+        let head = self.boards[other].head();
+        !head.done.0.reached(head.inside.0.number())
+    }
+
+    /// Whether a rank that is inside cannot write to this rank's memory, or no longer.
+    fn is_out_of_reach(&self, other: usize, since: Instant) -> bool {
+        match &self.reach {
+            Reach::Threads(_) => false,
+            Reach::Processes {
+                registry,
+                neighbours,
+                ..
+            } => {
+                neighbours[other].has_ended()
+                    || since.elapsed() > LAST_TOUCH
+                        && self
+                            .exposed
+                            .is_none_or(|exposed| registry.withdraw(exposed))
+            }
         }
-        self.own().done.0.show(self.sequence);
-        for other in self.others() {
-            let done = &self.boards[other].head().done.0;
-            self.wait(patience, done, self.sequence, other)?;
-        }
-        Ok(())
     }
 }

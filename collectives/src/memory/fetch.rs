@@ -19,9 +19,10 @@ use meshwork_accel::{Element, Reduction};
 
 use super::domain::{Domain, Halt};
 use super::far;
+use super::flag::Atomic;
 use super::kernel::blend;
 use super::post::Place;
-use super::pull::{Errand, Take, Then};
+use super::pull::{Errand, Take, Then, bytes_of, own_block};
 use super::reach::{Notices, Spans};
 use super::reduce::part_of;
 use super::span::Span;
@@ -37,7 +38,7 @@ pub(super) const REDUCED: RangeInclusive<usize> = 2 << 20..=32 << 20;
 /// Bytes that are fetched at a time: what is folded next is still in the core's cache.
 const CHUNK: usize = 256 << 10;
 
-impl Domain {
+impl<A: Atomic> Domain<A> {
     /// Folds the own part of all buffers, and fetches what others have folded.
     pub(super) fn reduce_by_fetching<T: Element>(
         &mut self,
@@ -46,25 +47,26 @@ impl Domain {
         buffer: &mut [T],
         reduction: Reduction<T>,
     ) -> Result<(), Halt> {
-        self.enter()?;
         let own = part_of::<T>(buffer.len(), self.len(), self.me);
-        for chunk in chunks::<T>(own) {
-            let others: Vec<Take> = self.others().map(|from| take(from, &chunk)).collect();
-            let own = Span::of_mut(&mut buffer[chunk]);
-            self.fold_sources(notices, &others, (own, own), reduction)?;
-        }
         let folded = self.tick(1);
-        self.own().combined.0.set(folded);
-        // Not chunk by chunk while others still fold: each would wait for the other all the time.
-        for other in self.others() {
-            let combined = &self.boards[other].head().combined.0;
-            self.wait(patience, combined, folded, other)?;
-            let part = part_of::<T>(buffer.len(), self.len(), other);
-            let (start, into) = (part.start, &mut buffer[part]);
-            self.fetch(other, notices[other].place, start, into)?;
-        }
-        self.skip_slots(folded);
-        self.part(patience)
+        self.touch_others(patience, |domain| {
+            for chunk in chunks::<T>(own) {
+                let others: Vec<Take> = domain.others().map(|from| take(from, &chunk)).collect();
+                let own = Span::of_mut(&mut buffer[chunk]);
+                domain.fold_sources(notices, &others, (own, own), reduction)?;
+            }
+            domain.own().combined.0.set(folded);
+            // Not chunk by chunk while others still fold: each would wait for the other all the time.
+            for other in domain.others() {
+                let combined = &domain.boards[other].head().combined.0;
+                domain.wait(patience, combined, folded, other)?;
+                let part = part_of::<T>(buffer.len(), domain.len(), other);
+                let (start, into) = (part.start, &mut buffer[part]);
+                domain.fetch(other, notices[other].place, start, into)?;
+            }
+            domain.skip_slots(folded);
+            Ok(())
+        })
     }
 
     /// Takes blocks from where they are.
@@ -74,30 +76,35 @@ impl Domain {
         notices: &Notices,
         errand: Errand<'_, T>,
     ) -> Result<(), Halt> {
-        self.enter()?;
-        match errand.then {
-            Then::Copy => {
-                for take in errand.takes {
-                    let into = &mut errand.output[take.into.clone()];
-                    self.fetch(take.from, notices[take.from].place, take.start, into)?;
-                }
-            }
-            Then::Fold(reduction) => {
-                let own = errand.offer.block_for(self.me).unwrap_or_default();
-                for chunk in chunks::<T>(0..errand.output.len()) {
-                    let part = |take: &Take| Take {
-                        start: take.start + chunk.start,
-                        into: chunk.clone(),
-                        ..take.clone()
-                    };
-                    let takes: Vec<Take> = errand.takes.iter().map(part).collect();
-                    let own = Span::of(&own[chunk.clone()]);
-                    let into = Span::of_mut(&mut errand.output[chunk]);
-                    self.fold_sources(notices, &takes, (own, into), reduction)?;
-                }
-            }
+        self.touch_others(patience, |domain| match errand.then {
+            Then::Copy => errand.takes.iter().try_for_each(|take| {
+                let into = &mut errand.output[take.into.clone()];
+                domain.fetch(take.from, notices[take.from].place, take.start, into)
+            }),
+            Then::Fold(reduction) => domain.fold_fetched(notices, errand, reduction),
+        })
+    }
+
+    /// Folds the blocks for this rank, a chunk at a time.
+    fn fold_fetched<T: Element>(
+        &mut self,
+        notices: &Notices,
+        errand: Errand<'_, T>,
+        reduction: Reduction<T>,
+    ) -> Result<(), Halt> {
+        let own = own_block(&errand.offer, self.me);
+        for chunk in chunks::<T>(0..errand.output.len()) {
+            let part = |take: &Take| Take {
+                start: take.start.saturating_add(chunk.start),
+                into: chunk.clone(),
+                ..take.clone()
+            };
+            let takes: Vec<Take> = errand.takes.iter().map(part).collect();
+            let own = Span::of(&own[chunk.clone()]);
+            let into = Span::of_mut(&mut errand.output[chunk]);
+            self.fold_sources(notices, &takes, (own, into), reduction)?;
         }
-        self.part(patience)
+        Ok(())
     }
 
     /// Folds one chunk of all ranks in their order; what cannot be reached is fetched before.
@@ -136,7 +143,8 @@ impl Domain {
         }
         let room: &mut [u8] = bytemuck::cast_slice_mut(room);
         let room = &mut room[..take.into.len() * size_of::<T>()];
-        self.fetch_bytes(take.from, place, take.start * size_of::<T>(), room)?;
+        let there = self.bytes_there::<T>(take.from, take.start, take.into.len())?;
+        self.fetch_bytes(take.from, place, there.start, room)?;
         Ok(Span::of_mut(room))
     }
 
@@ -151,7 +159,8 @@ impl Domain {
         if matches!(place, Place::Foreign(_))
             && let Some(bytes) = T::bytes_mut(into)
         {
-            return self.fetch_bytes(from, place, start * size_of::<T>(), bytes);
+            let there = self.bytes_there::<T>(from, start, bytes.len() / size_of::<T>())?;
+            return self.fetch_bytes(from, place, there.start, bytes);
         }
         let source = self.mapped::<T>(place, from, start, into.len())?;
         // SAFETY: the owner has posted, and leaves its bytes until this rank has parted.
@@ -159,17 +168,19 @@ impl Domain {
         Ok(())
     }
 
-    fn mapped<T>(
+    /// Where a block of another rank is mapped.
+    pub(super) fn mapped<T>(
         &mut self,
         place: Place,
         from: usize,
         start: usize,
         len: usize,
     ) -> Result<Span, Halt> {
-        let end = start.saturating_add(len).saturating_mul(size_of::<T>());
-        let whole = self.reach(from, place, end)?;
-        let part = whole.part(start * size_of::<T>()..end);
-        Ok(part.expect("a part of what was just made as long"))
+        let there = self.bytes_there::<T>(from, start, len)?;
+        let whole = self.reach(from, place, there.end)?;
+        Ok(whole
+            .part(there)
+            .expect("a part of what was just made as long"))
     }
 
     /// Lets the kernel copy bytes of the rank at this place, which begin `start` behind `place`.
@@ -190,6 +201,17 @@ impl Domain {
             None => Err(std::io::ErrorKind::InvalidData.into()),
         };
         fetched.map_err(|error| self.unreachable(from, error.kind()))
+    }
+
+    /// Where elements of the rank at this place are, in bytes from the beginning of its own.
+    pub(super) fn bytes_there<T>(
+        &self,
+        from: usize,
+        start: usize,
+        elements: usize,
+    ) -> Result<Range<usize>, Halt> {
+        bytes_of::<T>(start, elements)
+            .ok_or_else(|| self.unreachable(from, std::io::ErrorKind::InvalidData))
     }
 
     /// Passes over the slots up to this tick, which nobody has filled.

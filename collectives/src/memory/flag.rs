@@ -1,5 +1,6 @@
 //! A number that only grows, written by one rank and awaited by others.
 
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub(crate) struct Flag<A = AtomicU32> {
 }
 
 /// What a flag needs of an atomic number; the tests have one that tries every interleaving.
-pub(crate) trait Atomic {
+pub(crate) trait Atomic: Debug {
     fn load(&self) -> u32;
     fn store(&self, number: u32);
     /// Makes the number visible some time soon, with all that was written before.
@@ -34,6 +35,8 @@ pub(crate) trait Atomic {
     fn sleep(&self, seen: u32, at_most: Duration);
     /// Wakes all that sleep on this number.
     fn wake(&self);
+    /// Lets others run between two looks at a number.
+    fn pause();
 }
 
 impl<A: Atomic> Flag<A> {
@@ -67,8 +70,9 @@ impl<A: Atomic> Flag<A> {
         reached(self.number.load(), number)
     }
 
-    pub(crate) fn is(&self, number: u32) -> bool {
-        self.number.load() == number
+    /// The number as it is now.
+    pub(crate) fn number(&self) -> u32 {
+        self.number.load()
     }
 
     /// Sleeps until the number is reached, at most this long, or for no reason shorter.
@@ -117,6 +121,10 @@ impl Atomic for AtomicU32 {
 
     fn wake(&self) {
         system::wake(self);
+    }
+
+    fn pause() {
+        std::thread::yield_now();
     }
 }
 

@@ -14,6 +14,7 @@ use meshwork_accel::Element;
 
 use super::board::MAIL_SLOT;
 use super::domain::{Domain, Halt, Task};
+use super::flag::Atomic;
 use super::post::{self, Notice, Place};
 use super::span::Span;
 
@@ -33,7 +34,7 @@ struct Progress {
     ticks: u32,
 }
 
-impl Domain {
+impl<A: Atomic> Domain<A> {
     /// Sends to the rank at this place; returns when it has received all.
     pub(crate) fn send<T: Element>(
         &mut self,

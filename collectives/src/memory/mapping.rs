@@ -9,6 +9,8 @@ use std::alloc::{self, Layout};
 use std::io;
 use std::ptr::NonNull;
 
+use super::span::Span;
+
 /// Zeroed memory that stays where it is until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -23,7 +25,7 @@ enum Source {
     /// A file that others map too; of a file of this process the descriptor is kept open for them.
     #[cfg(target_os = "linux")]
     File {
-        _kept: Option<std::os::fd::OwnedFd>,
+        kept: Option<std::os::fd::OwnedFd>,
     },
 }
 
@@ -92,11 +94,14 @@ pub(crate) struct SegmentName {
 mod linux {
     use std::fs::{File, OpenOptions};
     use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+    use std::sync::atomic::{AtomicU8, Ordering};
 
     use rustix::fs::{MemfdFlags, SealFlags};
-    use rustix::mm::{MapFlags, ProtFlags};
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-    use super::{Mapping, NonNull, SegmentName, Source, io};
+    use super::{Mapping, NonNull, PAGE, SegmentName, Source, Span, io};
+
+    const PROTECTION: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
     /// A segment can neither shrink nor grow: touching what was mapped never faults.
     const SEALS: SealFlags = SealFlags::SHRINK
@@ -119,13 +124,62 @@ mod linux {
                 bytes: bytes as u64,
             };
             let start = map(file.as_fd(), bytes, MapFlags::SHARED)?;
-            let source = Source::File { _kept: Some(file) };
+            let source = Source::File { kept: Some(file) };
             let mapping = Self {
                 start,
                 bytes,
                 source,
             };
             Ok((mapping, name))
+        }
+    }
+
+    impl Mapping {
+        /// Takes the memory of a file of this process away from all others, where it is and as it is:
+        /// the addresses are a private copy of the file from now on. Of the pages of `written`, to which
+        /// others may still write, the copies are made at once, of the rest when this process writes to them.
+        ///
+        /// No write of another thread is lost, to whatever part: the kernel lets none through while it
+        /// changes the mapping, and what was written before is in the file.
+        ///
+        /// To be called once: the next private copy would be one of the file again.
+        ///
+        /// # Errors
+        /// When the kernel has no memory for another mapping.
+        pub(in crate::memory) fn make_private(&self, written: Span) -> io::Result<()> {
+            let Source::File { kept: Some(file) } = &self.source else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            let (start, flags) = (
+                self.start.as_ptr().cast(),
+                MapFlags::PRIVATE | MapFlags::FIXED,
+            );
+            // SAFETY: the mapping of the same file, length and protection takes the place of the one that
+            // `segment` made, so every reference into it stays valid and finds the same bytes.
+            unsafe { rustix::mm::mmap(start, self.bytes, PROTECTION, flags, file, 0)? };
+            copy_pages(written);
+            Ok(())
+        }
+    }
+
+    /// Lets the kernel copy the pages of these bytes, which are mapped privately.
+    fn copy_pages(bytes: Span) {
+        let before = bytes.address() % PAGE;
+        let first = std::ptr::with_exposed_provenance_mut::<u8>(bytes.address() - before);
+        let length = before + bytes.bytes();
+        // SAFETY: the advice changes neither a byte nor where it is, and the pages are mapped.
+        let populated =
+            unsafe { rustix::mm::madvise(first.cast(), length, Advice::LinuxPopulateWrite) };
+        if populated.is_ok() {
+            return;
+        }
+        // Before Linux 5.14, a write to each page does it, here one that changes nothing.
+        for page in (0..length).step_by(PAGE) {
+            // SAFETY: the page is mapped.
+            let byte = unsafe { first.add(page) };
+            // SAFETY: as above, and an atomic number of one byte is aligned anywhere.
+            let byte = unsafe { AtomicU8::from_ptr(byte) };
+            byte.fetch_or(0, Ordering::Relaxed);
         }
     }
 
@@ -148,25 +202,28 @@ mod linux {
             Ok(Mapping {
                 start: map(file.as_fd(), bytes, flags)?,
                 bytes,
-                source: Source::File { _kept: None },
+                source: Source::File { kept: None },
             })
         }
     }
 
     fn map(file: BorrowedFd<'_>, bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let anywhere = std::ptr::null_mut();
         // SAFETY: the kernel chooses an address where nothing is mapped.
-        let start =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0)? };
+        let start = unsafe { rustix::mm::mmap(anywhere, bytes, PROTECTION, flags, file, 0)? };
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 }
 
 #[cfg(not(target_os = "linux"))]
 mod other {
-    use super::{Mapping, SegmentName, io};
+    use super::{Mapping, SegmentName, Span, io};
 
     impl Mapping {
+        pub(in crate::memory) fn make_private(&self, _: Span) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
         /// Memory without a name in any file system cannot be shared here.
         pub(crate) fn segment(_: usize) -> io::Result<(Self, SegmentName)> {
             Err(io::ErrorKind::Unsupported.into())

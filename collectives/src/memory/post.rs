@@ -135,7 +135,7 @@ pub(crate) fn decode_terms(words: &[u64]) {
 impl Notice {
     /// Writes the terms and the notice; the number that makes them visible is the caller's to set.
     #[inline]
-    pub(super) fn write(&self, terms: &Terms, post: &Post) {
+    pub(super) fn write<A>(&self, terms: &Terms, post: &Post<A>) {
         let (kind, detail, offset) = match self.place {
             Place::Nothing => (NOTHING, self.pieces, 0),
             Place::Small => (SMALL, self.pieces, 0),
@@ -164,7 +164,7 @@ impl Notice {
 }
 
 /// What a post says whose number has been reached.
-impl Post {
+impl<A> Post<A> {
     fn word(&self, index: usize) -> u64 {
         self.words[index].load(Ordering::Relaxed)
     }

@@ -10,6 +10,7 @@
     reason = "the buffers of other ranks are reached by address; flags order who touches them"
 )]
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +18,7 @@ use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use super::domain::{Domain, Halt, Task};
+use super::flag::Atomic;
 use super::kernel::blend;
 use super::post::Place;
 use super::reach::{Notices, Spans, Way};
@@ -116,7 +118,7 @@ pub(crate) enum Then<T> {
     Fold(Reduction<T>),
 }
 
-impl Domain {
+impl<A: Atomic> Domain<A> {
     /// Offers, meets, and takes.
     pub(crate) fn pull<T: Element>(
         &mut self,
@@ -146,20 +148,16 @@ impl Domain {
         };
         match &way {
             Way::Small => {
-                let sources = takes.iter().map(|take| {
-                    let bytes = bytes_of::<T>(take.start, take.into.len());
-                    let small = self.boards[take.from].small(self.sequence).part(bytes);
-                    small.expect("the blocks of the others are as all have agreed")
-                });
-                let sources: Spans = sources.collect();
+                let sources = self.small_sources::<T>(&takes)?;
                 self.finish(errand, &sources);
                 Ok(())
             }
             Way::Direct(notices) => {
                 let sources = self.sources::<T>(&takes, notices)?;
-                self.enter()?;
-                self.finish(errand, &sources);
-                self.part(&task.patience)
+                self.touch_others(&task.patience, |domain| {
+                    domain.finish(errand, &sources);
+                    Ok(())
+                })
             }
             Way::Fetch(notices) => self.pull_by_fetching(&task.patience, notices, errand),
             Way::Slots(notices) => self.pull_by_slots(&task.patience, notices, errand),
@@ -182,17 +180,27 @@ impl Domain {
         place
     }
 
+    /// Where the blocks for this rank are in the small places of the others.
+    fn small_sources<T>(&self, takes: &[Take]) -> Result<Spans, Halt> {
+        let source = |take: &Take| {
+            let there = self.bytes_there::<T>(take.from, take.start, take.into.len())?;
+            let small = self.boards[take.from].small(self.sequence).part(there);
+            small.ok_or_else(|| self.unreachable(take.from, ErrorKind::InvalidData))
+        };
+        takes.iter().map(source).collect()
+    }
+
     /// Where the blocks for this rank are in the memory of the others.
-    fn sources<T: Element>(&mut self, takes: &[Take], notices: &Notices) -> Result<Spans, Halt> {
-        let mut sources = Spans::new();
-        for take in takes {
-            let end = take.start.saturating_add(take.into.len());
-            let end = end.saturating_mul(size_of::<T>());
-            let whole = self.reach(take.from, notices[take.from].place, end)?;
-            let part = whole.part(take.start * size_of::<T>()..end);
-            sources.push(part.expect("a part of what was just made as long"));
-        }
-        Ok(sources)
+    fn sources<T>(&mut self, takes: &[Take], notices: &Notices) -> Result<Spans, Halt> {
+        let mut source = |take: &Take| {
+            self.mapped::<T>(
+                notices[take.from].place,
+                take.from,
+                take.start,
+                take.into.len(),
+            )
+        };
+        takes.iter().map(&mut source).collect()
     }
 
     /// Finds where the blocks for this rank begin, from the counts that the others show.
@@ -293,7 +301,8 @@ impl Domain {
                 continue;
             }
             let slot = self.boards[self.me].slot(tick);
-            let slot = slot.part(bytes_of::<T>(number * room, part.len()));
+            let there = bytes_of::<T>(number * room, part.len());
+            let slot = there.and_then(|there| slot.part(there));
             let slot = slot.expect("the blocks share a slot");
             // SAFETY: all ranks are done with what was in the slot.
             unsafe { slot.write() }.copy_from_slice(&offer.input[part]);
@@ -319,7 +328,8 @@ impl Domain {
             let published = &self.boards[take.from].head().published.0;
             self.wait(patience, published, tick.wrapping_add(1), take.from)?;
             let slot = self.boards[take.from].slot(tick);
-            let slot = slot.part(bytes_of::<T>(take.block * room, into.len()));
+            let there = bytes_of::<T>(take.block * room, into.len());
+            let slot = there.and_then(|there| slot.part(there));
             let slot = slot.expect("the blocks share a slot");
             match errand.then {
                 // SAFETY: the owner has published the slot and leaves it until all consumed it.
@@ -386,16 +396,20 @@ impl Domain {
     }
 }
 
-fn own_block<'a, T>(offer: &Offer<'a, T>, me: usize) -> &'a [T] {
+pub(super) fn own_block<'a, T>(offer: &Offer<'a, T>, me: usize) -> &'a [T] {
     &offer.input[offer.blocks[me].clone()]
 }
 
 /// The part with this number of a block that is cut in parts of `room` elements.
 fn part(block: &Range<usize>, index: usize, room: usize) -> Range<usize> {
-    let start = block.start.saturating_add(index * room).min(block.end);
+    let start = index.saturating_mul(room).saturating_add(block.start);
+    let start = start.min(block.end);
     start..start.saturating_add(room).min(block.end)
 }
 
-fn bytes_of<T>(start: usize, elements: usize) -> Range<usize> {
-    start * size_of::<T>()..(start + elements) * size_of::<T>()
+/// Where these elements are in bytes; `None` where no memory is that long, as another rank's false
+/// counts can ask for.
+pub(super) fn bytes_of<T>(start: usize, elements: usize) -> Option<Range<usize>> {
+    let end = start.checked_add(elements)?.checked_mul(size_of::<T>())?;
+    Some(end - elements * size_of::<T>()..end)
 }

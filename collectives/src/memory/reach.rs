@@ -7,8 +7,9 @@ use std::sync::Arc;
 use meshwork_accel::Element;
 use smallvec::SmallVec;
 
-use super::board::Board;
+use super::board::{Board, Nonce};
 use super::domain::{Domain, Halt};
+use super::flag::Atomic;
 use super::post::{Notice, Place};
 use super::registry::{Neighbour, Registry};
 use super::span::Span;
@@ -43,17 +44,20 @@ pub(super) enum Way {
 pub(super) type Notices = SmallVec<[Notice; 8]>;
 pub(super) type Spans = SmallVec<[Span; 8]>;
 
-impl Domain {
+impl<A: Atomic> Domain<A> {
     /// Whether the kernel lets this rank copy from the memory of all others, tried on their boards,
     /// which each has mapped at the address given.
     pub(crate) fn may_fetch(&self, bases: &[u64]) -> bool {
         self.others().all(|other| {
-            let mut word = [0; size_of::<u64>()];
-            let address = usize::try_from(Board::owner_at(bases[other]));
+            let mut nonce = Nonce::default();
+            let address = usize::try_from(Board::<A>::nonce_at(bases[other]));
             let copied = address
                 .map_err(|_| io::ErrorKind::InvalidData.into())
-                .and_then(|address| self.copy_from_process(other, address, &mut word));
-            copied.is_ok() && self.boards[other].head().owner() == u64::from_ne_bytes(word)
+                .and_then(|address| {
+                    let bytes = bytemuck::bytes_of_mut(&mut nonce);
+                    self.copy_from_process(other, address, bytes)
+                });
+            copied.is_ok() && self.boards[other].nonce() == nonce
         })
     }
 
@@ -151,7 +155,7 @@ impl Domain {
                 },
                 Reach::Processes { neighbours, .. },
             ) => neighbours[other]
-                .segment(&self.boards[other], index, generation)
+                .segment(&self.boards[other].head().segments, index, generation)
                 .map_err(|error| error.kind())
                 .and_then(|segment| {
                     let start = usize::try_from(offset).ok();

@@ -20,6 +20,7 @@ use meshwork_accel::{Element, Reduction};
 
 use super::domain::{Domain, Halt, Task};
 use super::fetch;
+use super::flag::Atomic;
 use super::kernel::{blend, fold_into};
 use super::post::Place;
 use super::reach::{Notices, Spans, Way};
@@ -51,7 +52,7 @@ impl Receiver {
     }
 }
 
-impl Domain {
+impl<A: Atomic> Domain<A> {
     /// The receiver's buffer becomes the reduction of all buffers, which have one length; the
     /// others' stay as they are.
     pub(crate) fn reduce<T: Element>(
@@ -83,6 +84,9 @@ impl Domain {
         let first = 0..len.min(self.piece_elements::<T>());
         let pieces = len.div_ceil(self.piece_elements::<T>());
         let told = self.tell(task, place, pieces as u64);
+        if matches!(place, Place::Segment { .. }) && receiver.is(self.me) {
+            self.exposed = Some(whole);
+        }
         if place == Place::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.copy_in(&task.patience, self.ticks, &buffer[first])?;
@@ -152,12 +156,13 @@ impl Domain {
         let receives = |(place, _): &(usize, &Span)| plan.receiver.is(*place);
         let targets = sources.iter().enumerate().filter(receives);
         let targets: Spans = targets.map(|(_, span)| *span).collect();
-        self.enter()?;
-        // SAFETY: every rank has posted and waits in `part`, so nobody but the owner of this part,
-        // which is this rank, touches these ranges of the buffers; a rank that fails meanwhile
-        // waits in `close`.
-        unsafe { blend(plan.reduction, &sources, &targets) };
-        self.part(patience)
+        self.touch_others(patience, |_| {
+            // SAFETY: every rank has posted and waits in `part`, so nobody but the owner of this part,
+            // which is this rank, touches these ranges of the buffers; a rank that fails meanwhile
+            // waits in `close`, or keeps other memory at these addresses.
+            unsafe { blend(plan.reduction, &sources, &targets) };
+            Ok(())
+        })
     }
 
     /// Each piece goes through three stages, and three pieces are under way at a time. So many slots

@@ -4,10 +4,11 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::board::{Board, SEGMENTS};
+use super::board::{Board, SEGMENTS, SegmentEntry};
 use super::mapping::{Mapping, SegmentName};
 use super::post::Place;
 use super::span::Span;
+use crate::host;
 
 /// The registered memory of one rank.
 #[derive(Debug)]
@@ -20,16 +21,23 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Entry {
     generation: u32,
-    /// Address and length in bytes, of a segment that is in use.
-    used: Option<(usize, usize)>,
+    /// A segment that is in use.
+    used: Option<Arc<Mapping>>,
 }
 
 /// Memory that is in a registry until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registered {
-    memory: Mapping,
+    memory: Arc<Mapping>,
     registry: Arc<Registry>,
-    index: Option<usize>,
+    shown: Option<Shown>,
+}
+
+/// Where a registry has a segment.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    index: usize,
+    generation: u32,
 }
 
 impl Registry {
@@ -51,38 +59,61 @@ impl Registry {
 
     /// Zeroed memory; registered if others can make use of it and there is a free entry.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> io::Result<Registered> {
-        let (memory, index) = match &self.board {
+        let (memory, shown) = match &self.board {
             Some(board) => {
                 let (memory, name) = Mapping::segment(bytes)?;
-                let index = self.enter(board, &memory, name);
-                (memory, index)
+                let memory = Arc::new(memory);
+                let shown = self.enter(board, memory.clone(), name);
+                (memory, shown)
             }
-            None => (Mapping::heap(bytes)?, None),
+            None => (Arc::new(Mapping::heap(bytes)?), None),
         };
         Ok(Registered {
             memory,
             registry: self.clone(),
-            index,
+            shown,
         })
+    }
+
+    /// Takes the segment away from all other processes in which these bytes lie: what they write to it
+    /// from now on does not reach this one. Whether that is done; it fails where memory has run out.
+    pub(super) fn withdraw(&self, bytes: Span) -> bool {
+        let mut entries = self.entries();
+        let holds = |entry: &Entry| {
+            entry
+                .used
+                .as_ref()
+                .is_some_and(|used| offset(used, bytes).is_some())
+        };
+        let Some(index) = entries.iter().position(holds) else {
+            // It has been done for another rank.
+            return true;
+        };
+        let Some(segment) = entries[index].used.take() else {
+            return true;
+        };
+        let withdrawn = segment.make_private(bytes).is_ok();
+        if !withdrawn {
+            entries[index].used = Some(segment);
+        }
+        withdrawn
     }
 
     /// Where others find these bytes, if they lie in one segment.
     pub(super) fn find(&self, bytes: Span) -> Option<Place> {
         let entries = self.entries();
-        let (index, entry, start) = entries.iter().enumerate().find_map(|(index, entry)| {
-            let (start, length) = entry.used?;
-            let inside =
-                bytes.address() >= start && bytes.address() + bytes.bytes() <= start + length;
-            inside.then_some((index, entry, start))
+        let (index, entry, offset) = entries.iter().enumerate().find_map(|(index, entry)| {
+            let offset = offset(entry.used.as_ref()?, bytes)?;
+            Some((index, entry, offset))
         })?;
         Some(Place::Segment {
             index: u32::try_from(index).ok()?,
             generation: entry.generation,
-            offset: (bytes.address() - start) as u64,
+            offset: offset as u64,
         })
     }
 
-    fn enter(&self, board: &Board, memory: &Mapping, name: SegmentName) -> Option<usize> {
+    fn enter(&self, board: &Board, memory: Arc<Mapping>, name: SegmentName) -> Option<Shown> {
         let mut entries = self.entries();
         let free = entries.iter().position(|entry| entry.used.is_none());
         let index = free.unwrap_or(entries.len());
@@ -97,13 +128,16 @@ impl Registry {
         }
         let entry = &mut entries[index];
         entry.generation = entry.generation.wrapping_add(1);
-        entry.used = Some((Span::of_mapping(memory).address(), memory.bytes()));
+        entry.used = Some(memory);
         let words = [entry.generation.into(), name.descriptor.into(), name.bytes];
         // Visible to the others before the post that first names the segment.
         for (place, word) in board.head().segments[index].iter().zip(words) {
             place.store(word, Ordering::Release);
         }
-        Some(index)
+        Some(Shown {
+            index,
+            generation: entry.generation,
+        })
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
@@ -120,12 +154,26 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        let Some(index) = self.index else { return };
-        self.registry.entries()[index].used = None;
-        if let Some(board) = &self.registry.board {
-            board.head().segments[index][0].store(0, Ordering::Release);
+        let (Some(shown), Some(board)) = (self.shown, &self.registry.board) else {
+            return;
+        };
+        let mut entries = self.registry.entries();
+        let entry = &mut entries[shown.index];
+        // One that was withdrawn may have given its place to another.
+        if entry.generation == shown.generation {
+            entry.used = None;
+            board.head().segments[shown.index][0].store(0, Ordering::Release);
         }
     }
+}
+
+/// Where these bytes begin in a segment, if they lie in it.
+fn offset(segment: &Mapping, bytes: Span) -> Option<usize> {
+    let offset = bytes
+        .address()
+        .checked_sub(Span::of_mapping(segment).address())?;
+    let end = offset.checked_add(bytes.bytes())?;
+    (end <= segment.bytes()).then_some(offset)
 }
 
 /// The segments of one other process, mapped when they are first named.
@@ -143,6 +191,11 @@ impl Neighbour {
         }
     }
 
+    /// Whether the process is gone for certain, with all its threads.
+    pub(super) fn has_ended(&self) -> bool {
+        host::has_ended(self.process)
+    }
+
     /// Lets the kernel copy bytes out of the neighbour's memory.
     ///
     /// # Errors
@@ -157,7 +210,7 @@ impl Neighbour {
     /// When it is not there in this generation, or cannot be mapped.
     pub(super) fn segment(
         &mut self,
-        board: &Board,
+        shown: &[SegmentEntry; SEGMENTS],
         index: u32,
         generation: u32,
     ) -> io::Result<Span> {
@@ -168,23 +221,23 @@ impl Neighbour {
         if self.mapped.len() <= index {
             self.mapped.resize_with(index + 1, || None);
         }
-        self.forget_freed(board);
+        self.forget_freed(shown);
         if let Some((known, mapping)) = &self.mapped[index]
             && *known == generation
         {
             return Ok(Span::of_mapping(mapping));
         }
         self.mapped[index] = None;
-        let mapping = self.map(board, index, generation)?;
+        let mapping = self.map(&shown[index], generation)?;
         let span = Span::of_mapping(&mapping);
         self.mapped[index] = Some((generation, mapping));
         Ok(span)
     }
 
     /// Unmaps what the neighbour has freed, so that the memory goes back to the system.
-    fn forget_freed(&mut self, board: &Board) {
-        for (mapped, shown) in self.mapped.iter_mut().zip(&board.head().segments) {
-            let current = shown[0].load(Ordering::Acquire);
+    fn forget_freed(&mut self, shown: &[SegmentEntry; SEGMENTS]) {
+        for (mapped, words) in self.mapped.iter_mut().zip(shown) {
+            let current = words[0].load(Ordering::Acquire);
             if mapped
                 .as_ref()
                 .is_some_and(|(known, _)| u64::from(*known) != current)
@@ -194,8 +247,7 @@ impl Neighbour {
         }
     }
 
-    fn map(&self, board: &Board, index: usize, generation: u32) -> io::Result<Mapping> {
-        let words = &board.head().segments[index];
+    fn map(&self, words: &SegmentEntry, generation: u32) -> io::Result<Mapping> {
         let [shown, descriptor, bytes] = [0, 1, 2].map(|word| words[word].load(Ordering::Acquire));
         if shown != u64::from(generation) {
             return Err(io::ErrorKind::NotFound.into());

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::domain::CLOSED;
-use super::flag::Flag;
+use super::flag::{Atomic, Flag};
 
 /// How eagerly a rank waits, by the cores that the ranks of its host share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -14,6 +14,13 @@ pub(crate) struct Eagerness {
 }
 
 impl Eagerness {
+    /// Asleep at once, as a test of every interleaving has it.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self {
+        spins: 0,
+        yields: 0,
+    };
+
     /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
     /// fewer cores it would only keep the awaited rank from running, so the core is yielded.
     pub(crate) fn new(ranks: usize, cores: usize) -> Self {
@@ -71,7 +78,7 @@ impl<'a> Patience<'a> {
 
     /// Whether the flag reaches the number in as short a time as is worth spinning for.
     #[inline]
-    pub(crate) fn spin(&self, flag: &Flag, number: u32) -> bool {
+    pub(crate) fn spin<A: Atomic>(&self, flag: &Flag<A>, number: u32) -> bool {
         for _ in 0..self.eagerness.spins {
             if flag.reached(number) {
                 return true;
@@ -83,11 +90,11 @@ impl<'a> Patience<'a> {
 
     /// Returns when the flag of the rank at this place has reached the number, unless the rank is
     /// `closed` before.
-    pub(crate) fn wait_longer(
+    pub(crate) fn wait_longer<A: Atomic>(
         &self,
-        flag: &Flag,
+        flag: &Flag<A>,
         number: u32,
-        (place, closed): (usize, &Flag),
+        (place, closed): (usize, &Flag<A>),
     ) -> Result<(), Vain> {
         for turn in 0..self.eagerness.yields {
             if flag.reached(number) {
@@ -96,7 +103,7 @@ impl<'a> Patience<'a> {
             if turn % LOOKS == LOOKS - 1 && self.is_vain(closed).is_some() {
                 break;
             }
-            std::thread::yield_now();
+            A::pause();
         }
         let since = self.since.get().unwrap_or_else(Instant::now);
         self.since.set(Some(since));
@@ -118,7 +125,7 @@ impl<'a> Patience<'a> {
         }
     }
 
-    fn is_vain(&self, closed: &Flag) -> Option<Vain> {
+    fn is_vain<A: Atomic>(&self, closed: &Flag<A>) -> Option<Vain> {
         if self.watch.over() {
             return Some(Vain::Over);
         }
