@@ -49,6 +49,7 @@ const LAYERS: &[Layer] = &[
     Layer::new("adapters/burn", MayUse::Only(&["strategy"])),
     Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
     Layer::new("cli", MayUse::All),
+    Layer::new("testing", MayUse::Only(&[])),
     Layer::new("examples/mnist", MayUse::All),
     Layer::new("examples/tensor-parallel", MayUse::All),
     Layer::new("integration-tests", MayUse::All),
@@ -346,6 +347,11 @@ fn unsafe_code_is_where_it_is_expected_and_says_why_it_is_sound() {
 #[test]
 fn nothing_is_left_to_do_and_no_test_is_ignored() {
     report(tidy::unfinished(&sources()));
+}
+
+#[test]
+fn a_test_that_skips_is_heard() {
+    report(tidy::private_skips(&sources()));
 }
 
 #[test]
