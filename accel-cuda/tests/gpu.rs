@@ -1,4 +1,4 @@
-//! What only a GPU can show. Each test says by name that it is skipped, and why, where there is none.
+//! What only a GPU can show. Each test skips, and says so, where there is none.
 
 #[path = "support/buffers.rs"]
 mod buffers;
@@ -16,29 +16,26 @@ use meshwork_accel::{
 use meshwork_accel_cuda::{
     Communicator, CudaAccelerator, CudaConfig, KernelCache, Libraries, Library, Nccl, Seat, gpus,
 };
+use meshwork_testing::{Need, this_test};
 
-/// So many devices on each GPU; `None`, said by name and reason, where there is none.
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-fn devices(test: &str, each: usize) -> Option<CudaAccelerator> {
+/// So many devices on each GPU; `None` after a skip is said, where there is none.
+#[track_caller]
+#[expect(clippy::print_stdout, reason = "what a test ran on is told")]
+fn devices(each: usize) -> Option<CudaAccelerator> {
     let each = NonZeroUsize::new(each).expect("not 0");
     let opened = CudaAccelerator::open(&CudaConfig::from_env().with_logical_devices(each));
-    match opened {
-        Ok(accelerator) => {
-            let found: Vec<_> = accelerator
-                .devices()
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            println!("{test}: on {}", found.join(", "));
-            Some(accelerator)
-        }
-        Err(reason) => {
-            println!("skipped: {test}: {reason}");
-            // A GPU without the rest is no reason to skip.
-            assert!(gpus(&Libraries::from_env()).is_err(), "{reason}");
-            None
-        }
+    if let Err(reason) = &opened {
+        // A GPU without the rest is no reason to skip.
+        assert!(gpus(&Libraries::from_env()).is_err(), "{reason}");
     }
+    let accelerator = Need::Gpu.or_skip(opened)?;
+    let found: Vec<_> = accelerator
+        .devices()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    println!("{}: on {}", this_test(), found.join(", "));
+    Some(accelerator)
 }
 
 /// Elements of any bits.
@@ -63,7 +60,7 @@ fn any<T: Element>(len: usize, seed: u64) -> Vec<T> {
 
 #[test]
 fn the_suite_passes_with_one_device_for_each_gpu() {
-    let Some(accelerator) = devices("the_suite_passes_with_one_device_for_each_gpu", 1) else {
+    let Some(accelerator) = devices(1) else {
         return;
     };
     conformance::check_live_buffers(&accelerator);
@@ -71,7 +68,7 @@ fn the_suite_passes_with_one_device_for_each_gpu() {
 
 #[test]
 fn the_suite_passes_with_four_devices_on_each_gpu() {
-    let Some(accelerator) = devices("the_suite_passes_with_four_devices_on_each_gpu", 4) else {
+    let Some(accelerator) = devices(4) else {
         return;
     };
     conformance::check_live_buffers(&accelerator);
@@ -79,8 +76,7 @@ fn the_suite_passes_with_four_devices_on_each_gpu() {
 
 #[test]
 fn the_suite_of_collectives_passes_on_four_devices_of_each_gpu() {
-    let test = "the_suite_of_collectives_passes_on_four_devices_of_each_gpu";
-    let Some(accelerator) = devices(test, 4) else {
+    let Some(accelerator) = devices(4) else {
         return;
     };
     conformance::check_collectives(&accelerator);
@@ -88,14 +84,11 @@ fn the_suite_of_collectives_passes_on_four_devices_of_each_gpu() {
 
 #[test]
 fn arithmetic_and_arrangement_pass_by_cublas_where_it_is_and_by_the_kernels_of_this_crate() {
-    let test =
-        "arithmetic_and_arrangement_pass_by_cublas_where_it_is_and_by_the_kernels_of_this_crate";
-    let Some(accelerator) = devices(test, 1) else {
+    let Some(accelerator) = devices(1) else {
         return;
     };
-    match accelerator.matmul_library() {
-        Ok(library) => println!("{test}: products by {library}"),
-        Err(absent) => println!("skipped: {test}: products by cuBLAS: {absent}"),
+    if let Some(library) = Need::Gpu.or_skip(accelerator.matmul_library()) {
+        println!("products by {library}");
     }
     conformance::check_compute(&accelerator);
     conformance::check_arrangement(&accelerator);
@@ -124,12 +117,11 @@ fn both_ways<T: Element>(cublas: &CudaAccelerator, own: &CudaAccelerator, one: T
 
 #[test]
 fn products_of_every_float_are_the_same_by_cublas_and_by_the_kernel_of_this_crate() {
-    let test = "products_of_every_float_are_the_same_by_cublas_and_by_the_kernel_of_this_crate";
-    let Some(cublas) = devices(test, 1) else {
+    let Some(cublas) = devices(1) else {
         return;
     };
-    if let Err(absent) = cublas.matmul_library() {
-        return println!("skipped: {test}: {absent}");
+    if Need::Gpu.or_skip(cublas.matmul_library()).is_none() {
+        return;
     }
     let without = Libraries::from_env().without(Library::Cublas);
     let own = CudaAccelerator::open(&CudaConfig::new(without, KernelCache::from_env()));
@@ -143,14 +135,17 @@ fn products_of_every_float_are_the_same_by_cublas_and_by_the_kernel_of_this_crat
 /// Where numbers of elements do not fit in 32 bits, and neither do the threads of a grid.
 #[test]
 fn buffers_of_more_than_four_gibibytes_are_worked_on_to_their_end() {
-    let test = "buffers_of_more_than_four_gibibytes_are_worked_on_to_their_end";
-    let Some(accelerator) = devices(test, 1) else {
+    let Some(accelerator) = devices(1) else {
         return;
     };
     let (device, len) = (DeviceId::new(0), (1_usize << 32) + 77);
     let memory = accelerator.memory(device).expect("the device exists");
-    if memory.free().is_none_or(|free| free < 14 << 30) {
-        return println!("skipped: {test}: it takes 14 GiB of free memory");
+    let room = memory.free().filter(|free| *free >= 14 << 30);
+    if Need::Gpu
+        .or_skip(room.ok_or("14 GiB of free memory"))
+        .is_none()
+    {
+        return;
     }
     let buffer = || accelerator.allocate(device, ElementType::U8, len);
     let (mut one, mut two) = (buffer().expect("room"), buffer().expect("room"));
@@ -237,8 +232,7 @@ fn same<T: Element>(op: ReduceOp, found: &[T], expected: &[T]) {
 
 #[test]
 fn reductions_and_collectives_have_the_bits_of_the_host_for_every_type_and_op() {
-    let test = "reductions_and_collectives_have_the_bits_of_the_host_for_every_type_and_op";
-    let Some(accelerator) = devices(test, 3) else {
+    let Some(accelerator) = devices(3) else {
         return;
     };
     for element in ElementType::ALL {
@@ -248,8 +242,7 @@ fn reductions_and_collectives_have_the_bits_of_the_host_for_every_type_and_op() 
 
 #[test]
 fn memory_comes_back_and_more_than_there_is_is_refused() {
-    let test = "memory_comes_back_and_more_than_there_is_is_refused";
-    let Some(accelerator) = devices(test, 1) else {
+    let Some(accelerator) = devices(1) else {
         return;
     };
     let device = DeviceId::new(0);
@@ -336,24 +329,21 @@ fn communicate(accelerator: &CudaAccelerator, nccl: &Nccl) {
 
 #[test]
 fn nccl_joins_a_rank_on_each_gpu_and_all_operations_work() {
-    let test = "nccl_joins_a_rank_on_each_gpu_and_all_operations_work";
-    let Some(accelerator) = devices(test, 1) else {
+    let Some(accelerator) = devices(1) else {
         return;
     };
-    match Nccl::open(&Libraries::from_env()) {
-        Ok(nccl) => communicate(&accelerator, &nccl),
-        Err(reason) => println!("skipped: {test}: {reason}"),
+    if let Some(nccl) = Need::Gpu.or_skip(Nccl::open(&Libraries::from_env())) {
+        communicate(&accelerator, &nccl);
     }
 }
 
 #[test]
 fn the_suite_of_communicators_passes_with_a_rank_on_each_gpu() {
-    let test = "the_suite_of_communicators_passes_with_a_rank_on_each_gpu";
-    let Some(accelerator) = devices(test, 1) else {
+    let Some(accelerator) = devices(1) else {
         return;
     };
-    if let Err(reason) = accelerator.library() {
-        return println!("skipped: {test}: {reason}");
+    if Need::Gpu.or_skip(accelerator.library()).is_none() {
+        return;
     }
     let ids = accelerator.devices().iter().map(|device| device.id());
     let ranks: Vec<_> = ids.map(|id| (&accelerator, id)).collect();

@@ -149,7 +149,8 @@ fn cublas_loads_and_says_what_it_lacks_where_there_is_no_driver() {
     let cuda = cuda.expect("a fake driver begins");
     assert_eq!(cuda.matmul_library(), Ok("cuBLAS 13.0.2".to_owned()));
     if gpus(&Libraries::from_env()).is_ok() {
-        return println!("skipped: cuBLAS finds a driver here, and works");
+        // cuBLAS lacks nothing; what it then computes is tested in gpu.rs.
+        return;
     }
     let buffer = || cuda.allocate(DeviceId::new(0), ElementType::F32, 1);
     let (one, mut into) = (buffer().expect("room"), buffer().expect("room"));

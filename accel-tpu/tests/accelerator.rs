@@ -22,7 +22,7 @@ use devices::{accelerator, read, with};
 
 #[test]
 fn eight_devices_conform_and_nothing_is_left_behind() {
-    let Some(plugin) = plugins::cpu("eight_devices_conform_and_nothing_is_left_behind") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let eight = accelerator(&plugin, 8);
@@ -136,7 +136,7 @@ impl ElementTask for Reductions<'_> {
 
 #[test]
 fn reductions_of_every_type_and_op_are_what_is_defined() {
-    let Some(plugin) = plugins::cpu("reductions_of_every_type_and_op_are_what_is_defined") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let four = accelerator(&plugin, 4);
@@ -148,7 +148,7 @@ fn reductions_of_every_type_and_op_are_what_is_defined() {
 
 #[test]
 fn blocks_go_where_they_belong() {
-    let Some(plugin) = plugins::cpu("blocks_go_where_they_belong") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let four = accelerator(&plugin, 4);
@@ -203,7 +203,7 @@ fn blocks_go_where_they_belong() {
 
 #[test]
 fn collectives_refuse_what_does_not_fit_together() {
-    let Some(plugin) = plugins::cpu("collectives_refuse_what_does_not_fit_together") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let two = accelerator(&plugin, 2);
@@ -241,7 +241,7 @@ fn collectives_refuse_what_does_not_fit_together() {
 
 #[test]
 fn a_copy_of_a_whole_buffer_does_not_change_with_it() {
-    let Some(plugin) = plugins::cpu("a_copy_of_a_whole_buffer_does_not_change_with_it") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let one = accelerator(&plugin, 1);
@@ -257,9 +257,7 @@ fn a_copy_of_a_whole_buffer_does_not_change_with_it() {
 
 #[test]
 fn what_no_device_can_hold_is_refused_and_the_next_request_served() {
-    let Some(plugin) =
-        plugins::cpu("what_no_device_can_hold_is_refused_and_the_next_request_served")
-    else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let one = accelerator(&plugin, 1);
@@ -283,7 +281,7 @@ fn what_no_device_can_hold_is_refused_and_the_next_request_served() {
 
 #[test]
 fn nan_and_signed_zeros_come_out_as_defined() {
-    let Some(plugin) = plugins::cpu("nan_and_signed_zeros_come_out_as_defined") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let one = accelerator(&plugin, 1);

@@ -27,7 +27,7 @@ fn client(plugin: &Plugin, devices: i64) -> Client {
 
 #[test]
 fn a_program_runs_and_nothing_is_left_behind() {
-    let Some(plugin) = plugins::cpu("a_program_runs_and_nothing_is_left_behind") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let client = client(&plugin, 3);
@@ -55,7 +55,7 @@ fn a_program_runs_and_nothing_is_left_behind() {
 
 #[test]
 fn a_program_is_saved_and_loaded_again() {
-    let Some(plugin) = plugins::cpu("a_program_is_saved_and_loaded_again") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let client = client(&plugin, 1);
@@ -79,7 +79,7 @@ fn a_program_is_saved_and_loaded_again() {
 
 #[test]
 fn copies_of_a_program_run_on_the_devices_that_are_named() {
-    let Some(plugin) = plugins::cpu("copies_of_a_program_run_on_the_devices_that_are_named") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let client = client(&plugin, 4);
@@ -100,7 +100,7 @@ fn copies_of_a_program_run_on_the_devices_that_are_named() {
 
 #[test]
 fn what_cannot_be_run_is_refused_by_name() {
-    let Some(plugin) = plugins::cpu("what_cannot_be_run_is_refused_by_name") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let (first, second) = (client(&plugin, 1), client(&plugin, 1));
@@ -153,7 +153,7 @@ fn what_cannot_be_run_is_refused_by_name() {
 
 #[test]
 fn a_plugin_without_topologies_says_so() {
-    let Some(plugin) = plugins::cpu("a_plugin_without_topologies_says_so") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let Err(Error::Plugin { status, .. }) = Topology::new(&plugin, "v5e:2x4", &[]) else {
@@ -172,7 +172,7 @@ fn a_plugin_without_topologies_says_so() {
 
 #[test]
 fn plugins_are_the_same_when_loaded_twice() {
-    let Some(plugin) = plugins::cpu("plugins_are_the_same_when_loaded_twice") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let again = Plugin::load(plugin.path()).unwrap();

@@ -14,6 +14,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meshwork_cluster_resolver::slurm::hosts;
+use meshwork_testing::Need;
 use serde_json::json;
 
 use controller::Controller;
@@ -183,29 +184,10 @@ fn host_lists_mean_what_scontrol_makes_of_them() {
 }
 
 /// A running Slurm, which tests that run at once share; none where it cannot be, which is said.
+#[track_caller]
 fn controller() -> Option<Arc<Controller>> {
     static RUNNING: Mutex<Weak<Controller>> = Mutex::new(Weak::new());
-    let missing = [
-        "slurmctld",
-        "slurmd",
-        "srun",
-        "salloc",
-        "scontrol",
-        "sinfo",
-        "munged",
-    ]
-    .iter()
-    .find(|program| !is_installed(program));
-    if let Some(program) = missing {
-        skip(&format!(
-            "{program} is not installed (Debian: slurm-wlm, slurm-client, munge)"
-        ));
-        return None;
-    }
-    if !rustix::process::geteuid().is_root() {
-        skip("slurmd needs root");
-        return None;
-    }
+    Need::Slurm.or_skip(can_run())?;
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     let slurm = running
         .upgrade()
@@ -214,9 +196,23 @@ fn controller() -> Option<Arc<Controller>> {
     Some(slurm)
 }
 
-#[expect(clippy::print_stdout, reason = "who runs the tests is to know")]
-fn skip(why: &str) {
-    println!("skipped: Slurm: {why}");
+fn can_run() -> Result<(), String> {
+    let programs = [
+        "slurmctld",
+        "slurmd",
+        "srun",
+        "salloc",
+        "scontrol",
+        "sinfo",
+        "munged",
+    ];
+    if let Some(missing) = programs.iter().find(|program| !is_installed(program)) {
+        return Err(format!("{missing} is not installed"));
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    is_root
+        .then_some(())
+        .ok_or_else(|| "slurmd needs root".to_owned())
 }
 
 fn is_installed(program: &str) -> bool {

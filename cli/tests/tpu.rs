@@ -7,10 +7,10 @@
 #[path = "../../accel-tpu/tests/support/wheel.rs"]
 mod wheel;
 
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use meshwork_testing::Need;
 use serde_json::Value;
 
 use wheel::Wheel;
@@ -61,13 +61,9 @@ fn a_missing_plugin_is_named() {
 
 #[test]
 fn an_all_reduce_is_compiled_and_its_strategy_told() {
-    let libtpu = match Wheel::LIBTPU.fetch(env!("CARGO_TARGET_TMPDIR")) {
-        Ok(path) => path,
-        Err(absent) => {
-            let test = "an_all_reduce_is_compiled_and_its_strategy_told";
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {absent}");
-            return;
-        }
+    let fetched = Wheel::LIBTPU.fetch(env!("CARGO_TARGET_TMPDIR"));
+    let Some(libtpu) = Need::Pjrt.or_skip(fetched) else {
+        return;
     };
     let args = [
         "--topology",

@@ -1,26 +1,18 @@
 //! Reading the `TF_CONFIG` variable, in child processes because a variable belongs to a whole process.
 
 use std::ffi::OsStr;
-use std::process::Command;
 
 use meshwork_cluster_resolver::{ClusterResolver, Error, JsonProblem, TfConfigResolver};
+use meshwork_testing::{child, passed, this_test};
 
-/// Runs the test `name` of this file in a process whose `TF_CONFIG` is `value`.
-fn run_child(name: &str, value: Option<&OsStr>) {
-    let mut command = Command::new(std::env::current_exe().expect("a test runs from a file"));
-    command
-        .args(["--exact", name])
-        .env(IN_CHILD, "1")
-        .env_remove("TF_CONFIG");
-    if let Some(value) = value {
-        command.env("TF_CONFIG", value);
-    }
-    let output = command.output().expect("the test can run itself again");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+/// Runs this test in a process whose `TF_CONFIG` is `value`.
+#[track_caller]
+fn run_child(value: Option<&OsStr>) {
+    let mut child = child(&this_test());
+    child.env(IN_CHILD, "1").env_remove("TF_CONFIG");
+    child.envs(value.map(|value| ("TF_CONFIG", value)));
+    let ended = child.output().expect("the test can run itself again");
+    drop(passed(&ended));
 }
 
 fn in_child() -> bool {
@@ -30,7 +22,7 @@ fn in_child() -> bool {
 #[test]
 fn an_unset_variable_is_an_empty_cluster() {
     if !in_child() {
-        return run_child("an_unset_variable_is_an_empty_cluster", None);
+        return run_child(None);
     }
     let resolver = TfConfigResolver::from_env();
     assert!(resolver.cluster_spec().unwrap().is_empty());
@@ -40,7 +32,7 @@ fn an_unset_variable_is_an_empty_cluster() {
 #[test]
 fn an_empty_variable_is_an_error() {
     if !in_child() {
-        return run_child("an_empty_variable_is_an_error", Some(OsStr::new("")));
+        return run_child(Some(OsStr::new("")));
     }
     let expected = Error::Json {
         line: 1,
@@ -56,10 +48,7 @@ fn the_variable_says_which_task_the_process_is() {
     if !in_child() {
         let value =
             r#"{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}"#;
-        return run_child(
-            "the_variable_says_which_task_the_process_is",
-            Some(OsStr::new(value)),
-        );
+        return run_child(Some(OsStr::new(value)));
     }
     let resolver = TfConfigResolver::from_env();
     assert_eq!(resolver.task_id(), Ok(Some(1)));
@@ -72,10 +61,7 @@ fn bytes_that_are_no_text_are_an_error() {
     use std::os::unix::ffi::OsStrExt;
 
     if !in_child() {
-        return run_child(
-            "bytes_that_are_no_text_are_an_error",
-            Some(OsStr::from_bytes(b"\xff")),
-        );
+        return run_child(Some(OsStr::from_bytes(b"\xff")));
     }
     let variable = "TF_CONFIG".to_owned();
     assert_eq!(

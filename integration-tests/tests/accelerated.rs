@@ -148,8 +148,7 @@ fn a_program_on_the_cpu_as_a_backend_has_the_results_of_the_host() {
 
 #[test]
 fn a_program_on_pjrt_devices_has_the_results_of_the_host() {
-    let test = "a_program_on_pjrt_devices_has_the_results_of_the_host";
-    let Some(plugin) = plugins::cpu(test) else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let eight_devices = pjrt(&plugin, 8);
@@ -166,8 +165,7 @@ fn a_program_on_pjrt_devices_has_the_results_of_the_host() {
 
 #[test]
 fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
-    let test = "two_clients_compute_on_devices_of_their_own_and_reduce_between_them";
-    let Some(plugin) = plugins::cpu(test) else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let product = |group: Group, plugin: &Plugin, device_type: DeviceType| {

@@ -3,6 +3,8 @@
 //! [`LAYERS`] is the one place that says which package may depend on which; manifests and the table
 //! of ARCHITECTURE.md are held against it. The other tests read the source of all members.
 
+#[path = "edges/guides.rs"]
+mod guides;
 #[path = "edges/layers.rs"]
 mod layers;
 #[path = "edges/limits.rs"]
@@ -13,6 +15,8 @@ mod source;
 mod tidy;
 #[path = "edges/tree.rs"]
 mod tree;
+#[path = "edges/unused.rs"]
+mod unused;
 #[path = "edges/workspace.rs"]
 mod workspace;
 
@@ -49,6 +53,7 @@ const LAYERS: &[Layer] = &[
     Layer::new("adapters/burn", MayUse::Only(&["strategy"])),
     Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
     Layer::new("cli", MayUse::All),
+    Layer::new("testing", MayUse::Only(&[])),
     Layer::new("examples/mnist", MayUse::All),
     Layer::new("examples/tensor-parallel", MayUse::All),
     Layer::new("integration-tests", MayUse::All),
@@ -303,6 +308,25 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
 ];
 
+/// Dependencies that no file of the package mentions, and why they are there.
+const UNMENTIONED: &[(&str, &str, &str)] = &[
+    (
+        "cluster-resolver",
+        "k8s-openapi",
+        "kube-client does not build unless somebody chooses its version",
+    ),
+    (
+        "integration-tests",
+        "libloading",
+        "the stand-in for CUDA's driver, which is a file of accel-cuda's tests",
+    ),
+    (
+        "integration-tests",
+        "twox-hash",
+        "what compiles that stand-in, as above",
+    ),
+];
+
 #[test]
 fn packages_depend_only_on_what_their_layer_may() {
     report(layers::edge_problems(LAYERS, &workspace().members));
@@ -353,8 +377,36 @@ fn nothing_is_left_to_do_and_no_test_is_ignored() {
 }
 
 #[test]
+fn a_test_that_skips_is_heard() {
+    report(tidy::private_skips(&sources()));
+}
+
+#[test]
 fn files_are_short_and_named_after_their_module() {
     report(tidy::misshapen(&sources(), GENERATED));
+}
+
+#[test]
+fn every_dependency_is_used() {
+    report(unused::dependencies(
+        &workspace().members,
+        &sources(),
+        UNMENTIONED,
+    ));
+}
+
+#[test]
+fn guides_name_what_there_is() {
+    let (workspace, sources) = (workspace(), sources());
+    let guides = [
+        "docs/coming-from-tensorflow.md",
+        "docs/coming-from-torch-ddp.md",
+    ];
+    report(guides.into_iter().flat_map(|file| {
+        let guide = workspace.document(file).unwrap_or_default();
+        assert!(!guide.is_empty(), "{file} is not there");
+        guides::unknown_names(&sources, file, &guide)
+    }));
 }
 
 fn workspace() -> Workspace {

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use meshwork_testing::Need;
 use ring::digest::{SHA256, digest};
 
 use super::cc::scratch;
@@ -13,16 +14,7 @@ pub(crate) struct Wheel {
     package: &'static str,
     version: &'static str,
     sha256: &'static str,
-    fetched: Fetched,
-}
-
-/// When a wheel is fetched.
-#[derive(PartialEq)]
-enum Fetched {
-    /// By the first test that wants it.
-    Always,
-    /// Only where `MESHWORK_WHEELS=all` asks for large ones.
-    WhenAsked,
+    need: Need,
 }
 
 #[allow(dead_code, reason = "each test file takes what it needs")]
@@ -30,16 +22,16 @@ pub(crate) const NVRTC: Wheel = Wheel {
     package: "nvidia-cuda-nvrtc",
     version: "13.0.88",
     sha256: "ad9b6d2ead2435f11cbb6868809d2adeeee302e9bb94bcf0539c7a40d80e8575",
-    fetched: Fetched::Always,
+    need: Need::CudaWheels,
 };
 
-/// Half a gigabyte, of which the headers are needed, and that it can be loaded.
+/// Half a gigabyte, fetched where `MESHWORK_WHEELS=all`, of which the headers are needed, and that it can be loaded.
 #[allow(dead_code, reason = "each test file takes what it needs")]
 pub(crate) const CUBLAS: Wheel = Wheel {
     package: "nvidia-cublas",
     version: "13.0.2.14",
     sha256: "0cf238ffdbe46c00cb9aa98e7bca745c223a5ca5a53e686ac8b3e5a08fe80d6c",
-    fetched: Fetched::WhenAsked,
+    need: Need::Cublas,
 };
 
 #[allow(dead_code, reason = "each test file takes what it needs")]
@@ -47,7 +39,7 @@ pub(crate) const NCCL: Wheel = Wheel {
     package: "nvidia-nccl-cu13",
     version: "2.30.7",
     sha256: "cefa7fdb9710efd0f39c5f1be1d61ff6fc9a996c451265bd7fbdcf9455ed4b50",
-    fetched: Fetched::Always,
+    need: Need::CudaWheels,
 };
 
 /// The headers of the driver.
@@ -56,18 +48,15 @@ pub(crate) const RUNTIME: Wheel = Wheel {
     package: "nvidia-cuda-runtime",
     version: "13.0.96",
     sha256: "7f82250d7782aa23b6cfe765ecc7db554bd3c2870c43f3d1821f1d18aebf0548",
-    fetched: Fetched::Always,
+    need: Need::CudaWheels,
 };
 
 impl Wheel {
-    /// The folder with what the wheel holds; `None`, said by name and reason, where it cannot be had.
-    #[allow(clippy::print_stdout, reason = "a test that is skipped says so")]
+    /// The folder with what the wheel holds; `None` after a skip is said, where it cannot be had.
+    #[track_caller]
     pub(crate) fn unpacked(&self) -> Option<PathBuf> {
-        let found = self.find();
-        if let Err(reason) = &found {
-            println!("skipped: {} {}: {reason}", self.package, self.version);
-        }
-        found.ok()
+        let absent = |reason| format!("{} {}: {reason}", self.package, self.version);
+        self.need.or_skip(self.find().map_err(absent))
     }
 
     fn find(&self) -> Result<PathBuf, String> {
@@ -83,8 +72,8 @@ impl Wheel {
         let content = folder.join("content");
         if !content.exists() {
             let all = std::env::var_os("MESHWORK_WHEELS").is_some_and(|value| value == "all");
-            if self.fetched == Fetched::WhenAsked && !all {
-                return Err("it is large, and fetched where MESHWORK_WHEELS=all".to_owned());
+            if self.need == Need::Cublas && !all {
+                return Err("it is large".to_owned());
             }
             self.fetch(&folder, &content)?;
         }

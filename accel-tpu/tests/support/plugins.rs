@@ -4,36 +4,33 @@
 #[path = "wheel.rs"]
 mod wheel;
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use meshwork_accel_tpu::Plugin;
+use meshwork_testing::Need;
 
 use wheel::Wheel;
 
-/// The plugin for the CPU; `None` after saying that the test is skipped, and why.
-pub(crate) fn cpu(test: &str) -> Option<Plugin> {
-    let path = cpu_file(test)?;
+/// The plugin for the CPU; `None` after a skip is said, where it cannot be had.
+#[track_caller]
+pub(crate) fn cpu() -> Option<Plugin> {
+    let path = cpu_file()?;
     Some(Plugin::load(path).expect("the plugin loads where it can be fetched"))
 }
 
 /// Its file; as above.
-pub(crate) fn cpu_file(test: &str) -> Option<PathBuf> {
-    fetch(Wheel::CPU, test)
+#[track_caller]
+pub(crate) fn cpu_file() -> Option<PathBuf> {
+    fetch(Wheel::CPU)
 }
 
 /// The file of libtpu; as above.
-pub(crate) fn libtpu(test: &str) -> Option<PathBuf> {
-    fetch(Wheel::LIBTPU, test)
+#[track_caller]
+pub(crate) fn libtpu() -> Option<PathBuf> {
+    fetch(Wheel::LIBTPU)
 }
 
-fn fetch(wheel: Wheel, test: &str) -> Option<PathBuf> {
-    match wheel.fetch(env!("CARGO_TARGET_TMPDIR")) {
-        Ok(path) => Some(path),
-        Err(absent) => {
-            // Past the capture of output, so that it is seen when all else succeeds.
-            let _ = writeln!(std::io::stderr(), "skipped: {test}: {absent}");
-            None
-        }
-    }
+#[track_caller]
+fn fetch(wheel: Wheel) -> Option<PathBuf> {
+    Need::Pjrt.or_skip(wheel.fetch(env!("CARGO_TARGET_TMPDIR")))
 }

@@ -112,7 +112,7 @@ impl Wheel {
     }
 }
 
-/// Why a plugin cannot be had here; tests that need it say so and end.
+/// Why a plugin cannot be had here.
 #[derive(Clone, Debug)]
 pub(crate) struct Absent {
     wheel: &'static str,

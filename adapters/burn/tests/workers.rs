@@ -9,7 +9,7 @@
 use std::env;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use burn_core::module::{Module, Param};
 use burn_core::tensor::{Device, Tensor, TensorData, activation};
@@ -20,6 +20,7 @@ use meshwork_strategy::{
     Batch, Checkpoints, CommunicationOptions, Cursor, JobSecret, MultiWorkerMirroredStrategy, Rank,
     ReplicaContext, Snapshot,
 };
+use meshwork_testing::{child, passed};
 
 #[derive(Module, Debug)]
 struct Network {
@@ -198,8 +199,8 @@ fn in_folder(workers: usize, steps: usize, folder: &Path) -> Vec<Step> {
         let cluster = format!(
             r#"{{"cluster":{{"worker":{addresses:?}}},"task":{{"type":"worker","index":{index}}}}}"#
         );
-        Command::new(env::current_exe().unwrap())
-            .args(["--exact", "one_worker_of_a_job", "--nocapture"])
+        child("one_worker_of_a_job")
+            .arg("--nocapture")
             .env("TF_CONFIG", cluster)
             .env(JobSecret::ENV, secret.to_hex().as_str())
             .env(FOLDER, folder)
@@ -219,9 +220,7 @@ fn in_folder(workers: usize, steps: usize, folder: &Path) -> Vec<Step> {
 
 #[track_caller]
 fn steps_of(worker: Child) -> Vec<Step> {
-    let ended = worker.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{ended:?}");
-    let text = String::from_utf8(ended.stdout).unwrap();
+    let text = passed(&worker.wait_with_output().unwrap());
     let step = |line: &str| {
         let (loss, hash) = line.strip_prefix("step ")?.split_once(' ')?;
         Some(Step {

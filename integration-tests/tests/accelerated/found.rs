@@ -39,7 +39,7 @@ fn a_process_finds_the_plugin_that_its_environment_names() {
     if looks() {
         return look();
     }
-    let Some(plugin) = plugins::cpu_file(test) else {
+    let Some(plugin) = plugins::cpu_file() else {
         return;
     };
     let text = told(test, DeviceType::Tpu, &[("TPU_LIBRARY_PATH", &plugin)]);

@@ -80,8 +80,7 @@ fn relayouts_on_the_cpu_as_a_backend_leave_what_they_leave_on_the_host() {
 
 #[test]
 fn relayouts_on_pjrt_devices_leave_what_they_leave_on_the_host() {
-    let test = "relayouts_on_pjrt_devices_leave_what_they_leave_on_the_host";
-    let Some(plugin) = plugins::cpu(test) else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     all_pairs_agree(&pjrt(&plugin, 8), &[5, 4]);

@@ -203,7 +203,7 @@ fn a_strategy_trains_on_devices_of_the_cpu() {
 
 #[test]
 fn a_strategy_trains_on_devices_of_a_plugin() {
-    let Some(plugin) = plugins::cpu("a_strategy_trains_on_devices_of_a_plugin") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     trains(&*pjrt(&plugin, 4));

@@ -31,7 +31,7 @@ fn eight_logical_devices_hold_what_is_recorded() {
 
 #[test]
 fn eight_pjrt_devices_hold_what_is_recorded() {
-    let Some(plugin) = plugins::cpu("eight_pjrt_devices_hold_what_is_recorded") else {
+    let Some(plugin) = plugins::cpu() else {
         return;
     };
     let count = [("cpu_device_count", PluginValue::Int(DEVICES as i64))];

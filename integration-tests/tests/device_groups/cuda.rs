@@ -15,6 +15,7 @@ use meshwork_collectives::{
     Timeouts, Transport,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp::Mean};
+use meshwork_testing::Need;
 
 use crate::fake::{Count, Fake};
 
@@ -648,9 +649,9 @@ fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
 #[test]
 fn on_real_gpus_all_operations_have_the_values_of_host_memory() {
     let opened = CudaAccelerator::open(&CudaConfig::from_env());
-    let gpus = match opened {
-        Ok(cuda) => cuda.devices().len().min(4),
-        Err(reason) => return println!("skipped: {reason}"),
+    let found = opened.map(|cuda| cuda.devices().len().min(4));
+    let Some(gpus) = Need::Gpu.or_skip(found) else {
+        return;
     };
     for way in ["direct", "staged"] {
         each(

@@ -16,7 +16,7 @@ pub(crate) struct Layer {
 pub(crate) enum MayUse {
     /// These folders.
     Only(&'static [&'static str]),
-    /// Everything but examples, tests and benchmarks.
+    /// Everything but examples, tests, what is for tests, and benchmarks.
     All,
 }
 
@@ -37,6 +37,7 @@ impl Layer {
 ///
 /// Normal and build dependencies are the table's edges. A dev-dependency may besides be on what an
 /// allowed package may itself use, directly or not: tests then name what is built for them anyway.
+/// What is [`FOR_TESTS`] may be a dev-dependency of all, and is no other.
 pub(crate) fn edge_problems(layers: &[Layer], members: &[Member]) -> Vec<String> {
     let mut problems = Vec::new();
     for layer in layers {
@@ -119,7 +120,9 @@ fn allowed(layers: &[Layer], members: &[Member], layer: Layer, edge: &Edge) -> b
     };
     match edge.kind {
         Kind::Normal | Kind::Build => layer.allows(&target.folder),
-        Kind::Dev => reachable(layers, layer).contains(target.folder.as_str()),
+        Kind::Dev => {
+            target.folder == FOR_TESTS || reachable(layers, layer).contains(target.folder.as_str())
+        }
     }
 }
 
@@ -175,9 +178,9 @@ fn package_name(folder: &str) -> String {
     format!("meshwork-{}", last.strip_prefix("mesh-").unwrap_or(last))
 }
 
-/// Nothing depends on these.
+/// What is built depends on none of these.
 fn is_outermost(folder: &str) -> bool {
-    folder.starts_with("examples/") || folder == "integration-tests" || folder == "benches"
+    folder.starts_with("examples/") || [FOR_TESTS, "integration-tests", "benches"].contains(&folder)
 }
 
 fn section(kind: Kind) -> &'static str {
@@ -188,6 +191,8 @@ fn section(kind: Kind) -> &'static str {
     }
 }
 
+/// What tests of all packages share.
+const FOR_TESTS: &str = "testing";
 const TABLE: &str = "integration-tests/tests/edges.rs";
 const BEGIN: &str = "<!-- edges -->";
 const END: &str = "<!-- /edges -->";
@@ -201,6 +206,7 @@ mod tests {
         Layer::new("layout", MayUse::Only(&["mesh-core"])),
         Layer::new("plan", MayUse::Only(&["layout"])),
         Layer::new("cli", MayUse::All),
+        Layer::new("testing", MayUse::Only(&[])),
         Layer::new("benches", MayUse::All),
     ];
 
@@ -282,6 +288,18 @@ mod tests {
             &[(Kind::Dev, "meshwork-benches")],
             &["meshwork-benches"],
         );
+    }
+
+    #[test]
+    fn what_is_for_tests_is_a_dev_dependency_of_all_and_no_other() {
+        for folder in ["mesh-core", "cli"] {
+            check_edges(folder, &[(Kind::Dev, "meshwork-testing")], &[]);
+            check_edges(
+                folder,
+                &[(Kind::Normal, "meshwork-testing")],
+                &["may not depend on meshwork-testing (in [dependencies])"],
+            );
+        }
     }
 
     #[test]

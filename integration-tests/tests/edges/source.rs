@@ -51,6 +51,10 @@ impl Source {
         &self.path
     }
 
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(crate) fn mentions(&self) -> &[Mention] {
         &self.mentions
     }

@@ -95,6 +95,26 @@ pub(crate) fn unfinished(sources: &[Source]) -> Vec<String> {
     mentions.collect()
 }
 
+/// Skips that a test says by itself: the harness may hide them, and nobody can forbid them.
+pub(crate) fn private_skips(sources: &[Source]) -> Vec<String> {
+    let others = |source: &&Source| {
+        let allowed = ["benches/", "testing/"];
+        !allowed
+            .iter()
+            .any(|folder| source.path().starts_with(folder))
+    };
+    let lines = sources.iter().filter(others).flat_map(|source| {
+        let lines = source.text().lines().zip(1..);
+        lines.map(move |(text, line)| (source.path(), line, text))
+    });
+    lines
+        .filter(|(.., text)| text.contains(concat!("(\"", "skipped: ")))
+        .map(|(path, line, _)| {
+            format!("{path}:{line}: a skip that may go unheard: say it by meshwork_testing::Need")
+        })
+        .collect()
+}
+
 /// Files that are too long, unless they are `generated`, or called `mod.rs`.
 pub(crate) fn misshapen(sources: &[Source], generated: &[(&str, &str)]) -> Vec<String> {
     let mut problems = Vec::new();
@@ -223,6 +243,14 @@ mod tests {
             &unfinished(&[source("a/src/b.rs", "fn f() { ignore(todo) }")]),
             &[],
         );
+    }
+
+    #[test]
+    fn a_test_that_skips_by_itself_is_found() {
+        let said = concat!("fn f() {\n println!(\"", "skipped: no GPU\");\n}");
+        let expected = ["a/tests/b.rs:2: a skip that may go unheard"];
+        check(&private_skips(&[source("a/tests/b.rs", said)]), &expected);
+        check(&private_skips(&[source("benches/benches/b.rs", said)]), &[]);
     }
 
     #[test]

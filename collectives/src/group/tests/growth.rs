@@ -1,6 +1,6 @@
 //! Memory after many operations, of a process that does nothing else.
 
-use std::process::Command;
+use meshwork_testing::{child, passed, this_test};
 
 use super::*;
 
@@ -14,19 +14,15 @@ pub(super) fn resident() -> u64 {
     kilobytes.parse::<u64>().unwrap() * 1024
 }
 
-/// Whether this process runs nothing but the test of this name. Other tests would be counted too, so
-/// if not, this starts one that does.
-pub(super) fn is_alone(test: &str) -> bool {
+/// Whether this process runs nothing but this test. Other tests would be counted too, so if not, this
+/// starts one that does.
+#[track_caller]
+pub(super) fn is_alone() -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
-    let this = std::env::current_exe().unwrap();
-    let ended = Command::new(this)
-        .args(["--exact", test])
-        .env(ALONE, "1")
-        .output();
-    let ended = ended.unwrap();
-    assert!(ended.status.success(), "{ended:?}");
+    let ended = child(&this_test()).env(ALONE, "1").output();
+    drop(passed(&ended.unwrap()));
     false
 }
 
@@ -42,7 +38,7 @@ fn a_few_operations(group: &mut Group, buffer: &mut [f32]) {
 
 #[test]
 fn ten_thousand_operations_take_no_memory() {
-    if !is_alone("group::tests::growth::ten_thousand_operations_take_no_memory") {
+    if !is_alone() {
         return;
     }
     for over in [Over::Local, Over::Memory, Over::Quic, Over::Tls] {

@@ -272,9 +272,7 @@ fn who_writes_byte_by_byte_and_never_ends_is_cut_off() {
 
 #[test]
 fn a_thousand_half_open_handshakes_take_little_memory() {
-    if !growth::is_alone(
-        "group::tests::strangers::a_thousand_half_open_handshakes_take_little_memory",
-    ) {
+    if !growth::is_alone() {
         return;
     }
     besieged(|siege| {

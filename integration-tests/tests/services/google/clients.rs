@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use meshwork_cluster_resolver::ClusterResolver;
+use meshwork_testing::Need;
 use serde_json::{Value, json};
 
 use super::cloud::{five_machines, group, tpu};
@@ -20,15 +21,16 @@ fn google_s_own_clients_see_the_same_cluster() {
     let server = cloud.start();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/services/google/clients.py");
     let python = std::env::var_os("MESHWORK_PYTHON").unwrap_or_else(|| "python3".into());
-    let asked = Command::new(python)
+    let asked = Command::new(&python)
         .arg(script)
         .arg(server.address())
         .output();
-    let Some(judged) = asked
-        .ok()
-        .filter(|judged| judged.status.code() != Some(MISSING))
-    else {
-        println!("skipped: Google's Python clients are not installed");
+    let judged = asked.map_err(|error| format!("{python:?} does not start: {error}"));
+    let judged = judged.and_then(|judged| match judged.status.code() {
+        Some(MISSING) => Err(String::from_utf8_lossy(&judged.stderr).into_owned()),
+        _ => Ok(judged),
+    });
+    let Some(judged) = Need::Google.or_skip(judged) else {
         return;
     };
     let said = String::from_utf8_lossy(&judged.stderr);

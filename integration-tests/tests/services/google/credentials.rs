@@ -7,6 +7,7 @@ use std::process::Command;
 use meshwork_cluster_resolver::{
     ClusterResolver, CredentialsProblem, Error, GoogleCredentials, ServiceError, Variables,
 };
+use meshwork_testing::Need;
 use serde_json::json;
 
 use super::cloud::{Cloud, TOKEN, five_machines, group};
@@ -86,10 +87,10 @@ fn a_service_account_s_key_signs_a_token_of_its_own() {
     let key = Command::new("openssl")
         .args(["genpkey", "-algorithm", "RSA"])
         .output();
-    let Some(key) = key.ok().filter(|made| made.status.success()) else {
-        println!("skipped: openssl is not installed");
+    let Some(key) = Need::Openssl.or_skip(key) else {
         return;
     };
+    assert!(key.status.success(), "{key:?}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("key.json");
     let content = json!({

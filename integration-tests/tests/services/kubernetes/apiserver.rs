@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use meshwork_cluster_resolver::{
     ClusterResolver, KubernetesAccess, KubernetesResolver, Patience, Variables,
 };
+use meshwork_testing::Need;
 use serde_json::{Value, json};
 
 use crate::pem::pem;
@@ -42,21 +43,15 @@ const START: Duration = Duration::from_secs(60);
 const LAST_LINES: usize = 20;
 
 impl ApiServer {
-    /// Starts the servers; says by name what is missing and gives nothing where they are not
-    /// installed.
+    /// Starts the servers; `None` after a skip is said, where they are not installed.
+    #[track_caller]
     pub(super) fn start() -> Option<Self> {
-        let Some(binary) = binary() else {
-            skipped("kube-apiserver is not built (tests/services/kubernetes/build.sh)");
-            return None;
-        };
-        let version = Command::new("etcd")
+        let binary = Need::Kubernetes.or_skip(binary().ok_or("kube-apiserver is not built"))?;
+        let etcd = Command::new("etcd")
             .arg("--version")
             .stdout(Stdio::null())
             .status();
-        if version.is_err() {
-            skipped("etcd is not installed");
-            return None;
-        }
+        Need::Kubernetes.or_skip(etcd.map_err(|error| format!("etcd does not start: {error}")))?;
         // A port may be taken between the moment it is found free and the start.
         let mut said = String::new();
         for _ in 0..3 {
@@ -251,11 +246,6 @@ impl Drop for ApiServer {
             drop(child.wait());
         }
     }
-}
-
-#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
-fn skipped(why: &str) {
-    println!("skipped: {why}");
 }
 
 fn free_port() -> u16 {

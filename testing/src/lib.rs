@@ -1,0 +1,36 @@
+//! What tests of all packages share: skips that are heard, and tests in a process of their own.
+//!
+//! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
+//! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
+//!
+//! ```
+//! use meshwork_testing::Need;
+//!
+//! fn slurm() -> Result<String, &'static str> {
+//!     Ok("slurm 22.05".to_owned())
+//! }
+//!
+//! // Else one line, `skipped: slurm: NAME OF THE TEST: WHY; HOW TO GET IT`, and the test returns.
+//! let Some(version) = Need::Slurm.or_skip(slurm()) else { return };
+//! assert!(version.starts_with("slurm "));
+//! ```
+
+mod child;
+mod need;
+
+pub use child::{child, passed};
+pub use need::Need;
+
+use std::thread;
+
+/// The name of the test that runs on this thread, with its modules.
+///
+/// # Panics
+/// On a thread that the test itself has started: that one bears another name or none.
+#[must_use]
+#[track_caller]
+pub fn this_test() -> String {
+    let thread = thread::current();
+    let name = thread.name().expect("the thread of a test bears its name");
+    name.to_owned()
+}
