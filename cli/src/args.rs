@@ -31,9 +31,10 @@ pub(crate) enum Task {
     /// Start a program as several workers on this machine and end them together
     ///
     /// Each worker gets TF_CONFIG, which says who is in the job and which rank it is, and
-    /// MESHWORK_JOB_SECRET, by which the workers know each other. When one fails the others are
-    /// ended, and the exit status is that of the first to fail: 128 plus the signal if it was
-    /// killed, 126 or 127 if the program cannot be run or found, 125 if the launcher itself failed.
+    /// MESHWORK_JOB_SECRET_FILE, a file with the secret by which the workers know each other. When
+    /// one fails the others are ended, and the exit status is that of the first to fail: 128 plus the
+    /// signal if it was killed, 126 or 127 if the program cannot be run or found, 125 if the launcher
+    /// itself failed.
     Run(Run),
     /// Measure how fast ranks exchange data here, with the values checked
     Bench(Bench),

@@ -16,7 +16,7 @@ use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank};
 
 pub(crate) use args::{Bench, size};
 
-use args::Way;
+use args::{Operation, Way};
 use measure::Series;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -96,10 +96,23 @@ fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
         _ => Box::new(io::sink()),
     };
     table::head(&mut out, wanted)?;
+    let mut wrong = 0;
     for bytes in wanted.sizes() {
         let row = Series::new(wanted, *bytes).run(&mut group)?;
+        wrong += row.errors;
         table::row(&mut out, wanted, &row)?;
     }
     group.leave()?;
-    Ok(())
+    verdict(wanted.operation(), wrong)
+}
+
+/// What wrong values on all ranks together come to: no time counts of an operation that is wrong.
+fn verdict(operation: Operation, wrong: u64) -> Result<(), Failure> {
+    match wrong {
+        0 => Ok(()),
+        wrong => {
+            let name = operation.name();
+            Err(format!("{wrong} values were wrong after {name}: its times mean nothing").into())
+        }
+    }
 }

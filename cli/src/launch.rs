@@ -4,9 +4,12 @@
 //!
 //! - `TF_CONFIG`: `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`,
 //!   with one UDP port per worker that was free just before the start;
-//! - `MESHWORK_JOB_SECRET`: 64 hexadecimal digits, the same for all workers of the run. The
-//!   launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else the file
-//!   that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown;
+//! - `MESHWORK_JOB_SECRET_FILE`: a file with 64 hexadecimal digits, the same for all workers of the
+//!   run. The launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else the
+//!   file that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown. The file is
+//!   in the launcher's memory, for the user that it runs as: workers can read it, again and again,
+//!   and what they start, while the launcher lives; systems other than Linux have no such files, and
+//!   there workers get `MESHWORK_JOB_SECRET` itself;
 //! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
 //! - in an elastic run `MESHWORK_RESTARTS`: how often the worker of this rank was started before;
 //! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
@@ -43,6 +46,7 @@ mod error;
 mod outcome;
 mod output;
 mod ports;
+mod secret;
 mod signals;
 mod supervisor;
 mod workers;
@@ -53,7 +57,7 @@ use std::net::SocketAddr;
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
 
-use meshwork_collectives::{GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{GroupConfig, Rank};
 
 pub use cores::Cores;
 pub use elastic::Elastic;
@@ -61,6 +65,7 @@ pub use error::LaunchError;
 pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, WorkerEnd};
 pub use output::Output;
 
+use secret::Handed;
 use supervisor::Supervisor;
 
 /// What to start, how often, and how: built up, then [run](Launch::run).
@@ -191,13 +196,13 @@ impl Launch {
     /// [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
         ports::check_open_files(self.workers)?;
-        let secret = handed_on_or_new()?;
+        let secret = Handed::on_or_new()?;
         let ports = ports::reserve(self.workers, self.port_base)?;
         let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
 
         // From here to the moment a worker binds it, anybody can take one of the ports.
         let addresses = ports.release();
-        let job = (addresses.clone(), secret.clone());
+        let job = (addresses.clone(), secret.secret().clone());
         let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
             let mut command = self.command(rank, &addresses, &secret);
             match self.elastic {
@@ -213,15 +218,15 @@ impl Launch {
         supervisor.supervise(job, start)
     }
 
-    fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &JobSecret) -> Command {
+    fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &Handed) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env("TF_CONFIG", environment::tf_config(addresses, rank))
-            .env(JobSecret::ENV, &*secret.to_hex())
             .env(GroupConfig::LAUNCHER_ENV, process::id().to_string())
             .stdin(Stdio::null());
+        secret.tell(&mut command);
         let (stdout, stderr) = match (self.output, rank) {
             (Output::ChiefInherits, Rank::CHIEF) => (Stdio::inherit(), Stdio::inherit()),
             _ => (Stdio::piped(), Stdio::piped()),
@@ -249,14 +254,6 @@ impl Debug for Launch {
     }
 }
 
-fn handed_on_or_new() -> Result<JobSecret, LaunchError> {
-    match JobSecret::from_env() {
-        Err(meshwork_collectives::Error::SecretMissing) => JobSecret::generate(),
-        handed_on => handed_on,
-    }
-    .map_err(|source| LaunchError::Secret { source })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_launchers_variables_win_over_the_callers() {
-        let secret = JobSecret::generate().unwrap();
+        let secret = Handed::on_or_new().unwrap();
         let launch = Launch::new("true").env("TF_CONFIG", "{}").env("A", "1");
         let command = launch.command(
             Rank::CHIEF,
@@ -295,7 +292,6 @@ mod tests {
         };
         assert_eq!(value("A").unwrap(), "1");
         assert!(value("TF_CONFIG").unwrap().contains("127.0.0.1:9"));
-        assert_eq!(value(JobSecret::ENV).unwrap(), *secret.to_hex());
         assert_eq!(
             value("MESHWORK_LAUNCHER_PID").unwrap(),
             process::id().to_string()

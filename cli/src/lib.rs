@@ -5,7 +5,7 @@
 //! several hosts are the business of Slurm, Kubernetes and the like.
 //!
 //! ```text
-//!                         TF_CONFIG, MESHWORK_JOB_SECRET
+//!                         TF_CONFIG, MESHWORK_JOB_SECRET_FILE
 //!                    ┌──> worker 0 ──stdout, stderr──┐
 //!   Launch ──spawn───┼──> worker 1 ──────────────────┼──> "[1] line" on your terminal
 //!                    └──> worker 2 ── fails first    ┘
@@ -28,7 +28,7 @@
 //! over [`draw`], `meshwork draw --mesh x=2,y=4`.
 //!
 //! Map of the crate: [`draw`] (pictures as text and SVG); [`launch`] (the builder, what comes out of a run, what each worker is told);
-//! under it `ports`, `environment` and `cores` (what a worker is handed), `workers` (the processes and their
+//! under it `ports`, `environment`, `secret` and `cores` (what a worker is handed), `workers` (the processes and their
 //! one owner), `course` (what to do when, as a pure function of events and time), `supervisor`
 //! (does it), `output` (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
 #![forbid(unsafe_code)]

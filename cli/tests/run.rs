@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{env, fs, io, process, thread};
@@ -23,16 +24,19 @@ use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+/// A worker that prints the secret.
+#[cfg(target_os = "linux")]
+const READ: &str = "cat $MESHWORK_JOB_SECRET_FILE; echo";
+#[cfg(not(target_os = "linux"))]
+const READ: &str = "echo $MESHWORK_JOB_SECRET";
+
 /// A worker that lives until it is ended, and says when it is ready for that.
 const LIVE: &str = "echo ready; exec sleep 1000";
 
 #[test]
 fn workers_get_cluster_secret_and_launcher() {
-    let running = Running::start(&mut script(
-        3,
-        &[],
-        "echo $TF_CONFIG; echo $MESHWORK_JOB_SECRET; echo $MESHWORK_LAUNCHER_PID; cat",
-    ));
+    let text = format!("echo $TF_CONFIG; {READ}; echo $MESHWORK_LAUNCHER_PID; cat");
+    let running = Running::start(&mut script(3, &[], &text));
     let launcher = running.id().to_string();
     let ended = running.end();
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
@@ -63,9 +67,54 @@ fn workers_get_cluster_secret_and_launcher() {
 #[test]
 fn a_secret_in_the_environment_is_handed_on() {
     let secret = "0123456789abcdef".repeat(4);
-    let mut command = script(1, &[], "echo $MESHWORK_JOB_SECRET");
+    let mut command = script(1, &[], READ);
     let ended = run(command.env("MESHWORK_JOB_SECRET", &secret));
     assert_eq!(ended.sorted(), [format!("[0] {secret}")]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_is_started_again_can_read_the_secret_as_the_first_did() {
+    let secret = "fedcba9876543210".repeat(4);
+    let text = format!("{READ}; exit $((1 - MESHWORK_RESTARTS))");
+    let mut command = meshwork(&["run", "--elastic=1:1", "--", "sh", "-c", &text]);
+    let ended = run(command.env("MESHWORK_JOB_SECRET", &secret));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.sorted(), [(); 2].map(|()| format!("[0] {secret}")));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_environment_and_no_descriptor_of_what_a_worker_starts_has_the_secret() {
+    let secret = "0f1e2d3c4b5a6978".repeat(4);
+    let text =
+        "sh -c 'env; cat /proc/self/environ; for fd in /proc/self/fd/*; do readlink $fd; done'";
+    let mut command = script(2, &[], text);
+    let ended = run(command.env("MESHWORK_JOB_SECRET", &secret));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(text.contains("MESHWORK_JOB_SECRET_FILE=/proc/"), "{text}");
+    assert!(!text.contains(&secret), "{text}");
+    assert!(!text.contains("memfd:"), "{text}");
+}
+
+#[test]
+fn a_secret_in_a_file_is_handed_on_if_nobody_else_can_read_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    let secret = "00112233445566778899aabbccddeeff".repeat(2);
+    fs::write(&file, format!("{secret}\n")).unwrap();
+    let run_with = |mode: u32| {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        run(script(1, &[], READ).env("MESHWORK_JOB_SECRET_FILE", &file))
+    };
+    let ended = run_with(0o600);
+    assert_eq!(ended.sorted(), [format!("[0] {secret}")]);
+    let refused = run_with(0o644);
+    assert_eq!((refused.status, &refused.stdout[..]), (Some(125), &b""[..]));
+    for part in ["mode 0644", "chmod 600", &file.display().to_string()] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
 }
 
 #[test]

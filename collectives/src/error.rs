@@ -69,6 +69,16 @@ pub enum Error {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// A file of this user that holds a secret is open to others too; nothing was taken from it.
+    #[error(
+        "the file {path} holds a secret and has mode {mode:04o}, so that others than its owner can read or change it: run 'chmod 600 {path}'"
+    )]
+    FileMode {
+        /// The file.
+        path: String,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The caller asked for packets of a size that QUIC or UDP does not have.
     #[error(
         "packets of up to {bytes} bytes cannot be sent: the bound takes {least} to {most} bytes"

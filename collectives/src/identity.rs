@@ -12,6 +12,9 @@
 
 mod certificate;
 mod files;
+mod key;
+mod page;
+mod private;
 mod secret;
 mod tls;
 

@@ -70,6 +70,11 @@ impl Trial {
             *element = pattern(me, at);
         }
         self.run(group)?;
+        Ok(self.wrong(me, world))
+    }
+
+    /// Elements of the result on this rank, of so many, that are not what the pattern leads to.
+    fn wrong(&self, me: usize, world: usize) -> usize {
         let block = self.input.len() / world;
         let sum = |at: usize| (0..world).map(|rank| pattern(rank, at)).sum::<f32>();
         let expected = |at: usize| match self.operation {
@@ -86,7 +91,7 @@ impl Trial {
             Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => &self.output,
         };
         let wrong = |(at, got): &(usize, &f32)| got.to_bits() != expected(*at).to_bits();
-        Ok(got.iter().enumerate().filter(wrong).count())
+        got.iter().enumerate().filter(wrong).count()
     }
 }
 
@@ -151,6 +156,58 @@ impl DerefMut for Memory {
             Self::Private(Paged { memory, range }) => {
                 bytemuck::cast_slice_mut(&mut memory[range.clone()])
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use clap::{Parser, ValueEnum};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    /// Runs the operation on three ranks, and then says what is wrong with one element changed.
+    fn with_one_changed(operation: Operation, me: Rank, group: &mut Group) {
+        let name = operation.to_possible_value().unwrap();
+        let line = Line::parse_from(["bench", name.get_name(), "--private"]);
+        let mut trial = Trial::new(&line.bench, 600, group).unwrap();
+        assert_eq!(trial.errors(group), Ok(0), "{operation:?}");
+        let judge = |trial: &Trial| trial.wrong(me.index(), 3);
+        for at in [0, 17, 199] {
+            flip(&mut trial, at);
+            assert_eq!(judge(&trial), 1, "{operation:?}, element {at}");
+            flip(&mut trial, at);
+        }
+        assert_eq!(judge(&trial), 0, "{operation:?}");
+    }
+
+    /// Changes the last bit of an element of the result.
+    fn flip(trial: &mut Trial, at: usize) {
+        let result = match trial.output.len() {
+            0 => &mut trial.input,
+            _ => &mut trial.output,
+        };
+        result[at] = f32::from_bits(result[at].to_bits() ^ 1);
+    }
+
+    #[test]
+    fn one_element_that_is_wrong_in_one_bit_is_counted_after_every_operation() {
+        for operation in Operation::value_variants() {
+            let groups = Group::local(3).unwrap();
+            thread::scope(|scope| {
+                for mut group in groups {
+                    let me = group.rank();
+                    scope.spawn(move || with_one_changed(*operation, me, &mut group));
+                }
+            });
         }
     }
 }

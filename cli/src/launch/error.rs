@@ -74,6 +74,12 @@ pub enum LaunchError {
         /// What is wrong with it; never shows the secret itself.
         source: meshwork_collectives::Error,
     },
+    /// There is no memory, or no descriptor, for the file that hands the job secret to the workers.
+    #[error("the job secret could not be put where the workers find it")]
+    SecretFile {
+        /// What the system said.
+        source: io::Error,
+    },
     /// The program does not exist, or its first line names an interpreter that does not.
     #[error(
         "program {} was not found: give its path, or a name that is in PATH",

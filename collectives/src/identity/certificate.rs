@@ -2,11 +2,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, SanType,
+    Issuer, KeyUsagePurpose, SanType,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use zeroize::Zeroizing;
 
+use super::key::{Key, page};
 use crate::{Error, JobSecret, Rank};
 
 /// What a certificate says its holder is.
@@ -24,20 +25,22 @@ pub(crate) struct Papers {
     pub(crate) roots: Vec<CertificateDer<'static>>,
     /// Its certificate, then those between it and an authority.
     pub(crate) chain: Vec<CertificateDer<'static>>,
-    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) key: Zeroizing<PrivateKeyDer<'static>>,
 }
 
 /// The private CA that every process of a job derives from the job secret for itself.
 pub(crate) struct Authority {
     job: String,
-    issuer: Issuer<'static, KeyPair>,
+    issuer: Issuer<'static, Key>,
     certificate: CertificateDer<'static>,
 }
 
 impl Authority {
     pub(crate) fn derive(secret: &JobSecret) -> Result<Self, Error> {
         let job = secret.job();
-        let key = ed25519(&secret.derive(b"certificate authority key"))?;
+        let mut seed = page()?;
+        seed.copy_from_slice(&*secret.derive::<32>(b"certificate authority key"));
+        let key = Key::from_seed(seed)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name(&format!("meshwork job {job}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -84,9 +87,9 @@ impl Authority {
         &self,
         role: Role,
         now: SystemTime,
-    ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), Error> {
+    ) -> Result<(CertificateDer<'static>, Zeroizing<PrivateKeyDer<'static>>), Error> {
         const HOUR: Duration = Duration::from_secs(3600);
-        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(refused("making a key"))?;
+        let key = Key::generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name(&format!("{} of meshwork job {}", called(role), self.job));
         params.subject_alt_names = vec![SanType::DnsName(
@@ -109,10 +112,7 @@ impl Authority {
         let certificate = params
             .signed_by(&key, &self.issuer)
             .map_err(refused("signing the certificate"))?;
-        Ok((
-            certificate.der().clone(),
-            PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-        ))
+        Ok((certificate.der().clone(), key.to_der()))
     }
 }
 
@@ -142,21 +142,6 @@ fn name(common: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common);
     name
-}
-
-/// The key pair of an Ed25519 seed: any 32 bytes are one. The 16 bytes before the seed are the
-/// fixed PKCS #8 wrapping of RFC 8410, section 7.
-fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, Error> {
-    const WRAPPING: [u8; 16] = [
-        0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
-        0x20,
-    ];
-    let mut wrapped = Zeroizing::new([0; 48]);
-    wrapped[..16].copy_from_slice(&WRAPPING);
-    wrapped[16..].copy_from_slice(seed);
-    let wrapped = PrivatePkcs8KeyDer::from(&wrapped[..]);
-    KeyPair::from_pkcs8_der_and_sign_algo(&wrapped, &PKCS_ED25519)
-        .map_err(refused("deriving the key of the job's CA"))
 }
 
 fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> Error {

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zeroize::Zeroizing;
 
-use super::{Papers, Role, certificate};
+use super::{Papers, Role, certificate, private};
 use crate::{Error, Rank};
 
 /// Certificates of the user's own authority, as PEM files, in place of those that processes derive
@@ -42,7 +42,7 @@ impl Certificates {
     ///
     /// # Errors
     /// [`Error::JobName`] for another word; [`Error::Certificate`] for a file that cannot be read or
-    /// has no certificate or key.
+    /// has no certificate or key; [`Error::FileMode`] for a private key that others can read.
     pub fn new(
         job: impl Into<String>,
         authority: impl AsRef<Path>,
@@ -98,7 +98,7 @@ impl Debug for Certificates {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let text = read(path)?;
+    let text = fs::read(path).map_err(|_| unreadable(path))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
@@ -106,13 +106,14 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     }
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|_| unusable(path, "no private key"))
+fn private_key(path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, Error> {
+    let text = private::read(path, |_| unreadable(path))?;
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| unusable(path, "no private key"))?;
+    Ok(key.into())
 }
 
-fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let read = fs::read(path).map(Zeroizing::new);
-    read.map_err(|_| unusable(path, "no file that can be read"))
+fn unreadable(path: &Path) -> Error {
+    unusable(path, "no file that can be read")
 }
 
 fn unusable(path: &Path, what: &'static str) -> Error {

@@ -1,15 +1,22 @@
+use std::env;
 use std::fmt::{self, Debug};
-use std::{env, fs};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
 use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
+use super::key::page;
+use super::page::Page;
+use super::private;
 use crate::Error;
 
 /// What all processes of one job share, and nobody else knows: 256 random bits.
 ///
-/// Neither `Debug` nor any error shows it, and it is wiped from memory when dropped.
+/// Neither `Debug` nor any error shows it. All clones have one page of memory, which is wiped with the
+/// last of them and which core dumps leave out (Linux).
 ///
 /// ```
 /// use meshwork_collectives::JobSecret;
@@ -20,52 +27,55 @@ use crate::Error;
 /// # Ok::<(), meshwork_collectives::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct JobSecret(Zeroizing<[u8; 32]>);
+pub struct JobSecret(Arc<Page>);
 
 impl JobSecret {
-    /// The environment variable that hands the secret to a process: 64 hexadecimal digits.
+    /// The environment variable that hands the secret to a process, and to all that it starts:
+    /// 64 hexadecimal digits.
     pub const ENV: &'static str = "MESHWORK_JOB_SECRET";
 
     /// The environment variable that names a file with the secret, read when [`Self::ENV`] is not
-    /// set: 64 hexadecimal digits, white space around them ignored.
+    /// set: 64 hexadecimal digits, white space around them ignored. It is for its owner alone (mode
+    /// 600 or less).
     pub const FILE_ENV: &'static str = "MESHWORK_JOB_SECRET_FILE";
 
     /// A new secret from the operating system's randomness.
     ///
     /// # Errors
-    /// [`Error::Identity`] when there is none to be had.
+    /// [`Error::Identity`] when there is none to be had, [`Error::System`] without memory for it.
     pub fn generate() -> Result<Self, Error> {
-        let mut bytes = Zeroizing::new([0; 32]);
+        let mut bytes = page()?;
         SystemRandom::new()
-            .fill(&mut *bytes)
+            .fill(&mut bytes)
             .map_err(|_| Error::Identity {
                 what: "reading random bytes",
             })?;
-        Ok(Self(bytes))
+        Ok(Self(Arc::new(bytes)))
     }
 
     /// The secret that the launcher or the user handed over in the environment.
     ///
     /// # Errors
-    /// [`Error::SecretMissing`], [`Error::SecretFile`], [`Error::SecretMalformed`].
+    /// [`Error::SecretMissing`], [`Error::SecretFile`], [`Error::FileMode`]; those of
+    /// [`JobSecret::from_hex`].
     pub fn from_env() -> Result<Self, Error> {
         if let Some(digits) = env::var_os(Self::ENV) {
             return Self::from_hex(&Zeroizing::new(digits.to_string_lossy().into_owned()));
         }
         let path = env::var_os(Self::FILE_ENV).ok_or(Error::SecretMissing)?;
-        let digits = fs::read_to_string(&path)
-            .map(Zeroizing::new)
-            .map_err(|error| Error::SecretFile {
-                path: path.to_string_lossy().into_owned(),
-                kind: error.kind(),
-            })?;
+        let unreadable = |kind| Error::SecretFile {
+            path: path.to_string_lossy().into_owned(),
+            kind,
+        };
+        let digits = private::read(Path::new(&path), unreadable)?;
+        let digits = str::from_utf8(&digits).map_err(|_| unreadable(io::ErrorKind::InvalidData))?;
         Self::from_hex(digits.trim())
     }
 
     /// Reads 64 hexadecimal digits; inverse of [`JobSecret::to_hex`].
     ///
     /// # Errors
-    /// [`Error::SecretMalformed`]
+    /// [`Error::SecretMalformed`], [`Error::System`] without memory for it.
     pub fn from_hex(digits: &str) -> Result<Self, Error> {
         let wrong = digits
             .chars()
@@ -77,17 +87,17 @@ impl JobSecret {
                 wrong,
             });
         }
-        let mut bytes = Zeroizing::new([0; 32]);
+        let mut bytes = page()?;
         for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
             *byte = 16 * value(pair[0]) + value(pair[1]);
         }
-        Ok(Self(bytes))
+        Ok(Self(Arc::new(bytes)))
     }
 
     /// The 64 digits to hand to another process of the job; inverse of [`JobSecret::from_hex`].
     #[must_use]
     pub fn to_hex(&self) -> Zeroizing<String> {
-        Zeroizing::new(hex(&*self.0))
+        Zeroizing::new(hex(&self.0))
     }
 
     /// A name of the job that may be shown: it tells two jobs apart and gives nothing away.
@@ -105,7 +115,7 @@ impl JobSecret {
             }
         }
         let extracted =
-            hkdf::Salt::new(hkdf::HKDF_SHA256, b"meshwork job secret v1").extract(&*self.0);
+            hkdf::Salt::new(hkdf::HKDF_SHA256, b"meshwork job secret v1").extract(&self.0);
         let mut derived = Zeroizing::new([0; N]);
         extracted
             .expand(&[purpose], Length(N))

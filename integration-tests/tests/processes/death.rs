@@ -150,15 +150,15 @@ fn under_the_launcher_a_worker_that_dies_before_it_joins_is_named_by_all() {
 
 #[test]
 fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
-    let kills = std::env::var("MESHWORK_SOAK")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(9);
-    let mut moment = Moments(u64::from(std::process::id()));
-    for turn in 0..kills {
+    let number = |name| std::env::var(name).ok().map(|text| text.parse().unwrap());
+    let kills = number("MESHWORK_SOAK").unwrap_or(9);
+    let seed = number("MESHWORK_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    let mut moment = Moments(seed);
+    for (turn, transport) in (0..kills).zip(["auto", "quic", "tls"].into_iter().cycle()) {
         let victim = moment.below(4);
         let step = 1 + moment.below(30);
-        let transport = ["auto", "quic", "tls"][turn % 3];
+        let delay = Duration::from_micros(moment.below(3000) as u64);
+        eprintln!("seed {seed}, turn {turn}: rank {victim} after step {step}, over {transport}");
         let job = Job::new(4).over(transport);
         let mut workers = job.start_all(&["--epochs=20"]);
         workers.iter_mut().for_each(|worker| {
@@ -166,12 +166,11 @@ fn a_death_at_a_random_moment_is_named_by_all_who_had_met() {
         });
         workers[victim].reaches(&format!("step {step} "));
         // Somewhere in the steps that follow; nobody holds.
-        let spin = Instant::now() + Duration::from_micros(moment.below(3000) as u64);
+        let spin = Instant::now() + delay;
         while Instant::now() < spin {
             std::hint::spin_loop();
         }
         let died = workers[victim].kill();
-        eprintln!("turn {turn}: rank {victim} after step {step}, over {transport}");
         survivors_name(victim, died, workers);
     }
 }
@@ -205,7 +204,7 @@ fn watch(process: i32) -> OwnedFd {
     pidfd_open(Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
 }
 
-/// Moments to kill at; the seed is this process's id, which a failure prints with its steps.
+/// Moments to kill at; a failure prints the seed, which `MESHWORK_SEED` gives.
 struct Moments(u64);
 
 impl Moments {

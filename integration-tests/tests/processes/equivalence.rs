@@ -21,48 +21,51 @@ fn steps(lines: &[String]) -> Vec<Step> {
     lines.iter().filter_map(step).collect()
 }
 
-/// The steps of every worker of a job that must succeed.
-fn train(workers: usize, args: &[&str]) -> Vec<Vec<Step>> {
+/// The steps of every worker of a job that must succeed, and make so many of them.
+#[track_caller]
+fn train(workers: usize, args: &[&str], count: usize) -> Vec<Vec<Step>> {
     let job = Job::new(workers);
     let started = job.start_all(args);
     let ended: Vec<_> = started.into_iter().map(Worker::end).collect();
     for end in &ended {
         assert!(end.status.success(), "{end:?}");
     }
-    ended.iter().map(|end| steps(&end.lines)).collect()
+    let all: Vec<_> = ended.iter().map(|end| steps(&end.lines)).collect();
+    let counts: Vec<_> = all.iter().map(Vec::len).collect();
+    assert_eq!(counts, vec![count; workers]);
+    all
 }
 
+/// How far two losses may be apart, of their size: sums of another order differ in their last bits,
+/// which was at most 3e-6 where it was measured.
+const APART: f64 = 1e-4;
+
 #[track_caller]
-fn same_curve(one: &[Step], other: &[Step], per_epoch: usize) {
+fn same_curve(one: &[Step], other: &[Step]) {
     assert_eq!(one.len(), other.len());
-    for (step, (a, b)) in one.iter().zip(other).enumerate().take(per_epoch) {
-        let apart = (a.loss - b.loss).abs() / a.loss;
-        let allowed = if step < 20 { 1e-4 } else { 2e-2 };
-        assert!(
-            apart <= allowed,
-            "step {}: {} and {} are {apart:e} apart",
-            step + 1,
-            a.loss,
-            b.loss
-        );
-    }
+    let apart = |(a, b): (&Step, &Step)| (a.loss - b.loss).abs() / a.loss;
+    let apart: Vec<f64> = one.iter().zip(other).map(apart).collect();
+    // As no comparison with a loss that is no number holds.
+    let same = apart.iter().all(|apart| *apart <= APART);
+    let most = apart.iter().copied().fold(0.0, f64::max);
+    eprintln!("at most {most:e} apart in {} steps", apart.len());
+    assert!(same, "{apart:?}");
 }
 
 #[test]
 fn one_two_and_four_workers_have_one_loss_curve_and_equal_parameters_in_every_step() {
     let args = ["--samples=2048", "--epochs=2"];
-    let alone = train(1, &args).remove(0);
-    assert_eq!(alone.len(), 64);
+    let alone = train(1, &args, 64).remove(0);
     assert!(
         alone[63].loss < 0.5 * alone[0].loss,
         "it does not learn: {alone:?}"
     );
     for workers in [2, 4] {
-        let all = train(workers, &args);
+        let all = train(workers, &args, 64);
         for worker in &all {
             assert_eq!(worker, &all[0], "workers differ");
         }
-        same_curve(&alone, &all[0], 32);
+        same_curve(&alone, &all[0]);
     }
 }
 
@@ -70,15 +73,15 @@ fn one_two_and_four_workers_have_one_loss_curve_and_equal_parameters_in_every_st
 fn batches_that_do_not_divide_evenly_give_the_same_curve_too() {
     // 3 workers, batches of 10 and a last one of 1: parts of 4, 3, 3 and of 1, 0, 0 samples.
     let args = ["--samples=301", "--global-batch=10", "--epochs=1"];
-    let alone = train(1, &args).remove(0);
-    let three = train(3, &args);
-    same_curve(&alone, &three[0], 31);
+    let alone = train(1, &args, 31).remove(0);
+    let three = train(3, &args, 31);
+    same_curve(&alone, &three[0]);
 }
 
 #[test]
 fn the_same_run_again_is_the_same_to_the_last_bit() {
     let args = ["--samples=512", "--epochs=1"];
-    assert_eq!(train(3, &args), train(3, &args));
+    assert_eq!(train(3, &args, 8), train(3, &args, 8));
 }
 
 #[test]

@@ -8,32 +8,35 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Forwards what arrives at its address to the server, and the answers back; keeps all of it.
+/// Forwards what arrives at its address to the server, and the answers back.
 pub(crate) struct Relay {
     address: SocketAddr,
-    captured: Arc<Mutex<Vec<Vec<u8>>>>,
-    cut: Arc<Mutex<HashSet<SocketAddr>>>,
+    wire: Wire,
 }
 
 impl Relay {
+    /// Keeps all that goes through it.
     pub(crate) fn to(server: SocketAddr) -> Self {
+        Self::with(server, Some(Arc::default()))
+    }
+
+    /// Keeps nothing, so that anything can go through it for any time.
+    pub(crate) fn forgetful(server: SocketAddr) -> Self {
+        Self::with(server, None)
+    }
+
+    fn with(server: SocketAddr, log: Option<Log>) -> Self {
         let (front, listener) = fronts();
         let address = front.local_addr().unwrap();
-        let captured = Arc::new(Mutex::new(Vec::new()));
-        let cut = Arc::default();
         let wire = Wire {
-            log: captured.clone(),
-            cut: Arc::clone(&cut),
+            log,
+            cut: Arc::default(),
         };
-        let own = wire.clone();
+        let (datagrams, streams) = (wire.clone(), wire.clone());
         // Both end with the test's process; they own nothing that outlives it.
-        thread::spawn(move || forward(&front, server, &wire));
-        thread::spawn(move || forward_streams(&listener, server, &own));
-        Self {
-            address,
-            captured,
-            cut,
-        }
+        thread::spawn(move || forward(&front, server, &datagrams));
+        thread::spawn(move || forward_streams(&listener, server, &streams));
+        Self { address, wire }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -42,12 +45,13 @@ impl Relay {
 
     /// Forwards nothing from and to this caller any more.
     pub(crate) fn cut(&self, caller: SocketAddr) {
-        self.cut.lock().unwrap().insert(caller);
+        self.wire.cut.lock().unwrap().insert(caller);
     }
 
     /// All datagrams so far, in both directions, and all parts of streams.
     pub(crate) fn captured(&self) -> Vec<Vec<u8>> {
-        self.captured.lock().unwrap().clone()
+        let log = self.wire.log.as_ref();
+        log.map_or_else(Vec::new, |log| log.lock().unwrap().clone())
     }
 
     /// How many of them contain `pattern`.
@@ -61,10 +65,13 @@ impl Relay {
     }
 }
 
+/// What has gone through.
+type Log = Arc<Mutex<Vec<Vec<u8>>>>;
+
 /// What all threads of a relay share.
 #[derive(Clone)]
 struct Wire {
-    log: Arc<Mutex<Vec<Vec<u8>>>>,
+    log: Option<Log>,
     cut: Arc<Mutex<HashSet<SocketAddr>>>,
 }
 
@@ -72,8 +79,8 @@ impl Wire {
     /// Takes note of a datagram from or to the caller, and says whether it gets through.
     fn carries(&self, caller: SocketAddr, datagram: &[u8]) -> bool {
         let through = !self.cut.lock().unwrap().contains(&caller);
-        if through {
-            self.log.lock().unwrap().push(datagram.to_vec());
+        if let (true, Some(log)) = (through, &self.log) {
+            log.lock().unwrap().push(datagram.to_vec());
         }
         through
     }

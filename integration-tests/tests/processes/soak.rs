@@ -20,20 +20,24 @@ fn soaks(transport: &str, faults: &str, more: &[&str]) -> String {
     text
 }
 
+/// Each fault ends its job.
+const FATAL: [&str; 3] = ["--stop-every=4", "--restart-every=0", "--pause-every=0"];
+
 #[test]
 fn jobs_through_memory_end_at_every_fault_with_the_right_name() {
-    soaks("shm", "8", &["--stop-every=4", "--restart-every=0"]);
+    soaks("shm", "8", &FATAL);
 }
 
 #[test]
-fn jobs_over_quic_end_at_every_fault_with_the_right_name() {
-    let more = ["--stop-every=4", "--restart-every=0", "--cut-every=5"];
-    soaks("quic", "10", &more);
+fn jobs_over_the_network_end_at_every_fault_with_the_right_name() {
+    for transport in ["quic", "tls"] {
+        soaks(transport, "5", &[&FATAL[..], &["--cut-every=5"]].concat());
+    }
 }
 
 #[test]
 fn one_job_goes_on_through_death_after_death_with_new_processes_in_their_places() {
-    for transport in ["shm", "quic"] {
+    for transport in ["shm", "quic", "tls"] {
         let text = soaks(transport, "4", &["--restart-every=1", "--cut-every=0"]);
         for what in [
             "first value without them",
@@ -41,6 +45,21 @@ fn one_job_goes_on_through_death_after_death_with_new_processes_in_their_places(
         ] {
             assert!(text.contains(what), "{text}");
         }
+    }
+}
+
+#[test]
+fn a_rank_that_was_stopped_and_continues_writes_to_nobodys_memory_and_another_takes_its_place() {
+    let more = [
+        "--pause-every=1",
+        "--restart-every=0",
+        "--cut-every=0",
+        "--buffers=registered",
+        "--elements=4194304",
+    ];
+    for transport in ["shm", "tls"] {
+        let text = soaks(transport, "3", &more);
+        assert!(text.contains("pauses: detection"), "{text}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, ServerConfig};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::time::timeout;
 
 use super::*;
@@ -18,7 +18,7 @@ fn impostor(papers: Papers) -> Endpoint {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(papers.chain, papers.key)
+        .with_single_cert(papers.chain, papers.key.clone_key())
         .unwrap();
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let quic = QuicServerConfig::try_from(tls).unwrap();
@@ -77,7 +77,7 @@ fn own_authority(secret: &JobSecret) -> Papers {
     Papers {
         roots: Vec::new(),
         chain: vec![certificate.der().clone()],
-        key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())).into(),
     }
 }
 

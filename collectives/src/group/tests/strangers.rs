@@ -95,7 +95,7 @@ impl Siege {
             .with_root_certificates(roots);
         let mut tls = match papers {
             Some(papers) => builder
-                .with_client_auth_cert(papers.chain, papers.key)
+                .with_client_auth_cert(papers.chain, papers.key.clone_key())
                 .unwrap(),
             None => builder.with_no_client_auth(),
         };
@@ -347,6 +347,8 @@ impl Issuer {
         let file = |name: &str, label: &str, bytes: &[u8]| {
             let path = folder.join(format!("{name}-{}.pem", rank.number()));
             std::fs::write(&path, pem(label, bytes)).unwrap();
+            let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, own).unwrap();
             path
         };
         let authority = file("authority", "CERTIFICATE", &self.certificate);

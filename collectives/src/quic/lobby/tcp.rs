@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use zeroize::Zeroizing;
 
 use super::Lobby;
 use super::accept::report;
@@ -84,14 +85,14 @@ struct Head {
 impl Tcp {
     /// What belongs to this connection from now on.
     fn tie(&self, connection: &Connection) -> Option<Tie> {
-        let mut secret = [0; 32];
+        let mut secret = Zeroizing::new([0_u8; 32]);
         // It fails only for a secret of absurd length.
         connection
-            .export_keying_material(&mut secret, LABEL, &[])
+            .export_keying_material(&mut *secret, LABEL, &[])
             .ok()?;
         Some(Tie {
             serial: self.serials.fetch_add(1, Ordering::Relaxed),
-            secret: hmac::Key::new(hmac::HMAC_SHA256, &secret),
+            secret: hmac::Key::new(hmac::HMAC_SHA256, &*secret),
         })
     }
 

@@ -22,15 +22,26 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 10, value_name = "K")]
     stop_every: u32,
     /// Of how many faults one is followed by another process in the place of the one that was killed,
-    /// in a job that goes on; 0 for none
+    /// in a job of three or more that goes on; 0 for none
     #[arg(long, default_value_t = 4, value_name = "K")]
     restart_every: u32,
-    /// Of how many faults one parts a rank from the others, over QUIC; 0 for none
+    /// Of how many faults one stops its process for a while, in a job of three or more that goes on
+    /// without it, and lets it continue then; 0 for none
+    #[arg(long, default_value_t = 3, value_name = "K")]
+    pause_every: u32,
+    /// Of how many faults one parts a rank from the others, where there is a network; 0 for none
     #[arg(long, default_value_t = 15, value_name = "K")]
     cut_every: u32,
     /// What the faults, their victims and moments are drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Elements of 4 bytes in an all-reduce [default: so many that it has 16 KiB to 64 MiB, drawn for
+    /// each job]
+    #[arg(long, value_name = "N")]
+    elements: Option<usize>,
+    /// Whose reach the buffers are in [default: drawn for each job]
+    #[arg(long, value_enum)]
+    buffers: Option<Buffers>,
     /// Be this rank of a job
     #[arg(long, value_name = "RANK", hide = true)]
     as_rank: Option<u32>,
@@ -46,9 +57,6 @@ pub(crate) struct Args {
     bind: Option<SocketAddr>,
     #[arg(long, requires = "as_rank", hide = true)]
     dump: Option<PathBuf>,
-    /// Elements of an all-reduce
-    #[arg(long, default_value_t = 4096, hide = true)]
-    elements: usize,
     /// The step after which a rank says so
     #[arg(long, default_value_t = 3, hide = true)]
     tell: u32,
@@ -66,6 +74,17 @@ pub(crate) enum Carrier {
     Shm,
     /// QUIC
     Quic,
+    /// QUIC, with the bytes of operations in TLS over TCP
+    Tls,
+}
+
+/// Whose reach the buffers of a job are in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Buffers {
+    /// That of all ranks of the host
+    Registered,
+    /// That of their own rank alone
+    Private,
 }
 
 /// What a rank does at a step instead of what the others do.
@@ -87,6 +106,9 @@ pub(crate) struct Turn {
     what: Deviation,
 }
 
+/// Of so many ranks, those left after a loss are a majority.
+const MAJORITY: u32 = 3;
+
 impl Args {
     pub(crate) fn faults(&self) -> u32 {
         self.kills
@@ -107,12 +129,17 @@ impl Args {
 
     /// Every how many faults a process is started again, if any.
     pub(crate) fn restart_every(&self) -> Option<u32> {
-        (self.restart_every > 0).then_some(self.restart_every)
+        (self.restart_every > 0 && self.ranks >= MAJORITY).then_some(self.restart_every)
+    }
+
+    /// Every how many faults a process is stopped for a while, if any.
+    pub(crate) fn pause_every(&self) -> Option<u32> {
+        (self.pause_every > 0 && self.ranks >= MAJORITY).then_some(self.pause_every)
     }
 
     /// Every how many faults a rank is parted from others, where there are links.
     pub(crate) fn cut_every(&self) -> Option<u32> {
-        let links = self.transport == Carrier::Quic;
+        let links = self.transport != Carrier::Shm;
         (links && self.cut_every > 0).then_some(self.cut_every)
     }
 
@@ -144,8 +171,12 @@ impl Args {
         self.dump.as_ref()
     }
 
-    pub(crate) fn elements(&self) -> usize {
+    pub(crate) fn elements(&self) -> Option<usize> {
         self.elements
+    }
+
+    pub(crate) fn buffers(&self) -> Option<Buffers> {
+        self.buffers
     }
 
     pub(crate) fn tell(&self) -> u32 {

@@ -3,15 +3,16 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::{JobSecret, Transport};
+use meshwork_collectives::{self as collectives, JobSecret, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::args::{Args, Carrier};
+use crate::args::{Args, Buffers, Carrier};
+use crate::fault::Load;
 use crate::namespaces::Namespaces;
 
 #[expect(
@@ -41,27 +42,40 @@ pub(crate) struct Crew {
     members: Vec<String>,
     between: Between,
     secret: JobSecret,
-    transport: &'static str,
-    elements: usize,
-    /// What they print, by rank.
-    lines: (Sender<Line>, Receiver<Line>),
+    carrier: Carrier,
+    load: Load,
+    heard: (Sender<Heard>, Receiver<Heard>),
 }
 
-/// What a rank has printed.
-type Line = (usize, String);
+/// What is heard of a rank.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// It has printed this.
+    Line(String),
+    /// Its process has ended.
+    Ended(ExitStatus),
+}
+
+/// A line, or the end of all lines, of a rank's process.
+struct Heard {
+    rank: usize,
+    process: u32,
+    line: Option<String>,
+}
 
 impl Between {
     pub(crate) fn relay(front: String) -> io::Result<Self> {
         let server = front.parse().map_err(io::Error::other)?;
-        Ok(Self::Relay(Relay::to(server), front))
+        Ok(Self::Relay(Relay::forgetful(server), front))
     }
 }
 
 impl Crew {
-    /// Starts all ranks at these addresses, each with these arguments of its own.
+    /// Starts all ranks at these addresses, with this to reduce, each with these arguments besides.
     pub(crate) fn start(
         args: &Args,
         (members, between): (Vec<String>, Between),
+        load: Load,
         more: &[&str],
     ) -> io::Result<Self> {
         let mut crew = Self {
@@ -70,12 +84,9 @@ impl Crew {
             members,
             between,
             secret: JobSecret::generate().map_err(io::Error::other)?,
-            transport: match args.carrier() {
-                Carrier::Shm => "auto",
-                Carrier::Quic => "quic",
-            },
-            elements: args.elements(),
-            lines: channel(),
+            carrier: args.carrier(),
+            load,
+            heard: channel(),
         };
         if let Between::Relay(relay, _) = &crew.between {
             crew.members[0] = relay.address().to_string();
@@ -91,10 +102,29 @@ impl Crew {
         &self.members
     }
 
-    /// The next line that any rank prints before the deadline.
-    pub(crate) fn line(&self, deadline: Instant) -> Option<Line> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.lines.1.recv_timeout(left).ok()
+    /// What is heard next of any rank before the deadline. Processes in whose place others are by now
+    /// are not heard any more.
+    pub(crate) fn news(&mut self, deadline: Instant) -> io::Result<Option<(usize, News)>> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let Ok(Heard {
+                rank,
+                process,
+                line,
+            }) = self.heard.1.recv_timeout(left)
+            else {
+                return Ok(None);
+            };
+            if self.ranks[rank].id() != process {
+                continue;
+            }
+            let news = match line {
+                Some(line) => News::Line(line),
+                // Whoever says nothing more is about to end.
+                None => News::Ended(self.ranks[rank].wait()?),
+            };
+            return Ok(Some((rank, news)));
+        }
     }
 
     pub(crate) fn kill(&mut self, rank: usize) -> io::Result<()> {
@@ -109,10 +139,19 @@ impl Crew {
     }
 
     pub(crate) fn stop(&self, rank: usize) -> io::Result<()> {
+        self.signal(rank, Signal::STOP)
+    }
+
+    /// Lets one that was stopped continue.
+    pub(crate) fn proceed(&self, rank: usize) -> io::Result<()> {
+        self.signal(rank, Signal::CONT)
+    }
+
+    fn signal(&self, rank: usize, signal: Signal) -> io::Result<()> {
         let process = i32::try_from(self.ranks[rank].id());
         let process = process.ok().and_then(Pid::from_raw);
         let process = process.ok_or(io::ErrorKind::NotFound)?;
-        Ok(kill_process(process, Signal::STOP)?)
+        Ok(kill_process(process, signal)?)
     }
 
     /// Lets nothing through any more: between this rank and all others, or through a relay between
@@ -134,13 +173,24 @@ impl Crew {
             Between::Namespaces(namespaces) => namespaces.command(rank, &self.program),
             Between::Loopback | Between::Relay(..) => Command::new(&self.program),
         };
+        let (transport, carrier) = match self.carrier {
+            Carrier::Shm => ("auto", "quic"),
+            Carrier::Quic => ("quic", "quic"),
+            Carrier::Tls => ("quic", "tls"),
+        };
+        let buffers = match self.load.buffers {
+            Buffers::Registered => "registered",
+            Buffers::Private => "private",
+        };
         command
             .arg(format!("--as-rank={rank}"))
             .arg(format!("--members={}", self.members.join(",")))
-            .arg(format!("--elements={}", self.elements))
+            .arg(format!("--elements={}", self.load.elements))
+            .arg(format!("--buffers={buffers}"))
             .args(more)
             .env(JobSecret::ENV, self.secret.to_hex().as_str())
-            .env(Transport::ENV, self.transport)
+            .env(Transport::ENV, transport)
+            .env(collectives::Carrier::ENV, carrier)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         if let (0, Between::Relay(_, front)) = (rank, &self.between) {
@@ -148,8 +198,20 @@ impl Crew {
         }
         let mut child = command.spawn()?;
         if let Some(output) = child.stdout.take() {
-            let sender = self.lines.0.clone();
-            thread::spawn(move || pass_on(rank, BufReader::new(output), &sender));
+            let (sender, process) = (self.heard.0.clone(), child.id());
+            thread::spawn(move || {
+                let lines = BufReader::new(output).lines().map_while(Result::ok);
+                for line in lines.map(Some).chain([None]) {
+                    let heard = Heard {
+                        rank,
+                        process,
+                        line,
+                    };
+                    if sender.send(heard).is_err() {
+                        return;
+                    }
+                }
+            });
         }
         Ok(child)
     }
@@ -165,16 +227,8 @@ impl Drop for Crew {
     }
 }
 
-fn pass_on(rank: usize, output: impl BufRead, lines: &Sender<Line>) {
-    for line in output.lines().map_while(Result::ok) {
-        if lines.send((rank, line)).is_err() {
-            return;
-        }
-    }
-}
-
 /// Beyond any time a correct job takes: whoever has not ended by then hangs.
-pub(crate) const HANG: Duration = Duration::from_secs(20);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// Addresses that were free a moment ago, over UDP and TCP.
 pub(crate) fn free_addresses(count: u32) -> io::Result<Vec<String>> {

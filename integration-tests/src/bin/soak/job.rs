@@ -1,89 +1,45 @@
 //! One job of real processes, and what its fault does to it.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
 use crate::args::Args;
-use crate::crew::{Between, Crew, HANG, free_addresses};
-use crate::fault::{Fault, Moments};
+use crate::crew::{Between, Crew, HANG, News, free_addresses};
+use crate::fault::{Fault, Load, Moments};
 use crate::namespaces::Namespaces;
+use crate::story::Story;
+use crate::watch::Watch;
 
-/// No fault is allowed more by default, whatever its kind.
-const LATE: Duration = Duration::from_secs(3);
-
-/// What became of one job.
-#[derive(Debug, Default)]
-pub(crate) struct Story {
-    pub(crate) hangs: usize,
-    pub(crate) wrong_values: usize,
-    /// Errors of survivors that blame a rank that was not at fault, and others that nobody expects.
-    pub(crate) wrong_names: Vec<String>,
-    /// From the fault to the error of each survivor.
-    pub(crate) detections: Vec<Duration>,
-    /// Errors that came later than [`LATE`], each with its time.
-    pub(crate) late: Vec<String>,
-    /// From the fault to the first value without the lost rank, of each survivor.
-    pub(crate) returns: Vec<Duration>,
-    /// From the start of another process to the first value with it, of each rank.
-    pub(crate) reunions: Vec<Duration>,
-}
-
-impl Story {
-    /// What should not have happened.
-    pub(crate) fn problem(&self) -> Option<String> {
-        if self.hangs > 0 {
-            return Some(format!("{} ranks hang", self.hangs));
-        }
-        if self.wrong_values > 0 {
-            return Some(format!("{} ranks saw a wrong value", self.wrong_values));
-        }
-        self.wrong_names.iter().chain(&self.late).next().cloned()
-    }
-
-    /// Takes in when a rank failed after a fault, and why it says that it did.
-    pub(crate) fn failed(
-        &mut self,
-        at: SystemTime,
-        failure: &str,
-        blames: impl FnOnce(&str) -> bool,
-    ) {
-        let (micros, error) = failure.split_once(' ').unwrap_or((failure, ""));
-        let detection = since(at, micros);
-        self.detections.push(detection);
-        if detection > LATE {
-            self.late.push(format!("after {detection:.1?}: {error}"));
-        }
-        if !blames(error) || !error.contains("was lost") {
-            self.wrong_names.push(format!("named wrongly: {error}"));
-        }
-    }
-}
-
-/// From a moment to another, which a rank tells in microseconds since 1970.
-pub(crate) fn since(at: SystemTime, micros: &str) -> Duration {
-    let micros = Duration::from_micros(micros.parse().unwrap_or(u64::MAX));
-    micros.saturating_sub(at.duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-/// Starts a job, waits until all its ranks are at work, does the fault, and watches.
-pub(crate) fn suffer(args: &Args, fault: Fault, moments: &mut Moments) -> io::Result<Story> {
-    let mut crew = Crew::start(args, scene(args, fault)?, &[])?;
+/// Starts a job, waits until all its ranks are at work, does the fault, and watches until all have
+/// ended.
+pub(crate) fn suffer(
+    args: &Args,
+    load: Load,
+    fault: Fault,
+    moments: &mut Moments,
+) -> io::Result<Story> {
+    let mut crew = Crew::start(args, scene(args, fault)?, load, &[])?;
     let mut story = Story::default();
-    match reaches_work(&crew) {
+    match reaches_work(&mut crew)? {
         Begun::AtWork => {}
         Begun::Otherwise(line) => {
             story.wrong_names.push(format!("before the fault: {line}"));
             return Ok(story);
         }
         Begun::Hangs => {
-            story.hangs = crew.members().len();
+            story.hangs.push("not all ranks begin".to_owned());
             return Ok(story);
         }
     }
-    moments.pass();
+    moments.pass(load);
     let at = strike(&mut crew, fault)?;
-    watch(&crew, fault, at, &mut story);
+    let watch = Watch::for_survivors(fault, at, crew.members());
+    hear_out(&mut crew, watch, &mut story)?;
+    if let Fault::Stop(rank) = fault {
+        let rank = rank as usize;
+        crew.proceed(rank)?;
+        hear_out(&mut crew, Watch::for_end_of(rank), &mut story)?;
+    }
     Ok(story)
 }
 
@@ -110,18 +66,21 @@ enum Begun {
     Hangs,
 }
 
-fn reaches_work(crew: &Crew) -> Begun {
+fn reaches_work(crew: &mut Crew) -> io::Result<Begun> {
     let deadline = Instant::now() + HANG;
     let mut at_work = 0;
     while at_work < crew.members().len() {
-        match crew.line(deadline) {
-            Some((_, line)) if line.starts_with("reached") => at_work += 1,
-            Some((_, line)) if line.starts_with("joined") => {}
-            Some((_, line)) => return Begun::Otherwise(line),
-            None => return Begun::Hangs,
+        match crew.news(deadline)? {
+            Some((_, News::Line(line))) if line.starts_with("reached") => at_work += 1,
+            Some((_, News::Line(line))) if line.starts_with("joined") => {}
+            Some((_, News::Line(line))) => return Ok(Begun::Otherwise(line)),
+            Some((rank, News::Ended(status))) => {
+                return Ok(Begun::Otherwise(format!("rank {rank} ended by {status}")));
+            }
+            None => return Ok(Begun::Hangs),
         }
     }
-    Begun::AtWork
+    Ok(Begun::AtWork)
 }
 
 /// Does the fault, and says when: a process is gone when it has been told so, a link is down when
@@ -130,7 +89,7 @@ fn strike(crew: &mut Crew, fault: Fault) -> io::Result<SystemTime> {
     let at = SystemTime::now();
     match fault {
         Fault::Kill(rank) | Fault::Restart(rank) => crew.kill(rank as usize)?,
-        Fault::Stop(rank) => crew.stop(rank as usize)?,
+        Fault::Stop(rank) | Fault::Pause(rank, _) => crew.stop(rank as usize)?,
         Fault::Cut(rank) | Fault::Partition(rank) => {
             crew.cut(rank as usize)?;
             return Ok(SystemTime::now());
@@ -139,27 +98,14 @@ fn strike(crew: &mut Crew, fault: Fault) -> io::Result<SystemTime> {
     Ok(at)
 }
 
-/// Hears every survivor out.
-fn watch(crew: &Crew, fault: Fault, at: SystemTime, story: &mut Story) {
+fn hear_out(crew: &mut Crew, mut watch: Watch, story: &mut Story) -> io::Result<()> {
     let deadline = Instant::now() + HANG;
-    let victim = fault.victim().map(|rank| rank as usize);
-    let ranks = 0..crew.members().len();
-    let mut left: BTreeSet<usize> = ranks.filter(|rank| Some(*rank) != victim).collect();
-    while !left.is_empty() {
-        let Some((rank, line)) = crew.line(deadline) else {
-            story.hangs += left.len();
-            return;
-        };
-        if let Some(failure) = line.strip_prefix("failed ") {
-            left.remove(&rank);
-            let culprits = (0..).zip(crew.members());
-            let culprits = culprits.filter(|(culprit, _)| fault.may_be_named(*culprit, rank));
-            let names: Vec<String> = culprits.map(|(rank, _)| format!("rank {rank} (")).collect();
-            let blames = |error: &str| names.iter().any(|name| error.starts_with(name));
-            story.failed(at, failure, blames);
-        } else if line.starts_with("wrong") {
-            left.remove(&rank);
-            story.wrong_values += 1;
+    while !watch.is_over() {
+        match crew.news(deadline)? {
+            Some((rank, news)) => watch.hear(rank, &news, story),
+            None => break,
         }
     }
+    watch.give_up(story);
+    Ok(())
 }

@@ -1,19 +1,22 @@
-//! One job that goes on: of its processes one is killed, the others go on without it, and another
-//! process takes its place, again and again.
+//! One job that goes on: of its processes one is killed or stopped, the others go on without it, and
+//! another process takes its place, again and again.
 
 use std::io;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::args::Args;
-use crate::crew::{Between, Crew, HANG, free_addresses};
-use crate::fault::Moments;
-use crate::job::{Story, since};
+use crate::crew::{Between, Crew, HANG, News, free_addresses};
+use crate::fault::{Load, Moments};
+use crate::pause::Pause;
+use crate::story::{Story, since};
 
 /// A job whose ranks go on after a loss.
 pub(crate) struct Lasting {
     crew: Crew,
+    load: Load,
     /// Whether all ranks are at work.
     whole: bool,
+    faults: u32,
 }
 
 /// The next thing that a rank has to say.
@@ -24,56 +27,134 @@ enum Expected<'a> {
     Work { ranks: usize },
 }
 
+/// Faults that one job outlives, before another with other buffers begins.
+const FAULTS: u32 = 4;
+
 impl Lasting {
-    pub(crate) fn start(args: &Args) -> io::Result<Self> {
+    pub(crate) fn start(args: &Args, load: Load) -> io::Result<Self> {
         let place = (free_addresses(args.ranks())?, Between::Loopback);
-        let crew = Crew::start(args, place, &["--goes-on"])?;
-        Ok(Self { crew, whole: false })
+        Ok(Self {
+            crew: Crew::start(args, place, load, &["--goes-on"])?,
+            load,
+            whole: false,
+            faults: 0,
+        })
     }
 
-    /// Kills one, and starts another in its place once the others have gone on.
-    pub(crate) fn suffer(&mut self, victim: u32, moments: &mut Moments) -> io::Result<Story> {
-        let (victim, ranks) = (victim as usize, self.crew.members().len());
-        let mut story = Story::default();
-        let everybody: Vec<usize> = (0..ranks).collect();
-        if !self.whole {
-            self.hear(&everybody, &Expected::Work { ranks }, &mut story);
-        }
-        moments.pass();
-        let at = SystemTime::now();
-        self.crew.kill(victim)?;
-        let others: Vec<usize> = (0..ranks).filter(|rank| *rank != victim).collect();
-        let of = self.crew.members()[victim].clone();
-        self.hear(&others, &Expected::Failure { of: &of, at }, &mut story);
-        let alone = Expected::Work { ranks: ranks - 1 };
-        let returns = self.hear(&others, &alone, &mut story);
-        story.returns = returns.iter().map(|micros| since(at, micros)).collect();
-        let at = SystemTime::now();
-        self.crew.replace(victim, &["--goes-on", "--rejoin"])?;
-        let reunions = self.hear(&everybody, &Expected::Work { ranks }, &mut story);
-        story.reunions = reunions.iter().map(|micros| since(at, micros)).collect();
-        self.whole = story.problem().is_none();
-        Ok(story)
+    pub(crate) fn load(&self) -> Load {
+        self.load
     }
 
     /// Whether it can suffer more.
     pub(crate) fn goes_on(&self) -> bool {
-        self.whole
+        self.whole && self.faults < FAULTS
+    }
+
+    /// Kills one, and starts another in its place once the others have gone on.
+    pub(crate) fn restart(&mut self, victim: u32, moments: &mut Moments) -> io::Result<Story> {
+        let (victim, ranks) = (victim as usize, self.crew.members().len());
+        let mut story = self.begin(moments)?;
+        let at = SystemTime::now();
+        self.crew.kill(victim)?;
+        let others: Vec<usize> = (0..ranks).filter(|rank| *rank != victim).collect();
+        let of = self.crew.members()[victim].clone();
+        let failure = Expected::Failure { of: &of, at };
+        self.hear(&others, &failure, &mut story)?;
+        let alone = Expected::Work { ranks: ranks - 1 };
+        let returns = self.hear(&others, &alone, &mut story)?;
+        story.returns = returns.iter().map(|micros| since(at, micros)).collect();
+        self.replace(victim, &mut story)?;
+        Ok(self.end(story))
+    }
+
+    /// Stops one, and lets it continue while the others go on, with it or without it.
+    pub(crate) fn pause(
+        &mut self,
+        victim: u32,
+        length: Duration,
+        moments: &mut Moments,
+    ) -> io::Result<Story> {
+        let (victim, members) = (victim as usize, self.crew.members().to_vec());
+        let mut story = self.begin(moments)?;
+        let mut pause = Pause::of(victim, &members, SystemTime::now());
+        self.crew.stop(victim)?;
+        let until = Instant::now() + length;
+        while let Some((rank, news)) = self.crew.news(until)? {
+            pause.hear(rank, &news, &mut story);
+        }
+        self.crew.proceed(victim)?;
+        pause.continues(SystemTime::now());
+        let deadline = Instant::now() + HANG;
+        while !pause.is_settled() && story.problem().is_none() {
+            match self.crew.news(deadline)? {
+                Some((rank, news)) => pause.hear(rank, &news, &mut story),
+                None => pause.give_up(&mut story),
+            }
+        }
+        pause.judge(length, &mut story);
+        if pause.has_ended_its_victim() {
+            self.replace(victim, &mut story)?;
+        }
+        Ok(self.end(story))
+    }
+
+    /// Waits until all are at work, and a moment more.
+    fn begin(&mut self, moments: &mut Moments) -> io::Result<Story> {
+        let mut story = Story::default();
+        if !self.whole {
+            let ranks = self.crew.members().len();
+            let everybody: Vec<usize> = (0..ranks).collect();
+            self.hear(&everybody, &Expected::Work { ranks }, &mut story)?;
+        }
+        moments.pass(self.load);
+        Ok(story)
+    }
+
+    fn end(&mut self, story: Story) -> Story {
+        self.faults += 1;
+        self.whole = story.problem().is_none();
+        story
+    }
+
+    /// Starts a process in the place of one that has ended, or is about to.
+    fn replace(&mut self, victim: usize, story: &mut Story) -> io::Result<()> {
+        let ranks = self.crew.members().len();
+        let everybody: Vec<usize> = (0..ranks).collect();
+        let at = SystemTime::now();
+        self.crew.replace(victim, &["--goes-on", "--rejoin"])?;
+        let reunions = self.hear(&everybody, &Expected::Work { ranks }, story)?;
+        story.reunions = reunions.iter().map(|micros| since(at, micros)).collect();
+        Ok(())
     }
 
     /// Waits until each of these ranks has said what is expected of it, and returns when they did.
     /// After one problem, no more is heard.
-    fn hear(&self, who: &[usize], expected: &Expected<'_>, story: &mut Story) -> Vec<String> {
+    fn hear(
+        &mut self,
+        who: &[usize],
+        expected: &Expected<'_>,
+        story: &mut Story,
+    ) -> io::Result<Vec<String>> {
         let deadline = Instant::now() + HANG;
         let (mut left, mut moments) = (who.to_vec(), Vec::new());
         while !left.is_empty() && story.problem().is_none() {
-            let Some((rank, line)) = self.crew.line(deadline) else {
-                story.hangs += left.len();
+            let Some((rank, news)) = self.crew.news(deadline)? else {
+                let silent = |rank: &usize| format!("rank {rank} does not go on");
+                story.hangs.extend(left.iter().map(silent));
                 break;
+            };
+            // A process that was killed has nothing to say any more.
+            if !who.contains(&rank) {
+                continue;
+            }
+            let line = match news {
+                News::Line(line) => line,
+                News::Ended(status) => format!("ended by {status}"),
             };
             let (what, rest) = line.split_once(' ').unwrap_or((&line, ""));
             match (what, expected) {
-                ("joined", _) => continue,
+                ("joined", _) | ("works", Expected::Failure { .. }) => continue,
+                ("works", _) if !left.contains(&rank) => continue,
                 ("works", Expected::Work { ranks }) => {
                     let (micros, world) = rest.split_once(' ').unwrap_or((rest, ""));
                     // An epoch on the way there counts for nothing.
@@ -86,7 +167,7 @@ impl Lasting {
                     let names = |error: &str| error.contains(&format!(" ({of}) was lost"));
                     story.failed(*at, rest, names);
                 }
-                ("wrong", _) => story.wrong_values += 1,
+                ("wrong", _) => story.wrong_values.push(format!("rank {rank}: {line}")),
                 _ => {
                     let problem = format!("rank {rank} did not expect: {line}");
                     story.wrong_names.push(problem);
@@ -94,6 +175,6 @@ impl Lasting {
             }
             left.retain(|other| *other != rank);
         }
-        moments
+        Ok(moments)
     }
 }

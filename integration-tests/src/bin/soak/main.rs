@@ -1,8 +1,10 @@
-//! Faults at random moments in jobs of real processes under load: each must end every survivor soon,
-//! with an error that names the right rank, and never with a wrong value.
+//! Faults at random moments in jobs of real processes under load: each must end every survivor within
+//! three seconds, with an error that names the right rank, and never with a wrong value.
 //!
-//! A fault ends its job, and a new one begins; but in one job, now and then, a process is killed, the
-//! others go on without it, and another takes its place. The last line is for programs:
+//! A fault ends its job, and a new one begins, with buffers of another size, in memory that the ranks
+//! share or in their own. But there are jobs that go on: a process is killed, the others go on without
+//! it, and another takes its place; or it is stopped, and continues when the others have gone on
+//! without it, whose memory it must not touch any more. The last line is for programs:
 //!
 //! ```text
 //! 1000 faults, 0 hangs, 0 wrong values, detection p50 3 p99 21 max 40 ms
@@ -24,17 +26,22 @@ mod fault;
 mod job;
 mod lasting;
 mod namespaces;
+mod pause;
 mod rank;
+mod story;
 mod tally;
+mod values;
+mod watch;
 
+use std::io;
 use std::process::ExitCode;
 
 use args::Args;
 use clap::Parser;
-use fault::{Fault, Moments, Parting};
-use job::Story;
+use fault::{Fault, Load, Moments, Parting};
 use lasting::Lasting;
 use namespaces::Namespaces;
+use story::Story;
 use tally::Tally;
 
 fn main() -> ExitCode {
@@ -59,7 +66,7 @@ fn main() -> ExitCode {
 }
 
 /// One job after the other, with one fault each, and one for all faults that it outlives.
-fn soak(args: &Args) -> std::io::Result<Tally> {
+fn soak(args: &Args) -> io::Result<Tally> {
     let mut moments = Moments::from_seed(args.seed());
     println!("seed {}", args.seed());
     let parting = parting(args);
@@ -67,32 +74,42 @@ fn soak(args: &Args) -> std::io::Result<Tally> {
     let mut lasting = None;
     for turn in 1..=args.faults() {
         let fault = moments.fault(turn, args, parting);
-        let story = match fault {
-            Fault::Restart(victim) => outlive(args, victim, &mut moments, &mut lasting)?,
-            _ => job::suffer(args, fault, &mut moments)?,
+        let load = moments.load(args);
+        let (load, story) = match fault {
+            Fault::Restart(victim) => outlive(args, load, &mut lasting, |job| {
+                job.restart(victim, &mut moments)
+            })?,
+            Fault::Pause(victim, length) => outlive(args, load, &mut lasting, |job| {
+                job.pause(victim, length, &mut moments)
+            })?,
+            Fault::Kill(_) | Fault::Stop(_) | Fault::Cut(_) | Fault::Partition(_) => {
+                (load, job::suffer(args, load, fault, &mut moments)?)
+            }
         };
         if let Some(problem) = story.problem() {
-            println!("fault {turn}: {fault:?}: {problem}");
+            let seed = args.seed();
+            println!("seed {seed}, fault {turn}: {fault:?} among buffers of {load}: {problem}");
         }
         tally.add(fault, &story);
     }
     Ok(tally)
 }
 
-/// Lets the job that goes on suffer, or another if there is none.
+/// Lets the job that goes on suffer, or another if there is none; what it reduces, and what came of it.
 fn outlive(
     args: &Args,
-    victim: u32,
-    moments: &mut Moments,
+    load: Load,
     lasting: &mut Option<Lasting>,
-) -> std::io::Result<Story> {
+    suffers: impl FnOnce(&mut Lasting) -> io::Result<Story>,
+) -> io::Result<(Load, Story)> {
     let mut job = match lasting.take() {
         Some(job) => job,
-        None => Lasting::start(args)?,
+        None => Lasting::start(args, load)?,
     };
-    let story = job.suffer(victim, moments)?;
+    let story = suffers(&mut job)?;
+    let load = job.load();
     *lasting = Some(job).filter(Lasting::goes_on);
-    Ok(story)
+    Ok((load, story))
 }
 
 /// How ranks can be parted here.

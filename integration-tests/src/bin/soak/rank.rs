@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::args::{Args, Deviation};
+use crate::args::{Args, Buffers, Deviation};
+use crate::values::Values;
 
 /// Why a rank stops.
 enum Ended {
@@ -66,7 +67,7 @@ fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
     let mut group = Group::connect(&configured(args, rank)?)?;
     group.set_operation_timeout(args.patience());
     say("joined");
-    let mut buffer = vec![0.0_f32; args.elements()];
+    let mut buffer = buffer(args, &mut group)?;
     let mut step = 0_u32;
     loop {
         step += 1;
@@ -81,7 +82,7 @@ fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
                 Some(Deviation::Other) => ReduceOp::Max,
                 _ => ReduceOp::Sum,
             };
-            sum(&mut group, &mut buffer, (step, op))?;
+            sum(&mut group, (*buffer).as_mut(), (step, op))?;
         }
         let mut word = [u64::from(step)];
         group.broadcast(&mut word, Rank::new(step % group.world()))?;
@@ -99,10 +100,11 @@ fn go_on_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
         false => Group::connect(&config)?,
     };
     say("joined");
-    let (mut buffer, mut step) = (vec![0.0_f32; args.elements()], 0);
+    // What other ranks reach has to stay the rank's own through all that happens to it and to them.
+    let (mut buffer, mut step) = (buffer(args, &mut group)?, 0);
     loop {
         group.set_operation_timeout(args.patience());
-        match reduce_in_epoch(&mut group, &mut buffer, &mut step) {
+        match reduce_in_epoch(&mut group, (*buffer).as_mut(), &mut step) {
             Ok(()) => {}
             Err(Ended::Failed(error, at)) => {
                 failed(&error, at);
@@ -119,11 +121,12 @@ fn reduce_in_epoch(group: &mut Group, buffer: &mut [f32], step: &mut u32) -> Res
     let mut place = [*step];
     group.broadcast(&mut place, Rank::CHIEF)?;
     [*step] = place;
-    let first = *step + 1;
+    let mut told: Option<Instant> = None;
     while group.epoch() == epoch {
         *step += 1;
         sum(group, buffer, (*step, ReduceOp::Sum))?;
-        if *step == first {
+        if told.is_none_or(|told| told.elapsed() >= BETWEEN_WORDS) {
+            told = Some(Instant::now());
             say(&format!("works {} {}", micros(), group.world()));
         }
         if step.is_multiple_of(BETWEEN_LOOKS) {
@@ -135,24 +138,31 @@ fn reduce_in_epoch(group: &mut Group, buffer: &mut [f32], step: &mut u32) -> Res
 
 /// Steps after which a group looks who waits outside.
 const BETWEEN_LOOKS: u32 = 16;
+/// How often a rank says that it has had a right value.
+const BETWEEN_WORDS: Duration = Duration::from_millis(100);
 
 fn failed(error: &Error, at: u128) {
     say(&format!("failed {at} {error}"));
 }
 
+/// The buffer to reduce, in memory of the kind that was asked for.
+fn buffer(args: &Args, group: &mut Group) -> Result<Box<dyn AsMut<[f32]>>, Error> {
+    let elements = args.elements().unwrap_or(ELEMENTS);
+    Ok(match args.buffers() {
+        Some(Buffers::Registered) => Box::new(group.alloc::<f32>(elements)?),
+        Some(Buffers::Private) | None => Box::new(vec![0.0_f32; elements]),
+    })
+}
+
+/// What a rank reduces that is not told how much.
+const ELEMENTS: usize = 4096;
+
 /// An all-reduce whose result is known.
 fn sum(group: &mut Group, buffer: &mut [f32], (step, op): (u32, ReduceOp)) -> Result<(), Ended> {
-    let part = |rank: usize, at: usize| ((at + rank + step as usize) % 1000) as f32;
-    let me = group.rank().index();
-    for (at, element) in buffer.iter_mut().enumerate() {
-        *element = part(me, at);
-    }
+    Values::given(group.rank().index(), step).fill(buffer);
     group.all_reduce(buffer, op)?;
     let ranks = group.world() as usize;
-    let expected = |at: usize| (0..ranks).map(|rank| part(rank, at)).sum::<f32>();
-    // Small whole numbers: their sum is exact.
-    let wrong = (0..buffer.len()).find(|at| buffer[*at].to_bits() != expected(*at).to_bits());
-    match wrong {
+    match Values::summed(ranks, step).wrong(buffer) {
         Some(at) => Err(Ended::Wrong {
             step,
             at,

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use crate::fault::Fault;
-use crate::job::Story;
+use crate::story::{LATE, Story};
 
 /// The sums over all faults so far.
 #[derive(Debug, Default)]
@@ -25,13 +25,14 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add(&mut self, fault: Fault, story: &Story) {
         self.faults += 1;
-        self.hangs += story.hangs;
-        self.wrong_values += story.wrong_values;
+        self.hangs += story.hangs.len();
+        self.wrong_values += story.wrong_values.len();
         self.wrong_names += story.wrong_names.len();
         self.late += story.late.len();
         let kind = match fault {
             Fault::Kill(_) | Fault::Restart(_) => KILLS,
             Fault::Stop(_) => "stops",
+            Fault::Pause(..) => "pauses",
             Fault::Cut(_) => "cut links",
             Fault::Partition(_) => "partitions",
         };
@@ -42,7 +43,7 @@ impl Tally {
     }
 
     pub(crate) fn is_clean(&self) -> bool {
-        self.hangs + self.wrong_values + self.wrong_names == 0
+        self.faults > 0 && self.hangs + self.wrong_values + self.wrong_names + self.late == 0
     }
 }
 
@@ -63,7 +64,7 @@ impl Display for Tally {
         }
         writeln!(
             f,
-            "{} errors named a rank that was not at fault, {} came after more than 3 s",
+            "{} errors named a rank that was not at fault, {} came after more than {LATE:?}",
             self.wrong_names, self.late
         )?;
         let none = Vec::new();
@@ -122,7 +123,7 @@ mod tests {
         }
         let stopped = Story {
             detections: vec![Duration::from_secs(1)],
-            hangs: 1,
+            hangs: vec!["rank 0 does not fail".to_owned()],
             ..Story::default()
         };
         tally.add(Fault::Stop(1), &stopped);
@@ -136,5 +137,40 @@ mod tests {
             "{text}"
         );
         assert!(!tally.is_clean());
+    }
+
+    #[test]
+    fn a_soak_is_clean_only_if_nothing_at_all_was_wrong_or_late() {
+        let problem = || vec!["rank 0".to_owned()];
+        let stories = [
+            Story {
+                hangs: problem(),
+                ..Story::default()
+            },
+            Story {
+                wrong_values: problem(),
+                ..Story::default()
+            },
+            Story {
+                wrong_names: problem(),
+                ..Story::default()
+            },
+            Story {
+                late: problem(),
+                ..Story::default()
+            },
+        ];
+        let clean = |stories: &[Story]| {
+            let mut tally = Tally::default();
+            stories
+                .iter()
+                .for_each(|story| tally.add(Fault::Kill(0), story));
+            tally.is_clean()
+        };
+        assert!(clean(&[Story::default()]));
+        assert!(!clean(&[]));
+        for story in stories {
+            assert!(!clean(&[Story::default(), story]));
+        }
     }
 }

@@ -1,0 +1,58 @@
+use std::io;
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+use zeroize::Zeroize;
+
+/// 32 secret bytes, zero at first: wiped when they are dropped, and on a page of their own, which core
+/// dumps leave out (Linux).
+pub(super) struct Page(MmapMut);
+
+impl Page {
+    pub(super) fn new() -> io::Result<Self> {
+        let memory = MmapMut::map_anon(32)?;
+        #[cfg(target_os = "linux")]
+        memory.advise(memmap2::Advice::DontDump)?;
+        Ok(Self(memory))
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Page {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_page_is_left_out_of_core_dumps_and_of_nothing_else() {
+        let mut page = Page::new().unwrap();
+        page.fill(0x5a);
+        assert_eq!(&page[..], [0x5a; 32]);
+        let start = format!("{:x}-", page.as_ptr().addr());
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).unwrap();
+        // "dd" is the flag for that, and "wr" that of what can be written to (proc(5)).
+        let flags: Vec<_> = flags.split_whitespace().collect();
+        assert!(flags.contains(&"dd") && flags.contains(&"wr"), "{flags:?}");
+    }
+}
