@@ -180,7 +180,9 @@ impl ElementTask for Everything<'_, '_> {
             let bits = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
             let truth = T::TYPE == ElementType::Bool && op != ReduceOp::Xor;
             let short = matches!(T::TYPE, ElementType::I16 | ElementType::U16);
-            direct += 3 * i64::from(!short && (!bits || truth));
+            // Sums of which can be beyond it.
+            let mean = (op, T::TYPE) == (ReduceOp::Mean, ElementType::F16);
+            direct += 3 * i64::from(!short && !mean && (!bits || truth));
         }
         let (mut host, mut buffer) = (own.clone(), with(cuda, &own));
         devices.group().broadcast(&mut host, last).unwrap();
@@ -646,8 +648,8 @@ fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
     fake.is_clean();
 }
 
-/// All operations on so many GPUs, a rank each: from device to device, and through host memory. Each way is
-/// the one that was asked for.
+/// All operations on so many GPUs, a rank each: from device to device, and through host memory.
+/// Each way is the one that was asked for.
 fn have_the_values_of_host_memory(config: &CudaConfig, gpus: u32) {
     for direct in [true, false] {
         let routes = each(Over::Threads.groups(gpus), |mut group| {
@@ -685,8 +687,8 @@ fn what_was_to_go_from_device_to_device_and_did_not_is_a_failure() {
     have_the_values_of_host_memory(&CudaConfig::new(nowhere, KernelCache::none()), 2);
 }
 
-/// How many of this machine's GPUs can be used; none, for a reason, only where there are none: a GPU that
-/// its driver shows is to open.
+/// How many of this machine's GPUs can be used; none, for a reason, only where there are none: a
+/// GPU that its driver shows is to open.
 fn usable(config: &CudaConfig) -> Result<u32, String> {
     match CudaAccelerator::open(config) {
         Ok(cuda) => Ok(u32::try_from(cuda.devices().len()).unwrap()),
