@@ -217,7 +217,11 @@ impl<T: Scalar> Local<T> {
                 return Ok(made);
             }
         }
-        self.here(|place, block| kernel::fold(&block, axes, &sizes[place], (first, &function)))
+        self.here(|place, block| {
+            let sizes = &sizes[place];
+            kernel::fold_wider(op, &block, axes, sizes)
+                .unwrap_or_else(|| kernel::fold(&block, axes, sizes, (first, &function)))
+        })
     }
 
     /// The blocks of several, of which this is one, behind one another along an axis.
