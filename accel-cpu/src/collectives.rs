@@ -1,6 +1,5 @@
 //! Collectives among the logical devices of one process: host memory, worked on in blocks.
 
-use std::num::NonZeroU32;
 use std::ops::Range;
 
 use meshwork_accel::{
@@ -9,7 +8,7 @@ use meshwork_accel::{
 
 use crate::{CpuAccelerator, CpuBuffer};
 
-/// Combines floats as a balanced tree over the places, like [`Reduction::fold`].
+/// Combines floats as a balanced tree over the places, like [`Reduction::complete`].
 impl NativeCollectives for CpuAccelerator {
     fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
         let shape = BufferShape::of(buffers.iter().map(|buffer| &**buffer))?;
@@ -76,7 +75,7 @@ impl ElementTask for AllReduce<'_, '_> {
     fn run<T: Element>(self) -> Result<(), Error> {
         let Self { op, buffers } = self;
         let len = buffers.first().map_or(0, |first| first.len());
-        let mut total = Total::<T>::new(op, buffers.len())?;
+        let mut total = Total::<T>::new(op)?;
         for block in blocks(len) {
             let sources = buffers
                 .iter()
@@ -107,7 +106,7 @@ impl ElementTask for ReduceScatter<'_, '_> {
             inputs,
             outputs,
         } = self;
-        let mut total = Total::<T>::new(op, inputs.len())?;
+        let mut total = Total::<T>::new(op)?;
         for (place, output) in outputs.iter_mut().enumerate() {
             let start = place * output.len();
             for block in blocks(output.len()) {
@@ -127,16 +126,13 @@ impl ElementTask for ReduceScatter<'_, '_> {
 /// The results of one block of elements at a time.
 struct Total<T> {
     reduction: Reduction<T>,
-    contributions: NonZeroU32,
     memory: Vec<T>,
 }
 
 impl<T: Element> Total<T> {
-    fn new(op: ReduceOp, places: usize) -> Result<Self, Error> {
-        let contributions = u32::try_from(places).ok().and_then(NonZeroU32::new);
+    fn new(op: ReduceOp) -> Result<Self, Error> {
         Ok(Self {
             reduction: Reduction::new(op)?,
-            contributions: contributions.unwrap_or(NonZeroU32::MIN),
             memory: vec![T::default(); BLOCK],
         })
     }
@@ -144,8 +140,7 @@ impl<T: Element> Total<T> {
     fn of(&mut self, sources: &[&[T]]) -> Result<&[T], Error> {
         let len = sources.first().map_or(0, |first| first.len());
         let total = &mut self.memory[..len];
-        self.reduction.fold(total, sources)?;
-        self.reduction.finish(total, self.contributions);
+        self.reduction.complete(total, sources)?;
         Ok(total)
     }
 }

@@ -209,6 +209,11 @@ fn each_mistake_of_a_collective_is_named() {
             "mean, 2 devices",
         ),
         (
+            Flaw::RoundsBeforeDividing,
+            "a mean of 16-bit floats is divided before it is rounded",
+            "2 devices, 1000 elements of f16",
+        ),
+        (
             Flaw::SwapsBlocks,
             "a reduce-scatter leaves each device its block",
             "2 devices",

@@ -1,10 +1,11 @@
-use std::ffi::OsString;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, fs, io, process};
+mod access;
+mod files;
 
-use twox_hash::XxHash3_64;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+use ring::digest::{SHA256, digest};
 
 use crate::compiler::Compiler;
 use crate::kernels::SOURCE;
@@ -13,10 +14,14 @@ use crate::{Error, Libraries};
 
 /// A folder that keeps compiled kernels, so that a process begins without compiling.
 ///
-/// A file is named by what it was made from: the hash of the source, the architecture and the version
-/// of NVRTC; so nothing is ever stale. It is written beside its place and moved there, and carries a
-/// hash of its own, so half a file is never loaded. A folder that cannot be written to costs the time
-/// to compile, and nothing else.
+/// A file is named by what it was made from: the hash of the source, the architecture and the
+/// version of NVRTC; so nothing is ever stale. It is written beside its place and moved there, and
+/// carries a hash of its name and content, so half a file is never loaded. A folder that cannot be
+/// written to costs the time to compile, and nothing else.
+///
+/// Kernels are code, so a folder is made for its owner alone, and one that another user owns or may
+/// write to, root excepted, is as good as none; the same goes for each file. Links in the place of
+/// files are not followed.
 ///
 /// An image for a container, or a node without a GPU, can be given its kernels in advance:
 ///
@@ -72,21 +77,19 @@ impl KernelCache {
     /// Makes sure that the kernels for GPUs of this `capability` are there, and says in which file.
     ///
     /// # Errors
-    /// [`Error::NotLoadable`], [`Error::NoFunction`] and [`Error::Compile`] of NVRTC, and
-    /// [`Error::Cache`] where the file cannot be written, or nothing is kept at all.
+    /// [`Error::NotLoadable`], [`Error::NoFunction`] and [`Error::Compile`] of NVRTC,
+    /// [`Error::Cache`] where the file cannot be written, or nothing is kept at all, and
+    /// [`Error::CacheExposed`].
     pub fn fill(&self, libraries: &Libraries, capability: Capability) -> Result<PathBuf, Error> {
         let compiler = Compiler::open(libraries)?;
         let target = compiler.target(capability)?;
-        let refused = |path: &Path, kind| Error::Cache {
-            path: path.to_owned(),
-            kind,
-        };
-        let Some(file) = self.file(&compiler, target) else {
-            return Err(refused(Path::new(""), io::ErrorKind::NotFound));
-        };
-        if read(&file).is_none() {
-            let written = write(&file, &compiler.compile(target)?);
-            written.map_err(|error| refused(&file, error.kind()))?;
+        let file = self.file(&compiler, target);
+        let file = file.ok_or_else(|| Error::Cache {
+            path: PathBuf::new(),
+            kind: io::ErrorKind::NotFound,
+        })?;
+        if files::read(&file).is_none() {
+            files::write(&file, &compiler.compile(target)?)?;
         }
         Ok(file)
     }
@@ -99,96 +102,22 @@ impl KernelCache {
     ) -> Result<Vec<u8>, Error> {
         let target = compiler.target(capability)?;
         let file = self.file(compiler, target);
-        if let Some(image) = file.as_deref().and_then(read) {
+        if let Some(image) = file.as_deref().and_then(files::read) {
             return Ok(image);
         }
         let image = compiler.compile(target)?;
         if let Some(file) = file {
             // The next process compiles again, which is what a folder of no use costs.
-            let _ = write(&file, &image);
+            let _ = files::write(&file, &image);
         }
         Ok(image)
     }
 
     fn file(&self, compiler: &Compiler, target: Target) -> Option<PathBuf> {
-        let source = XxHash3_64::oneshot(SOURCE.as_bytes());
-        let name = format!(
-            "{source:016x}-{target}-nvrtc-{}.kernels",
-            compiler.version()
-        );
+        let hash = digest(&SHA256, SOURCE.as_bytes());
+        let source = hash.as_ref().iter().take(16);
+        let source: String = source.map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("{source}-{target}-nvrtc-{}.kernels", compiler.version());
         Some(self.folder.as_ref()?.join(name))
-    }
-}
-
-/// What a file holds, `None` unless it is whole.
-fn read(file: &Path) -> Option<Vec<u8>> {
-    let mut image = fs::read(file).ok()?;
-    let (hash, rest) = image.split_first_chunk::<8>()?;
-    if u64::from_le_bytes(*hash) != XxHash3_64::oneshot(rest) || rest.is_empty() {
-        return None;
-    }
-    image.drain(..8);
-    Some(image)
-}
-
-/// Puts a file in its place as a whole.
-fn write(file: &Path, image: &[u8]) -> io::Result<()> {
-    static WRITES: AtomicU64 = AtomicU64::new(0);
-    let folder = file.parent().unwrap_or_else(|| Path::new("."));
-    fs::create_dir_all(folder)?;
-    let turn = WRITES.fetch_add(1, Ordering::Relaxed);
-    let beside = file.with_extension(format!("{}-{turn}", process::id()));
-    let written = fs::File::create(&beside).and_then(|mut beside| {
-        beside.write_all(&XxHash3_64::oneshot(image).to_le_bytes())?;
-        beside.write_all(image)
-    });
-    let placed = written.and_then(|()| fs::rename(&beside, file));
-    if placed.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    placed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_written_is_read_and_half_of_it_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("deep/inside/a.kernels");
-        assert_eq!(read(&file), None);
-        write(&file, b"first").unwrap();
-        write(&file, b"code").unwrap();
-        assert_eq!(read(&file).as_deref(), Some(b"code".as_slice()));
-        let whole = fs::read(&file).unwrap();
-        for end in 0..whole.len() {
-            fs::write(&file, &whole[..end]).unwrap();
-            assert_eq!(read(&file), None, "{end} bytes of {}", whole.len());
-        }
-        let beside = fs::read_dir(file.parent().unwrap()).unwrap().count();
-        assert_eq!(beside, 1, "nothing is left beside it");
-    }
-
-    #[test]
-    fn a_changed_byte_is_noticed() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("a.kernels");
-        write(&file, b"code").unwrap();
-        let whole = fs::read(&file).unwrap();
-        for at in 0..whole.len() {
-            let mut changed = whole.clone();
-            changed[at] ^= 1;
-            fs::write(&file, changed).unwrap();
-            assert_eq!(read(&file), None, "byte {at}");
-        }
-    }
-
-    #[test]
-    fn a_folder_that_cannot_be_made_is_an_error_of_writing() {
-        let folder = tempfile::tempdir().unwrap();
-        let blocked = folder.path().join("file");
-        fs::write(&blocked, b"in the way").unwrap();
-        assert!(write(&blocked.join("a.kernels"), b"code").is_err());
     }
 }

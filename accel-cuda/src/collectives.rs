@@ -11,7 +11,8 @@ use crate::kernels::Kernel;
 use crate::sys::memory::{Memory, Part};
 
 /// Combines floats as a balanced tree over the places, like
-/// [`Reduction::fold`](meshwork_accel::Reduction::fold), so results have the bits of the host's.
+/// [`Reduction::complete`](meshwork_accel::Reduction::complete), so results have the bits of the
+/// host's.
 ///
 /// Devices of one GPU read and write each other's buffers; what is on another GPU is copied over first,
 /// into memory that is not counted against limits.
@@ -21,7 +22,7 @@ impl NativeCollectives for CudaAccelerator {
         let Some(first) = buffers.first() else {
             return Ok(());
         };
-        let fold = Fold::new(op, shape.element(), first.logical(), buffers.len())?;
+        let fold = Fold::new(op, shape.element(), first.logical())?;
         let parts = buffers
             .iter()
             .filter_map(|buffer| buffer.part(0, shape.len()));
@@ -77,7 +78,7 @@ impl NativeCollectives for CudaAccelerator {
         let (input, output) = BufferShape::of_pairs(inputs, outputs)?;
         output.times(inputs.len(), input)?;
         for (place, to) in outputs.iter().enumerate() {
-            let fold = Fold::new(op, output.element(), to.logical(), inputs.len())?;
+            let fold = Fold::new(op, output.element(), to.logical())?;
             let start = place * output.len();
             let blocks = inputs
                 .iter()
@@ -95,25 +96,15 @@ struct Fold<'a> {
     home: &'a Logical,
     element: ElementType,
     kernel: Kernel,
-    /// How a mean is made of a sum.
-    divided: Option<(Kernel, u32)>,
 }
 
 impl<'a> Fold<'a> {
-    fn new(
-        op: ReduceOp,
-        element: ElementType,
-        home: &'a Logical,
-        places: usize,
-    ) -> Result<Self, Error> {
+    fn new(op: ReduceOp, element: ElementType, home: &'a Logical) -> Result<Self, Error> {
         let kernel = Kernel::fold(op, element).ok_or(Error::UnsupportedOp { op, element })?;
-        let by = u32::try_from(places).unwrap_or(u32::MAX);
-        let divided = (op == ReduceOp::Mean).then_some((Kernel::Divide(element), by));
         Ok(Self {
             home,
             element,
             kernel,
-            divided,
         })
     }
 
@@ -157,11 +148,7 @@ impl<'a> Fold<'a> {
             self.done(stream.follow(part.stream()))?;
         }
         let module = &self.home.module;
-        let mut done = self.done(module.fold(self.kernel, targets, sources, stream));
-        if let Some((kernel, by)) = self.divided {
-            let divide = |target: &Part<'_>| self.done(module.divide(kernel, *target, by, stream));
-            done = done.and_then(|()| targets.iter().try_for_each(divide));
-        }
+        let done = self.done(module.fold(self.kernel, targets, sources, stream));
         // Even after a failure: what was launched may still run.
         for part in all() {
             self.done(part.stream().follow(stream))?;

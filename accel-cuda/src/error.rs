@@ -122,6 +122,16 @@ pub enum Error {
         /// What the system said.
         kind: io::ErrorKind,
     },
+    /// Another user could have put code into the kernel cache.
+    #[error("the kernel cache does not use {}, which user {owner} owns with mode {mode:o}: make it yours, and let nobody else write to it", path.display())]
+    CacheExposed {
+        /// The folder.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who may read and write it.
+        mode: u32,
+    },
     /// A rank, or the number of ranks, is not one of a communicator.
     #[error("rank {rank} does not exist in a communicator of {world} ranks")]
     RankOutside {

@@ -176,9 +176,9 @@ struct places {
 
 // targets[_][i] = op of all sources[_][i], as a balanced tree over the places of the sources, like
 // the digits of a binary counter: partial[level] is the op of 2^level sources that waits for its
-// other half. Rounded once, at the end.
-#define FOLD(op, name, T, W) \
-    KERNEL mw_fold_##op##_##name(struct places targets, struct places sources, u64 count) { \
+// other half. Rounded once, at the end, by what makes an element of the total.
+#define FOLD_TO(kernel, op, T, W, narrowed) \
+    KERNEL kernel(struct places targets, struct places sources, u64 count) { \
         for (u64 i = FIRST; i < count; i += STRIDE) { \
             W partial[LEVELS]; \
             for (u32 place = 0; place < sources.count; ++place) { \
@@ -203,11 +203,16 @@ struct places {
                     begun = 1; \
                 } \
             } \
-            T result = narrow_##T(total); \
+            T result = narrowed; \
             for (u32 place = 0; place < targets.count; ++place) \
                 ((T *)targets.address[place])[i] = result; \
         } \
     }
+
+#define FOLD(op, name, T, W) FOLD_TO(mw_fold_##op##_##name, op, T, W, narrow_##T(total))
+// A mean of all that there are is divided before it is rounded; integers towards zero, in the type D.
+#define MEAN(T, W) FOLD_TO(mw_fold_mean_##T, sum, T, W, narrow_##T(total / (W)sources.count))
+#define MEAN_INTEGER(T, D) FOLD_TO(mw_fold_mean_##T, sum, T, T, (T)((D)total / (D)sources.count))
 
 #define BOTH(op, name, T, W) REDUCE(op, name, T, W) FOLD(op, name, T, W)
 
@@ -221,6 +226,9 @@ INTEGER(i8) INTEGER(i16) INTEGER(i32) INTEGER(i64)
 INTEGER(u8) INTEGER(u16) INTEGER(u32) INTEGER(u64)
 ARITHMETIC(f16, f16, f32) ARITHMETIC(bf16, bf16, f32)
 ARITHMETIC(f32, f32, f32) ARITHMETIC(f64, f64, f64)
+MEAN_INTEGER(i8, i64) MEAN_INTEGER(i16, i64) MEAN_INTEGER(i32, i64) MEAN_INTEGER(i64, i64)
+MEAN_INTEGER(u8, u64) MEAN_INTEGER(u16, u64) MEAN_INTEGER(u32, u64) MEAN_INTEGER(u64, u64)
+MEAN(f16, f32) MEAN(bf16, f32) MEAN(f32, f32) MEAN(f64, f64)
 
 // values[i] /= by, in the type W; integers towards zero.
 #define DIVIDE(T, W) \

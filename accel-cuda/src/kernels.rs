@@ -22,7 +22,7 @@ pub(crate) const MOST_PLACES: usize = 32;
 pub(crate) enum Kernel {
     /// The op of two buffers, in place.
     Reduce(ReduceOp, ElementType),
-    /// The op of many buffers, as a balanced tree.
+    /// The op of many buffers, as a balanced tree; a mean is divided by their number.
     Fold(ReduceOp, ElementType),
     /// Division by a number of contributions.
     Divide(ElementType),
@@ -94,12 +94,15 @@ impl Kernel {
             let pairs = ops.flat_map(|op| ElementType::ALL.map(|element| (op, element)));
             pairs.filter(|(op, element)| op.supports(*element))
         };
-        let numbers = ElementType::ALL.into_iter();
-        let numbers = numbers.filter(|element| ReduceOp::Mean.supports(*element));
+        let numbers = || {
+            let all = ElementType::ALL.into_iter();
+            all.filter(|element| ReduceOp::Mean.supports(*element))
+        };
         pairs()
             .map(|(op, element)| Self::Reduce(op, element))
             .chain(pairs().map(|(op, element)| Self::Fold(op, element)))
-            .chain(numbers.map(Self::Divide))
+            .chain(numbers().map(|element| Self::Fold(ReduceOp::Mean, element)))
+            .chain(numbers().map(Self::Divide))
             .chain(Width::OF_ELEMENTS.map(Self::Fill))
             .chain(pairs().map(|(op, element)| Self::Along(op, element)))
             .chain(Self::of_tensors())
@@ -135,12 +138,7 @@ impl Kernel {
 
     /// The kernel that combines many buffers, `None` if the elements do not have the op.
     pub(crate) fn fold(op: ReduceOp, element: ElementType) -> Option<Self> {
-        let summed = if op == ReduceOp::Mean {
-            ReduceOp::Sum
-        } else {
-            op
-        };
-        op.supports(element).then_some(Self::Fold(summed, element))
+        op.supports(element).then_some(Self::Fold(op, element))
     }
 
     /// Its name in the source.

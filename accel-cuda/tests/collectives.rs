@@ -7,7 +7,7 @@ mod cc;
 #[path = "support/fake.rs"]
 mod fake;
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 
 use buffers::{read, with};
 use fake::Fake;
@@ -27,9 +27,9 @@ fn combined<T: Element>(op: ReduceOp, sources: &[Vec<T>]) -> Vec<T> {
     let reduction = Reduction::<T>::new(op).expect("the pair is supported");
     let slices: Vec<&[T]> = sources.iter().map(Vec::as_slice).collect();
     let mut total = sources[0].clone();
-    reduction.fold(&mut total, &slices).expect("equal lengths");
-    let places = u32::try_from(sources.len()).ok().and_then(NonZeroU32::new);
-    reduction.finish(&mut total, places.expect("not 0"));
+    reduction
+        .complete(&mut total, &slices)
+        .expect("equal lengths");
     total
 }
 

@@ -3,7 +3,7 @@
 #[path = "support/buffers.rs"]
 mod buffers;
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
@@ -200,9 +200,8 @@ impl ElementTask for Everything<'_> {
                 .expect("equal lengths");
             same(op, &read(self.0, &into, expected.len()), &expected);
             reduction
-                .fold(&mut expected, &slices)
+                .complete(&mut expected, &slices)
                 .expect("equal lengths");
-            reduction.finish(&mut expected, NonZeroU32::new(3).expect("not 0"));
             let mut buffers: Vec<_> = (0..3).map(|at| with(self.0, at, &sources[at])).collect();
             let mut all: Vec<_> = buffers.iter_mut().collect();
             self.0.all_reduce(op, &mut all).expect("shapes agree");

@@ -86,7 +86,12 @@ fn pairs() -> impl Iterator<Item = (ReduceOp, ElementType)> {
     let pairs = ReduceOp::ALL
         .into_iter()
         .flat_map(|op| ElementType::ALL.map(|element| (op, element)));
-    pairs.filter(|(op, element)| *op != ReduceOp::Mean && op.supports(*element))
+    pairs.filter(|(op, element)| op.supports(*element))
+}
+
+/// Those that two buffers at a time are combined by, without all others.
+fn steps() -> impl Iterator<Item = (ReduceOp, ElementType)> {
+    pairs().filter(|(op, _)| *op != ReduceOp::Mean)
 }
 
 /// What the host makes of the same bytes.
@@ -103,7 +108,9 @@ impl ElementTask for Host<'_> {
         let sources: Vec<Vec<T>> = self.sources.iter().map(|bytes| elements(bytes)).collect();
         let sources: Vec<&[T]> = sources.iter().map(Vec::as_slice).collect();
         let mut into = sources[0].to_vec();
-        reduction.fold(&mut into, &sources).expect("equal lengths");
+        reduction
+            .complete(&mut into, &sources)
+            .expect("equal lengths");
         bytemuck::cast_slice(&into).to_vec()
     }
 }
@@ -138,7 +145,7 @@ fn check(oracle: &mut Oracle, request: Request<'_>, element: ElementType, expect
 #[test]
 fn two_buffers_reduce_to_the_bits_of_the_host() {
     let (mut oracle, mut random) = (Oracle::start(), Random(1));
-    for (op, element) in pairs() {
+    for (op, element) in steps() {
         for count in [1, 15, 16, 17, 333, 20_000] {
             for shift in [0, 1] {
                 let sources = [random.bytes(element, count), random.bytes(element, count)];
@@ -160,7 +167,7 @@ fn two_buffers_reduce_to_the_bits_of_the_host() {
 #[test]
 fn all_pairs_of_short_elements_reduce_to_the_bits_of_the_host() {
     let mut oracle = Oracle::start();
-    for (op, element) in pairs().filter(|(_, element)| element.size() <= 2) {
+    for (op, element) in steps().filter(|(_, element)| element.size() <= 2) {
         // All values of one byte with each other; of two bytes, with some near a power of two.
         let size = element.size();
         let all: Vec<u16> = match element {

@@ -17,6 +17,9 @@ use meshwork_accel_cuda::{
 };
 use wheel::{CUBLAS, NCCL, NVRTC};
 
+/// Bytes that stand before the code in a file of a cache.
+const HASH: usize = 32;
+
 fn nvrtc() -> Option<Libraries> {
     let file = NVRTC.unpacked()?.join("nvidia/cu13/lib/libnvrtc.so.13");
     Some(Libraries::from_env().with_file(Library::Nvrtc, file))
@@ -48,7 +51,11 @@ fn nvrtc_compiles_all_kernels_for_every_architecture_from_7_5_to_12_0() {
     ] {
         let file = cache.fill(&libraries, capability).expect("it is known");
         let code = fs::read(file).expect("it was written");
-        assert_eq!(&code[8..12], b"\x7fELF", "machine code for {capability}");
+        assert_eq!(
+            &code[HASH..HASH + 4],
+            b"\x7fELF",
+            "machine code for {capability}"
+        );
         for kernel in [
             "mw_reduce_sum_bf16",
             "mw_fold_max_f64",
@@ -77,7 +84,7 @@ fn a_gpu_newer_than_nvrtc_gets_ptx_that_moves_16_bytes_at_a_time() {
         .fill(&libraries, Capability::new(99, 0))
         .expect("PTX is for all that follow");
     let code = fs::read(file).expect("it was written");
-    let text = String::from_utf8_lossy(&code[8..]);
+    let text = String::from_utf8_lossy(&code[HASH..]);
     let kernel = |name: &str| {
         let begin = text
             .find(&format!(".entry {name}("))

@@ -27,10 +27,12 @@ impl Platform {
     /// Looks for a plugin without loading one.
     ///
     /// A file that a variable names is taken as it is: `TPU_LIBRARY_PATH` for TPUs, then
-    /// `PJRT_PLUGIN_PATH` for any platform. Else the folders of Python's packages are looked through,
-    /// in this order: those of `PYTHONPATH`; of `VIRTUAL_ENV` and `CONDA_PREFIX`; of the interpreters
-    /// on `PATH`, which are not run, so those behind a shim stay hidden; of the user, below `HOME`.
-    /// Nothing else is looked at: a plugin is code that will run in this process.
+    /// `PJRT_PLUGIN_PATH` for any platform. Else the folders of Python's packages are looked
+    /// through, in this order: those of `PYTHONPATH`; of `VIRTUAL_ENV` and `CONDA_PREFIX`; of the
+    /// interpreters on `PATH`, which are not run, so those behind a shim stay hidden; of the user,
+    /// below `HOME`. Nothing else is looked at: a plugin is code that will run in this process. So
+    /// entries of these variables that are empty or relative, which Python takes from the current
+    /// folder, are left out.
     ///
     /// # Errors
     /// [`Error::NoPlugin`] with all files that were looked for.
@@ -161,6 +163,8 @@ fn package_folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> 
     if let Some(home) = variable("HOME") {
         folders.extend(of_prefix(&Path::new(&home).join(".local")));
     }
+    // Whoever can write to the current folder could have code run here otherwise.
+    folders.retain(|folder| folder.is_absolute());
     folders
 }
 
@@ -245,6 +249,45 @@ mod tests {
             found(Platform::Tpu, &shadowed, &variables).is_err(),
             "no interpreter stands there"
         );
+    }
+
+    #[test]
+    fn nothing_is_found_by_the_current_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = env::current_dir().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(folder.path().strip_prefix("/").unwrap());
+        for file in [
+            "p/libtpu/libtpu.so",
+            "e/lib/python3/site-packages/libtpu/libtpu.so",
+            "e/.local/lib/python3/site-packages/libtpu/libtpu.so",
+            "e/bin/python3",
+        ] {
+            let file = folder.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        for (variable, entry) in [
+            ("PYTHONPATH", "p"),
+            ("VIRTUAL_ENV", "e"),
+            ("CONDA_PREFIX", "e"),
+            ("PATH", "e/bin"),
+            ("HOME", "e"),
+        ] {
+            let found = |entry: PathBuf| {
+                Platform::Tpu.find_with(&|name| (name == variable).then(|| entry.clone().into()))
+            };
+            assert!(found(folder.path().join(entry)).is_ok(), "{variable}");
+            let Err(Error::NoPlugin { looked_at, .. }) = found(relative.join(entry)) else {
+                panic!("{variable} of the current folder");
+            };
+            assert!(looked_at.is_empty(), "{variable}: {looked_at:?}");
+        }
+        let empty = |name: &str| (name == "PYTHONPATH").then(|| ":/nowhere:".into());
+        let Err(Error::NoPlugin { looked_at, .. }) = Platform::Tpu.find_with(&empty) else {
+            panic!("a plugin of the current folder");
+        };
+        assert_eq!(looked_at, [Path::new("/nowhere/libtpu/libtpu.so")]);
     }
 
     #[test]

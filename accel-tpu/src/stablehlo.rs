@@ -35,8 +35,9 @@ pub(crate) enum Kernel {
     Update(Vector, usize),
     /// Each element combined with the same one of another vector.
     Reduce(ReduceOp, Vector),
-    /// Each element divided by the scalar given, integers towards zero; the scalar is of the type
-    /// that [`divided_in`] says. As a constant it would become a product with its inverse.
+    /// Each sum, of the type that it was computed in, divided by the scalar given, integers towards
+    /// zero; the scalar is of the type that [`divided_in`] says. As a constant it would become a
+    /// product with its inverse.
     Divide(Vector),
     /// The op of each element, which is a float.
     Pointwise(Pointwise, Vector),

@@ -10,8 +10,6 @@ mod devices;
 #[path = "support/plugins.rs"]
 mod plugins;
 
-use std::num::NonZeroU32;
-
 use meshwork_accel::{
     Accelerator, DeviceId, Element, ElementTask, ElementType, Error, LiveBuffers,
     NativeCollectives, ReduceOp, Reduction, bf16,
@@ -67,11 +65,7 @@ fn expected<T: Element>(op: ReduceOp, inputs: &[Vec<T>]) -> Result<Vec<T>, Error
     let reduction = Reduction::<T>::new(op)?;
     let mut total = vec![T::default(); inputs[0].len()];
     let sources: Vec<&[T]> = inputs.iter().map(Vec::as_slice).collect();
-    reduction.fold(&mut total, &sources)?;
-    reduction.finish(
-        &mut total,
-        NonZeroU32::new(u32::try_from(inputs.len()).unwrap()).unwrap(),
-    );
+    reduction.complete(&mut total, &sources)?;
     Ok(total)
 }
 

@@ -39,6 +39,10 @@ pub struct Loops<T> {
     pub(crate) reduce: fn(into: &mut [T], from: &[T]),
     /// Replaces each `into[i]` by the op of all `sources[_][i]`, as a balanced tree.
     pub(crate) fold: fn(into: &mut [T], sources: &[&[T]]),
+    /// The same of all contributions that there are, of which a mean is divided by their number.
+    pub(crate) complete: fn(into: &mut [T], contributions: &[&[T]], number: NonZeroU32),
+    /// Replaces each `into[i]` by the result of itself and `from[i]`, which are all contributions.
+    pub(crate) complete_pair: fn(into: &mut [T], from: &[T]),
 }
 
 impl<T> Clone for Loops<T> {
@@ -58,7 +62,7 @@ macro_rules! kernel {
 
             fn divide(values: &mut [Self], by: NonZeroU32) {
                 for value in values {
-                    *value = value.divided(by);
+                    *value = Self::part(value.widen(), by);
                 }
             }
         }
@@ -74,6 +78,20 @@ fn loops<T: Lane, O: Op<T::Wide>>() -> Loops<T> {
     Loops {
         reduce: reduce::<T, O>,
         fold: fold::<T, O>,
+        complete: |into, contributions, _| fold::<T, O>(into, contributions),
+        complete_pair: reduce::<T, O>,
+    }
+}
+
+/// A mean is a sum until all contributions are in.
+fn mean_loops<T: Lane>() -> Loops<T>
+where
+    Sum: Op<T::Wide>,
+{
+    Loops {
+        complete: mean::<T, Sum>,
+        complete_pair: mean_of_pair::<T, Sum>,
+        ..loops::<T, Sum>()
     }
 }
 
@@ -112,8 +130,8 @@ where
     Max: Op<T::Wide>,
 {
     match op {
-        // A mean is a sum until it is divided.
-        ReduceOp::Sum | ReduceOp::Mean => Some(loops::<_, Sum>()),
+        ReduceOp::Sum => Some(loops::<_, Sum>()),
+        ReduceOp::Mean => Some(mean_loops()),
         ReduceOp::Product => Some(loops::<_, Product>()),
         ReduceOp::Min => Some(loops::<_, Min>()),
         ReduceOp::Max => Some(loops::<_, Max>()),
@@ -126,16 +144,31 @@ where
 fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
     fn converted<O: Op<f32>>() -> Loops<f16> {
         Loops {
-            reduce: |into, from| {
-                f16c::reduce::<O>(into, from).unwrap_or_else(|| reduce::<f16, O>(into, from));
-            },
-            fold: |into, sources| {
-                f16c::fold::<O>(into, sources).unwrap_or_else(|| fold::<f16, O>(into, sources));
-            },
+            reduce: reduced::<O>,
+            complete_pair: reduced::<O>,
+            fold: folded::<O>,
+            complete: |into, contributions, _| folded::<O>(into, contributions),
         }
     }
+    fn reduced<O: Op<f32>>(into: &mut [f16], from: &[f16]) {
+        f16c::reduce::<O>(into, from).unwrap_or_else(|| reduce::<f16, O>(into, from));
+    }
+    fn folded<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]]) {
+        f16c::fold::<O>(into, sources, |wide| wide)
+            .unwrap_or_else(|| fold::<f16, O>(into, sources));
+    }
+    fn divided(into: &mut [f16], contributions: &[&[f16]], number: NonZeroU32) {
+        let by = number.get() as f32;
+        f16c::fold::<Sum>(into, contributions, |sum| sum / by)
+            .unwrap_or_else(|| mean::<f16, Sum>(into, contributions, number));
+    }
     match op {
-        ReduceOp::Sum | ReduceOp::Mean => Some(converted::<Sum>()),
+        ReduceOp::Sum => Some(converted::<Sum>()),
+        ReduceOp::Mean => Some(Loops {
+            complete: divided,
+            complete_pair: mean_of_pair::<f16, Sum>,
+            ..converted::<Sum>()
+        }),
         ReduceOp::Product => Some(converted::<Product>()),
         ReduceOp::Min => Some(converted::<Min>()),
         ReduceOp::Max => Some(converted::<Max>()),
@@ -155,12 +188,30 @@ fn reduce<T: Lane, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
     }
 }
 
-/// Up to four sources are one loop, in registers. More are reduced tile by tile, so that what is in
-/// between stays in a cache: by fours, and these like the digits of a binary counter.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn mean_of_pair<T: Lane, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
+    const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = T::part(O::of(a.widen(), b.widen()), TWO);
+    }
+}
+
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn fold<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]]) {
+    tree::<T, O>(into, sources, T::narrow);
+}
+
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
+fn mean<T: Lane, O: Op<T::Wide>>(into: &mut [T], contributions: &[&[T]], number: NonZeroU32) {
+    tree::<T, O>(into, contributions, |sum| T::part(sum, number));
+}
+
+/// Up to four sources are one loop, in registers. More are reduced tile by tile, so that what is in
+/// between stays in a cache: by fours, and these like the digits of a binary counter.
+#[inline(always)]
+fn tree<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]], finish: impl Fn(T::Wide) -> T) {
     if sources.len() <= 4 {
-        return leaf::<T, O, T>(into, sources, 0, T::narrow);
+        return leaf::<T, O, T>(into, sources, 0, finish);
     }
     let depth = sources.len().div_ceil(4).ilog2() as usize + 1;
     // `partial[level]` is the reduction of `4 << level` sources that waits for its other half.
@@ -187,7 +238,7 @@ fn fold<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]]) {
             }
         }
         for (into, total) in tile.iter_mut().zip(total) {
-            *into = T::narrow(total);
+            *into = finish(total);
         }
     }
 }

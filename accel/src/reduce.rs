@@ -31,7 +31,10 @@ pub enum ReduceOp {
     /// The largest contribution.
     Max = 4,
     /// The sum, divided by the number of contributions; of integers, what is left of the division
-    /// is dropped, and a sum that wraps is not the mean.
+    /// is dropped, and a sum that wraps is not the mean. Of 16-bit floats that meet [all at
+    /// once](Reduction::complete) the sum is divided before it is rounded, so it may be beyond what
+    /// they can be; a sum that is rounded on its way to others is infinite then, and so is the
+    /// mean.
     Mean = 5,
     /// The bits that all contributions have.
     And = 6,
@@ -109,7 +112,8 @@ impl Display for ReduceOp {
 
 /// An op together with an element type that has it: what is left to do cannot be undefined.
 ///
-/// A reduction has two steps. Contributions are combined, two at a time by [`reduce`](Self::reduce)
+/// Where all contributions are at hand, [`complete`](Self::complete) makes the result of them. Else
+/// a reduction has two steps. Contributions are combined, two at a time by [`reduce`](Self::reduce)
 /// or many at once by [`fold`](Self::fold), in as many calls as it takes; when all are in,
 /// [`finish`](Self::finish) makes a mean of the sum.
 ///
@@ -119,7 +123,12 @@ impl Display for ReduceOp {
 ///
 /// let mean = Reduction::<f32>::new(ReduceOp::Mean)?;
 /// let mut into = [0.0; 2];
-/// mean.fold(&mut into, &[&[1.0, 2.0], &[3.0, 4.0], &[5.0, 9.0]])?;
+/// let contributions = [[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]];
+/// mean.complete(&mut into, &contributions.each_ref().map(|one| one.as_slice()))?;
+/// assert_eq!(into, [3.0, 5.0]);
+///
+/// mean.fold(&mut into, &[&contributions[0], &contributions[1]])?;
+/// mean.reduce(&mut into, &contributions[2])?;
 /// mean.finish(&mut into, NonZeroU32::new(3).expect("not zero"));
 /// assert_eq!(into, [3.0, 5.0]);
 /// # Ok::<(), meshwork_accel::Error>(())
@@ -172,14 +181,49 @@ impl<T: Element> Reduction<T> {
     /// # Errors
     /// [`Error::NoSources`], [`Error::LengthMismatch`]; `into` is then unchanged.
     pub fn fold(&self, into: &mut [T], sources: &[&[T]]) -> Result<(), Error> {
-        if sources.is_empty() {
-            return Err(Error::NoSources { op: self.op });
-        }
+        self.check(into, sources)?;
+        (self.loops.fold)(into, sources);
+        Ok(())
+    }
+
+    /// Replaces each `into[i]` by the result of all `contributions[_][i]`: what
+    /// [`fold`](Self::fold) and [`finish`](Self::finish) leave, rounded once, so a mean of 16-bit
+    /// floats is divided before.
+    ///
+    /// # Shapes
+    /// Those of [`fold`](Self::fold).
+    ///
+    /// # Errors
+    /// Those of [`fold`](Self::fold).
+    ///
+    /// # Panics
+    /// For 2³² contributions and more.
+    pub fn complete(&self, into: &mut [T], contributions: &[&[T]]) -> Result<(), Error> {
+        let number = self.check(into, contributions)?;
+        (self.loops.complete)(into, contributions, number);
+        Ok(())
+    }
+
+    /// The same of two contributions, of which the result replaces the first.
+    ///
+    /// # Shapes
+    /// Those of [`reduce`](Self::reduce).
+    ///
+    /// # Errors
+    /// Those of [`reduce`](Self::reduce).
+    pub fn complete_pair(&self, into: &mut [T], from: &[T]) -> Result<(), Error> {
+        equally_long(into, from)?;
+        (self.loops.complete_pair)(into, from);
+        Ok(())
+    }
+
+    /// How many sources there are, all as long as `into`.
+    fn check(&self, into: &[T], sources: &[&[T]]) -> Result<NonZeroU32, Error> {
         for source in sources {
             equally_long(into, source)?;
         }
-        (self.loops.fold)(into, sources);
-        Ok(())
+        let number = u32::try_from(sources.len()).expect("nobody has 2^32 contributions at hand");
+        NonZeroU32::new(number).ok_or(Error::NoSources { op: self.op })
     }
 
     /// Makes results of what `contributions` were combined to: divides a mean, leaves other ops.

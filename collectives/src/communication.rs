@@ -11,7 +11,9 @@ pub use cost::{CostModel, LinkCost};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Communication {
-    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer.
+    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer; for means
+    /// of `f16`, of those that combine all contributions at once. The sum behind such a mean, which
+    /// others round on its way, is infinite above 65,504.
     #[default]
     Auto,
     /// Always the ring.
@@ -171,9 +173,11 @@ impl Choices {
             return always;
         }
         let suits = |prediction: &Prediction| {
-            let order = || prediction.algorithm.order(collective, &self.hosts);
-            communication == Communication::Auto
-                || op.is_none_or(|op| order().reproduces(op, element))
+            let order = prediction.algorithm.order(collective, &self.hosts);
+            op.is_none_or(|op| match communication {
+                Communication::Reproducible => order.reproduces(op, element),
+                _ => order.keeps_means(op, element),
+            })
         };
         let table = self.explain(collective, count.saturating_mul(element.size()));
         let fastest = table.into_iter().find(suits);

@@ -5,14 +5,14 @@
 //! disagreement is missed, whatever the algorithm. Every chunk carries the contract again: no byte
 //! of another operation is ever taken in.
 
+mod combine;
 mod flow;
 mod walk;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 
-use meshwork_accel::{Element, Reduction};
+use meshwork_accel::Element;
 
 use crate::contract::{Call, Contract, SITE_LIMIT};
 use crate::links::{Broken, Inlets, Links, Outlets};
@@ -67,12 +67,6 @@ pub(crate) struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    fn finish<T: Element>(&self, reduction: Option<Reduction<T>>, buffer: &mut [T]) {
-        if let (Some(reduction), Some(world)) = (reduction, NonZeroU32::new(self.world)) {
-            reduction.finish(buffer, world);
-        }
-    }
-
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
     /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that of
     /// the ranks.
@@ -128,8 +122,7 @@ impl Operation<'_> {
                     .map(|(from, block)| (*from, block.as_slice())),
             );
             let sources: Vec<&[T]> = sources.into_values().collect();
-            reduction.fold(output, &sources).map_err(Error::from)?;
-            self.finish(Some(reduction), output);
+            reduction.complete(output, &sources).map_err(Error::from)?;
         }
         Ok(())
     }

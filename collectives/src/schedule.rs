@@ -96,6 +96,7 @@ pub struct Schedule {
     blocks: usize,
     rank: usize,
     hosts: Hosts,
+    at_once: bool,
 }
 
 impl Schedule {
@@ -111,6 +112,7 @@ impl Schedule {
             blocks,
             rank: rank.index(),
             hosts: hosts.clone(),
+            at_once: algorithm.order(collective, hosts) == Order::BalancedAtOnce,
         }
     }
 
@@ -142,7 +144,14 @@ impl Schedule {
             blocks: world as usize,
             rank: rank.index(),
             hosts: Hosts::apart(world),
+            at_once: true,
         }
+    }
+
+    /// Whether each rank that combines contributions has those of all ranks.
+    #[must_use]
+    pub fn combines_at_once(&self) -> bool {
+        self.at_once
     }
 
     /// Into how many blocks the buffer is cut: equal ones for all-reduce, reduce and broadcast.

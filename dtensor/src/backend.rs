@@ -183,6 +183,14 @@ impl Backend {
         Ok(self.keep(raw, bytes))
     }
 
+    /// So many zeros on a device.
+    pub(crate) fn zeros(&self, device: DeviceId, element: ElementType, len: usize) -> Made {
+        let bytes = (len * element.size()) as u64;
+        self.by(Some(&*self.0.memory), bytes, |memory| {
+            Some(memory.zeros(device, element, len))
+        })
+    }
+
     /// Whether it may have arithmetic of these elements: what it has refused once it is not given again.
     pub(crate) fn computes(&self, element: ElementType) -> bool {
         let arithmetic = self.0.arithmetic.as_deref();

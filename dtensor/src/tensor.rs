@@ -281,11 +281,14 @@ impl<T: Scalar> DTensor<T> {
     pub(crate) fn settled(&self) -> Result<Self, Error> {
         match self.layout().reduction() {
             None => Ok(self.clone()),
-            Some(_) => {
-                let specs = self.layout().specs().cloned();
-                self.relayout(&Layout::new(specs, self.layout().mesh())?)
-            }
+            Some(_) => self.relayout(&self.whole_layout()?),
         }
+    }
+
+    /// The same layout with nothing partial.
+    pub(crate) fn whole_layout(&self) -> Result<Layout, Error> {
+        let specs = self.layout().specs().cloned();
+        Ok(Layout::new(specs, self.layout().mesh())?)
     }
 
     /// The ranks of the mesh whose blocks are here, in the order of [`unpack`](Self::unpack).

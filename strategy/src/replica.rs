@@ -284,13 +284,11 @@ fn reduce_here<T: Value>(
         return Ok(());
     }
     let began = Instant::now();
-    group.all_reduce(values, collectives::ReduceOp::Sum)?;
-    if op == ReduceOp::Mean {
-        let replicas = group.world() as usize;
-        values
-            .iter_mut()
-            .for_each(|value| *value = value.divided(replicas));
-    }
+    let op = match op {
+        ReduceOp::Sum => collectives::ReduceOp::Sum,
+        ReduceOp::Mean => collectives::ReduceOp::Mean,
+    };
+    group.all_reduce(values, op)?;
     traffic.count(size_of_val(values), began.elapsed());
     Ok(())
 }

@@ -2,15 +2,16 @@
 
 mod docked;
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType,
-    Elementwise, Error, Fold, HostMemory, LiveBuffers, Matmul, Memory, NativeCollectives, Pairwise,
-    Pointwise, ProductShape, ReduceOp, Region, Steps, Stride, Undocked,
+    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Dock, Element, ElementTask,
+    ElementType, Elementwise, Error, Fold, HostMemory, LiveBuffers, Matmul, Memory,
+    NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Reduction, Region, Steps,
+    Stride, Undocked,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -45,6 +46,7 @@ pub(crate) enum Flaw {
     KeepsWhatIsCopied,
     LeavesOneOut,
     MeanIsSum,
+    RoundsBeforeDividing,
     SwapsBlocks,
     SendsTheFirst,
     GathersBackwards,
@@ -302,6 +304,28 @@ fn supported(op: ReduceOp, buffers: &[&mut CpuBuffer]) -> bool {
     first.is_some_and(|first| op.supports(first.element_type()))
 }
 
+/// Divides what was summed.
+struct Finish<'a, 'b> {
+    cpu: &'a CpuAccelerator,
+    buffers: &'a mut [&'b mut CpuBuffer],
+    by: NonZeroU32,
+}
+
+impl ElementTask for Finish<'_, '_> {
+    type Output = Result<(), Error>;
+
+    fn run<T: Element>(self) -> Result<(), Error> {
+        let mean = Reduction::<T>::new(ReduceOp::Mean)?;
+        for buffer in self.buffers {
+            let mut sums = vec![T::default(); buffer.len()];
+            self.cpu.download(buffer, 0, &mut sums)?;
+            mean.finish(&mut sums, self.by);
+            self.cpu.upload(&sums, buffer, 0)?;
+        }
+        Ok(())
+    }
+}
+
 impl NativeCollectives for Flawed {
     fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CpuBuffer]) -> Result<(), Error> {
         let twins = buffers.len() > 1 && buffers[0].device() == buffers[1].device();
@@ -313,6 +337,16 @@ impl NativeCollectives for Flawed {
             }
             Flaw::MeanIsSum if op == ReduceOp::Mean && supported(op, buffers) => {
                 self.cpu.all_reduce(ReduceOp::Sum, buffers)
+            }
+            Flaw::RoundsBeforeDividing if op == ReduceOp::Mean && supported(op, buffers) => {
+                self.cpu.all_reduce(ReduceOp::Sum, buffers)?;
+                let Some(first) = buffers.first() else {
+                    return Ok(());
+                };
+                let element = first.element_type();
+                let by = u32::try_from(buffers.len()).ok().and_then(NonZeroU32::new);
+                let (cpu, by) = (&self.cpu, by.expect("there are a few"));
+                element.run(Finish { cpu, buffers, by })
             }
             _ => self.cpu.all_reduce(op, buffers),
         }

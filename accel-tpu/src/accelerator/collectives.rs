@@ -19,8 +19,8 @@ impl NativeCollectives for PjrtAccelerator {
             return Ok(());
         };
         let results = self.together(Collective::AllReduce(op, vector), &inputs)?;
-        store(results, buffers);
-        self.finish(op, buffers)
+        store(self.finish(op, results, buffers)?, buffers);
+        Ok(())
     }
 
     fn broadcast(&self, root: usize, buffers: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
@@ -79,8 +79,8 @@ impl NativeCollectives for PjrtAccelerator {
             return Ok(());
         };
         let results = self.together(Collective::ReduceScatter(op, vector), inputs)?;
-        store(results, outputs);
-        self.finish(op, outputs)
+        store(self.finish(op, results, outputs)?, outputs);
+        Ok(())
     }
 }
 
@@ -137,22 +137,24 @@ impl PjrtAccelerator {
         Ok(())
     }
 
-    /// Makes means of sums that as many devices have brought as there are buffers.
-    fn finish(&self, op: ReduceOp, sums: &mut [&mut PjrtBuffer]) -> Result<(), Error> {
-        let contributions = sums.len();
-        for sum in sums.iter_mut().filter(|_| op == ReduceOp::Mean) {
-            let device = sum.device();
-            let Some(memory) = sum.memory() else { continue };
-            let by = self.divisor(device, divided_in(sum.element_type()), contributions)?;
-            let divided = self.run(
-                device,
-                Kernel::Divide(sum.vector()),
-                &[memory, &by],
-                sum.kept(),
-            )?;
-            sum.set(divided);
+    /// Makes means of sums, one for each of the outputs, to which as many devices have contributed.
+    fn finish(
+        &self,
+        op: ReduceOp,
+        sums: Vec<Arc<Buffer>>,
+        outputs: &[&mut PjrtBuffer],
+    ) -> Result<Vec<Arc<Buffer>>, Error> {
+        if op != ReduceOp::Mean {
+            return Ok(sums);
         }
-        Ok(())
+        let contributions = sums.len();
+        let both = sums.iter().zip(outputs);
+        let means = both.map(|(sum, output)| {
+            let (device, element) = (output.device(), output.element_type());
+            let by = self.divisor(device, divided_in(element), contributions)?;
+            self.run(device, Kernel::Divide(output.vector()), &[sum, &by], &[])
+        });
+        means.collect()
     }
 
     /// A number of contributions as a scalar of a type that elements are divided in.

@@ -8,7 +8,8 @@ use super::{Function, Type, Vector};
 /// What runs on several devices at once; lengths are those of one device's input.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Collective {
-    /// All inputs combined, on every device; a mean is a sum until it is divided.
+    /// All inputs combined, on every device; a mean is a sum until it is divided, of the type that
+    /// sums are computed in.
     AllReduce(ReduceOp, Vector),
     /// All inputs one after the other, on every device.
     AllGather(Vector),
@@ -26,19 +27,16 @@ impl Collective {
     pub(crate) fn program(&self, devices: usize) -> Option<String> {
         match self {
             Self::AllReduce(op, vector) => {
-                let main = Function::in_place(&[(*vector).into()]);
                 let parts = Parts {
                     devices,
                     of: vector.len,
                     keep: Keep::All,
                 };
-                reduction(main, *op, *vector, parts)
+                reduction(*op, *vector, parts)
             }
             Self::ReduceScatter(op, vector) => {
-                let main = Function::new(&[(*vector).into()]);
                 let of = vector.len / devices.max(1);
                 reduction(
-                    main,
                     *op,
                     *vector,
                     Parts {
@@ -114,16 +112,24 @@ enum Keep {
     Own,
 }
 
-fn reduction(mut main: Function, op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
+fn reduction(op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
     if !op.supports(vector.element) {
         return None;
     }
     let result = Vector {
+        element: match op {
+            ReduceOp::Mean => computed_in(vector.element),
+            _ => vector.element,
+        },
         len: parts.of,
-        ..vector
+    };
+    // What is dealt out stays as it was.
+    let mut main = match parts.keep == Keep::All && result == vector {
+        true => Function::in_place(&[vector.into()]),
+        false => Function::new(&[vector.into()]),
     };
     let reduced = match is_native(op, vector.element) {
-        true => native(&mut main, op, vector, parts),
+        true => native(&mut main, op, vector, (parts, result)),
         false => fold(&mut main, op, vector, parts)?,
     };
     let finished = one_nan(&mut main, &reduced, result.into());
@@ -131,7 +137,12 @@ fn reduction(mut main: Function, op: ReduceOp, vector: Vector, parts: Parts) -> 
 }
 
 /// By the compiler's own collective. 16-bit floats travel as f32, so that they are rounded once.
-fn native(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts) -> String {
+fn native(
+    main: &mut Function,
+    op: ReduceOp,
+    vector: Vector,
+    (parts, result): (Parts, Vector),
+) -> String {
     let wide = computed_in(vector.element);
     let scalar = Type::Scalar(wide);
     let input = convert(main, "%arg0", vector.into(), Type::from(vector).of(wide));
@@ -142,10 +153,7 @@ fn native(main: &mut Function, op: ReduceOp, vector: Vector, parts: Parts) -> St
         plain(op, vector.element)
     );
     let operand = [(input.as_str(), Type::from(vector).of(wide))];
-    let result = Type::from(Vector {
-        len: parts.of,
-        ..vector
-    });
+    let result = Type::from(result);
     let groups = groups(parts.devices);
     let (collective, rest) = match parts.keep {
         Keep::All => ("all_reduce", format!("{region} {{{groups}}}")),
@@ -281,6 +289,20 @@ mod tests {
             program.contains("(%a: tensor<f32>, %b: tensor<f32>)"),
             "{program}"
         );
+    }
+
+    #[test]
+    fn sums_that_are_to_be_divided_are_not_rounded_before() {
+        let vector = Vector {
+            element: ElementType::F16,
+            len: 6,
+        };
+        for (op, result) in [(ReduceOp::Mean, "f32"), (ReduceOp::Sum, "f16")] {
+            let all = Collective::AllReduce(op, vector).program(3).unwrap();
+            assert!(all.contains(&format!("-> tensor<6x{result}> {{")), "{all}");
+            let own = Collective::ReduceScatter(op, vector).program(3).unwrap();
+            assert!(own.contains(&format!("-> tensor<2x{result}> {{")), "{own}");
+        }
     }
 
     #[test]

@@ -71,13 +71,19 @@ pub(crate) const fn divided_in(element: ElementType) -> ElementType {
     }
 }
 
-/// The program that divides all elements by its second argument.
+/// The program that divides all sums, of the type that they were computed in, by its second
+/// argument.
 pub(super) fn division(vector: Vector) -> String {
     let kind = Type::from(vector);
+    let sums = kind.of(computed_in(vector.element));
     let wide = kind.of(divided_in(vector.element));
-    let mut main = Function::in_place(&[kind, Type::Scalar(divided_in(vector.element))]);
+    let arguments = [sums, Type::Scalar(divided_in(vector.element))];
+    let mut main = match sums == kind {
+        true => Function::in_place(&arguments),
+        false => Function::new(&arguments),
+    };
     let by = main.broadcast("%arg1", wide);
-    let values = convert(&mut main, "%arg0", kind, wide);
+    let values = convert(&mut main, "%arg0", sums, wide);
     let operands = [(values.as_str(), wide), (by.as_str(), wide)];
     let divided = main.value("divide", &operands, "", wide);
     let divided = convert(&mut main, &divided, wide, kind);

@@ -180,9 +180,7 @@ impl Plugin {
             message: ptr::null(),
             message_size: 0,
         };
-        // SAFETY: `Table::open` has seen that the table has this.
-        let function = unsafe { self.0.table.start.as_ref() }.PJRT_Error_Message;
-        let Some(function) = function else {
+        let Some(function) = self.0.table.error_message() else {
             return String::new();
         };
         // SAFETY: the error is alive until `check` destroys it.
@@ -197,9 +195,7 @@ impl Plugin {
             extension_start: ptr::null_mut(),
             error,
         };
-        // SAFETY: `Table::open` has seen that the table has this.
-        let function = unsafe { self.0.table.start.as_ref() }.PJRT_Error_Destroy;
-        if let Some(function) = function {
+        if let Some(function) = self.0.table.error_destroy() {
             // SAFETY: whoever has an error destroys it once, here.
             unsafe { function(&raw mut args) };
         }
@@ -287,6 +283,19 @@ impl Table {
         })
     }
 
+    // A reference would promise all of `PJRT_Api`, and the table of an older plugin ends before
+    // that.
+
+    fn error_message(&self) -> PJRT_Error_Message {
+        // SAFETY: `check` has seen that the table has this.
+        unsafe { (*self.start.as_ptr()).PJRT_Error_Message }
+    }
+
+    fn error_destroy(&self) -> PJRT_Error_Destroy {
+        // SAFETY: `check` has seen that the table has this.
+        unsafe { (*self.start.as_ptr()).PJRT_Error_Destroy }
+    }
+
     fn function<A: Args>(&self) -> Result<Function<A>, Error> {
         let missing = Error::NotSupported {
             function: A::FUNCTION,
@@ -342,6 +351,53 @@ mod tests {
     #[test]
     fn a_table_too_short_for_errors_is_no_plugin() {
         assert!(matches!(table(16, 7), Err(Error::NoApi { .. })));
+    }
+
+    /// Writes a word of its own.
+    unsafe extern "C" fn message(args: *mut PJRT_Error_Message_Args) {
+        const WORD: &str = "too old";
+        // SAFETY: the caller gives arguments that are its own.
+        let args = unsafe { &mut *args };
+        (args.message, args.message_size) = (WORD.as_ptr().cast(), WORD.len());
+    }
+
+    unsafe extern "C" fn destroy(_: *mut PJRT_Error_Destroy_Args) {}
+
+    unsafe extern "C" fn code(args: *mut PJRT_Error_GetCode_Args) -> *mut PJRT_Error {
+        // SAFETY: as above.
+        unsafe { &mut *args }.code = PJRT_Error_Code_UNIMPLEMENTED;
+        ptr::null_mut()
+    }
+
+    /// Memory that ends where the table does: under Miri, or where it lies at the end of a page,
+    /// nothing behind it can be looked at unnoticed.
+    #[test]
+    fn errors_of_a_plugin_whose_table_ends_early_are_told() {
+        const WORDS: usize = offset_of!(PJRT_Api, PJRT_Plugin_Attributes) / size_of::<usize>();
+        let short: &'static mut [usize] = Vec::leak(vec![0; WORDS]);
+        let start = NonNull::from(&mut *short).cast::<PJRT_Api>();
+        // SAFETY: all zero is a table, and each of these fields is in it.
+        unsafe { (*start.as_ptr()).struct_size = size_of_val(short) };
+        // SAFETY: as above.
+        unsafe { (*start.as_ptr()).PJRT_Error_Message = Some(message) };
+        // SAFETY: as above.
+        unsafe { (*start.as_ptr()).PJRT_Error_Destroy = Some(destroy) };
+        // SAFETY: as above.
+        unsafe { (*start.as_ptr()).PJRT_Error_GetCode = Some(code) };
+        let plugin = Plugin(Arc::new(Loaded {
+            table: Table::check(start, Path::new("p.so")).unwrap(),
+            path: "p.so".into(),
+            counters: Counters::default(),
+        }));
+        let error = plugin.check("PJRT_Client_Create", NonNull::dangling().as_ptr());
+        let Err(Error::Plugin {
+            status, message, ..
+        }) = error
+        else {
+            panic!("{error:?}");
+        };
+        assert_eq!(status, Status::new(PJRT_Error_Code_UNIMPLEMENTED));
+        assert_eq!(message, "too old");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Collectives between processes, which are threads here, against the same work on host memory.
 
-use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -270,9 +269,7 @@ fn reduced<T: Sample>(op: ReduceOp, inputs: &[Vec<T>]) -> Result<Vec<T>, Found> 
     let reduction = Reduction::new(op)?;
     let sources: Vec<&[T]> = inputs.iter().map(Vec::as_slice).collect();
     let mut expected = vec![T::default(); sources[0].len()];
-    reduction.fold(&mut expected, &sources)?;
-    let ranks = u32::try_from(inputs.len()).ok().and_then(NonZeroU32::new);
-    reduction.finish(&mut expected, ranks.unwrap_or(NonZeroU32::MIN));
+    reduction.complete(&mut expected, &sources)?;
     Ok(expected)
 }
 

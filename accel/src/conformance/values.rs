@@ -10,6 +10,9 @@ pub(super) trait Sample: Element {
     /// One, of which sums are exact in any order.
     const ONE: Self;
 
+    /// The element nearest to a whole number; of whole types its lowest bits.
+    fn whole(number: usize) -> Self;
+
     /// A value for each number, the same at every call; neighbours are unlike.
     fn sample(number: u64) -> Self;
 }
@@ -54,6 +57,10 @@ fn bytes<T: Element>(values: &[T]) -> &[u8] {
 impl Sample for bool {
     const ONE: Self = true;
 
+    fn whole(number: usize) -> Self {
+        number & 1 == 1
+    }
+
     fn sample(number: u64) -> Self {
         mixed(number) & 1 == 1
     }
@@ -63,6 +70,11 @@ macro_rules! integer {
     ($($number:ty),+) => {$(
         impl Sample for $number {
             const ONE: Self = 1;
+
+            #[allow(clippy::cast_possible_truncation, reason = "as it says")]
+            fn whole(number: usize) -> Self {
+                number as Self
+            }
 
             #[allow(clippy::cast_possible_truncation, reason = "any bits will do")]
             #[allow(trivial_numeric_casts, reason = "one of the types is as wide as the bits")]
@@ -79,6 +91,11 @@ macro_rules! float {
     ($($number:ty, $bits:ty, $one:expr, $from:expr);+) => {$(
         impl Sample for $number {
             const ONE: Self = $one;
+
+            #[allow(clippy::cast_possible_truncation, reason = "the nearest is asked for")]
+            fn whole(number: usize) -> Self {
+                $from(number as f64)
+            }
 
             #[allow(clippy::cast_possible_truncation, reason = "any bits will do")]
             #[allow(trivial_numeric_casts, reason = "one of the types is as wide as the bits")]

@@ -22,14 +22,18 @@ pub(super) fn reduce<O: Op<f32>>(into: &mut [f16], from: &[f16]) -> Option<()> {
     Some(())
 }
 
-/// Like [`super::fold`] of one to four sources. `None` for others, and where the processor lacks the
-/// conversions, and nothing is done.
-pub(super) fn fold<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]]) -> Option<()> {
+/// Like [`super::fold`] of one to four sources, of which `finish` makes what is rounded. `None` for
+/// others, and where the processor lacks the conversions, and nothing is done.
+pub(super) fn fold<O: Op<f32>>(
+    into: &mut [f16],
+    sources: &[&[f16]],
+    finish: impl Fn(f32) -> f32,
+) -> Option<()> {
     if !is_here() || sources.is_empty() || sources.len() > 4 {
         return None;
     }
     // SAFETY: the processor has what this is compiled for.
-    unsafe { fold_here::<O>(into, sources) };
+    unsafe { fold_here::<O>(into, sources, finish) };
     Some(())
 }
 
@@ -50,36 +54,40 @@ fn reduce_here<O: Op<f32>>(into: &mut [f16], from: &[f16]) {
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn fold_here<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]]) {
+fn fold_here<O: Op<f32>>(into: &mut [f16], sources: &[&[f16]], finish: impl Fn(f32) -> f32) {
     let whole = into.len() / 8 * 8;
     let (blocks, _) = into.as_chunks_mut();
     match *sources {
         [a] => {
             for (into, a) in blocks.iter_mut().zip(eights(a)) {
-                *into = narrow(widen(*a));
+                *into = narrow(widen(*a).map(&finish));
             }
         }
         [a, b] => {
             for (into, (a, b)) in blocks.iter_mut().zip(eights(a).zip(eights(b))) {
-                *into = narrow(of::<O>(widen(*a), widen(*b)));
+                *into = narrow(of::<O>(widen(*a), widen(*b)).map(&finish));
             }
         }
         [a, b, c] => {
             let pairs = eights(a).zip(eights(b));
             for (into, ((a, b), c)) in blocks.iter_mut().zip(pairs.zip(eights(c))) {
-                *into = narrow(of::<O>(of::<O>(widen(*a), widen(*b)), widen(*c)));
+                let left = of::<O>(widen(*a), widen(*b));
+                *into = narrow(of::<O>(left, widen(*c)).map(&finish));
             }
         }
         [a, b, c, d] => {
             let (left, right) = (eights(a).zip(eights(b)), eights(c).zip(eights(d)));
             for (into, ((a, b), (c, d))) in blocks.iter_mut().zip(left.zip(right)) {
                 let left = of::<O>(widen(*a), widen(*b));
-                *into = narrow(of::<O>(left, of::<O>(widen(*c), widen(*d))));
+                let right = of::<O>(widen(*c), widen(*d));
+                *into = narrow(of::<O>(left, right).map(&finish));
             }
         }
         _ => {}
     }
-    super::leaf::<f16, O, f16>(&mut into[whole..], sources, whole, f16::narrow);
+    super::leaf::<f16, O, f16>(&mut into[whole..], sources, whole, |wide| {
+        f16::narrow(finish(wide))
+    });
 }
 
 fn eights(values: &[f16]) -> impl Iterator<Item = &[f16; 8]> {
@@ -154,7 +162,7 @@ mod tests {
             for count in 1..=4 {
                 let slices: Vec<&[f16]> = sources[..count].iter().map(Vec::as_slice).collect();
                 let mut into = vec![f16::ONE; len.into()];
-                if fold::<Sum>(&mut into, &slices).is_none() {
+                if fold::<Sum>(&mut into, &slices, |sum| sum).is_none() {
                     return;
                 }
                 let mut expected = vec![f16::ONE; len.into()];
@@ -169,7 +177,7 @@ mod tests {
     fn other_counts_are_left_to_others() {
         let five = [[f16::ONE; 3]; 5];
         let slices: Vec<&[f16]> = five.iter().map(<[f16; 3]>::as_slice).collect();
-        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &slices), None);
-        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &[]), None);
+        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &slices, |sum| sum), None);
+        assert_eq!(fold::<Sum>(&mut [f16::ZERO; 3], &[], |sum| sum), None);
     }
 }

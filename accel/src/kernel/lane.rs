@@ -17,8 +17,8 @@ pub(crate) trait Lane: Copy + Debug + Default {
     /// payload: hardware keeps the payload of either operand, so ranks would differ.
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// A part of it, integers towards zero.
-    fn divided(self, by: NonZeroU32) -> Self;
+    /// One of so many parts, narrowed when it is divided; integers towards zero.
+    fn part(wide: Self::Wide, by: NonZeroU32) -> Self;
 }
 
 impl Lane for bool {
@@ -35,8 +35,8 @@ impl Lane for bool {
     }
 
     /// A truth value has no mean.
-    fn divided(self, _: NonZeroU32) -> Self {
-        self
+    fn part(wide: Self, _: NonZeroU32) -> Self {
+        wide
     }
 }
 
@@ -58,8 +58,8 @@ macro_rules! integer {
             #[inline(always)]
             #[allow(clippy::cast_possible_truncation, reason = "a quotient is no longer than its dividend")]
             #[allow(trivial_numeric_casts, reason = "the widest types divide as themselves")]
-            fn divided(self, by: NonZeroU32) -> Self {
-                (<$wide>::from(self) / <$wide>::from(by.get())) as Self
+            fn part(wide: Self, by: NonZeroU32) -> Self {
+                (<$wide>::from(wide) / <$wide>::from(by.get())) as Self
             }
         }
     )+};
@@ -84,8 +84,8 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            fn divided(self, by: NonZeroU32) -> Self {
-                Self::narrow(self / by.get() as Self)
+            fn part(wide: Self, by: NonZeroU32) -> Self {
+                Self::narrow(wide / by.get() as Self)
             }
         }
     )+};
@@ -109,8 +109,8 @@ macro_rules! half_float {
             }
 
             #[inline(always)]
-            fn divided(self, by: NonZeroU32) -> Self {
-                Self::narrow(self.widen() / by.get() as f32)
+            fn part(wide: f32, by: NonZeroU32) -> Self {
+                Self::narrow(wide / by.get() as f32)
             }
         }
     )+};

@@ -18,7 +18,8 @@ trait Oracle: Element {
     fn exact(self) -> Self::Exact;
     fn rounded(exact: Self::Exact) -> Self;
     fn pair(op: ReduceOp, a: Self::Exact, b: Self::Exact) -> Self::Exact;
-    fn part(self, by: u32) -> Self;
+    /// One of so many parts, rounded when it is divided.
+    fn part(exact: Self::Exact, by: u32) -> Self;
 }
 
 fn tree<T: Oracle>(op: ReduceOp, values: &[T]) -> T::Exact {
@@ -55,8 +56,8 @@ impl Oracle for bool {
         }
     }
 
-    fn part(self, _: u32) -> Self {
-        self
+    fn part(exact: i32, _: u32) -> Self {
+        Self::rounded(exact)
     }
 }
 
@@ -90,8 +91,8 @@ macro_rules! integer_oracle {
                 i128::from(exact as Self)
             }
 
-            fn part(self, by: u32) -> Self {
-                (i128::from(self) / i128::from(by)) as Self
+            fn part(exact: i128, by: u32) -> Self {
+                (exact / i128::from(by)) as Self
             }
         }
     )+};
@@ -132,8 +133,8 @@ macro_rules! float_oracle {
                 }
             }
 
-            fn part(self, by: u32) -> Self {
-                Self::rounded($exactly(self) / by as $exact)
+            fn part(exact: $exact, by: u32) -> Self {
+                Self::rounded(exact / by as $exact)
             }
         }
     )+};
@@ -201,6 +202,35 @@ fn folds_and_reductions_match_the_definition<T: Oracle>() {
     }
 }
 
+fn complete_results_are_divided_before_they_are_rounded<T: Oracle>() {
+    for reduction in ops::<T>() {
+        let op = reduction.op();
+        for count in [1, 2, 3, 4, 5, 8, 13, 37] {
+            for len in [0, 1, 31, 256, 600] {
+                let sources: Vec<Vec<T>> = (0..count).map(|k| values(31 * k, len)).collect();
+                let slices: Vec<&[T]> = sources.iter().map(Vec::as_slice).collect();
+                let result = |i: usize| {
+                    let column: Vec<T> = slices.iter().map(|s| s[i]).collect();
+                    let exact = tree(op, &column);
+                    match op {
+                        ReduceOp::Mean => T::part(exact, count as u32),
+                        _ => T::rounded(exact),
+                    }
+                };
+                let expected: Vec<T> = (0..len).map(result).collect();
+                let mut found = values(7, len);
+                reduction.complete(&mut found, &slices).unwrap();
+                same_bits(&found, &expected, || format!("{op} of all {count}"));
+                if count == 2 {
+                    let mut found = sources[1].clone();
+                    reduction.complete_pair(&mut found, &sources[0]).unwrap();
+                    same_bits(&found, &expected, || format!("{op} of both"));
+                }
+            }
+        }
+    }
+}
+
 fn only_a_mean_is_divided<T: Oracle>() {
     for reduction in ops::<T>() {
         for by in [1, 2, 3, 7, 300, 70_000, u32::MAX] {
@@ -208,7 +238,10 @@ fn only_a_mean_is_divided<T: Oracle>() {
             let mut after = before.clone();
             reduction.finish(&mut after, NonZeroU32::new(by).unwrap());
             let expected: Vec<T> = match reduction.op() {
-                ReduceOp::Mean => before.iter().map(|value| value.part(by)).collect(),
+                ReduceOp::Mean => before
+                    .iter()
+                    .map(|value| T::part(value.exact(), by))
+                    .collect(),
                 _ => before,
             };
             same_bits(&after, &expected, || format!("{} / {by}", reduction.op()));
@@ -236,6 +269,29 @@ macro_rules! every_type {
 #[test]
 fn folds_and_reductions_match_the_definition_bit_by_bit() {
     every_type!(folds_and_reductions_match_the_definition);
+}
+
+#[test]
+fn results_of_all_contributions_match_the_definition_bit_by_bit() {
+    every_type!(complete_results_are_divided_before_they_are_rounded);
+}
+
+#[test]
+fn a_mean_of_short_floats_is_there_where_their_sum_is_not() {
+    let mean = Reduction::new(ReduceOp::Mean).unwrap();
+    let large = [f16::from_f32(60_000.0); 9];
+    for count in 1..=9 {
+        let mut into = [f16::ZERO; 9];
+        mean.complete(&mut into, &vec![large.as_slice(); count])
+            .unwrap();
+        assert_eq!(into, large, "{count} contributions");
+    }
+    let mut pair = large;
+    mean.complete_pair(&mut pair, &large).unwrap();
+    assert_eq!(pair, large);
+    let mut sum = large;
+    mean.reduce(&mut sum, &large).unwrap();
+    assert_eq!(sum, [f16::INFINITY; 9], "which is rounded between");
 }
 
 #[test]
@@ -294,7 +350,8 @@ fn unequal_lengths_and_no_sources_are_refused_and_nothing_is_written() {
     assert_eq!(sum.reduce(&mut into, &[1]), Err(unequal.clone()));
     assert_eq!(sum.fold(&mut into, &[&[1, 2], &[1]]), Err(unequal));
     let none = Error::NoSources { op: ReduceOp::Sum };
-    assert_eq!(sum.fold(&mut into, &[]), Err(none));
+    assert_eq!(sum.fold(&mut into, &[]), Err(none.clone()));
+    assert_eq!(sum.complete(&mut into, &[]), Err(none));
     assert_eq!(into, [1, 2]);
 }
 

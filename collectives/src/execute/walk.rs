@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use meshwork_accel::{Element, Reduction};
 
+use super::combine::Combine;
 use super::flow::{Places, Progress};
 use super::{Inlet, Operation, PIECE_BYTES, Scratch, Stopped};
 use crate::links::{Links, Outlets};
@@ -31,19 +32,22 @@ impl Operation<'_> {
     ) -> Result<(), Stopped> {
         let reduction = self.contract.op.map(Reduction::new).transpose();
         let reduction = reduction.map_err(Error::from)?;
+        let combine = reduction.map(|reduction| Combine::by(&schedule, reduction));
         let Links { outgoing, incoming } = links;
         let mut inlet = Inlet::new(self, incoming, scratch);
         let walk = Walk {
             operation: self,
             blocks: Blocks::even(buffer.len(), schedule.blocks()),
             schedule,
-            reduction,
+            combine,
             buffer: RefCell::new(buffer),
             sent: Progress::default(),
             received: Progress::default(),
         };
         tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut inlet))?;
-        self.finish(reduction, buffer);
+        if let Some(combine) = combine {
+            combine.finish(buffer, self.world);
+        }
         Ok(())
     }
 }
@@ -54,7 +58,7 @@ struct Walk<'a, T: Element> {
     operation: &'a Operation<'a>,
     schedule: Schedule,
     blocks: Blocks,
-    reduction: Option<Reduction<T>>,
+    combine: Option<Combine<T>>,
     buffer: RefCell<&'a mut [T]>,
     sent: Progress,
     received: Progress,
@@ -116,8 +120,8 @@ impl<T: Element> Walk<'_, T> {
             for send in round.sends() {
                 before.count(&self.blocks, send.blocks.clone());
             }
-            if let Some(reduction) = self.reduction.filter(|_| meets_several(&round)) {
-                self.fold(&round, inlet, (reduction, &before)).await?;
+            if let Some(combine) = self.combine.filter(|_| meets_several(&round)) {
+                self.fold(&round, inlet, (combine, &before)).await?;
                 continue;
             }
             let exchanges = round.exchanges();
@@ -139,13 +143,13 @@ impl<T: Element> Walk<'_, T> {
         let whole = self.blocks.elements(blocks.clone());
         inlet.head::<T>(*from, whole.len()).await?;
         self.received.advance(1);
-        let reduction = self.reduction.filter(|_| *then == OnReceive::Reduce);
+        let combine = self.combine.filter(|_| *then == OnReceive::Reduce);
         for piece in pieces::<T>(whole) {
             let out = self
                 .sent
                 .reach(before.of(&self.blocks, blocks.clone(), &piece));
             let length = piece.len();
-            match reduction {
+            match combine {
                 None if T::bytes_mut(&mut []).is_some() => {
                     out.await;
                     inlet
@@ -159,11 +163,7 @@ impl<T: Element> Walk<'_, T> {
                     out.await;
                     let mut buffer = self.buffer.borrow_mut();
                     let own = &mut buffer[piece];
-                    apply(
-                        own,
-                        read,
-                        (reduction, exchanges && *from < self.operation.me),
-                    )?;
+                    apply(own, read, (combine, exchanges && *from < self.operation.me))?;
                 }
             }
             self.received.advance(length);
@@ -176,7 +176,7 @@ impl<T: Element> Walk<'_, T> {
         &self,
         round: &Round,
         inlet: &mut Inlet<'_>,
-        (reduction, before): (Reduction<T>, &Places),
+        (combine, before): (Combine<T>, &Places),
     ) -> Result<(), Stopped> {
         let mut arrived = Vec::new();
         let mut out = 0;
@@ -189,7 +189,7 @@ impl<T: Element> Walk<'_, T> {
         }
         self.sent.reach(out).await;
         let mut buffer = self.buffer.borrow_mut();
-        let folded = fold_arrived((self.operation.me, &arrived), &mut buffer, reduction);
+        let folded = fold_arrived((self.operation.me, &arrived), &mut buffer, combine);
         folded.map_err(Error::from)?;
         for (elements, ..) in arrived {
             self.received.advance(1 + elements.len());
@@ -212,14 +212,14 @@ fn pieces<T>(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 fn apply<T: Element>(
     own: &mut [T],
     read: &mut [T],
-    (reduction, lower): (Option<Reduction<T>>, bool),
+    (combine, lower): (Option<Combine<T>>, bool),
 ) -> Result<(), Error> {
-    match reduction {
-        Some(reduction) if lower => {
-            reduction.reduce(read, own)?;
+    match combine {
+        Some(combine) if lower => {
+            combine.pair(read, own)?;
             own.copy_from_slice(read);
         }
-        Some(reduction) => reduction.reduce(own, read)?,
+        Some(combine) => combine.pair(own, read)?,
         None => own.copy_from_slice(read),
     }
     Ok(())
@@ -232,7 +232,7 @@ type Arrived<T> = (Range<usize>, Rank, Vec<T>);
 fn fold_arrived<T: Element>(
     (me, arrived): (Rank, &[Arrived<T>]),
     buffer: &mut [T],
-    reduction: Reduction<T>,
+    combine: Combine<T>,
 ) -> Result<(), meshwork_accel::Error> {
     let mut parts: BTreeMap<(usize, usize), BTreeMap<Rank, &[T]>> = BTreeMap::new();
     for (elements, from, part) in arrived {
@@ -243,7 +243,7 @@ fn fold_arrived<T: Element>(
         let own = buffer[start..end].to_vec();
         sources.insert(me, &own);
         let sources: Vec<&[T]> = sources.into_values().collect();
-        reduction.fold(&mut buffer[start..end], &sources)?;
+        combine.several(&mut buffer[start..end], &sources)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
 use crate::memory::Then;
 use crate::recorder::Serial;
-use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
+use crate::schedule::{Algorithm, Collective, Hosts, Order, Schedule};
 use crate::{Choices, Communication, CostModel, Error};
 
 /// Between two looks at whom a long operation waits for.
@@ -118,11 +118,11 @@ impl Engine {
             Work::Pull(_) => return self.levels_of(contract),
             Work::Meet | Work::Send { .. } | Work::Receive { .. } => return None,
         };
-        if let (
-            Communication::Auto,
-            Collective::AllReduce | Collective::Broadcast { .. },
-            Some(_),
-        ) = (self.communication, collective, &self.levels)
+        // Hosts hand each other what is rounded.
+        let in_steps = |op| Order::Any.keeps_means(op, T::TYPE);
+        if let (Communication::Auto, Collective::AllReduce | Collective::Broadcast { .. }, Some(_)) =
+            (self.communication, collective, &self.levels)
+            && contract.op.is_none_or(in_steps)
         {
             return Some(Algorithm::Hierarchical);
         }
@@ -141,8 +141,9 @@ impl Engine {
         let bytes = contract
             .count
             .saturating_mul(contract.element.size() as u64);
+        let in_steps = |op| Order::Any.keeps_means(op, contract.element);
         let by_levels = match self.communication {
-            Communication::Auto => bytes >= LONG,
+            Communication::Auto => bytes >= LONG && contract.op.is_none_or(in_steps),
             other => other == Communication::Hierarchical,
         };
         let has_levels = matches!(contract.kind, Kind::AllGather | Kind::ReduceScatter);

@@ -5,8 +5,6 @@
     reason = "sources and destinations overlap, and other ranks own some of them"
 )]
 
-use std::num::NonZeroU32;
-
 use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
@@ -20,11 +18,9 @@ const SMALL: usize = 256;
 /// One of two contributions, which are as long, becomes the reduction of both: every op commutes to the
 /// last bit, so it does not matter which comes first.
 pub(super) fn fold_into<T: Element>(reduction: Reduction<T>, into: &mut [T], from: &[T]) {
-    const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
     reduction
-        .reduce(into, from)
+        .complete_pair(into, from)
         .expect("both contributions are as long");
-    reduction.finish(into, TWO);
 }
 
 /// Each destination becomes the reduction of all sources, one per rank, in their order.
@@ -92,7 +88,7 @@ unsafe fn blend_by<T: Element, const LENGTH: usize>(
     sources: &[Span],
     destinations: &[Span],
 ) {
-    let (Some(first), Some(ranks)) = (sources.first(), contributions(sources)) else {
+    let Some(first) = sources.first() else {
         return;
     };
     let mut block = [T::default(); LENGTH];
@@ -113,10 +109,9 @@ unsafe fn blend_by<T: Element, const LENGTH: usize>(
             let read = |source| unsafe { part(source).read() };
             let parts: SmallVec<[&[T]; 8]> = sources.iter().map(read).collect();
             reduction
-                .fold(result, &parts)
+                .complete(result, &parts)
                 .expect("there is a source, and all parts are as long as the result");
         }
-        reduction.finish(result, ranks);
         for (index, destination) in destinations.iter().enumerate() {
             if Some(index) != clear {
                 // SAFETY: the caller's promise for destinations; no source is read at the same
@@ -126,9 +121,4 @@ unsafe fn blend_by<T: Element, const LENGTH: usize>(
         }
         start = range.end;
     }
-}
-
-/// Each rank is one source.
-fn contributions(sources: &[Span]) -> Option<NonZeroU32> {
-    NonZeroU32::new(u32::try_from(sources.len()).ok()?)
 }

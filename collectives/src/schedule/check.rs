@@ -74,6 +74,22 @@ impl Order {
             Self::BalancedAtOnce => true,
         }
     }
+
+    /// Whether a result that elements can hold is there, even where a partial one is beyond them:
+    /// the sum behind a mean of `f16`, of which 65,504 is the largest.
+    ///
+    /// ```
+    /// use meshwork_collectives::schedule::Order;
+    /// use meshwork_collectives::{ElementType, ReduceOp};
+    ///
+    /// assert!(Order::BalancedAtOnce.keeps_means(ReduceOp::Mean, ElementType::F16));
+    /// assert!(!Order::Any.keeps_means(ReduceOp::Mean, ElementType::F16));
+    /// assert!(Order::Any.keeps_means(ReduceOp::Mean, ElementType::Bf16));
+    /// ```
+    #[must_use]
+    pub fn keeps_means(self, op: ReduceOp, element: ElementType) -> bool {
+        (op, element) != (ReduceOp::Mean, ElementType::F16) || self == Self::BalancedAtOnce
+    }
 }
 
 /// Replays a schedule over symbols and proves that it reaches `goal`.

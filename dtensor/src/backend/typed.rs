@@ -21,6 +21,9 @@ pub(super) trait Memory: Send + Sync {
     /// A new buffer of these elements, of which there are whole ones.
     fn upload(&self, device: DeviceId, element: ElementType, bytes: &[u8]) -> Result<Raw, Error>;
 
+    /// A new buffer of so many zeros.
+    fn zeros(&self, device: DeviceId, element: ElementType, len: usize) -> Result<Raw, Error>;
+
     /// All elements of a buffer, as a `Vec` of them.
     fn download(&self, from: &Raw) -> Result<Box<dyn Any>, Error>;
 
@@ -100,6 +103,10 @@ impl<A: Accelerator<Buffer: Sync> + 'static> Memory for Typed<A> {
             device,
             bytes,
         })
+    }
+
+    fn zeros(&self, device: DeviceId, element: ElementType, len: usize) -> Result<Raw, Error> {
+        raw(self.0.allocate(device, element, len))
     }
 
     fn download(&self, from: &Raw) -> Result<Box<dyn Any>, Error> {

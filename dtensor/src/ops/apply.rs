@@ -183,11 +183,13 @@ impl<T: Float> DTensor<T> {
                     GradientInput::Previous => &previous,
                 };
                 let inputs: Vec<&Self> = step.inputs().iter().map(input).collect();
-                let mut results = Self::apply(step.op(), &inputs, &|elements| match count {
-                    Some(count) => elements[0].over(count),
-                    None => derivative(number, elements),
-                })?;
-                previous = results.swap_remove(0);
+                previous = match (step.op(), count) {
+                    (Op::Elementwise, Some(count)) => inputs[0].divided(count)?,
+                    (op, _) => {
+                        let derivative = |elements: &[T]| derivative(number, elements);
+                        Self::apply(op, &inputs, &derivative)?.swap_remove(0)
+                    }
+                };
             }
             found.push(previous);
         }
@@ -196,7 +198,7 @@ impl<T: Float> DTensor<T> {
 }
 
 /// Of how many elements a mean is one.
-fn averaged<T: Float>(op: &Op, operands: &[&DTensor<T>]) -> Option<T> {
+fn averaged<T: Float>(op: &Op, operands: &[&DTensor<T>]) -> Option<usize> {
     let Op::Reduce {
         reducer: Reducer::Mean,
         axes,
@@ -207,7 +209,7 @@ fn averaged<T: Float>(op: &Op, operands: &[&DTensor<T>]) -> Option<T> {
     };
     let shape = operands.first()?.shape();
     let sizes = axes.iter().map(|axis| shape[place(*axis, shape.len())]);
-    Some(T::from_index(sizes.product()))
+    Some(sizes.product())
 }
 
 fn no_operands(op: &Op) -> Error {

@@ -39,9 +39,9 @@ impl<T: Float> DTensor<T> {
             (Op::BroadcastTo { .. }, [narrow]) => vec![self.summed_to(narrow.shape())?],
             (Op::BiasAdd, [_, bias]) => vec![self.clone(), self.summed_to(bias.shape())?],
             (Op::Select, [condition, yes, no]) => {
-                let none = self.map(|_| T::default())?;
+                let none = self.zeros_like()?;
                 vec![
-                    condition.map(|_| T::default())?,
+                    condition.zeros_like()?,
                     condition.select(self, &none)?.summed_to(yes.shape())?,
                     condition.select(&none, self)?.summed_to(no.shape())?,
                 ]
@@ -54,7 +54,7 @@ impl<T: Float> DTensor<T> {
             }
             (Op::Gather { axis }, [params, indices]) => vec![
                 self.through_gather(params, indices, *axis)?,
-                indices.map(|_| T::default())?,
+                indices.zeros_like()?,
             ],
             _ => Vec::new(),
         })

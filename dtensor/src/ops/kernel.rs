@@ -10,7 +10,7 @@ mod product;
 mod reduction;
 
 pub(super) use product::matmul;
-pub(super) use reduction::{arg, fold};
+pub(super) use reduction::{arg, fold, fold_wider};
 
 /// An array of these sizes and elements, row-major, of which there are as many.
 pub(super) fn filled<T: Copy>(sizes: &[usize], elements: impl IntoIterator<Item = T>) -> ArrayD<T> {

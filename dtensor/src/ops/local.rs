@@ -147,6 +147,24 @@ impl<T: Scalar> Local<T> {
         Ok(self.with(Blocks::here(&self.context, blocks.collect())))
     }
 
+    /// Zeros in blocks of the same sizes, where these are.
+    pub(super) fn zeros(&self) -> Result<Self, Error> {
+        let sizes = self.sizes();
+        if let Some((site, _)) = self.stored() {
+            let made = self.there(sizes.to_vec(), |place| {
+                let len = sizes[place].iter().product();
+                site.backend.zeros(site.devices[place], T::TYPE, len)
+            })?;
+            if let Some(made) = made {
+                return Ok(made);
+            }
+        }
+        let zeros = sizes
+            .iter()
+            .map(|sizes| standard(ArrayD::default(&**sizes)));
+        Ok(self.with(Blocks::here(&self.context, zeros.collect())))
+    }
+
     /// A box of each block.
     pub(super) fn cut(&self, part: impl Fn(usize) -> Vec<Range<usize>>) -> Result<Self, Error> {
         if let Some((site, blocks)) = self.shaped() {
@@ -199,7 +217,11 @@ impl<T: Scalar> Local<T> {
                 return Ok(made);
             }
         }
-        self.here(|place, block| kernel::fold(&block, axes, &sizes[place], (first, &function)))
+        self.here(|place, block| {
+            let sizes = &sizes[place];
+            kernel::fold_wider(op, &block, axes, sizes)
+                .unwrap_or_else(|| kernel::fold(&block, axes, sizes, (first, &function)))
+        })
     }
 
     /// The blocks of several, of which this is one, behind one another along an axis.

@@ -1,7 +1,7 @@
 //! Ops on elements at the same index.
 
 use meshwork_accel::{Pairwise, Pointwise};
-use meshwork_layout::ops::Op;
+use meshwork_layout::ops::{Op, Placement};
 
 use super::local::Local;
 use super::{Call, kernel};
@@ -27,6 +27,16 @@ impl<T: Scalar> DTensor<T> {
             let blocks = (left.unpack()?[place].view(), right.unpack()?[place].view());
             Ok(kernel::zip(blocks, sizes, &function))
         })
+    }
+
+    /// Zeros in its shape and layout, where its blocks are. Of a partial tensor nothing is reduced.
+    ///
+    /// # Errors
+    /// [`Error::Element`] where an accelerator fails, or has no memory.
+    pub fn zeros_like(&self) -> Result<Self, Error> {
+        let shape = self.shape().iter().copied();
+        let placement = Placement::new(shape, self.whole_layout()?)?;
+        Local::of(self).zeros()?.tensor(placement)
     }
 
     /// Elements of `yes` where this holds, and of `no` elsewhere; shapes are broadcast.

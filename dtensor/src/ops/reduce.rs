@@ -1,6 +1,6 @@
 //! Elements along axes made one.
 
-use meshwork_accel::{Pairwise, ReduceOp};
+use meshwork_accel::{ElementType, Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
 use super::{kernel, place};
@@ -66,10 +66,24 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     #[doc(alias = "reduce_mean")]
     pub fn mean(&self, along: &Along) -> Result<Self, Error> {
+        // A sum may be beyond 65,504, where the mean is not.
+        if T::TYPE == ElementType::F16 {
+            return self.cast::<f32>()?.mean(along)?.cast();
+        }
         let sums = self.reduced(Reducer::Mean, along, (T::default(), T::plus))?;
         let size = |axis: &isize| self.shape()[place(*axis, self.rank())];
         let count = along.axes.iter().map(size).product();
-        sums.by_number((Pairwise::Divide, T::over), T::from_index(count))
+        sums.divided(count)
+    }
+
+    /// Each element by a count.
+    #[track_caller]
+    pub(super) fn divided(&self, count: usize) -> Result<Self, Error> {
+        // A count may be beyond 65,504 too.
+        if T::TYPE == ElementType::F16 {
+            return self.cast::<f32>()?.divided(count)?.cast();
+        }
+        self.by_number((Pairwise::Divide, T::over), T::from_index(count))
     }
 
     /// The product along axes.

@@ -1,10 +1,10 @@
 use meshwork_core::{Client, Mesh};
-use meshwork_layout::Layout;
 use meshwork_layout::ops::{Labels, Op, Orientation, ReducedAxes, Reducer};
+use meshwork_layout::{Layout, Reduction};
 use ndarray::{Array, ArrayD, IxDyn, array};
 
 use super::*;
-use crate::{Context, DTensor, Error};
+use crate::{Context, DTensor, Error, bf16, f16};
 
 pub(super) fn context() -> Context {
     Context::alone(Client::new("localhost", 0, 1).unwrap())
@@ -143,6 +143,37 @@ fn every_reduction_is_independent_of_layouts() {
             check(&op, &[&[3, 5]]);
         }
     }
+}
+
+#[test]
+fn means_of_short_floats_are_there_where_their_sums_are_not() {
+    let layout = Layout::from_names(["x", "y"], &mesh()).unwrap();
+    let large = f16::from_f32(60_000.0);
+    let tensor = context().full(&[4, 6], &layout, large).unwrap();
+    let mean = tensor.mean(&Along::axes([0, 1])).unwrap();
+    assert_eq!(mean.to_host().unwrap(), ndarray::arr0(large).into_dyn());
+    assert_eq!(mean.layout(), &Layout::replicated(&mesh(), 0));
+    // More of them than such a number counts.
+    let many = context().full(&[2, 40_000], &layout, f16::ONE).unwrap();
+    let mean = many.mean(&Along::axes([0, 1])).unwrap().to_host().unwrap();
+    assert_eq!(mean, ndarray::arr0(f16::ONE).into_dyn());
+    // A sum of as many bits does not grow beyond 256.
+    let ones = context().full(&[2, 2048], &layout, bf16::ONE).unwrap();
+    let mean = ones.mean(&Along::axes([-1])).unwrap().to_host().unwrap();
+    assert!(mean.iter().all(|mean| *mean == bf16::ONE), "{mean}");
+}
+
+#[test]
+fn zeros_lie_as_what_they_are_like_with_nothing_partial() {
+    let layout = Layout::from_names(["x", "unsharded"], &mesh()).unwrap();
+    let partial = layout.clone().with_partial(["y"], Reduction::Sum).unwrap();
+    let tensor = context().full(&[3, 5], &partial, 7.0).unwrap();
+    let zeros = tensor.zeros_like().unwrap();
+    assert_eq!(zeros.layout(), &layout);
+    assert_eq!(
+        zeros.to_host().unwrap(),
+        ArrayD::<f64>::zeros(IxDyn(&[3, 5]))
+    );
 }
 
 #[test]

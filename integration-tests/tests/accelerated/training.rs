@@ -152,13 +152,42 @@ where
 }
 
 /// Every replica ends with the same bits, and with what was to be learned.
-fn learned(weights: &[Vec<f32>]) {
+fn learned(weights: &[Vec<f32>]) -> &[f32] {
     for of_one in weights {
         assert_eq!(of_one, &weights[0]);
         for (found, wanted) in of_one.iter().zip(TRUE) {
             assert!((found - wanted).abs() < 0.02, "{of_one:?}");
         }
     }
+    &weights[0]
+}
+
+/// The same but for the order of sums.
+fn agree(found: &[Vec<f32>; 2], expected: &[Vec<f32>; 2]) {
+    for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+        assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
+    }
+}
+
+/// The weights of so many replicas by plain loops.
+fn on_the_host(replicas: usize) -> Vec<f32> {
+    let mut weights = [0.0; WEIGHTS];
+    for _ in 0..STEPS {
+        let mut mean = [0.0; WEIGHTS];
+        for replica in 0..replicas {
+            let (inputs, outputs) = samples(replica);
+            for (row, output) in inputs.chunks(WEIGHTS).zip(outputs) {
+                let found: f32 = row.iter().zip(weights).map(|(x, w)| x * w).sum();
+                for (mean, x) in mean.iter_mut().zip(row) {
+                    *mean += x * (found - output) / replicas as f32;
+                }
+            }
+        }
+        for (weight, mean) in weights.iter_mut().zip(mean) {
+            *weight -= mean * RATE / SAMPLES as f32;
+        }
+    }
+    weights.to_vec()
 }
 
 fn each<R: Send>(world: u32, train: impl Fn(Group) -> R + Sync) -> Vec<R> {
@@ -175,8 +204,9 @@ fn each<R: Send>(world: u32, train: impl Fn(Group) -> R + Sync) -> Vec<R> {
     })
 }
 
-/// Two workers with one device each, then two with two.
-fn trains<A>(accelerator: &A)
+/// The weights of two workers with one device each, then of two with two, on all of which they are
+/// alike.
+fn trained<A>(accelerator: &A) -> [Vec<f32>; 2]
 where
     A: Elementwise + Matmul + NativeCollectives + Sync,
     A::Buffer: 'static,
@@ -192,21 +222,23 @@ where
         strategy.leave().unwrap();
         weights
     });
-    learned(&weights);
-    learned(&each(2, |group| in_pairs(group, accelerator)).concat());
+    let pairs = each(2, |group| in_pairs(group, accelerator)).concat();
+    [weights, pairs].map(|weights| learned(&weights).to_vec())
 }
 
 #[test]
 fn a_strategy_trains_on_devices_of_the_cpu() {
-    trains(&*cpus(4));
+    let weights = trained(&*cpus(4));
+    // One step more or less, or a replica's gradient left out, is more than this.
+    agree(&weights, &[on_the_host(2), on_the_host(4)]);
 }
 
 #[test]
-fn a_strategy_trains_on_devices_of_a_plugin() {
+fn a_strategy_trains_on_devices_of_a_plugin_to_the_weights_of_the_cpu() {
     let Some(plugin) = plugins::cpu() else {
         return;
     };
-    trains(&*pjrt(&plugin, 4));
+    agree(&trained(&*pjrt(&plugin, 4)), &trained(&*cpus(4)));
 }
 
 #[test]

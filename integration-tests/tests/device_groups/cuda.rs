@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use meshwork_accel::{
     Accelerator, DeviceId, Element, ElementTask, ElementType, Error as Refusal, ReduceOp,
 };
-use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer, CudaConfig, KernelCache, Library};
+use meshwork_accel_cuda::{
+    CudaAccelerator, CudaBuffer, CudaConfig, Error as Absent, KernelCache, Library,
+};
 use meshwork_collectives::{
     Detour, DeviceGroup, Error, Group, GroupConfig, JobSecret, Pinning, Rank, Reach, Route,
     Timeouts, Transport,
@@ -179,7 +181,9 @@ impl ElementTask for Everything<'_, '_> {
             let bits = matches!(op, ReduceOp::And | ReduceOp::Or | ReduceOp::Xor);
             let truth = T::TYPE == ElementType::Bool && op != ReduceOp::Xor;
             let short = matches!(T::TYPE, ElementType::I16 | ElementType::U16);
-            direct += 3 * i64::from(!short && (!bits || truth));
+            // Sums of which can be beyond it.
+            let mean = (op, T::TYPE) == (ReduceOp::Mean, ElementType::F16);
+            direct += 3 * i64::from(!short && !mean && (!bits || truth));
         }
         let (mut host, mut buffer) = (own.clone(), with(cuda, &own));
         devices.group().broadcast(&mut host, last).unwrap();
@@ -645,35 +649,84 @@ fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
     fake.is_clean();
 }
 
+/// All operations on so many GPUs, a rank each: from device to device, and through host memory.
+/// Each way is the one that was asked for.
+fn have_the_values_of_host_memory(config: &CudaConfig, gpus: u32) {
+    for direct in [true, false] {
+        let routes = each(Over::Threads.groups(gpus), |mut group| {
+            let gpu = group.rank().index();
+            let cuda = CudaAccelerator::open(&config.clone().with_gpus([gpu])).unwrap();
+            let mut devices = match direct {
+                true => group.over(&cuda, DEVICE, Reach::OneHost).unwrap(),
+                false => group.on(&cuda),
+            };
+            for element in ElementType::ALL {
+                element.run(Everything {
+                    devices: &mut devices,
+                    cuda: &cuda,
+                    len: 100_003,
+                });
+            }
+            let route = devices.route().clone();
+            devices.close().unwrap();
+            group.leave().unwrap();
+            route
+        });
+        for route in routes {
+            assert_eq!(matches!(route, Route::Direct { .. }), direct, "{route}");
+        }
+    }
+}
+
+#[test]
+#[should_panic = "through host memory, as rank 0 has no library for communicators"]
+fn what_was_to_go_from_device_to_device_and_did_not_is_a_failure() {
+    let fake = four_gpus();
+    let nowhere = fake
+        .libraries()
+        .with_file(Library::Nccl, fake.file("nothing"));
+    have_the_values_of_host_memory(&CudaConfig::new(nowhere, KernelCache::none()), 2);
+}
+
+/// How many of this machine's GPUs can be used; none, for a reason, only where there are none: a
+/// GPU that its driver shows is to open.
+fn usable(config: &CudaConfig) -> Result<u32, String> {
+    match CudaAccelerator::open(config) {
+        Ok(cuda) => Ok(u32::try_from(cuda.devices().len()).unwrap()),
+        Err(
+            absent @ (Absent::NotLoadable {
+                library: Library::Driver,
+                ..
+            }
+            | Absent::NoDevices),
+        ) => Err(absent.to_string()),
+        Err(broken) => panic!("there is a driver, and no GPU can be used: {broken}"),
+    }
+}
+
+#[test]
+#[should_panic = "there is a driver, and no GPU can be used"]
+fn a_machine_whose_driver_shows_gpus_that_do_not_open_is_not_skipped() {
+    let fake = four_gpus();
+    fake.fail("cuModuleLoadData", 0, 222);
+    let _ = usable(&fake.config());
+}
+
+#[test]
+fn a_machine_without_a_driver_is_skipped() {
+    let fake = four_gpus();
+    let libraries = fake.libraries();
+    let nowhere = libraries.with_file(Library::Driver, fake.file("nothing"));
+    let config = CudaConfig::new(nowhere, KernelCache::none());
+    assert!(usable(&config).is_err());
+    assert_eq!(usable(&fake.config()), Ok(4));
+}
+
 /// Ready for a machine with GPUs; see accel-cuda/VERIFIED.md.
 #[test]
 fn on_real_gpus_all_operations_have_the_values_of_host_memory() {
-    let opened = CudaAccelerator::open(&CudaConfig::from_env());
-    let found = opened.map(|cuda| cuda.devices().len().min(4));
-    let Some(gpus) = Need::Gpu.or_skip(found) else {
-        return;
-    };
-    for way in ["direct", "staged"] {
-        each(
-            Over::Threads.groups(u32::try_from(gpus).unwrap()),
-            |mut group| {
-                let gpu = group.rank().index();
-                let cuda = CudaAccelerator::open(&CudaConfig::from_env().with_gpus([gpu])).unwrap();
-                let mut devices = match way {
-                    "direct" => group.over(&cuda, DEVICE, Reach::OneHost).unwrap(),
-                    _ => group.on(&cuda),
-                };
-                println!("rank {gpu} of {gpus}: {}", devices.route());
-                for element in ElementType::ALL {
-                    element.run(Everything {
-                        devices: &mut devices,
-                        cuda: &cuda,
-                        len: 100_003,
-                    });
-                }
-                devices.close().unwrap();
-                group.leave().unwrap();
-            },
-        );
+    let config = CudaConfig::from_env();
+    if let Some(gpus) = Need::Gpu.or_skip(usable(&config)) {
+        have_the_values_of_host_memory(&config, gpus.min(4));
     }
 }

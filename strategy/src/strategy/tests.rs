@@ -96,6 +96,19 @@ fn sums_and_means_are_over_all_replicas_and_counted_as_traffic() {
 }
 
 #[test]
+fn a_mean_of_short_floats_is_there_where_their_sum_is_not() {
+    each(3, |mut strategy| {
+        let large = crate::f16::from_f32(60_000.0);
+        let mut mean = [large; 5];
+        strategy
+            .run(|replica| replica.all_reduce(ReduceOp::Mean, &mut mean))
+            .unwrap();
+        assert_eq!(mean, [large; 5]);
+        strategy.leave().unwrap();
+    });
+}
+
+#[test]
 fn the_error_of_one_workers_step_ends_all_with_its_reason() {
     let errors = each(3, |mut strategy| {
         let broken = strategy.rank() == Rank::new(1);

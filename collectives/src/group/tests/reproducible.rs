@@ -1,6 +1,6 @@
 //! What reductions promise about bits, against the definition: one fold of all contributions.
 
-use meshwork_accel::{Element, Reduction, bf16};
+use meshwork_accel::{Element, Reduction, bf16, f16};
 
 use super::*;
 
@@ -14,9 +14,7 @@ fn folded<T: Element>(op: ReduceOp, contributions: &[Vec<T>]) -> Vec<T> {
     let reduction = Reduction::new(op).unwrap();
     let slices: Vec<&[T]> = contributions.iter().map(Vec::as_slice).collect();
     let mut result = contributions[0].clone();
-    reduction.fold(&mut result, &slices).unwrap();
-    let world = u32::try_from(contributions.len()).unwrap();
-    reduction.finish(&mut result, world.try_into().unwrap());
+    reduction.complete(&mut result, &slices).unwrap();
     result
 }
 
@@ -80,6 +78,36 @@ fn reproducible_results_are_those_of_one_fold_whatever_the_transport_and_the_buc
             let reproducible = Communication::Reproducible;
             depends_on_the_contributions_alone((over, world), reproducible, |value| value);
             depends_on_the_contributions_alone((over, world), reproducible, bf16::from_f32);
+        }
+        depends_on_the_contributions_alone((over, 3), Communication::Reproducible, f16::from_f32);
+    }
+}
+
+#[test]
+fn a_mean_of_short_floats_is_there_where_their_sum_is_not_whatever_the_transport() {
+    let large = f16::from_f32(60_000.0);
+    for over in Over::ALL {
+        for world in [2, 3, 5] {
+            over.run(world, |mut group| {
+                group.set_communication(Communication::Auto);
+                // Short, by slots or fetched, and long enough for any algorithm.
+                for len in [1, 1003, 100_000] {
+                    let mut buffer = vec![large; len];
+                    group.all_reduce(&mut buffer, ReduceOp::Mean).unwrap();
+                    let what = || format!("{len} over {over:?} of {world}");
+                    assert!(buffer.iter().all(|mean| *mean == large), "{}", what());
+                    group
+                        .reduce(&mut buffer, ReduceOp::Mean, Rank::CHIEF)
+                        .unwrap();
+                    assert!(buffer.iter().all(|mean| *mean == large), "{}", what());
+                }
+                let (own, mut block) = (vec![large; 7 * world as usize], vec![f16::ZERO; 7]);
+                group
+                    .reduce_scatter(&own, &mut block, ReduceOp::Mean)
+                    .unwrap();
+                assert_eq!(block, [large; 7], "scattered over {over:?} of {world}");
+                group.leave().unwrap();
+            });
         }
     }
 }

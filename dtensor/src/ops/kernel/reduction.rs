@@ -1,3 +1,4 @@
+use meshwork_accel::{ElementType, ReduceOp};
 use ndarray::{ArrayD, ArrayViewD, Axis};
 
 use crate::{Number, Scalar};
@@ -16,6 +17,24 @@ pub(in crate::ops) fn fold<T: Scalar>(
         folded = folded.fold_axis(Axis(axis), first, |sum, element| function(*sum, *element));
     }
     super::reshaped(&folded.view(), sizes)
+}
+
+/// The same of 16-bit floats, of which sums and products are made in 32 bits and rounded once; none
+/// of other elements and ops.
+pub(in crate::ops) fn fold_wider<T: Scalar>(
+    op: ReduceOp,
+    block: &ArrayViewD<'_, T>,
+    axes: &[usize],
+    sizes: &[usize],
+) -> Option<ArrayD<T>> {
+    let (first, function): (f32, fn(f32, f32) -> f32) = match (T::TYPE, op) {
+        (ElementType::F16 | ElementType::Bf16, ReduceOp::Sum) => (0.0, |a, b| a + b),
+        (ElementType::F16 | ElementType::Bf16, ReduceOp::Product) => (1.0, |a, b| a * b),
+        _ => return None,
+    };
+    let wide = block.mapv(|element| f32::from_f64(element.to_f64()));
+    let folded = fold(&wide.view(), axes, sizes, (first, function));
+    Some(folded.mapv(|element| T::from_f64(element.into())))
 }
 
 /// The index along an axis of the first element that no other is better than.

@@ -1,19 +1,35 @@
-//! The same functions, carried out by tensors on the devices of a mesh.
+//! The same functions, carried out by tensors on the devices of a mesh: as a program writes them,
+//! so that a backend does what it has an op for.
 
+#[path = "../../accelerated/counting.rs"]
+mod counting;
+
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use meshwork_accel::{Accelerator, Arrange, Elementwise, Fold, Matmul, NativeCollectives};
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::{Client, CreateMesh, Rank};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Error};
 use meshwork_layout::Layout;
-use meshwork_layout::ops::{Error as InferError, Op, Placement};
+use meshwork_layout::ops::{Error as InferError, Op};
 use ndarray::{ArrayD, IxDyn};
 use serde_json::Value;
 
-use super::carry_out::Answer;
+use super::carry_out::{Answer, Computed};
 use super::case::{Case, size, text};
 use super::translate::{Call, calls};
+use crate::harness::cases;
+use counting::Counting;
+
+/// One result of a function.
+#[derive(Debug)]
+enum Found {
+    Tensor(Box<DTensor<f64>>),
+    /// What the tensor says of itself.
+    Number(usize),
+}
 
 /// How results differ from those that were found otherwise, if they do.
 pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
@@ -22,41 +38,42 @@ pub(super) fn compare(case: &Case, answers: &[Answer]) -> Option<String> {
 
 /// The same for blocks on the devices of a backend, the CPU's.
 pub(super) fn compare_there(input: &Value, answers: &[Answer]) -> Option<String> {
-    compare_results(results_there(input), answers)
+    let cpus = CpuAccelerator::with_logical_devices(devices_of(input));
+    compare_results(
+        there(input, &Arc::new(cpus)).and_then(|(case, context)| results_in(&case, &context)),
+        answers,
+    )
 }
 
-fn compare_results(
-    results: Result<Vec<DTensor<f64>>, Error>,
-    answers: &[Answer],
-) -> Option<String> {
+fn compare_results(results: Result<Vec<Found>, Error>, answers: &[Answer]) -> Option<String> {
     let results = match results {
         Ok(results) => results,
         Err(error) => return Some(format!("on devices: {error}")),
     };
-    let tensors: Vec<_> = answers
-        .iter()
-        .filter_map(|answer| match answer {
-            Answer::Tensor(tensor) => Some(tensor),
-            Answer::Number(_) => None,
-        })
-        .collect();
-    if results.len() != tensors.len() {
+    if results.len() != answers.len() {
         return Some(format!("{} results on devices", results.len()));
     }
-    results.iter().zip(&tensors).find_map(|(found, expected)| {
-        // Meshes with devices are others than those without, but for their dimensions.
-        let specs = |placement: &Placement| Vec::from_iter(placement.layout().specs().cloned());
-        if specs(found.placement()) != specs(&expected.placement) {
-            return Some(format!("on devices: {found:?}"));
-        }
-        let mut blocks = found
-            .unpack()
-            .expect("blocks are fetched")
-            .iter()
-            .zip(&expected.shards);
-        let same = blocks.all(|(block, shard)| is_close(block, shard));
-        (!same).then(|| format!("on devices: {found:?} instead of {:?}", expected.shards))
-    })
+    let mut both = results.iter().zip(answers);
+    both.find_map(|(found, answer)| compare_one(found, answer))
+}
+
+fn compare_one(found: &Found, answer: &Answer) -> Option<String> {
+    let same = match (found, answer) {
+        (Found::Number(found), Answer::Number(expected)) => found == expected,
+        (Found::Tensor(found), Answer::Tensor(expected)) => is_alike(found, expected),
+        (Found::Number(_), Answer::Tensor(_)) | (Found::Tensor(_), Answer::Number(_)) => false,
+    };
+    (!same).then(|| format!("on devices: {found:?} instead of {answer:?}"))
+}
+
+/// Whether a tensor lies like this, and its local ranks hold the same.
+fn is_alike(found: &DTensor<f64>, expected: &Computed) -> bool {
+    // Meshes with devices are others than those without, but for their dimensions.
+    let names = |layout: &Layout| Vec::from_iter(layout.specs().cloned());
+    let blocks = found.unpack().expect("blocks are fetched");
+    let mut ranks = found.local_ranks().iter().zip(blocks);
+    let close = |(rank, block): (&Rank, &_)| is_close(block, &expected.shards[rank.index()]);
+    names(found.layout()) == names(expected.placement.layout()) && ranks.all(close)
 }
 
 /// Whether the function is refused on devices too.
@@ -71,82 +88,110 @@ pub(super) fn among_clients(
     answers: &Result<Option<Vec<Answer>>, InferError>,
     context: &Context,
 ) -> Result<(), String> {
-    let (found, answers) = match (results_in(case, context), answers) {
-        (Ok(found), Ok(Some(answers))) => (found, answers),
-        (Err(_), Err(_)) => return Ok(()),
-        (found, answers) => return Err(format!("{found:?} instead of {answers:?}")),
-    };
-    let tensors = answers.iter().filter_map(|answer| match answer {
-        Answer::Tensor(tensor) => Some(tensor),
-        Answer::Number(_) => None,
-    });
-    for (found, expected) in found.iter().zip(tensors) {
-        let names = |layout: &Layout| Vec::from_iter(layout.specs().cloned());
-        let lies = names(found.layout()) == names(expected.placement.layout());
-        let mut ranks = found
-            .local_ranks()
-            .iter()
-            .zip(found.unpack().expect("blocks are fetched"));
-        let close = |(rank, block): (&Rank, &_)| is_close(block, &expected.shards[rank.index()]);
-        if !lies || !ranks.all(close) {
-            return Err(format!("{found:?} instead of {:?}", expected.shards));
-        }
+    match (results_in(case, context), answers) {
+        (found @ Ok(_), Ok(Some(answers))) => compare_results(found, answers).map_or(Ok(()), Err),
+        (Err(_), Err(_)) => Ok(()),
+        (found, answers) => Err(format!("{found:?} instead of {answers:?}")),
     }
-    Ok(())
 }
 
-fn results(case: &Case) -> Result<Vec<DTensor<f64>>, Error> {
+fn results(case: &Case) -> Result<Vec<Found>, Error> {
     // The mesh names no devices, so all of them are here.
     results_in(case, &Context::alone(Client::new("localhost", 0, 1)?))
 }
 
-fn results_there(input: &Value) -> Result<Vec<DTensor<f64>>, Error> {
+/// How many devices the mesh of a case has.
+fn devices_of(input: &Value) -> NonZeroUsize {
     let dims = input["mesh"].as_array().into_iter().flatten();
-    let dims: Vec<(&str, usize)> = dims.map(|dim| (text(&dim[0]), size(&dim[1]))).collect();
-    let count = dims.iter().map(|(_, size)| size).product();
-    let devices = NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
-    let cpus = Arc::new(CpuAccelerator::with_logical_devices(devices));
-    let named = u32::try_from(count).unwrap_or(u32::MAX);
-    let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("TPU", named)?);
-    let backend = Backend::of(&cpus).arithmetic().arrangement().collectives();
-    context.compute_on(DeviceType::Tpu, backend)?;
-    let mesh = CreateMesh::new().device_type("TPU").dims(dims);
-    let mesh = context.create_mesh(mesh)?;
-    results_in(&Case::on(input, mesh), &context)
+    let count = dims.map(|dim| size(&dim[1])).product();
+    NonZeroUsize::new(count).expect("a mesh has devices")
 }
 
-fn results_in(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> {
-    let mut tensors = Vec::new();
-    for (placement, whole) in case.operands.iter().zip(&case.tensors) {
+/// A case on a mesh of as many devices, for all of which this backend computes.
+fn there<A>(input: &Value, accelerator: &Arc<A>) -> Result<(Case, Context), Error>
+where
+    A: Accelerator<Buffer: Sync> + Elementwise + Matmul + Arrange + Fold + NativeCollectives,
+    A: 'static,
+{
+    let dims = input["mesh"].as_array().into_iter().flatten();
+    let dims: Vec<(&str, usize)> = dims.map(|dim| (text(&dim[0]), size(&dim[1]))).collect();
+    let named = u32::try_from(devices_of(input).get()).unwrap_or(u32::MAX);
+    let context = Context::alone(Client::new("localhost", 0, 1)?.with_devices("TPU", named)?);
+    let backend = Backend::of(accelerator).arithmetic().arrangement();
+    context.compute_on(DeviceType::Tpu, backend.collectives())?;
+    let mesh = CreateMesh::new().device_type("TPU").dims(dims);
+    let mesh = context.create_mesh(mesh)?;
+    Ok((Case::on(input, mesh), context))
+}
+
+fn results_in(case: &Case, context: &Context) -> Result<Vec<Found>, Error> {
+    carried_out(case, operands(case, context)?)
+}
+
+/// The operands; where a backend has the mesh, on its devices only.
+fn operands(case: &Case, context: &Context) -> Result<Vec<DTensor<f64>>, Error> {
+    let placed = case.operands.iter().zip(&case.tensors);
+    let placed = placed.map(|(placement, whole)| {
         let array = ArrayD::from_shape_vec(IxDyn(whole.shape()), whole.values().to_vec());
         let array = array.expect("as many elements as the shape says");
         let tensor = context.copy_to_mesh(array, placement.layout())?;
-        // Where a backend has the mesh, all of the op is its own.
-        tensors.push(tensor.into_devices()?);
-    }
-    if matches!(case.op.as_str(), "rank" | "size") {
-        return Ok(Vec::new());
+        tensor.into_devices()
+    });
+    placed.collect()
+}
+
+fn carried_out(case: &Case, mut tensors: Vec<DTensor<f64>>) -> Result<Vec<Found>, Error> {
+    match case.op.as_str() {
+        "rank" => return Ok(vec![Found::Number(tensors[0].rank())]),
+        "size" => return Ok(vec![Found::Number(tensors[0].size())]),
+        _ => {}
     }
     let mut applied = Vec::new();
     for call in calls(case)?.unwrap_or_default() {
-        let results = apply(&call, &tensors)?;
+        let results = apply(&case.op, &call, &tensors)?;
         applied.push((call, std::mem::replace(&mut tensors, results)));
     }
-    match case.op.starts_with("grad_") {
-        true => differentiated(&applied, tensors),
-        false => Ok(tensors),
+    if case.op.starts_with("grad_") {
+        tensors = differentiated(&applied, tensors)?;
     }
+    let tensors = tensors.into_iter().map(Box::new);
+    Ok(tensors.map(Found::Tensor).collect())
 }
 
-fn apply(call: &Call, tensors: &[DTensor<f64>]) -> Result<Vec<DTensor<f64>>, Error> {
-    let tensors: Vec<&DTensor<f64>> = tensors.iter().collect();
-    match &call.op {
-        // The typed form, which a program would use.
-        Op::Elementwise if tensors.len() == 1 => {
-            Ok(vec![tensors[0].map(|x| (call.function)(&[x]))?])
-        }
-        op => DTensor::apply(op, &tensors, &call.function),
+fn apply(
+    function: &str,
+    call: &Call,
+    tensors: &[DTensor<f64>],
+) -> Result<Vec<DTensor<f64>>, Error> {
+    if let (Op::Elementwise, Some(made)) = (&call.op, elementwise(function, tensors)) {
+        return Ok(vec![made?]);
     }
+    let tensors: Vec<&DTensor<f64>> = tensors.iter().collect();
+    DTensor::apply(&call.op, &tensors, &call.function)
+}
+
+/// The element-wise part of a function, as a program writes it; none of one that only a closure
+/// states.
+fn elementwise(function: &str, tensors: &[DTensor<f64>]) -> Option<Result<DTensor<f64>, Error>> {
+    Some(match (function, tensors) {
+        ("add", [left, right]) => left.add(right),
+        ("mul", [left, right]) => left.mul(right),
+        ("neg", [one]) => one.neg(),
+        ("relu", [one]) => one.relu(),
+        ("add_python_scalar", [one]) => one.add_scalar(5.0),
+        ("cast_float", [one]) => as_whole_numbers(one),
+        ("zeros_like", [one]) => one.zeros_like(),
+        ("log_softmax", [one]) => one.ln(),
+        ("l2_loss", [one]) => one.mul(one).and_then(|square| square.scale(0.5)),
+        ("grad_relayout_square", [one]) => one.mul(one),
+        _ => return None,
+    })
+}
+
+/// The elements were whole numbers of 32 bits where they were recorded, and became floats of as
+/// many.
+fn as_whole_numbers(tensor: &DTensor<f64>) -> Result<DTensor<f64>, Error> {
+    tensor.cast::<i32>()?.cast::<f32>()?.cast()
 }
 
 /// The gradients of the last result, a scalar, by the operands of the first op.
@@ -154,8 +199,8 @@ fn differentiated(
     applied: &[(Call, Vec<DTensor<f64>>)],
     result: Vec<DTensor<f64>>,
 ) -> Result<Vec<DTensor<f64>>, Error> {
-    let mut upstream = result.iter().map(|result| result.map(|_| 1.0));
-    let mut upstream = upstream.by_ref().collect::<Result<Vec<_>, _>>()?;
+    let ones = |result: &DTensor<f64>| result.zeros_like()?.add_scalar(1.0);
+    let mut upstream: Vec<_> = result.iter().map(ones).collect::<Result<_, _>>()?;
     for (call, operands) in applied.iter().rev() {
         let after = upstream.swap_remove(0);
         let operands: Vec<&DTensor<f64>> = operands.iter().collect();
@@ -171,4 +216,83 @@ fn is_close(
 ) -> bool {
     let close = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
     block.shape() == shard.shape() && block.iter().zip(shard.values()).all(close)
+}
+
+/// Recorded functions of which the host does a part, or all, and how often they were recorded.
+/// Numbers and shapes are known without an element. A gather looks at its indices, which like
+/// labels and classes are floats here, so that the host makes whole numbers of them. No backend has
+/// the index of the largest, nor a derivative that a program states as a closure.
+const BY_THE_HOST: [(&str, usize); 8] = [
+    ("argmax", 10),
+    ("gather", 24),
+    ("grad_relayout_square", 11),
+    ("one_hot", 3),
+    ("rank", 6),
+    ("shape", 7),
+    ("size", 4),
+    ("sparse_softmax_xent", 8),
+];
+/// How many cases of all other functions the devices carry out.
+const ON_DEVICES: usize = 893;
+
+#[test]
+fn all_recorded_functions_but_those_that_are_named_are_carried_out_by_the_devices() {
+    let (mut here, mut there) = (BTreeMap::new(), 0);
+    for topic in super::TOPICS {
+        let given = cases(topic.file).into_iter();
+        for case in given.filter(|case| case.get("expect_error").is_none()) {
+            let function = text(&case["input"]["op"]).to_owned();
+            match stays_on_devices(&case["input"]) {
+                true => there += 1,
+                false => *here.entry(function).or_insert(0) += 1,
+            }
+        }
+    }
+    let known = BY_THE_HOST.map(|(function, count)| (function.to_owned(), count));
+    let known = BTreeMap::from(known);
+    if std::env::var_os("MESHWORK_VECTORS").is_none() {
+        assert_eq!((here, there), (known, ON_DEVICES));
+    } else {
+        // Other records are other numbers of the same functions.
+        assert!(here.keys().all(|function| known.contains_key(function)));
+    }
+}
+
+/// Whether nothing comes from the devices until the results do, and these are on devices only.
+fn stays_on_devices(input: &Value) -> bool {
+    let devices = devices_of(input);
+    let cpus = CpuAccelerator::with_logical_devices(devices);
+    let counting = Arc::new(Counting::new(cpus));
+    let (case, context) = there(input, &counting).expect("a case of the same mesh");
+    let operands = operands(&case, &context).expect("operands are carried to devices");
+    let (_, before) = counting.crossings();
+    let calls_before = counting.calls();
+    let results = carried_out(&case, operands).expect("a case that was not refused");
+    let (_, during) = counting.crossings();
+    let calls = counting.calls() - calls_before;
+    let tensors: Vec<&DTensor<f64>> = results
+        .iter()
+        .filter_map(|found| match found {
+            Found::Tensor(tensor) => Some(&**tensor),
+            Found::Number(_) => None,
+        })
+        .collect();
+    for tensor in &tensors {
+        tensor.unpack().expect("blocks are fetched");
+    }
+    let (_, after) = counting.crossings();
+    let stays = before == during && after - during == tensors.len() * devices.get();
+    let least = least_calls(&case.op) * devices.get();
+    assert!(!stays || calls >= least, "{}: {calls} calls", case.op);
+    stays && !tensors.is_empty()
+}
+
+/// How many ops of the backend an element-wise function is at least, on each device.
+fn least_calls(function: &str) -> usize {
+    match function {
+        "add" | "mul" | "neg" | "relu" | "add_python_scalar" => 1,
+        "l2_loss" => 2,
+        "cast_float" => 3,
+        _ => 0,
+    }
 }
