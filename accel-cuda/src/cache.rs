@@ -1,7 +1,7 @@
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io, process};
 
 use twox_hash::XxHash3_64;
@@ -131,14 +131,13 @@ fn read(file: &Path) -> Option<Vec<u8>> {
     Some(image)
 }
 
-/// Puts a file in its place as a whole.
+/// Puts a file in its place as a whole. Nobody can guess where it is written, and have something else there.
 fn write(file: &Path, image: &[u8]) -> io::Result<()> {
-    static WRITES: AtomicU64 = AtomicU64::new(0);
     let folder = file.parent().unwrap_or_else(|| Path::new("."));
     fs::create_dir_all(folder)?;
-    let turn = WRITES.fetch_add(1, Ordering::Relaxed);
-    let beside = file.with_extension(format!("{}-{turn}", process::id()));
-    let written = fs::File::create(&beside).and_then(|mut beside| {
+    let nonce = RandomState::new().hash_one(process::id());
+    let beside = file.with_extension(format!("{nonce:016x}"));
+    let written = fs::File::create_new(&beside).and_then(|mut beside| {
         beside.write_all(&XxHash3_64::oneshot(image).to_le_bytes())?;
         beside.write_all(image)
     });
@@ -168,6 +167,22 @@ mod tests {
         }
         let beside = fs::read_dir(file.parent().unwrap()).unwrap().count();
         assert_eq!(beside, 1, "nothing is left beside it");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn nothing_is_written_through_a_link_in_the_place_of_a_file_that_is_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = folder.path().join("others");
+        fs::write(&others, b"theirs").unwrap();
+        for turn in 0..1000 {
+            let guess = folder.path().join(format!("a.{}-{turn}", process::id()));
+            std::os::unix::fs::symlink(&others, guess).unwrap();
+        }
+        let file = folder.path().join("a.kernels");
+        write(&file, b"code").unwrap();
+        assert_eq!(read(&file).as_deref(), Some(b"code".as_slice()));
+        assert_eq!(fs::read(&others).unwrap(), b"theirs");
     }
 
     #[test]
