@@ -13,8 +13,9 @@ mod dump;
 mod journal;
 mod long;
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -347,12 +348,18 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nobody ever reads half a file.
+/// Nobody ever reads half a file, or guesses where it is written and has something else there.
 fn replace(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let draft = path.with_extension(format!("{}.draft", std::process::id()));
-    fs::write(&draft, text)?;
-    fs::rename(&draft, path)
+    let nonce = RandomState::new().hash_one(std::process::id());
+    let draft = path.with_extension(format!("{nonce:016x}.draft"));
+    let mut file = File::create_new(&draft)?;
+    let written = file.write_all(text.as_bytes());
+    let placed = written.and_then(|()| fs::rename(&draft, path));
+    if placed.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    placed
 }
 
 /// A number of this thread's own, from 1, which is read faster than its id.

@@ -1,34 +1,44 @@
-//! Tensors in files: every block is written once, by the first rank that holds it, and read again into
-//! any layout, on any mesh, by any number of clients.
+//! Tensors in files: every block is written once, by the first rank that holds it, and read again
+//! into any layout, on any mesh, by any number of clients.
 //!
 //! ```text
-//!   ck.index                          which files, and the shape and type of each tensor
-//!   ck-00000-of-00002.safetensors     the blocks of client 0: "w@0:2,0:4", "b@0:4"
-//!   ck-00001-of-00002.safetensors     those of client 1:      "w@2:4,0:4"
+//!   ck.g00000007-5b1c22f09ad3e781.index
+//!     which files, and the shape and type of each tensor
+//!   ck.g00000007-5b1c22f09ad3e781.00000-of-00002.safetensors
+//!     the blocks of client 0: "w@0:2,0:4", "b@0:4"
+//!   ck.g00000007-5b1c22f09ad3e781.00001-of-00002.safetensors
+//!     those of client 1: "w@2:4,0:4"
 //! ```
 //!
-//! The index is written last, so what has one is whole.
+//! Each save has files of its own. The index comes last and has the hash of each file's head, in
+//! which are those of its blocks; so what is read is what was saved together.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use meshwork_layout::Layout;
+use meshwork_checkpoint::{Damage, Entry, Generation, Index, Series, Written};
 use meshwork_layout::ops::Placement;
+use meshwork_layout::{Layout, Shape};
 
 use crate::error::Subject;
 use crate::variable::SavedAs;
 use crate::{Context, DTensor, DVariable, Error, Scalar};
 
 mod format;
+mod pieces;
 mod read;
 
-use format::{Index, Stored};
+use format::{Stored, Tensors};
 use read::Reader;
 
 impl Context {
-    /// Writes tensors and variables to files whose names begin with `prefix`: each client those of its
-    /// blocks that no client before it has. All clients call it; each has to see the files of the
-    /// others when they are read. Returns when all are written.
+    /// Writes tensors and variables to files whose names begin with `prefix`: each client those of
+    /// its blocks that no client before it has. All clients call it; each has to see the files
+    /// of the others when they are read. Returns when all are on the disk.
+    ///
+    /// A prefix may be saved again: until all of the new files are there, and after any crash
+    /// before that, the old ones are what is restored. Those of the last save before are kept.
     ///
     /// ```
     /// use meshwork_core::{Client, Mesh};
@@ -39,51 +49,34 @@ impl Context {
     /// let mesh = Mesh::new([("x", 2)])?;
     /// let rows = Layout::batch_sharded(&mesh, "x", 2)?;
     /// let weights = context.random_normal::<f32>(0, &[4, 2], &rows)?;
-    /// let folder = std::env::temp_dir().join(format!("meshwork-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// context.save(&folder.join("step-1"), &[("weights", &weights)])?;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let prefix = folder.path().join("step-1");
+    /// context.save(&prefix, &[("weights", &weights)])?;
     /// let columns = Layout::inner_sharded(&mesh, "x", 2)?;
-    /// let read = context.restore::<f32>(&folder.join("step-1"), "weights", &columns)?;
+    /// let read = context.restore::<f32>(&prefix, "weights", &columns)?;
     /// assert_eq!(read.to_host()?, weights.to_host()?);
-    /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok::<(), Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::TensorName`] for two tensors of one name, or a name with `@`; [`Error::File`], on all
-    /// clients; and those of [`DTensor::relayout`].
+    /// [`Error::TensorName`] for two tensors of one name, or a name with `@`; [`Error::Checkpoint`]
+    /// and [`Error::TensorForm`], on all clients; and those of [`DTensor::relayout`].
     #[track_caller]
     #[doc(alias("name_based_save", "sharded_save"))]
     pub fn save(&self, prefix: &Path, tensors: &[(&str, &dyn Save)]) -> Result<(), Error> {
-        for (place, (name, _)) in tensors.iter().enumerate() {
-            let is_taken = tensors[..place].iter().any(|(other, _)| other == name);
-            if is_taken || name.contains('@') {
-                return Err(Error::TensorName {
-                    name: (*name).to_owned(),
-                });
-            }
-        }
-        let mut stored = Vec::new();
-        let mut index = Index::new(self.client().count());
-        for (name, tensor) in tensors {
-            index.add(name, &tensor.store(name, &mut stored)?);
-        }
-        // A client that cannot write tells the others, so that nobody waits for it.
-        let written = format::write(&index.file(prefix, self.index()), &stored);
-        self.agree_on(&written)?;
-        let finished = match self.index() {
-            0 => index.write(prefix),
-            _ => Ok(()),
-        };
-        self.agree_on(&finished)
+        self.save_in(&Series::at(prefix)?, tensors)
     }
 
-    /// Reads a tensor into a layout. Each client reads the parts that its devices hold.
+    /// Reads a tensor into a layout. Each client reads the parts that its devices hold; if the mesh
+    /// has devices of several, all of them call it, and the first says which save it is.
+    ///
+    /// It is of the last save whose files are all there. Those of a later one may since have been
+    /// cut short, exchanged or removed: then [`passed_over`](Self::passed_over) names them.
     ///
     /// # Errors
-    /// [`Error::File`], [`Error::FileForm`], [`Error::NotSaved`], [`Error::SavedElement`],
-    /// [`Error::SavedHole`] where files do not have all elements, and those of
-    /// [`copy_to_mesh`](Self::copy_to_mesh).
+    /// [`Error::NoCheckpoint`], [`Error::Checkpoint`], [`Error::BlockDamaged`],
+    /// [`Error::FileForm`], [`Error::NotSaved`], [`Error::SavedElement`], [`Error::SavedHole`]
+    /// where files do not have all elements, and those of [`copy_to_mesh`](Self::copy_to_mesh).
     #[track_caller]
     #[doc(alias = "name_based_restore")]
     pub fn restore<T: Scalar>(
@@ -92,45 +85,165 @@ impl Context {
         name: &str,
         layout: &Layout,
     ) -> Result<DTensor<T>, Error> {
-        let reader = Reader::open(prefix, name)?;
-        let placement = Placement::new(reader.shape().iter().copied(), layout.clone())?;
-        let homes = self.homes(layout.mesh())?;
-        let mut blocks = Vec::new();
-        for rank in homes.local() {
-            let held = layout.shard(*rank, reader.shape())?;
-            blocks.push(reader.block::<T>(&held)?.into_shared());
+        self.restore_from(&Series::at(prefix)?, name, layout)
+    }
+
+    /// Saves to a prefix that came after the one which is restored from it, with a file of each
+    /// that is not what was saved, and how it differs.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] for a file that is there and cannot be read.
+    pub fn passed_over(&self, prefix: &Path) -> Result<Vec<(PathBuf, Damage)>, Error> {
+        Ok(Series::at(prefix)?.latest()?.damaged().to_vec())
+    }
+
+    #[track_caller]
+    fn save_in(&self, series: &Series, tensors: &[(&str, &dyn Save)]) -> Result<(), Error> {
+        let mut stored = Vec::new();
+        let mut described = Tensors::default();
+        for (place, (name, tensor)) in tensors.iter().enumerate() {
+            let is_taken = tensors[..place].iter().any(|(other, _)| other == name);
+            if is_taken || name.contains('@') {
+                let name = (*name).to_owned();
+                return Err(Error::TensorName { name });
+            }
+            described.add(name, tensor.store(name, &mut stored)?);
         }
-        match layout.reduction() {
-            None => DTensor::of(self, placement, blocks),
-            // Whole first, then as terms.
-            Some(_) => {
-                let whole = Layout::new(layout.specs().cloned(), layout.mesh())?;
-                let placement = Placement::new(reader.shape().iter().copied(), whole)?;
-                DTensor::of(self, placement, blocks)?.relayout(layout)
+        let begun = match self.index() {
+            0 => series.begin().map(|generation| generation.to_string()),
+            _ => Ok(String::new()),
+        };
+        let generation = self.all_tell(begun.map_err(Error::from))?[0].parse()?;
+        let written = self.write(series, generation, &stored);
+        let entry = written.as_ref().map(|written| written.entry().to_string());
+        let told = self.all_tell(entry.map_err(Error::clone));
+        let saved = told.and_then(|files| {
+            let finished = match self.index() {
+                0 => finish(series, generation, &files, &described),
+                _ => Ok(()),
+            };
+            self.all_tell(finished.map(|()| String::new()))
+        });
+        match (saved, written) {
+            (Ok(_), _) => Ok(()),
+            // The first client may go on, and count on the file.
+            (Err(error @ Error::Group(_)), _) | (Err(error), Err(_)) => Err(error),
+            (Err(error), Ok(written)) => {
+                series.abandon(generation, written);
+                Err(error)
             }
         }
     }
 
-    /// An error of one client is one of all: the first.
+    /// Writes the blocks of this client.
+    fn write(
+        &self,
+        series: &Series,
+        generation: Generation,
+        stored: &[Stored],
+    ) -> Result<Written, Error> {
+        let (bytes, head) = format::to_bytes(stored).ok_or(Error::TensorForm)?;
+        let part = format!(
+            "{:05}-of-{:05}.safetensors",
+            self.index(),
+            self.client().count()
+        );
+        Ok(series.write(generation, &part, &bytes, head)?)
+    }
+
     #[track_caller]
-    fn agree_on(&self, outcome: &Result<(), Error>) -> Result<(), Error> {
-        let own = outcome
-            .as_ref()
-            .err()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        let told = self.tell(Subject::Checkpoint, own.as_bytes())?;
-        outcome.clone()?;
-        let mut others = (0..).zip(&told).filter(|(_, message)| !message.is_empty());
-        match others.next() {
-            None => Ok(()),
-            Some((client, message)) => Err(Error::OtherClient {
-                client,
-                message: String::from_utf8_lossy(message).into_owned(),
-            }),
+    fn restore_from<T: Scalar>(
+        &self,
+        series: &Series,
+        name: &str,
+        layout: &Layout,
+    ) -> Result<DTensor<T>, Error> {
+        let homes = self.homes(layout.mesh())?;
+        let generation = match homes.are_shared() {
+            false => latest(series)?,
+            true => {
+                let found = match self.index() {
+                    0 => latest(series).map(|generation| generation.to_string()),
+                    _ => Ok(String::new()),
+                };
+                self.all_tell(found)?[0].parse()?
+            }
+        };
+        let read = Reader::open(series, generation, name).and_then(|reader| {
+            let blocks = reader.blocks::<T>(layout, homes.local())?;
+            Ok((Shape::from(reader.shape()), blocks))
+        });
+        if homes.are_shared() {
+            let outcome = read.as_ref().map(|_| String::new());
+            self.all_tell(outcome.map_err(Error::clone))?;
+        }
+        let (shape, blocks) = read?;
+        let placed = |layout| Placement::new(shape.iter().copied(), layout);
+        match layout.reduction() {
+            None => DTensor::of(self, placed(layout.clone())?, blocks),
+            // Whole first, then as terms.
+            Some(_) => {
+                let whole = Layout::new(layout.specs().cloned(), layout.mesh())?;
+                DTensor::of(self, placed(whole)?, blocks)?.relayout(layout)
+            }
         }
     }
+
+    /// What each client has to say, in their order; or the error of the first that has one, for
+    /// all.
+    #[track_caller]
+    fn all_tell(&self, own: Result<String, Error>) -> Result<Vec<String>, Error> {
+        let message = match &own {
+            Ok(text) => format!("{DONE}{text}"),
+            Err(error) => error.to_string(),
+        };
+        let told = self.tell(Subject::Checkpoint, message.as_bytes())?;
+        own?;
+        let text = |(client, message): (u32, Vec<u8>)| {
+            let message = String::from_utf8_lossy(&message).into_owned();
+            match message.strip_prefix(DONE) {
+                Some(text) => Ok(text.to_owned()),
+                None => Err(Error::OtherClient { client, message }),
+            }
+        };
+        (0..).zip(told).map(text).collect()
+    }
 }
+
+/// What the first client does when all have written: the index, and no more old files than are
+/// kept.
+fn finish(
+    series: &Series,
+    generation: Generation,
+    files: &[String],
+    tensors: &Tensors,
+) -> Result<(), Error> {
+    let files = files.iter().map(|file| file.parse());
+    let files: Vec<Entry> = files.collect::<Result<_, _>>()?;
+    series.finish(&Index::new(generation, files, tensors.to_bytes())?)?;
+    Ok(series.retain(KEEP, generation)?)
+}
+
+fn latest(series: &Series) -> Result<Generation, Error> {
+    let latest = series.latest()?;
+    let generation = latest.index().map(Index::generation);
+    generation.ok_or_else(|| Error::NoCheckpoint {
+        prefix: series.prefix(),
+        damaged: latest.damaged().first().cloned(),
+    })
+}
+
+/// Reads bytes as files of a checkpoint have them, whatever they are.
+#[doc(hidden)]
+pub fn decode(bytes: &[u8]) {
+    format::decode(bytes);
+}
+
+/// What was saved last, and what was saved before it.
+const KEEP: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
+
+/// What a client's message begins with if it has no error.
+const DONE: &str = "+";
 
 /// What can be written to a checkpoint: a [`DTensor`] or a [`DVariable`].
 pub trait Save: sealed::Store {}
@@ -179,13 +292,6 @@ impl<T: Scalar> sealed::Store for DVariable<T> {
             SavedAs::Bf16 => self.value().cast::<crate::bf16>()?.store(name, stored),
         }
     }
-}
-
-/// The file that says which others there are.
-fn index_path(prefix: &Path) -> PathBuf {
-    let mut path = prefix.as_os_str().to_owned();
-    path.push(".index");
-    path.into()
 }
 
 #[cfg(test)]

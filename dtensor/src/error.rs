@@ -1,6 +1,8 @@
+use std::fmt::{self, Display};
 use std::path::PathBuf;
 
 use meshwork_accel::ElementType;
+use meshwork_checkpoint::Damage;
 use meshwork_core::Mesh;
 use meshwork_layout::Layout;
 
@@ -300,19 +302,38 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A file cannot be written or read.
-    #[error("{} cannot be written or read: {kind}", path.display())]
-    File {
+    /// Tensors cannot be written in the format of their file.
+    #[error("the tensors do not fit into a safetensors file: is a name too long?")]
+    TensorForm,
+    /// A file of a checkpoint cannot be written or read, or is not what was saved.
+    #[error(transparent)]
+    Checkpoint(#[from] meshwork_checkpoint::Error),
+    /// A block in a file is not what was saved. Other blocks may have been read, so that this is not
+    /// made up for by an earlier save.
+    #[error(
+        "{} holds other elements of {block} than were saved: remove {} to go back to the save before it", path.display(), index.display()
+    )]
+    BlockDamaged {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        kind: std::io::ErrorKind,
+        /// The tensor, and which of its elements.
+        block: String,
+        /// The index, without which the save does not count.
+        index: PathBuf,
     },
-    /// A file is no part of a checkpoint.
+    /// A file has the length and the head that were saved, and is no part of a checkpoint.
     #[error("{} is no whole file of a checkpoint: save it anew", path.display())]
     FileForm {
         /// The file.
         path: PathBuf,
+    },
+    /// There is no whole checkpoint.
+    #[error("there is no whole checkpoint at {}{}", prefix.display(), Passed(damaged.as_ref()))]
+    NoCheckpoint {
+        /// What the names of its files would begin with.
+        prefix: PathBuf,
+        /// What is wrong with the latest one that is there.
+        damaged: Option<(PathBuf, Damage)>,
     },
     /// A checkpoint has no tensor of a name.
     #[error("{} has no tensor {name}", prefix.display())]
@@ -362,4 +383,16 @@ pub enum Error {
         /// How it should.
         expected: Box<Layout>,
     },
+}
+
+/// What is wrong with the latest of several checkpoints, behind a message that none is whole.
+struct Passed<'a>(Option<&'a (PathBuf, Damage)>);
+
+impl Display for Passed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str(": save one first"),
+            Some((path, damage)) => write!(f, ": {} cannot be used: {damage}", path.display()),
+        }
+    }
 }

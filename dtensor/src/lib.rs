@@ -62,9 +62,13 @@ mod variable;
 
 // Callers name the elements of tensors, and what they are.
 pub use meshwork_accel::{Element, ElementType, bf16, f16};
+// Errors say what is wrong with a file.
+pub use meshwork_checkpoint::{Damage, Error as CheckpointError};
 
 pub use backend::{Backend, Offer};
 pub use checkpoint::Save;
+#[doc(hidden)]
+pub use checkpoint::decode as decode_checkpoint;
 pub use config::Config;
 pub use context::Context;
 pub use dataset::DTensorDataset;

@@ -2,21 +2,22 @@
 
 mod snapshot;
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use meshwork_checkpoint::{Error as FileError, Generation, Index, Series};
 use meshwork_collectives::Rank;
 
 use crate::{Error, MultiWorkerMirroredStrategy};
 
 pub use snapshot::{Damage, Snapshot};
 
-/// A folder of snapshots, one file for each step that was saved.
+/// A folder of snapshots, one file for each that was saved, beside an index.
 ///
-/// A file appears under its name when all of it is on the disk. The latest few are kept, so that
-/// one that was damaged later does not lose everything.
+/// A snapshot is there when all of it is on the disk, and no crash takes it back. What was saved
+/// last is what is loaded, whatever its step. The latest few are kept, so that one that was damaged
+/// later does not lose everything.
 ///
 /// ```
 /// use meshwork_strategy::{Checkpoints, Cursor, MultiWorkerMirroredStrategy, Snapshot};
@@ -33,7 +34,7 @@ pub use snapshot::{Damage, Snapshot};
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[doc(alias = "CheckpointManager")]
 pub struct Checkpoints {
-    folder: PathBuf,
+    series: Series,
     keep: NonZeroUsize,
 }
 
@@ -62,12 +63,15 @@ impl Checkpoints {
     /// The snapshots in `folder`, which is made when the first is saved. The latest two are kept.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        let keep = NonZeroUsize::MIN.saturating_add(1);
-        let folder = folder.into();
-        Self { folder, keep }
+        Self::of(Series::new(folder, STEM))
     }
 
-    /// Keeps the latest `keep` snapshots.
+    fn of(series: Series) -> Self {
+        let keep = NonZeroUsize::MIN.saturating_add(1);
+        Self { series, keep }
+    }
+
+    /// Keeps the latest `keep` snapshots. Damaged ones do not count.
     #[must_use]
     #[doc(alias = "max_to_keep")]
     pub fn with_keep(mut self, keep: NonZeroUsize) -> Self {
@@ -75,37 +79,52 @@ impl Checkpoints {
         self
     }
 
-    /// Writes a snapshot from this process, and removes the oldest ones.
+    /// Writes a snapshot from this process, and removes the oldest ones. Returns its file.
     ///
     /// # Errors
-    /// [`Error::CheckpointFile`]; what was saved before is then still there.
-    /// [`Error::CheckpointForm`].
+    /// [`Error::Checkpoint`]; what was saved before is then still there. [`Error::CheckpointForm`].
     pub fn save(&self, snapshot: &Snapshot) -> Result<PathBuf, Error> {
         let bytes = snapshot.to_bytes()?;
-        let path = self.folder.join(file_name(snapshot.step()));
-        let unfinished = path.with_extension(UNFINISHED);
-        write_whole(&self.folder, (&unfinished, &path), &bytes)
-            .map_err(failed("written", &path))?;
-        for old in self.files()?.into_iter().skip(self.keep.get()) {
-            fs::remove_file(&old).map_err(failed("removed", &old))?;
+        self.series.make_folder()?;
+        let generation = self.series.begin()?;
+        let part = format!("{PREFIX}{:012}{EXTENSION}", snapshot.step());
+        let written = self.series.write(generation, &part, &bytes, bytes.len())?;
+        let path = written.path().to_owned();
+        let index = Index::new(generation, [written.entry().clone()], Vec::new())?;
+        if let Err(error) = self.series.finish(&index) {
+            self.series.abandon(generation, written);
+            return Err(error.into());
         }
+        self.series.retain(self.keep, generation)?;
         Ok(path)
     }
 
-    /// The latest whole snapshot.
+    /// The snapshot that was saved last, of those that are whole. Where there is none, that of the
+    /// highest step among files called `step-N.safetensors`, as they were before there was an
+    /// index.
     ///
     /// # Errors
-    /// [`Error::CheckpointFile`] for a file that is there and cannot be read.
+    /// [`Error::Checkpoint`] for a file that is there and cannot be read, or is a link.
     pub fn load(&self) -> Result<Restored, Error> {
         let mut damaged = Vec::new();
-        for path in self.files()? {
-            let bytes = fs::read(&path).map_err(failed("read", &path))?;
-            match Snapshot::from_bytes(&bytes) {
+        let generations = self
+            .series
+            .generations()?
+            .into_iter()
+            .map(Source::Generation);
+        let bare = self.bare_files()?.into_iter().map(Source::Bare);
+        for source in generations.chain(bare) {
+            let snapshot = match self.read(&source) {
+                Ok((path, bytes)) => Snapshot::from_bytes(&bytes).map_err(|damage| (path, damage)),
+                Err(FileError::Damaged { path, damage }) => Err((path, damage.into())),
+                Err(error) => return Err(error.into()),
+            };
+            match snapshot {
                 Ok(snapshot) => {
                     let snapshot = Some(snapshot);
                     return Ok(Restored { snapshot, damaged });
                 }
-                Err(damage) => damaged.push((path, damage)),
+                Err(passed_over) => damaged.push(passed_over),
             }
         }
         Ok(Restored {
@@ -114,23 +133,40 @@ impl Checkpoints {
         })
     }
 
-    /// The files of snapshots, the latest first; none where there is no folder.
-    fn files(&self) -> Result<Vec<PathBuf>, Error> {
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed("read", &self.folder)(error)),
-        };
-        let mut files = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(failed("read", &self.folder))?.path();
-            if let Some(step) = step_of(&path) {
-                files.push((step, path));
+    fn read(&self, source: &Source) -> Result<(PathBuf, Vec<u8>), FileError> {
+        let generation = match source {
+            Source::Generation(generation) => *generation,
+            Source::Bare(name) => {
+                let bytes = self.series.read_stranger(name)?;
+                return Ok((self.series.folder().join(name), bytes));
             }
-        }
-        files.sort_unstable_by(|one, other| other.cmp(one));
-        Ok(files.into_iter().map(|(_, path)| path).collect())
+        };
+        let index = self.series.index(generation)?;
+        let [file] = index.files() else {
+            return Err(FileError::Damaged {
+                path: self.series.index_path(generation),
+                damage: meshwork_checkpoint::Damage::Index,
+            });
+        };
+        let opened = self.series.open(generation, file)?;
+        Ok((opened.path().to_owned(), opened.into_head()))
     }
+
+    /// Snapshots without an index, the highest step first.
+    fn bare_files(&self) -> Result<Vec<OsString>, Error> {
+        let names = self.series.strangers()?.into_iter();
+        let mut files: Vec<_> = names
+            .filter_map(|name| Some((step_of(&name)?, name)))
+            .collect();
+        files.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(files.into_iter().map(|(_, name)| name).collect())
+    }
+}
+
+/// Where a snapshot may be.
+enum Source {
+    Generation(Generation),
+    Bare(OsString),
 }
 
 impl MultiWorkerMirroredStrategy {
@@ -178,42 +214,15 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-/// Under another name first, and on the disk before it gets its own.
-fn write_whole(
-    folder: &Path,
-    (unfinished, path): (&Path, &Path),
-    bytes: &[u8],
-) -> std::io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let mut file = File::create(unfinished)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(unfinished, path)?;
-    File::open(folder)?.sync_all()
+fn step_of(name: &OsStr) -> Option<u64> {
+    let number = name.to_str()?.strip_prefix(PREFIX)?;
+    number.strip_suffix(EXTENSION)?.parse().ok()
 }
 
-fn failed(what: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error {
-    move |error| Error::CheckpointFile {
-        path: path.to_owned(),
-        what,
-        kind: error.kind(),
-    }
-}
-
-fn file_name(step: u64) -> String {
-    format!("{PREFIX}{step:012}.{EXTENSION}")
-}
-
-fn step_of(path: &Path) -> Option<u64> {
-    let name = path.file_name()?.to_str()?;
-    let number = name.strip_prefix(PREFIX)?.strip_suffix(EXTENSION)?;
-    number.strip_suffix('.')?.parse().ok()
-}
-
+/// What the names of all files begin with.
+const STEM: &str = "checkpoint";
 const PREFIX: &str = "step-";
-const EXTENSION: &str = "safetensors";
-const UNFINISHED: &str = "unfinished";
+const EXTENSION: &str = ".safetensors";
 
 #[cfg(test)]
 mod tests;

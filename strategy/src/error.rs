@@ -290,15 +290,8 @@ pub enum Error {
         name: String,
     },
     /// A file of a checkpoint, or its folder, could not be used.
-    #[error("checkpoint {} cannot be {what}: {kind}", path.display())]
-    CheckpointFile {
-        /// The file or folder.
-        path: std::path::PathBuf,
-        /// What failed.
-        what: &'static str,
-        /// What the system said.
-        kind: std::io::ErrorKind,
-    },
+    #[error(transparent)]
+    Checkpoint(#[from] meshwork_checkpoint::Error),
     /// A snapshot cannot be written in the format of its file.
     #[error("the snapshot does not fit into a safetensors file: is a name or a text too long?")]
     CheckpointForm,

@@ -61,6 +61,7 @@ mod sum;
 mod value;
 mod variable;
 
+pub use meshwork_checkpoint::{Damage as FileDamage, Error as CheckpointError};
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{
     Communication, Detour, ElementType, JobSecret, Pair, Pinning, Rank, Reach, Registered, Route,

@@ -251,3 +251,18 @@ fn of_messages_it_is_told_which_were_asked_for() {
         }
     }
 }
+
+#[cfg(unix)]
+#[test]
+fn nothing_is_written_through_a_link_in_the_place_of_a_dump_that_is_under_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let others = folder.path().join("others");
+    fs::write(&others, "theirs").unwrap();
+    let path = folder.path().join("rank-0.json");
+    let guess = path.with_extension(format!("{}.draft", std::process::id()));
+    std::os::unix::fs::symlink(&others, guess).unwrap();
+    replace(folder.path(), &path, "ours").unwrap();
+    assert_eq!(fs::read_to_string(&others).unwrap(), "theirs");
+    assert!(path.symlink_metadata().unwrap().is_file());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "ours");
+}

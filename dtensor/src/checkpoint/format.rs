@@ -1,10 +1,8 @@
 //! What stands in the files.
 
-use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::Read;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use meshwork_accel::ElementType;
 use meshwork_layout::Ranges;
@@ -12,7 +10,7 @@ use ndarray::ArrayViewD;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
 use serde_json::{Value, json};
 
-use super::index_path;
+use super::pieces;
 use crate::{Error, Scalar};
 
 /// A tensor, without its elements.
@@ -48,70 +46,35 @@ impl Stored {
     }
 }
 
-/// Which files there are, and which tensors.
-#[derive(Debug)]
-pub(super) struct Index {
-    clients: u32,
-    tensors: BTreeMap<String, Described>,
-}
+/// The tensors that all files have together.
+#[derive(Debug, Default)]
+pub(super) struct Tensors(BTreeMap<String, Described>);
 
-impl Index {
-    pub(super) fn new(clients: u32) -> Self {
-        Self {
-            clients,
-            tensors: BTreeMap::new(),
-        }
-    }
-
-    pub(super) fn add(&mut self, name: &str, described: &Described) {
-        self.tensors.insert(name.to_owned(), described.clone());
-    }
-
-    /// The file of a client's blocks.
-    pub(super) fn file(&self, prefix: &Path, client: u32) -> PathBuf {
-        let mut path = prefix.as_os_str().to_owned();
-        path.push(format!("-{client:05}-of-{:05}.safetensors", self.clients));
-        path.into()
-    }
-
-    pub(super) fn files(&self, prefix: &Path) -> impl Iterator<Item = PathBuf> {
-        (0..self.clients).map(|client| self.file(prefix, client))
+impl Tensors {
+    pub(super) fn add(&mut self, name: &str, described: Described) {
+        self.0.insert(name.to_owned(), described);
     }
 
     pub(super) fn described(&self, name: &str) -> Option<&Described> {
-        self.tensors.get(name)
+        self.0.get(name)
     }
 
-    /// Written beside its place and moved there, so that nobody reads half of it.
-    pub(super) fn write(&self, prefix: &Path) -> Result<(), Error> {
+    /// What stands in the index.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let tensor = |(name, described): (&String, &Described)| {
             let form = json!({"shape": described.shape, "element": described.element.to_string()});
             (name.clone(), form)
         };
-        let tensors: serde_json::Map<String, Value> = self.tensors.iter().map(tensor).collect();
-        let text = json!({"version": VERSION, "clients": self.clients, "tensors": tensors});
-        let path = index_path(prefix);
-        let mut beside = path.clone().into_os_string();
-        beside.push(".new");
-        fs::write(&beside, text.to_string()).map_err(failed(&path))?;
-        fs::rename(&beside, &path).map_err(failed(&path))
+        let tensors: serde_json::Map<String, Value> = self.0.iter().map(tensor).collect();
+        json!({"tensors": tensors}).to_string().into_bytes()
     }
 
-    pub(super) fn read(prefix: &Path) -> Result<Self, Error> {
-        let path = index_path(prefix);
-        let text = fs::read_to_string(&path).map_err(failed(&path))?;
-        let value: Value = serde_json::from_str(&text).map_err(|_| misshapen(&path))?;
-        Self::of_value(&value).ok_or_else(|| misshapen(&path))
-    }
-
-    fn of_value(value: &Value) -> Option<Self> {
-        if value["version"] != VERSION {
-            return None;
-        }
-        let clients = u32::try_from(value["clients"].as_u64()?).ok()?;
+    /// The inverse of [`to_bytes`](Self::to_bytes), whatever the bytes are.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
         let tensor = |(name, form): (&String, &Value)| {
             let size = |size: &Value| usize::try_from(size.as_u64()?).ok();
-            let shape = form["shape"].as_array()?.iter().map(size);
+            let shape = form.get("shape")?.as_array()?.iter().map(size);
             let named = |element: &ElementType| form["element"] == element.to_string();
             let described = Described {
                 shape: shape.collect::<Option<_>>()?,
@@ -119,59 +82,95 @@ impl Index {
             };
             Some((name.clone(), described))
         };
-        let tensors = value["tensors"].as_object()?.iter().map(tensor);
-        Some(Self {
-            clients,
-            tensors: tensors.collect::<Option<_>>()?,
-        })
+        let tensors = value.get("tensors")?.as_object()?.iter().map(tensor);
+        Some(Self(tensors.collect::<Option<_>>()?))
+    }
+}
+
+impl Described {
+    /// Whether files of so many bytes can have all of its elements, and memory all of its indices.
+    pub(super) fn fits(&self, bytes: u64) -> bool {
+        let sizes = self.shape.iter().map(|size| (*size).max(1));
+        let mut all = std::iter::once(self.element.size()).chain(sizes);
+        let product = all.try_fold(1, usize::checked_mul);
+        let most = match self.shape.contains(&0) {
+            true => isize::MAX.unsigned_abs() as u64,
+            false => bytes,
+        };
+        product.is_some_and(|product| product as u64 <= most)
+    }
+
+    fn holds(&self, held: &Ranges) -> bool {
+        let within = |(range, size): (&Range<usize>, &usize)| range.end <= *size;
+        held.len() == self.shape.len() && held.iter().zip(&self.shape).all(within)
     }
 }
 
 /// A block in a file.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// The tensor, and which of its elements.
+    pub(super) block: String,
     pub(super) held: Ranges,
     /// Where its elements are, in bytes from the start of the file.
     pub(super) bytes: Range<u64>,
     pub(super) element: ElementType,
+    /// Of each piece of them.
+    pub(super) hashes: Vec<u64>,
 }
 
-/// The blocks of a tensor in a file.
-pub(super) fn entries(path: &Path, name: &str) -> Result<Vec<Entry>, Error> {
-    let mut file = File::open(path).map_err(failed(path))?;
-    let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(failed(path))?;
-    let length = u64::from_le_bytes(length);
-    let size = file.metadata().map_err(failed(path))?.len();
-    if length.checked_add(8).is_none_or(|end| end > size) {
-        return Err(misshapen(path));
-    }
-    let mut header = Vec::new();
-    let mut head = file.by_ref().take(length);
-    head.read_to_end(&mut header).map_err(failed(path))?;
-    let metadata: Metadata = serde_json::from_slice(&header).map_err(|_| misshapen(path))?;
-    let mut found = Vec::new();
-    for (key, info) in metadata.tensors() {
-        let Some((tensor, ranges)) = key.rsplit_once('@') else {
-            continue;
-        };
-        if tensor != name {
-            continue;
-        }
+/// The blocks of a tensor in a file of `length` bytes, by its head; none at all if one of them is
+/// in no right form.
+pub(super) fn entries(
+    head: &[u8],
+    length: u64,
+    name: &str,
+    described: &Described,
+) -> Option<Vec<Entry>> {
+    let metadata = metadata(head)?;
+    let all = metadata.tensors();
+    let of_tensor = all.keys().filter_map(|block| {
+        let (tensor, ranges) = block.rsplit_once('@')?;
+        (tensor == name).then_some((block, ranges))
+    });
+    let entry = |(block, ranges): (&String, &str)| {
+        let info = all.get(block)?;
+        let stated = metadata.metadata().as_ref()?.get(block)?;
+        let place = |offset: usize| (head.len() as u64).checked_add(offset as u64);
         let (start, end) = info.data_offsets;
         let entry = Entry {
-            held: ranges_of(ranges).ok_or_else(|| misshapen(path))?,
-            bytes: 8 + length + start as u64..8 + length + end as u64,
-            element: element_of(info.dtype).ok_or_else(|| misshapen(path))?,
+            block: block.clone(),
+            held: ranges_of(ranges)?,
+            bytes: place(start)?..place(end)?,
+            element: element_of(info.dtype)?,
+            hashes: pieces::hashes_of(stated)?,
         };
-        let elements: usize = entry.held.iter().map(ExactSizeIterator::len).product();
-        let expected = elements.checked_mul(entry.element.size());
-        if expected != Some(end - start) || entry.bytes.end > size {
-            return Err(misshapen(path));
-        }
-        found.push(entry);
+        let bytes = end.checked_sub(start)?;
+        let is_whole = described.holds(&entry.held)
+            && described.element == entry.element
+            && entry.len() == Some(bytes)
+            && entry.bytes.end <= length
+            && entry.hashes.len() == bytes.div_ceil(pieces::PIECE);
+        is_whole.then_some(entry)
+    };
+    of_tensor.map(entry).collect()
+}
+
+impl Entry {
+    /// Bytes of its elements.
+    fn len(&self) -> Option<usize> {
+        let sizes = self.held.iter().map(ExactSizeIterator::len);
+        let mut all = std::iter::once(self.element.size()).chain(sizes);
+        all.try_fold(1, usize::checked_mul)
     }
-    Ok(found)
+}
+
+fn metadata(head: &[u8]) -> Option<Metadata> {
+    let (length, header) = head.split_first_chunk::<8>()?;
+    match u64::from_le_bytes(*length) == header.len() as u64 {
+        true => serde_json::from_slice(header).ok(),
+        false => None,
+    }
 }
 
 fn ranges_of(text: &str) -> Option<Ranges> {
@@ -184,16 +183,20 @@ fn ranges_of(text: &str) -> Option<Ranges> {
     axes.map(range).collect()
 }
 
-/// Writes the blocks of one client.
-pub(super) fn write(path: &Path, stored: &[Stored]) -> Result<(), Error> {
+/// The file of the blocks of one client, and the length of its head. In the head are hashes of the
+/// rest.
+pub(super) fn to_bytes(stored: &[Stored]) -> Option<(Vec<u8>, usize)> {
     let mut views = Vec::new();
+    let mut hashes = HashMap::new();
     for block in stored {
-        let dtype = dtype_of(block.element).ok_or_else(|| misshapen(path))?;
-        let view = TensorView::new(dtype, block.shape.clone(), &block.bytes);
-        views.push((block.name.as_str(), view.map_err(|_| misshapen(path))?));
+        let view = TensorView::new(dtype_of(block.element)?, block.shape.clone(), &block.bytes);
+        views.push((block.name.as_str(), view.ok()?));
+        hashes.insert(block.name.clone(), pieces::text_of(&block.bytes));
     }
-    let bytes = safetensors::serialize(views, None).map_err(|_| misshapen(path))?;
-    fs::write(path, bytes).map_err(failed(path))
+    let bytes = safetensors::serialize(views, Some(hashes)).ok()?;
+    let length = u64::from_le_bytes(*bytes.first_chunk()?);
+    let head = usize::try_from(length).ok()?.checked_add(8)?;
+    Some((bytes, head))
 }
 
 fn dtype_of(element: ElementType) -> Option<Dtype> {
@@ -222,15 +225,17 @@ const TYPES: [(ElementType, Dtype); 13] = [
     (ElementType::F64, Dtype::F64),
 ];
 
-/// Of the index.
-const VERSION: u64 = 1;
-
-pub(super) fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |error| Error::File {
-        path,
-        kind: error.kind(),
+/// Reads bytes as what stands in an index, and as the head of a file.
+pub(super) fn decode(bytes: &[u8]) {
+    if let Some(tensors) = Tensors::from_bytes(bytes) {
+        assert!(Tensors::from_bytes(&tensors.to_bytes()).is_some());
+        let _ = tensors.0.values().all(|described| described.fits(1 << 20));
     }
+    let described = Described {
+        shape: vec![4, 2],
+        element: ElementType::F32,
+    };
+    let _ = entries(bytes, 1 << 20, "t", &described);
 }
 
 pub(super) fn misshapen(path: &Path) -> Error {

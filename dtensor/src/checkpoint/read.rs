@@ -1,43 +1,60 @@
 //! Blocks read back, by the ranges of bytes that they are in.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use meshwork_accel::{ElementType, bf16};
-use meshwork_layout::Ranges;
+use meshwork_checkpoint::{Entry as FileEntry, Generation, Opened, Series};
+use meshwork_core::Rank;
+use meshwork_layout::{Layout, Ranges};
 use ndarray::ArrayD;
 
-use super::format::{Described, Entry, Index, entries, failed, misshapen};
+use super::format::{Described, Entry, Tensors, entries, misshapen};
+use super::pieces::Pieces;
 use crate::exchange::from_bytes;
 use crate::route::region;
-use crate::{Error, Scalar};
+use crate::{Block, Error, Scalar};
 
-/// A tensor in files.
-pub(super) struct Reader {
-    name: String,
+/// A tensor in the files of one save.
+pub(super) struct Reader<'a> {
+    series: &'a Series,
+    generation: Generation,
+    /// What makes the files count.
+    index: PathBuf,
+    name: &'a str,
     described: Described,
-    files: Vec<(PathBuf, Vec<Entry>)>,
+    files: Vec<(FileEntry, Vec<Entry>)>,
 }
 
-impl Reader {
-    pub(super) fn open(prefix: &Path, name: &str) -> Result<Self, Error> {
-        let index = Index::read(prefix)?;
-        let described = index
-            .described(name)
-            .cloned()
-            .ok_or_else(|| Error::NotSaved {
-                name: name.to_owned(),
-                prefix: prefix.to_owned(),
-            })?;
-        let found = index.files(prefix).map(|path| {
-            let entries = entries(&path, name)?;
-            Ok((path, entries))
+impl<'a> Reader<'a> {
+    pub(super) fn open(
+        series: &'a Series,
+        generation: Generation,
+        name: &'a str,
+    ) -> Result<Self, Error> {
+        let path = series.index_path(generation);
+        let index = series.index(generation)?;
+        let tensors = Tensors::from_bytes(index.body()).ok_or_else(|| misshapen(&path))?;
+        let described = tensors.described(name).ok_or_else(|| Error::NotSaved {
+            name: name.to_owned(),
+            prefix: series.prefix(),
+        })?;
+        let bytes = index.files().iter().map(FileEntry::length);
+        if !described.fits(bytes.fold(0, u64::saturating_add)) {
+            return Err(misshapen(&path));
+        }
+        let found = index.files().iter().map(|file| {
+            let opened = series.open(generation, file)?;
+            let entries = entries(opened.head(), opened.length(), name, described);
+            let entries = entries.ok_or_else(|| misshapen(opened.path()))?;
+            Ok((file.clone(), entries))
         });
         Ok(Self {
-            name: name.to_owned(),
             files: found.collect::<Result<_, Error>>()?,
-            described,
+            described: described.clone(),
+            series,
+            generation,
+            index: path,
+            name,
         })
     }
 
@@ -46,17 +63,36 @@ impl Reader {
         &self.described.shape
     }
 
+    /// The blocks of some ranks.
+    pub(super) fn blocks<T: Scalar>(
+        &self,
+        layout: &Layout,
+        ranks: &[Rank],
+    ) -> Result<Vec<Block<T>>, Error> {
+        let block = |rank: &Rank| {
+            let held = layout.shard(*rank, self.shape())?;
+            Ok(self.block::<T>(&held)?.into_shared())
+        };
+        ranks.iter().map(block).collect()
+    }
+
     /// The elements in these ranges.
-    pub(super) fn block<T: Scalar>(&self, held: &Ranges) -> Result<ArrayD<T>, Error> {
+    fn block<T: Scalar>(&self, held: &Ranges) -> Result<ArrayD<T>, Error> {
         let mut block = ArrayD::from_elem(region::sizes(held).to_vec(), T::default());
         let mut missing = vec![held.clone()];
         missing.retain(|region| !region::is_empty(region));
-        for (path, entries) in &self.files {
+        for (file, entries) in &self.files {
+            let is_needed = |entry: &Entry| region::intersection(held, &entry.held).is_some();
+            if !entries.iter().any(is_needed) {
+                continue;
+            }
+            // Open no longer than it is read: there may be more files than a process may have open.
+            let opened = self.series.open(self.generation, file)?;
             for entry in entries {
                 let Some(common) = region::intersection(held, &entry.held) else {
                     continue;
                 };
-                let elements = self.elements::<T>(path, entry, &common)?;
+                let elements = self.elements::<T>(&opened, entry, &common)?;
                 let target = region::within(&common, held);
                 let mut part =
                     block.slice_each_axis_mut(|axis| target[axis.axis.index()].clone().into());
@@ -75,7 +111,7 @@ impl Reader {
         match missing.is_empty() {
             true => Ok(block),
             false => Err(Error::SavedHole {
-                name: self.name.clone(),
+                name: self.name.to_owned(),
             }),
         }
     }
@@ -83,7 +119,7 @@ impl Reader {
     /// Some elements of an entry, row-major. What follows each other in the file is read at once.
     fn elements<T: Scalar>(
         &self,
-        path: &Path,
+        file: &Opened,
         entry: &Entry,
         wanted: &Ranges,
     ) -> Result<Vec<T>, Error> {
@@ -99,7 +135,7 @@ impl Reader {
         let (outer, rest) = shape.split_at(first.min(shape.len()));
         let row: usize = rest.iter().skip(1).product();
         let run = inner.get(first).map_or(0..1, Clone::clone);
-        let mut file = File::open(path).map_err(failed(path))?;
+        let mut pieces = Pieces::new(file, entry, &self.index);
         let mut bytes = Vec::new();
         for index in indices(&inner[..outer.len()]) {
             let place = index
@@ -107,15 +143,10 @@ impl Reader {
                 .zip(outer)
                 .fold(0, |place, (i, size)| place * size + i);
             let start = (place * rest.iter().product::<usize>() + run.start * row) * size;
-            file.seek(SeekFrom::Start(entry.bytes.start + start as u64))
-                .map_err(failed(path))?;
-            let before = bytes.len();
-            bytes.resize(before + run.len() * row * size, 0);
-            file.read_exact(&mut bytes[before..])
-                .map_err(failed(path))?;
+            pieces.read(start..start + run.len() * row * size, &mut bytes)?;
         }
         self.parsed(&bytes, entry.element)
-            .ok_or_else(|| misshapen(path))?
+            .ok_or_else(|| misshapen(file.path()))?
     }
 
     /// Elements of the type that is asked for; rounded ones are made wider.
@@ -134,7 +165,7 @@ impl Reader {
                     .collect()))
             }
             (found, expected) => Some(Err(Error::SavedElement {
-                name: self.name.clone(),
+                name: self.name.to_owned(),
                 found,
                 expected,
             })),

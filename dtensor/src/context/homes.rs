@@ -84,6 +84,13 @@ impl Homes {
         self.by_rank[rank.index()]
     }
 
+    /// Whether several clients have devices of the mesh.
+    pub(crate) fn are_shared(&self) -> bool {
+        let mut clients = self.by_rank.iter().map(|home| home.client);
+        let first = clients.next();
+        clients.any(|client| Some(client) != first)
+    }
+
     /// The ranks of this process, in the order of their devices.
     pub(crate) fn local(&self) -> &[Rank] {
         &self.local

@@ -1,5 +1,6 @@
 //! The training loop: one global batch after the other, of which this worker computes its part.
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use crate::error::Error;
 use crate::keep::{Keep, SAVE_EVERY};
 use crate::model::{Model, SIDE};
 use crate::optimizer::Momentum;
-use crate::report::{Reporter, Step};
+use crate::report::{self, Reporter, Step};
 
 /// What decides the result of a run; the number of workers is not among it.
 #[derive(Clone, Copy, Debug)]
@@ -269,6 +270,10 @@ impl Training for Run<'_> {
             return Ok(());
         };
         let restored = keep.checkpoints().load()?;
+        for (path, damage) in restored.damaged() {
+            let line = format!("{} is passed over: {damage}", path.display());
+            report::print_line(io::stderr(), &line);
+        }
         restored
             .snapshot()
             .map_or(Ok(()), |snapshot| self.restore(snapshot))

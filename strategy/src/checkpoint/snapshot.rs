@@ -7,8 +7,8 @@ use twox_hash::XxHash3_64;
 use crate::{Cursor, Error, VariableSpec};
 
 /// Everything that a training goes on from: the step, the position in the data, named arrays (the
-/// model, the state of its optimizer), bytes in a form of someone else's, and named texts (the state
-/// of a generator, settings).
+/// model, the state of its optimizer), bytes in a form of someone else's, and named texts (the
+/// state of a generator, settings).
 ///
 /// As bytes it is a safetensors file, which other programs can read; texts and the hash of the
 /// content are in its metadata.
@@ -37,11 +37,14 @@ pub struct Snapshot {
     texts: BTreeMap<String, String>,
 }
 
-/// What is wrong with the bytes of a snapshot.
+/// What is wrong with a snapshot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
-    /// They end early, or were never a safetensors file.
+    /// A file, or the index that names it, is not what was saved.
+    #[error(transparent)]
+    File(#[from] meshwork_checkpoint::Damage),
+    /// The bytes end early, or were never a safetensors file.
     #[error("it is no whole safetensors file")]
     Format,
     /// A field that every snapshot has is missing or unreadable.

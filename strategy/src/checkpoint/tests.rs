@@ -1,5 +1,8 @@
-use std::thread;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, thread};
 
+use meshwork_checkpoint::testing::{Fault, Survival, TestDisk};
 use meshwork_collectives::Group;
 
 use super::*;
@@ -13,6 +16,15 @@ fn at(step: u64) -> Snapshot {
         .unwrap()
 }
 
+/// The names in the folder, in order.
+fn files(checkpoints: &Checkpoints) -> Vec<String> {
+    let entries = fs::read_dir(checkpoints.series.folder()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn the_latest_few_are_kept_and_the_latest_is_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -21,15 +33,19 @@ fn the_latest_few_are_kept_and_the_latest_is_read() {
     for step in [1, 5, 1_000_000_000_000, 9] {
         checkpoints.save(&at(step)).unwrap();
     }
-    let steps: Vec<_> = checkpoints
-        .files()
-        .unwrap()
-        .iter()
-        .filter_map(|path| step_of(path))
-        .collect();
-    assert_eq!(steps, [1_000_000_000_000, 9]);
+    let mut names = files(&checkpoints);
+    names.retain(|name| name.ends_with(EXTENSION));
+    assert_eq!(names.len(), 2);
+    assert!(
+        names[0].ends_with(".step-1000000000000.safetensors"),
+        "{names:?}"
+    );
+    assert!(
+        names[1].ends_with(".step-000000000009.safetensors"),
+        "{names:?}"
+    );
     let restored = checkpoints.load().unwrap();
-    assert_eq!(restored.snapshot(), Some(&at(1_000_000_000_000)));
+    assert_eq!(restored.snapshot(), Some(&at(9)));
     assert!(restored.damaged().is_empty());
 }
 
@@ -51,7 +67,9 @@ fn a_file_torn_or_changed_at_any_place_is_passed_over_for_the_one_before() {
     fs::write(&latest, changed).unwrap();
     let restored = checkpoints.load().unwrap();
     assert_eq!(restored.snapshot(), Some(&at(1)));
-    assert!(matches!(restored.damaged()[0].1, Damage::Hash { .. }));
+    let (path, damage) = &restored.damaged()[0];
+    let is_found = matches!(damage, Damage::File(crate::FileDamage::Hash { .. }));
+    assert!(path == &latest && is_found, "{damage:?}");
 }
 
 #[test]
@@ -59,12 +77,30 @@ fn what_was_not_finished_is_no_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(folder.path());
     checkpoints.save(&at(1)).unwrap();
-    let unfinished = folder.path().join(file_name(2)).with_extension(UNFINISHED);
-    fs::write(unfinished, b"half").unwrap();
+    let generation = checkpoints.series.begin().unwrap();
+    let bytes = at(2).to_bytes().unwrap();
+    let name = "step-000000000002.safetensors";
+    let written = checkpoints
+        .series
+        .write(generation, name, &bytes, bytes.len());
+    drop(written.unwrap());
     fs::write(folder.path().join("notes.txt"), b"mine").unwrap();
     let restored = checkpoints.load().unwrap();
     assert_eq!(restored.snapshot(), Some(&at(1)));
     assert!(restored.damaged().is_empty());
+}
+
+#[test]
+fn what_was_just_saved_is_there_and_restored_beside_files_of_later_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(folder.path());
+    checkpoints.save(&at(10)).unwrap();
+    checkpoints.save(&at(11)).unwrap();
+    for step in [1, 2, 3] {
+        let path = checkpoints.save(&at(step)).unwrap();
+        assert!(path.exists(), "step {step}");
+        assert_eq!(checkpoints.load().unwrap().snapshot(), Some(&at(step)));
+    }
 }
 
 #[test]
@@ -99,5 +135,89 @@ fn a_folder_that_cannot_be_written_ends_the_training_with_its_name() {
     let error = strategy
         .save_checkpoint(&Checkpoints::new(&file), &at(1))
         .unwrap_err();
-    assert!(error.to_string().contains("file/step-"), "{error}");
+    let said = format!("{} cannot be listed: not a directory", file.display());
+    assert_eq!(error.to_string(), said);
+}
+
+#[test]
+fn a_step_saved_again_is_what_was_saved_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(folder.path());
+    for text in ["first", "second", "third"] {
+        let snapshot = at(7).with_text("turn", text);
+        checkpoints.save(&snapshot).unwrap();
+        let restored = checkpoints.load().unwrap();
+        assert_eq!(restored.snapshot(), Some(&snapshot));
+    }
+    assert_eq!(files(&checkpoints).len(), 2 * 2);
+}
+
+#[test]
+fn files_without_an_index_are_read_where_there_is_nothing_else_and_never_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(folder.path());
+    for step in [9, 10, 11] {
+        let path = folder.path().join(format!("step-{step:012}.safetensors"));
+        fs::write(path, at(step).to_bytes().unwrap()).unwrap();
+    }
+    let latest = folder.path().join("step-000000000011.safetensors");
+    fs::write(&latest, "damaged").unwrap();
+    let restored = checkpoints.load().unwrap();
+    assert_eq!(restored.snapshot(), Some(&at(10)));
+    assert_eq!(restored.damaged(), [(latest, Damage::Format)]);
+    for step in 1..=3 {
+        checkpoints.save(&at(step)).unwrap();
+        assert_eq!(checkpoints.load().unwrap().snapshot(), Some(&at(step)));
+    }
+    assert_eq!(files(&checkpoints).len(), 3 + 2 * 2);
+}
+
+#[test]
+fn a_link_in_the_place_of_a_snapshot_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(folder.path().join("saved"));
+    let path = checkpoints.save(&at(1)).unwrap();
+    let moved = folder.path().join("moved");
+    fs::rename(&path, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &path).unwrap();
+    let refused = Error::Checkpoint(FileError::Link { path });
+    assert_eq!(checkpoints.load(), Err(refused));
+}
+
+#[test]
+fn at_every_call_and_after_every_crash_the_old_snapshot_or_the_new_one_is_loaded() {
+    let on = |disk: &TestDisk| {
+        let series = Series::on(Arc::new(disk.clone()), "/new/saved", STEM);
+        Checkpoints::of(series)
+    };
+    let survivals = [Survival::Everything, Survival::Synced].into_iter();
+    let survivals = survivals.chain((0..12).map(Survival::Chance));
+    for earlier in [&[][..], &[at(8)], &[at(8), at(9), at(9)]] {
+        for fault in [Fault::Refused, Fault::Unheard, Fault::Death] {
+            for call in 0.. {
+                let disk = TestDisk::new();
+                for snapshot in earlier {
+                    on(&disk).save(snapshot).unwrap();
+                }
+                disk.fail_at(call, fault);
+                let saved = on(&disk).save(&at(3));
+                for survival in survivals.clone() {
+                    let disk = disk.crashed(survival);
+                    let restored = on(&disk).load().unwrap();
+                    let now = restored.snapshot();
+                    let is_right = now == Some(&at(3)) || (now == earlier.last() && saved.is_err());
+                    assert!(is_right, "{fault:?} {call} {survival:?}: {restored:?}");
+                    assert!(restored.damaged().is_empty(), "{restored:?}");
+                    on(&disk).save(&at(2)).unwrap();
+                    on(&disk).save(&at(1)).unwrap();
+                    assert_eq!(on(&disk).load().unwrap().snapshot(), Some(&at(1)));
+                    let left = disk.list(Path::new("/new/saved"));
+                    assert_eq!(left.len(), 2 * 2, "{left:?}");
+                }
+                if !disk.has_failed() {
+                    break;
+                }
+            }
+        }
+    }
 }

@@ -1,0 +1,166 @@
+//! What goes wrong, by what was asked for.
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::PathBuf;
+
+/// Everything that can go wrong with files of checkpoints.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused. Behind [`Operation::Remove`] all is saved, behind any other what was
+    /// saved before is still there.
+    #[error("{} cannot be {operation}: {kind}", path.display())]
+    Io {
+        /// What was asked for.
+        operation: Operation,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// A symbolic link stands where a file should be.
+    #[error("{} is a symbolic link, which is not followed: put the file itself there", path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+    },
+    /// A folder, a pipe or a device stands where a file should be.
+    #[error("{} is no regular file: remove it", path.display())]
+    NotAFile {
+        /// What stands there.
+        path: PathBuf,
+    },
+    /// A file is not what was saved.
+    #[error("{} cannot be used: {damage}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        damage: Damage,
+    },
+    /// A text is no name of a generation.
+    #[error("{text:?} names no generation: it takes a form such as g00000007-0123456789abcdef")]
+    NoGeneration {
+        /// The text.
+        text: String,
+    },
+    /// A text is no description of a file.
+    #[error("{text:?} describes no file of a generation: it takes length, head, hash and name")]
+    NoEntry {
+        /// The text.
+        text: String,
+    },
+    /// A file of a generation cannot have this name.
+    #[error(
+        "a file of a checkpoint cannot be called {part:?}: it takes ASCII letters, digits, '-', '_' and '.', another name than that of the index, and no name twice"
+    )]
+    Part {
+        /// The name.
+        part: String,
+    },
+    /// The first bytes, which the index answers for, are more than the file has.
+    #[error("a file of {length} bytes has no first {head} bytes")]
+    Head {
+        /// Bytes of the file.
+        length: u64,
+        /// Bytes that were to be hashed.
+        head: u64,
+    },
+    /// An index would be too long to be read again.
+    #[error("an index of {length} bytes is longer than {most}: save fewer tensors together")]
+    IndexTooLong {
+        /// Its bytes.
+        length: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A prefix names no file in a folder.
+    #[error("{} names no files: end it with a name", prefix.display())]
+    Prefix {
+        /// The prefix.
+        prefix: PathBuf,
+    },
+    /// Another writer has begun to save in the same moment. What was saved before is still there.
+    #[error("somebody else saves to {} at the same time: save again, or end one of both", folder.display())]
+    Concurrent {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The numbers of generations have come to their end.
+    #[error("no generation can follow number {last} in {}: save elsewhere", folder.display())]
+    Exhausted {
+        /// The last number.
+        last: u64,
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+/// What a file system was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// A folder made.
+    MakeFolder,
+    /// The names in a folder read.
+    List,
+    /// A new file made.
+    Create,
+    /// Bytes written.
+    Write,
+    /// Written to the disk itself, and not only to memory.
+    Sync,
+    /// A file put in its place.
+    Rename,
+    /// A file opened or read.
+    Read,
+    /// A file removed that is not needed any more; what was saved is saved.
+    Remove,
+}
+
+impl Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MakeFolder => "made",
+            Self::List => "listed",
+            Self::Create => "created",
+            Self::Write => "written",
+            Self::Sync => "synced to the disk",
+            Self::Rename => "put in place",
+            Self::Read => "read",
+            Self::Remove => "removed",
+        })
+    }
+}
+
+/// How a file differs from what was saved.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The index names a file that is not there.
+    #[error("it is missing")]
+    Missing,
+    /// It is longer or shorter.
+    #[error("it has {found} bytes, and not {stated}")]
+    Length {
+        /// Bytes that were saved.
+        stated: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// It has other content.
+    #[error("its content has the hash {found:016x}, and not {stated:016x}")]
+    Hash {
+        /// The hash of what was saved.
+        stated: u64,
+        /// The hash of what is there.
+        found: u64,
+    },
+    /// An index ends early, or never was one.
+    #[error("it is no whole index")]
+    Index,
+    /// It was put there under the name of another generation.
+    #[error("it is the index of another generation")]
+    OtherGeneration,
+}

@@ -1,0 +1,103 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn index(parts: &[&str], body: &[u8]) -> Index {
+    let files = parts.iter().map(|part| Entry::of(part, part.as_bytes(), 1));
+    let files: Vec<Entry> = files.collect::<Result<_, _>>().unwrap();
+    Index::new(Generation::new(7, 9), files, body.to_vec()).unwrap()
+}
+
+proptest! {
+    #[test]
+    fn bytes_and_index_are_inverse_and_any_other_byte_or_end_is_found(
+        parts in prop::collection::btree_set("[a-z0-9]{1,4}(-of-1|\\.body)?", 0..4),
+        body in prop::collection::vec(any::<u8>(), 0..40),
+        place in any::<prop::sample::Index>(), bit in 0_u32..8,
+    ) {
+        prop_assume!(parts.iter().all(|part| is_part(part)));
+        let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let index = index(&parts, &body);
+        let mut bytes = index.to_bytes();
+        prop_assert_eq!(Index::from_bytes(&bytes), Ok(index));
+        let place = place.index(bytes.len());
+        prop_assert_eq!(Index::from_bytes(&bytes[..place]), Err(Damage::Index));
+        bytes[place] ^= 1 << bit;
+        prop_assert_eq!(Index::from_bytes(&bytes), Err(Damage::Index));
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Index::from_bytes(&bytes);
+        let mut hashed = bytes;
+        let hash = last_line(&hashed);
+        hashed.extend(hash.as_bytes());
+        let _ = Index::from_bytes(&hashed);
+    }
+}
+
+#[test]
+fn lines_that_no_writer_makes_are_refused_though_their_hash_is_right() {
+    let hash = "0123456789abcdef";
+    let generation = "g00000007-0000000000000009";
+    let file = format!("4 1 {hash} a");
+    let check = |text: String, is_read: bool| {
+        let mut bytes = text.clone().into_bytes();
+        bytes.extend(last_line(text.as_bytes()).as_bytes());
+        assert_eq!(Index::from_bytes(&bytes).is_ok(), is_read, "{text}");
+    };
+    check(format!("{MAGIC}\n{generation}\n{file}\nbody\nmine"), true);
+    check(format!("{MAGIC}\n{generation}\nbody\n"), true);
+    for file in [
+        format!("4 5 {hash} a"),
+        format!("4 -1 {hash} a"),
+        format!("04 1 {hash} a"),
+        format!("4 1 {hash} ../a"),
+        format!("4 1 {hash} "),
+        format!("4 1 {hash} a\n4 1 {hash} a"),
+        String::new(),
+    ] {
+        check(format!("{MAGIC}\n{generation}\n{file}\nbody\n"), false);
+    }
+    check(format!("{MAGIC}\nbody\n"), false);
+    check(format!("{MAGIC}\n{generation}\n{file}"), false);
+    check(
+        format!("meshwork checkpoint 3\n{generation}\nbody\n"),
+        false,
+    );
+}
+
+#[test]
+fn a_file_is_named_so_that_it_is_found_and_nothing_else_is() {
+    for part in ["a", "00000-of-00002.safetensors", "step-1", "A_b.c"] {
+        assert!(Entry::of(part, b"", 0).is_ok(), "{part}");
+    }
+    let generation = Generation::new(1, 1).to_string();
+    for part in [
+        "",
+        ".",
+        "a/b",
+        "a b",
+        "a\n",
+        "ä",
+        INDEX,
+        "index.unfinished",
+        &generation,
+    ] {
+        let refused = Error::Part {
+            part: part.to_owned(),
+        };
+        assert_eq!(Entry::of(part, b"", 0), Err(refused), "{part}");
+    }
+    let twice = [
+        Entry::of("a", b"", 0).unwrap(),
+        Entry::of("a", b"1", 1).unwrap(),
+    ];
+    let part = "a".to_owned();
+    assert_eq!(
+        Index::new(Generation::new(1, 1), twice, Vec::new()),
+        Err(Error::Part { part })
+    );
+    let (length, head) = (2, 3);
+    assert_eq!(Entry::of("a", b"12", 3), Err(Error::Head { length, head }));
+}

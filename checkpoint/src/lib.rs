@@ -1,0 +1,49 @@
+//! Files that are there as a whole or not at all, generation after generation.
+//!
+//! Every save makes a new generation: files with names that nobody has used or can guess, and an
+//! index that is put in place last and names them, with their lengths and hashes. What has no index
+//! was never finished. This crate does not know what is in the files.
+//!
+//! ```text
+//!   ck.g00000007-5b1c22f09ad3e781.index                  the generation is whole
+//!   ck.g00000007-5b1c22f09ad3e781.00000-of-00002.bin     its files
+//!   ck.g00000007-5b1c22f09ad3e781.00001-of-00002.bin
+//!   ck.g00000008-0e97d4416c8a3f25.00000-of-00002.bin     a save that is under way, or never ended
+//! ```
+//!
+//! ```
+//! use std::num::NonZeroUsize;
+//! use meshwork_checkpoint::{Error, Index, Series};
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! let series = Series::new(folder.path(), "ck");
+//! let generation = series.begin()?;
+//! let written = series.write(generation, "numbers.bin", &[1, 2, 3], 3)?;
+//! let index = Index::new(generation, [written.entry().clone()], Vec::new())?;
+//! series.finish(&index)?;
+//! series.retain(NonZeroUsize::MIN, generation)?;
+//!
+//! let found = series.latest()?;
+//! let index = found.index().expect("one was finished");
+//! let file = series.open(index.generation(), &index.files()[0])?;
+//! assert_eq!(file.head(), [1, 2, 3]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! Map of the crate: `series` (writing generations; `series/read`, finding them; `series/retain`,
+//! removing them), `generation` (their names), `index` (what the last file says: pure), `disk`
+//! (what is asked of the file system), `error`.
+#![forbid(unsafe_code)]
+
+pub mod disk;
+mod error;
+mod generation;
+mod index;
+mod series;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use error::{Damage, Error, Operation};
+pub use generation::Generation;
+pub use index::{Entry, Index};
+pub use series::{Latest, Opened, Series, Written};
