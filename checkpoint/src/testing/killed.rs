@@ -1,26 +1,23 @@
 //! A real process, killed between any two of its calls.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
 /// Runs a test again and again, and kills its process before each call to do with files that
-/// [`to_be_killed`] makes. `check` is told how each run ended. Returns how many were killed;
-/// `None`, and says so, where `strace` is not there or may not trace.
+/// [`to_be_killed`] makes. `check` is told how each run ended. Returns how many were killed.
+///
+/// # Errors
+/// Why `strace` cannot do it, where it is not there or may not trace.
 ///
 /// # Panics
 /// If the test fails by itself.
 pub fn killed_at_each_call(
     test: impl Fn() -> Command,
     mut check: impl FnMut(&str),
-) -> Option<usize> {
-    if let Err(why) = traced(&Command::new("true"), None) {
-        // Straight to the terminal: the harness of tests keeps what is printed to itself.
-        let said = format!("skipped: no process is killed at each call: strace {why}");
-        let _ = writeln!(io::stderr(), "{}", said.trim_end());
-        return None;
-    }
+) -> Result<usize, String> {
+    traced(&Command::new("true"), None).map_err(|why| format!("strace {}", why.trim_end()))?;
     let mut killed = 0;
     for (name, ahead) in CALLS {
         for number in ahead + 1.. {
@@ -35,7 +32,7 @@ pub fn killed_at_each_call(
             killed += 1;
         }
     }
-    Some(killed)
+    Ok(killed)
 }
 
 /// What is to be killed. Calls are counted by thread and name, and any thread that has made as many
