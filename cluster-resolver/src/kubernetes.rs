@@ -315,7 +315,7 @@ impl ClusterResolver for KubernetesResolver {
     fn explain(&self) -> Explanation {
         let mut notes = Explanation::default();
         let looked = self.look(&mut notes);
-        seen::settle(&mut notes, looked);
+        seen::settle(&mut notes, looked, |seen| seen.master(None, None, None));
         notes
     }
 

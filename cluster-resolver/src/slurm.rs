@@ -127,6 +127,13 @@ impl SlurmResolver {
         self
     }
 
+    /// No protocol is put before addresses.
+    #[must_use]
+    pub fn without_rpc_layer(mut self) -> Self {
+        self.rpc_layer = None;
+        self
+    }
+
     /// How many tasks run on each node, whatever the environment says.
     #[must_use]
     pub fn with_tasks_per_node(mut self, tasks: TasksPerNode) -> Self {

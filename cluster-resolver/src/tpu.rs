@@ -36,7 +36,7 @@ use target::Given;
 /// - `queuedResources/NAME`, or that whole path: all nodes of a queued resource.
 ///
 /// Project and zone are those of the program, of `TPU_CONFIG` or of this machine. The process is
-/// task 0 of its job, or the one that `TPU_WORKER_ID` says.
+/// task 0 of its job, or the one that `TPU_WORKER_ID` says, or whatever the program says it is.
 ///
 /// The API is where its description says that `TPU_API_DISCOVERY_URL` names, or at
 /// `CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`, or where it always is, unless the program knows better.
@@ -64,10 +64,21 @@ pub struct TpuResolver {
     job_name: String,
     coordinator_name: Option<String>,
     coordinator_address: Option<String>,
+    task_type: Own<String>,
+    task_id: Own<u32>,
     discovery_url: Option<Endpoint>,
     api_url: Option<Endpoint>,
     software_port: u16,
     settings: Settings,
+}
+
+/// A part of the name of this process's task.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Own<T> {
+    /// The workers' job, or what the environment says.
+    Found,
+    /// What the program says; none for a process that is no task, and only looks on.
+    Fixed(Option<T>),
 }
 
 impl TpuResolver {
@@ -79,6 +90,8 @@ impl TpuResolver {
             job_name: "worker".to_owned(),
             coordinator_name: None,
             coordinator_address: None,
+            task_type: Own::Found,
+            task_id: Own::Found,
             discovery_url: None,
             api_url: None,
             software_port: software::DEFAULT_PORT,
@@ -140,6 +153,34 @@ impl TpuResolver {
     #[must_use]
     pub fn with_coordinator_address(mut self, address: impl Into<String>) -> Self {
         self.coordinator_address = Some(address.into());
+        self
+    }
+
+    /// The job of this process, where it is none of the workers.
+    #[must_use]
+    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
+        self.task_type = Own::Fixed(Some(task_type.into()));
+        self
+    }
+
+    /// The process has no job; a call of [`master`](ClusterResolver::master) has to name one.
+    #[must_use]
+    pub fn without_task_type(mut self) -> Self {
+        self.task_type = Own::Fixed(None);
+        self
+    }
+
+    /// The index of this process in its job, whatever the environment says.
+    #[must_use]
+    pub fn with_task_id(mut self, task_id: u32) -> Self {
+        self.task_id = Own::Fixed(Some(task_id));
+        self
+    }
+
+    /// The process has no index, as one that only looks on; its master is the first task of its job.
+    #[must_use]
+    pub fn without_task_id(mut self) -> Self {
+        self.task_id = Own::Fixed(None);
         self
     }
 
@@ -306,8 +347,9 @@ impl ClusterResolver for TpuResolver {
         Ok(self.look(&mut Explanation::default())?.spec)
     }
 
-    /// The address of a task; one part of its name alone counts as none. Always with `grpc://`,
-    /// whatever layer is asked for, and empty for a TPU of this machine.
+    /// The address of a task; one part of its name alone counts as none, and means this process, or
+    /// the first of its job where it has no index. Always with `grpc://`, whatever layer is asked for,
+    /// and empty for a TPU of this machine.
     fn master(
         &self,
         task_type: Option<&str>,
@@ -319,11 +361,11 @@ impl ClusterResolver for TpuResolver {
     }
 
     fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(Some(self.job_name.clone()))
+        Ok(self.own_job())
     }
 
     fn task_id(&self) -> Result<Option<u32>, Error> {
-        self.own_index(&mut Explanation::default()).map(Some)
+        self.own_index(&mut Explanation::default())
     }
 
     fn num_accelerators(&self) -> Result<Accelerators, Error> {
@@ -338,7 +380,7 @@ impl ClusterResolver for TpuResolver {
             rpc_layer: (!seen.spec.is_empty()).then(|| look::LAYER.to_owned()),
             ..seen
         });
-        seen::settle(&mut notes, looked);
+        seen::settle(&mut notes, looked, |seen| look::master(seen, None));
         notes
     }
 }

@@ -35,7 +35,11 @@ impl Seen {
 }
 
 /// Notes the answers of a look that has been noted, or why there are none.
-pub(crate) fn settle(notes: &mut Explanation, looked: Result<Seen, Error>) {
+pub(crate) fn settle(
+    notes: &mut Explanation,
+    looked: Result<Seen, Error>,
+    own_master: fn(&Seen) -> Result<String, Error>,
+) {
     let seen = match looked {
         Ok(seen) => seen,
         Err(error) => return notes.fail(Question::Cluster, error),
@@ -49,7 +53,7 @@ pub(crate) fn settle(notes: &mut Explanation, looked: Result<Seen, Error>) {
         }
     };
     notes.conclude(Question::Task, task);
-    notes.settle(Question::Master, seen.master(None, None, None));
+    notes.settle(Question::Master, own_master(&seen));
     if let Some(layer) = &seen.rpc_layer {
         notes.conclude(Question::RpcLayer, layer.clone());
     }

@@ -4,7 +4,7 @@ use reqwest::Url;
 
 use super::node::TpuNode;
 use super::target::{TpuKind, TpuName, TpuTarget};
-use super::{TpuResolver, accelerators, local, target};
+use super::{Own, TpuResolver, accelerators, local, target};
 use crate::google::Session;
 use crate::service::answer::Answer;
 use crate::service::call;
@@ -12,7 +12,7 @@ use crate::service::error::{CoordinatorProblem, ServiceError};
 use crate::service::http::{Request, base_url, below};
 use crate::service::seen::Seen;
 use crate::text::url_without_secrets;
-use crate::{Accelerators, ClusterSpec, Error, Explanation, Origin, Question, Tasks};
+use crate::{Accelerators, ClusterSpec, Error, Explanation, Origin, Question, TaskPart, Tasks};
 
 /// What is known of where the API is.
 enum Api {
@@ -58,8 +58,8 @@ impl TpuResolver {
         };
         Ok(Seen {
             spec: self.cluster(workers)?,
-            task_type: Some(self.job_name.clone()),
-            task_id: Some(self.own_index(notes)?),
+            task_type: self.own_job(),
+            task_id: self.own_index(notes)?,
             rpc_layer: None,
             accelerators,
         })
@@ -73,8 +73,21 @@ impl TpuResolver {
         }
     }
 
-    /// The task of this process.
-    pub(super) fn own_index(&self, notes: &mut Explanation) -> Result<u32, Error> {
+    /// The job of this process, if it has one.
+    pub(super) fn own_job(&self) -> Option<String> {
+        match &self.task_type {
+            Own::Found => Some(self.job_name.clone()),
+            Own::Fixed(job) => job.clone(),
+        }
+    }
+
+    /// The index of this process in its job, if it has one.
+    pub(super) fn own_index(&self, notes: &mut Explanation) -> Result<Option<u32>, Error> {
+        if let Own::Fixed(index) = self.task_id {
+            let said = index.map_or_else(|| "none".to_owned(), |index| index.to_string());
+            notes.read(Question::Task, Origin::program().field("task id"), said);
+            return Ok(index);
+        }
         let Some(text) = self
             .settings
             .variables
@@ -82,7 +95,7 @@ impl TpuResolver {
             .filter(|text| !text.is_empty())
         else {
             notes.read(Question::Task, Origin::default_value(), "0");
-            return Ok(0);
+            return Ok(Some(0));
         };
         notes.read(Question::Task, Origin::variable(WORKER), text.clone());
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -92,7 +105,7 @@ impl TpuResolver {
             found: text.clone(),
             expected: "the number of a worker, from 0",
         };
-        Ok(index.ok_or_else(error)?)
+        Ok(Some(index.ok_or_else(error)?))
     }
 
     fn see_local(&self, notes: &mut Explanation) -> Result<Seen, Error> {
@@ -100,8 +113,8 @@ impl TpuResolver {
         let origin = Origin::file("/sys/bus/pci/devices");
         notes.read(Question::Accelerators, origin, format!("{cores} TPU cores"));
         Ok(Seen {
-            task_type: Some(self.job_name.clone()),
-            task_id: Some(self.own_index(notes)?),
+            task_type: self.own_job(),
+            task_id: self.own_index(notes)?,
             accelerators: Accelerators::from([(TPU.to_owned(), cores)]),
             ..Seen::default()
         })
@@ -195,10 +208,20 @@ impl TpuResolver {
     }
 }
 
-/// The address of this task, or of the process's own.
+/// The address of this task, of the process's own, or of the first in its job.
 pub(super) fn master(seen: &Seen, task: Option<(&str, u32)>) -> Result<String, Error> {
-    let (job, index) = task.unzip();
-    seen.master(job, index, Some(LAYER))
+    if seen.spec.is_empty() {
+        return Ok(String::new());
+    }
+    let own = seen.task_type.as_deref();
+    let part = TaskPart::Type;
+    let (job, index) = match (task, own) {
+        (Some((job, index)), _) => (job, Some(index)),
+        (None, Some(job)) => (job, seen.task_id),
+        (None, None) => return Err(Error::TaskUnknown { part }),
+    };
+    // Jobs of a TPU are lists, so a first task has the index 0.
+    seen.master(Some(job), index.or(Some(0)), Some(LAYER))
 }
 
 /// The base URL of this version of the API.

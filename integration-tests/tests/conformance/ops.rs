@@ -51,9 +51,11 @@ fn judge(recorded: &Value) -> Verdict {
 }
 
 /// Judges what one of several clients holds in the end, whose mesh has devices of all.
-pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Result<(), String> {
+pub(crate) fn among_clients(case: &Value, context: &Context, mesh: &Mesh) -> Verdict {
+    let input = &case["input"];
     let answers = carry_out(&Case::read(input));
-    on_devices::among_clients(&Case::on(input, mesh.clone()), &answers, context)
+    let held = on_devices::among_clients(&Case::on(input, mesh.clone()), &answers, context);
+    Verdict::of(held.err())
 }
 
 fn compare(case: &Case, answers: &[Answer], expected: &Value) -> Option<String> {
@@ -88,11 +90,18 @@ fn compare(case: &Case, answers: &[Answer], expected: &Value) -> Option<String> 
 }
 
 fn compare_placement(case: &Case, computed: &Computed, expected: &Value) -> Option<String> {
+    let mut fields = expected.as_object().into_iter().flatten();
+    if let Some((field, _)) = fields.find(|(field, _)| !FIELDS.contains(&field.as_str())) {
+        return Some(format!("the field {field} is not known"));
+    }
     let (expected_shape, expected_layout) = (&expected["global_shape"], &expected["layout"]);
     let (shape, layout) = (computed.placement.shape(), computed.placement.layout());
     let same = shape == case::sizes(expected_shape) && *layout == case.layout(expected_layout);
     (!same).then(|| format!("{shape:?} {layout} instead of {expected_shape} {expected_layout}"))
 }
+
+/// What may be recorded of a result; of its type nothing is known here.
+const FIELDS: &[&str] = &["global_shape", "layout", "shards", "dtype"];
 
 fn compare_elements(
     computed: &Computed,

@@ -15,9 +15,9 @@ use crate::harness::{Topic, Verdict};
 pub(crate) use relayout::among_clients as relayout_among_clients;
 
 pub(crate) const TOPICS: &[Topic] = &[
-    Topic::lines("reshard_torch", "reshard/reshard_torch.jsonl", torch),
-    Topic::lines("reshard_shardy", "reshard/reshard_shardy.jsonl", shardy),
-    Topic::lines("relayout_oracle", "reshard/relayout_oracle.jsonl", oracle),
+    Topic::own_lines("reshard_torch", "reshard/reshard_torch.jsonl", torch),
+    Topic::own_lines("reshard_shardy", "reshard/reshard_shardy.jsonl", shardy),
+    Topic::own_lines("relayout_oracle", "reshard/relayout_oracle.jsonl", oracle),
     Topic::lines("relayout", "mesh/relayout.jsonl", relayout::judge),
 ];
 

@@ -6,6 +6,8 @@ mod environments;
 mod given;
 #[path = "resolvers/host_lists.rs"]
 mod host_lists;
+#[path = "resolvers/naive.rs"]
+mod naive;
 #[path = "resolvers/probe.rs"]
 pub(crate) mod probe;
 #[path = "resolvers/slurm.rs"]
@@ -44,7 +46,7 @@ pub(crate) const TOPICS: &[Topic] = &[
         "cluster/slurm_resolver.jsonl",
         slurm::judge,
     ),
-    Topic::lines("hostlist", "slurm/hostlist.jsonl", host_lists::judge),
+    Topic::own_lines("hostlist", "slurm/hostlist.jsonl", host_lists::judge),
     Topic {
         name: "slurm_environments",
         file: "slurm/environments.json",

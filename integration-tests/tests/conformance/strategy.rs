@@ -4,6 +4,8 @@
 mod collective;
 #[path = "strategy/input.rs"]
 mod input;
+#[path = "strategy/judge.rs"]
+mod judge;
 #[path = "strategy/mirrored.rs"]
 mod mirrored;
 #[path = "strategy/numbers.rs"]

@@ -55,7 +55,7 @@ impl Answers {
         let model = Value::Object(model.0.clone());
         let off = self.differing(&model);
         if off.is_empty() {
-            Verdict::Deviates(deviation)
+            Verdict::by(deviation)
         } else {
             self.failed(&off, &model)
         }

@@ -5,13 +5,14 @@ use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text
 use super::loopback::{Asked, Loopback, Reply};
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
+use crate::not_askable::{BUILT_ONCE, LINKED, TYPES};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &assigned(&case["input"]);
     if case.get("expect_error").is_some() {
         return match (input.get("set"), input.get("pages")) {
-            (Some(_), _) => Verdict::Deviates(rules::BUILT_ONCE),
-            (None, None) => Verdict::Deviates(rules::LINKED),
+            (Some(_), _) => Verdict::NotAskable(BUILT_ONCE),
+            (None, None) => Verdict::NotAskable(LINKED),
             (None, Some(_)) => match resolver(input, &server(input)).cluster_spec() {
                 Ok(spec) => Verdict::Failed(format!("answers {}", answers::dict(&spec))),
                 Err(_) => Verdict::Passed,
@@ -19,7 +20,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
         };
     }
     if input["kwargs"]["port"].is_string() {
-        return Verdict::Deviates(rules::TYPED);
+        return Verdict::NotAskable(TYPES);
     }
     let (ours, rule) = (ask(input), rule(input));
     let model = model(input, Whose::Ours);

@@ -8,18 +8,19 @@ use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text
 use super::loopback::{Loopback, Reply};
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
+use crate::not_askable::{LINKED, TYPES};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
     if let Some(error) = case.get("expect_error") {
         return match text(error, "kind") {
-            Some("ImportError") => Verdict::Deviates(rules::LINKED),
-            Some("ValueError" | "TypeError") => Verdict::Deviates(rules::TYPED),
+            Some("ImportError") => Verdict::NotAskable(LINKED),
+            Some("ValueError" | "TypeError") => Verdict::NotAskable(TYPES),
             _ => Verdict::Failed("not judged".to_owned()),
         };
     }
     if selectors(input).is_none() || input["kwargs"]["tf_server_port"].is_string() {
-        return Verdict::Deviates(rules::TYPED);
+        return Verdict::NotAskable(TYPES);
     }
     let ours = ask(input);
     let mut tensorflow = model(input, tensorflow);

@@ -3,15 +3,17 @@
 use std::net::Ipv6Addr;
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, Error, GoogleCredentials, ServiceError, TpuResolver, TpuTarget, Variables,
+    ClusterResolver, ClusterSpec, Error, GoogleCredentials, ServiceError, TpuResolver, TpuTarget,
+    Variables,
 };
 use serde_json::{Value, json};
 
-use super::answers::{self, Answers, outcome, text};
+use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text};
 use super::loopback::{Asked, Loopback, Reply};
 use super::tpu_client;
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
+use crate::not_askable::TYPES;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -19,7 +21,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
         return tpu_client::judge(case);
     }
     if input["kwargs"].get("job_name") == Some(&Value::Null) {
-        return Verdict::Deviates(rules::TYPED);
+        return Verdict::NotAskable(TYPES);
     }
     let server = server(input);
     let resolver = match resolver(input, &server) {
@@ -33,13 +35,22 @@ pub(super) fn judge(case: &Value) -> Verdict {
             Ok(spec) => Verdict::Failed(format!("answers {}", answers::dict(&spec))),
         };
     }
-    let asked = server.asked();
-    let answers = ask(&resolver, spec.clone(), &asked);
-    let answers = with_client(answers, &resolver, input, &asked);
-    if let Some(rule) = rule(input, &resolver, spec.as_ref()) {
+    let answers = answers(input, &resolver, &server, spec.clone());
+    if let Some(rule) = rule(input, &resolver, spec.as_ref(), &answers) {
         return by_rule(&answers, &case["expect"], rule);
     }
     answers.verdict(&case["expect"], None)
+}
+
+/// All answers, and the requests of the first look.
+fn answers(
+    input: &Value,
+    resolver: &TpuResolver,
+    server: &Loopback,
+    spec: Result<ClusterSpec, Error>,
+) -> Answers {
+    let asked = server.asked();
+    with_client(ask(resolver, spec, &asked), resolver, input, &asked)
 }
 
 fn refused(case: &Value, error: &Error) -> Verdict {
@@ -79,7 +90,21 @@ fn resolver(input: &Value, server: &Loopback) -> Result<TpuResolver, Error> {
             resolver = with(resolver, value.to_owned());
         }
     }
-    Ok(resolver)
+    Ok(assigned(resolver, &input["set"]))
+}
+
+/// With the task that is assigned after construction; nothing can be read between.
+pub(super) fn assigned(resolver: TpuResolver, set: &Value) -> TpuResolver {
+    let resolver = match set.get("task_type") {
+        None => resolver,
+        Some(Value::Null) => resolver.without_task_type(),
+        Some(job) => resolver.with_task_type(job.as_str().expect("the name of a job")),
+    };
+    match set.get("task_id") {
+        None => resolver,
+        Some(Value::Null) => resolver.without_task_id(),
+        Some(_) => resolver.with_task_id(number(set, "task_id").expect("an index")),
+    }
 }
 
 /// Plays the metadata server and the API.
@@ -101,11 +126,7 @@ fn path_below<'a>(asked: &'a Asked, base: &str) -> Option<&'a str> {
 }
 
 /// The answers, and the requests of the first look.
-fn ask(
-    resolver: &TpuResolver,
-    spec: Result<meshwork_cluster_resolver::ClusterSpec, Error>,
-    asked: &[Asked],
-) -> Answers {
+fn ask(resolver: &TpuResolver, spec: Result<ClusterSpec, Error>, asked: &[Asked]) -> Answers {
     let below = |base: &str| -> Vec<_> {
         let paths = asked.iter().filter_map(|asked| path_below(asked, base));
         paths.map(str::to_owned).collect()
@@ -168,8 +189,9 @@ fn with_client(
                 .as_str()
                 .or(tpu[0].as_str())
                 .filter(|tpu| !tpu.is_empty());
-            let mut variables = ["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME"].into_iter();
-            let in_variable = || variables.find_map(|name| text(&input["env"], name));
+            let variables = ["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME"].into_iter();
+            let mut set = variables.filter_map(|name| text(&input["env"], name));
+            let in_variable = || set.find(|value| !value.is_empty());
             let said = said.or_else(in_variable).unwrap_or_default();
             let means = TpuResolver::new().with_tpu(said).target();
             let name = (means == resolver.target()).then_some(said);
@@ -185,61 +207,48 @@ fn with_client(
 fn rule(
     input: &Value,
     resolver: &TpuResolver,
-    spec: Result<&meshwork_cluster_resolver::ClusterSpec, &Error>,
+    spec: Result<&ClusterSpec, &Error>,
+    answers: &Answers,
 ) -> Option<Rule> {
-    let given = &input["kwargs"];
     let service = match spec {
         Err(Error::Service(error)) => Some(error),
         _ => None,
     };
-    let refuses = |deviation| {
-        Some(Rule {
-            deviation,
-            keys: ANSWERS,
-            fits: refuses_all,
-        })
+    let refuses = |deviation, keys| Rule {
+        deviation,
+        keys,
+        fits: refuses_all(answers),
     };
-    match (resolver.target(), service) {
-        (Ok(TpuTarget::Local), _) if text(given, "tpu") != Some("local") => Some(Rule {
+    Some(match (resolver.target(), service) {
+        (Ok(TpuTarget::Local), _) if text(&input["kwargs"], "tpu") != Some("local") => Rule {
             deviation: rules::TPU_LOCAL,
             keys: &["api_available", "client", "metadata_paths_read_by_ctor"],
-            fits: |answers| answers.get("api_available") == &json!(false),
-        }),
-        (_, Some(ServiceError::TpuUnhealthy { .. })) => refuses(rules::TPU_HEALTH),
-        (_, Some(ServiceError::Coordinator { .. })) => refuses(rules::TPU_COORDINATOR),
-        (_, Some(ServiceError::TpuAddress { .. })) => Some(Rule {
-            deviation: rules::TPU_ADDRESS,
-            keys: MEANING,
-            fits: refuses_all,
-        }),
-        (Ok(TpuTarget::Addresses(addresses)), None) if is_mangled(input) => Some(Rule {
+            fits: answers.get("api_available") == &json!(false)
+                && answers.get("client").is_null()
+                && answers.get("metadata_paths_read_by_ctor") == &json!([]),
+        },
+        (_, Some(ServiceError::TpuUnhealthy { .. })) => refuses(rules::TPU_HEALTH, ANSWERS),
+        (_, Some(ServiceError::Coordinator { .. })) => refuses(rules::TPU_COORDINATOR, ANSWERS),
+        (_, Some(ServiceError::TpuAddress { .. })) => refuses(rules::TPU_ADDRESS, MEANING),
+        (Ok(TpuTarget::Addresses(_)), None) if is_mangled(input) => Rule {
             deviation: rules::TPU_ADDRESS,
             keys: ANSWERS,
-            fits: if addresses.iter().all(|address| is_address(address)) {
-                |_| true
-            } else {
-                |_| false
-            },
-        }),
-        (_, Some(ServiceError::TpuUnnamed)) if has_empty_variable(input) => Some(Rule {
+            fits: read_whole(input).is_some_and(|model| answers.differing(&model).is_empty()),
+        },
+        _ if has_empty_variable(input) => Rule {
             deviation: rules::EMPTY_VARIABLE,
             keys: MEANING,
-            fits: refuses_all,
-        }),
-        (Ok(_), _) if has_empty_variable(input) => Some(Rule {
-            deviation: rules::EMPTY_VARIABLE,
-            keys: MEANING,
-            fits: |_| true,
-        }),
-        _ => None,
-    }
+            fits: is_as_unset(input, answers),
+        },
+        _ => return None,
+    })
 }
 
-/// A rule, the answers that it touches, and what it makes of them.
+/// A rule, the answers that it touches, and whether ours are what it makes of them.
 struct Rule {
     deviation: Deviation,
     keys: &'static [&'static str],
-    fits: fn(&Answers) -> bool,
+    fits: bool,
 }
 
 fn by_rule(answers: &Answers, expected: &Value, rule: Rule) -> Verdict {
@@ -248,8 +257,8 @@ fn by_rule(answers: &Answers, expected: &Value, rule: Rule) -> Verdict {
         return Verdict::Passed;
     }
     let touched = differing.iter().all(|key| rule.keys.contains(key));
-    if touched && (rule.fits)(answers) {
-        return Verdict::Deviates(rule.deviation);
+    if touched && rule.fits {
+        return Verdict::by(rule.deviation);
     }
     answers.verdict(expected, None)
 }
@@ -259,6 +268,55 @@ fn refuses_all(answers: &Answers) -> bool {
     ["cluster_spec", "master()", "get_master()"]
         .into_iter()
         .all(refused)
+}
+
+/// Whether the answers are those that ours gives where empty variables are not set.
+fn is_as_unset(input: &Value, answers: &Answers) -> bool {
+    let mut without = input.clone();
+    if let Some(variables) = without["env"].as_object_mut() {
+        variables.retain(|_, value| value != "");
+    }
+    let server = server(&without);
+    let Ok(resolver) = resolver(&without, &server) else {
+        return false;
+    };
+    let spec = resolver.cluster_spec();
+    let unset = self::answers(&without, &resolver, &server, spec);
+    MEANING
+        .iter()
+        .all(|key| answers::same(unset.get(key), answers.get(key)))
+}
+
+/// The cluster and its masters, where each address of the list is read whole: it may have blanks
+/// around it, and gets the usual port if it has none.
+fn read_whole(input: &Value) -> Option<Value> {
+    let (given, env) = (&input["kwargs"], &input["env"]);
+    let variables = ["KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME"];
+    let mut texts = [given["tpu"].as_str(), given["tpu"][0].as_str()]
+        .into_iter()
+        .chain(variables.map(|name| text(env, name)))
+        .flatten();
+    let list = texts.find(|text| !text.is_empty())?;
+    let addresses = list.split(',').map(|item| {
+        let item = item.trim();
+        let address = item.strip_prefix("grpc://").unwrap_or(item);
+        let after_host = address.rsplit(']').next().unwrap_or_default();
+        match address.parse::<Ipv6Addr>() {
+            Ok(bare) => format!("[{bare}]:8470"),
+            Err(_) if after_host.contains(':') => address.to_owned(),
+            Err(_) => format!("{address}:8470"),
+        }
+    });
+    let job = text(given, "job_name").unwrap_or("worker");
+    let cluster = Ok(answers::jobs([(job.to_owned(), addresses.collect())]));
+    let mut model = serde_json::Map::new();
+    for (key, asked, index, _) in MASTERS {
+        let task = asked.zip(index).unwrap_or((job, 0));
+        let task = (Some(task.0), Some(task.1.into()));
+        model.insert(key.to_owned(), model_master(&cluster, task, Some("grpc")));
+    }
+    model.insert("cluster_spec".to_owned(), outcome(cluster));
+    Some(Value::Object(model))
 }
 
 /// Whether TensorFlow cuts the addresses of this case: it trims nothing, and takes what stands
@@ -278,20 +336,6 @@ fn is_mangled(input: &Value) -> bool {
         let address = item.strip_prefix("grpc://").unwrap_or(item);
         item.trim() != item || address.matches(':').count() > 1 || address.is_empty()
     })
-}
-
-fn is_address(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
-    let bracketed = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
-    let good_host = match bracketed {
-        Some(host) => host.parse::<Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && !host.contains([':', ' ', '/']),
-    };
-    good_host && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 fn has_empty_variable(input: &Value) -> bool {

@@ -15,6 +15,7 @@ use super::loopback::{Asked, Loopback, Reply};
 use super::pem::pem;
 use crate::deviations::cluster_http as rules;
 use crate::harness::Verdict;
+use crate::not_askable::TYPES;
 
 /// Judges by what the input has.
 pub(super) fn judge(case: &Value) -> Verdict {
@@ -90,8 +91,8 @@ fn tpu_node(case: &Value) -> Verdict {
     }
     let answer = outcome(spec.map(|spec| answers::dict(&spec)));
     match same(&expected["cluster_spec"], &answer) {
-        true => Verdict::Deviates(rules::TOKEN),
-        false if retried && answer["ok"] == node_jobs() => Verdict::Deviates(rules::RETRY),
+        true => Verdict::by(rules::TOKEN),
+        false if retried && answer["ok"] == node_jobs() => Verdict::by(rules::RETRY),
         false => Verdict::Failed(format!("answers {answer}")),
     }
 }
@@ -190,7 +191,7 @@ fn metadata_text(case: &Value) -> Verdict {
     }
     match names == [name(body.trim())] {
         true if body.trim() == body => Verdict::Passed,
-        true => Verdict::Deviates(rules::TRIMMED),
+        true => Verdict::by(rules::TRIMMED),
         false => Verdict::Failed(format!("asks for {names:?}")),
     }
 }
@@ -242,7 +243,7 @@ fn configure_version(case: &Value) -> Verdict {
     let restart = match text(input, "restart_type") {
         None | Some("always") => RestartType::Always,
         Some("ifNeeded") => RestartType::IfNeeded,
-        Some(_) => return Verdict::Deviates(rules::TYPED),
+        Some(_) => return Verdict::NotAskable(TYPES),
     };
     let changed = resolver.configure_version(text(input, "version").unwrap_or_default(), restart);
     if refused {
@@ -302,7 +303,7 @@ fn gce(case: &Value) -> Verdict {
     );
     let asked = server.asked().first().map(|asked| asked.path.clone());
     match answer["ok"] == json!({"worker": [format!("10.0.0.1:{port}")]}) && asked == Some(group) {
-        true => Verdict::Deviates(rules::GCE_REAL),
+        true => Verdict::by(rules::GCE_REAL),
         false => Verdict::Failed(format!("answers {answer}")),
     }
 }
@@ -313,7 +314,7 @@ fn kubernetes(case: &Value) -> Verdict {
     if case.get("expect_error").is_some() {
         return match given.get("executable_location").map(Value::as_str) {
             None | Some(Some("WITHIN_CLUSTER" | "OFF_CLUSTER")) => within_cluster(),
-            Some(_) => Verdict::Deviates(rules::TYPED),
+            Some(_) => Verdict::NotAskable(TYPES),
         };
     }
     let pods = input["pods"].clone();
@@ -386,9 +387,7 @@ fn within_cluster() -> Verdict {
         .with_variables(Variables::fixed(variables))
         .with_patience(answers::impatience());
     match resolver.cluster_spec() {
-        Err(Error::Service(ServiceError::Unreachable { .. })) => {
-            Verdict::Deviates(rules::K8S_WITHIN)
-        }
+        Err(Error::Service(ServiceError::Unreachable { .. })) => Verdict::by(rules::K8S_WITHIN),
         other => Verdict::Failed(format!("{other:?}")),
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
             .iter()
             .any(|client| client["shutdown"].get("kind").is_some()) =>
         {
-            Verdict::Deviates(SHUT_DOWN_TOGETHER)
+            Verdict::by(SHUT_DOWN_TOGETHER)
         }
         None => Verdict::Passed,
     }

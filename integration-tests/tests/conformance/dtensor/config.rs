@@ -12,12 +12,27 @@ pub(super) fn judge(case: &Value) -> Verdict {
     let environment = environment(&case["input"]["env"]);
     let cpus = u32::try_from(integer(&case["input"]["num_local_cpu"])).expect("a few CPUs");
     let config = Config::new(environment.clone(), DeviceCounts::cpus(cpus));
-    match compare(&case["expect"], |call| answer(&config, call)) {
-        Verdict::Failed(_) if environment.get(JOB_NAME).is_some_and(is_no_name) => {
-            Verdict::Deviates(NAMELESS_JOB)
-        }
+    let nameless = environment.get(JOB_NAME).is_some_and(is_no_name);
+    let mut deviates = false;
+    let verdict = compare(&case["expect"], |call| {
+        let found = answer(&config, call)?;
+        // No device has a name where its job has none, though TensorFlow makes one up.
+        let refused = nameless && call.starts_with("local_devices(") && is_error(&found);
+        let made_up = case["expect"][call].is_array();
+        deviates |= refused && made_up;
+        Some(match refused && made_up {
+            true => case["expect"][call].clone(),
+            false => found,
+        })
+    });
+    match verdict {
+        Verdict::Passed if deviates => Verdict::by(NAMELESS_JOB),
         verdict => verdict,
     }
+}
+
+fn is_error(answer: &Value) -> bool {
+    answer.get("error").is_some()
 }
 
 pub(super) fn environment(recorded: &Value) -> Environment {

@@ -3,12 +3,13 @@
 //! element, which `already` says is a batch.
 
 use meshwork_dtensor::{Context, DTensor, DTensorDataset, Error};
-use meshwork_layout::Layout;
+use meshwork_layout::{Layout, UNSHARDED};
 use ndarray::ArrayD;
 use serde_json::{Value, json};
 
 use super::values::{context, differs, layout, list, mesh, numbered, size, sizes};
-use crate::deviations::dtensor::{ALL_SAMPLES, UNEVEN_BATCH};
+use crate::deviations::Deviation;
+use crate::deviations::dtensor::{ALL_SAMPLES, BATCH_DIM, UNEVEN_BATCH};
 use crate::harness::Verdict;
 
 pub(super) fn judge(case: &Value) -> Verdict {
@@ -19,24 +20,20 @@ pub(super) fn judge(case: &Value) -> Verdict {
 pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
     let input = &case["input"];
     let problem = match (dealt(input, context), case.get("expect")) {
-        (Ok(dealt), Some(expected)) if loses(&dealt, expected) => {
-            let mut whole = dealt.batches.iter().enumerate();
-            let right = whole.all(|(step, batch)| is_slice(batch, step));
-            if right && sizes_agree(&dealt, expected) {
-                return Verdict::Deviates(ALL_SAMPLES);
+        (Ok(dealt), Some(expected)) => match misdealt(&dealt, input, expected) {
+            Some(rule) if dealt.is_right() && sizes_agree(&dealt, expected) => {
+                return Verdict::by(rule);
             }
-            Some("batches are not the slices that they should be".to_owned())
-        }
-        (Ok(dealt), Some(expected)) => compare(&dealt, input, expected),
+            Some(_) => Some("batches are not the slices that they should be".to_owned()),
+            None => compare(&dealt, input, expected),
+        },
         (Err(error), None) => misfit(&error, &case["expect_error"]),
         (Err(error), Some(_)) => Some(error.to_string()),
         (Ok(dealt), None) => {
             // Without replicas nothing has to be dealt evenly: shards may be uneven.
             let uneven = case["expect_error"]["category"] == "not_divisible";
-            let mut whole = dealt.batches.iter().enumerate();
-            let right = whole.all(|(step, batch)| is_slice(batch, step));
-            if uneven && right && input["batch_dim"].is_null() {
-                return Verdict::Deviates(UNEVEN_BATCH);
+            if uneven && dealt.is_right() && input["batch_dim"].is_null() {
+                return Verdict::by(UNEVEN_BATCH);
             }
             Some(format!(
                 "{} batches instead of {}",
@@ -51,6 +48,14 @@ pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
 struct Dealt {
     shape: Vec<usize>,
     batches: Vec<DTensor<i32>>,
+}
+
+impl Dealt {
+    /// Whether each batch has the samples that it should, in order.
+    fn is_right(&self) -> bool {
+        let mut batches = self.batches.iter().enumerate();
+        batches.all(|(step, batch)| is_slice(batch, step))
+    }
 }
 
 fn dealt(input: &Value, context: &Context) -> Result<Dealt, Error> {
@@ -94,6 +99,29 @@ fn elements(count: usize, sample: &[usize], together: Option<usize>) -> Vec<Arra
         numbered::<i32>(&shape).mapv(|element| element + first)
     };
     (0..count / many).map(of).collect()
+}
+
+/// The rule by which the recorded batches are wrong without being called so.
+fn misdealt(dealt: &Dealt, input: &Value, expected: &Value) -> Option<Deviation> {
+    // What is dealt is lost where another axis of it is cut.
+    let mut others = list(&input["layouts"]).iter().skip(1);
+    let is_cut = input["batch_dim"].is_string() && others.any(|name| name != UNSHARDED);
+    if is_cut && loses(dealt, expected) {
+        return Some(ALL_SAMPLES);
+    }
+    is_dealt_by_number(input, expected).then_some(BATCH_DIM)
+}
+
+/// Whether the replicas are those of the devices in turn, though another dimension of the mesh than
+/// the first has them.
+fn is_dealt_by_number(input: &Value, expected: &Value) -> bool {
+    let mut dims = list(&input["mesh"]).iter().map(|dim| &dim[0]);
+    let has_first = dims.next() == Some(&input["batch_dim"]);
+    let mut places = list(&expected["batches"]).iter().map(|batch| {
+        let places = sizes(&batch["shards"]["device_to_unique"]);
+        places.is_sorted() && places.last() > Some(&0)
+    });
+    !has_first && dims.any(|dim| *dim == input["batch_dim"]) && places.any(|by_number| by_number)
 }
 
 /// Whether no device has some element of a batch that TensorFlow does not call wrong.

@@ -7,10 +7,13 @@ use meshwork_layout::{Layout, MATCH};
 use ndarray::ArrayD;
 use serde_json::{Value, json};
 
-use super::values::{array, context, differs, layout, list, mesh, numbered, sizes};
-use crate::deviations::dtensor::{GATHERED, NO_TEXTS, NO_TRACING, OPEN_PACK};
+use super::values::{
+    array, context, differs, layout, list, mesh, numbered, recorded_blocks, sizes,
+};
+use crate::deviations::dtensor::{GATHERED, OPEN_PACK};
 use crate::harness::Verdict;
 use crate::mesh::answers::text;
+use crate::not_askable::{ONE_PROCESS, TEXTS, TRACING, TYPES, UNTOLD};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     judge_in(case, &context())
@@ -24,21 +27,18 @@ pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
         "pack_raw" => raw(case, context),
         "check_layout" => settle(case, &checked(context)),
         // The devices that it names are those of a process that is alone.
-        "pack_missing_cpu" if !context.is_alone() => Verdict::Passed,
+        "pack_missing_cpu" if !context.is_alone() => Verdict::NotAskable(ONE_PROCESS),
         "pack_missing_cpu" => settle(case, &ninth_of_eight(context)),
         "numpy_on_sharded" => gathered(context),
-        "pack_in_function" => Verdict::Deviates(NO_TRACING),
-        // A layout of a single device is a type of its own, which nothing packs.
-        "pack_single_device" => inexpressible(case),
-        _ => inexpressible(case),
-    }
-}
-
-/// What no program can ask for here, TensorFlow refuses when it runs.
-fn inexpressible(case: &Value) -> Verdict {
-    match case.get("expect_error") {
-        Some(_) => Verdict::Passed,
-        None => Verdict::Failed(format!("cannot be asked for: {}", case["expect"])),
+        "pack_in_function" => Verdict::NotAskable(TRACING),
+        // Where an error is recorded, these are arguments of other types, among them the layout of a
+        // single device, which nothing packs.
+        _ if case.get("expect_error").is_some() => Verdict::NotAskable(TYPES),
+        // Whatever was packed is on the devices as it was.
+        kind if kind.starts_with("pack") && case["expect"].get("shards").is_some() => {
+            packed_again(case, context)
+        }
+        _ => Verdict::NotAskable(UNTOLD),
     }
 }
 
@@ -78,31 +78,58 @@ fn global(input: &Value, context: &Context) -> Result<DTensor<i32>, Error> {
 }
 
 fn raw(case: &Value, context: &Context) -> Verdict {
-    let components = list(&case["input"]["components"]);
-    let has = |kind: fn(&Value) -> bool| components.iter().any(|c| any(c, kind));
-    if list(&case["input"]["layout"])
-        .iter()
-        .any(|name| name == MATCH)
-        && case.get("expect").is_some()
-    {
-        return Verdict::Deviates(OPEN_PACK);
+    let Some(components) = case["input"]["components"].as_array() else {
+        return Verdict::unsayable(case, TYPES);
+    };
+    let names = list(&case["input"]["layout"]);
+    if names.iter().any(|name| name == MATCH) && case.get("expect").is_some() {
+        return match packed::<f32>(&case["input"], components, context) {
+            Err(Error::Layout(_)) => Verdict::by(OPEN_PACK),
+            other => Verdict::Failed(format!("{other:?} by an open layout")),
+        };
     }
-    if has(Value::is_string) {
-        return Verdict::Deviates(NO_TEXTS);
+    if components.iter().any(|c| any(c, Value::is_string)) {
+        return Verdict::NotAskable(TEXTS);
     }
     // A component of another type than the others is no argument here.
     if case["expect_error"]["category"] == "component_dtype_mismatch" {
-        return inexpressible(case);
+        return Verdict::NotAskable(TYPES);
     }
     // A client knows the shapes of its own components only: who uses the tensor finds out.
     if case["expect_error"]["category"] == "component_shape_mismatch" && !context.is_alone() {
-        return Verdict::Passed;
+        return Verdict::NotAskable(ONE_PROCESS);
     }
+    of_type(case, &case["input"], components, context)
+}
+
+/// What the devices are recorded to hold, packed.
+fn packed_again(case: &Value, context: &Context) -> Verdict {
+    let expect = &case["expect"];
+    let mesh = case["input"].get("mesh").cloned();
+    let again = json!({
+        "mesh": mesh.unwrap_or_else(|| json!([["x", 2], ["y", 4]])),
+        "layout": expect["layout"],
+    });
+    let held = recorded_blocks(&expect["shards"]).into_iter().cloned();
+    let held: Vec<Value> = held.collect();
+    if held.iter().any(|block| any(block, Value::is_string)) {
+        return Verdict::NotAskable(TEXTS);
+    }
+    of_type(case, &again, &held, context)
+}
+
+fn of_type(case: &Value, input: &Value, components: &[Value], context: &Context) -> Verdict {
+    let has = |kind: fn(&Value) -> bool| components.iter().any(|c| any(c, kind));
     let is_empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-    match () {
-        () if has(Value::is_boolean) => settle(case, &packed::<bool>(case, context)),
-        () if has(Value::is_f64) || has(is_empty) => settle(case, &packed::<f32>(case, context)),
-        () => settle(case, &packed::<i32>(case, context)),
+    match case["expect"]["dtype"].as_str() {
+        Some("float64") => settle(case, &packed::<f64>(input, components, context)),
+        Some("int64") => settle(case, &packed::<i64>(input, components, context)),
+        _ if has(Value::is_boolean) => settle(case, &packed::<bool>(input, components, context)),
+        Some("float32") => settle(case, &packed::<f32>(input, components, context)),
+        _ if has(Value::is_f64) || has(is_empty) => {
+            settle(case, &packed::<f32>(input, components, context))
+        }
+        _ => settle(case, &packed::<i32>(input, components, context)),
     }
 }
 
@@ -112,10 +139,8 @@ fn any(value: &Value, kind: fn(&Value) -> bool) -> bool {
 
 /// The components of this client's devices, packed; all that there are where that is another number
 /// than the mesh has devices.
-fn packed<T: Scalar>(case: &Value, context: &Context) -> Result<DTensor<T>, Error> {
-    let input = &case["input"];
+fn packed<T: Scalar>(input: &Value, all: &[Value], context: &Context) -> Result<DTensor<T>, Error> {
     let mesh = mesh(context, &input["mesh"])?;
-    let all = list(&input["components"]);
     let own: Vec<&Value> = match all.len() == mesh.size() {
         true => mesh.local_ranks().map(|rank| &all[rank.index()]).collect(),
         false => all.iter().collect(),
@@ -144,7 +169,7 @@ fn sharded(context: &Context) -> Result<DTensor<i32>, Error> {
 /// TensorFlow refuses to bring a tensor that is cut to the host.
 fn gathered(context: &Context) -> Verdict {
     match sharded(context).and_then(|tensor| tensor.to_host()) {
-        Ok(whole) if whole == numbered::<i32>(&[2]) => Verdict::Deviates(GATHERED),
+        Ok(whole) if whole == numbered::<i32>(&[2]) => Verdict::by(GATHERED),
         other => Verdict::Failed(format!("{other:?}")),
     }
 }

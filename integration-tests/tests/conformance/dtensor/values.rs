@@ -117,7 +117,8 @@ pub(super) fn differs<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Optio
     let fields = expected.as_object()?;
     fields.iter().find_map(|(field, expected)| {
         let found = match field.as_str() {
-            "layout" => tensor
+            // A variable's own word on it is that of its value.
+            "layout" | "attr_layout" => tensor
                 .layout()
                 .specs()
                 .map(|spec| json!(spec.to_string()))
@@ -134,13 +135,7 @@ pub(super) fn differs<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Optio
 }
 
 fn devices_differ<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Option<String> {
-    let recorded: Vec<&Value> = match expected.get("unique") {
-        None => list(expected).iter().collect(),
-        Some(unique) => {
-            let numbers = list(&expected["device_to_unique"]).iter();
-            numbers.map(|number| &unique[size(number)]).collect()
-        }
-    };
+    let recorded = recorded_blocks(expected);
     // Devices of other clients are looked at there; where only those of one are recorded, these are they.
     let is_whole = recorded.len() == tensor.layout().mesh().size();
     let here = tensor.local_ranks().iter().enumerate();
@@ -158,6 +153,17 @@ fn devices_differ<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Option<St
             && both.all(|(found, expected)| same(found, expected))
     });
     (!all_same).then(|| format!("devices hold {found:?} instead of {recorded:?}"))
+}
+
+/// What is recorded for each device: a list, or numbers into one without repetitions.
+pub(super) fn recorded_blocks(shards: &Value) -> Vec<&Value> {
+    match shards.get("unique") {
+        None => list(shards).iter().collect(),
+        Some(unique) => {
+            let numbers = list(&shards["device_to_unique"]).iter();
+            numbers.map(|number| &unique[size(number)]).collect()
+        }
+    }
 }
 
 /// The element type as TensorFlow calls it.

@@ -8,15 +8,16 @@ use meshwork_dtensor::{
 };
 use meshwork_layout::Layout;
 use meshwork_layout::ops::Op;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::values::{context, differs, mesh, numbered, same};
 use crate::deviations::Deviation;
 use crate::deviations::dtensor::{
-    CHECKPOINT_FILES, NO_CUSTOM_DEVICE, NO_TEXTS, PLAIN_ARRAYS, SCOPES_END, SEEDED_GRADIENTS,
+    CHECKPOINT_FILES, PLAIN_ARRAYS, RANDOM_NUMBERS, SCOPES_END, SEEDED_GRADIENTS, SHOWN,
 };
 use crate::harness::Verdict;
 use crate::mesh::answers::text;
+use crate::not_askable::{CUSTOM_DEVICE, ONE_PROCESS, TEXTS, TYPES, UNTOLD};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let folder = tempfile::tempdir().expect("a folder for checkpoints");
@@ -29,7 +30,7 @@ pub(super) fn judge_in(case: &Value, context: &Context, folder: &Path) -> Verdic
     let kind = text(&case["input"]["kind"]);
     // What a client prints are the devices that it has.
     if kind == "print_repr" && !context.is_alone() {
-        return Verdict::Passed;
+        return Verdict::NotAskable(ONE_PROCESS);
     }
     let world = World::new(context, folder);
     let judged = match kind {
@@ -46,29 +47,38 @@ pub(super) fn judge_in(case: &Value, context: &Context, folder: &Path) -> Verdic
         | "name_based_save_restore"
         | "train_checkpoint" => world.otherwise(kind, &case["expect"]),
         "optimizer_like_update_default_mesh" => world.trained(&case["expect"]),
-        "string_tensor" => Ok(Verdict::Deviates(NO_TEXTS)),
-        "device_name" => Ok(Verdict::Deviates(NO_CUSTOM_DEVICE)),
-        // A program cannot hand over a plain array where a tensor is asked for, nor leave out the layout.
+        "string_tensor" => Ok(Verdict::NotAskable(TEXTS)),
+        "device_name" => Ok(Verdict::NotAskable(CUSTOM_DEVICE)),
+        // A program cannot hand over a plain array where a tensor is asked for, nor leave out the
+        // layout.
         "from_plain_no_layout"
         | "assign_plain"
         | "dtensor_plus_large_plain"
-        | "dtensor_plus_small_plain" => Ok(refused(case)),
+        | "dtensor_plus_small_plain" => Ok(Verdict::unsayable(case, TYPES)),
+        _ if VALUES.contains(&kind) => Ok(settled(case, &world.value(kind))),
         // A misuse that no type allows, such as a default mesh that is no mesh.
-        _ if case.get("expect_error").is_some() && !FAILING.contains(&kind) => Ok(Verdict::Passed),
-        _ => Ok(settled(case, &world.value(kind))),
+        _ if case.get("expect_error").is_some() => Ok(Verdict::NotAskable(TYPES)),
+        _ => world.named_by_answer(kind, case),
     };
     judged.unwrap_or_else(|error| Verdict::Failed(error.to_string()))
 }
 
-/// What fails when it runs here, too.
-const FAILING: &[&str] = &["conflicting_layout", "assign_wrong_shape", "mixed_mesh_add"];
-
-fn refused(case: &Value) -> Verdict {
-    match case.get("expect_error") {
-        Some(_) => Verdict::Passed,
-        None => Verdict::Failed(format!("cannot be asked for: {}", case["expect"])),
-    }
-}
+/// Programs that end with a tensor, or fail when they run here, too.
+const VALUES: &[&str] = &[
+    "assign",
+    "assign_add",
+    "assign_add_other_layout",
+    "assign_other_layout",
+    "assign_sub",
+    "assign_wrong_shape",
+    "cond",
+    "conflicting_layout",
+    "fetch_layout_of_variable",
+    "from_plain_with_layout",
+    "function_with_layout",
+    "mixed_mesh_add",
+    "while_loop",
+];
 
 fn settled(case: &Value, result: &Result<DTensor<f32>, Error>) -> Verdict {
     let problem = match (result, case.get("expect")) {
@@ -94,7 +104,7 @@ fn verdict(problem: Option<String>) -> Verdict {
 /// Passes by another rule, if what is found instead is right.
 fn deviates(deviation: Deviation, found: Found) -> Verdict {
     match found {
-        Found::Right => Verdict::Deviates(deviation),
+        Found::Right => Verdict::by(deviation),
         Found::Wrong => Verdict::Failed("what is done instead is not right".to_owned()),
     }
 }
@@ -191,6 +201,52 @@ impl<'a> World<'a> {
         Ok(variable.value().clone())
     }
 
+    /// A program of another name, if what is recorded says what it does.
+    fn named_by_answer(&self, kind: &str, case: &Value) -> Result<Verdict, Error> {
+        let expected = &case["expect"];
+        if expected.get("attr_layout").is_some() {
+            return Ok(settled(case, &self.value(kind)));
+        }
+        // A variable that was written, and read by the layout that it has then.
+        if let Some(names) = expected["var"]["layout"].as_array() {
+            let mut known = expected.as_object().into_iter().flatten();
+            if known.all(|(field, _)| ["files", "var"].contains(&field.as_str())) {
+                let names: Vec<&str> = names.iter().map(text).collect();
+                let names = names.try_into().expect("a matrix");
+                let read = self.saved(&self.numbers::<f32>(&self.rows())?, names)?;
+                return Ok(
+                    match (differs(&read, &expected["var"]), expected.get("files")) {
+                        (None, Some(_)) => Verdict::by(CHECKPOINT_FILES),
+                        (problem, _) => Verdict::of(problem),
+                    },
+                );
+            }
+        }
+        match expected.as_object() {
+            Some(by_layout) if kind.contains("random") => self.random(by_layout),
+            _ => Ok(Verdict::NotAskable(UNTOLD)),
+        }
+    }
+
+    /// Random numbers by each layout, which are the same here as by any other.
+    fn random(&self, by_layout: &Map<String, Value>) -> Result<Verdict, Error> {
+        let draw = |layout: &Layout| self.context.random_uniform::<f32>(1, &[8, 8], layout);
+        let whole = draw(&Layout::replicated(&self.mesh, 2))?.to_host()?;
+        for names in by_layout.keys() {
+            let names = names.split(',').map(str::trim);
+            let Ok(layout) = Layout::from_names(names, &self.mesh) else {
+                return Ok(Verdict::NotAskable(UNTOLD));
+            };
+            if layout.rank() != 2 {
+                return Ok(Verdict::NotAskable(UNTOLD));
+            }
+            if draw(&layout)?.to_host()? != whole {
+                return Ok(Verdict::Failed(format!("other numbers by {layout}")));
+            }
+        }
+        Ok(Verdict::by(RANDOM_NUMBERS))
+    }
+
     /// What a program says about what it made.
     fn shown(&self, kind: &str, expected: &Value) -> Result<Verdict, Error> {
         let numbers = self.numbers::<f32>(&self.rows())?;
@@ -206,7 +262,11 @@ impl<'a> World<'a> {
             "print_repr" => {
                 let whole = numbered::<i32>(&[2, 2]);
                 let tensor = self.context.copy_to_mesh(whole, &self.rows())?;
-                return Ok(verdict(prints(&tensor, text(&expected["repr"]))));
+                let shown = format!("{tensor:?}");
+                return Ok(match shows(&shown, text(&expected["repr"])) {
+                    true => Verdict::by(SHOWN),
+                    false => Verdict::Failed(format!("{shown} for {}", expected["repr"])),
+                });
             }
             _ => {
                 let scope = self.context.default_mesh(&self.mesh);
@@ -301,12 +361,12 @@ impl<'a> World<'a> {
                 let b = self.saved(&wide, ["unsharded", "y"])?;
                 let problem = differs(&a, &expected["a"]).or_else(|| differs(&b, &expected["b"]));
                 // Which files there are is left out: their form is another.
-                problem.map_or(Verdict::Deviates(CHECKPOINT_FILES), Verdict::Failed)
+                problem.map_or_else(|| Verdict::by(CHECKPOINT_FILES), Verdict::Failed)
             }
             "train_checkpoint" => {
                 let read = self.saved(&numbers, ["x", "unsharded"])?;
                 let problem = differs(&read, &expected["var"]);
-                problem.map_or(Verdict::Deviates(CHECKPOINT_FILES), Verdict::Failed)
+                problem.map_or_else(|| Verdict::by(CHECKPOINT_FILES), Verdict::Failed)
             }
             _ => {
                 let gradient = squares_gradient(&numbers)?;
@@ -353,40 +413,37 @@ fn squares_gradient(tensor: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
     Ok(DTensor::gradients(&Op::Elementwise, &[tensor], &by_squares, &slope)?.remove(0))
 }
 
-/// How what is printed of a tensor leaves out something that TensorFlow prints.
-fn prints(tensor: &DTensor<i32>, recorded: &str) -> Option<String> {
-    let devices = tensor
-        .unpack()
-        .expect("blocks are fetched")
-        .iter()
-        .enumerate();
-    let devices = devices.map(|(index, block)| {
-        let rows: Vec<String> = block
-            .outer_iter()
-            .map(|row| {
-                format!(
-                    "[{}]",
-                    row.iter()
-                        .map(ToString::to_string)
-                        .collect::<Vec<_>>()
-                        .join(" ")
-                )
-            })
-            .collect();
-        format!("\"CPU:{index}\": [{}]", rows.join(" "))
-    });
-    let value = devices.collect::<Vec<_>>().join(", ");
-    let shape = tensor
-        .shape()
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    let printed = format!(
-        "<tf.Tensor: shape=({shape}), dtype=int32, value={{{value}}}, layout=\"{}\"",
-        tensor.layout()
-    );
-    // What is recorded is cut off after a number of characters.
-    let same = printed.starts_with(recorded) || recorded.starts_with(&printed);
-    (!same).then(|| format!("{printed} instead of {recorded}"))
+/// Whether what is shown of a tensor has all that TensorFlow prints of it: the shape, the block of each
+/// device in order, and the layout, of which the beginning is recorded.
+fn shows(shown: &str, recorded: &str) -> bool {
+    let part = |begin: &str, end: &str| {
+        let rest = &recorded[recorded.find(begin)? + begin.len()..];
+        Some(&rest[..rest.find(end).unwrap_or(rest.len())])
+    };
+    let (Some(shape), Some(blocks), Some(layout)) = (
+        part("shape=(", ")"),
+        part("value={", "}"),
+        part("layout=\"", "\""),
+    ) else {
+        return false;
+    };
+    let mut rest = shown;
+    let mut follows = |text: &str| {
+        let found = rest.find(text).map(|at| at + text.len());
+        rest = found.map_or("", |end| &rest[end..]);
+        found.is_some()
+    };
+    let mut blocks = blocks
+        .split("\"CPU:")
+        .skip(1)
+        .filter_map(|block| block.split_once(": "));
+    follows(&format!("shape: [{shape}]"))
+        && follows(&format!("layout: \"{layout}"))
+        && blocks.all(|(device, block)| {
+            let numbers = block.trim_end_matches(", ").replace(' ', ", ");
+            follows(&format!(
+                "(Rank({}), {numbers}",
+                device.trim_end_matches('"')
+            ))
+        })
 }

@@ -6,6 +6,7 @@ use meshwork_core::{AnyMesh, Error as MeshError, Mesh};
 use meshwork_layout::{AnyLayout, Error, LayoutPattern, LayoutType, SpecPattern};
 use serde_json::{Value, json};
 
+use crate::deviations::layout::NO_DEVICE;
 use crate::harness::Verdict;
 use crate::mesh::answers::{hex, text};
 
@@ -175,4 +176,26 @@ fn is_unreadable(error: &Error) -> bool {
 /// Whether a case is the misuse of a type, which the compiler refuses.
 pub(super) fn is_misuse_of_types(case: &Value) -> bool {
     case["input"]["python_only"] == true && case.get("expect_error").is_some()
+}
+
+/// Judges that something is refused which TensorFlow takes: a text that names no device, by the part
+/// of it that is none.
+pub(super) fn judge_refusal(device: &Value, error: &Error) -> Verdict {
+    let device = device.as_str().unwrap_or_default();
+    let names_it = match error {
+        Error::Mesh(
+            MeshError::DevicePart { spec, .. }
+            | MeshError::DeviceNumber { spec, .. }
+            | MeshError::TwoDevices { spec, .. },
+        ) => spec == device,
+        Error::Mesh(MeshError::DeviceWord { word }) => device.contains(word.as_str()),
+        Error::Mesh(MeshError::SingleDeviceText { .. } | MeshError::DeviceWithoutType { .. }) => {
+            !device.is_empty()
+        }
+        _ => false,
+    };
+    match names_it {
+        true => Verdict::by(NO_DEVICE),
+        false => Verdict::Failed(format!("refused by {error:?}")),
+    }
 }

@@ -1,17 +1,18 @@
 //! `{"mesh", "specs"}`: the constructor, and all that a layout says about itself.
 
 use meshwork_core::Rank;
-use meshwork_layout::{AnyLayout, Layout, LayoutPattern, SpecPattern};
+use meshwork_layout::{AnyLayout, Error, Layout, LayoutPattern, SpecPattern};
 use serde_json::{Value, json};
 
 use super::answers::{answer, construct, is_misuse_of_types, is_open, judge_error};
 use crate::deviations::layout::OPEN_SHARDS;
 use crate::harness::Verdict;
 use crate::mesh::answers::compare;
+use crate::not_askable::TYPES;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     if is_misuse_of_types(case) {
-        return Verdict::Passed;
+        return Verdict::NotAskable(TYPES);
     }
     match (construct(&case["input"]), case.get("expect")) {
         (Ok(pattern), Some(expect)) if is_open(&pattern) => judge_open(&pattern, expect),
@@ -62,9 +63,10 @@ fn judge_open(pattern: &LayoutPattern, expect: &Value) -> Verdict {
         }
         _ => answer(&any, field),
     });
-    match verdict {
-        Verdict::Passed => Verdict::Deviates(OPEN_SHARDS),
-        verdict => verdict,
+    match (verdict, Layout::try_from(pattern.clone())) {
+        (Verdict::Passed, Err(Error::OpenSpec { .. })) => Verdict::by(OPEN_SHARDS),
+        (Verdict::Passed, closed) => Verdict::Failed(format!("{closed:?} of an open pattern")),
+        (verdict, _) => verdict,
     }
 }
 

@@ -6,15 +6,16 @@ use meshwork_core::Mesh;
 use meshwork_layout::{AnyLayout, Error, Layout, LayoutPattern, MATCH, UNSHARDED};
 use serde_json::{Value, json};
 
-use super::answers::{answer, construct, is_misuse_of_types, judge_error, mesh};
+use super::answers::{answer, construct, is_misuse_of_types, judge_error, judge_refusal, mesh};
 use crate::deviations::layout::AXES_THAT_ARE_NOT;
 use crate::harness::Verdict;
 use crate::mesh::answers::{compare, integer, text};
+use crate::not_askable::{NOT_NEGATIVE, TYPES};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
     match text(&input["fn"]) {
-        _ if is_misuse_of_types(case) => return Verdict::Passed,
+        _ if is_misuse_of_types(case) => return Verdict::NotAskable(TYPES),
         "eq" => return judge_equality(input, &case["expect"]),
         function if FUNCTIONS.contains(&function) => {}
         function => return Verdict::Failed(format!("the function {function} is not known")),
@@ -27,9 +28,16 @@ pub(super) fn judge(case: &Value) -> Verdict {
         (Err(Error::AxisOutside { .. }), Some(expect)) if input["fn"] == "delete" => {
             judge_ignored(input, expect)
         }
-        (Err(error), Some(_)) => Verdict::Failed(format!("refused by {error:?}")),
+        (Err(error), Some(_)) => judge_refusal(single_device(input), &error),
         (result, None) => judge_error(case, &result),
     }
+}
+
+/// The device that all is made of, if it is one.
+fn single_device(input: &Value) -> &Value {
+    input
+        .get("device")
+        .unwrap_or_else(|| &input["mesh"]["single_device"])
 }
 
 /// The layout asked for, or `None` where a rank or axis is below 0, which cannot be said.
@@ -42,10 +50,10 @@ fn make(input: &Value) -> Option<Result<AnyLayout, Error>> {
     let function = text(&input["fn"]);
     Some(match function {
         "from_device" => AnyLayout::from_device(text(&input["device"])),
-        "from_single_device_mesh" => {
-            let mesh = mesh(&input["mesh"]).expect("a recorded mesh");
-            AnyLayout::from_single_device_mesh(&mesh)
-        }
+        "from_single_device_mesh" => match mesh(&input["mesh"]) {
+            Ok(mesh) => AnyLayout::from_single_device_mesh(&mesh),
+            Err(error) => Err(error.into()),
+        },
         "delete" => delete(input, &axes(&input["dims"])?),
         _ => {
             let axis = match function {
@@ -89,9 +97,8 @@ fn axes(dims: &Value) -> Option<Vec<usize>> {
 
 fn judge_unsayable(case: &Value) -> Verdict {
     match case.get("expect") {
-        None => Verdict::Passed,
         Some(expect) if case["input"]["fn"] == "delete" => judge_ignored(&case["input"], expect),
-        Some(expect) => Verdict::Failed(format!("cannot be asked for; recorded is {expect}")),
+        _ => Verdict::unsayable(case, NOT_NEGATIVE),
     }
 }
 
@@ -106,7 +113,7 @@ fn judge_ignored(input: &Value, expect: &Value) -> Verdict {
     let there: Vec<usize> = there.filter(|axis| *axis < rank).collect();
     match delete(input, &there) {
         Ok(any) => match compare(expect, |field| answer(&any, field)) {
-            Verdict::Passed => Verdict::Deviates(AXES_THAT_ARE_NOT),
+            Verdict::Passed => Verdict::by(AXES_THAT_ARE_NOT),
             verdict => verdict,
         },
         Err(error) => Verdict::Failed(format!("refused by {error:?}")),

@@ -3,7 +3,7 @@
 use meshwork_layout::{AnyLayout, Error, SpecPattern};
 use serde_json::Value;
 
-use super::answers::{answer, construct, judge_error};
+use super::answers::{answer, construct, judge_error, judge_refusal};
 use crate::deviations::layout::{BEYOND_TENSORFLOW, LAST_COMMA, MESH_WITH_BLANKS};
 use crate::harness::Verdict;
 use crate::mesh::answers::{bytes, compare, text};
@@ -14,8 +14,8 @@ pub(super) fn judge_text(case: &Value) -> Verdict {
         (Ok(any), Some(expect)) => compare(expect, |field| answer(&any, field)),
         (Err(Error::LastComma { specs }), Some(expect)) => judge_comma(asked, &specs, expect),
         (Err(error), Some(_)) => Verdict::Failed(format!("refused by {error:?}")),
-        (Ok(any), None) if is_beyond(&any) => Verdict::Deviates(BEYOND_TENSORFLOW),
-        (Ok(any), None) if is_mesh_with_blanks(asked, &any) => Verdict::Deviates(MESH_WITH_BLANKS),
+        (Ok(any), None) if is_beyond(&any) && is_read_back(&any) => Verdict::by(BEYOND_TENSORFLOW),
+        (Ok(any), None) if is_mesh_with_blanks(asked, &any) => Verdict::by(MESH_WITH_BLANKS),
         (result, None) => judge_error(case, &result),
     }
 }
@@ -31,7 +31,7 @@ pub(super) fn judge_proto(case: &Value) -> Verdict {
     };
     match (made, case.get("expect")) {
         (Ok(any), Some(expect)) => compare(expect, |field| answer(&any, field)),
-        (Err(error), Some(_)) => Verdict::Failed(format!("refused by {error:?}")),
+        (Err(error), Some(_)) => judge_refusal(&input["single_device"], &error),
         (result, None) => judge_error(case, &result),
     }
 }
@@ -42,7 +42,7 @@ fn judge_comma(asked: &str, specs: &str, expect: &Value) -> Verdict {
     let without = asked.replacen(specs, &specs[..end], 1);
     match AnyLayout::parse(&without) {
         Ok(any) => match compare(expect, |field| answer(&any, field)) {
-            Verdict::Passed => Verdict::Deviates(LAST_COMMA),
+            Verdict::Passed => Verdict::by(LAST_COMMA),
             verdict => verdict,
         },
         Err(error) => Verdict::Failed(format!("{without:?} is refused by {error:?}")),
@@ -64,7 +64,9 @@ fn is_mesh_with_blanks(asked: &str, any: &AnyLayout) -> bool {
         return false;
     };
     let name = pattern.mesh().name();
-    name.contains(' ')
-        && asked.contains(&format!(" mesh:{name}|"))
-        && AnyLayout::parse(&any.to_string()).as_ref() == Ok(any)
+    name.contains(' ') && asked.contains(&format!(" mesh:{name}|")) && is_read_back(any)
+}
+
+fn is_read_back(any: &AnyLayout) -> bool {
+    AnyLayout::parse(&any.to_string()).as_ref() == Ok(any)
 }

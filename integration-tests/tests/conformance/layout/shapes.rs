@@ -3,24 +3,33 @@
 //! Nearly every case has a shape that TensorFlow gets wrong beside those that it gets right, so nearly
 //! every case deviates; the other answers of such a case have to be the recorded ones all the same.
 
+use std::collections::BTreeSet;
+
 use meshwork_layout::{Error, Layout, Shape};
 use serde_json::{Value, json};
 
-use super::answers::construct;
+use super::answers::{construct, is_open, judge_error};
 use crate::deviations::Deviation;
 use crate::deviations::layout::{OPEN_SHARDS, SHAPES_OF_OTHER_RANKS, UNEVEN_SHARDS, UNKNOWN_SIZES};
 use crate::harness::Verdict;
 use crate::mesh::answers::integer;
 
 pub(super) fn judge(case: &Value) -> Verdict {
-    let pattern = construct(&case["input"]).expect("a recorded layout");
-    let Ok(layout) = Layout::try_from(pattern) else {
-        return Verdict::Deviates(OPEN_SHARDS);
+    let pattern = match (construct(&case["input"]), case.get("expect_error")) {
+        (Ok(pattern), None) => pattern,
+        (result, Some(_)) => return judge_error(case, &result),
+        (Err(error), None) => return Verdict::Failed(format!("refused by {error:?}")),
+    };
+    let is_open = is_open(&pattern);
+    let layout = match Layout::try_from(pattern) {
+        Ok(layout) => layout,
+        Err(Error::OpenSpec { .. }) if is_open => return Verdict::by(OPEN_SHARDS),
+        Err(error) => return Verdict::Failed(format!("refused by {error:?}")),
     };
     let shapes = case["input"]["shapes"]
         .as_array()
         .expect("a list of shapes");
-    let mut deviates = None;
+    let mut rules = BTreeSet::new();
     for (direction, recorded) in case["expect"].as_object().expect("two lists") {
         let Some(direction) = Direction::named(direction) else {
             return Verdict::Failed(format!("the field {direction} is not known"));
@@ -31,12 +40,12 @@ pub(super) fn judge(case: &Value) -> Verdict {
         }
         for (asked, recorded) in shapes.iter().zip(recorded) {
             match direction.judge(&layout, asked, recorded) {
-                Ok(deviation) => deviates = deviates.or(deviation),
+                Ok(rule) => rules.extend(rule),
                 Err(why) => return Verdict::Failed(format!("{direction:?} of {asked}: {why}")),
             }
         }
     }
-    deviates.map_or(Verdict::Passed, Verdict::Deviates)
+    Verdict::by_all(rules)
 }
 
 #[derive(Clone, Copy, Debug)]

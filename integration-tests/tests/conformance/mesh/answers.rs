@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::Verdict;
 
 /// Holds every recorded field against `answer`, which knows all of them.
-pub(crate) fn compare(expect: &Value, answer: impl Fn(&str) -> Option<Value>) -> Verdict {
+pub(crate) fn compare(expect: &Value, mut answer: impl FnMut(&str) -> Option<Value>) -> Verdict {
     let fields = expect.as_object().expect("recorded answers are objects");
     for (field, expected) in fields {
         match answer(field) {

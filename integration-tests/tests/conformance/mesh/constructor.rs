@@ -8,15 +8,15 @@ use super::answers::{any_answer, compare, integer, integers, judge_error, text, 
 use super::excuses;
 use crate::deviations::mesh::IDS_FROM_ELSEWHERE;
 use crate::harness::Verdict;
+use crate::not_askable::{IN_PAIRS, TYPES};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
-    // The misuse of a type is refused, or a list of another type taken, by the compiler.
     if input["python_only"] == true {
-        return Verdict::Passed;
+        return Verdict::NotAskable(TYPES);
     }
     let Some(built) = build(&input["ctor"]) else {
-        return unpaired(case);
+        return Verdict::unsayable(case, IN_PAIRS);
     };
     match (built, case.get("expect")) {
         (Ok(any), Some(expect)) => judge_fields(&any, expect),
@@ -28,7 +28,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
 pub(super) fn judge_host(case: &Value) -> Verdict {
     let input = &case["input"];
     let Some(built) = build(&input["ctor"]) else {
-        return unpaired(case);
+        return Verdict::unsayable(case, IN_PAIRS);
     };
     match (built.and_then(|any| any.host_mesh()), case.get("expect")) {
         (Ok(host), Some(expect)) => compare(expect, |field| any_answer(&host, field)),
@@ -71,19 +71,12 @@ fn build_mesh(ctor: &Value, dims: Vec<(String, usize)>) -> Result<Mesh, Error> {
     builder.build()
 }
 
-fn unpaired(case: &Value) -> Verdict {
-    match case.get("expect") {
-        None => Verdict::Passed,
-        Some(expect) => Verdict::Failed(format!("cannot be asked for; recorded is {expect}")),
-    }
-}
-
 /// Compares all fields; local ids that start elsewhere than at 0 have locations here.
 fn judge_fields(any: &AnyMesh, expect: &Value) -> Verdict {
     let locations = expect.get("local_device_locations");
     let failed_there = locations.is_some_and(|locations| locations.get("error").is_some());
     let answer = |field: &str| match field {
-        "local_device_locations" if failed_there => Some(json!({"error": "replaced below"})),
+        "local_device_locations" if failed_there => Some(json!({"error": "looked at below"})),
         _ => any_answer(any, field),
     };
     match (compare(expect, answer), any.mesh()) {
@@ -92,7 +85,7 @@ fn judge_fields(any: &AnyMesh, expect: &Value) -> Verdict {
             let ids = mesh.local_device_ids().iter();
             let start = mesh.min_global_device_id();
             if ids.map(|id| id - start).eq(ranks) {
-                Verdict::Deviates(IDS_FROM_ELSEWHERE)
+                Verdict::by(IDS_FROM_ELSEWHERE)
             } else {
                 Verdict::Failed("local ranks are not at the places of their ids".to_owned())
             }

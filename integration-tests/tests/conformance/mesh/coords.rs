@@ -3,7 +3,7 @@
 use meshwork_core::{Mesh, Rank};
 use serde_json::{Value, json};
 
-use super::answers::{integers, location, same};
+use super::answers::{integers, judge_error, location, same};
 use crate::deviations::mesh::RANK_OUTSIDE;
 use crate::harness::Verdict;
 
@@ -14,7 +14,11 @@ pub(super) fn judge(case: &Value) -> Verdict {
         .iter()
         .map(|&size| usize::try_from(size).expect("a size"));
     let dims = ["x", "y", "z", "w", "v", "u"].into_iter().zip(sizes);
-    let mesh = Mesh::new(dims).expect("a mesh that TensorFlow built");
+    let mesh = match (Mesh::new(dims), case.get("expect_error")) {
+        (Ok(mesh), None) => mesh,
+        (result, Some(_)) => return judge_error(case, &result),
+        (Err(error), None) => return Verdict::Failed(format!("refused by {error:?}")),
+    };
     match first_difference(&mesh, input, expect) {
         Some(difference) => Verdict::Failed(difference),
         None if integers(&input["indices"])
@@ -23,7 +27,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
         {
             Verdict::Passed
         }
-        None => Verdict::Deviates(RANK_OUTSIDE),
+        None => Verdict::by(RANK_OUTSIDE),
     }
 }
 

@@ -3,11 +3,14 @@
 //! process of how many this is, `"num_local_cpu"`, and `"local_devices"` in place of `"devices"`.
 
 use meshwork_core::{Client, CreateMesh, DeviceSpec, Error, Mesh};
+use meshwork_dtensor::{Config, DeviceCounts, DeviceType, Environment};
 use serde_json::Value;
 
 use super::answers::{any_answer, compare, integer, judge_error, text, texts};
 use super::excuses;
+use crate::deviations::mesh::INFERRED_SIZE;
 use crate::harness::Verdict;
+use crate::not_askable::NOT_NEGATIVE;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     judge_by(case, |mesh, args| {
@@ -17,25 +20,54 @@ pub(super) fn judge(case: &Value) -> Verdict {
 }
 
 pub(super) fn judge_distributed(case: &Value) -> Verdict {
-    let dims = pairs(&case["input"]["args"]["mesh_dims"]);
-    // TensorFlow does not infer the size -1 where there are several processes; here it is a method.
-    if case.get("expect").is_none() && dims.iter().any(|(_, size)| *size < 0) {
-        return Verdict::Passed;
-    }
-    judge_by(case, |mesh, args| {
-        let client = client(&case["input"])?;
+    let input = &case["input"];
+    let config = config(input);
+    let client = match (config.client(), case.get("expect_error")) {
+        (Ok(client), _) => client,
+        // What is wrong with an environment was not sorted, unless it is no number.
+        (Err(_), Some(recorded))
+            if ["other", "parse_error"]
+                .map(Value::from)
+                .contains(&recorded["category"]) =>
+        {
+            return Verdict::Passed;
+        }
+        (Err(error), recorded) => {
+            return Verdict::Failed(format!("{error} for an environment with {recorded:?}"));
+        }
+    };
+    let create = |mesh, args: &Value| {
         with_devices(mesh, &args["local_devices"])?.create_distributed(&client)
-    })
+    };
+    // TensorFlow does not infer a size where there may be several processes.
+    if case.get("expect").is_none() && is_inferred(&input["args"]) {
+        let made = described(&input["args"]).map(|mesh| create(mesh, &input["args"]));
+        if let Some(Ok(mesh)) = made {
+            return judge_inferred(&mesh, &config);
+        }
+    }
+    judge_by(case, create)
+}
+
+fn is_inferred(args: &Value) -> bool {
+    matches!(pairs(&args["mesh_dims"])[..], [(_, -1)])
+}
+
+/// The only dimension has all devices of all processes.
+fn judge_inferred(mesh: &Mesh, config: &Config) -> Verdict {
+    let kind = mesh.device_type().unwrap_or_default();
+    let kind = kind.parse::<DeviceType>();
+    let all = kind.and_then(|kind| config.num_global_devices(kind));
+    match all {
+        Ok(all) if mesh.size() == all as usize => Verdict::by(INFERRED_SIZE),
+        all => Verdict::Failed(format!("{mesh} of {all:?} devices")),
+    }
 }
 
 fn judge_by(case: &Value, create: impl Fn(CreateMesh, &Value) -> Result<Mesh, Error>) -> Verdict {
     let input = &case["input"];
     let Some(mesh) = described(&input["args"]) else {
-        return match case.get("expect") {
-            // A size is never negative here, so there is nothing to call.
-            None => Verdict::Passed,
-            Some(expect) => Verdict::Failed(format!("cannot be asked for; recorded is {expect}")),
-        };
+        return Verdict::unsayable(case, NOT_NEGATIVE);
     };
     match (create(mesh, &input["args"]), case.get("expect")) {
         (Ok(mesh), Some(expect)) => {
@@ -77,20 +109,15 @@ fn with_devices(mesh: CreateMesh, devices: &Value) -> Result<CreateMesh, Error> 
     Ok(mesh.devices(specs.collect::<Result<Vec<_>, _>>()?))
 }
 
-/// The process that the recorded environment describes; numbers in it are whole.
-fn client(input: &Value) -> Result<Client, Error> {
-    let variable = |name: &str| input["env"][name].as_str();
-    let jobs = variable("DTENSOR_JOBS").map_or(1, |jobs| jobs.split(',').count());
-    let jobs = u32::try_from(jobs).expect("a few jobs");
-    let default = if jobs == 1 { "localhost" } else { "worker" };
-    let index = variable("DTENSOR_CLIENT_ID").unwrap_or("0").parse();
-    let client = Client::new(
-        variable("DTENSOR_JOB_NAME").unwrap_or(default),
-        index.expect("a client's number"),
-        jobs,
-    )?;
+/// The recorded environment, of which a number is as good as its text.
+fn config(input: &Value) -> Config {
+    let variables = input["env"].as_object().into_iter().flatten();
+    let variables = variables.map(|(name, value)| match value {
+        Value::String(text) => (name.as_str(), text.clone()),
+        other => (name.as_str(), other.to_string()),
+    });
     let cpus = u32::try_from(integer(&input["num_local_cpu"])).expect("a few CPUs");
-    client.with_devices("CPU", cpus)
+    Config::new(Environment::new(variables), DeviceCounts::cpus(cpus))
 }
 
 /// Dimensions as a list of pairs or as an object.

@@ -14,7 +14,7 @@ use crate::harness::Verdict;
 /// The rule by which this error may stand where an answer is recorded.
 pub(super) fn for_refusal(input: &Value, error: &Error) -> Verdict {
     match rule(&Asked::read(input), error) {
-        Some(deviation) => Verdict::Deviates(deviation),
+        Some(deviation) => Verdict::by(deviation),
         None => Verdict::Failed(format!("refused by {error:?}")),
     }
 }

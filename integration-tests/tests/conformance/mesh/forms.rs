@@ -8,6 +8,7 @@ use super::constructor::build;
 use super::excuses;
 use crate::deviations::mesh::{EMPTY_KEEPS_NOTHING, GLOBAL_DEVICES_KEPT};
 use crate::harness::Verdict;
+use crate::not_askable::IN_PAIRS;
 
 pub(super) fn judge_text(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -43,7 +44,7 @@ pub(super) fn judge_proto(case: &Value) -> Verdict {
 
 fn judge_built(case: &Value, ctor: &Value) -> Verdict {
     let Some(built) = build(ctor) else {
-        return Verdict::Failed("cannot be asked for".to_owned());
+        return Verdict::unsayable(case, IN_PAIRS);
     };
     match (built, case.get("expect")) {
         (Ok(any), Some(expect)) => compare(expect, |field| built_answer(&any, field, expect)),
@@ -78,7 +79,7 @@ fn judge_empty(expect: &Value) -> Verdict {
     let mut printed = expect.clone();
     printed["reserialized_hex"] = json!("");
     match compare(&printed, |field| any_answer(&AnyMesh::Empty, field)) {
-        Verdict::Passed => Verdict::Deviates(EMPTY_KEEPS_NOTHING),
+        Verdict::Passed => Verdict::by(EMPTY_KEEPS_NOTHING),
         verdict => verdict,
     }
 }
@@ -106,7 +107,7 @@ fn judge_sixth_part(expect: &Value, rest: &str, read: Result<AnyMesh, Error>) ->
         Err(_) => true,
     };
     match verdict {
-        Verdict::Passed if kept => Verdict::Deviates(GLOBAL_DEVICES_KEPT),
+        Verdict::Passed if kept => Verdict::by(GLOBAL_DEVICES_KEPT),
         Verdict::Passed => Verdict::Failed(format!("{read:?} lost its sixth part")),
         verdict => verdict,
     }

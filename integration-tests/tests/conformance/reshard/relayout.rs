@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::read::{list, number, numbers, text, told};
 use crate::deviations::{Deviation, relayout};
 use crate::harness::Verdict;
+use crate::not_askable::ONE_PROCESS;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -112,17 +113,27 @@ fn moved<T: Scalar>(
 
 /// Holds what one of several clients has after a relayout on their mesh against what ranks have that
 /// are told nothing of clients.
-pub(crate) fn among_clients(input: &Value, context: &Context, mesh: &Mesh) -> Result<(), String> {
+pub(crate) fn among_clients(case: &Value, context: &Context, mesh: &Mesh) -> Verdict {
+    let input = &case["input"];
     // Meshes of other names and sizes are made by one process.
-    if input["via"]
-        .as_str()
-        .is_some_and(|via| via.starts_with("to_"))
-    {
-        return Ok(());
+    let via = input["via"].as_str().unwrap_or_default();
+    if via.starts_with("to_") {
+        return Verdict::NotAskable(ONE_PROCESS);
     }
-    let Ok(outcome) = carried_out(input) else {
-        return Ok(());
-    };
+    match (carried_out(input), case.get("expect_error")) {
+        (Ok(outcome), _) => Verdict::of(moved_among_clients(input, &outcome, context, mesh).err()),
+        // There is no layout to move a tensor to.
+        (Err(_), Some(_)) => Verdict::NotAskable(ONE_PROCESS),
+        (Err(how), None) => Verdict::Failed(how),
+    }
+}
+
+fn moved_among_clients(
+    input: &Value,
+    outcome: &Outcome,
+    context: &Context,
+    mesh: &Mesh,
+) -> Result<(), String> {
     let on = |layout: &Layout| Layout::new(layout.specs().cloned(), mesh).map_err(told);
     let (source, target) = (on(&outcome.source)?, on(&outcome.target)?);
     let shape = numbers(&input["value"]["shape"]);
@@ -249,7 +260,7 @@ fn refused(outcome: &Outcome, case: &Value) -> Verdict {
         Some(_) if on_devices(outcome, &case["input"]).is_err() => {
             Verdict::Failed("values are not those of the tensor on devices".to_owned())
         }
-        Some(deviation) => Verdict::Deviates(deviation),
+        Some(deviation) => Verdict::by(deviation),
         None => Verdict::Failed(format!("an error is expected: {}", case["expect_error"])),
     }
 }

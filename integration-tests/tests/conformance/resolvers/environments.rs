@@ -7,14 +7,21 @@ use meshwork_cluster_resolver::{ClusterResolver, Error, SlurmError, SlurmResolve
 use serde_json::{Value, json};
 
 use super::probe::failed;
-use crate::harness::Verdict;
+use crate::harness::{Case, Verdict};
 
 /// One case for each task of each scenario, with the nodes of all tasks of its step.
-pub(super) fn cases(text: &str) -> Vec<Value> {
-    let scenarios: Value = serde_json::from_str(text).expect("a JSON object");
+pub(super) fn cases(text: &str) -> Vec<Case> {
+    let scenarios = match serde_json::from_str(text) {
+        Ok(Value::Object(scenarios)) => scenarios,
+        Ok(other) => return vec![Err(format!("no scenarios by name: {other}"))],
+        Err(error) => return vec![Err(format!("no JSON: {error}"))],
+    };
     let mut cases = Vec::new();
-    for (scenario, tasks) in scenarios.as_object().expect("scenarios by name") {
-        let tasks = tasks.as_object().expect("tasks by name");
+    for (scenario, tasks) in &scenarios {
+        let Some(tasks) = tasks.as_object() else {
+            cases.push(Err(format!("{scenario} has no tasks by name")));
+            continue;
+        };
         for (task, variables) in tasks {
             let same_step = |other: &&Value| {
                 ["SLURM_JOB_ID", "SLURM_STEP_ID"]
@@ -31,11 +38,11 @@ pub(super) fn cases(text: &str) -> Vec<Value> {
                     )
                 })
                 .collect();
-            cases.push(json!({
+            cases.push(Ok(json!({
                 "case": format!("{scenario}/{task}"),
                 "variables": variables,
                 "nodes": nodes,
-            }));
+            })));
         }
     }
     cases

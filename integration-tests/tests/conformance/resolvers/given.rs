@@ -8,24 +8,21 @@ use serde_json::{Value, json};
 use super::probe::{Probe, accelerators, cluster, dict, failed, unread, verdict};
 use crate::deviations::resolvers as deviations;
 use crate::harness::Verdict;
+use crate::not_askable::TYPES;
 
 pub(super) fn judge_simple(case: &Value) -> Verdict {
     let input = &case["input"];
-    if case.get("expect_error").is_some() {
-        // Arguments of other types, which the compiler refuses.
-        let by_type = !input["cluster"].is_object() || !input["kwargs"]["master"].is_string();
-        return if by_type {
-            Verdict::Passed
-        } else {
-            failed("accepted")
-        };
+    let of_type = input["cluster"].is_object() && are_of_type(&input["kwargs"]);
+    if !of_type && case.get("expect_error").is_some() {
+        return Verdict::NotAskable(TYPES);
     }
     let mut arguments = input["kwargs"].clone();
     arguments["cluster"] = input["cluster"].clone();
     overlay(&mut arguments, input.get("set"));
-    match simple(&arguments) {
-        Ok(resolver) => judge_calls(&resolver, case, |_| None),
-        Err(error) => failed(error),
+    match (simple(&arguments), case.get("expect")) {
+        (Ok(resolver), Some(_)) => judge_calls(&resolver, case, |_| None),
+        (Err(_), None) => Verdict::Passed,
+        (other, _) => failed(other),
     }
 }
 
@@ -33,27 +30,25 @@ pub(super) fn judge_union(case: &Value) -> Verdict {
     let input = &case["input"];
     let mut own = input.get("kwargs").cloned().unwrap_or_else(|| json!({}));
     overlay(&mut own, input.get("set"));
-    let members: Result<Vec<_>, _> = match input["resolvers"].as_array() {
-        Some(members) => members.iter().map(simple).collect(),
-        // Something else than resolvers, which the compiler refuses.
-        None => Ok(Vec::new()),
-    };
-    let members = match members {
-        Ok(members) => members,
-        Err(error) => return failed(error),
-    };
     let known = ["task_type", "task_id", "rpc_layer"];
     let strange = own.as_object().is_some_and(|own| {
         own.keys()
             .any(|argument| !known.contains(&argument.as_str()))
     });
+    // No resolver at all, other things, or arguments that do not exist: the compiler refuses them.
+    let members = input["resolvers"].as_array();
+    let Some(members) = members
+        .filter(|members| !members.is_empty() && members.iter().all(Value::is_object) && !strange)
+    else {
+        return Verdict::unsayable(case, TYPES);
+    };
+    let members = match members.iter().map(simple).collect::<Result<Vec<_>, _>>() {
+        Ok(members) => members,
+        Err(_) if case.get("expect_error").is_some() => return Verdict::Passed,
+        Err(error) => return failed(error),
+    };
     if case.get("expect_error").is_some() {
-        // No resolver at all, or arguments that do not exist: the compiler refuses both.
-        return if strange || members.is_empty() {
-            Verdict::Passed
-        } else {
-            failed("accepted")
-        };
+        return failed("accepted");
     }
     let union = members.into_iter().fold(None, |union, member| match union {
         None => Some(UnionResolver::new(member)),
@@ -73,6 +68,18 @@ pub(super) fn judge_union(case: &Value) -> Verdict {
     judge_calls(&union, case, |probe| {
         (zero && probe.name.contains("task_id") && probe.ours == Ok(json!(0)))
             .then_some(deviations::TASK_ZERO)
+    })
+}
+
+/// Whether a typed language can say these arguments.
+fn are_of_type(arguments: &Value) -> bool {
+    let mut arguments = arguments.as_object().into_iter().flatten();
+    arguments.all(|(name, value)| match name.as_str() {
+        "master" => value.is_string(),
+        _ if value.is_null() => true,
+        "task_id" => value.is_u64(),
+        "cluster" | "num_accelerators" => value.is_object(),
+        _ => value.is_string(),
     })
 }
 

@@ -17,7 +17,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
         (Err(_), false) => Verdict::Passed,
         (Err(problem), true) => {
             let excuse = excuse(&problem);
-            excuse.map_or_else(|| failed(problem), Verdict::Deviates)
+            excuse.map_or_else(|| failed(problem), Verdict::by)
         }
         (Ok(hosts), false) => failed(hosts),
     }

@@ -1,5 +1,7 @@
 //! One recorded answer beside ours, and what comes of all answers of a case.
 
+use std::collections::BTreeSet;
+
 use meshwork_cluster_resolver::{Accelerators, ClusterSpec, Error, Task, Tasks, TfConfig};
 use serde_json::{Map, Value, json};
 
@@ -47,15 +49,15 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Passed if every probe is met, a deviation if every other one has an excuse, a failure otherwise.
+/// Passed if every probe is met, deviations if every other one has an excuse, a failure otherwise.
 pub(crate) fn verdict(
     probes: &[Probe<'_>],
     excuse: impl Fn(&Probe<'_>) -> Option<Deviation>,
 ) -> Verdict {
-    let mut deviation = None;
+    let mut rules = BTreeSet::new();
     for probe in probes.iter().filter(|probe| !probe.is_met()) {
         match excuse(probe) {
-            Some(excuse) => deviation = deviation.or(Some(excuse)),
+            Some(rule) => rules.extend([rule]),
             None => {
                 let (name, recorded, ours) = (probe.name, &probe.recorded, &probe.ours);
                 return Verdict::Failed(format!("{name}: {ours:?} for {recorded}"));
@@ -65,7 +67,7 @@ pub(crate) fn verdict(
     if probes.is_empty() {
         return Verdict::Failed("nothing was compared".to_owned());
     }
-    deviation.map_or(Verdict::Passed, Verdict::Deviates)
+    Verdict::by_all(rules)
 }
 
 /// The cluster that a JSON value describes, in any of the forms that `TF_CONFIG` takes.

@@ -1,16 +1,16 @@
 //! TensorFlow's Slurm resolver beside ours, with what it reads: lists of hosts and of counts.
 
-use std::collections::BTreeSet;
-
 use meshwork_cluster_resolver::slurm::{HostListProblem, hosts, task_counts};
 use meshwork_cluster_resolver::{
     ClusterResolver, ClusterSpec, Error, SlurmError, SlurmResolver, TasksPerNode, Variables,
 };
 use serde_json::{Value, json};
 
+use super::naive::{self, Step};
 use super::probe::{Probe, accelerators, dict, failed, unread, verdict};
 use crate::deviations::{Deviation, resolvers as deviations};
 use crate::harness::Verdict;
+use crate::not_askable::TYPES;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -31,30 +31,31 @@ fn judge_list(list: &str, case: &Value) -> Verdict {
     match (hosts(list), case.get("expect")) {
         (Ok(hosts), Some(expected)) if json!(hosts) == *expected => Verdict::Passed,
         (Err(_), None) => Verdict::Passed,
-        (ours, _) => list_excuse(list, &ours).map_or_else(|| failed(&ours), Verdict::Deviates),
+        (ours, _) => list_excuse(list, &ours).map_or_else(|| failed(&ours), Verdict::by),
     }
 }
 
 /// Where Slurm, which writes these lists, means something else than TensorFlow reads.
 fn list_excuse(list: &str, ours: &Result<Vec<String>, HostListProblem>) -> Option<Deviation> {
     let several = |item: &str| item.matches('[').count() > 1;
-    match ours {
-        _ if list.contains([' ', '\t', '\n']) => Some(deviations::BLANKS),
+    let rule = match ours {
+        _ if list.contains([' ', '\t', '\n']) => deviations::BLANKS,
         Err(HostListProblem::Range { range }) if is_descending(range) => {
-            Some(deviations::DESCENDING)
+            return Some(deviations::DESCENDING);
         }
         Err(HostListProblem::Range { range }) => {
             let odd = |end: &str| end.parse::<u64>().is_err() || end.starts_with('+');
-            range.split('-').any(odd).then_some(deviations::RANGES)
+            return range.split('-').any(odd).then_some(deviations::RANGES);
         }
         Err(HostListProblem::LongRange { .. } | HostListProblem::TooManyHosts) => {
-            Some(deviations::LONG_LISTS)
+            return Some(deviations::LONG_LISTS);
         }
-        Err(HostListProblem::Unopened { .. }) => Some(deviations::BRACKETS),
-        Ok(_) if list.starts_with(',') || list.contains(",,") => Some(deviations::EMPTY_ITEMS),
-        Ok(_) if list.split("],").any(several) => Some(deviations::SEVERAL_BRACKETS),
-        _ => None,
-    }
+        Err(HostListProblem::Unopened { .. }) => return Some(deviations::BRACKETS),
+        Ok(_) if list.starts_with(',') || list.contains(",,") => deviations::EMPTY_ITEMS,
+        Ok(_) if list.split("],").any(several) => deviations::SEVERAL_BRACKETS,
+        _ => return None,
+    };
+    (ours.clone().ok() == naive::hosts(list)).then_some(rule)
 }
 
 fn is_descending(range: &str) -> bool {
@@ -65,31 +66,33 @@ fn is_descending(range: &str) -> bool {
 }
 
 fn judge_resolver(case: &Value) -> Verdict {
-    let resolver = match resolver(&case["input"]) {
-        Ok(resolver) => resolver,
-        Err(argument) => {
-            // What is no number, which the compiler refuses.
-            return if case.get("expect_error").is_some() {
-                Verdict::Passed
-            } else {
-                failed(argument)
-            };
-        }
+    let input = &case["input"];
+    let Ok(resolver) = resolver(input) else {
+        // What is no number, which the compiler refuses.
+        return Verdict::unsayable(case, TYPES);
     };
-    let spec = resolver.cluster_spec();
+    let before = std::env::var_os(VISIBLE);
+    let (spec, gpus) = (resolver.cluster_spec(), resolver.num_accelerators());
     let Some(expected) = case.get("expect") else {
-        let gpus = resolver.num_accelerators();
+        let own = Step::of(input).and_then(|step| step.answer("cluster_spec"));
         return match (spec, gpus) {
             (Err(_), _) | (_, Err(_)) => Verdict::Passed,
-            (Ok(_), Ok(_)) if case["expect_error"]["kind"] == "FileNotFoundError" => {
-                Verdict::Deviates(deviations::NO_NVIDIA_SMI)
+            (Ok(spec), Ok(gpus))
+                if case["expect_error"]["kind"] == "FileNotFoundError"
+                    && Some(dict(&spec)) == own
+                    && gpus.is_empty() =>
+            {
+                Verdict::by(deviations::NO_NVIDIA_SMI)
             }
             (spec, _) => failed(spec),
         };
     };
-    let probes = probes(&resolver, &spec, (&case["input"], expected));
+    let probes = probes(&resolver, &spec, (input, expected));
+    if std::env::var_os(VISIBLE) != before {
+        return failed("a variable of this process was changed");
+    }
     let missing = unread(expected, &probes);
-    missing.unwrap_or_else(|| verdict(&probes, |probe| excuse(probe, &spec, &case["input"])))
+    missing.unwrap_or_else(|| verdict(&probes, |probe| excuse(probe, input)))
 }
 
 fn resolver(input: &Value) -> Result<SlurmResolver, &'static str> {
@@ -114,9 +117,12 @@ fn resolver(input: &Value) -> Result<SlurmResolver, &'static str> {
         let base = number(base).and_then(|base| u16::try_from(base).ok());
         resolver = resolver.with_port_base(base.ok_or("port_base")?);
     }
-    if let Some(layer) = arguments["rpc_layer"].as_str() {
-        resolver = resolver.with_rpc_layer(layer);
-    }
+    resolver = match arguments.get("rpc_layer") {
+        None => resolver,
+        Some(Value::Null) => resolver.without_rpc_layer(),
+        Some(Value::String(layer)) => resolver.with_rpc_layer(layer),
+        Some(_) => return Err("rpc_layer"),
+    };
     if let Some(gpus) = arguments
         .get("gpus_per_node")
         .filter(|gpus| !gpus.is_null())
@@ -178,11 +184,7 @@ fn probes<'a>(
     fields.iter().filter_map(probe).collect()
 }
 
-fn excuse(
-    probe: &Probe<'_>,
-    spec: &Result<ClusterSpec, Error>,
-    input: &Value,
-) -> Option<Deviation> {
+fn excuse(probe: &Probe<'_>, input: &Value) -> Option<Deviation> {
     match &probe.ours {
         Err(Error::Slurm(SlurmError::RankOutside { .. })) => return Some(deviations::STRANGE_RANK),
         Err(Error::Slurm(SlurmError::Number { variable, .. })) if *variable == "SLURM_PROCID" => {
@@ -194,73 +196,34 @@ fn excuse(
         _ => {}
     }
     match probe.name {
-        "before_first_cluster_spec" => {
-            // TensorFlow knows nothing yet, whatever the environment says.
-            (probe.recorded["ok"] == json!([null, null, ""])).then_some(deviations::KNOWS_AT_ONCE)
-        }
-        "cuda_visible_devices_after" => Some(deviations::CHANGES_NOTHING),
+        // Ours is what the case set, which TensorFlow overwrites.
+        "cuda_visible_devices_after" => return Some(deviations::CHANGES_NOTHING),
         "num_accelerators" => {
-            let hidden = ["", "-1"].contains(&input["env"]["CUDA_VISIBLE_DEVICES"].as_str()?);
-            hidden.then_some(deviations::HIDDEN_DEVICES)
+            let hidden = ["", "-1"].contains(&input["env"][VISIBLE].as_str()?);
+            return (hidden && probe.ours == Ok(json!({"GPU": 0})))
+                .then_some(deviations::HIDDEN_DEVICES);
         }
-        // Fewer GPUs than tasks, or none.
-        _ if without_gpus(probe) => Some(deviations::NO_GPUS),
-        _ => order_excuse(probe, spec.as_ref().ok()?, input),
+        _ => {}
     }
-}
-
-/// TensorFlow fails at the cluster, and then answers nothing else, where a task has no GPU.
-fn without_gpus(probe: &Probe<'_>) -> bool {
-    let fails = [
-        "cluster_spec",
-        "master()",
-        "master(worker,1)",
-        "master(worker,0,zz)",
-    ];
-    let nothing = probe.recorded == json!({"ok": ""}) || probe.expects_error();
-    (fails.contains(&probe.name) && nothing && probe.ours.is_ok())
-        || (probe.name == "get_task_info" && probe.recorded["ok"] == json!([null, null]))
-}
-
-/// Answers may differ by the order of hosts where node-list order is not text order, and then by
-/// it alone: the same addresses are in the cluster.
-fn order_excuse(probe: &Probe<'_>, spec: &ClusterSpec, input: &Value) -> Option<Deviation> {
-    let nodes = match &input["kwargs"]["tasks_per_node"] {
-        Value::Object(nodes) => nodes.keys().cloned().collect(),
-        _ => hosts(input["env"]["SLURM_STEP_NODELIST"].as_str()?).ok()?,
-    };
-    if nodes.is_sorted() {
+    // All else follows from where Slurm runs each rank.
+    let step = Step::of(input)?;
+    if probe.ours.clone().ok() != step.answer(probe.name) {
         return None;
     }
-    let same = match probe.name {
-        "cluster_spec" => {
-            let addresses: Vec<&str> = spec.tasks().map(|(_, _, address)| address).collect();
-            let recorded = recorded_addresses(&probe.recorded["ok"]);
-            let in_order = {
-                let positions = addresses.iter().map(|address| {
-                    let host = address.rsplit_once(':').map(|(host, _)| host);
-                    nodes.iter().position(|node| Some(node.as_str()) == host)
-                });
-                positions.is_sorted()
-            };
-            let ours: BTreeSet<_> = addresses.into_iter().collect();
-            in_order && recorded.iter().map(String::as_str).collect::<BTreeSet<_>>() == ours
+    match probe.name {
+        // TensorFlow knows nothing yet, whatever the environment says.
+        "before_first_cluster_spec" => {
+            (probe.recorded["ok"] == json!([null, null, ""])).then_some(deviations::KNOWS_AT_ONCE)
         }
-        // The address of another task of the same cluster.
-        name if name.starts_with("master") => probe.ours.is_ok() && !probe.expects_error(),
-        _ => false,
-    };
-    same.then_some(deviations::NODE_ORDER)
+        // Fewer GPUs than tasks, or none: TensorFlow fails at the cluster, and then knows nothing.
+        _ if is_silent(probe) => Some(deviations::NO_GPUS),
+        _ => (!step.is_in_text_order()).then_some(deviations::NODE_ORDER),
+    }
 }
 
-fn recorded_addresses(jobs: &Value) -> Vec<String> {
-    let tasks = jobs.as_object().into_iter().flat_map(|jobs| jobs.values());
-    let addresses = tasks.flat_map(|tasks| match tasks {
-        Value::Array(list) => list.iter().collect::<Vec<_>>(),
-        Value::Object(map) => map.values().collect(),
-        _ => Vec::new(),
-    });
-    addresses
-        .filter_map(|address| address.as_str().map(str::to_owned))
-        .collect()
+fn is_silent(probe: &Probe<'_>) -> bool {
+    let nothing = [json!({"ok": ""}), json!({"ok": [null, null]})];
+    probe.expects_error() || nothing.contains(&probe.recorded)
 }
+
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";

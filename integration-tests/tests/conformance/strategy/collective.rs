@@ -1,13 +1,14 @@
 //! Single operations among the threads of a process, and what ends them.
 
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::{Element, Error, Group, GroupConfig, JobSecret, Rank, ReduceOp, f16};
 use serde_json::{Value, json};
 
-use crate::deviations::strategy;
 use crate::harness::Verdict;
+use crate::not_askable::KEYS;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let name = case["case"].as_str().unwrap_or_default();
@@ -148,14 +149,13 @@ fn all_to_all(world: u32, input: &Value) -> Vec<Vec<f64>> {
     })
 }
 
-/// Each mistake has to end the operation on both ranks, and every later one with it.
+/// Each mistake has to end the operation on both ranks by an error that says what it is, and every
+/// later one with it.
 fn judge_error(what: &str) -> Verdict {
     let both = |mistake: fn(&mut Group) -> Result<(), Error>| {
         each(2, |group| {
             group.set_operation_timeout(Duration::from_millis(500));
-            let first = mistake(group);
-            let later = group.all_reduce(&mut [0.0_f32], ReduceOp::Sum);
-            first.is_err() && later.is_err()
+            (Some(mistake(group)), one_more(group))
         })
     };
     let ended = match what {
@@ -181,18 +181,43 @@ fn judge_error(what: &str) -> Verdict {
             let own = group.rank();
             group.broadcast(&mut [1.0_f32; 2], own)
         }),
-        "timeout_member_missing" => both(|group| match group.rank() {
-            Rank::CHIEF => group.all_reduce(&mut [1.0_f32; 2], ReduceOp::Sum),
-            _ => Err(Error::InsideAsync),
-        }),
+        "timeout_member_missing" => missing_member(),
         "group_size_mismatch" => return judge_sizes(),
-        _ => return Verdict::Deviates(strategy::NO_KEYS),
+        _ => return Verdict::NotAskable(KEYS),
     };
-    if ended.iter().all(|ended| *ended) {
-        Verdict::Passed
-    } else {
-        Verdict::Failed(format!("an operation went on: {ended:?}"))
+    let is_due = |error: &Error| match what {
+        "timeout_member_missing" => matches!(error, Error::TimedOut { .. }),
+        _ => matches!(error, Error::Disagreement { .. }),
+    };
+    let all_due = ended.iter().all(|(first, later)| {
+        let first = first
+            .as_ref()
+            .is_none_or(|first| first.as_ref().is_err_and(is_due));
+        first && later.is_err()
+    });
+    match all_due {
+        true => Verdict::Passed,
+        false => Verdict::Failed(format!("an operation ended otherwise: {ended:?}")),
     }
+}
+
+/// What came of a mistake, and of the operation after it.
+type Ended = (Option<Result<(), Error>>, Result<(), Error>);
+
+fn one_more(group: &mut Group) -> Result<(), Error> {
+    group.all_reduce(&mut [0.0_f32], ReduceOp::Sum)
+}
+
+/// The chief reduces with a member that is there, and comes only when the chief has given up.
+fn missing_member() -> Vec<Ended> {
+    let given_up = Barrier::new(2);
+    each(2, |group| {
+        group.set_operation_timeout(Duration::from_millis(500));
+        let first = (group.rank() == Rank::CHIEF)
+            .then(|| group.all_reduce(&mut [1.0_f32; 2], ReduceOp::Sum));
+        given_up.wait();
+        (first, one_more(group))
+    })
 }
 
 /// A rank outside the list of members cannot be one of them.

@@ -6,10 +6,11 @@ use meshwork_strategy::{
 use ndarray::{ArrayD, Axis, Slice};
 use serde_json::{Value, json};
 
-use super::numbers::{Named, array, from_bits, same, to_bits, typed, with_type};
+use super::judge::{beyond, compare};
+use super::numbers::{Named, array, from_bits, to_bits, typed, with_type};
 use super::{input, variables};
-use crate::deviations::{Deviation, strategy};
 use crate::harness::Verdict;
+use crate::not_askable::{AMBIENT, PLAIN_VALUE, TYPES};
 
 type Strategy = MultiWorkerMirroredStrategy;
 
@@ -29,54 +30,24 @@ pub(super) fn judge(case: &Value) -> Verdict {
     if let Some(deviation) = by_design(question, &case["input"], case.get("expect")) {
         return deviation;
     }
-    let ours = answer(strategy, question, &case["input"]);
-    compare(case, ours, |error| excuse(error, question, replicas))
-}
-
-/// Answers beside the recorded ones: what cannot be asked is an error, as a program that asks it
-/// does not compile.
-pub(super) fn compare(
-    case: &Value,
-    ours: Option<Result<Value, Error>>,
-    excuse: impl Fn(Option<&Error>) -> Option<Deviation>,
-) -> Verdict {
-    let failure = match (case.get("expect"), &ours) {
-        (None, None | Some(Err(_))) => return Verdict::Passed,
-        (Some(recorded), Some(Ok(ours))) if same(recorded, ours) => return Verdict::Passed,
-        (_, Some(Err(error))) => excuse(Some(error)),
-        _ => excuse(None),
-    };
-    failure.map_or_else(
-        || Verdict::Failed(format!("{ours:?} for {case}").chars().take(600).collect()),
-        Verdict::Deviates,
-    )
-}
-
-fn excuse(error: Option<&Error>, question: &str, replicas: usize) -> Option<Deviation> {
-    match error {
-        Some(Error::IntegerMean { .. }) => Some(strategy::INTEGER_MEAN),
-        // One replica answers where TensorFlow's all-reduce of one does not.
-        None if question.starts_with("all_reduce/") && replicas == 1 => Some(strategy::ONE_REPLICA),
-        None if question == "all_reduce/nested_last_int32" => Some(strategy::MIXED_TYPES),
-        None if question.ends_with("/replica_assign_const") => Some(strategy::EQUAL_VALUES),
-        _ => None,
-    }
+    let input = &case["input"];
+    let ours = answer(strategy, question, input);
+    compare(case, ours, |ours| beyond(question, input, replicas, ours))
 }
 
 /// What is not asked here, as its question is about a value or a place that only Python has.
 fn by_design(question: &str, input: &Value, recorded: Option<&Value>) -> Option<Verdict> {
-    let deviates = |deviation| Some(Verdict::Deviates(deviation));
-    let plain = input.get("plain_value_same_on_all").is_some();
     match (question, recorded) {
         // A value that is not one for each replica cannot be reduced: that does not compile.
-        _ if plain && recorded.is_some() => deviates(strategy::PLAIN_VALUE),
+        _ if input.get("plain_value_same_on_all").is_some() => {
+            Some(Verdict::NotAskable(PLAIN_VALUE))
+        }
         // Neither do a strategy in its own step, and arguments that are no tuple.
-        _ if plain => Some(Verdict::Passed),
         ("context/reduce_in_replica" | "context/gather_in_replica" | "run/args_not_list", None) => {
-            Some(Verdict::Passed)
+            Some(Verdict::NotAskable(TYPES))
         }
         ("context/default" | "context/nested_same_scope" | "context/nested_other_scope", _) => {
-            deviates(strategy::NOTHING_AMBIENT)
+            Some(Verdict::NotAskable(AMBIENT))
         }
         _ => None,
     }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::deviations::strategy;
 use crate::harness::Verdict;
+use crate::not_askable::{KEYS, NEGATIVE_TIME, NOT_NEGATIVE};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let name = case["case"].as_str().unwrap_or_default();
@@ -21,37 +22,51 @@ pub(super) fn judge(case: &Value) -> Verdict {
         ["input_context", "per_replica", _] => judge_per_replica(case, input),
         ["input_context", "str"] => judge_context(case, input),
         ["device", "canonicalize", _] => judge_device(case, input),
-        // Nothing here has keys: members of a group are listed when it is made, and operations are
-        // numbered by it.
-        ["collective_keys", _] if case.get("expect_error").is_some() => Verdict::Passed,
-        ["collective_keys", ..] => Verdict::Deviates(strategy::NO_KEYS),
+        ["collective_keys", ..] => Verdict::NotAskable(KEYS),
         _ => Verdict::Failed("no such question".to_owned()),
     }
 }
 
-/// Options as given, and whether they ask for what only a GPU's backend has.
-fn options(given: &Value) -> Option<CommunicationOptions> {
-    let mut options = CommunicationOptions::new();
-    if let Some(bytes) = given.get("bytes_per_pack") {
-        let bytes = usize::try_from(bytes.as_u64()?).ok()?;
-        options = options.with_bytes_per_pack(bytes);
-    }
-    if let Some(seconds) = given.get("timeout_seconds").filter(|it| !it.is_null()) {
-        let timeout = Duration::try_from_secs_f64(seconds.as_f64()?).ok()?;
-        options = options.with_operation_timeout(timeout);
-    }
-    match given.get("implementation").and_then(Value::as_str) {
-        None => Some(options),
-        Some(name) => Some(options.with_implementation(implementation(name)?)),
+/// Why there is no answer.
+#[derive(Debug)]
+enum Without {
+    /// The question cannot be put.
+    Unsayable(&'static str),
+    /// It is refused.
+    Refused(Error),
+}
+
+impl From<Error> for Without {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
     }
 }
 
-fn implementation(name: &str) -> Option<Communication> {
+/// Options as given, where what only a GPU's backend has is asked for too.
+fn options(given: &Value) -> Result<CommunicationOptions, Without> {
+    let mut options = CommunicationOptions::new();
+    if let Some(bytes) = given.get("bytes_per_pack") {
+        let bytes = bytes.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
+        options = options.with_bytes_per_pack(bytes.ok_or(Without::Unsayable(NOT_NEGATIVE))?);
+    }
+    if let Some(seconds) = given.get("timeout_seconds").filter(|it| !it.is_null()) {
+        let seconds = seconds.as_f64().unwrap_or(f64::NAN);
+        let timeout = Duration::try_from_secs_f64(seconds);
+        let timeout = timeout.map_err(|_| Without::Unsayable(NEGATIVE_TIME))?;
+        options = options.with_operation_timeout(timeout);
+    }
+    match given.get("implementation").and_then(Value::as_str) {
+        None => Ok(options),
+        Some(name) => Ok(options.with_implementation(implementation(name)?)),
+    }
+}
+
+fn implementation(name: &str) -> Result<Communication, Error> {
     match CommunicationOptions::new().with_implementation_named(name) {
-        Ok(named) => Some(named.implementation()),
+        Ok(named) => Ok(named.implementation()),
         // A choice of ours that TensorFlow has no name for stands in, to see it merged.
-        Err(Error::HostMemoryOverNccl) => Some(Communication::Direct),
-        Err(_) => None,
+        Err(Error::HostMemoryOverNccl) => Ok(Communication::Direct),
+        Err(error) => Err(error),
     }
 }
 
@@ -68,25 +83,20 @@ fn recorded_form(options: CommunicationOptions) -> Value {
 }
 
 fn judge_options(case: &Value, given: &Value) -> Verdict {
-    let negative = given["timeout_seconds"]
-        .as_f64()
-        .is_some_and(|seconds| seconds < 0.0);
-    if negative && case.get("expect").is_some() {
-        return Verdict::Deviates(strategy::NEGATIVE_TIME);
+    match options(given) {
+        // TensorFlow does not look at it, and fails in the first operation.
+        Err(Without::Unsayable(NEGATIVE_TIME)) => Verdict::NotAskable(NEGATIVE_TIME),
+        options => compare(case, options.map(recorded_form)),
     }
-    compare(case, options(given).map(recorded_form))
 }
 
 fn judge_merge(case: &Value, input: &Value) -> Verdict {
     let given = |field: &str| match &input[field] {
-        Value::Null => Some(CommunicationOptions::new()),
+        Value::Null => Ok(CommunicationOptions::new()),
         given => options(given),
     };
-    let merged = given("base").zip(given("override"));
-    compare(
-        case,
-        merged.map(|(base, over)| recorded_form(base.merge(over))),
-    )
+    let merged = given("base").and_then(|base| Ok(recorded_form(base.merge(given("override")?))));
+    compare(case, merged)
 }
 
 fn judge_packs(case: &Value, input: &Value) -> Verdict {
@@ -107,7 +117,7 @@ fn judge_packs(case: &Value, input: &Value) -> Verdict {
         .collect();
     let packs = packs(&bytes, number(limit)).into_iter();
     let packs: Vec<Vec<usize>> = packs.map(Iterator::collect).collect();
-    compare(case, Some(json!(packs)))
+    compare(case, Ok(json!(packs)))
 }
 
 fn judge_per_replica(case: &Value, input: &Value) -> Verdict {
@@ -118,45 +128,52 @@ fn judge_per_replica(case: &Value, input: &Value) -> Verdict {
     };
     let context = InputContext::new(1, 0, replicas);
     let size = context.and_then(|context| context.per_replica_batch_size(global));
-    compare(case, size.ok().map(Value::from))
+    compare(case, size.map(Value::from).map_err(Without::from))
 }
 
 fn judge_context(case: &Value, input: &Value) -> Verdict {
-    let number = |field: &str| usize::try_from(input[field].as_u64().unwrap_or(0)).ok();
-    let context = number("num_input_pipelines")
-        .zip(number("input_pipeline_id"))
-        .zip(number("num_replicas_in_sync"))
-        .and_then(|((pipelines, pipeline), replicas)| {
-            InputContext::new(pipelines, pipeline, replicas).ok()
-        });
-    // TensorFlow names its module too.
-    compare(
-        case,
-        context.map(|context| json!(format!("tf.distribute.{context}"))),
-    )
+    let number = |field: &str| {
+        let number = input[field]
+            .as_u64()
+            .and_then(|number| usize::try_from(number).ok());
+        number.ok_or(Without::Unsayable(NOT_NEGATIVE))
+    };
+    let context = || {
+        let (pipelines, replicas) = (
+            number("num_input_pipelines")?,
+            number("num_replicas_in_sync")?,
+        );
+        let context = InputContext::new(pipelines, number("input_pipeline_id")?, replicas)?;
+        // TensorFlow names its module too.
+        Ok(json!(format!("tf.distribute.{context}")))
+    };
+    compare(case, context())
 }
 
 fn judge_device(case: &Value, input: &Value) -> Verdict {
-    let text = input["device"].as_str().unwrap_or_default();
-    let parsed = |text: &str| DeviceSpec::from_str(text).ok();
-    let names = parsed(text).and_then(|device| {
-        let local = parsed("/job:localhost/replica:0/task:0/device:CPU:0")?;
+    let names = || {
+        let parsed = |text: &str| DeviceSpec::from_str(text).map_err(Error::Mesh);
+        let device = parsed(input["device"].as_str().unwrap_or_default())?;
+        let canonical = filled(
+            &parsed("/job:localhost/replica:0/task:0/device:CPU:0")?,
+            &device,
+        );
         let worker = parsed("/job:worker/replica:0/task:5/device:CPU:0")?;
-        let canonical = filled(&local, &device);
-        let kind = canonical.device_type()?;
-        let host = parsed("/device:CPU:0").map(|cpu| canonical.merge(&cpu))?;
+        let host = canonical.merge(&parsed("/device:CPU:0")?);
         let bare = DeviceSpec::default()
-            .with_replica(canonical.replica()?)
-            .with_device(kind, canonical.device_index())
-            .ok()?;
-        Some(json!({
+            .with_replica(canonical.replica().expect("the base has one"))
+            .with_device(
+                canonical.device_type().expect("the base has one"),
+                canonical.device_index(),
+            );
+        Ok(json!({
             "canonicalize": canonical.to_string(),
             "with_default_job": filled(&worker, &device).to_string(),
-            "no_job_task": {"ok": bare.to_string()},
+            "no_job_task": {"ok": bare.map_err(Error::Mesh)?.to_string()},
             "host": {"ok": host.to_string()},
         }))
-    });
-    compare(case, names)
+    };
+    compare(case, names())
 }
 
 /// `device` with what it leaves open taken from `base`; number 0 of a kind without a number.
@@ -168,15 +185,22 @@ fn filled(base: &DeviceSpec, device: &DeviceSpec) -> DeviceSpec {
     }
 }
 
-fn compare(case: &Value, ours: Option<Value>) -> Verdict {
+fn compare(case: &Value, ours: Result<Value, Without>) -> Verdict {
     match (case.get("expect"), &ours) {
-        (None, None) => Verdict::Passed,
-        (Some(recorded), Some(ours)) if same(recorded, ours) => {
-            let asks_nccl = recorded["implementation"] == "NCCL";
-            if asks_nccl {
-                Verdict::Deviates(strategy::NO_NCCL_HINT)
-            } else {
-                Verdict::Passed
+        (None, Err(Without::Unsayable(reason))) => Verdict::NotAskable(reason),
+        (
+            None,
+            Err(Without::Refused(
+                Error::NoSuchImplementation { .. }
+                | Error::BatchNotDivisible { .. }
+                | Error::NoSuchInput { .. }
+                | Error::Mesh(_),
+            )),
+        ) => Verdict::Passed,
+        (Some(recorded), Ok(ours)) if same(recorded, ours) => {
+            match recorded["implementation"] == "NCCL" {
+                true => Verdict::by(strategy::NO_NCCL_HINT),
+                false => Verdict::Passed,
             }
         }
         (recorded, _) => Verdict::Failed(format!("{ours:?} for {recorded:?}")),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::deviations::strategy;
 use crate::harness::Verdict;
+use crate::not_askable::TYPES;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let name = case["case"].as_str().unwrap_or_default();
@@ -30,10 +31,9 @@ pub(super) fn judge(case: &Value) -> Verdict {
     if input["pipeline"] == "range (no batch)" {
         let mut workers = recorded.as_array().into_iter().flatten();
         let all = workers.all(|worker| worker.get("error").is_some());
-        return if all {
-            Verdict::Passed
-        } else {
-            Verdict::Failed("a batch".to_owned())
+        return match all {
+            true => Verdict::NotAskable(TYPES),
+            false => Verdict::Failed("a batch".to_owned()),
         };
     }
     let made = match input["source"].as_str() {
@@ -69,10 +69,10 @@ fn against(
     let recorded_fails = recorded.iter().any(|worker| worker.get("error").is_some());
     let too_few = |error: &Error| matches!(error, Error::TooFewFiles { .. });
     if recorded_fails && ours.iter().all(|it| it.as_ref().is_err_and(too_few)) {
-        return Verdict::Deviates(strategy::TOO_FEW_FILES);
+        return Verdict::by(strategy::TOO_FEW_FILES);
     }
     if recorded_fails && policy == AutoShard::Auto && by_data(input, ours, workers) {
-        return Verdict::Deviates(strategy::FEW_FILES_BY_DATA);
+        return Verdict::by(strategy::FEW_FILES_BY_DATA);
     }
     Verdict::Failed(format!("{ours:?} for {recorded:?}"))
 }

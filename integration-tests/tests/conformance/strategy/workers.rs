@@ -11,10 +11,11 @@ use ndarray::{ArrayD, arr0};
 use serde_json::{Value, json};
 
 use super::input;
-use super::mirrored::{compare, float_bits, op};
+use super::judge::compare;
+use super::mirrored::{float_bits, op};
 use super::numbers::{Named, nested};
-use crate::deviations::{Deviation, strategy};
 use crate::harness::Verdict;
+use crate::not_askable::PLAIN_VALUE;
 
 type Strategy = MultiWorkerMirroredStrategy;
 
@@ -25,7 +26,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
         return Verdict::Failed("no such case".to_owned());
     };
     if input.get("plain_value").is_some() {
-        return Verdict::Deviates(strategy::PLAIN_VALUE);
+        return Verdict::NotAskable(PLAIN_VALUE);
     }
     let jobs: Vec<(String, u64)> =
         serde_json::from_value(input["cluster_layout"].clone()).unwrap_or_default();
@@ -41,11 +42,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
     if question == "properties" {
         return properties(case, &jobs, usize::try_from(replicas).unwrap_or(1));
     }
-    compare(case, ours, excuse)
-}
-
-fn excuse(error: Option<&Error>) -> Option<Deviation> {
-    matches!(error, Some(Error::IntegerMean { .. })).then_some(strategy::INTEGER_MEAN)
+    compare(case, ours, |_| None)
 }
 
 fn each<R: Send>(
@@ -199,6 +196,6 @@ fn properties(case: &Value, jobs: &[(String, u64)], replicas: usize) -> Verdict 
     compare(
         case,
         Some(met.map(|all| json!({ "per_worker": all }))),
-        excuse,
+        |_| None,
     )
 }
