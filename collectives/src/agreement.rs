@@ -162,11 +162,7 @@ impl Agreement {
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Reached(seat) => self.reached(seat, out),
-            Event::Lost(seat, proof) => {
-                self.reached.remove(&seat);
-                let known = self.lost.entry(seat).or_insert(proof);
-                *known = proof.max(*known);
-            }
+            Event::Lost(seat, proof) => self.lost(seat, proof),
             Event::Said { by, word } => self.hear(now, (by, word), out),
             Event::Tick => {}
         }
@@ -189,7 +185,7 @@ impl Agreement {
             Some(attempt) if self.may_propose(attempt) => Some(self.grace(attempt)),
             Some(attempt) => Some(attempt.since + self.pace.retry),
             // Until then only an event can bring the turn.
-            None => (self.votes() && self.may_win()).then(|| self.turn()),
+            None => self.next_ballot().map(|_| self.turn()),
         };
         let limit = self.began + self.pace.limit;
         Some(next.map_or(limit, |next| next.min(limit)))
@@ -199,8 +195,19 @@ impl Agreement {
         self.past.members.contains(&self.me.seat)
     }
 
-    fn may_win(&self) -> bool {
-        self.decides(&self.reached)
+    /// The ballot that this member may begin: one that could win, higher than all it knows of.
+    fn next_ballot(&self) -> Option<Ballot> {
+        let may_win = self.votes() && self.decides(&self.reached);
+        self.promised.next(self.me.seat).filter(|_| may_win)
+    }
+
+    /// Whoever hears that it is itself lost knows better.
+    fn lost(&mut self, seat: Seat, proof: Proof) {
+        if seat != self.me.seat {
+            self.reached.remove(&seat);
+            let known = self.lost.entry(seat).or_insert(proof);
+            *known = proof.max(*known);
+        }
     }
 
     fn reached(&mut self, seat: Seat, out: &mut Vec<Action>) {
@@ -371,13 +378,14 @@ impl Agreement {
     }
 
     fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if self.attempt.is_some() || now < self.turn() || !self.may_win() {
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
+        if self.attempt.is_some() || now < self.turn() {
             return;
         }
-        let ballot = Ballot {
-            round: self.promised.round.saturating_add(1),
-            proposer: self.me.seat,
-        };
+        // Before anybody hears of it: no later ballot of this member has the same number.
+        self.follow(now, ballot);
         self.attempt = Some(Attempt {
             ballot,
             since: now,

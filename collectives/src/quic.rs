@@ -102,7 +102,8 @@ impl Remote {
         }
     }
 
-    /// Who was lost when the epoch ended like this, and whose end can be seen from here.
+    /// Who was lost when the epoch ended like this, other than this process, and whose end can be
+    /// seen from here.
     pub(crate) fn evidence(&self, end: Option<&Error>) -> Evidence {
         let seat = |rank: Rank| self.term.seats.get(rank.index()).copied();
         let lost = match end {
@@ -113,7 +114,8 @@ impl Remote {
                         Proof::Unreached
                     }
                 };
-                seat(peer.rank()).map(|seat| (seat, proof))
+                let others = seat(peer.rank()).filter(|seat| *seat != self.station.me.seat);
+                others.map(|seat| (seat, proof))
             }
             _ => None,
         };

@@ -34,6 +34,10 @@ struct World {
     dice: u64,
     loss: u64,
     said: u64,
+    /// What was proposed in each ballot.
+    proposals: BTreeMap<Ballot, Decision>,
+    /// Ballots that the last member was told of, in their order.
+    ballots: Vec<Ballot>,
 }
 
 fn past(world: u32) -> Past {
@@ -76,6 +80,8 @@ impl World {
             dice: 1,
             loss: 0,
             said: 0,
+            proposals: BTreeMap::new(),
+            ballots: Vec::new(),
         }
     }
 
@@ -177,6 +183,15 @@ impl World {
     fn send(&mut self, from: usize, to: Seat, word: &Word) {
         let by = u32::try_from(from).unwrap();
         self.said += 1;
+        if let Word::Prepare(ballot) = word
+            && to as usize == self.members.len() - 1
+        {
+            self.ballots.push(*ballot);
+        }
+        if let Word::Propose { ballot, decision } = word {
+            let first = self.proposals.entry(*ballot).or_insert(decision.clone());
+            assert_eq!(first, decision, "two proposals of seat {by} in {ballot:?}");
+        }
         if to as usize >= self.members.len() || !self.heard(by, to) {
             return;
         }
@@ -375,6 +390,55 @@ fn who_comes_after_the_decision_is_told_that_it_is_excluded() {
         panic!("{:?}", world.ends[2]);
     };
     assert_eq!(decision.survivors, [0, 1]);
+}
+
+#[test]
+fn who_is_told_that_it_is_itself_lost_goes_on_with_the_others() {
+    for proof in [Proof::Unreached, Proof::Ended] {
+        let mut world = World::new(3, Pair::Proven, MS);
+        world.happens(0, Event::Lost(0, proof));
+        world.meet(Proof::Unreached);
+        world.happens(0, Event::Lost(0, proof));
+        world.run(Duration::from_secs(5));
+        assert_eq!(world.decided(0..3).1.survivors, [0, 1, 2], "{proof:?}");
+    }
+}
+
+#[test]
+fn every_ballot_of_a_member_is_higher_than_its_last_whatever_it_hears_of_itself() {
+    let mut alone = World::new(3, Pair::Proven, MS);
+    // Nobody answers: one ballot after the other comes to nothing.
+    alone.alive = vec![true, false, false];
+    for seat in [1, 2] {
+        alone.happens(0, Event::Reached(seat));
+    }
+    alone.happens(0, Event::Lost(0, Proof::Ended));
+    alone.run(PACE.limit);
+    assert!(alone.ballots.len() > 5, "{:?}", alone.ballots);
+    assert!(
+        alone.ballots.is_sorted_by(|one, next| one < next),
+        "{:?}",
+        alone.ballots
+    );
+}
+
+#[test]
+fn above_the_highest_ballot_nobody_begins_another() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    let ballot = Ballot {
+        round: u64::MAX,
+        proposer: 2,
+    };
+    let word = Word::Prepare(ballot);
+    world.happens(0, Event::Said { by: 2, word });
+    for seat in [1, 2] {
+        world.happens(0, Event::Reached(seat));
+    }
+    world.alive = vec![true, false, false];
+    world.run(Duration::from_secs(30));
+    assert_eq!(world.ballots, []);
+    let end = world.ends[0].clone().unwrap().1;
+    assert_eq!(end, Action::NoMajority(vec![0, 1, 2]));
 }
 
 #[test]

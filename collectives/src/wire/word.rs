@@ -16,6 +16,12 @@ impl Ballot {
         round: 0,
         proposer: 0,
     };
+
+    /// One that this member begins, higher than `self`; `None` when there are no higher ones.
+    pub(crate) fn next(self, proposer: u32) -> Option<Self> {
+        let round = self.round.checked_add(1)?;
+        Some(Self { round, proposer })
+    }
 }
 
 /// A process at a seat: whoever starts again there is another.
