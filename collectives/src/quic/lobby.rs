@@ -191,6 +191,13 @@ impl Lobby {
         self.network.carrier()
     }
 
+    /// The rank of another member by its seat, if it is in this epoch.
+    fn rank_at(&self, seat: agreement::Seat) -> Option<Rank> {
+        let place = self.places.iter().position(|place| *place == seat)?;
+        let rank = Rank::new(u32::try_from(place).ok()?);
+        (rank != self.me).then_some(rank)
+    }
+
     /// What the certificate of a rank says: its seat, which it keeps through all epochs.
     fn role(&self, rank: Rank) -> Role {
         let seat = self.places.get(rank.index());

@@ -85,11 +85,9 @@ async fn receive(
             return Ok(());
         }
         Message::Abort(abort) if lobby.identity.is(&connection, Role::Launcher) => {
-            if (abort.culprit as usize) < lobby.members.len() {
-                let _ = lobby
-                    .events
-                    .send(Event::Reported(Rank::new(abort.culprit)))
-                    .await;
+            // It knows places in the member list, and not who is in which epoch.
+            if let Some(rank) = lobby.rank_at(abort.culprit) {
+                let _ = lobby.events.send(Event::Reported(rank)).await;
             }
             return Ok(());
         }

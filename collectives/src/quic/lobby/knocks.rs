@@ -67,10 +67,10 @@ impl Lobby {
 
     /// Whoever had the seat of a newcomer has ended: if it is still waited for, it will not come.
     async fn miss(&self, seat: Seat) {
-        let rank = self.places.iter().position(|place| *place == seat);
-        let missing = rank.filter(|rank| *rank != self.me.index() && self.seats()[*rank].is_none());
-        if let Some(rank) = missing.and_then(|rank| u32::try_from(rank).ok()) {
-            let _ = self.events.send(Event::Reported(Rank::new(rank))).await;
+        let rank = self.rank_at(seat);
+        let missing = rank.filter(|rank| self.seats()[rank.index()].is_none());
+        if let Some(rank) = missing {
+            let _ = self.events.send(Event::Reported(rank)).await;
         }
     }
 

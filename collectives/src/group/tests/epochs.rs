@@ -1,0 +1,60 @@
+//! Groups that go on without a member: what the next epoch owes to those who are not in it.
+
+use super::*;
+
+/// Three members, of which the second has gone: the others are in their second epoch.
+struct Shrunk {
+    members: Vec<String>,
+    secret: JobSecret,
+    groups: Vec<Group>,
+}
+
+impl Shrunk {
+    fn new() -> Self {
+        let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+        let mut groups = each(Rank::all(3), |rank| {
+            let config = config(&members, rank, &secret).with_transport(Transport::Quic);
+            Group::connect(&config).unwrap()
+        });
+        drop(groups.remove(1));
+        let groups = each(groups, |mut group| {
+            let Err(Error::RankLost { peer, .. }) = group.barrier() else {
+                panic!("a rank is lost");
+            };
+            assert_eq!(peer.rank(), Rank::new(1));
+            group.shrink().unwrap();
+            group
+        });
+        Self {
+            members,
+            secret,
+            groups,
+        }
+    }
+
+    /// Tells so many members, as a launcher would, that the one at this place is lost.
+    fn announce(&self, told: usize, lost: u32) {
+        let members = &self.members[..told];
+        quic::announce_loss(members, &self.secret, Rank::new(lost), PATIENCE).unwrap();
+    }
+}
+
+#[test]
+fn the_launchers_word_about_a_member_of_the_last_epoch_blames_nobody_of_this_one() {
+    let shrunk = Shrunk::new();
+    shrunk.announce(3, 1);
+    each(shrunk.groups, |mut group| {
+        assert_eq!(group.world(), 2);
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
+#[test]
+fn the_launcher_names_a_place_in_the_member_list_and_the_error_its_rank_in_the_epoch() {
+    let mut shrunk = Shrunk::new();
+    shrunk.announce(1, 2);
+    let Err(Error::RankLost { peer, cause, .. }) = shrunk.groups[0].barrier() else {
+        panic!("a rank is lost");
+    };
+    assert_eq!((peer.rank(), cause), (Rank::new(1), LossCause::Died));
+}
