@@ -20,6 +20,7 @@ mod batches;
 mod control;
 mod driver;
 mod endpoint;
+mod gate;
 mod lobby;
 mod station;
 mod streams;
@@ -255,7 +256,7 @@ impl Station {
             outbox.begin();
         }
         tokio::spawn(driver::drive(membership, inbox, outbox));
-        let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.endpoint.clone()));
+        let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.clone()));
         let renewing = tokio::spawn(lobby::renew(lobby.clone(), self.endpoint.clone()));
         let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
         if let Some(listener) = &self.listener {

@@ -6,6 +6,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 
 use super::endpoint;
+use super::gate::Gate;
 use crate::agreement::Seat;
 use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
@@ -17,6 +18,7 @@ pub(crate) struct Station {
     pub(super) config: GroupConfig,
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
+    pub(super) gate: Arc<Gate>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
     pub(super) me: Newcomer,
@@ -52,6 +54,7 @@ impl Station {
         let (endpoint, listener) = endpoint::listen(config, &identity).await?;
         Ok(Arc::new(Self {
             endpoint,
+            gate: Arc::default(),
             listener: listener.map(Arc::new),
             identity,
             me: Newcomer {
