@@ -100,6 +100,7 @@ impl Remote {
         Past {
             epoch: self.term.number,
             members: self.term.seats.clone(),
+            incarnations: self.lobby.incarnations(),
         }
     }
 

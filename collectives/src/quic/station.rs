@@ -89,17 +89,17 @@ impl Station {
     /// The epoch that a decision begins; `None` if this process has no place in it, or somebody has
     /// one whom the job does not know.
     pub(super) fn term(&self, decision: Decision) -> Option<Term> {
-        let seats: Arc<[Seat]> = decision.seats().collect();
-        let place = seats.iter().position(|seat| *seat == self.me.seat)?;
-        let member = |(rank, seat): (u32, &Seat)| {
-            let address = self.address(*seat)?;
+        let place = decision.members().position(|member| member == self.me)?;
+        let member = |(rank, process): (u32, Newcomer)| {
+            let address = self.address(process.seat)?;
             Some(Member::new(Rank::new(rank), address))
         };
+        let named = (0..).zip(decision.members()).map(member);
         Some(Term {
             number: decision.epoch,
             rank: Rank::new(u32::try_from(place).ok()?),
-            members: (0..).zip(seats.iter()).map(member).collect::<Option<_>>()?,
-            seats,
+            members: named.collect::<Option<_>>()?,
+            seats: decision.members().map(|process| process.seat).collect(),
             decision: Some(decision),
         })
     }

@@ -39,6 +39,45 @@ impl Shrunk {
     }
 }
 
+/// The configuration of a process that does not wait for long to begin.
+fn hasty(members: &[String], rank: u32, secret: &JobSecret) -> GroupConfig {
+    let timeouts = Timeouts::default().with_join(Duration::from_secs(4));
+    config(members, Rank::new(rank), secret)
+        .with_transport(Transport::Quic)
+        .with_timeouts(timeouts)
+}
+
+#[test]
+fn a_member_that_begins_anew_without_its_memory_decides_nothing_with_those_who_remember() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let mut groups = each(0..3, |rank| {
+        Group::connect(&hasty(&members, rank, &secret)).unwrap()
+    });
+    // The first two are gone, who may have gone on together.
+    let mut third = groups.pop().unwrap();
+    drop(groups);
+    thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            let timeouts = Timeouts::default().with_join(Duration::from_secs(1));
+            let config = hasty(&members, 1, &secret).with_timeouts(timeouts);
+            Group::connect_majority(&config).map(|group| group.world())
+        });
+        assert!(third.barrier().is_err());
+        let error = third.shrink().unwrap_err();
+        assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+        let error = again.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_process_that_its_launcher_has_started_again_begins_no_group_with_most_of_the_members() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let config = hasty(&members, 1, &secret).with_restarts("2").unwrap();
+    let refused = Group::connect_majority(&config).err();
+    assert_eq!(refused, Some(Error::StartedAgain { restarts: 2 }));
+}
+
 #[test]
 fn the_launchers_word_about_a_member_of_the_last_epoch_blames_nobody_of_this_one() {
     let shrunk = Shrunk::new();

@@ -259,7 +259,7 @@ fn a_member_of_another_release_is_told_the_version_that_is_spoken_here() {
             receive.read_exact(&mut head).await.unwrap();
             head
         });
-        assert_eq!(head, *b"MSHW\x02");
+        assert_eq!(head, *b"MSHW\x03");
     });
 }
 

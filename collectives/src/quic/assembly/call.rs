@@ -111,17 +111,20 @@ impl Assembly {
         let mut line = connection.open_bi().await?;
         control::write(&mut line.0, &Message::Knock(self.knock)).await?;
         match control::read(&mut line.1).await? {
-            Message::Knock(knock) => {
+            Message::Knock(knock) if knock.newcomer.seat == seat => {
                 let event = match knock.epoch {
                     // Whoever was there before is gone.
                     0 => Event::Lost(seat, Proof::Unreached),
-                    _ => Event::Reached(seat),
+                    _ => Event::Reached(knock.newcomer),
                 };
                 let _ = self.events.send(event).await;
                 Ok(Some(line))
             }
-            Message::Spoken(Spoken { word, .. }) => {
-                let _ = self.events.send(Event::Said { by: seat, word }).await;
+            Message::Spoken(Spoken {
+                word: Word::Decided(decision),
+                ..
+            }) => {
+                let _ = self.events.send(Event::Decided(decision)).await;
                 Ok(None)
             }
             _ => Ok(None),

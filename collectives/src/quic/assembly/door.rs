@@ -70,7 +70,10 @@ impl Assembly {
         control::write(&mut send, &Message::Knock(self.knock)).await?;
         while let Message::Spoken(Spoken { epoch, word }) = control::read(&mut receive).await? {
             if epoch == knock.epoch {
-                let said = Event::Said { by: seat, word };
+                let said = Event::Said {
+                    by: knock.newcomer,
+                    word,
+                };
                 if self.events.send(said).await.is_err() {
                     break;
                 }

@@ -73,6 +73,9 @@ async fn receive(lobby: &Arc<Lobby>, incoming: Incoming, place: Place) -> Result
         _ => return Ok(()),
     };
     if let Err(refusal) = answer(lobby, &connection, &hello) {
+        if refusal == Refusal::RankTaken {
+            lobby.miss(Rank::new(hello.rank)).await;
+        }
         return refuse(lobby, (connection, send), refusal).await;
     }
     let tie = lobby.greet(Rank::new(hello.rank), &connection);
@@ -182,7 +185,7 @@ fn answer(lobby: &Lobby, connection: &Connection, hello: &Hello) -> Result<(), R
     if claimed >= lobby.hello.world || rank <= lobby.me {
         return Err(Refusal::RankUnexpected { claimed });
     }
-    if lobby.seats()[rank.index()].is_some() {
+    if lobby.seats()[rank.index()].is_some() || !lobby.meets(rank, hello.incarnation) {
         return Err(Refusal::RankTaken);
     }
     Ok(())

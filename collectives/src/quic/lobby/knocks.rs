@@ -51,7 +51,9 @@ impl Lobby {
             }
             None if epoch == 0 => {
                 self.note(newcomer);
-                self.miss(newcomer.seat).await;
+                if let Some(rank) = self.rank_at(newcomer.seat) {
+                    self.miss(rank).await;
+                }
             }
             None => {}
         }
@@ -65,11 +67,11 @@ impl Lobby {
         }
     }
 
-    /// Whoever had the seat of a newcomer has ended: if it is still waited for, it will not come.
-    async fn miss(&self, seat: Seat) {
-        let rank = self.rank_at(seat);
-        let missing = rank.filter(|rank| self.seats()[rank.index()].is_none());
-        if let Some(rank) = missing {
+    /// Another process has come in the place of a member: if that is still waited for, it will not
+    /// come.
+    pub(super) async fn miss(&self, rank: Rank) {
+        let missing = self.seats()[rank.index()].is_none();
+        if missing {
             let _ = self.events.send(Event::Reported(rank)).await;
         }
     }
