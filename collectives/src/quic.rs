@@ -46,7 +46,7 @@ use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
 use crate::recorder::Recorder;
 use crate::waits::Wait;
-use crate::{Carrier, Error, LossCause, Member, Rank, Timeouts, Transport, host};
+use crate::{Carrier, Error, Member, Rank, Timeouts, Transport, host};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -107,27 +107,24 @@ impl Remote {
     /// Who was lost when the epoch ended like this, other than this process, and whose end can be
     /// seen from here.
     pub(crate) fn evidence(&self, end: Option<&Error>) -> Evidence {
-        let seat = |rank: Rank| self.term.seats.get(rank.index()).copied();
-        let lost = match end {
-            Some(Error::RankLost { peer, cause, .. }) => {
-                let proof = match cause {
-                    LossCause::Died | LossCause::Left => Proof::Ended,
-                    LossCause::Silent(_) | LossCause::Stopped | LossCause::Disconnected => {
-                        Proof::Unreached
-                    }
-                };
-                let others = seat(peer.rank()).filter(|seat| *seat != self.station.me.seat);
-                others.map(|seat| (seat, proof))
-            }
+        let seat = |rank: Rank| {
+            let seat = self.term.seats.get(rank.index()).copied();
+            seat.filter(|seat| *seat != self.station.me.seat)
+        };
+        let culprit = match end {
+            Some(Error::RankLost { peer, .. }) => seat(peer.rank()),
             _ => None,
         };
-        let others = self
-            .neighbours
-            .iter()
-            .filter(|(rank, _)| *rank != self.term.rank);
+        let proven = self.lobby.ended().into_iter().filter_map(seat);
+        // Whoever is blamed may live on: all that is told of it is hearsay.
+        let lost = culprit.map(|seat| (seat, Proof::Unreached));
+        let neighbours = self.neighbours.iter();
         Evidence {
-            lost: lost.into_iter().collect(),
-            neighbours: others
+            lost: lost
+                .into_iter()
+                .chain(proven.map(|seat| (seat, Proof::Ended)))
+                .collect(),
+            neighbours: neighbours
                 .filter_map(|(rank, process)| Some((seat(*rank)?, *process)))
                 .collect(),
         }

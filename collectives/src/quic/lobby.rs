@@ -10,7 +10,7 @@ mod strangers;
 mod tcp;
 mod waits;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn::Connection;
@@ -58,6 +58,8 @@ pub(super) struct Lobby {
     /// The incarnations of the members, by seat: of a later epoch all, as they were decided on, of
     /// the first those who have greeted. Each seat has one in an epoch.
     met: Mutex<BTreeMap<agreement::Seat, u64>>,
+    /// Members whose processes have ended, as the kernel has told this process or its launcher.
+    ended: Mutex<BTreeSet<Rank>>,
     /// Who wants to be let in.
     knocks: Knocks,
     events: mpsc::Sender<Event>,
@@ -118,6 +120,7 @@ impl Lobby {
             places: term.seats,
             epoch: term.number,
             met: Mutex::new(incarnations(term.decision.as_ref(), station.me)),
+            ended: Mutex::default(),
             decision: term.decision,
             knocks: Knocks::default(),
             identity: station.identity.clone(),
@@ -209,6 +212,11 @@ impl Lobby {
         seat.is_some_and(|seat| *lock(&self.met).entry(*seat).or_insert(incarnation) == incarnation)
     }
 
+    /// Members whose processes have ended, and not only by hearsay.
+    pub(super) fn ended(&self) -> Vec<Rank> {
+        lock(&self.ended).iter().copied().collect()
+    }
+
     /// The rank of another member by its seat, if it is in this epoch.
     fn rank_at(&self, seat: agreement::Seat) -> Option<Rank> {
         let place = self.places.iter().position(|place| *place == seat)?;
@@ -293,7 +301,7 @@ impl Lobby {
             let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
             tokio::spawn(arriving);
         }
-        let (lobby, events) = (self.clone(), self.events.clone());
+        let (lobby, kernel, events) = (self.clone(), self.clone(), self.events.clone());
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
@@ -304,6 +312,7 @@ impl Lobby {
                     if let Some(process) = shares_host
                         && host::process_ended(process).await.is_ok()
                     {
+                        lock(&kernel.ended).insert(rank);
                         let _ = events.send(Event::Died(rank)).await;
                     }
                 },

@@ -84,6 +84,8 @@ pub(crate) struct Knock {
     /// The one that it was in last; 0 if in none.
     pub(crate) epoch: u64,
     pub(crate) newcomer: Newcomer,
+    /// How often its launcher has seen a process at its seat end, and started another.
+    pub(crate) restarts: u64,
 }
 
 /// Why a process is not let in.
@@ -342,6 +344,7 @@ mod tests {
                     seat: 3,
                     incarnation: 17,
                 },
+                restarts: 1,
             }),
         ]
     }

@@ -79,6 +79,44 @@ fn a_process_that_its_launcher_has_started_again_begins_no_group_with_most_of_th
 }
 
 #[test]
+fn of_two_that_have_not_met_one_goes_on_when_the_launcher_has_started_the_other_again() {
+    for (restarts, goes_on) in [("1", true), ("0", false)] {
+        let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+        thread::scope(|scope| {
+            let late = hasty(&members, 1, &secret).with_restarts(restarts).unwrap();
+            let late = scope.spawn(move || Group::rejoin(&late));
+            let first = Group::connect_majority(&hasty(&members, 0, &secret));
+            match (goes_on, first) {
+                (true, Ok(mut group)) => {
+                    while group.world() == 1 {
+                        group.grow().unwrap();
+                    }
+                    assert_eq!(late.join().unwrap().unwrap().world(), 2);
+                }
+                (false, Err(Error::NoMajority { .. })) => {
+                    let error = late.join().unwrap().unwrap_err();
+                    assert!(matches!(error, Error::NotAdmitted { .. }), "{error}");
+                }
+                (_, first) => panic!("{restarts} restarts: {first:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn of_two_a_rank_that_has_left_without_a_word_of_the_kernel_may_live_on() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let mut groups = each(0..2, |rank| {
+        Group::connect(&hasty(&members, rank, &secret)).unwrap()
+    });
+    let mut first = groups.remove(0);
+    drop(groups);
+    assert!(first.barrier().is_err());
+    let error = first.shrink().unwrap_err();
+    assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+}
+
+#[test]
 fn the_launchers_word_about_a_member_of_the_last_epoch_blames_nobody_of_this_one() {
     let shrunk = Shrunk::new();
     shrunk.announce(3, 1);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quinn::{Connection, SendStream};
 
-use super::Lobby;
+use super::{Lobby, lock};
 use crate::Rank;
 use crate::agreement::Seat;
 use crate::config::WORLD_LIMIT;
@@ -30,7 +30,11 @@ impl Lobby {
         connection: Connection,
         mut send: SendStream,
     ) -> Result<(), NoMessage> {
-        let Knock { epoch, newcomer } = knock;
+        let Knock {
+            epoch,
+            newcomer,
+            restarts,
+        } = knock;
         if !self
             .identity
             .is(&connection, Role::Rank(Rank::new(newcomer.seat)))
@@ -52,6 +56,10 @@ impl Lobby {
             None if epoch == 0 => {
                 self.note(newcomer);
                 if let Some(rank) = self.rank_at(newcomer.seat) {
+                    // Later members may have been started again themselves.
+                    if restarts > 0 && self.epoch == 1 {
+                        lock(&self.ended).insert(rank);
+                    }
                     self.miss(rank).await;
                 }
             }
