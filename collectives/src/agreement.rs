@@ -18,7 +18,9 @@
 //! are the members of the epoch before. It is safe whatever is lost, late or repeated: a decision
 //! takes the votes of a majority, any two majorities share a voter, and that voter tells a later
 //! proposer what it has accepted, who must then propose the same. A process that restarts has
-//! forgotten its votes, so it is no voter any more but a newcomer. It is live because nobody is
+//! forgotten its votes, so it is no voter any more but a newcomer: voters are incarnations, not
+//! seats. Only members of a first epoch that never began may not have met all others; for them the
+//! first incarnation that they hear of counts. It is live because nobody is
 //! special: the lowest rank that can be reached proposes, and when it falls silent the next one
 //! does, with a higher ballot; two that propose at once wait for different times before they try
 //! again. Who cannot reach a majority gives up at the limit.
@@ -52,21 +54,44 @@ pub(crate) struct Pace {
 pub(crate) struct Past {
     /// Counted from 1; 0 where this process was in none.
     pub(crate) epoch: u64,
-    /// Its members in the order of their ranks: the voters.
+    /// The seats of its members in the order of their ranks.
     pub(crate) members: Arc<[Seat]>,
+    /// Who voted there for this process: the incarnations at those seats that it has met.
+    pub(crate) incarnations: BTreeMap<Seat, u64>,
+}
+
+impl Past {
+    /// Of a process that was in no epoch.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            epoch: 0,
+            members: Arc::new([]),
+            incarnations: BTreeMap::new(),
+        }
+    }
+
+    /// Whether this process is the voter at its seat. Where none was met, the first that is heard of
+    /// is, and no other after it.
+    fn is_voter(&mut self, process: Newcomer) -> bool {
+        let Newcomer { seat, incarnation } = process;
+        self.members.contains(&seat)
+            && *self.incarnations.entry(seat).or_insert(incarnation) == incarnation
+    }
 }
 
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A member of the last epoch takes part.
-    Reached(Seat),
+    /// A process at the seat of a member of the last epoch takes part.
+    Reached(Newcomer),
     /// A member of the last epoch takes part no longer.
     Lost(Seat, Proof),
     Said {
-        by: Seat,
+        by: Newcomer,
         word: Word,
     },
+    /// Somebody who has gone on tells what was decided.
+    Decided(Decision),
     Tick,
 }
 
@@ -116,7 +141,8 @@ pub(crate) struct Agreement {
 struct Attempt {
     ballot: Ballot,
     since: Instant,
-    standings: BTreeMap<Seat, Standing>,
+    /// Who has promised, and where it stands.
+    promises: BTreeMap<Seat, (Newcomer, Standing)>,
     /// What voters have accepted in the highest ballot.
     bound: Option<(Ballot, Decision)>,
     proposed: Option<(Decision, BTreeSet<Seat>)>,
@@ -133,12 +159,12 @@ impl Agreement {
     /// `me` stands where `own` says. It votes if it is a member of `past`, and listens otherwise.
     pub(crate) fn new(
         me: Newcomer,
-        past: Past,
+        mut past: Past,
         (pair, pace): (Pair, Pace),
         own: Standing,
         now: Instant,
     ) -> Self {
-        let voter = past.members.contains(&me.seat);
+        let voter = past.is_voter(me);
         Self {
             reached: voter.then_some(me.seat).into_iter().collect(),
             me,
@@ -161,13 +187,10 @@ impl Agreement {
     /// Goes on to answer those who are late after the decision.
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         match event {
-            Event::Reached(seat) => self.reached(seat, out),
-            Event::Lost(seat, proof) => {
-                self.reached.remove(&seat);
-                let known = self.lost.entry(seat).or_insert(proof);
-                *known = proof.max(*known);
-            }
+            Event::Reached(process) => self.reached(process, out),
+            Event::Lost(seat, proof) => self.lost(seat, proof),
             Event::Said { by, word } => self.hear(now, (by, word), out),
+            Event::Decided(decision) => self.learn(decision, out),
             Event::Tick => {}
         }
         if self.outcome == Outcome::Open && self.votes() {
@@ -189,22 +212,42 @@ impl Agreement {
             Some(attempt) if self.may_propose(attempt) => Some(self.grace(attempt)),
             Some(attempt) => Some(attempt.since + self.pace.retry),
             // Until then only an event can bring the turn.
-            None => (self.votes() && self.may_win()).then(|| self.turn()),
+            None => self.next_ballot().map(|_| self.turn()),
         };
         let limit = self.began + self.pace.limit;
         Some(next.map_or(limit, |next| next.min(limit)))
     }
 
     fn votes(&self) -> bool {
-        self.past.members.contains(&self.me.seat)
+        self.past.incarnations.get(&self.me.seat) == Some(&self.me.incarnation)
     }
 
-    fn may_win(&self) -> bool {
-        self.decides(&self.reached)
+    /// The ballot that this member may begin: one that could win, higher than all it knows of.
+    fn next_ballot(&self) -> Option<Ballot> {
+        let may_win = self.votes() && self.decides(&self.reached);
+        self.promised.next(self.me.seat).filter(|_| may_win)
     }
 
-    fn reached(&mut self, seat: Seat, out: &mut Vec<Action>) {
+    /// Whoever hears that it is itself lost knows better.
+    fn lost(&mut self, seat: Seat, proof: Proof) {
+        if seat != self.me.seat {
+            self.reached.remove(&seat);
+            let known = self.lost.entry(seat).or_insert(proof);
+            *known = proof.max(*known);
+        }
+    }
+
+    fn reached(&mut self, process: Newcomer, out: &mut Vec<Action>) {
+        let seat = process.seat;
         if !self.past.members.contains(&seat) {
+            return;
+        }
+        if !self.past.is_voter(process) {
+            // Whoever was there before is gone, and its vote with it.
+            return self.lost(seat, Proof::Unreached);
+        }
+        if self.lost.get(&seat) == Some(&Proof::Ended) {
+            // What was said before the end has arrived after it.
             return;
         }
         self.lost.remove(&seat);
@@ -220,26 +263,26 @@ impl Agreement {
         }
     }
 
-    fn hear(&mut self, now: Instant, (by, word): (Seat, Word), out: &mut Vec<Action>) {
+    fn hear(&mut self, now: Instant, (by, word): (Newcomer, Word), out: &mut Vec<Action>) {
         if let Word::Decided(decision) = word {
             return self.learn(decision, out);
         }
         if let Outcome::Known(decision) = &self.outcome {
             let late = matches!(word, Word::Prepare(_) | Word::Propose { .. });
-            out.extend(late.then(|| Action::Send(by, Word::Decided(decision.clone()))));
+            out.extend(late.then(|| Action::Send(by.seat, Word::Decided(decision.clone()))));
             return;
         }
         // Only members vote, and who has given up keeps to it.
-        if !self.votes() || !self.past.members.contains(&by) || self.outcome != Outcome::Open {
+        if !self.votes() || !self.past.is_voter(by) || self.outcome != Outcome::Open {
             return;
         }
         if let Some(answer) = self.answer(now, by, word) {
-            self.tell(now, (by, answer), out);
+            self.tell(now, (by.seat, answer), out);
         }
     }
 
     /// The voter's part, and the proposer's book-keeping.
-    fn answer(&mut self, now: Instant, by: Seat, word: Word) -> Option<Word> {
+    fn answer(&mut self, now: Instant, by: Newcomer, word: Word) -> Option<Word> {
         match word {
             Word::Prepare(ballot) | Word::Propose { ballot, .. } if ballot < self.promised => {
                 Some(Word::Overtaken { by: self.promised })
@@ -263,7 +306,7 @@ impl Agreement {
                 accepted,
             } => {
                 let attempt = self.attempt.as_mut().filter(|own| own.ballot == ballot)?;
-                attempt.standings.insert(by, standing);
+                attempt.promises.insert(by.seat, (by, standing));
                 let highest =
                     |bound: &Option<(Ballot, _)>| bound.as_ref().map(|(ballot, _)| *ballot);
                 if highest(&accepted) > highest(&attempt.bound) {
@@ -274,7 +317,7 @@ impl Agreement {
             Word::Accept { ballot } => {
                 let attempt = self.attempt.as_mut().filter(|own| own.ballot == ballot)?;
                 let (_, votes) = attempt.proposed.as_mut()?;
-                votes.insert(by);
+                votes.insert(by.seat);
                 None
             }
             Word::Overtaken { by: ballot } => {
@@ -298,7 +341,7 @@ impl Agreement {
 
     fn tell(&mut self, now: Instant, (to, word): (Seat, Word), out: &mut Vec<Action>) {
         if to == self.me.seat {
-            self.hear(now, (to, word), out);
+            self.hear(now, (self.me, word), out);
         } else {
             out.push(Action::Send(to, word));
         }
@@ -318,7 +361,7 @@ impl Agreement {
         {
             return self.learn(decision.clone(), out);
         }
-        let answered = |seat: &Seat| attempt.standings.contains_key(seat);
+        let answered = |seat: &Seat| attempt.promises.contains_key(seat);
         let ripe = self.reached.iter().all(answered) || now >= self.grace(attempt);
         if ripe && self.may_propose(attempt) {
             let (ballot, decision) = (attempt.ballot, self.decision(attempt));
@@ -336,7 +379,7 @@ impl Agreement {
 
     /// Whether a majority has promised to follow, and waits for what is proposed.
     fn may_propose(&self, attempt: &Attempt) -> bool {
-        let promised = attempt.standings.keys().copied().collect();
+        let promised = attempt.promises.keys().copied().collect();
         attempt.proposed.is_none() && self.decides(&promised)
     }
 
@@ -350,38 +393,41 @@ impl Agreement {
         if let Some((_, bound)) = &attempt.bound {
             return bound.clone();
         }
-        let answered = |seat: &&Seat| attempt.standings.contains_key(*seat);
-        let survivors: Vec<Seat> = self.past.members.iter().filter(answered).copied().collect();
-        let known = attempt.standings.values().chain([&self.own]);
-        let newcomers: BTreeMap<Seat, Newcomer> = known
+        let promises = &attempt.promises;
+        let survivors = self
+            .past
+            .members
+            .iter()
+            .filter_map(|seat| promises.get(seat));
+        let standings = || promises.values().map(|(_, standing)| standing);
+        let newcomers: BTreeMap<Seat, Newcomer> = standings()
+            .chain([&self.own])
             .flat_map(|standing| &standing.newcomers)
-            .filter(|newcomer| !survivors.contains(&newcomer.seat))
+            .filter(|newcomer| !promises.contains_key(&newcomer.seat))
             .map(|newcomer| (newcomer.seat, *newcomer))
             .collect();
-        let completed = attempt
-            .standings
-            .values()
-            .map(|standing| standing.completed);
+        let completed = standings().map(|standing| standing.completed);
         Decision {
             epoch: self.past.epoch + 1,
-            survivors,
+            survivors: survivors.map(|(process, _)| *process).collect(),
             newcomers: newcomers.into_values().collect(),
             completed: completed.min().unwrap_or_default(),
         }
     }
 
     fn begin_if_due(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if self.attempt.is_some() || now < self.turn() || !self.may_win() {
+        let Some(ballot) = self.next_ballot() else {
+            return;
+        };
+        if self.attempt.is_some() || now < self.turn() {
             return;
         }
-        let ballot = Ballot {
-            round: self.promised.round.saturating_add(1),
-            proposer: self.me.seat,
-        };
+        // Before anybody hears of it: no later ballot of this member has the same number.
+        self.follow(now, ballot);
         self.attempt = Some(Attempt {
             ballot,
             since: now,
-            standings: BTreeMap::new(),
+            promises: BTreeMap::new(),
             bound: None,
             proposed: None,
         });
@@ -417,7 +463,7 @@ impl Agreement {
 
     fn learn(&mut self, decision: Decision, out: &mut Vec<Action>) {
         let next = decision.epoch == self.past.epoch + 1;
-        let survives = next && self.votes() && decision.survivors.contains(&self.me.seat);
+        let survives = next && self.votes() && decision.survivors.contains(&self.me);
         let admitted = decision.newcomers.contains(&self.me);
         let concerns = match self.votes() {
             true => decision.epoch > self.past.epoch,

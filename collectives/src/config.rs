@@ -36,6 +36,7 @@ pub struct GroupConfig {
     dump: Option<PathBuf>,
     certificates: Option<Certificates>,
     pair: Pair,
+    restarts: u64,
 }
 
 /// How bytes get from one rank to another.
@@ -72,7 +73,8 @@ impl GroupConfig {
     pub const DUMP_ENV: &'static str = "MESHWORK_DUMP";
 
     /// The environment variable in which a launcher says how often it has started this process's
-    /// predecessors: from 1 on it takes the place of one in a group that runs.
+    /// predecessors, each of which it has seen end: from 1 on it takes the place of one in a group
+    /// that runs.
     pub const RESTARTS_ENV: &'static str = "MESHWORK_RESTARTS";
 
     /// This process is `rank` among `members`, which are `host:port` in the order of their ranks
@@ -102,6 +104,7 @@ impl GroupConfig {
             dump: None,
             certificates: None,
             pair: Pair::default(),
+            restarts: 0,
         })
     }
 
@@ -177,12 +180,13 @@ impl GroupConfig {
     }
 
     /// Takes over what the environment sets: the [`Timeouts`], the transport in
-    /// [`Transport::ENV`], the carrier in [`Carrier::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], and the launcher's
-    /// process id in [`GroupConfig::LAUNCHER_ENV`].
+    /// [`Transport::ENV`], the carrier in [`Carrier::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], the launcher's
+    /// process id in [`GroupConfig::LAUNCHER_ENV`], and how often it has started predecessors of this
+    /// process in [`GroupConfig::RESTARTS_ENV`].
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::TransportName`], [`Error::CarrierName`], [`Error::Launcher`] for a
-    /// variable that cannot be read.
+    /// [`Error::Setting`], [`Error::TransportName`], [`Error::CarrierName`], [`Error::Launcher`],
+    /// [`Error::Restarts`] for a variable that cannot be read.
     pub fn with_environment(self) -> Result<Self, Error> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
@@ -195,6 +199,9 @@ impl GroupConfig {
         if let Some(folder) = env::var_os(Self::DUMP_ENV) {
             configured = configured.with_dump(folder);
         }
+        if let Some(value) = env::var_os(Self::RESTARTS_ENV) {
+            configured = configured.with_restarts(&value.to_string_lossy())?;
+        }
         let Some(value) = env::var_os(Self::LAUNCHER_ENV) else {
             return Ok(configured);
         };
@@ -204,6 +211,13 @@ impl GroupConfig {
                 value: value.to_string_lossy().into_owned(),
             }),
         }
+    }
+
+    pub(crate) fn with_restarts(mut self, value: &str) -> Result<Self, Error> {
+        self.restarts = value.parse().map_err(|_| Error::Restarts {
+            value: value.to_owned(),
+        })?;
+        Ok(self)
     }
 
     /// This process's rank.
@@ -256,6 +270,11 @@ impl GroupConfig {
 
     pub(crate) fn pair(&self) -> Pair {
         self.pair
+    }
+
+    /// How often a launcher has started predecessors of this process; 0 where it says nothing.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts
     }
 
     pub(crate) fn launcher(&self) -> Option<u32> {
@@ -412,6 +431,19 @@ mod tests {
             let value = wrong.to_owned();
             let expected = Error::TransportName { value };
             assert_eq!(Transport::from_name(wrong), Err(expected));
+        }
+    }
+
+    #[test]
+    fn restarts_are_counted_from_zero() {
+        let config = GroupConfig::new(["a:1"], Rank::CHIEF, JobSecret::generate().unwrap());
+        let config = config.unwrap();
+        assert_eq!(config.restarts(), 0);
+        assert_eq!(config.clone().with_restarts("2").unwrap().restarts(), 2);
+        for wrong in ["", "-1", "often"] {
+            let value = wrong.to_owned();
+            let refused = config.clone().with_restarts(wrong).err();
+            assert_eq!(refused, Some(Error::Restarts { value }));
         }
     }
 

@@ -107,6 +107,12 @@ pub enum Error {
         /// Its value.
         value: String,
     },
+    /// The number of restarts, taken from the environment, is none.
+    #[error("MESHWORK_RESTARTS is {value:?}: it takes a whole number, 0 for a first start")]
+    Restarts {
+        /// Its value.
+        value: String,
+    },
     /// The transport, taken from the environment, has no such name.
     #[error("MESHWORK_TRANSPORT is {value:?}: it takes auto or quic")]
     TransportName {
@@ -290,6 +296,15 @@ pub enum Error {
     NotAdmitted {
         /// How long it waited.
         waited: Duration,
+    },
+    /// This process was started in the place of another, so it has no part in how a group begins: its
+    /// predecessor may have voted there, and it would vote again.
+    #[error(
+        "this process was started again ({restarts} times by MESHWORK_RESTARTS), so it cannot begin a group with most of the members: join by Group::rejoin"
+    )]
+    StartedAgain {
+        /// How often its predecessors have ended.
+        restarts: u64,
     },
     /// The caller asked a group to shrink or grow that cannot.
     #[error(

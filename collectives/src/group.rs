@@ -81,9 +81,20 @@ impl Group {
     /// are enough: they go on as after [`shrink`](Self::shrink), and whoever comes later can
     /// [`rejoin`](Self::rejoin) them.
     ///
+    /// It is for the first start of a process only; one that is started again has forgotten what it
+    /// took part in, and has to [`rejoin`](Self::rejoin). Members that remember another process in
+    /// its place do not count its vote. But they can do so only where they are reached: if most of
+    /// the member list are started again and call this while all who remember are cut off, they
+    /// begin a second group. So a process whose launcher says in [`GroupConfig::RESTARTS_ENV`] that
+    /// it was started again is refused; where nobody says so, the caller has to know.
+    ///
     /// # Errors
-    /// Those of [`connect`](Self::connect) and [`shrink`](Self::shrink).
+    /// Those of [`connect`](Self::connect) and [`shrink`](Self::shrink); [`Error::StartedAgain`].
     pub fn connect_majority(config: &GroupConfig) -> Result<Self, Error> {
+        if config.restarts() > 0 {
+            let restarts = config.restarts();
+            return Err(Error::StartedAgain { restarts });
+        }
         let (mut group, mut met) = Self::meet(config)?;
         while let Err(Error::RankLost { .. } | Error::NotJoined { .. } | Error::Aborted { .. }) =
             met

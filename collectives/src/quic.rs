@@ -20,6 +20,7 @@ mod batches;
 mod control;
 mod driver;
 mod endpoint;
+mod gate;
 mod lobby;
 mod station;
 mod streams;
@@ -45,7 +46,7 @@ use crate::links::Links;
 use crate::membership::{Event, Membership, Patience};
 use crate::recorder::Recorder;
 use crate::waits::Wait;
-use crate::{Carrier, Error, LossCause, Member, Rank, Timeouts, Transport, host};
+use crate::{Carrier, Error, Member, Rank, Timeouts, Transport, host};
 use lobby::Lobby;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -99,31 +100,31 @@ impl Remote {
         Past {
             epoch: self.term.number,
             members: self.term.seats.clone(),
+            incarnations: self.lobby.incarnations(),
         }
     }
 
-    /// Who was lost when the epoch ended like this, and whose end can be seen from here.
+    /// Who was lost when the epoch ended like this, other than this process, and whose end can be
+    /// seen from here.
     pub(crate) fn evidence(&self, end: Option<&Error>) -> Evidence {
-        let seat = |rank: Rank| self.term.seats.get(rank.index()).copied();
-        let lost = match end {
-            Some(Error::RankLost { peer, cause, .. }) => {
-                let proof = match cause {
-                    LossCause::Died | LossCause::Left => Proof::Ended,
-                    LossCause::Silent(_) | LossCause::Stopped | LossCause::Disconnected => {
-                        Proof::Unreached
-                    }
-                };
-                seat(peer.rank()).map(|seat| (seat, proof))
-            }
+        let seat = |rank: Rank| {
+            let seat = self.term.seats.get(rank.index()).copied();
+            seat.filter(|seat| *seat != self.station.me.seat)
+        };
+        let culprit = match end {
+            Some(Error::RankLost { peer, .. }) => seat(peer.rank()),
             _ => None,
         };
-        let others = self
-            .neighbours
-            .iter()
-            .filter(|(rank, _)| *rank != self.term.rank);
+        let proven = self.lobby.ended().into_iter().filter_map(seat);
+        // Whoever is blamed may live on: all that is told of it is hearsay.
+        let lost = culprit.map(|seat| (seat, Proof::Unreached));
+        let neighbours = self.neighbours.iter();
         Evidence {
-            lost: lost.into_iter().collect(),
-            neighbours: others
+            lost: lost
+                .into_iter()
+                .chain(proven.map(|seat| (seat, Proof::Ended)))
+                .collect(),
+            neighbours: neighbours
                 .filter_map(|(rank, process)| Some((seat(*rank)?, *process)))
                 .collect(),
         }
@@ -253,7 +254,7 @@ impl Station {
             outbox.begin();
         }
         tokio::spawn(driver::drive(membership, inbox, outbox));
-        let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.endpoint.clone()));
+        let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.clone()));
         let renewing = tokio::spawn(lobby::renew(lobby.clone(), self.endpoint.clone()));
         let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
         if let Some(listener) = &self.listener {

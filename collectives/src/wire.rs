@@ -23,7 +23,7 @@ pub(crate) use word::{Ballot, Decision, Newcomer, Standing, Word};
 const MAGIC: [u8; 4] = *b"MSHW";
 
 /// Raised when a change would make two versions misunderstand each other.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// Why bytes of a peer are no frame and no message. The peer is at fault, or is no peer.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

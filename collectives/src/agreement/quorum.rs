@@ -6,15 +6,18 @@ use super::Seat;
 ///
 /// More ranks go on if they are more than half of the last epoch, or exactly half of it with its
 /// rank 0 among them: two sides can never both be. Of two ranks, one alone proves nothing by
-/// counting, so the choice is the job's.
+/// counting, so the choice is the job's. Whatever it is, never do both go on alone.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Pair {
     /// The one that has it from the kernel that the other's process ended: never while both live.
-    /// Without such a proof, as between hosts, both stop.
+    /// Without such a proof, as between hosts, both stop. What anybody else says of the other's end
+    /// is none; only a process that a launcher has started in the place of one that it saw end
+    /// before the two had met ([`GroupConfig::RESTARTS_ENV`](crate::GroupConfig::RESTARTS_ENV)) is.
     #[default]
     Proven,
-    /// Besides, rank 0 goes on however the other was lost; rank 1 only with proof.
+    /// Rank 0, however the other was lost; rank 1 never, though it may see rank 0 end. For rank 0
+    /// may have gone on alone before that, and have let others in, who go on without it.
     Chief,
     /// Neither.
     Stop,
@@ -38,7 +41,7 @@ pub(super) fn decides(
         };
         return match pair {
             Pair::Proven => proven(),
-            Pair::Chief => with_chief || proven(),
+            Pair::Chief => with_chief,
             Pair::Stop => false,
         };
     }
@@ -69,6 +72,16 @@ mod tests {
         }
     }
 
+    /// Rank 0 may have gone on alone, and others with it, before its end was seen.
+    #[test]
+    fn of_two_ranks_the_second_never_goes_on_without_a_chief_that_may_have() {
+        let members = [4, 9];
+        for proof in [false, true] {
+            let alone = |vote| decides(&members, Pair::Chief, &BTreeSet::from([vote]), |_| proof);
+            assert!(alone(4) && !alone(9), "proof: {proof}");
+        }
+    }
+
     #[test]
     fn more_than_half_decide_and_half_only_with_rank_0() {
         let members = [5, 1, 7, 3];
@@ -89,7 +102,7 @@ mod tests {
             |pair, vote, proof: bool| decides(&members, pair, &BTreeSet::from([vote]), |_| proof);
         assert!(decide(Pair::Proven, 9, true) && !decide(Pair::Proven, 4, false));
         assert!(decide(Pair::Chief, 4, false) && !decide(Pair::Chief, 9, false));
-        assert!(decide(Pair::Chief, 9, true));
+        assert!(!decide(Pair::Chief, 9, true));
         assert!(!decide(Pair::Stop, 4, true) && !decide(Pair::Stop, 9, true));
         assert!(decides(
             &members,

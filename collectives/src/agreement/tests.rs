@@ -34,13 +34,39 @@ struct World {
     dice: u64,
     loss: u64,
     said: u64,
+    /// What was proposed in each ballot.
+    proposals: BTreeMap<Ballot, Decision>,
+    /// Ballots that the last member was told of, in their order.
+    ballots: Vec<Ballot>,
 }
 
+/// The process that is at a seat first.
+fn process(seat: Seat) -> Newcomer {
+    let incarnation = 100 + u64::from(seat);
+    Newcomer { seat, incarnation }
+}
+
+/// An epoch whose members have all met.
 fn past(world: u32) -> Past {
+    let incarnations = (0..world).map(|seat| (seat, process(seat).incarnation));
     Past {
         epoch: 1,
         members: (0..world).collect(),
+        incarnations: incarnations.collect(),
     }
+}
+
+/// One whose members have not met anybody before it was over.
+fn unmet(world: u32) -> Past {
+    Past {
+        incarnations: BTreeMap::new(),
+        ..past(world)
+    }
+}
+
+fn survivors(decision: &Decision) -> Vec<Seat> {
+    let seats = decision.survivors.iter().map(|process| process.seat);
+    seats.collect()
 }
 
 fn standing(completed: u64) -> Standing {
@@ -55,12 +81,8 @@ impl World {
     fn new(world: u32, pair: Pair, latency: Duration) -> Self {
         let began = Instant::now();
         let member = |seat| {
-            let me = Newcomer {
-                seat,
-                incarnation: 100 + u64::from(seat),
-            };
             let own = standing(10 + u64::from(seat));
-            Agreement::new(me, past(world), (pair, PACE), own, began)
+            Agreement::new(process(seat), past(world), (pair, PACE), own, began)
         };
         let count = world as usize;
         Self {
@@ -76,6 +98,8 @@ impl World {
             dice: 1,
             loss: 0,
             said: 0,
+            proposals: BTreeMap::new(),
+            ballots: Vec::new(),
         }
     }
 
@@ -105,7 +129,7 @@ impl World {
         for (a, b) in self.pairs() {
             if a != b {
                 let event = match self.alive[b as usize] && self.heard(a, b) {
-                    true => Event::Reached(b),
+                    true => Event::Reached(self.members[b as usize].me),
                     false => Event::Lost(b, proof),
                 };
                 self.post(self.now + self.latency, a as usize, event);
@@ -122,6 +146,24 @@ impl World {
                 Event::Lost(victim, proof),
             );
         }
+    }
+
+    /// Starts a process anew that knows nothing but the member list, as a founder.
+    fn replace(&mut self, seat: Seat) {
+        let world = u32::try_from(self.members.len()).unwrap();
+        let me = Newcomer {
+            incarnation: self.members[seat as usize].me.incarnation + 1000,
+            ..process(seat)
+        };
+        let fresh = Agreement::new(
+            me,
+            unmet(world),
+            (Pair::Proven, PACE),
+            standing(0),
+            self.now,
+        );
+        self.members[seat as usize] = fresh;
+        self.ends[seat as usize] = None;
     }
 
     fn split(&mut self, side: impl Fn(Seat) -> bool) {
@@ -177,6 +219,18 @@ impl World {
     fn send(&mut self, from: usize, to: Seat, word: &Word) {
         let by = u32::try_from(from).unwrap();
         self.said += 1;
+        if let Word::Prepare(ballot) = word
+            && to as usize == self.members.len() - 1
+        {
+            self.ballots.push(*ballot);
+        }
+        if let Word::Propose { ballot, decision } = word {
+            let first = self
+                .proposals
+                .entry(*ballot)
+                .or_insert_with(|| decision.clone());
+            assert_eq!(first, decision, "two proposals of seat {by} in {ballot:?}");
+        }
         if to as usize >= self.members.len() || !self.heard(by, to) {
             return;
         }
@@ -188,7 +242,7 @@ impl World {
         for copy in 0..copies {
             let late = u32::try_from(self.roll()).unwrap() * (copy + 1) / 1000;
             let at = self.now + self.latency * (1 + 3 * late);
-            let word = word.clone();
+            let (by, word) = (self.members[from].me, word.clone());
             self.post(at, to as usize, Event::Said { by, word });
         }
     }
@@ -242,8 +296,11 @@ fn survivors_of_a_proven_death_decide_at_once_whoever_died() {
         world.run(Duration::from_secs(1));
         let (at, decision) = world.decided((0..4).filter(|member| *member != victim));
         assert!(at <= 20 * MS, "{at:?}");
-        let survivors: Vec<_> = (0..4).filter(|seat| *seat as usize != victim).collect();
-        let completed = 10 + u64::from(survivors[0]);
+        let survivors: Vec<_> = (0..4)
+            .filter(|seat| *seat as usize != victim)
+            .map(process)
+            .collect();
+        let completed = 10 + u64::from(survivors[0].seat);
         let expected = Decision {
             epoch: 2,
             survivors,
@@ -266,7 +323,7 @@ fn a_proposer_that_dies_at_any_moment_is_replaced() {
         let (at, decision) = world.decided(1..4);
         assert!(at <= 2 * PACE.retry + 50 * MS, "after {moment}: {at:?}");
         // Rank 0 may have been heard before it died; then it is a member that is lost at once.
-        assert!(decision.survivors.ends_with(&[1, 2, 3]), "{decision:?}");
+        assert!(survivors(&decision).ends_with(&[1, 2, 3]), "{decision:?}");
     }
 }
 
@@ -275,11 +332,11 @@ fn a_member_that_never_answers_is_decided_without_after_a_while() {
     let mut world = World::new(3, Pair::Proven, MS);
     world.alive[0] = false;
     for (to, other) in [(1, 2), (2, 1)] {
-        world.post(world.now + MS, to, Event::Reached(other));
+        world.post(world.now + MS, to, Event::Reached(process(other)));
     }
     world.run(Duration::from_secs(5));
     let (at, decision) = world.decided(1..3);
-    assert_eq!(decision.survivors, [1, 2]);
+    assert_eq!(survivors(&decision), [1, 2]);
     assert!(
         at >= PACE.gather && at <= PACE.gather + PACE.retry,
         "{at:?}"
@@ -294,7 +351,7 @@ fn only_the_side_with_the_majority_goes_on() {
         all.meet(Proof::Unreached);
         all.run(Duration::from_secs(30));
         let (_, decision) = all.decided(minority as usize..world as usize);
-        assert_eq!(decision.survivors, (minority..world).collect::<Vec<_>>());
+        assert_eq!(survivors(&decision), (minority..world).collect::<Vec<_>>());
         for member in 0..minority {
             let (at, end) = all.ends[member as usize].clone().unwrap();
             assert_eq!(end, Action::NoMajority((0..minority).collect()));
@@ -310,7 +367,7 @@ fn of_two_halves_the_one_with_rank_0_goes_on() {
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(30));
     let (_, decision) = world.decided([0, 2]);
-    assert_eq!(decision.survivors, [0, 2]);
+    assert_eq!(survivors(&decision), [0, 2]);
     for member in [1, 3] {
         let end = world.ends[member].clone().unwrap().1;
         assert_eq!(end, Action::NoMajority(vec![1, 3]));
@@ -346,17 +403,23 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
     world.run(Duration::from_secs(5));
     let (_, decision) = world.decided(0..3);
     assert_eq!(decision.newcomers, [again]);
-    assert_eq!(decision.seats().collect::<Vec<_>>(), [0, 1, 2, 7]);
+    assert_eq!(
+        decision.members().map(|one| one.seat).collect::<Vec<_>>(),
+        [0, 1, 2, 7]
+    );
     for (me, admitted) in [(again, true), (seven, false)] {
-        let nowhere = Past {
-            epoch: 0,
-            members: [].into(),
-        };
-        let now = world.now;
+        let (now, nowhere) = (world.now, Past::nowhere());
         let mut listener = Agreement::new(me, nowhere, (Pair::Proven, PACE), standing(0), now);
         let word = Word::Decided(decision.clone());
         let mut out = Vec::new();
-        listener.handle(now, Event::Said { by: 1, word }, &mut out);
+        listener.handle(
+            now,
+            Event::Said {
+                by: process(1),
+                word,
+            },
+            &mut out,
+        );
         let decided = out.contains(&Action::Decided(decision.clone()));
         assert_eq!(decided, admitted, "{out:?}");
     }
@@ -369,19 +432,135 @@ fn who_comes_after_the_decision_is_told_that_it_is_excluded() {
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(2));
     world.alive[2] = true;
-    world.happens(1, Event::Reached(2));
+    world.happens(1, Event::Reached(process(2)));
     world.run(Duration::from_secs(3));
     let Some((_, Action::Excluded(decision))) = &world.ends[2] else {
         panic!("{:?}", world.ends[2]);
     };
-    assert_eq!(decision.survivors, [0, 1]);
+    assert_eq!(survivors(decision), [0, 1]);
+}
+
+#[test]
+fn who_is_told_that_it_is_itself_lost_goes_on_with_the_others() {
+    for proof in [Proof::Unreached, Proof::Ended] {
+        let mut world = World::new(3, Pair::Proven, MS);
+        world.happens(0, Event::Lost(0, proof));
+        world.meet(Proof::Unreached);
+        world.happens(0, Event::Lost(0, proof));
+        world.run(Duration::from_secs(5));
+        assert_eq!(survivors(&world.decided(0..3).1), [0, 1, 2], "{proof:?}");
+    }
+}
+
+#[test]
+fn every_ballot_of_a_member_is_higher_than_its_last_whatever_it_hears_of_itself() {
+    let mut alone = World::new(3, Pair::Proven, MS);
+    // Nobody answers: one ballot after the other comes to nothing.
+    alone.alive = vec![true, false, false];
+    for seat in [1, 2] {
+        alone.happens(0, Event::Reached(process(seat)));
+    }
+    alone.happens(0, Event::Lost(0, Proof::Ended));
+    alone.run(PACE.limit);
+    assert!(alone.ballots.len() > 5, "{:?}", alone.ballots);
+    assert!(
+        alone.ballots.is_sorted_by(|one, next| one < next),
+        "{:?}",
+        alone.ballots
+    );
+}
+
+#[test]
+fn above_the_highest_ballot_nobody_begins_another() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    let ballot = Ballot {
+        round: u64::MAX,
+        proposer: 2,
+    };
+    let word = Word::Prepare(ballot);
+    world.happens(
+        0,
+        Event::Said {
+            by: process(2),
+            word,
+        },
+    );
+    for seat in [1, 2] {
+        world.happens(0, Event::Reached(process(seat)));
+    }
+    world.alive = vec![true, false, false];
+    world.run(Duration::from_secs(30));
+    assert_eq!(world.ballots, []);
+    let end = world.ends[0].clone().unwrap().1;
+    assert_eq!(end, Action::NoMajority(vec![0, 1, 2]));
+}
+
+#[test]
+fn a_member_that_was_started_again_has_no_vote_in_what_it_has_forgotten() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    // The first two go on, and the third does not hear of it.
+    world.split(|seat| seat < 2);
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(3));
+    assert_eq!(survivors(&world.decided(0..2).1), [0, 1]);
+    let first = world.ends[0].take();
+    // Now it is the first that is cut off.
+    (world.cut, world.alive[0]) = (BTreeSet::from([(0, 1), (0, 2)]), false);
+    world.replace(1);
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(60));
+    for member in [1, 2] {
+        let end = world.ends[member].clone().unwrap().1;
+        assert!(matches!(end, Action::NoMajority(_)), "{member}: {end:?}");
+    }
+    assert!(matches!(first, Some((_, Action::Decided(_)))));
+}
+
+#[test]
+fn who_is_started_again_while_the_others_decide_is_left_out_and_told_so() {
+    let mut world = World::new(3, Pair::Proven, 20 * MS);
+    world.meet(Proof::Unreached);
+    world.run(30 * MS);
+    world.replace(1);
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(10));
+    assert_eq!(survivors(&world.decided([0, 2]).1), [0, 2]);
+    let Some((_, Action::Excluded(decision))) = &world.ends[1] else {
+        panic!("{:?}", world.ends[1]);
+    };
+    assert_eq!(survivors(decision), [0, 2]);
+}
+
+#[test]
+fn founders_that_have_not_all_met_decide_with_whom_they_hear_first_and_nobody_after_it() {
+    let mut world = World::new(3, Pair::Proven, MS);
+    for seat in 0..3 {
+        world.replace(seat);
+    }
+    let first = world.members[1].me;
+    world.happens(2, Event::Reached(first));
+    world.alive[0] = false;
+    world.replace(1);
+    world.meet(Proof::Unreached);
+    world.run(Duration::from_secs(30));
+    for member in [1, 2] {
+        let end = world.ends[member].clone().unwrap().1;
+        assert!(matches!(end, Action::NoMajority(_)), "{member}: {end:?}");
+    }
+    let mut all = World::new(3, Pair::Proven, MS);
+    for seat in 0..3 {
+        all.replace(seat);
+    }
+    all.meet(Proof::Unreached);
+    all.run(Duration::from_secs(5));
+    assert_eq!(survivors(&all.decided(0..3).1), [0, 1, 2]);
 }
 
 #[test]
 fn a_group_of_one_decides_alone() {
     let mut world = World::new(1, Pair::Stop, MS);
     world.run(MS);
-    assert_eq!(world.decided([0]).1.survivors, [0]);
+    assert_eq!(survivors(&world.decided([0]).1), [0]);
 }
 
 #[test]
@@ -394,21 +573,21 @@ fn words_of_strangers_and_of_nonsense_change_nothing() {
     world.happens(
         0,
         Event::Said {
-            by: 9,
+            by: process(9),
             word: Word::Prepare(ballot),
         },
     );
     world.happens(
         0,
         Event::Said {
-            by: 9,
+            by: process(9),
             word: Word::Accept { ballot },
         },
     );
-    world.happens(0, Event::Reached(9));
+    world.happens(0, Event::Reached(process(9)));
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(2));
-    assert_eq!(world.decided(0..3).1.survivors, [0, 1, 2]);
+    assert_eq!(survivors(&world.decided(0..3).1), [0, 1, 2]);
 }
 
 proptest! {
@@ -443,7 +622,7 @@ proptest! {
         all.agrees()?;
         for end in all.ends.iter().flatten() {
             if let Action::Decided(decision) = &end.1 {
-                let votes = decision.survivors.iter().copied().collect();
+                let votes = survivors(decision).into_iter().collect();
                 let members: Vec<_> = (0..world).collect();
                 prop_assert!(quorum::decides(&members, Pair::Proven, &votes, |_| false));
             }

@@ -36,7 +36,7 @@ pub enum Refusal {
         /// What the refused one was started with.
         found: Carrier,
     },
-    /// Another process of that rank is already in.
+    /// Another process of that rank is already in, or has been.
     RankTaken,
     /// The certificate is for another rank than the one it speaks for.
     RankUnproved {
@@ -73,7 +73,7 @@ impl Display for Refusal {
                 "it was started with the carrier {expected} and this process with {found}; give all the same"
             ),
             Self::RankTaken => f.write_str(
-                "another process of this rank has joined already; give each process its own task index",
+                "another process of this rank has joined already; give each process its own task index, and let one that is started again rejoin",
             ),
             Self::RankUnproved { claimed } => {
                 write!(f, "the certificate does not prove rank {claimed}")

@@ -159,14 +159,10 @@ impl Group {
     pub fn rejoin(config: &GroupConfig) -> Result<Self, Error> {
         outside_async()?;
         let pilot = Arc::new(Pilot::relieved().map_err(no_thread)?);
-        let nowhere = Past {
-            epoch: 0,
-            members: [].into(),
-        };
         let met = pilot.block_on(async {
             let station = Station::open(config).await?;
             let (own, evidence) = (Standing::default(), Evidence::default());
-            let term = station.agree(nowhere, own, evidence).await?;
+            let term = station.agree(Past::nowhere(), own, evidence).await?;
             station.meet(term).await
         });
         let (group, begun) = Self::begin(pilot, met?)?;

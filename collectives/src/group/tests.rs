@@ -2,6 +2,7 @@
 
 mod contracts;
 mod elements;
+mod epochs;
 mod firewall;
 #[cfg(target_os = "linux")]
 mod growth;

@@ -87,8 +87,12 @@ impl Identity {
     /// # Errors
     /// Those of [`Identity::new`] and [`Identity::from_files`]; the old one is kept.
     pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, Error> {
-        let shown = now.duration_since(self.current().since);
-        if shown.unwrap_or_default() < RENEWAL {
+        // A clock that was set back says as little of the time as one that was set forward.
+        let shown = match now.duration_since(self.current().since) {
+            Ok(ahead) => ahead,
+            Err(behind) => behind.duration(),
+        };
+        if shown < RENEWAL {
             return Ok(false);
         }
         *self.current() = self.source.current(self.role, now)?;
@@ -292,8 +296,18 @@ mod tests {
         assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(true));
         assert!(!Arc::ptr_eq(&first, &identity.client()));
         assert_eq!(identity.renew(now + 2 * RENEWAL), Ok(false));
-        // A clock that is set back renews nothing, and breaks nothing.
-        assert_eq!(identity.renew(now - RENEWAL), Ok(false));
+    }
+
+    #[test]
+    fn a_certificate_is_replaced_too_where_the_clock_was_in_the_future_and_is_set_back() {
+        let secret = JobSecret::generate().unwrap();
+        let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
+        let (now, first) = (SystemTime::now(), identity.client());
+        assert_eq!(identity.renew(now - RENEWAL / 2), Ok(false));
+        assert!(Arc::ptr_eq(&first, &identity.client()));
+        assert_eq!(identity.renew(now - 2 * RENEWAL), Ok(true));
+        assert!(!Arc::ptr_eq(&first, &identity.client()));
+        assert_eq!(identity.renew(now - 2 * RENEWAL), Ok(false));
     }
 
     #[test]

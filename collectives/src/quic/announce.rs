@@ -20,7 +20,7 @@ const ATTEMPT: Duration = Duration::from_millis(300);
 ///
 /// Ranks that have not met yet cannot notice each other's end; with this they fail at once and
 /// name the lost one, instead of waiting for their join deadline. `members` are the addresses of
-/// all ranks in order. Ranks that are not reached within `deadline` are left alone: they have
+/// all ranks in order, and `lost` is a place among them, whatever rank that has by now. Ranks that are not reached within `deadline` are left alone: they have
 /// ended themselves, or are no Meshwork programs.
 ///
 /// # Errors

@@ -61,6 +61,7 @@ impl Station {
             knock: Knock {
                 epoch: past.epoch,
                 newcomer: self.me,
+                restarts: self.config.restarts(),
             },
             events,
         });

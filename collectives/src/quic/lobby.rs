@@ -10,7 +10,8 @@ mod strangers;
 mod tcp;
 mod waits;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn::Connection;
 use ring::digest;
@@ -24,7 +25,7 @@ use crate::identity::{Identity, Role};
 use crate::links::Links;
 use crate::membership::Event;
 use crate::waits::Waits;
-use crate::wire::{Decision, Hello, Lane, Message};
+use crate::wire::{Decision, Hello, Lane, Message, Newcomer};
 use crate::{Carrier, Error, Member, Network, Rank, Refusal, Timeouts, agreement, host};
 
 pub(super) use accept::accept;
@@ -54,6 +55,11 @@ pub(super) struct Lobby {
     epoch: u64,
     /// What began this epoch, for those who have missed it.
     decision: Option<Decision>,
+    /// The incarnations of the members, by seat: of a later epoch all, as they were decided on, of
+    /// the first those who have greeted. Each seat has one in an epoch.
+    met: Mutex<BTreeMap<agreement::Seat, u64>>,
+    /// Members whose processes have ended, as the kernel has told this process or its launcher.
+    ended: Mutex<BTreeSet<Rank>>,
     /// Who wants to be let in.
     knocks: Knocks,
     events: mpsc::Sender<Event>,
@@ -99,6 +105,7 @@ impl Lobby {
         let network = station.config.network();
         let hello = Hello {
             rank: me.number(),
+            incarnation: station.me.incarnation,
             world: u32::try_from(members.len()).expect("a group checks its size before it joins"),
             members: fingerprint(term.number, &members),
             process: std::process::id(),
@@ -112,6 +119,8 @@ impl Lobby {
             members,
             places: term.seats,
             epoch: term.number,
+            met: Mutex::new(incarnations(term.decision.as_ref(), station.me)),
+            ended: Mutex::default(),
             decision: term.decision,
             knocks: Knocks::default(),
             identity: station.identity.clone(),
@@ -191,6 +200,30 @@ impl Lobby {
         self.network.carrier()
     }
 
+    /// The incarnations of the members that are known, by seat.
+    pub(super) fn incarnations(&self) -> BTreeMap<agreement::Seat, u64> {
+        lock(&self.met).clone()
+    }
+
+    /// Whether the process that greets is the member of this rank: the first that does is, where it
+    /// was not decided before. It may have met all others too, and voted, even if it ends at once.
+    fn meets(&self, rank: Rank, incarnation: u64) -> bool {
+        let seat = self.places.get(rank.index());
+        seat.is_some_and(|seat| *lock(&self.met).entry(*seat).or_insert(incarnation) == incarnation)
+    }
+
+    /// Members whose processes have ended, and not only by hearsay.
+    pub(super) fn ended(&self) -> Vec<Rank> {
+        lock(&self.ended).iter().copied().collect()
+    }
+
+    /// The rank of another member by its seat, if it is in this epoch.
+    fn rank_at(&self, seat: agreement::Seat) -> Option<Rank> {
+        let place = self.places.iter().position(|place| *place == seat)?;
+        let rank = Rank::new(u32::try_from(place).ok()?);
+        (rank != self.me).then_some(rank)
+    }
+
     /// What the certificate of a rank says: its seat, which it keeps through all epochs.
     fn role(&self, rank: Rank) -> Role {
         let seat = self.places.get(rank.index());
@@ -268,7 +301,7 @@ impl Lobby {
             let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
             tokio::spawn(arriving);
         }
-        let (lobby, events) = (self.clone(), self.events.clone());
+        let (lobby, kernel, events) = (self.clone(), self.clone(), self.events.clone());
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
@@ -279,6 +312,7 @@ impl Lobby {
                     if let Some(process) = shares_host
                         && host::process_ended(process).await.is_ok()
                     {
+                        lock(&kernel.ended).insert(rank);
                         let _ = events.send(Event::Died(rank)).await;
                     }
                 },
@@ -324,10 +358,23 @@ impl Lobby {
         Ok(())
     }
 
-    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<Option<Seat>>> {
-        // Nothing that holds the lock can panic half-way through a change.
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seats(&self) -> MutexGuard<'_, Vec<Option<Seat>>> {
+        lock(&self.seats)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds a lock of a lobby can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who is at which seat, as far as the decision that began an epoch says, or there was none.
+fn incarnations(decision: Option<&Decision>, me: Newcomer) -> BTreeMap<agreement::Seat, u64> {
+    let decided = decision.into_iter().flat_map(Decision::members);
+    let known = decided.chain([me]);
+    known
+        .map(|process| (process.seat, process.incarnation))
+        .collect()
 }
 
 /// Ends the group when the launcher ends, so that no rank is left behind.

@@ -6,6 +6,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 
 use super::endpoint;
+use super::gate::Gate;
 use crate::agreement::Seat;
 use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
@@ -17,6 +18,7 @@ pub(crate) struct Station {
     pub(super) config: GroupConfig,
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
+    pub(super) gate: Arc<Gate>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
     pub(super) me: Newcomer,
@@ -52,6 +54,7 @@ impl Station {
         let (endpoint, listener) = endpoint::listen(config, &identity).await?;
         Ok(Arc::new(Self {
             endpoint,
+            gate: Arc::default(),
             listener: listener.map(Arc::new),
             identity,
             me: Newcomer {
@@ -86,17 +89,17 @@ impl Station {
     /// The epoch that a decision begins; `None` if this process has no place in it, or somebody has
     /// one whom the job does not know.
     pub(super) fn term(&self, decision: Decision) -> Option<Term> {
-        let seats: Arc<[Seat]> = decision.seats().collect();
-        let place = seats.iter().position(|seat| *seat == self.me.seat)?;
-        let member = |(rank, seat): (u32, &Seat)| {
-            let address = self.address(*seat)?;
+        let place = decision.members().position(|member| member == self.me)?;
+        let member = |(rank, process): (u32, Newcomer)| {
+            let address = self.address(process.seat)?;
             Some(Member::new(Rank::new(rank), address))
         };
+        let named = (0..).zip(decision.members()).map(member);
         Some(Term {
             number: decision.epoch,
             rank: Rank::new(u32::try_from(place).ok()?),
-            members: (0..).zip(seats.iter()).map(member).collect::<Option<_>>()?,
-            seats,
+            members: named.collect::<Option<_>>()?,
+            seats: decision.members().map(|process| process.seat).collect(),
             decision: Some(decision),
         })
     }

@@ -84,9 +84,12 @@ impl Oracle {
             self.found(Problem::TwoDecisions { epoch, seat });
         }
         let voters = self.epochs.get(&(epoch - 1)).map_or(&[][..], Vec::as_slice);
-        let survives = |voter: &&Newcomer| decision.survivors.contains(&voter.seat);
-        let survivors = voters.iter().filter(survives);
-        let members: Vec<_> = survivors.chain(&decision.newcomers).copied().collect();
+        let voted = |survivor: &Newcomer| voters.contains(survivor);
+        if !decision.survivors.iter().all(voted) {
+            let seat = by.seat;
+            self.found(Problem::TwoDecisions { epoch, seat });
+        }
+        let members: Vec<_> = decision.members().collect();
         self.epochs.entry(epoch).or_insert_with(|| members.clone());
         members
     }

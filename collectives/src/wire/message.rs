@@ -45,6 +45,8 @@ pub(crate) enum Message {
 #[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Hello {
     pub(crate) rank: u32,
+    /// Tells this process from those that had its place before.
+    pub(crate) incarnation: u64,
     pub(crate) world: u32,
     /// SHA-256 of the member addresses, so that two views of the cluster cannot meet.
     pub(crate) members: [u8; 32],
@@ -82,6 +84,8 @@ pub(crate) struct Knock {
     /// The one that it was in last; 0 if in none.
     pub(crate) epoch: u64,
     pub(crate) newcomer: Newcomer,
+    /// How often its launcher has seen a process at its seat end, and started another.
+    pub(crate) restarts: u64,
 }
 
 /// Why a process is not let in.
@@ -272,6 +276,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             rank: 3,
+            incarnation: 17,
             world: 4,
             members: [7; 32],
             process: 4711,
@@ -339,6 +344,7 @@ mod tests {
                     seat: 3,
                     incarnation: 17,
                 },
+                restarts: 1,
             }),
         ]
     }

@@ -16,6 +16,12 @@ impl Ballot {
         round: 0,
         proposer: 0,
     };
+
+    /// One that this member begins, higher than `self`; `None` when there are no higher ones.
+    pub(crate) fn next(self, proposer: u32) -> Option<Self> {
+        let round = self.round.checked_add(1)?;
+        Some(Self { round, proposer })
+    }
 }
 
 /// A process at a seat: whoever starts again there is another.
@@ -38,8 +44,8 @@ pub(crate) struct Standing {
 #[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Decision {
     pub(crate) epoch: u64,
-    /// The seats of those who go on, in the order of their ranks.
-    pub(crate) survivors: Vec<u32>,
+    /// Those who go on, in the order of their ranks.
+    pub(crate) survivors: Vec<Newcomer>,
     /// Those who are admitted; their ranks follow.
     pub(crate) newcomers: Vec<Newcomer>,
     /// Operations of the last epoch that all survivors have completed.
@@ -47,10 +53,9 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// The seats of the next epoch's members, in the order of their ranks.
-    pub(crate) fn seats(&self) -> impl Iterator<Item = u32> + '_ {
-        let newcomers = self.newcomers.iter().map(|newcomer| newcomer.seat);
-        self.survivors.iter().copied().chain(newcomers)
+    /// The next epoch's members, in the order of their ranks.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Newcomer> + '_ {
+        self.survivors.iter().chain(&self.newcomers).copied()
     }
 }
 

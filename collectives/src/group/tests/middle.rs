@@ -63,7 +63,7 @@ fn a_rank_of_another_release_is_named_with_both_versions() {
     assert_eq!(error, expected);
     let text = error.to_string();
     assert!(
-        text.contains("protocol version 1 is not version 2"),
+        text.contains("protocol version 1 is not version 3"),
         "{text}"
     );
 }

@@ -71,6 +71,15 @@ fn reduce(mut group: Group, over: &AtomicBool, stepped: &mpsc::SyncSender<()>) {
 }
 
 impl Siege {
+    /// Of a group that makes no steps.
+    fn of(addresses: &[String], secret: &JobSecret) -> Self {
+        Self {
+            addresses: addresses.to_vec(),
+            secret: secret.clone(),
+            steps: Mutex::new(mpsc::sync_channel(0).1),
+        }
+    }
+
     /// The group makes ten more steps.
     fn goes_on(&self) {
         let steps = self.steps.lock().unwrap();
@@ -106,6 +115,34 @@ impl Siege {
         let client = ClientConfig::new(Arc::new(quic));
         let connecting = endpoint.connect_with(client, address, &name);
         connecting.unwrap().await
+    }
+
+    /// Begins so many handshakes with rank 0 that never end, and then does this.
+    fn half_open(&self, count: usize, meanwhile: impl FnOnce()) {
+        let runtime = runtime();
+        let inside = runtime.enter();
+        // What the clients send gets through; what they should hear does not.
+        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let deaf = Self::of(&[front.local_addr().unwrap().to_string()], &self.secret);
+        let endpoint = client();
+        runtime.block_on(async {
+            let knocks = (0..count).map(|_| deaf.knock(&endpoint, None));
+            let mut knocks: Vec<_> = knocks.map(Box::pin).collect();
+            let mut buffer = [0; 1500];
+            for knock in &mut knocks {
+                // Begins, and cannot end.
+                assert!(futures_now(knock.as_mut()).await.is_none());
+            }
+            front.set_read_timeout(Some(PATIENCE)).unwrap();
+            for _ in 0..count {
+                tokio::task::yield_now().await;
+                let length = front.recv(&mut buffer).unwrap();
+                back.send_to(&buffer[..length], &self.addresses[0]).unwrap();
+            }
+        });
+        drop(inside);
+        meanwhile();
     }
 
     /// Papers of a rank of this job, issued at this time.
@@ -222,7 +259,7 @@ fn a_member_of_another_release_is_told_the_version_that_is_spoken_here() {
             receive.read_exact(&mut head).await.unwrap();
             head
         });
-        assert_eq!(head, *b"MSHW\x02");
+        assert_eq!(head, *b"MSHW\x03");
     });
 }
 
@@ -240,6 +277,37 @@ fn who_says_nothing_for_long_keeps_nobody_out() {
             .collect();
         assert!(!silent.is_empty());
         siege.goes_on();
+    });
+}
+
+#[test]
+fn who_says_nothing_keeps_no_member_from_joining() {
+    let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let join = |rank| config(&addresses, Rank::new(rank), &secret);
+    thread::scope(|scope| {
+        let waits = join(0);
+        let first = scope.spawn(move || Group::connect(&waits).unwrap());
+        let siege = Siege::of(&addresses, &secret);
+        let runtime = runtime();
+        let inside = runtime.enter();
+        let endpoint = client();
+        let mut silent = Vec::new();
+        // Those who come first find nobody.
+        while silent.len() < 64 {
+            let papers = siege.papers(1, SystemTime::now());
+            silent.extend(runtime.block_on(siege.knock(&endpoint, Some(papers))).ok());
+        }
+        for _ in 0..40 {
+            let papers = siege.papers(1, SystemTime::now());
+            silent.extend(runtime.block_on(siege.knock(&endpoint, Some(papers))).ok());
+        }
+        // A group is not joined inside of a runtime.
+        drop(inside);
+        let began = Instant::now();
+        let second = Group::connect(&join(1)).unwrap();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        drop((first.join().unwrap(), second));
     });
 }
 
@@ -276,36 +344,34 @@ fn a_thousand_half_open_handshakes_take_little_memory() {
         return;
     }
     besieged(|siege| {
-        let runtime = runtime();
-        let _inside = runtime.enter();
-        // What the clients send gets through; what they should hear does not.
-        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (back, server) = (UdpSocket::bind("127.0.0.1:0").unwrap(), &siege.addresses[0]);
-        let deaf = Siege {
-            addresses: vec![front.local_addr().unwrap().to_string()],
-            secret: siege.secret.clone(),
-            steps: Mutex::new(mpsc::sync_channel(0).1),
-        };
         let before = growth::resident();
-        let endpoint = client();
-        runtime.block_on(async {
-            let knocks = (0..1000).map(|_| deaf.knock(&endpoint, None));
-            let mut knocks: Vec<_> = knocks.map(Box::pin).collect();
-            let mut buffer = [0; 1500];
-            for knock in &mut knocks {
-                // Begins, and cannot end.
-                assert!(futures_now(knock.as_mut()).await.is_none());
-            }
-            front.set_read_timeout(Some(PATIENCE)).unwrap();
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
-                let length = front.recv(&mut buffer).unwrap();
-                back.send_to(&buffer[..length], server).unwrap();
-            }
-            siege.goes_on();
-        });
+        siege.half_open(1000, || siege.goes_on());
         let grown = growth::resident().saturating_sub(before);
         assert!(grown < 96 << 20, "{grown} bytes more");
+    });
+}
+
+#[test]
+fn half_open_handshakes_keep_no_member_from_the_next_epoch() {
+    let (addresses, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let mut groups = each(Rank::all(3), |rank| {
+        Group::connect(&config(&addresses, rank, &secret)).unwrap()
+    });
+    drop(groups.remove(1));
+    for group in &mut groups {
+        assert!(group.barrier().is_err());
+    }
+    let siege = Siege::of(&addresses, &secret);
+    let mut third = groups.pop().unwrap();
+    thread::scope(|scope| {
+        // It takes calls from now on, and waits for the other.
+        scope.spawn(|| groups[0].shrink().unwrap());
+        siege.half_open(1100, || {
+            let began = Instant::now();
+            third.shrink().unwrap();
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        });
     });
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn::Connection;
+use quinn::{Connecting, Connection, ConnectionError, TransportErrorCode};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -63,8 +63,9 @@ impl Assembly {
     }
 
     async fn call(&self, seat: Seat) -> Called {
-        let Some(connection) = self.connect(seat).await else {
-            return Called::Unreached;
+        let connection = match self.connect(seat).await {
+            Ok(connection) => connection,
+            Err(called) => return called,
         };
         match self.greet(seat, &connection).await {
             Ok(Some(line)) => Called::Answered(connection, line),
@@ -75,7 +76,20 @@ impl Assembly {
         }
     }
 
-    async fn connect(&self, seat: Seat) -> Option<Connection> {
+    async fn connect(&self, seat: Seat) -> Result<Connection, Called> {
+        let connecting = self.dial(seat).await.ok_or(Called::Unreached)?;
+        connecting.await.map_err(|error| match error {
+            // It has no room for callers at the moment.
+            ConnectionError::ConnectionClosed(close)
+                if close.error_code == TransportErrorCode::CONNECTION_REFUSED =>
+            {
+                Called::Alive
+            }
+            _ => Called::Unreached,
+        })
+    }
+
+    async fn dial(&self, seat: Seat) -> Option<Connecting> {
         let endpoint = &self.station.endpoint;
         let own = endpoint.local_addr().ok()?;
         let address = resolve(self.station.address(seat)?, own).await.ok()??;
@@ -85,10 +99,7 @@ impl Assembly {
             .server_name(self.station.role(seat))
             .ok()?;
         let client = endpoint::client(&self.station.identity, self.station.config.network());
-        let connecting = endpoint
-            .connect_with(client, address, &name.to_str())
-            .ok()?;
-        connecting.await.ok()
+        endpoint.connect_with(client, address, &name.to_str()).ok()
     }
 
     /// Says who calls, and hears whether the other is here; `None` if it knows already how it ended.
@@ -100,17 +111,20 @@ impl Assembly {
         let mut line = connection.open_bi().await?;
         control::write(&mut line.0, &Message::Knock(self.knock)).await?;
         match control::read(&mut line.1).await? {
-            Message::Knock(knock) => {
+            Message::Knock(knock) if knock.newcomer.seat == seat => {
                 let event = match knock.epoch {
                     // Whoever was there before is gone.
                     0 => Event::Lost(seat, Proof::Unreached),
-                    _ => Event::Reached(seat),
+                    _ => Event::Reached(knock.newcomer),
                 };
                 let _ = self.events.send(event).await;
                 Ok(Some(line))
             }
-            Message::Spoken(Spoken { word, .. }) => {
-                let _ = self.events.send(Event::Said { by: seat, word }).await;
+            Message::Spoken(Spoken {
+                word: Word::Decided(decision),
+                ..
+            }) => {
+                let _ = self.events.send(Event::Decided(decision)).await;
                 Ok(None)
             }
             _ => Ok(None),

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use quinn::Incoming;
 use tokio::sync::Semaphore;
@@ -9,36 +8,37 @@ use tokio::time::timeout;
 use super::Assembly;
 use crate::agreement::Event;
 use crate::quic::control::{self, NoMessage};
+use crate::quic::gate::Place;
 use crate::wire::{Message, Spoken};
 
-/// Callers that may be heard at a time, beyond those that a group can have.
+/// Members that may be heard at a time; a group can have as many.
 const CALLERS: usize = 1024;
-/// How long a caller may take to say who it is.
-const PROVING: Duration = Duration::from_secs(10);
 
 impl Assembly {
     /// Hears all who call.
     pub(super) async fn receive_all(self: Arc<Self>) {
-        let places = Arc::new(Semaphore::new(CALLERS));
+        let lines = Arc::new(Semaphore::new(CALLERS));
         // Ends with this, and with it all that is heard too late.
         let mut callers = JoinSet::new();
         while let Some(incoming) = self.station.endpoint.accept().await {
             while callers.try_join_next().is_some() {}
-            let Ok(place) = places.clone().try_acquire_owned() else {
-                incoming.refuse();
+            let Some(caller) = self.station.gate.admit(incoming) else {
                 continue;
             };
-            let own = self.clone();
+            let (own, lines) = (self.clone(), lines.clone());
             callers.spawn(async move {
-                let _ = own.receive(incoming).await;
-                drop(place);
+                let _ = own.receive(caller, &lines).await;
             });
         }
     }
 
     /// Hears a caller out, if it belongs here. Others call again when they find nobody.
-    async fn receive(&self, incoming: Incoming) -> Result<(), NoMessage> {
-        let proved = timeout(PROVING, async {
+    async fn receive(
+        &self,
+        (incoming, place): (Incoming, Place),
+        lines: &Semaphore,
+    ) -> Result<(), NoMessage> {
+        let proved = timeout(place.patience(), async {
             let connection = incoming.await?;
             let mut line = connection.accept_bi().await?;
             let message = control::read(&mut line.1).await?;
@@ -62,10 +62,18 @@ impl Assembly {
         if !proved || !belongs {
             return Ok(());
         }
+        // It has proved itself, so it may take its time.
+        drop(place);
+        let Ok(_line) = lines.try_acquire() else {
+            return Ok(());
+        };
         control::write(&mut send, &Message::Knock(self.knock)).await?;
         while let Message::Spoken(Spoken { epoch, word }) = control::read(&mut receive).await? {
             if epoch == knock.epoch {
-                let said = Event::Said { by: seat, word };
+                let said = Event::Said {
+                    by: knock.newcomer,
+                    word,
+                };
                 if self.events.send(said).await.is_err() {
                     break;
                 }

@@ -2,41 +2,35 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Connection, Endpoint, Incoming, SendStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use quinn::{Connection, Incoming, SendStream};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Admitted, DATA_HEAD_BYTES, Lobby, Tie, attempt};
 use crate::identity::{Distrust, Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
+use crate::quic::gate::Place;
+use crate::quic::station::Station;
 use crate::quic::streams::{self, Stream};
 use crate::wire::{Hello, Message, VERSION, WireError};
 use crate::{Rank, Refusal, Stranger, StrangerCause};
 
-/// Handshakes that may be half done at a time; more are turned away and try again.
-const HALF_OPEN: usize = 64;
-/// How long a caller may take to prove who it is.
-const PROVING: Duration = Duration::from_secs(10);
+/// How long a caller may take from its first packet until it is a member.
+const JOINING: Duration = Duration::from_secs(10);
 
 /// Lets in whoever proves to be a member, and tells the membership whom it did not let in.
-pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, endpoint: Endpoint) {
-    let places = Arc::new(Semaphore::new(HALF_OPEN));
-    while let Some(incoming) = endpoint.accept().await {
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            incoming.refuse();
+pub(in crate::quic) async fn accept(lobby: Arc<Lobby>, station: Arc<Station>) {
+    // Ends with this, and with it all who are too late for this epoch.
+    let mut callers = JoinSet::new();
+    while let Some(incoming) = station.endpoint.accept().await {
+        while callers.try_join_next().is_some() {}
+        let Some((incoming, place)) = station.gate.admit(incoming) else {
             continue;
         };
-        // In a crowd whoever calls has to show that it can be answered at its address.
-        let crowd = places.available_permits() < HALF_OPEN / 2;
-        if crowd && !incoming.remote_address_validated() && incoming.may_retry() {
-            // Asked before: it may.
-            let _ = incoming.retry();
-            continue;
-        }
         let lobby = lobby.clone();
-        tokio::spawn(async move {
-            let _ = timeout(PROVING, receive(&lobby, incoming, place)).await;
+        callers.spawn(async move {
+            let _ = timeout(JOINING, receive(&lobby, incoming, place)).await;
         });
     }
 }
@@ -51,26 +45,10 @@ pub(super) async fn report(lobby: &Lobby, address: SocketAddr, cause: StrangerCa
 }
 
 /// Makes a member of whoever calls, unless it breaks off or is refused.
-async fn receive(
-    lobby: &Arc<Lobby>,
-    incoming: Incoming,
-    place: OwnedSemaphorePermit,
-) -> Result<(), NoMessage> {
-    let address = incoming.remote_address();
-    let connection = match incoming.await {
-        Ok(connection) => connection,
-        Err(error) => {
-            let cause = match distrust(&error) {
-                Some(Distrust::OtherJob) => StrangerCause::OtherJob,
-                Some(Distrust::Expired) => StrangerCause::Expired,
-                None => return Ok(()),
-            };
-            report(lobby, address, cause).await;
-            return Ok(());
-        }
-    };
-    let (mut send, mut receive) = connection.accept_bi().await?;
-    let said = match control::read(&mut receive).await {
+async fn receive(lobby: &Arc<Lobby>, incoming: Incoming, place: Place) -> Result<(), NoMessage> {
+    let proving = timeout(place.patience(), prove(lobby, incoming));
+    let (connection, (mut send, receive), said) = proving.await.map_err(|_| NoMessage::Ended)??;
+    let said = match said {
         Err(NoMessage::Malformed(WireError::Version { found })) => {
             let expected = VERSION;
             let refusal = Refusal::Version { expected, found };
@@ -85,11 +63,9 @@ async fn receive(
             return Ok(());
         }
         Message::Abort(abort) if lobby.identity.is(&connection, Role::Launcher) => {
-            if (abort.culprit as usize) < lobby.members.len() {
-                let _ = lobby
-                    .events
-                    .send(Event::Reported(Rank::new(abort.culprit)))
-                    .await;
+            // It knows places in the member list, and not who is in which epoch.
+            if let Some(rank) = lobby.rank_at(abort.culprit) {
+                let _ = lobby.events.send(Event::Reported(rank)).await;
             }
             return Ok(());
         }
@@ -97,6 +73,9 @@ async fn receive(
         _ => return Ok(()),
     };
     if let Err(refusal) = answer(lobby, &connection, &hello) {
+        if refusal == Refusal::RankTaken {
+            lobby.miss(Rank::new(hello.rank)).await;
+        }
         return refuse(lobby, (connection, send), refusal).await;
     }
     let tie = lobby.greet(Rank::new(hello.rank), &connection);
@@ -110,6 +89,29 @@ async fn receive(
     };
     lobby.admit(Rank::new(admitted.hello.rank), admitted);
     Ok(())
+}
+
+/// A caller that has a certificate of this job, and the first that it says.
+async fn prove(
+    lobby: &Lobby,
+    incoming: Incoming,
+) -> Result<(Connection, Stream, Result<Message, NoMessage>), NoMessage> {
+    let address = incoming.remote_address();
+    let connection = match incoming.await {
+        Ok(connection) => connection,
+        Err(error) => {
+            let cause = match distrust(&error) {
+                Some(Distrust::OtherJob) => StrangerCause::OtherJob,
+                Some(Distrust::Expired) => StrangerCause::Expired,
+                None => return Err(NoMessage::Ended),
+            };
+            report(lobby, address, cause).await;
+            return Err(NoMessage::Ended);
+        }
+    };
+    let mut control = connection.accept_bi().await?;
+    let said = control::read(&mut control.1).await;
+    Ok((connection, control, said))
 }
 
 /// Says why, to the caller and to the membership. Whoever speaks another version understands at least
@@ -183,7 +185,7 @@ fn answer(lobby: &Lobby, connection: &Connection, hello: &Hello) -> Result<(), R
     if claimed >= lobby.hello.world || rank <= lobby.me {
         return Err(Refusal::RankUnexpected { claimed });
     }
-    if lobby.seats()[rank.index()].is_some() {
+    if lobby.seats()[rank.index()].is_some() || !lobby.meets(rank, hello.incarnation) {
         return Err(Refusal::RankTaken);
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::quic::control::{self, NoMessage};
 use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{Hello, Lane, Message, WireError};
-use crate::{Error, Member, Rank};
+use crate::{Error, LossCause, Member, Rank};
 
 /// How long one attempt to reach a rank may take before a new one starts afresh.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -97,6 +97,10 @@ async fn greet(lobby: &Lobby, endpoint: &Endpoint, peer: &Member) -> Result<Gree
     control::write(&mut control.0, &Message::Hello(lobby.hello.clone())).await?;
     let said = control::read(&mut control.1).await;
     match said.map_err(|none| hopeless_version(none, peer))? {
+        // Whoever was there before has ended.
+        Message::Welcome(hello) if !lobby.meets(peer.rank(), hello.incarnation) => Err(
+            Attempt::Hopeless(Error::lost(peer.clone(), LossCause::Died)),
+        ),
         Message::Welcome(hello) => Ok(Greeted {
             connection,
             hello,

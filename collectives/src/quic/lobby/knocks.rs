@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use quinn::{Connection, SendStream};
 
-use super::Lobby;
+use super::{Lobby, lock};
 use crate::Rank;
 use crate::agreement::Seat;
 use crate::config::WORLD_LIMIT;
@@ -30,7 +30,11 @@ impl Lobby {
         connection: Connection,
         mut send: SendStream,
     ) -> Result<(), NoMessage> {
-        let Knock { epoch, newcomer } = knock;
+        let Knock {
+            epoch,
+            newcomer,
+            restarts,
+        } = knock;
         if !self
             .identity
             .is(&connection, Role::Rank(Rank::new(newcomer.seat)))
@@ -51,7 +55,13 @@ impl Lobby {
             }
             None if epoch == 0 => {
                 self.note(newcomer);
-                self.miss(newcomer.seat).await;
+                if let Some(rank) = self.rank_at(newcomer.seat) {
+                    // Later members may have been started again themselves.
+                    if restarts > 0 && self.epoch == 1 {
+                        lock(&self.ended).insert(rank);
+                    }
+                    self.miss(rank).await;
+                }
             }
             None => {}
         }
@@ -65,12 +75,12 @@ impl Lobby {
         }
     }
 
-    /// Whoever had the seat of a newcomer has ended: if it is still waited for, it will not come.
-    async fn miss(&self, seat: Seat) {
-        let rank = self.places.iter().position(|place| *place == seat);
-        let missing = rank.filter(|rank| *rank != self.me.index() && self.seats()[*rank].is_none());
-        if let Some(rank) = missing.and_then(|rank| u32::try_from(rank).ok()) {
-            let _ = self.events.send(Event::Reported(Rank::new(rank))).await;
+    /// Another process has come in the place of a member: if that is still waited for, it will not
+    /// come.
+    pub(super) async fn miss(&self, rank: Rank) {
+        let missing = self.seats()[rank.index()].is_none();
+        if missing {
+            let _ = self.events.send(Event::Reported(rank)).await;
         }
     }
 

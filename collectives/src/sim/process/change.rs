@@ -37,6 +37,11 @@ impl Process {
         let past = Past {
             epoch: epoch.number,
             members: epoch.members.iter().map(|member| member.seat).collect(),
+            incarnations: epoch
+                .members
+                .iter()
+                .map(|member| (member.seat, member.incarnation))
+                .collect(),
         };
         let own = Standing {
             completed: epoch.history.len() as u64,
@@ -61,14 +66,10 @@ impl Process {
 
     /// Asks to be let in.
     pub(super) fn wait(&mut self, around: &mut Surroundings) {
-        let nowhere = Past {
-            epoch: 0,
-            members: [].into(),
-        };
         let rules = (Pair::Proven, PACE);
         let now = self.clock.local(around.now);
         self.stage = Stage::Waiting(Box::new(Waiting {
-            agreement: Agreement::new(self.me, nowhere, rules, Standing::default(), now),
+            agreement: Agreement::new(self.me, Past::nowhere(), rules, Standing::default(), now),
             until: around.now + WAITING,
             again: around.now,
         }));
@@ -135,7 +136,7 @@ impl Process {
         if greeting == Greeting::First {
             self.send(from.seat, Parcel::Welcome { epoch }, around);
         }
-        self.change_event(Event::Reached(from.seat), around);
+        self.change_event(Event::Reached(from), around);
     }
 
     pub(super) fn told(&mut self, from: Newcomer, spoken: Spoken, around: &mut Surroundings) {
@@ -151,8 +152,7 @@ impl Process {
             _ => false,
         };
         if concerns {
-            let by = from.seat;
-            self.change_event(Event::Said { by, word }, around);
+            self.change_event(Event::Said { by: from, word }, around);
         }
     }
 

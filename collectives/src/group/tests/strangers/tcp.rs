@@ -111,6 +111,7 @@ async fn greeted(siege: &Siege, endpoint: &Endpoint) -> (Connection, [u8; 32]) {
     let members = digest::digest(&digest::SHA256, &members);
     let hello = Message::Hello(Hello {
         rank: 1,
+        incarnation: 1,
         world: 2,
         members: members.as_ref().try_into().unwrap(),
         process: std::process::id(),

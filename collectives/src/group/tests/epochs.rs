@@ -1,0 +1,137 @@
+//! Groups that go on without a member: what the next epoch owes to those who are not in it.
+
+use super::*;
+
+/// Three members, of which the second has gone: the others are in their second epoch.
+struct Shrunk {
+    members: Vec<String>,
+    secret: JobSecret,
+    groups: Vec<Group>,
+}
+
+impl Shrunk {
+    fn new() -> Self {
+        let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+        let mut groups = each(Rank::all(3), |rank| {
+            let config = config(&members, rank, &secret).with_transport(Transport::Quic);
+            Group::connect(&config).unwrap()
+        });
+        drop(groups.remove(1));
+        let groups = each(groups, |mut group| {
+            let Err(Error::RankLost { peer, .. }) = group.barrier() else {
+                panic!("a rank is lost");
+            };
+            assert_eq!(peer.rank(), Rank::new(1));
+            group.shrink().unwrap();
+            group
+        });
+        Self {
+            members,
+            secret,
+            groups,
+        }
+    }
+
+    /// Tells so many members, as a launcher would, that the one at this place is lost.
+    fn announce(&self, told: usize, lost: u32) {
+        let members = &self.members[..told];
+        quic::announce_loss(members, &self.secret, Rank::new(lost), PATIENCE).unwrap();
+    }
+}
+
+/// The configuration of a process that does not wait for long to begin.
+fn hasty(members: &[String], rank: u32, secret: &JobSecret) -> GroupConfig {
+    let timeouts = Timeouts::default().with_join(Duration::from_secs(4));
+    config(members, Rank::new(rank), secret)
+        .with_transport(Transport::Quic)
+        .with_timeouts(timeouts)
+}
+
+#[test]
+fn a_member_that_begins_anew_without_its_memory_decides_nothing_with_those_who_remember() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let mut groups = each(0..3, |rank| {
+        Group::connect(&hasty(&members, rank, &secret)).unwrap()
+    });
+    // The first two are gone, who may have gone on together.
+    let mut third = groups.pop().unwrap();
+    drop(groups);
+    thread::scope(|scope| {
+        let again = scope.spawn(|| {
+            let timeouts = Timeouts::default().with_join(Duration::from_secs(1));
+            let config = hasty(&members, 1, &secret).with_timeouts(timeouts);
+            Group::connect_majority(&config).map(|group| group.world())
+        });
+        assert!(third.barrier().is_err());
+        let error = third.shrink().unwrap_err();
+        assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+        let error = again.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_process_that_its_launcher_has_started_again_begins_no_group_with_most_of_the_members() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let config = hasty(&members, 1, &secret).with_restarts("2").unwrap();
+    let refused = Group::connect_majority(&config).err();
+    assert_eq!(refused, Some(Error::StartedAgain { restarts: 2 }));
+}
+
+#[test]
+fn of_two_that_have_not_met_one_goes_on_when_the_launcher_has_started_the_other_again() {
+    for (restarts, goes_on) in [("1", true), ("0", false)] {
+        let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+        thread::scope(|scope| {
+            let late = hasty(&members, 1, &secret).with_restarts(restarts).unwrap();
+            let late = scope.spawn(move || Group::rejoin(&late));
+            let first = Group::connect_majority(&hasty(&members, 0, &secret));
+            match (goes_on, first) {
+                (true, Ok(mut group)) => {
+                    while group.world() == 1 {
+                        group.grow().unwrap();
+                    }
+                    assert_eq!(late.join().unwrap().unwrap().world(), 2);
+                }
+                (false, Err(Error::NoMajority { .. })) => {
+                    let error = late.join().unwrap().unwrap_err();
+                    assert!(matches!(error, Error::NotAdmitted { .. }), "{error}");
+                }
+                (_, first) => panic!("{restarts} restarts: {first:?}"),
+            }
+        });
+    }
+}
+
+#[test]
+fn of_two_a_rank_that_has_left_without_a_word_of_the_kernel_may_live_on() {
+    let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let mut groups = each(0..2, |rank| {
+        Group::connect(&hasty(&members, rank, &secret)).unwrap()
+    });
+    let mut first = groups.remove(0);
+    drop(groups);
+    assert!(first.barrier().is_err());
+    let error = first.shrink().unwrap_err();
+    assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+}
+
+#[test]
+fn the_launchers_word_about_a_member_of_the_last_epoch_blames_nobody_of_this_one() {
+    let shrunk = Shrunk::new();
+    shrunk.announce(3, 1);
+    each(shrunk.groups, |mut group| {
+        assert_eq!(group.world(), 2);
+        group.barrier().and_then(|()| group.leave()).unwrap();
+    });
+}
+
+#[test]
+fn the_launcher_names_a_place_in_the_member_list_and_the_error_its_rank_in_the_epoch() {
+    let mut shrunk = Shrunk::new();
+    shrunk.announce(1, 2);
+    let Err(Error::RankLost { peer, cause, .. }) = shrunk.groups[0].barrier() else {
+        panic!("a rank is lost");
+    };
+    assert_eq!((peer.rank(), cause), (Rank::new(1), LossCause::Died));
+}
