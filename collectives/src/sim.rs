@@ -14,10 +14,16 @@
 //! next epoch and go on with the first work that not all of them have completed.
 //!
 //! On each seed it is checked that
-//! - all processes give the same result to the same operation, and it is the reduction of the
-//!   contributions of exactly the members of its epoch;
-//! - no epoch is followed by two, and no survivor is held to have completed what it has not;
-//! - everybody comes to an end: finished, or stopped for want of a majority.
+//! - every operation gives what follows from the contributions of exactly the members of its epoch,
+//!   and does not come back before those have made them;
+//! - no epoch is followed by two, no seat has two processes in one, and no survivor is held to have
+//!   completed what it has not;
+//! - a majority that lives and hears each other goes on, whatever happened before, and everybody
+//!   comes to an end;
+//! - nobody is called lost to whom nothing has happened.
+//!
+//! Each of these checks can fail: a [`Plant`] is a mistake in how the product's machines are driven,
+//! and leads to the [`ProblemKind`] that it names.
 //!
 //! What the simulation has of its own are links, clocks and the calls that processes make to find
 //! each other; shared memory is not simulated.
@@ -35,14 +41,16 @@ pub mod fabric;
 mod faults;
 mod net;
 mod oracle;
+mod plant;
 mod process;
 mod program;
 mod world;
 
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead};
-use faults::Faults;
 use oracle::Oracle;
 use world::World;
+
+pub use plant::Plant;
 
 /// What is played.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -72,29 +80,30 @@ pub enum Scenario {
     Partition,
     /// Processes stand still for a while.
     Pause,
+    /// Processes stand still until the others have gone on without them, and then go on too.
+    Stop,
+    /// Processes are killed, and others in their places begin the job anew.
+    Amnesia,
+    /// Processes are told that others have ended, or they themselves.
+    Rumour,
+    /// Anything, between two ranks.
+    Pair,
 }
 
 impl Scenario {
     /// Every scenario with its name on a command line.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("mixed", Self::Mixed),
         ("calm", Self::Calm),
         ("crash", Self::Crash),
         ("restart", Self::Restart),
         ("partition", Self::Partition),
         ("pause", Self::Pause),
+        ("stop", Self::Stop),
+        ("amnesia", Self::Amnesia),
+        ("rumour", Self::Rumour),
+        ("pair", Self::Pair),
     ];
-}
-
-/// A mistake in the simulated processes, to show that the checks find it.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Plant {
-    /// None.
-    #[default]
-    Nothing,
-    /// One of two ranks takes the other's silence for a proof of its death.
-    SilenceIsProof,
 }
 
 /// What must never happen, and did.
@@ -111,7 +120,19 @@ pub enum Problem {
         /// Where.
         seat: u32,
     },
-    /// Two processes entered different epochs with one number.
+    /// An operation came back before those had begun it whose part it needs.
+    #[error(
+        "operation {sequence} of epoch {epoch} came back at seat {seat} before all had begun it"
+    )]
+    TooEarly {
+        /// The epoch.
+        epoch: u64,
+        /// The operation's number in it, from 1.
+        sequence: u64,
+        /// Where.
+        seat: u32,
+    },
+    /// Two processes entered different epochs with one number, or two at one seat the same.
     #[error("seat {seat} has another epoch {epoch} than those before it")]
     TwoDecisions {
         /// The number.
@@ -127,7 +148,7 @@ pub enum Problem {
         /// Who.
         seat: u32,
     },
-    /// A majority that could talk to each other gave up.
+    /// A majority that lives and hears each other gave up.
     #[error("a majority of epoch {epoch} gave up")]
     MajorityStopped {
         /// The epoch.
@@ -145,12 +166,69 @@ pub enum Problem {
         /// Which.
         seats: Vec<u32>,
     },
+    /// A rank was called lost though nothing had happened to it.
+    #[error("seat {seat} calls seat {blamed} lost, to which nothing has happened")]
+    WrongBlame {
+        /// Who calls.
+        seat: u32,
+        /// Whom.
+        blamed: u32,
+    },
     /// A message was not understood.
     #[error("seat {seat} got a message that it does not understand")]
     Garbled {
         /// Who.
         seat: u32,
     },
+}
+
+/// The kinds of [`Problem`].
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "each is a problem of the same name")]
+pub enum ProblemKind {
+    WrongValue,
+    TooEarly,
+    TwoDecisions,
+    NotCompleted,
+    MajorityStopped,
+    NotFinished,
+    Hangs,
+    WrongBlame,
+    Garbled,
+}
+
+impl ProblemKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::WrongValue,
+        Self::TooEarly,
+        Self::TwoDecisions,
+        Self::NotCompleted,
+        Self::MajorityStopped,
+        Self::NotFinished,
+        Self::Hangs,
+        Self::WrongBlame,
+        Self::Garbled,
+    ];
+}
+
+impl Problem {
+    /// Which one it is.
+    #[must_use]
+    pub fn kind(&self) -> ProblemKind {
+        match self {
+            Self::WrongValue { .. } => ProblemKind::WrongValue,
+            Self::TooEarly { .. } => ProblemKind::TooEarly,
+            Self::TwoDecisions { .. } => ProblemKind::TwoDecisions,
+            Self::NotCompleted { .. } => ProblemKind::NotCompleted,
+            Self::MajorityStopped { .. } => ProblemKind::MajorityStopped,
+            Self::NotFinished { .. } => ProblemKind::NotFinished,
+            Self::Hangs { .. } => ProblemKind::Hangs,
+            Self::WrongBlame { .. } => ProblemKind::WrongBlame,
+            Self::Garbled { .. } => ProblemKind::Garbled,
+        }
+    }
 }
 
 /// What came of a seed.
@@ -202,24 +280,8 @@ pub fn tell(setting: &Setting, seed: u64) -> Played {
 }
 
 fn played(setting: &Setting, seed: u64, story: Option<Vec<String>>) -> Played {
-    let ranks = setting.ranks.map(|ranks| ranks.clamp(1, MOST_RANKS));
-    let faults = Faults::of(setting.scenario, ranks, seed);
-    let mut oracle = Oracle::default();
-    oracle.story = story;
-    oracle.reach_is_lasting = faults.reach_is_lasting();
-    if let Some(story) = &mut oracle.story {
-        story.push(format!(
-            "seed {seed}: hosts of the ranks {:?}",
-            faults.hosts
-        ));
-        story.extend(faults.cuts.iter().map(|cut| format!("{cut:?}")));
-        story.extend(faults.crashes.iter().map(|crash| format!("{crash:?}")));
-        story.extend(faults.pauses.iter().map(|pause| format!("pause {pause:?}")));
-    }
-    Played(World::new(setting, seed, faults, oracle).run())
+    Played(World::new(setting, seed, story).run())
 }
-
-const MOST_RANKS: u32 = 16;
 
 fn decode(bytes: &[u8]) -> Option<Message> {
     let (head, body) = bytes.split_first_chunk::<MESSAGE_HEAD_BYTES>()?;

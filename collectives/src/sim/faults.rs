@@ -1,23 +1,27 @@
 //! What goes wrong in a job, and where its ranks are: all from one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::Scenario;
 use super::dice::Dice;
 use super::net::{Cut, Link, MICROSECOND, MILLISECOND, SECOND, Time};
-use crate::agreement::Seat;
+use crate::agreement::{Pair, Seat};
+use crate::wire::Newcomer;
 
 /// Everything that is decided before a job begins.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     pub(super) ranks: u32,
+    /// Which of two ranks may go on alone.
+    pub(super) pair: Pair,
     /// The host of each seat.
     pub(super) hosts: Vec<u64>,
     pub(super) links: BTreeMap<(Seat, Seat), Link>,
     pub(super) cuts: Vec<Cut>,
     pub(super) crashes: Vec<Crash>,
-    /// When which seat stands still, and until when.
-    pub(super) pauses: Vec<(Time, Seat, Time)>,
+    pub(super) pauses: Vec<Pause>,
+    pub(super) rumours: Vec<Rumour>,
     /// Offset and millionths of haste of each seat's clock.
     pub(super) clocks: Vec<(Time, u64)>,
     pub(super) works: u64,
@@ -28,23 +32,58 @@ pub(super) struct Faults {
 pub(super) struct Crash {
     pub(super) at: Time,
     pub(super) seat: Seat,
-    /// When another one starts at its seat, if ever.
-    pub(super) again: Option<Time>,
+    /// When another one starts at its seat, if ever, and as what.
+    pub(super) again: Option<(Time, Comeback)>,
+}
+
+/// As what a process starts in the place of one that has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Comeback {
+    /// It asks to be let in.
+    Newcomer,
+    /// It does what the first one did: it knows nothing of what has been.
+    Founder,
+}
+
+/// A process stands still.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pause {
+    pub(super) seat: Seat,
+    pub(super) from: Time,
+    pub(super) until: Time,
+}
+
+/// A process hears, and not from the kernel, that another one has ended, or it itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rumour {
+    pub(super) at: Time,
+    pub(super) to: Seat,
+    pub(super) about: Seat,
 }
 
 impl Faults {
     pub(super) fn of(scenario: Scenario, ranks: Option<u32>, seed: u64) -> Self {
         let mut dice = Dice::new(seed);
-        let ranks = ranks.unwrap_or_else(|| u32::try_from(dice.between(2, 8)).unwrap_or(2));
+        let any = u32::try_from(dice.between(2, 8)).unwrap_or(2);
+        let ranks = match scenario {
+            Scenario::Pair => 2,
+            _ => ranks.unwrap_or(any),
+        };
         let spread = dice.between(1, 4);
         let hosts: Vec<u64> = (0..ranks).map(|_| dice.between(0, spread)).collect();
         let links = links(&hosts, &mut dice);
         let mut faults = Self {
             ranks,
+            pair: match dice.between(0, 3) {
+                0 => Pair::Proven,
+                1 => Pair::Chief,
+                _ => Pair::Stop,
+            },
             links,
             cuts: Vec::new(),
             crashes: Vec::new(),
             pauses: Vec::new(),
+            rumours: Vec::new(),
             clocks: (0..ranks).map(|_| clock(&mut dice)).collect(),
             works: dice.between(6, 16),
             hosts,
@@ -63,52 +102,125 @@ impl Faults {
 
     /// Whether nothing goes wrong.
     pub(super) fn none(&self) -> bool {
-        self.cuts.is_empty() && self.crashes.is_empty() && self.pauses.is_empty()
+        self.cuts.is_empty()
+            && self.crashes.is_empty()
+            && self.pauses.is_empty()
+            && self.rumours.is_empty()
     }
 
-    /// Whether processes that have found each other stay in touch.
-    pub(super) fn reach_is_lasting(&self) -> bool {
-        self.cuts.is_empty() && self.crashes.is_empty()
+    /// The processes that the job begins with.
+    pub(super) fn founders(&self) -> Vec<Newcomer> {
+        let founder = |seat| Newcomer {
+            seat,
+            incarnation: 1,
+        };
+        (0..self.ranks).map(founder).collect()
+    }
+
+    /// What is to go wrong, line by line.
+    pub(super) fn describe(&self, seed: u64, lines: &mut Vec<String>) {
+        let Self { hosts, pair, .. } = self;
+        lines.push(format!(
+            "seed {seed}: hosts of the ranks {hosts:?}, {pair:?}"
+        ));
+        lines.extend(self.cuts.iter().map(|cut| format!("{cut:?}")));
+        lines.extend(self.crashes.iter().map(|crash| format!("{crash:?}")));
+        lines.extend(self.pauses.iter().map(|pause| format!("{pause:?}")));
+        lines.extend(self.rumours.iter().map(|rumour| format!("{rumour:?}")));
+    }
+
+    /// Whether two seats could hear each other all this time, and neither stood still.
+    pub(super) fn together(&self, one: Seat, other: Seat, during: &Range<Time>) -> bool {
+        let meets = |from, until| from < during.end && during.start < until;
+        let stood =
+            |pause: &Pause| [one, other].contains(&pause.seat) && meets(pause.from, pause.until);
+        let cut = |cut: &Cut| cut.parts(one, other) && meets(cut.from, cut.until);
+        !self.pauses.iter().any(stood) && !self.cuts.iter().any(cut)
+    }
+
+    /// Seats that nobody ever has a reason to take for lost.
+    pub(super) fn innocent(&self) -> BTreeSet<Seat> {
+        let cut = |seat| {
+            let parted = |cut: &Cut| (0..self.ranks).any(|other| cut.parts(seat, other));
+            self.cuts.iter().any(parted)
+        };
+        let suspicious = |seat: &Seat| {
+            cut(*seat)
+                || self.crashes.iter().any(|crash| crash.seat == *seat)
+                || self.pauses.iter().any(|pause| pause.seat == *seat)
+                || self.rumours.iter().any(|rumour| rumour.about == *seat)
+        };
+        (0..self.ranks).filter(|seat| !suspicious(seat)).collect()
     }
 
     fn add(&mut self, scenario: Scenario, dice: &mut Dice) {
         let at = dice.between(50 * MILLISECOND, 3 * SECOND);
-        let seat = Seat::try_from(dice.between(0, self.ranks.into())).unwrap_or_default();
+        let seat = self.seat(dice);
         let any = [
             Scenario::Crash,
             Scenario::Restart,
             Scenario::Partition,
             Scenario::Pause,
+            Scenario::Stop,
+            Scenario::Amnesia,
+            Scenario::Rumour,
         ];
         let kind = match scenario {
-            Scenario::Mixed => any[usize::try_from(dice.between(0, 4)).unwrap_or_default()],
+            Scenario::Mixed | Scenario::Pair => {
+                any[usize::try_from(dice.between(0, any.len() as u64)).unwrap_or_default()]
+            }
             one => one,
         };
+        let soon = dice.between(10 * MILLISECOND, 3 * SECOND);
         match kind {
             Scenario::Crash => self.crash(at, seat, None),
-            Scenario::Restart => {
-                let again = at + dice.between(10 * MILLISECOND, 3 * SECOND);
-                self.crash(at, seat, Some(again));
-            }
-            Scenario::Partition => {
-                let side = dice.between(1, 1 << self.ranks);
-                let until = at + dice.between(100 * MILLISECOND, 8 * SECOND);
-                self.cuts.push(Cut {
-                    from: at,
-                    until,
-                    side,
+            Scenario::Restart => self.crash(at, seat, Some((at + soon, Comeback::Newcomer))),
+            Scenario::Amnesia => self.crash(at, seat, Some((at + soon, Comeback::Founder))),
+            Scenario::Partition => self.cuts.push(Cut {
+                from: at,
+                until: at + dice.between(100 * MILLISECOND, 8 * SECOND),
+                side: dice.between(1, 1 << self.ranks),
+            }),
+            Scenario::Pause => self.pauses.push(Pause {
+                seat,
+                from: at,
+                until: at + dice.between(50 * MILLISECOND, 6 * SECOND),
+            }),
+            Scenario::Stop => self.pauses.push(Pause {
+                seat,
+                from: at,
+                until: at + dice.between(4 * SECOND, 25 * SECOND),
+            }),
+            Scenario::Rumour => {
+                let about = self.seat(dice);
+                self.rumours.push(Rumour {
+                    at,
+                    to: seat,
+                    about,
                 });
             }
-            Scenario::Pause => {
-                let until = at + dice.between(50 * MILLISECOND, 6 * SECOND);
-                self.pauses.push((at, seat, until));
-            }
-            Scenario::Calm | Scenario::Mixed => {}
+            Scenario::Calm | Scenario::Mixed | Scenario::Pair => {}
         }
     }
 
-    /// Once for each seat: whoever starts again there is not ended again.
-    fn crash(&mut self, at: Time, seat: Seat, again: Option<Time>) {
+    fn seat(&self, dice: &mut Dice) -> Seat {
+        Seat::try_from(dice.between(0, self.ranks.into())).unwrap_or_default()
+    }
+
+    /// Once for each seat: whoever starts again there is not ended again. Of founders that forget
+    /// there are never so many that they are half of all: nobody could tell them from a new job.
+    fn crash(&mut self, at: Time, seat: Seat, again: Option<(Time, Comeback)>) {
+        let forgets = |again: Option<(Time, _)>| {
+            again.is_some_and(|(_, comeback)| comeback == Comeback::Founder)
+        };
+        let forgetful = self
+            .crashes
+            .iter()
+            .filter(|crash| forgets(crash.again))
+            .count();
+        if forgets(again) && 2 * (forgetful + 1) >= self.ranks as usize {
+            return;
+        }
         if self.crashes.iter().all(|crash| crash.seat != seat) {
             self.crashes.push(Crash { at, seat, again });
         }

@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::Plant;
 use super::dice::Dice;
+use super::faults::Faults;
 use crate::agreement::Seat;
 
 /// Nanoseconds since a job began.
@@ -28,6 +30,9 @@ pub(super) struct Net {
     links: BTreeMap<(Seat, Seat), Link>,
     cuts: Vec<Cut>,
     dice: Dice,
+    plant: Plant,
+    /// Pieces that have been written to streams.
+    written: u64,
     /// When bytes of a stream arrive, and at which seats somebody waits for that.
     pub(super) arrivals: Vec<(Time, [Seat; 2])>,
     /// Whose process is being killed: no packet tells the end of its streams.
@@ -56,12 +61,14 @@ pub(super) struct Cut {
 }
 
 impl Net {
-    pub(super) fn new(links: BTreeMap<(Seat, Seat), Link>, cuts: Vec<Cut>, dice: Dice) -> Self {
+    pub(super) fn new(faults: &Faults, plant: Plant, dice: Dice) -> Self {
         Self {
             now: 0,
-            links,
-            cuts,
+            links: faults.links.clone(),
+            cuts: faults.cuts.clone(),
             dice,
+            plant,
+            written: 0,
             arrivals: Vec::new(),
             killed: None,
         }
@@ -90,8 +97,13 @@ impl Net {
 
 impl Cut {
     fn holds(&self, at: Time, one: Seat, other: Seat) -> bool {
+        (self.from..self.until).contains(&at) && self.parts(one, other)
+    }
+
+    /// Whether these two do not hear each other while it lasts.
+    pub(super) fn parts(&self, one: Seat, other: Seat) -> bool {
         let side = |seat: Seat| self.side >> seat & 1;
-        (self.from..self.until).contains(&at) && side(one) != side(other)
+        side(one) != side(other)
     }
 }
 
@@ -154,7 +166,10 @@ impl AsyncWrite for Writer {
         }
         let earliest = wire.under_way.back().map_or(0, |(at, _)| *at);
         let at = net.transit(self.way, take).max(earliest);
-        wire.under_way.push_back((at, bytes[..take].to_vec()));
+        let mut bytes = bytes[..take].to_vec();
+        net.written += 1;
+        net.plant.corrupt(net.written, &mut bytes);
+        wire.under_way.push_back((at, bytes));
         net.arrivals.push((at, [self.way.0, self.way.1]));
         Poll::Ready(Ok(take))
     }

@@ -1,33 +1,63 @@
 //! Sees everything, and notices what must never happen.
+//!
+//! What must come out is computed from what went in, whoever is the first to have a result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Problem;
 use super::net::{MILLISECOND, SECOND, Time};
-use super::program::{Plan, Step, result};
-use crate::agreement::Seat;
+use super::program::{Job, Plan, Step, result, step_at};
+use crate::agreement::{Pair, Seat};
+use crate::schedule::Collective;
 use crate::wire::{Decision, Newcomer};
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Oracle {
-    /// The members of each epoch, in the order of their ranks.
-    epochs: BTreeMap<u64, Vec<Newcomer>>,
-    decisions: BTreeMap<u64, Decision>,
-    /// What each operation of each epoch is, and what it gives every rank.
-    operations: BTreeMap<(u64, u64), (Step, Vec<i64>)>,
+    job: Job,
+    epochs: BTreeMap<u64, Record>,
+    /// Seats that nothing ever happens to.
+    innocent: BTreeSet<Seat>,
     pub(super) problem: Option<Problem>,
     /// What happened, if it is to be told.
     pub(super) story: Option<Vec<String>>,
-    /// Whether all that a process has reached stays within its reach.
-    pub(super) reach_is_lasting: bool,
     pub(super) works: u64,
     /// Processes that came to the end of the program.
     pub(super) finished: u64,
 }
 
+/// What is known of an epoch.
+#[derive(Debug, Default)]
+struct Record {
+    /// In the order of their ranks.
+    members: Vec<Newcomer>,
+    /// What began it; the first began with nothing.
+    decision: Option<Decision>,
+    /// Works that the program has behind it when the epoch begins.
+    start: u64,
+    /// Members that have met all the others.
+    met: BTreeSet<Newcomer>,
+    /// Members that have ended it for themselves.
+    left: BTreeSet<Newcomer>,
+    /// What each member brought to each operation.
+    begun: BTreeMap<u64, BTreeMap<Newcomer, Vec<i64>>>,
+}
+
 impl Oracle {
-    pub(super) fn founded(&mut self, members: Vec<Newcomer>) {
-        self.epochs.insert(1, members);
+    /// Watches over a job whose ranks are these at first, and nothing ever happens to the innocent.
+    pub(super) fn new(job: Job, founders: Vec<Newcomer>, innocent: BTreeSet<Seat>) -> Self {
+        let first = Record {
+            members: founders,
+            ..Record::default()
+        };
+        Self {
+            job,
+            epochs: BTreeMap::from([(1, first)]),
+            innocent,
+            problem: None,
+            story: None,
+            works: 0,
+            finished: 0,
+        }
     }
 
     /// Epochs so far.
@@ -46,68 +76,181 @@ impl Oracle {
         }
     }
 
-    /// Validity, and agreement on every operation.
-    pub(super) fn completed(
-        &mut self,
-        (by, operation): (Newcomer, (u64, u64)),
-        step: Step,
-        plan: &Plan,
-        buffer: &[i64],
-    ) {
-        let (epoch, sequence) = operation;
-        self.works += u64::from(matches!(step, Step::Work(_)));
-        let members = self.epochs.get(&epoch).map_or(&[][..], Vec::as_slice);
-        let first = || match step {
-            Step::Work(number) => (step, result(plan, members, number)),
-            _ => (step, buffer.to_vec()),
-        };
-        let (expected_step, expected) = self.operations.entry(operation).or_insert_with(first);
-        if (*expected_step, expected.as_slice()) != (step, buffer) {
+    /// A process has met all other members of its epoch.
+    pub(super) fn met(&mut self, by: Newcomer, epoch: u64) {
+        if let Some(record) = self.epochs.get_mut(&epoch) {
+            record.met.insert(by);
+        }
+    }
+
+    /// Whether all members of the first epoch have met at least once.
+    pub(super) fn founded(&self) -> bool {
+        let first = self.epochs.get(&1);
+        first.is_some_and(|first| {
+            first
+                .members
+                .iter()
+                .all(|member| first.met.contains(member))
+        })
+    }
+
+    /// A process takes no more part in its epoch.
+    pub(super) fn left(&mut self, by: Newcomer, epoch: u64) {
+        if let Some(record) = self.epochs.get_mut(&epoch) {
+            record.left.insert(by);
+        }
+    }
+
+    /// Nobody is called lost whom nothing has happened to, and who has not ended the epoch itself.
+    pub(super) fn blamed(&mut self, by: Newcomer, epoch: u64, blamed: Seat) {
+        let left = |record: &Record| record.left.iter().any(|member| member.seat == blamed);
+        let left = self.epochs.get(&epoch).is_some_and(left);
+        if self.innocent.contains(&blamed) && !left {
             let seat = by.seat;
-            self.found(Problem::WrongValue {
+            self.found(Problem::WrongBlame { seat, blamed });
+        }
+    }
+
+    /// A process begins an operation with this in its buffer.
+    pub(super) fn began(&mut self, by: Newcomer, operation: Place, buffer: &[i64]) {
+        if let Some(record) = self.epochs.get_mut(&operation.epoch) {
+            let begun = record.begun.entry(operation.sequence).or_default();
+            begun.insert(by, buffer.to_vec());
+        }
+    }
+
+    /// Validity of what an operation gave a process, and of its coming back at all.
+    pub(super) fn completed(&mut self, by: Newcomer, operation: Place, step: Step, buffer: &[i64]) {
+        self.works += u64::from(matches!(step, Step::Work(_)));
+        let Place { epoch, sequence } = operation;
+        let seat = by.seat;
+        let wrong = Problem::WrongValue {
+            epoch,
+            sequence,
+            seat,
+        };
+        let Some(record) = self.epochs.get(&epoch) else {
+            return self.found(wrong);
+        };
+        let expected = step_at(record.start, sequence, self.job.works);
+        if step != expected {
+            return self.found(wrong);
+        }
+        let world = u32::try_from(record.members.len()).unwrap_or(u32::MAX);
+        let plan = Plan::of(step, &self.job, world);
+        let begun = record.begun.get(&sequence);
+        let has_begun = |member: &Newcomer| begun.is_some_and(|all| all.contains_key(member));
+        let early = match plan.collective {
+            Collective::Barrier => !record.members.iter().all(has_begun),
+            // Nothing comes of nothing, and nobody waits for it.
+            _ if plan.count == 0 => false,
+            Collective::Broadcast { root } => !has_begun(&record.members[root.index()]),
+            _ => !record.members.iter().all(has_begun),
+        };
+        if early {
+            return self.found(Problem::TooEarly {
                 epoch,
                 sequence,
                 seat,
             });
         }
+        let right = match step {
+            Step::Resume => vec![record.start.cast_signed()],
+            Step::Leave => Vec::new(),
+            Step::Work(number) => result(&plan, &record.members, number),
+            Step::Census => largest(begun.into_iter().flat_map(BTreeMap::values), plan.count),
+        };
+        if buffer != right {
+            self.found(wrong);
+        }
     }
 
-    /// Agreement on who follows; gives the members, in the order of their ranks.
-    pub(super) fn decided(&mut self, by: Newcomer, decision: &Decision) -> Vec<Newcomer> {
+    /// Agreement on who follows, process by process: a seat's next process is another one.
+    pub(super) fn decided(&mut self, by: Newcomer, decision: &Decision) {
         let epoch = decision.epoch;
-        let first = self
-            .decisions
-            .entry(epoch)
-            .or_insert_with(|| decision.clone());
-        if first != decision {
-            let seat = by.seat;
-            self.found(Problem::TwoDecisions { epoch, seat });
+        self.learned(by, decision);
+        let member = |record: &Record| record.members.contains(&by);
+        if !self.epochs.get(&epoch).is_some_and(member) {
+            self.parted(by, epoch);
         }
-        let voters = self.epochs.get(&(epoch - 1)).map_or(&[][..], Vec::as_slice);
-        let voted = |survivor: &Newcomer| voters.contains(survivor);
-        if !decision.survivors.iter().all(voted) {
-            let seat = by.seat;
-            self.found(Problem::TwoDecisions { epoch, seat });
-        }
-        let members: Vec<_> = decision.members().collect();
-        self.epochs.entry(epoch).or_insert_with(|| members.clone());
-        members
     }
 
-    /// No survivor is held to have completed what it has not.
-    pub(super) fn outcome(&mut self, (by, epoch): (Newcomer, u64), behind: Behind) {
-        if behind == Behind::TheDecision {
+    /// A process learns what was decided, be it in the next epoch or not.
+    pub(super) fn learned(&mut self, by: Newcomer, decision: &Decision) {
+        let epoch = decision.epoch;
+        if let Some(known) = self.epochs.get(&epoch) {
+            if known.decision.as_ref() != Some(decision) {
+                self.parted(by, epoch);
+            }
+            return;
+        }
+        let voted = |past: &&Record| {
+            let mut survivors = decision.survivors.iter();
+            survivors.all(|survivor| past.members.contains(survivor))
+        };
+        let Some(past) = self.epochs.get(&(epoch - 1)).filter(voted) else {
+            return self.parted(by, epoch);
+        };
+        let steps =
+            (1..=decision.completed).map(|sequence| step_at(past.start, sequence, self.job.works));
+        let done = steps.filter(|step| matches!(step, Step::Work(_))).count();
+        let record = Record {
+            members: decision.members().collect(),
+            decision: Some(decision.clone()),
+            start: past.start + done as u64,
+            ..Record::default()
+        };
+        self.epochs.insert(epoch, record);
+    }
+
+    /// A process is in another epoch than others with the same number.
+    fn parted(&mut self, by: Newcomer, epoch: u64) {
+        let seat = by.seat;
+        self.found(Problem::TwoDecisions { epoch, seat });
+    }
+
+    /// A survivor is held to have completed so much, and has completed so much.
+    pub(super) fn held_to(&mut self, by: Newcomer, epoch: u64, agreed: u64, completed: u64) {
+        if completed < agreed {
             let seat = by.seat;
             self.found(Problem::NotCompleted { epoch, seat });
         }
     }
 
-    /// Nobody gives up while a majority could be reached.
-    pub(super) fn gave_up(&mut self, epoch: u64, present: &[Seat]) {
-        let voters = self.epochs.get(&epoch).map_or(0, Vec::len);
-        if self.reach_is_lasting && 2 * present.len() > voters {
-            self.found(Problem::MajorityStopped { epoch });
+    /// Whether a process of an epoch that is not decided yet may not give up, since those that it
+    /// hears could go on.
+    pub(super) fn must_go_on(&self, by: Newcomer, heard: &Heard<'_>) -> bool {
+        let Some(record) = self.epochs.get(&heard.epoch) else {
+            return false;
+        };
+        let here = |member: &&Newcomer| **member == by || (heard.living)(**member);
+        if !record.members.contains(&by) {
+            return false;
         }
+        let present: BTreeSet<_> = record.members.iter().filter(here).copied().collect();
+        let (all, count) = (record.members.len(), present.len());
+        let chief = present.contains(&record.members[0]);
+        match (all, count, self.job.pair) {
+            (2, 1, Pair::Stop) => false,
+            (2, 1, Pair::Chief) => chief,
+            (2, 1, Pair::Proven) => {
+                let mut others = record.members.iter().filter(|member| **member != by);
+                record.met.contains(&by) && others.all(|other| (heard.buried)(*other))
+            }
+            _ => 2 * count > all || (2 * count == all && chief),
+        }
+    }
+
+    /// The last epoch, if these are a majority of it and come from the epoch before.
+    pub(super) fn lives_on(&self, these: impl Fn(Newcomer) -> bool) -> Option<u64> {
+        let (epoch, record) = self.epochs.last_key_value()?;
+        let survived = |member: &Newcomer| match self.epochs.get(&(epoch - 1)) {
+            Some(past) => past.members.contains(member),
+            None => true,
+        };
+        let members = record.members.iter();
+        let here = members.filter(|member| survived(member) && these(**member));
+        (2 * here.count() > record.members.len()).then_some(*epoch)
     }
 
     pub(super) fn garbled(&mut self, seat: Seat) {
@@ -119,9 +262,27 @@ impl Oracle {
     }
 }
 
-/// How a survivor stands to what the decision says of all.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Behind {
-    TheDecision,
-    Nobody,
+/// An operation: its epoch, and its number there, from 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) epoch: u64,
+    pub(super) sequence: u64,
+}
+
+/// What a process has of the members of its epoch when it gives up.
+pub(super) struct Heard<'a> {
+    pub(super) epoch: u64,
+    /// Whether a member takes part, and has been within reach for long.
+    pub(super) living: &'a dyn Fn(Newcomer) -> bool,
+    /// Whether the kernel has told long ago that it has ended.
+    pub(super) buried: &'a dyn Fn(Newcomer) -> bool,
+}
+
+fn largest<'a>(buffers: impl Iterator<Item = &'a Vec<i64>>, count: usize) -> Vec<i64> {
+    let mut most = vec![i64::MIN; count];
+    for buffer in buffers {
+        let pairs = most.iter_mut().zip(buffer);
+        pairs.for_each(|(most, value)| *most = (*most).max(*value));
+    }
+    most
 }

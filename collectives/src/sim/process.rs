@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::net::{MILLISECOND, SECOND, Shared, Time, Wire};
 use super::oracle::Oracle;
+use super::program::Job;
 use super::{Plant, dice::Dice};
 use crate::agreement::{Pace, Seat};
-use crate::membership::Patience;
+use crate::membership::{self, Event, Patience};
 use crate::wire::{Decision, Message, Newcomer};
+use crate::{Error, LossCause, Member};
 use change::{Changing, Waiting};
 use member::Epoch;
 
@@ -57,14 +59,14 @@ pub(super) struct Posted {
 
 /// What all processes share.
 pub(super) struct Surroundings {
-    pub(super) seed: u64,
-    pub(super) seats: usize,
-    pub(super) works: u64,
+    pub(super) job: Job,
     pub(super) plant: Plant,
     pub(super) net: Shared,
     pub(super) wires: BTreeMap<(u64, Newcomer, Newcomer), Arc<Mutex<Wire>>>,
     pub(super) oracle: Oracle,
     pub(super) outbox: Vec<Posted>,
+    /// Who has given up for want of a majority, and in which epoch.
+    pub(super) given_up: Vec<(Newcomer, u64)>,
     pub(super) dice: Dice,
     pub(super) now: Time,
 }
@@ -130,15 +132,11 @@ impl Clock {
 }
 
 impl Process {
-    /// A member of the first epoch.
-    pub(super) fn founder(
-        me: Newcomer,
-        clock: Clock,
-        members: &[Newcomer],
-        around: &mut Surroundings,
-    ) -> Self {
+    /// One that begins with the first epoch, whatever has been before.
+    pub(super) fn founder(me: Newcomer, clock: Clock, around: &mut Surroundings) -> Self {
         let mut process = Self::new(me, clock);
-        process.enter(1, members.to_vec(), around);
+        let seats = (0..).take(around.job.seats).collect();
+        process.enter(1, seats, [(me.seat, me.incarnation)].into(), around);
         process
     }
 
@@ -205,12 +203,37 @@ impl Process {
         }
     }
 
-    pub(super) fn receive(&mut self, from: Newcomer, parcel: Parcel, around: &mut Surroundings) {
-        match parcel {
-            Parcel::Hello { epoch: 0 } => {
-                self.knocks.insert(from.seat, from.incarnation);
+    /// Somebody who is not the kernel says that the process at a seat has ended: the launcher, or
+    /// another rank if it is this one.
+    pub(super) fn hears_rumour(&mut self, about: Seat, around: &mut Surroundings) {
+        let Stage::Member(epoch) = &self.stage else {
+            return;
+        };
+        let Some(rank) = epoch.rank_of(about) else {
+            return;
+        };
+        let mut others = epoch.admitted.keys().filter(|seat| **seat != about);
+        let event = match others.find_map(|seat| epoch.rank_of(*seat)) {
+            Some(by) if about == self.me.seat => {
+                let error = Error::lost(Member::new(rank, ""), LossCause::Died);
+                let abort = membership::tell(&error, by);
+                Event::Aborted { by, abort }
             }
+            _ if about == self.me.seat => return,
+            _ => Event::Reported(rank),
+        };
+        self.member_event(event, around);
+    }
+
+    pub(super) fn receive(&mut self, from: Newcomer, parcel: Parcel, around: &mut Surroundings) {
+        // A process that has come to its end is there no more.
+        if self.end().is_some() {
+            return;
+        }
+        match parcel {
+            Parcel::Hello { epoch: 0 } => self.knocked(from, around),
             Parcel::Hello { epoch } => self.greeted(from, epoch, Greeting::First, around),
+            Parcel::Welcome { epoch: 0 } => self.nobody_there(from.seat, around),
             Parcel::Welcome { epoch } => self.greeted(from, epoch, Greeting::Answer, around),
             Parcel::Join { epoch } => self.joined_by(from, epoch, Greeting::First, around),
             Parcel::Joined { epoch } => self.joined_by(from, epoch, Greeting::Answer, around),
@@ -225,9 +248,33 @@ impl Process {
         }
     }
 
+    /// Somebody asks to be let in.
+    fn knocked(&mut self, from: Newcomer, around: &mut Surroundings) {
+        if matches!(self.stage, Stage::Member(_)) {
+            self.knocks.insert(from.seat, from.incarnation);
+            self.supplanted(from.seat, around);
+        }
+    }
+
+    /// Another process is at a seat: if the one before is still waited for, it will not come.
+    fn supplanted(&mut self, seat: Seat, around: &mut Surroundings) {
+        if let Stage::Member(epoch) = &self.stage
+            && !epoch.admitted.contains_key(&seat)
+            && let Some(rank) = epoch.rank_of(seat)
+        {
+            self.member_event(Event::Reported(rank), around);
+        }
+    }
+
     fn send(&self, to: Seat, parcel: Parcel, around: &mut Surroundings) {
         let from = self.me;
         around.outbox.push(Posted { from, to, parcel });
+    }
+
+    fn tell(&self, to: Seat, epoch: u64, message: Message, around: &mut Surroundings) {
+        if let Some(bytes) = around.plant.encode(message) {
+            self.send(to, Parcel::Message { epoch, bytes }, around);
+        }
     }
 
     fn end_with(&mut self, end: End, around: &mut Surroundings) {

@@ -1,19 +1,32 @@
 //! What every rank of a simulated job does, and which values must come out.
 
 use std::cell::Cell;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
 
 use meshwork_accel::{Element, ReduceOp};
 
+use super::Plant;
 use super::dice::hash;
 use crate::Rank;
-use crate::agreement::Seat;
+use crate::agreement::{Pair, Seat};
 use crate::contract::{Call, Contract, Kind};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::Newcomer;
+
+/// What all processes of a job know before it begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    pub(super) seed: u64,
+    pub(super) seats: usize,
+    /// How many works the program has.
+    pub(super) works: u64,
+    /// Which of two ranks may go on alone.
+    pub(super) pair: Pair,
+}
 
 /// The next operation of a program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,6 +44,20 @@ pub(super) enum Step {
 /// Works between two looks at who wants to join.
 pub(super) const BETWEEN_CENSUSES: u64 = 3;
 
+/// Which operation is the one with this number in an epoch that begins with so many works done.
+pub(super) fn step_at(start: u64, sequence: u64, works: u64) -> Step {
+    let Some(index) = sequence.checked_sub(2) else {
+        return Step::Resume;
+    };
+    let looks = index / (BETWEEN_CENSUSES + 1);
+    let work = start + index - looks;
+    match index % (BETWEEN_CENSUSES + 1) {
+        _ if work >= works => Step::Leave,
+        BETWEEN_CENSUSES => Step::Census,
+        _ => Step::Work(work),
+    }
+}
+
 /// One operation, the same on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
@@ -41,7 +68,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn of(step: Step, seed: u64, world: u32, seats: usize) -> Self {
+    pub(super) fn of(step: Step, job: &Job, world: u32) -> Self {
         let root = Rank::CHIEF;
         match step {
             Step::Resume => Self::new(Collective::Broadcast { root }, Algorithm::Tree, None, 1),
@@ -49,11 +76,11 @@ impl Plan {
                 Collective::AllReduce,
                 Algorithm::Tree,
                 Some(ReduceOp::Max),
-                seats,
+                job.seats,
             ),
             Step::Leave => Self::new(Collective::Barrier, Algorithm::Tree, None, 0),
             Step::Work(number) => {
-                let dice = hash(&[seed, number]);
+                let dice = hash(&[job.seed, number]);
                 let algorithms = [
                     Algorithm::Ring,
                     Algorithm::Tree,
@@ -159,25 +186,35 @@ pub(super) struct Means {
 
 pub(super) type Task = Pin<Box<dyn Future<Output = Finished>>>;
 
-/// The operation as the product carries it out, to be polled whenever bytes arrive.
-pub(super) fn begin(
-    (me, world): (Rank, u32),
-    sequence: u64,
-    plan: Plan,
-    mut means: Means,
-    mut buffer: Vec<i64>,
-) -> Task {
-    Box::pin(async move {
-        if world == 1 {
-            // The product does not send to itself either.
-            let done = Ok(());
-            return Finished {
+/// One call of one rank.
+pub(super) struct Begin {
+    pub(super) me: Rank,
+    pub(super) world: u32,
+    pub(super) sequence: u64,
+    pub(super) plan: Plan,
+    pub(super) plant: Plant,
+}
+
+impl Begin {
+    /// The operation as the product carries it out, to be polled whenever bytes arrive.
+    pub(super) fn task(self, mut means: Means, mut buffer: Vec<i64>) -> Task {
+        Box::pin(async move {
+            let done = self.run(&mut means, &mut buffer).await;
+            Finished {
                 means,
                 buffer,
                 done,
-            };
+            }
+        })
+    }
+
+    async fn run(&self, means: &mut Means, buffer: &mut [i64]) -> Result<(), Stopped> {
+        let (me, world) = (self.me, self.world);
+        if world == 1 {
+            // The product does not send to itself either.
+            return Ok(());
         }
-        let contract = plan.contract(sequence);
+        let contract = self.plan.contract(self.sequence);
         let call = Call::new(contract, "a simulated program");
         let waits_for = Cell::new(me);
         let operation = Operation {
@@ -188,15 +225,27 @@ pub(super) fn begin(
             digest: 0,
             waits_for: &waits_for,
         };
-        let schedule = Schedule::new(plan.collective, plan.algorithm, &Hosts::apart(world), me);
-        let Means { links, scratch } = &mut means;
-        let done = operation.run(schedule, links, scratch, &mut buffer).await;
-        Finished {
-            means,
-            buffer,
-            done,
+        let hosts = Hosts::apart(world);
+        let schedule = Schedule::new(self.plan.collective, self.plan.algorithm, &hosts, me);
+        let Means { links, scratch } = means;
+        let run = operation.run(schedule, links, scratch, buffer);
+        match self.plant {
+            Plant::EarlyReturn => at_once(run).await.unwrap_or(Ok(())),
+            _ => run.await,
         }
+    }
+}
+
+/// What a future gives when it is polled once.
+async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        Poll::Ready(match future.as_mut().poll(context) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        })
     })
+    .await
 }
 
 /// Who has knocked at each seat's door, as a buffer.

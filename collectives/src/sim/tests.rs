@@ -21,7 +21,7 @@ fn every_scenario_holds_what_is_promised() {
             scenario,
             ..Setting::default()
         };
-        check(setting, 0..25);
+        check(setting, 0..15);
     }
 }
 
@@ -40,6 +40,44 @@ fn groups_shrink_grow_again_and_finish() {
 }
 
 #[test]
+fn whoever_is_stopped_until_it_is_lost_is_left_out_and_the_others_finish() {
+    let setting = Setting {
+        ranks: Some(4),
+        scenario: Scenario::Stop,
+        plant: Plant::Nothing,
+    };
+    let played = check(setting, 100..130);
+    let without = |played: &&Played| played.epochs() >= 2 && (1..4).contains(&played.finished());
+    let count = played.iter().filter(without).count();
+    assert!(count >= 10, "{count} of 30 groups went on without it");
+}
+
+#[test]
+fn of_two_ranks_never_both_go_on_alone() {
+    let setting = Setting {
+        scenario: Scenario::Pair,
+        ..Setting::default()
+    };
+    let played = check(setting, 350..500);
+    let alone = |played: &&Played| played.epochs() >= 2 && played.finished() == 1;
+    let count = played.iter().filter(alone).count();
+    assert!(count >= 10, "in {count} of 150 groups one went on");
+}
+
+#[test]
+fn founders_that_have_forgotten_are_not_let_in_again() {
+    let setting = Setting {
+        ranks: Some(5),
+        scenario: Scenario::Amnesia,
+        plant: Plant::Nothing,
+    };
+    let played = check(setting, 0..40);
+    let without = |played: &&Played| played.epochs() >= 2 && played.finished() >= 3;
+    let count = played.iter().filter(without).count();
+    assert!(count >= 20, "{count} of 40 groups went on without them");
+}
+
+#[test]
 fn a_seed_gives_the_same_story_every_time() {
     for seed in 0..8 {
         let once = tell(&Setting::default(), seed);
@@ -49,22 +87,33 @@ fn a_seed_gives_the_same_story_every_time() {
     }
 }
 
-#[test]
-fn a_planted_mistake_is_found() {
+/// The first seed on which a mistake leads to a problem of this kind.
+fn finds(plant: Plant, kind: ProblemKind) -> Option<u64> {
     let setting = Setting {
-        ranks: Some(2),
-        scenario: Scenario::Partition,
-        plant: Plant::SilenceIsProof,
+        plant,
+        ..Setting::default()
     };
-    let found = |seed| play(&setting, seed).problem().cloned();
-    let problem = (0..50).find_map(found);
-    assert!(
-        matches!(problem, Some(Problem::TwoDecisions { .. })),
-        "{problem:?}"
-    );
-    let right = Setting {
-        plant: Plant::Nothing,
-        ..setting
+    let is_found = |seed: &u64| {
+        let played = play(&setting, *seed);
+        played.problem().map(Problem::kind) == Some(kind)
     };
-    check(right, 0..50);
+    (0..200).find(is_found)
+}
+
+#[test]
+fn every_planted_mistake_is_found() {
+    for (name, plant) in Plant::ALL {
+        if let Some(kind) = plant.leads_to() {
+            let found = finds(plant, kind);
+            assert!(found.is_some(), "{name} did not lead to {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn there_is_a_mistake_for_every_kind_of_problem() {
+    for kind in ProblemKind::ALL {
+        let leads = |(_, plant): &(_, Plant)| plant.leads_to() == Some(kind);
+        assert!(Plant::ALL.iter().any(leads), "{kind:?}");
+    }
 }

@@ -5,16 +5,20 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::faults::Faults;
+use super::faults::{Comeback, Crash, Faults, Rumour};
 use super::net::{MICROSECOND, Net, SECOND, Time, lock};
-use super::oracle::Oracle;
+use super::oracle::{Heard, Oracle};
 use super::process::{Clock, End, Posted, Process, Surroundings};
+use super::program::Job;
 use super::{Problem, Setting, dice::Dice};
 use crate::agreement::Seat;
 use crate::wire::Newcomer;
 
 /// By then everybody must have come to an end.
 const LIMIT: Time = 150 * SECOND;
+/// Those who have heard each other for so long have come to an agreement.
+const CALM: Time = 8 * SECOND;
+const MOST_RANKS: u32 = 16;
 
 pub(super) struct World {
     base: Instant,
@@ -49,8 +53,12 @@ enum Happening {
     Timer(Seat),
     Arrive(Posted),
     Crash(Seat),
-    Restart(Seat),
+    Restart(Seat, Comeback),
     Pause(Seat, Time),
+    Rumour {
+        to: Seat,
+        about: Seat,
+    },
     SeesEnd {
         by: Seat,
         of: Newcomer,
@@ -63,24 +71,37 @@ impl Happening {
         match self {
             Self::Stir(seat) | Self::Timer(seat) | Self::SeesEnd { by: seat, .. } => Some(*seat),
             Self::Arrive(posted) => Some(posted.to),
-            Self::Crash(_) | Self::Restart(_) | Self::Pause(..) => None,
+            Self::Rumour { to, .. } => Some(*to),
+            Self::Crash(_) | Self::Restart(..) | Self::Pause(..) => None,
         }
     }
 }
 
 impl World {
-    pub(super) fn new(setting: &Setting, seed: u64, faults: Faults, oracle: Oracle) -> Self {
+    pub(super) fn new(setting: &Setting, seed: u64, story: Option<Vec<String>>) -> Self {
+        let ranks = setting.ranks.map(|ranks| ranks.clamp(1, MOST_RANKS));
+        let faults = Faults::of(setting.scenario, ranks, seed);
         let dice = Dice::new(seed);
-        let net = Net::new(faults.links.clone(), faults.cuts.clone(), dice.split(1));
-        let around = Surroundings {
+        let net = Net::new(&faults, setting.plant, dice.split(1));
+        let job = Job {
             seed,
             seats: faults.ranks as usize,
             works: faults.works,
+            pair: faults.pair,
+        };
+        let mut oracle = Oracle::new(job, faults.founders(), faults.innocent());
+        oracle.story = story.map(|mut story| {
+            faults.describe(seed, &mut story);
+            story
+        });
+        let around = Surroundings {
+            job,
             plant: setting.plant,
             net: Arc::new(Mutex::new(net)),
             wires: BTreeMap::new(),
             oracle,
             outbox: Vec::new(),
+            given_up: Vec::new(),
             dice: dice.split(2),
             now: 0,
         };
@@ -110,6 +131,7 @@ impl World {
             self.around.now = at;
             lock(&self.around.net).now = at;
             self.happen(happening);
+            self.judge_those_who_gave_up();
             self.deliver();
             if self.restarts == 0 && self.open().next().is_none() {
                 return self.judged();
@@ -122,12 +144,47 @@ impl World {
         self.around.oracle
     }
 
-    /// A group that nothing happened to has done all its work.
+    /// Whether those may give up who do.
+    fn judge_those_who_gave_up(&mut self) {
+        for (by, epoch) in std::mem::take(&mut self.around.given_up) {
+            let now = self.around.now;
+            let lately = now.saturating_sub(CALM)..now;
+            let hosts = &self.faults.hosts;
+            let process = |of: Newcomer| self.processes[of.seat as usize].as_ref();
+            let here = |of: Newcomer| process(of).is_some_and(|process| process.me == of);
+            let heard = Heard {
+                epoch,
+                living: &|of| {
+                    let at_work = process(of).is_some_and(|process| process.end().is_none());
+                    here(of) && at_work && self.faults.together(by.seat, of.seat, &lately)
+                },
+                buried: &|of| {
+                    let ended = |crash: &Crash| crash.seat == of.seat && crash.at < lately.start;
+                    let near = hosts[by.seat as usize] == hosts[of.seat as usize];
+                    near && !here(of) && self.faults.crashes.iter().any(ended)
+                },
+            };
+            if self.around.oracle.must_go_on(by, &heard) {
+                self.around.oracle.found(Problem::MajorityStopped { epoch });
+            }
+        }
+    }
+
+    /// A group that nothing happened to has done all its work, and no majority is left out by itself.
     fn judged(mut self) -> Oracle {
-        let ends = self.processes.iter().flatten().filter_map(Process::end);
-        let finished = ends.filter(|end| **end == End::Finished).count();
+        let ends = |end: End| {
+            let processes = self.processes.iter().flatten();
+            processes.filter(move |process| process.end() == Some(&end))
+        };
+        let finished = ends(End::Finished).count();
+        let oracle = &self.around.oracle;
+        let left_out = |of| ends(End::LeftOut).any(|process| process.me == of);
+        let stopped = oracle.lives_on(left_out).filter(|_| finished == 0);
+        let whole = finished == self.processes.len();
         self.around.oracle.finished = finished as u64;
-        if self.faults.none() && finished < self.processes.len() {
+        if let Some(epoch) = stopped {
+            self.around.oracle.found(Problem::MajorityStopped { epoch });
+        } else if self.faults.none() && !whole {
             self.around.oracle.found(Problem::NotFinished { finished });
         }
         self.around.oracle
@@ -144,17 +201,11 @@ impl World {
     }
 
     fn found_group(&mut self) {
-        let founder = |seat| Newcomer {
-            seat,
-            incarnation: 1,
-        };
-        let members: Vec<_> = (0..self.faults.ranks).map(founder).collect();
-        self.around.oracle.founded(members.clone());
-        for member in &members {
-            let clock = self.clock(member.seat);
-            let process = Process::founder(*member, clock, &members, &mut self.around);
-            self.processes[member.seat as usize] = Some(process);
-            self.happens_at(0, Happening::Stir(member.seat));
+        for founder in self.faults.founders() {
+            let clock = self.clock(founder.seat);
+            let process = Process::founder(founder, clock, &mut self.around);
+            self.processes[founder.seat as usize] = Some(process);
+            self.happens_at(0, Happening::Stir(founder.seat));
         }
     }
 
@@ -166,13 +217,16 @@ impl World {
     fn plan_faults(&mut self) {
         for crash in self.faults.crashes.clone() {
             self.happens_at(crash.at, Happening::Crash(crash.seat));
-            if let Some(again) = crash.again {
+            if let Some((at, comeback)) = crash.again {
                 self.restarts += 1;
-                self.happens_at(again, Happening::Restart(crash.seat));
+                self.happens_at(at, Happening::Restart(crash.seat, comeback));
             }
         }
-        for (at, seat, until) in self.faults.pauses.clone() {
-            self.happens_at(at, Happening::Pause(seat, until));
+        for pause in self.faults.pauses.clone() {
+            self.happens_at(pause.from, Happening::Pause(pause.seat, pause.until));
+        }
+        for Rumour { at, to, about } in self.faults.rumours.clone() {
+            self.happens_at(at, Happening::Rumour { to, about });
         }
     }
 
@@ -216,8 +270,14 @@ impl World {
                 let paused = &mut self.paused[seat as usize];
                 *paused = until.max(*paused);
             }
+            Happening::Rumour { to, about } => {
+                if let Some(process) = &mut self.processes[to as usize] {
+                    process.hears_rumour(about, around);
+                }
+                self.set_timer(to);
+            }
             Happening::Crash(seat) => self.crash(seat),
-            Happening::Restart(seat) => self.restart(seat),
+            Happening::Restart(seat, comeback) => self.restart(seat, comeback),
         }
     }
 
@@ -254,7 +314,7 @@ impl World {
         lock(&self.around.net).killed = None;
     }
 
-    fn restart(&mut self, seat: Seat) {
+    fn restart(&mut self, seat: Seat, comeback: Comeback) {
         self.restarts -= 1;
         let me = Newcomer {
             seat,
@@ -262,16 +322,24 @@ impl World {
         };
         self.around
             .oracle
-            .note(self.around.now, me, || "starts".to_owned());
+            .note(self.around.now, me, || format!("starts as {comeback:?}"));
         let clock = self.clock(seat);
-        let process = Process::newcomer(me, clock, &mut self.around);
+        let process = match comeback {
+            // Before all founders have met, nobody can tell that another one has been there.
+            Comeback::Founder if self.around.oracle.founded() => {
+                Process::founder(me, clock, &mut self.around)
+            }
+            _ => Process::newcomer(me, clock, &mut self.around),
+        };
         self.processes[seat as usize] = Some(process);
         self.happens_at(self.around.now, Happening::Stir(seat));
     }
 
     /// Puts what was sent on its way.
     fn deliver(&mut self) {
-        for posted in std::mem::take(&mut self.around.outbox) {
+        let (plant, seats) = (self.around.plant, self.around.job.seats);
+        let sent = std::mem::take(&mut self.around.outbox);
+        for posted in sent.into_iter().filter(|posted| plant.hears(seats, posted)) {
             let way = (posted.from.seat, posted.to);
             let at = lock(&self.around.net).transit(way, 64);
             let latest = self.latest.entry(way).or_default();

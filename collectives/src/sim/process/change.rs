@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::{AGAIN, End, Greeting, PACE, Parcel, Process, Stage, Surroundings, WAITING};
-use crate::agreement::{Action, Agreement, Event, Pair, Past, Proof};
+use crate::Error;
+use crate::agreement::{Action, Agreement, Event, Pair, Past, Proof, Seat};
 use crate::sim::Plant;
 use crate::sim::net::Time;
-use crate::sim::oracle::Behind;
 use crate::sim::program::Step;
 use crate::wire::{Decision, Message, Newcomer, Spoken, Standing, Word};
 
 pub(super) struct Changing {
     pub(super) agreement: Agreement,
-    epoch: u64,
-    members: Vec<Newcomer>,
+    past: Past,
+    own: Standing,
     history: Vec<Step>,
     base: u64,
     /// Who has answered.
-    heard: BTreeSet<u32>,
+    heard: BTreeSet<Seat>,
     pub(super) again: Time,
 }
 
@@ -30,34 +30,48 @@ pub(super) struct Waiting {
 
 impl Process {
     /// Ends the epoch that this process is in, and asks the others which one follows.
-    pub(super) fn change(&mut self, newcomers: Vec<Newcomer>, around: &mut Surroundings) {
+    pub(super) fn change(
+        &mut self,
+        newcomers: Vec<Newcomer>,
+        end: Option<&Error>,
+        around: &mut Surroundings,
+    ) {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
+        around.oracle.left(self.me, epoch.number);
         let past = Past {
             epoch: epoch.number,
-            members: epoch.members.iter().map(|member| member.seat).collect(),
-            incarnations: epoch
-                .members
-                .iter()
-                .map(|member| (member.seat, member.incarnation))
-                .collect(),
+            members: epoch.seats.clone().into(),
+            incarnations: epoch.known.clone(),
         };
+        let completed = epoch.history.len() as u64;
         let own = Standing {
-            completed: epoch.history.len() as u64,
+            completed: match around.plant {
+                Plant::InflatedStanding => completed + 1,
+                _ => completed,
+            },
             newcomers,
         };
-        let rules = (Pair::Proven, PACE);
-        let agreement = Agreement::new(self.me, past, rules, own, self.clock.local(around.now));
+        let culprit = match end {
+            Some(Error::RankLost { peer, .. }) => epoch.seats.get(peer.rank().index()).copied(),
+            _ => None,
+        };
+        let now = self.clock.local(around.now);
+        let rules = (around.job.pair, around.plant.pace(PACE));
         self.stage = Stage::Changing(Box::new(Changing {
-            agreement,
-            epoch: epoch.number,
-            members: std::mem::take(&mut epoch.members),
+            agreement: Agreement::new(self.me, past.clone(), rules, own.clone(), now),
+            past,
+            own,
             history: std::mem::take(&mut epoch.history),
             base: epoch.base,
             heard: BTreeSet::from([self.me.seat]),
             again: around.now,
         }));
+        // Who is blamed may live on: only the kernel has proof.
+        if let Some(seat) = culprit.filter(|seat| *seat != self.me.seat) {
+            self.change_event(Event::Lost(seat, Proof::Unreached), around);
+        }
         for dead in self.ended.clone() {
             self.voter_died(dead, around);
         }
@@ -80,9 +94,9 @@ impl Process {
             && change.again <= around.now
         {
             change.again = around.now + AGAIN;
-            let (epoch, members) = (change.epoch, change.members.clone());
-            for member in members.into_iter().filter(|member| *member != self.me) {
-                self.send(member.seat, Parcel::Hello { epoch }, around);
+            let Past { epoch, members, .. } = change.past.clone();
+            for seat in members.iter().filter(|seat| **seat != self.me.seat) {
+                self.send(*seat, Parcel::Hello { epoch }, around);
             }
         }
         self.change_event(Event::Tick, around);
@@ -98,7 +112,7 @@ impl Process {
         if waiting.again <= around.now {
             waiting.again = around.now + AGAIN;
             for seat in (0..)
-                .take(around.seats)
+                .take(around.job.seats)
                 .filter(|seat| *seat != self.me.seat)
             {
                 self.send(seat, Parcel::Hello { epoch: 0 }, around);
@@ -108,13 +122,13 @@ impl Process {
 
     pub(super) fn voter_died(&mut self, of: Newcomer, around: &mut Surroundings) {
         if let Stage::Changing(change) = &self.stage
-            && change.members.contains(&of)
+            && change.past.incarnations.get(&of.seat) == Some(&of.incarnation)
         {
             self.change_event(Event::Lost(of.seat, Proof::Ended), around);
         }
     }
 
-    /// A member of the epoch that is over wants to be in the next, too.
+    /// A member of an epoch that is over wants to be in the next.
     pub(super) fn greeted(
         &mut self,
         from: Newcomer,
@@ -126,40 +140,70 @@ impl Process {
             let word = Word::Decided(decision.clone());
             return self.say(from.seat, Spoken { epoch, word }, around);
         }
-        let Stage::Changing(change) = &mut self.stage else {
-            return;
-        };
-        if change.epoch != epoch || !change.members.contains(&from) {
-            return;
+        match &mut self.stage {
+            Stage::Changing(change)
+                if change.past.epoch == epoch && change.past.members.contains(&from.seat) =>
+            {
+                change.heard.insert(from.seat);
+            }
+            // Whoever had this seat before has gone.
+            Stage::Waiting(_) if greeting == Greeting::First => {
+                return self.send(from.seat, Parcel::Welcome { epoch: 0 }, around);
+            }
+            _ => return,
         }
-        change.heard.insert(from.seat);
         if greeting == Greeting::First {
             self.send(from.seat, Parcel::Welcome { epoch }, around);
         }
-        self.change_event(Event::Reached(from), around);
+        let by = self.taken_for(from, around);
+        self.change_event(Event::Reached(by), around);
+    }
+
+    /// Whoever is called at this seat has been in no epoch.
+    pub(super) fn nobody_there(&mut self, seat: Seat, around: &mut Surroundings) {
+        if matches!(self.stage, Stage::Changing(_)) {
+            self.change_event(Event::Lost(seat, Proof::Unreached), around);
+        }
     }
 
     pub(super) fn told(&mut self, from: Newcomer, spoken: Spoken, around: &mut Surroundings) {
-        let Spoken { epoch, word } = spoken;
+        let Spoken { epoch, mut word } = spoken;
+        if let Word::Decided(decision) = &mut word {
+            around.plant.learn(self.me, decision);
+        }
         let late = matches!(word, Word::Prepare(_) | Word::Propose { .. });
         if let (Some(decision), true) = (self.decisions.get(&epoch), late) {
             let word = Word::Decided(decision.clone());
             return self.say(from.seat, Spoken { epoch, word }, around);
         }
         let concerns = match &self.stage {
-            Stage::Changing(change) => change.epoch == epoch && change.members.contains(&from),
+            Stage::Changing(change) => change.past.epoch == epoch,
             Stage::Waiting(_) => true,
             _ => false,
         };
         if concerns {
-            self.change_event(Event::Said { by: from, word }, around);
+            let by = self.taken_for(from, around);
+            self.change_event(Event::Said { by, word }, around);
         }
     }
 
-    fn say(&self, to: u32, spoken: Spoken, around: &mut Surroundings) {
-        let epoch = spoken.epoch;
-        let bytes = Message::Spoken(spoken).encode();
-        self.send(to, Parcel::Message { epoch, bytes }, around);
+    /// The mistake of taking whoever is at a seat for the one that was there.
+    fn taken_for(&self, from: Newcomer, around: &Surroundings) -> Newcomer {
+        match (&self.stage, around.plant) {
+            (Stage::Changing(change), Plant::Impostors) => {
+                let known = change.past.incarnations.get(&from.seat);
+                let incarnation = known.copied().unwrap_or(from.incarnation);
+                Newcomer {
+                    incarnation,
+                    ..from
+                }
+            }
+            _ => from,
+        }
+    }
+
+    fn say(&self, to: Seat, spoken: Spoken, around: &mut Surroundings) {
+        self.tell(to, spoken.epoch, Message::Spoken(spoken), around);
     }
 
     fn change_event(&mut self, event: Event, around: &mut Surroundings) {
@@ -168,8 +212,14 @@ impl Process {
         let epoch = match &mut self.stage {
             Stage::Changing(change) => {
                 change.agreement.handle(now, event, &mut out);
-                self.plant(now, &mut out, around);
-                self.changing_epoch()
+                match around.plant {
+                    Plant::SilenceAsProof => change.bury_the_silent(now, &mut out),
+                    Plant::ForgottenVotes => {
+                        change.forget_votes(self.me, around.job.pair, &out, now);
+                    }
+                    _ => {}
+                }
+                change.past.epoch
             }
             Stage::Waiting(waiting) => {
                 waiting.agreement.handle(now, event, &mut out);
@@ -180,58 +230,69 @@ impl Process {
         for action in out {
             match action {
                 Action::Send(to, word) => self.say(to, Spoken { epoch, word }, around),
-                Action::Decided(decision) => self.decided(decision, around),
-                Action::Excluded(_) => {
+                Action::Decided(decision) if around.plant != Plant::FalseExclusion => {
+                    self.decided(decision, around);
+                }
+                Action::Decided(decision) | Action::Excluded(decision) => {
+                    around.oracle.learned(self.me, &decision);
                     around
                         .oracle
                         .note(around.now, self.me, || "is excluded".to_owned());
                     self.end_with(End::LeftOut, around);
                 }
-                Action::NoMajority(present) => {
-                    around.oracle.gave_up(epoch, &present);
+                Action::NoMajority(_) => {
+                    around.given_up.push((self.me, epoch));
                     self.end_with(End::NoMajority, around);
                 }
             }
         }
     }
 
-    /// The mistake to be found: silence is taken for proof of death.
-    fn plant(&mut self, now: Instant, out: &mut Vec<Action>, around: &Surroundings) {
-        let Stage::Changing(change) = &mut self.stage else {
-            return;
-        };
-        if around.plant == Plant::SilenceIsProof && change.members.len() == 2 {
-            let seats = change.members.iter().map(|member| member.seat);
-            let silent = seats.filter(|seat| !change.heard.contains(seat));
-            for seat in silent.collect::<Vec<_>>() {
-                let lost = Event::Lost(seat, Proof::Ended);
-                change.agreement.handle(now, lost, out);
+    fn decided(&mut self, decision: Decision, around: &mut Surroundings) {
+        around.oracle.decided(self.me, &decision);
+        if let Stage::Changing(change) = &self.stage {
+            let (past, completed) = (change.past.epoch, change.history.len() as u64);
+            let agreed = decision.completed;
+            around.oracle.held_to(self.me, past, agreed, completed);
+            if around.plant != Plant::ForgottenRollback {
+                self.position = change.position_after(agreed);
+            }
+            self.decisions.insert(past, decision.clone());
+        }
+        self.knocks.clear();
+        let members: Vec<_> = decision.members().collect();
+        let known = members.iter().map(|one| (one.seat, one.incarnation));
+        let seats = members.iter().map(|one| one.seat).collect();
+        self.enter(decision.epoch, seats, known.collect(), around);
+    }
+}
+
+impl Changing {
+    /// Works that the program has behind it once so many operations of the epoch are.
+    fn position_after(&self, completed: u64) -> u64 {
+        let completed = usize::try_from(completed).unwrap_or(usize::MAX);
+        let works = |step: &&Step| matches!(step, Step::Work(_));
+        let done = self.history.iter().take(completed).filter(works).count();
+        self.base + done as u64
+    }
+
+    /// The mistake of a voter that remembers nothing once it has voted.
+    fn forget_votes(&mut self, me: Newcomer, pair: Pair, out: &[Action], now: Instant) {
+        let vote = |action: &Action| matches!(action, Action::Send(_, Word::Accept { .. }));
+        if out.iter().any(vote) {
+            let (past, own) = (self.past.clone(), self.own.clone());
+            self.agreement = Agreement::new(me, past, (pair, PACE), own, now);
+        }
+    }
+
+    /// The mistake of taking silence for proof.
+    fn bury_the_silent(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let members = self.past.members.clone();
+        if members.len() == 2 {
+            for silent in members.iter().filter(|seat| !self.heard.contains(seat)) {
+                let lost = Event::Lost(*silent, Proof::Ended);
+                self.agreement.handle(now, lost, out);
             }
         }
-    }
-
-    fn changing_epoch(&self) -> u64 {
-        match &self.stage {
-            Stage::Changing(change) => change.epoch,
-            _ => 0,
-        }
-    }
-
-    fn decided(&mut self, decision: Decision, around: &mut Surroundings) {
-        if let Stage::Changing(change) = &self.stage {
-            let works = |step: &&Step| matches!(step, Step::Work(_));
-            let completed = usize::try_from(decision.completed).unwrap_or(usize::MAX);
-            let done = change.history.iter().take(completed).filter(works).count();
-            self.position = change.base + done as u64;
-            let behind = match (change.history.len() as u64) < decision.completed {
-                true => Behind::TheDecision,
-                false => Behind::Nobody,
-            };
-            around.oracle.outcome((self.me, change.epoch), behind);
-            self.decisions.insert(change.epoch, decision.clone());
-        }
-        let members = around.oracle.decided(self.me, &decision);
-        self.knocks.clear();
-        self.enter(decision.epoch, members, around);
     }
 }

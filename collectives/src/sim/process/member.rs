@@ -1,33 +1,38 @@
 //! A process in an epoch: it joins, works, and notices who is lost.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::{AGAIN, End, Greeting, PATIENCE, Parcel, Process, Stage, Surroundings};
+use crate::agreement::Seat;
 use crate::execute::{Scratch, Stopped};
 use crate::links::{Incoming, Links, Outgoing};
 use crate::membership::{Action, Event, Membership};
 use crate::schedule::Collective;
 use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
+use crate::sim::oracle::Place;
 use crate::sim::program::{
-    BETWEEN_CENSUSES, Finished, Means, Plan, Step, Task, begin, census, contribution, knocked,
+    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, census, contribution, knocked,
 };
 use crate::wire::{Message, Newcomer};
 use crate::{Error, LossCause, Member, Rank};
 
 pub(super) struct Epoch {
     pub(super) number: u64,
-    /// In the order of their ranks.
-    pub(super) members: Vec<Newcomer>,
+    /// The seats of its members in the order of their ranks.
+    pub(super) seats: Vec<Seat>,
     rank: Rank,
     pub(super) membership: Membership,
-    called: BTreeSet<Newcomer>,
+    /// The incarnation at each seat that is known, this one's among them.
+    pub(super) known: BTreeMap<Seat, u64>,
+    /// Which process was let in for each seat, this one among them.
+    pub(super) admitted: BTreeMap<Seat, Newcomer>,
     again: Option<Time>,
     /// Everybody is in; here until an operation takes it.
     means: Option<Means>,
-    task: Option<(Step, Plan, Task)>,
+    task: Option<(Step, Task)>,
     /// When the program makes its next call.
     thinks: Option<Time>,
     /// When this rank no longer waits to be told why a link broke.
@@ -47,13 +52,19 @@ impl Epoch {
             .min()
     }
 
-    fn place(&self, of: Newcomer) -> Option<Rank> {
-        let place = self.members.iter().position(|member| *member == of)?;
+    pub(super) fn rank_of(&self, seat: Seat) -> Option<Rank> {
+        let place = self.seats.iter().position(|member| *member == seat)?;
         u32::try_from(place).ok().map(Rank::new)
     }
 
+    /// The rank of a process that has been let in.
+    fn rank_of_process(&self, process: Newcomer) -> Option<Rank> {
+        let admitted = self.admitted.get(&process.seat) == Some(&process);
+        admitted.then(|| self.rank_of(process.seat))?
+    }
+
     fn world(&self) -> u32 {
-        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.seats.len()).unwrap_or(u32::MAX)
     }
 
     /// What comes next, from what is behind.
@@ -73,29 +84,35 @@ impl Epoch {
 
 impl Process {
     /// Begins to join an epoch.
-    pub(super) fn enter(&mut self, number: u64, members: Vec<Newcomer>, around: &mut Surroundings) {
+    pub(super) fn enter(
+        &mut self,
+        number: u64,
+        seats: Vec<Seat>,
+        known: BTreeMap<Seat, u64>,
+        around: &mut Surroundings,
+    ) {
         around.oracle.note(around.now, self.me, || {
-            let seats: Vec<_> = members.iter().map(|member| member.seat).collect();
             format!("enters epoch {number} of seats {seats:?}")
         });
-        let place = members.iter().position(|member| *member == self.me);
+        let place = seats.iter().position(|seat| *seat == self.me.seat);
         let rank = Rank::new(
             place
                 .and_then(|place| u32::try_from(place).ok())
                 .unwrap_or_default(),
         );
-        let named = (0..).map(Rank::new).zip(&members);
+        let named = (0..).map(Rank::new).zip(&seats);
         let named: Arc<[Member]> = named
-            .map(|(rank, member)| Member::new(rank, format!("seat {}", member.seat)))
+            .map(|(rank, seat)| Member::new(rank, format!("seat {seat}")))
             .collect();
         let membership = Membership::new(rank, named, PATIENCE, self.clock.local(around.now));
-        let alone = members.len() == 1;
+        let alone = seats.len() == 1;
         self.stage = Stage::Member(Box::new(Epoch {
             number,
-            members,
+            seats,
             rank,
             membership,
-            called: BTreeSet::new(),
+            known,
+            admitted: BTreeMap::from([(self.me.seat, self.me)]),
             again: Some(around.now),
             means: None,
             task: None,
@@ -108,9 +125,6 @@ impl Process {
         if alone {
             self.act(vec![Action::Ready], around);
         }
-        for dead in self.ended.clone() {
-            self.member_died(dead, around);
-        }
     }
 
     pub(super) fn stir_member(&mut self, around: &mut Surroundings) {
@@ -120,12 +134,12 @@ impl Process {
         };
         let now = around.now;
         if epoch.again.is_some_and(|again| again <= now) {
-            let (number, me) = (epoch.number, self.me);
-            let called = |member: &&Newcomer| **member != me && !epoch.called.contains(*member);
-            let missing: Vec<_> = epoch.members.iter().filter(called).copied().collect();
+            let number = epoch.number;
+            let missing = |seat: &&Seat| !epoch.admitted.contains_key(*seat);
+            let missing: Vec<_> = epoch.seats.iter().filter(missing).copied().collect();
             epoch.again = (!missing.is_empty()).then_some(now + AGAIN);
-            for member in missing {
-                self.send(member.seat, Parcel::Join { epoch: number }, around);
+            for seat in missing {
+                self.send(seat, Parcel::Join { epoch: number }, around);
             }
         }
         self.work(around);
@@ -146,15 +160,15 @@ impl Process {
             && let Some(means) = epoch.means.take()
         {
             epoch.thinks = None;
-            let step = epoch.next_step(self.position, around.works);
-            let plan = Plan::of(step, around.seed, epoch.world(), around.seats);
+            let step = epoch.next_step(self.position, around.job.works);
+            let plan = Plan::of(step, &around.job, epoch.world());
             let buffer = match step {
                 Step::Resume => vec![self.position.cast_signed()],
                 Step::Leave => Vec::new(),
                 Step::Census => {
                     let knocks = self.knocks.iter();
                     let knocks = knocks.map(|(&seat, &incarnation)| Newcomer { seat, incarnation });
-                    census(knocks, around.seats)
+                    census(knocks, around.job.seats)
                 }
                 Step::Work(number) => match plan.collective {
                     Collective::Broadcast { root } if root != epoch.rank => vec![0; plan.count],
@@ -162,8 +176,19 @@ impl Process {
                 },
             };
             let sequence = epoch.history.len() as u64 + 1;
-            let task = begin((epoch.rank, epoch.world()), sequence, plan, means, buffer);
-            epoch.task = Some((step, plan, task));
+            let place = Place {
+                epoch: epoch.number,
+                sequence,
+            };
+            around.oracle.began(self.me, place, &buffer);
+            let begin = Begin {
+                me: epoch.rank,
+                world: epoch.world(),
+                sequence,
+                plan,
+                plant: around.plant,
+            };
+            epoch.task = Some((step, begin.task(means, buffer)));
         }
         self.go_on(around);
     }
@@ -172,13 +197,13 @@ impl Process {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
-        let Some((step, plan, task)) = &mut epoch.task else {
+        let Some((step, task)) = &mut epoch.task else {
             return;
         };
         let Poll::Ready(finished) = poll(task) else {
             return;
         };
-        let (step, plan) = (*step, *plan);
+        let step = *step;
         epoch.task = None;
         let Finished {
             means,
@@ -190,7 +215,7 @@ impl Process {
                 epoch.means = Some(means);
                 epoch.thinks = Some(around.now + around.dice.between(0, 500 * MILLISECOND));
                 epoch.history.push(step);
-                self.completed(step, &plan, &buffer, around);
+                self.completed(step, &buffer, around);
             }
             // Membership sees the same connection end, and knows why.
             Err(Stopped::Link(_) | Stopped::TimedOut) => {
@@ -202,14 +227,15 @@ impl Process {
         }
     }
 
-    fn completed(&mut self, step: Step, plan: &Plan, buffer: &[i64], around: &mut Surroundings) {
+    fn completed(&mut self, step: Step, buffer: &[i64], around: &mut Surroundings) {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
-        let operation = (epoch.number, epoch.history.len() as u64);
-        around
-            .oracle
-            .completed((self.me, operation), step, plan, buffer);
+        let place = Place {
+            epoch: epoch.number,
+            sequence: epoch.history.len() as u64,
+        };
+        around.oracle.completed(self.me, place, step, buffer);
         match step {
             Step::Resume => {
                 self.position = buffer[0].cast_unsigned();
@@ -217,10 +243,9 @@ impl Process {
             }
             Step::Work(_) => self.position += 1,
             Step::Census => {
-                let taken: Vec<_> = epoch.members.iter().map(|member| member.seat).collect();
-                let newcomers = knocked(buffer, &taken);
+                let newcomers = knocked(buffer, &epoch.seats);
                 if !newcomers.is_empty() {
-                    self.change(newcomers, around);
+                    self.change(newcomers, None, around);
                 }
             }
             Step::Leave => {
@@ -241,19 +266,26 @@ impl Process {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
-        let (true, Some(rank)) = (epoch.number == number, epoch.place(from)) else {
+        let (true, Some(rank)) = (epoch.number == number, epoch.rank_of(from.seat)) else {
             return;
         };
-        epoch.called.insert(from);
+        let known = epoch.known.entry(from.seat).or_insert(from.incarnation);
+        if *known != from.incarnation {
+            return self.supplanted(from.seat, around);
+        }
+        epoch.admitted.insert(from.seat, from);
         if greeting == Greeting::First {
             self.send(from.seat, Parcel::Joined { epoch: number }, around);
         }
         self.member_event(Event::Joined(rank), around);
+        if self.ended.contains(&from) {
+            self.member_died(from, around);
+        }
     }
 
     pub(super) fn member_died(&mut self, of: Newcomer, around: &mut Surroundings) {
         if let Stage::Member(epoch) = &self.stage
-            && let Some(rank) = epoch.place(of)
+            && let Some(rank) = epoch.rank_of_process(of)
         {
             self.member_event(Event::Died(rank), around);
         }
@@ -269,7 +301,7 @@ impl Process {
         let Stage::Member(epoch) = &self.stage else {
             return;
         };
-        let (true, Some(by)) = (epoch.number == number, epoch.place(from)) else {
+        let (true, Some(by)) = (epoch.number == number, epoch.rank_of_process(from)) else {
             return;
         };
         let event = match message {
@@ -281,7 +313,7 @@ impl Process {
         self.member_event(event, around);
     }
 
-    fn member_event(&mut self, event: Event, around: &mut Surroundings) {
+    pub(super) fn member_event(&mut self, event: Event, around: &mut Surroundings) {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
@@ -299,31 +331,31 @@ impl Process {
             };
             match action {
                 Action::Send(rank, message) => {
-                    let (to, epoch) = (epoch.members[rank.index()].seat, epoch.number);
-                    let bytes = message.encode();
-                    self.send(to, Parcel::Message { epoch, bytes }, around);
+                    let (to, number) = (epoch.seats[rank.index()], epoch.number);
+                    self.tell(to, number, message, around);
                 }
                 Action::Ready => {
                     epoch.means = Some(means(self.me, epoch, around));
                     epoch.thinks = Some(around.now);
+                    around.oracle.met(self.me, epoch.number);
                 }
                 Action::Fail(error) => {
                     around
                         .oracle
                         .note(around.now, self.me, || format!("fails: {error}"));
-                    self.change(Vec::new(), around);
+                    if let Error::RankLost { peer, .. } = &error {
+                        let blamed = epoch.seats[peer.rank().index()];
+                        around.oracle.blamed(self.me, epoch.number, blamed);
+                    }
+                    self.change(Vec::new(), Some(&error), around);
                 }
                 Action::Over => {
                     // Its connections close, and that says goodbye to whoever waits for it.
-                    let (number, members) = (epoch.number, epoch.members.clone());
-                    for member in members.into_iter().filter(|member| *member != self.me) {
-                        let bytes = Message::Goodbye.encode();
-                        let parcel = Parcel::Message {
-                            epoch: number,
-                            bytes,
-                        };
-                        self.send(member.seat, parcel, around);
+                    let (number, seats) = (epoch.number, epoch.seats.clone());
+                    for seat in seats.into_iter().filter(|seat| *seat != self.me.seat) {
+                        self.tell(seat, number, Message::Goodbye, around);
                     }
+                    around.oracle.left(self.me, number);
                     self.end_with(End::Finished, around);
                 }
             }
@@ -356,8 +388,9 @@ impl Wake for Asked {
 /// Streams to and from all members.
 fn means(me: Newcomer, epoch: &Epoch, around: &mut Surroundings) -> Means {
     let mut streams = Vec::new();
-    for member in &epoch.members {
-        streams.push((*member != me).then(|| {
+    for seat in &epoch.seats {
+        let other = epoch.admitted.get(seat).filter(|other| **other != me);
+        streams.push(other.map(|member| {
             let mut wire = |from: Newcomer, to: Newcomer| {
                 let wire = around.wires.entry((epoch.number, from, to));
                 wire.or_default().clone()

@@ -1,0 +1,151 @@
+//! Mistakes in how processes are driven, to show that the checks find them.
+//!
+//! The product has no switches for them: they are made between it and the simulated world.
+
+use std::time::Duration;
+
+use super::ProblemKind;
+use super::process::{Parcel, Posted};
+use crate::agreement::{Pace, Seat};
+use crate::wire::{Decision, Message, Newcomer, Word};
+
+/// A mistake that simulated processes make.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Plant {
+    /// None.
+    #[default]
+    Nothing,
+    /// Some bytes of operations change on their way.
+    CorruptedBytes,
+    /// After a loss, a rank goes on from where it was itself.
+    ForgottenRollback,
+    /// An operation comes back before it is done.
+    EarlyReturn,
+    /// One of two ranks takes the other's silence for a proof of its death.
+    SilenceAsProof,
+    /// A voter forgets what it has accepted, and nobody tells what was decided.
+    ForgottenVotes,
+    /// Whoever is at a seat is taken for the one that was there.
+    Impostors,
+    /// A rank says that it has completed one operation more than it has.
+    InflatedStanding,
+    /// No vote arrives.
+    LostVotes,
+    /// A survivor takes a decision for its exclusion.
+    FalseExclusion,
+    /// Nobody hears the last rank call, and it hears nobody.
+    UnheardRank,
+    /// No goodbye arrives.
+    LostGoodbyes,
+    /// An agreement waits for ever.
+    NoDeadline,
+    /// The last byte of each message is lost.
+    TruncatedMessages,
+    /// No sign of life arrives.
+    LostHeartbeats,
+    /// An abort names the neighbour of the culprit.
+    WrongCulprit,
+}
+
+impl Plant {
+    /// Every mistake with its name on a command line.
+    pub const ALL: [(&'static str, Self); 16] = [
+        ("none", Self::Nothing),
+        ("corrupted-bytes", Self::CorruptedBytes),
+        ("forgotten-rollback", Self::ForgottenRollback),
+        ("early-return", Self::EarlyReturn),
+        ("silence-as-proof", Self::SilenceAsProof),
+        ("forgotten-votes", Self::ForgottenVotes),
+        ("impostors", Self::Impostors),
+        ("inflated-standing", Self::InflatedStanding),
+        ("lost-votes", Self::LostVotes),
+        ("false-exclusion", Self::FalseExclusion),
+        ("unheard-rank", Self::UnheardRank),
+        ("lost-goodbyes", Self::LostGoodbyes),
+        ("no-deadline", Self::NoDeadline),
+        ("truncated-messages", Self::TruncatedMessages),
+        ("lost-heartbeats", Self::LostHeartbeats),
+        ("wrong-culprit", Self::WrongCulprit),
+    ];
+
+    /// The kind of problem that it leads to, on some seeds among others.
+    #[must_use]
+    pub fn leads_to(self) -> Option<ProblemKind> {
+        Some(match self {
+            Self::Nothing => return None,
+            Self::CorruptedBytes | Self::ForgottenRollback => ProblemKind::WrongValue,
+            Self::EarlyReturn => ProblemKind::TooEarly,
+            Self::SilenceAsProof | Self::ForgottenVotes | Self::Impostors => {
+                ProblemKind::TwoDecisions
+            }
+            Self::InflatedStanding => ProblemKind::NotCompleted,
+            Self::LostVotes | Self::FalseExclusion => ProblemKind::MajorityStopped,
+            Self::UnheardRank => ProblemKind::NotFinished,
+            Self::LostGoodbyes | Self::NoDeadline => ProblemKind::Hangs,
+            Self::TruncatedMessages => ProblemKind::Garbled,
+            Self::LostHeartbeats | Self::WrongCulprit => ProblemKind::WrongBlame,
+        })
+    }
+
+    /// A message as it gets on the wire, if it does.
+    pub(super) fn encode(self, mut message: Message) -> Option<Vec<u8>> {
+        let lost = match (self, &message) {
+            (Self::LostGoodbyes, Message::Goodbye) | (Self::LostHeartbeats, Message::Heartbeat) => {
+                true
+            }
+            (Self::LostVotes, Message::Spoken(said)) => matches!(said.word, Word::Accept { .. }),
+            (Self::ForgottenVotes, Message::Spoken(said)) => matches!(said.word, Word::Decided(_)),
+            _ => false,
+        };
+        if lost {
+            return None;
+        }
+        if let (Self::WrongCulprit, Message::Abort(abort)) = (self, &mut message) {
+            abort.culprit ^= 1;
+        }
+        let mut bytes = message.encode();
+        if self == Self::TruncatedMessages {
+            bytes.pop();
+        }
+        Some(bytes)
+    }
+
+    /// Whether a parcel is heard, in a job with so many seats.
+    pub(super) fn hears(self, seats: usize, posted: &Posted) -> bool {
+        let call = !matches!(posted.parcel, Parcel::Message { .. });
+        let last = |seat: Seat| seat as usize + 1 == seats;
+        !(self == Self::UnheardRank && call && (last(posted.from.seat) || last(posted.to)))
+    }
+
+    /// How long agreements wait for what.
+    pub(super) fn pace(self, pace: Pace) -> Pace {
+        match self {
+            Self::NoDeadline => Pace {
+                limit: Duration::from_secs(86_400),
+                ..pace
+            },
+            _ => pace,
+        }
+    }
+
+    /// A decision as a process takes it that learns it.
+    pub(super) fn learn(self, me: Newcomer, decision: &mut Decision) {
+        let mut survivors = decision.survivors.iter_mut();
+        if self == Self::Impostors
+            && let Some(same) = survivors.find(|survivor| survivor.seat == me.seat)
+        {
+            *same = me;
+        }
+    }
+
+    /// Changes one byte in some of what a rank writes to a stream.
+    pub(super) fn corrupt(self, written: u64, bytes: &mut [u8]) {
+        if self == Self::CorruptedBytes
+            && written % 16 == 5
+            && let Some(byte) = bytes.last_mut()
+        {
+            *byte ^= 1;
+        }
+    }
+}
