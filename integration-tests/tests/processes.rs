@@ -22,6 +22,8 @@ mod equivalence;
 mod relay;
 #[path = "processes/replicas.rs"]
 mod replicas;
+#[path = "processes/simulate.rs"]
+mod simulate;
 #[path = "processes/soak.rs"]
 mod soak;
 #[path = "processes/strangers.rs"]

@@ -20,8 +20,8 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Parser;
-use clap::builder::PossibleValuesParser;
-use meshwork_collectives::sim::{Plant, Scenario, Setting, play, tell};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use meshwork_collectives::sim::{Plant, ProblemKind, Scenario, Setting, play, tell};
 
 /// Plays jobs in virtual time: processes crash, stand still, come back and are cut off.
 #[derive(Debug, Parser)]
@@ -45,9 +45,12 @@ struct Args {
     /// What goes wrong, or `scale`.
     #[arg(long, default_value = "mixed", value_parser = PossibleValuesParser::new(names()))]
     scenario: String,
-    /// Let processes make a mistake, to see that it is found.
+    /// Let processes make this mistake, to see that it is found.
+    #[arg(long, default_value = "none", value_parser = plants(), value_name = "NAME")]
+    plant: Plant,
+    /// List the mistakes that processes can make, and what each of them leads to.
     #[arg(long)]
-    plant_mistake: bool,
+    plants: bool,
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -55,8 +58,20 @@ fn names() -> impl Iterator<Item = &'static str> {
     names.chain(["scale"])
 }
 
+fn plants() -> impl TypedValueParser<Value = Plant> {
+    let names = Plant::ALL.into_iter().map(|(name, _)| name);
+    PossibleValuesParser::new(names).try_map(|given| {
+        let mut all = Plant::ALL.into_iter();
+        let found = all.find(|(name, _)| *name == given);
+        found.map(|(_, plant)| plant).ok_or("no such mistake")
+    })
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
+    if args.plants {
+        return list_plants();
+    }
     if args.scenario == "scale" {
         return scale::report(&args.ranks);
     }
@@ -64,10 +79,7 @@ fn main() -> ExitCode {
     let setting = Setting {
         ranks: args.ranks.first().copied(),
         scenario: Scenario::ALL.into_iter().find(named).unwrap_or_default().1,
-        plant: match args.plant_mistake {
-            true => Plant::SilenceIsProof,
-            false => Plant::Nothing,
-        },
+        plant: args.plant,
     };
     match args.seed {
         Some(seed) if args.trace => {
@@ -77,6 +89,16 @@ fn main() -> ExitCode {
         Some(seed) => one(&setting, seed),
         None => many(&setting, args.first_seed, args.seeds),
     }
+}
+
+fn list_plants() -> ExitCode {
+    for (name, plant) in Plant::ALL {
+        match plant.leads_to() {
+            Some(kind) => say!("{name}: {kind:?}"),
+            None => say!("{name}"),
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn trace(setting: &Setting, seed: u64) {
@@ -102,7 +124,7 @@ fn one(setting: &Setting, seed: u64) -> ExitCode {
 struct Sums {
     epochs: AtomicU64,
     works: AtomicU64,
-    failed: Mutex<Vec<u64>>,
+    failed: Mutex<Vec<(u64, ProblemKind)>>,
 }
 
 fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
@@ -121,16 +143,23 @@ fn many(setting: &Setting, first: u64, seeds: u64) -> ExitCode {
         }
     });
     let mut failed = sums.failed.into_inner().unwrap_or_default();
-    failed.sort_unstable();
+    failed.sort_unstable_by_key(|(seed, _)| *seed);
     let (epochs, works) = (sums.epochs.into_inner(), sums.works.into_inner());
     say!(
         "{works} works in {epochs} epochs, each value checked, in {:.1?}",
         began.elapsed()
     );
-    let Some(worst) = failed.first() else {
+    let Some((worst, _)) = failed.first() else {
         say!("{seeds} seeds, 0 failures");
         return ExitCode::SUCCESS;
     };
+    for kind in ProblemKind::ALL {
+        let seeds = failed.iter().filter(|(_, found)| *found == kind);
+        let seeds: Vec<_> = seeds.map(|(seed, _)| seed).collect();
+        if let [first, ..] = seeds[..] {
+            say!("{kind:?}: {} seeds, the first is {first}", seeds.len());
+        }
+    }
     say!("{seeds} seeds, {} failures; the first:", failed.len());
     trace(setting, *worst);
     one(setting, *worst)
@@ -141,8 +170,8 @@ impl Sums {
         let played = play(setting, seed);
         self.epochs.fetch_add(played.epochs(), Ordering::Relaxed);
         self.works.fetch_add(played.works(), Ordering::Relaxed);
-        if let (Some(_), Ok(mut failed)) = (played.problem(), self.failed.lock()) {
-            failed.push(seed);
+        if let (Some(problem), Ok(mut failed)) = (played.problem(), self.failed.lock()) {
+            failed.push((seed, problem.kind()));
         }
     }
 }
