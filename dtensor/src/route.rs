@@ -357,7 +357,7 @@ fn place_in(group: &[Rank], rank: Rank) -> usize {
     group
         .iter()
         .position(|other| *other == rank)
-        .unwrap_or_default()
+        .expect("the group of a rank has the rank")
 }
 
 /// The elements of which a rank at a place of its group makes the sum, where all have `len`.

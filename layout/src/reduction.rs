@@ -5,7 +5,6 @@ use std::fmt::{self, Display};
 /// There is no mean: a mean over the ranks of a cut dimension is a [`Sum`](Self::Sum) of what each
 /// has divided by the count of all, which is right for uneven and empty shards as well.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
 pub enum Reduction {
     /// Addition.
     Sum,

@@ -391,7 +391,8 @@ impl MultiWorkerMirroredStrategy {
         let mut length = [bytes.len() as u64];
         self.group.broadcast(&mut length, source)?;
         // A worker is trusted with the size of its own state.
-        bytes.resize(usize::try_from(length[0]).unwrap_or(0), 0);
+        let length = usize::try_from(length[0]).expect("a worker holds as many bytes in memory");
+        bytes.resize(length, 0);
         self.group.broadcast(&mut bytes, source)?;
         Ok(bytes)
     }

@@ -17,7 +17,7 @@ use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::Scratch;
 use crate::links::{Broken, Links};
 use crate::memory::{Domain, Halt, Receiver, Registry, Task};
-use crate::recorder::{Ending, Medium, Pen, Serial};
+use crate::recorder::{Ending, Medium, Pen};
 use crate::{Choices, Communication, Error, LossCause, Member, Rank, Timeouts, config};
 
 pub(super) use asked::{Asked, Work};
@@ -219,9 +219,21 @@ impl Engine {
             Transport::Links(..) => Medium::Links,
         };
         let serial = self.pen.begin(&contract, caller, medium);
-        let done = match medium {
-            Medium::Memory => self.through_memory((contract, digest), (caller, serial), work),
-            Medium::Links => self.over_links((contract, digest), (caller, serial), work),
+        let done = match &mut self.transport {
+            Transport::Memory(domain) => {
+                let lookout = Lookout {
+                    ties: &self.ties,
+                    failure: &self.failure,
+                    members: &self.members,
+                    pen: &self.pen,
+                    serial,
+                };
+                let patience = domain.patience(self.timeouts.operation(), &lookout);
+                let task = Task::new(contract, digest, caller, patience);
+                through_memory(domain, &task, work)
+                    .map_err(|halt| self.explain(halt, &Call::new(contract, site(caller))))
+            }
+            Transport::Links(..) => self.over_links((contract, digest), (caller, serial), work),
         };
         let ending = match done {
             Ok(()) => Ending::Well,
@@ -229,51 +241,6 @@ impl Engine {
         };
         self.pen.end(ending);
         done.map_err(|error| self.end(error))
-    }
-
-    fn through_memory<T: Element>(
-        &mut self,
-        (contract, digest): (Contract, u64),
-        (caller, serial): (&'static Location<'static>, Serial),
-        work: Work<'_, T>,
-    ) -> Result<(), Error> {
-        let Transport::Memory(domain) = &mut self.transport else {
-            return Ok(());
-        };
-        let lookout = Lookout {
-            ties: &self.ties,
-            failure: &self.failure,
-            members: &self.members,
-            pen: &self.pen,
-            serial,
-        };
-        let task = Task::new(
-            contract,
-            digest,
-            caller,
-            domain.patience(self.timeouts.operation(), &lookout),
-        );
-        let done = match work {
-            Work::Meet | Work::Agree => domain.barrier(&task),
-            Work::Reduce {
-                buffer,
-                reduction,
-                root,
-            } => {
-                let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
-                domain.reduce(&task, buffer, reduction, receiver)
-            }
-            Work::Pull(errand) => domain.pull(&task, errand),
-            Work::Broadcast { buffer, root } => domain.broadcast(&task, buffer, root.index()),
-            Work::Send { input, to } => domain.send(&task, input, to.index()),
-            Work::Receive { output, from } => domain.receive(&task, output, from.index()),
-        };
-        domain.settle();
-        if done.is_err() {
-            // What others were told of this rank's memory ends here.
-            domain.close();
-        }
-        done.map_err(|halt| self.explain(halt, &Call::new(contract, site(caller))))
     }
 
     fn explain(&self, halt: Halt, call: &Call) -> Error {
@@ -431,6 +398,35 @@ impl fmt::Debug for Engine {
             .field("state", &self.state)
             .finish_non_exhaustive()
     }
+}
+
+/// Does the work on memory that the ranks share.
+fn through_memory<T: Element>(
+    domain: &mut Domain,
+    task: &Task<'_>,
+    work: Work<'_, T>,
+) -> Result<(), Halt> {
+    let done = match work {
+        Work::Meet | Work::Agree => domain.barrier(task),
+        Work::Reduce {
+            buffer,
+            reduction,
+            root,
+        } => {
+            let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
+            domain.reduce(task, buffer, reduction, receiver)
+        }
+        Work::Pull(errand) => domain.pull(task, errand),
+        Work::Broadcast { buffer, root } => domain.broadcast(task, buffer, root.index()),
+        Work::Send { input, to } => domain.send(task, input, to.index()),
+        Work::Receive { output, from } => domain.receive(task, output, from.index()),
+    };
+    domain.settle();
+    if done.is_err() {
+        // What others were told of this rank's memory ends here.
+        domain.close();
+    }
+    done
 }
 
 /// Returns when the group is over, with the reason.

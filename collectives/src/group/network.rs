@@ -8,6 +8,7 @@ use meshwork_accel::Element;
 use tokio::time::timeout;
 
 use super::engine::{Engine, HEARSAY, Transport, Work, failed};
+use super::levels::Levels;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
@@ -34,9 +35,11 @@ impl Engine {
             Some(Algorithm::Hierarchical),
             Work::Reduce { root: None, .. } | Work::Broadcast { .. } | Work::Pull(_),
         ) = (algorithm, &work)
-            && self.levels.is_some()
+            && let Some(mut levels) = self.levels.take()
         {
-            return self.by_levels((contract, digest), (caller, serial), work);
+            let done = self.by_levels(&mut levels, (contract, digest), (caller, serial), work);
+            self.levels = Some(levels);
+            return done;
         }
         let contract = Contract {
             algorithm,
@@ -69,37 +72,33 @@ impl Engine {
     /// Makes sure that all ranks make this call, and then makes it host by host.
     fn by_levels<T: Element>(
         &mut self,
+        levels: &mut Levels,
         (contract, digest): (Contract, u64),
         (caller, serial): (&'static Location<'static>, Serial),
         work: Work<'_, T>,
     ) -> Result<(), Error> {
-        let world = self.world;
-        let mut levels = self.levels.take();
-        let agreed = self.over_links((contract, digest), (caller, serial), Work::<T>::Agree);
-        if agreed.is_ok() {
-            // From here on others wait for the parts.
-            self.pen.agreed();
-        }
-        let done = agreed.and_then(|()| match (&mut levels, work) {
-            (
-                Some(levels),
-                Work::Reduce {
-                    buffer, reduction, ..
-                },
-            ) => levels.all_reduce(&contract, caller, (buffer, reduction), world),
-            (Some(levels), Work::Broadcast { buffer, root }) => {
-                levels.broadcast(caller, buffer, root.index())
-            }
-            (Some(levels), Work::Pull(errand)) => match errand.then {
+        self.over_links((contract, digest), (caller, serial), Work::<T>::Agree)?;
+        // From here on others wait for the parts.
+        self.pen.agreed();
+        match work {
+            Work::Reduce {
+                buffer,
+                reduction,
+                root: None,
+            } => levels.all_reduce(&contract, caller, (buffer, reduction), self.world),
+            Work::Broadcast { buffer, root } => levels.broadcast(caller, buffer, root.index()),
+            Work::Pull(errand) => match errand.then {
                 Then::Copy => levels.all_gather(caller, errand),
                 Then::Fold(reduction) => {
                     levels.reduce_scatter(caller, (errand.offer, errand.output), reduction)
                 }
             },
-            _ => Ok(()),
-        });
-        self.levels = levels;
-        done
+            Work::Reduce { root: Some(_), .. }
+            | Work::Meet
+            | Work::Agree
+            | Work::Send { .. }
+            | Work::Receive { .. } => unreachable!("`over_links` sends no such work here"),
+        }
     }
 
     /// By which algorithm the work is done, if there are several; all ranks come to the same one.
@@ -194,7 +193,7 @@ impl Engine {
             }
         };
         let Transport::Links(links, scratch) = &mut self.transport else {
-            return Ok(None);
+            unreachable!("only what has links is carried out over them")
         };
         Ok(self.ties.pilot.carry_out(async {
             let run = timeout(waited, operation.carry_out(links, scratch, work));

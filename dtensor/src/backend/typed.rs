@@ -95,6 +95,13 @@ pub(crate) struct Whole<'a> {
 /// An accelerator that knows its buffers again.
 pub(super) struct Typed<A>(pub(super) Arc<A>);
 
+/// A buffer that is kept together with the backend that has made it.
+fn own<A: Accelerator<Buffer: Sync> + 'static>(buffer: &Raw) -> &A::Buffer {
+    buffer
+        .downcast_ref()
+        .expect("a buffer goes only to the backend beside which it is stored")
+}
+
 impl<A: Accelerator<Buffer: Sync> + 'static> Memory for Typed<A> {
     fn upload(&self, device: DeviceId, element: ElementType, bytes: &[u8]) -> Result<Raw, Error> {
         let accelerator = &*self.0;
@@ -110,16 +117,13 @@ impl<A: Accelerator<Buffer: Sync> + 'static> Memory for Typed<A> {
     }
 
     fn download(&self, from: &Raw) -> Result<Box<dyn Any>, Error> {
-        let Some(from) = from.downcast_ref::<A::Buffer>() else {
-            return Ok(Box::new(()));
-        };
         let accelerator = &*self.0;
+        let from = own::<A>(from);
         from.element_type().run(Download { accelerator, from })
     }
 
     fn device(&self, of: &Raw) -> DeviceId {
-        let buffer = of.downcast_ref::<A::Buffer>();
-        buffer.map_or(DeviceId::new(0), DeviceBuffer::device)
+        own::<A>(of).device()
     }
 
     fn span(&self, device: DeviceId, from: &Raw, range: Range<usize>) -> Answer {

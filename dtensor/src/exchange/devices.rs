@@ -146,10 +146,11 @@ impl<'a> Held<'a> {
             .site
             .devices
             .iter()
-            .position(|device| *device == whole.device);
+            .position(|device| *device == whole.device)
+            .expect("a new block is on a device of its place");
         let mut pieces = Vec::new();
         for (taken, target) in parts {
-            let Some(piece) = self.part(place.unwrap_or(0), taken)? else {
+            let Some(piece) = self.part(place, taken)? else {
                 return Ok(None);
             };
             if target.as_span() == Some(0..whole.len) {

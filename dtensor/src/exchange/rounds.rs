@@ -178,7 +178,7 @@ pub(super) fn operation(reduction: Reduces) -> ReduceOp {
         Reduces::Product => ReduceOp::Product,
         Reduces::Min => ReduceOp::Min,
         Reduces::Max => ReduceOp::Max,
-        _ => ReduceOp::Sum,
+        Reduces::Sum => ReduceOp::Sum,
     }
 }
 

@@ -116,8 +116,12 @@ impl<T: Number> Named<T> {
         if self.labels == labels {
             return Ok(self.local.clone());
         }
-        let axes = labels.iter().map(|label| self.axis(*label).unwrap_or(0));
-        self.local.transposed(&axes.collect::<Vec<_>>())
+        let axis = |label| {
+            self.axis(label)
+                .expect("each label of the order has an axis")
+        };
+        let axes: Vec<usize> = labels.iter().copied().map(axis).collect();
+        self.local.transposed(&axes)
     }
 
     fn axis(&self, label: char) -> Option<usize> {

@@ -110,14 +110,20 @@ impl Engine<'_> {
             .collect()
     }
 
-    /// The axis of the first operand that has the factor, and its size.
+    /// The first axis that has the factor, of the operands before the results, and its size.
     fn first_place(&self, factor: usize) -> (usize, usize) {
         let has_it = |axis: &Axis| axis.is_some_and(|place| place.factor == factor);
-        let axis = self.rule.operands[0].iter().position(has_it).unwrap_or(0);
-        (
-            axis,
-            self.operands[0].shape().get(axis).copied().unwrap_or(0),
-        )
+        let operands = self.rule.operands.iter().zip(self.operands);
+        let operands = operands.map(|(axes, placed)| (axes, placed.shape()));
+        let results = self.rule.results.iter();
+        let results = results.map(|result| (&result.axes, &result.shape[..]));
+        operands
+            .chain(results)
+            .find_map(|(axes, shape)| {
+                let axis = axes.iter().position(has_it)?;
+                Some((axis, shape[axis]))
+            })
+            .expect("a factor is that of an axis")
     }
 
     fn shards(&self, spec: &ShardingSpec) -> Result<usize, Error> {
