@@ -14,7 +14,7 @@ use std::num::NonZeroU32;
 
 use meshwork_accel::{Element, Reduction};
 
-use crate::contract::{Call, Contract, SITE_LIMIT};
+use crate::contract::{Call, Contract, SITE_LIMIT, told_site};
 use crate::links::{Broken, Inlets, Links, Outlets};
 use crate::memory::{Errand, Then};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
@@ -241,7 +241,7 @@ struct Site {
 
 impl Site {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes[..self.len]).into_owned()
+        told_site(&self.bytes[..self.len])
     }
 }
 

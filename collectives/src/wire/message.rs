@@ -250,7 +250,7 @@ impl From<Refusal> for crate::Refusal {
 
 /// `text` in one line of at most [`TEXT_LIMIT`] bytes.
 pub(crate) fn truncate(text: &str) -> String {
-    let mut line = text.replace(['\n', '\r'], " ");
+    let mut line = text.replace(char::is_control, " ");
     while line.len() > TEXT_LIMIT {
         line.pop();
     }
@@ -388,6 +388,11 @@ mod tests {
             }
             assert_eq!(decode(&bytes), Ok(message));
         }
+    }
+
+    #[test]
+    fn free_text_keeps_to_a_line_and_says_nothing_to_a_terminal() {
+        assert_eq!(truncate("a\r\nb\x1b[2J\u{85}c"), "a  b [2J c");
     }
 
     #[test]
