@@ -1,5 +1,7 @@
 //! What members say to each other while they agree on the next epoch.
 
+use std::collections::BTreeSet;
+
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// A try to reach a decision; higher ones overrule lower ones.
@@ -51,6 +53,30 @@ impl Decision {
     pub(crate) fn seats(&self) -> impl Iterator<Item = u32> + '_ {
         let newcomers = self.newcomers.iter().map(|newcomer| newcomer.seat);
         self.survivors.iter().copied().chain(newcomers)
+    }
+
+    /// Whether it can be: nobody has two places, and an epoch may follow.
+    fn makes_sense(&self) -> bool {
+        let mut places = BTreeSet::new();
+        self.epoch < u64::MAX && self.seats().all(|seat| places.insert(seat))
+    }
+}
+
+impl Word {
+    /// Whether the decision that it speaks of, if any, can be.
+    pub(super) fn makes_sense(&self) -> bool {
+        match self {
+            Self::Propose { decision, .. }
+            | Self::Decided(decision)
+            | Self::Promise {
+                accepted: Some((_, decision)),
+                ..
+            } => decision.makes_sense(),
+            Self::Prepare(_)
+            | Self::Promise { accepted: None, .. }
+            | Self::Accept { .. }
+            | Self::Overtaken { .. } => true,
+        }
     }
 }
 
