@@ -60,7 +60,10 @@ pub(crate) fn environment(bytes: &[u8]) {
     for resolver in resolvers {
         let spec = one_line(resolver.cluster_spec());
         for (job, index, _) in spec.iter().flat_map(ClusterSpec::tasks).take(64) {
-            assert!(resolver.master(Some(job), Some(index), None).is_ok(), "{text}");
+            assert!(
+                resolver.master(Some(job), Some(index), None).is_ok(),
+                "{text}"
+            );
         }
         one_line(resolver.task_type());
         one_line(resolver.task_id());
