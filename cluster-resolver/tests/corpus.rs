@@ -21,3 +21,8 @@ fn configuration_texts_are_read_or_refused() {
 fn host_lists_are_read_or_refused() {
     replay("host_list", checks::host_list);
 }
+
+#[test]
+fn variables_of_schedulers_are_read_or_refused() {
+    replay("environment", checks::environment);
+}

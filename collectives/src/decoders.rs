@@ -2,7 +2,10 @@
 //!
 //! Each takes any bytes at all, and panics where what was read does not keep its word.
 
+mod conversation;
+
 use crate::diagnosis::{self, Dump};
+use crate::identity;
 use crate::memory::decode_terms;
 use crate::waits::Wait;
 use crate::wire::{FRAME_BYTES, Frame, MESSAGE_HEAD_BYTES, Message, MessageHead};
@@ -43,6 +46,30 @@ pub fn message(bytes: &[u8]) {
         .expect("a message has a head");
     let head = MessageHead::decode(head).expect("what is written is read");
     assert_eq!(Message::decode(head, body), Ok(message));
+}
+
+/// Messages of three other members, each after a byte for its sender and one for the pause before it:
+/// the group ends once and says why on a line, and the agreement on the next epoch ends too.
+pub fn conversation(bytes: &[u8]) {
+    conversation::hear(bytes);
+}
+
+/// Orders for the other end of a TLS connection over TCP: of what it seals, repeats, changes and makes
+/// up, only what an honest end would have sent arrives.
+pub fn records(bytes: &[u8]) {
+    crate::tls::meddle(bytes);
+}
+
+/// What ranks offer before a communicator of their devices is made.
+pub fn offers(bytes: &[u8]) {
+    crate::group::decide_any(bytes);
+}
+
+/// A PEM file with certificates and a key: what it holds can be shown, or is refused.
+pub fn papers(bytes: &[u8]) {
+    if let Some(papers) = identity::papers_in(bytes) {
+        identity::usable(papers);
+    }
 }
 
 /// The words of a post on the board of another rank.
@@ -90,6 +117,26 @@ mod tests {
     #[test]
     fn no_message_of_the_corpus_breaks_the_decoder() {
         replay("message", super::message);
+    }
+
+    #[test]
+    fn no_conversation_of_the_corpus_breaks_a_member() {
+        replay("conversation", super::conversation);
+    }
+
+    #[test]
+    fn no_record_of_the_corpus_breaks_the_receiver() {
+        replay("records", super::records);
+    }
+
+    #[test]
+    fn no_offer_of_the_corpus_breaks_the_reader() {
+        replay("offers", super::offers);
+    }
+
+    #[test]
+    fn no_papers_of_the_corpus_break_the_reader() {
+        replay("papers", super::papers);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use meshwork_accel::Element;
 
-use crate::contract::{Call, Contract, SITE_LIMIT};
+use crate::contract::{Call, Contract, SITE_LIMIT, told_site};
 use crate::links::{Broken, Inlets, Links, Outlets};
 use crate::memory::{Errand, Then};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
@@ -234,7 +234,7 @@ struct Site {
 
 impl Site {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes[..self.len]).into_owned()
+        told_site(&self.bytes[..self.len])
     }
 }
 

@@ -27,6 +27,8 @@ use crate::recorder::Recorder;
 use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
 pub use change::Epoch;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use device::decide_any;
 pub use device::{Detour, DeviceGroup, DeviceRoute, Pinning, Reach, Route};
 pub use pending::{Pending, Prepared};
 pub use registered::Registered;

@@ -24,7 +24,11 @@ pub(crate) use certificate::Papers;
 use certificate::Papers;
 pub(crate) use certificate::{Authority, Role};
 pub use files::Certificates;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use files::papers_in;
 pub use secret::JobSecret;
 #[cfg(test)]
 pub(crate) use tls::ALPN;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use tls::usable;
 pub(crate) use tls::{Distrust, Identity, RENEWAL, TCP_ALPN, distrust, distrust_over_tcp};

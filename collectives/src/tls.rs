@@ -11,11 +11,15 @@
 //! Knows no ranks and no groups: who may connect to whom, and for what, is the lobby's affair.
 
 mod handshake;
+#[cfg(any(test, feature = "testing"))]
+mod meddler;
 mod record;
 mod socket;
 mod stream;
 
 pub(crate) use handshake::{Failed, accept, connect};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use meddler::meddle;
 pub(crate) use socket::{dial, listen, tune};
 #[cfg(test)]
 pub(crate) use stream::Secured;

@@ -2,7 +2,10 @@
 //! replays their corpus. A check panics when it does not hold.
 #![allow(dead_code, reason = "a fuzz target has one of them")]
 
-use meshwork_cluster_resolver::{ClusterSpec, TfConfig, slurm};
+use meshwork_cluster_resolver::{
+    ClusterResolver, ClusterSpec, SageMakerResolver, SlurmResolver, TfConfig, TfConfigResolver,
+    Variables, slurm,
+};
 
 /// A cluster that is read from bytes is written so that it reads the same again.
 pub(crate) fn cluster_def(bytes: &[u8]) {
@@ -39,4 +42,39 @@ pub(crate) fn host_list(bytes: &[u8]) {
         }
         Err(problem) => assert!(!problem.to_string().contains('\n'), "{problem}"),
     }
+}
+
+/// Lines of `NAME=VALUE`, in which a scheduler says who is in the cluster: each resolver reads a cluster
+/// of which every task has a master, or says on one line why it does not.
+pub(crate) fn environment(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let variables = text.lines().filter_map(|line| line.split_once('='));
+    // The one variable that names a file, which is not among what is read here.
+    let variables = variables.filter(|(name, _)| *name != "SLURM_HOSTFILE");
+    let variables = Variables::fixed(variables);
+    let resolvers: [Box<dyn ClusterResolver>; 3] = [
+        Box::new(TfConfigResolver::from_variables(variables.clone())),
+        Box::new(SlurmResolver::from_variables(variables.clone()).without_scontrol()),
+        Box::new(SageMakerResolver::from_variables(variables)),
+    ];
+    for resolver in resolvers {
+        let spec = one_line(resolver.cluster_spec());
+        for (job, index, _) in spec.iter().flat_map(ClusterSpec::tasks).take(64) {
+            assert!(
+                resolver.master(Some(job), Some(index), None).is_ok(),
+                "{text}"
+            );
+        }
+        one_line(resolver.task_type());
+        one_line(resolver.task_id());
+        one_line(resolver.num_accelerators());
+        assert!(!resolver.explain().to_string().is_empty());
+    }
+}
+
+fn one_line<T>(answer: Result<T, meshwork_cluster_resolver::Error>) -> Option<T> {
+    if let Err(error) = &answer {
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+    answer.ok()
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "a fuzz target has one of them")]
 
 use meshwork_layout::AnyLayout;
+use meshwork_layout::ops::Equation;
 
 /// A layout that is read from text is written so that it reads the same again.
 pub(crate) fn layout_string(bytes: &[u8]) {
@@ -22,6 +23,14 @@ pub(crate) fn layout_proto(bytes: &[u8]) {
         let written = layout.encode().expect("what was sent can be sent");
         assert_eq!(AnyLayout::decode(&written).as_ref(), Ok(&layout));
         assert!(!layout.to_string().is_empty());
+    }
+}
+
+/// The equation of an einsum is shown so that it reads the same again.
+pub(crate) fn equation(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(equation) = text.parse::<Equation>() {
+        assert_eq!(equation.to_string().parse(), Ok(equation), "{text}");
     }
 }
 

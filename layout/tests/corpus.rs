@@ -16,3 +16,8 @@ fn layout_texts_are_read_or_refused() {
 fn layout_bytes_are_read_or_refused() {
     replay("layout_proto", checks::layout_proto);
 }
+
+#[test]
+fn equations_are_read_or_refused() {
+    replay("equation", checks::equation);
+}

@@ -29,6 +29,8 @@ use slot::Slots;
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
 pub use kept::DeviceRoute;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use route::decide_any;
 pub use route::{Detour, Reach, Route};
 pub use slot::Pinning;
 

@@ -99,17 +99,32 @@ impl Debug for Certificates {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = fs::read(path).map_err(|_| unreadable(path))?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    match found {
-        Ok(found) if !found.is_empty() => Ok(found),
-        _ => Err(unusable(path, "no certificate")),
-    }
+    certificates_in(&text).ok_or_else(|| unusable(path, "no certificate"))
 }
 
 fn private_key(path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, Error> {
     let text = private::read(path, |_| unreadable(path))?;
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|_| unusable(path, "no private key"))?;
-    Ok(key.into())
+    private_key_in(&text).ok_or_else(|| unusable(path, "no private key"))
+}
+
+fn certificates_in(text: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    found.ok().filter(|found| !found.is_empty())
+}
+
+fn private_key_in(text: &[u8]) -> Option<Zeroizing<PrivateKeyDer<'static>>> {
+    PrivateKeyDer::from_pem_slice(text).ok().map(Into::into)
+}
+
+/// What one file holds that need not hold anything, as fuzz targets have it.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn papers_in(text: &[u8]) -> Option<Papers> {
+    let certificates = certificates_in(text)?;
+    Some(Papers {
+        roots: certificates.clone(),
+        chain: certificates,
+        key: private_key_in(text)?,
+    })
 }
 
 fn unreadable(path: &Path) -> Error {

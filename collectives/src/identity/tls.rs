@@ -176,6 +176,14 @@ impl Current {
     }
 }
 
+/// Whether a process could show these papers and believe their authorities, and be shown them.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn usable(papers: Papers) -> bool {
+    let leaf = papers.chain.first().map(ParsedCertificate::try_from);
+    let shown = leaf.is_some_and(|leaf| leaf.is_ok());
+    Current::new(papers, SystemTime::UNIX_EPOCH).is_ok() && shown
+}
+
 /// Why two processes did not believe each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Distrust {

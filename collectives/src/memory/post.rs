@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::board::{Post, SITE_WORDS};
 use crate::Rank;
-use crate::contract::{Contract, Kind, SITE_LIMIT};
+use crate::contract::{Contract, Kind, SITE_LIMIT, told_site};
 use crate::schedule::Algorithm;
 use crate::wire::WireError;
 
@@ -247,7 +247,7 @@ pub(super) fn write_site(words: &[AtomicU64; SITE_WORDS], caller: &Location<'_>)
     }
 }
 
-/// Inverse of [`write_site`]; what is no text becomes replacement characters.
+/// Inverse of [`write_site`]; what is no line of text becomes one.
 pub(super) fn read_site(words: &[AtomicU64; SITE_WORDS]) -> String {
     let length = usize::try_from(words[0].load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let bytes: Vec<u8> = words[1..]
@@ -255,7 +255,7 @@ pub(super) fn read_site(words: &[AtomicU64; SITE_WORDS]) -> String {
         .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
         .take(length.min(SITE_LIMIT))
         .collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    told_site(&bytes)
 }
 
 #[cfg(test)]
@@ -269,5 +269,15 @@ mod tests {
         let here = Location::caller();
         write_site(&words, here);
         assert_eq!(read_site(&words), site(here));
+    }
+
+    #[test]
+    fn a_call_site_that_is_no_line_of_text_is_read_as_one() {
+        let words = [const { AtomicU64::new(0) }; SITE_WORDS];
+        words[0].store(u64::MAX, Ordering::Relaxed);
+        words[1].store(u64::from_le_bytes(*b"a\n\x1b[1m\xffb"), Ordering::Relaxed);
+        let read = read_site(&words);
+        assert!(read.starts_with("a  [1m\u{fffd}b"), "{read:?}");
+        assert!(!read.contains(char::is_control), "{read:?}");
     }
 }

@@ -97,7 +97,7 @@ impl Sealer {
         self.0.sequence
     }
 
-    fn seal(&mut self, (kind, bytes): (u8, &[u8]), to: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn seal(&mut self, (kind, bytes): (u8, &[u8]), to: &mut Vec<u8>) -> io::Result<()> {
         let nonce = self.0.nonce()?;
         let algorithm = self.0.key.algorithm();
         let length = bytes.len() + 1 + algorithm.tag_len();

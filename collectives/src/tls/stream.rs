@@ -269,29 +269,35 @@ impl AsyncRead for Incoming {
             let end = self.opened.start + bytes;
             into.put_slice(&self.buffer[self.opened.start..end]);
             self.opened.start = end;
-            let full = into.remaining() == 0;
-            if full || !self.open_next()? {
-                if full || into.remaining() < before {
-                    return Poll::Ready(Ok(()));
+            if into.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            let some = into.remaining() < before;
+            match self.open_next() {
+                Ok(true) => {}
+                // What came before a record that cannot be opened is handed out first.
+                Ok(false) | Err(_) if some => return Poll::Ready(Ok(())),
+                Ok(false) => {
+                    if ready!(self.poll_fill(context))? == 0 {
+                        return Poll::Ready(Ok(()));
+                    }
                 }
-                if ready!(self.poll_fill(context))? == 0 {
-                    return Poll::Ready(Ok(()));
-                }
+                Err(error) => return Poll::Ready(Err(error)),
             }
         }
     }
 }
 
 impl Incoming {
-    /// Opens the next record if all of it is here.
+    /// Opens the next record if all of it is here. One that cannot be opened stays where it is, and
+    /// is the end: its number is used up, so no later try opens it or any other.
     fn open_next(&mut self) -> io::Result<bool> {
         let sealed = &mut self.buffer[self.sealed.clone()];
         let Some(whole) = record::length(sealed)?.filter(|whole| *whole <= sealed.len()) else {
             return Ok(false);
         };
         let begin = self.sealed.start;
-        self.sealed.start += whole;
-        self.opened = match self.opener.open(&mut sealed[..whole])? {
+        let opened = match self.opener.open(&mut sealed[..whole])? {
             Opened::Data(bytes) => {
                 // Opened where it lay, behind its head.
                 let begin = begin + record::HEAD_BYTES;
@@ -302,6 +308,8 @@ impl Incoming {
                 begin..begin
             }
         };
+        self.opened = opened;
+        self.sealed.start += whole;
         Ok(true)
     }
 

@@ -174,7 +174,10 @@ impl Message {
             (5, _) => rkyv::from_bytes(body).map(Self::Abort).map_err(malformed),
             (6, []) => Ok(Self::Goodbye),
             (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
-            (8, _) => rkyv::from_bytes(body).map(Self::Spoken).map_err(malformed),
+            (8, _) => match rkyv::from_bytes::<Spoken, _>(body).map_err(malformed)? {
+                spoken if spoken.word.makes_sense() => Ok(Self::Spoken(spoken)),
+                _ => Err(WireError::Body { kind: head.kind }),
+            },
             (9, _) => rkyv::from_bytes(body).map(Self::Waiting).map_err(malformed),
             (10, _) => rkyv::from_bytes(body).map(Self::Knock).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
@@ -254,7 +257,7 @@ impl From<Refusal> for crate::Refusal {
 
 /// `text` in one line of at most [`TEXT_LIMIT`] bytes.
 pub(crate) fn truncate(text: &str) -> String {
-    let mut line = text.replace(['\n', '\r'], " ");
+    let mut line = text.replace(char::is_control, " ");
     while line.len() > TEXT_LIMIT {
         line.pop();
     }
@@ -394,6 +397,33 @@ mod tests {
             }
             assert_eq!(decode(&bytes), Ok(message));
         }
+    }
+
+    #[test]
+    fn a_decision_that_cannot_be_is_no_message() {
+        let newcomer = |seat| Newcomer {
+            seat,
+            incarnation: 1,
+        };
+        let decided = |epoch, seats: &[u32]| {
+            let decision = Decision {
+                epoch,
+                survivors: Vec::new(),
+                newcomers: seats.iter().copied().map(newcomer).collect(),
+                completed: 0,
+            };
+            let word = Word::Decided(decision);
+            decode(&Message::Spoken(Spoken { epoch: 1, word }).encode())
+        };
+        assert!(decided(2, &[0, 1]).is_ok());
+        let malformed = Err(WireError::Body { kind: 8 });
+        assert_eq!(decided(2, &[0, 1, 0]), malformed);
+        assert_eq!(decided(u64::MAX, &[0, 1]), malformed);
+    }
+
+    #[test]
+    fn free_text_keeps_to_a_line_and_says_nothing_to_a_terminal() {
+        assert_eq!(truncate("a\r\nb\x1b[2J\u{85}c"), "a  b [2J c");
     }
 
     #[test]

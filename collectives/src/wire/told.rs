@@ -4,7 +4,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use super::{FRAME_BYTES, Frame, FrameType, WireError};
 use crate::Rank;
-use crate::contract::{Call, SITE_LIMIT};
+use crate::contract::{Call, SITE_LIMIT, told_site};
 
 /// A call: the head of its frame, and the caller's line.
 #[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -74,7 +74,7 @@ impl ToldCall {
                 limit: SITE_LIMIT as u64,
             });
         }
-        let site = self.site.replace(char::is_control, " ");
+        let site = told_site(self.site.as_bytes());
         Ok((Rank::new(self.rank), Call::new(frame.contract, site)))
     }
 

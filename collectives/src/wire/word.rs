@@ -1,5 +1,7 @@
 //! What members say to each other while they agree on the next epoch.
 
+use std::collections::BTreeSet;
+
 use rkyv::{Archive, Deserialize, Serialize};
 
 /// A try to reach a decision; higher ones overrule lower ones.
@@ -56,6 +58,30 @@ impl Decision {
     /// The next epoch's members, in the order of their ranks.
     pub(crate) fn members(&self) -> impl Iterator<Item = Newcomer> + '_ {
         self.survivors.iter().chain(&self.newcomers).copied()
+    }
+
+    /// Whether it can be: nobody has two places, and an epoch may follow.
+    fn makes_sense(&self) -> bool {
+        let mut places = BTreeSet::new();
+        self.epoch < u64::MAX && self.seats().all(|seat| places.insert(seat))
+    }
+}
+
+impl Word {
+    /// Whether the decision that it speaks of, if any, can be.
+    pub(super) fn makes_sense(&self) -> bool {
+        match self {
+            Self::Propose { decision, .. }
+            | Self::Decided(decision)
+            | Self::Promise {
+                accepted: Some((_, decision)),
+                ..
+            } => decision.makes_sense(),
+            Self::Prepare(_)
+            | Self::Promise { accepted: None, .. }
+            | Self::Accept { .. }
+            | Self::Overtaken { .. } => true,
+        }
     }
 }
 

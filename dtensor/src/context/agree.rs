@@ -82,21 +82,14 @@ impl Context {
         if self.is_alone() {
             return Ok(vec![own.to_vec()]);
         }
-        if own.len() > MOST {
-            return Err(Error::TooLong {
-                subject,
-                len: own.len(),
-                most: MOST,
-            });
-        }
+        let length = own.len() as u64;
+        fitting(subject, length)?;
         let mut company = self.company();
         let Together { group, .. } = company.together()?;
         let mut lengths = vec![0; group.world() as usize];
-        group.all_gather(&[own.len() as u64], &mut lengths)?;
-        let lengths = lengths
-            .into_iter()
-            .map(|len| usize::try_from(len).unwrap_or(MOST));
-        let lengths: Vec<usize> = lengths.collect();
+        group.all_gather(&[length], &mut lengths)?;
+        let lengths = lengths.into_iter().map(|len| fitting(subject, len));
+        let lengths = lengths.collect::<Result<Vec<usize>, Error>>()?;
         let mut all = vec![0_u8; lengths.iter().sum()];
         group.all_gather_uneven(own, &mut all, &lengths)?;
         let mut rest = all.as_slice();
@@ -106,5 +99,34 @@ impl Context {
             first.to_vec()
         });
         Ok(told.collect())
+    }
+}
+
+/// The length of what a client says, this one or another that tells it.
+fn fitting(subject: Subject, length: u64) -> Result<usize, Error> {
+    let len = usize::try_from(length).unwrap_or(usize::MAX);
+    match len <= MOST {
+        true => Ok(len),
+        false => Err(Error::TooLong {
+            subject,
+            len,
+            most: MOST,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else their sum overflows, or takes all memory there is.
+    #[test]
+    fn another_client_cannot_tell_of_more_than_it_may_say() {
+        let subject = Subject::Program;
+        assert_eq!(fitting(subject, 1 << 20).unwrap(), MOST);
+        for length in [(1 << 20) + 1, u64::MAX] {
+            let refused = fitting(subject, length).unwrap_err();
+            assert!(matches!(refused, Error::TooLong { .. }), "{refused}");
+        }
     }
 }

@@ -179,6 +179,23 @@ impl Offer {
     }
 }
 
+/// Offers that need not be a rank's, as fuzz targets have them: whatever they say, it is decided.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn decide_any(bytes: &[u8]) {
+    let (offers, _) = bytes.as_chunks();
+    let offers: Vec<Offer> = offers.iter().map(Offer::decode).collect();
+    for offer in &offers {
+        let sent = offer.library.as_deref().unwrap_or_default();
+        if sent.len() <= TEXT {
+            assert_eq!(Offer::decode(&offer.encode()), *offer);
+        }
+    }
+    let hosts: Vec<usize> = (0..offers.len()).map(|rank| rank / 2).collect();
+    if !offers.is_empty() {
+        let _ = decide(&offers, &hosts).map_err(|detour| detour.to_string());
+    }
+}
+
 /// The library by which all ranks can join, or why they cannot: from what all have offered, by rank,
 /// and the host that each is on.
 pub(super) fn decide(offers: &[Offer], hosts: &[usize]) -> Result<String, Detour> {

@@ -102,6 +102,27 @@ async fn keys_are_renewed_as_often_as_records_ask_for_it() {
 }
 
 #[tokio::test]
+async fn what_came_before_a_changed_record_is_read_and_nothing_behind_it() {
+    let (near, far) = Job::new().pair(sockets().await).await;
+    let (mut socket, mut sealer) = (near.stream, near.sealer);
+    let (mut wire, mut ends) = (Vec::new(), Vec::new());
+    for part in [b"one", b"two", b"six"] {
+        sealer.data(part, &mut wire).unwrap();
+        ends.push(wire.len());
+    }
+    wire[ends[1] - 1] ^= 1;
+    socket.write_all(&wire).await.unwrap();
+    let (_outgoing, mut read) = far.split();
+    let mut got = [0; 9];
+    assert_eq!(read.read(&mut got).await.unwrap(), 3);
+    assert!(got.starts_with(b"one"));
+    for _ in 0..2 {
+        let error = read.read(&mut got).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
+
+#[tokio::test]
 async fn every_connection_has_a_binding_of_its_own() {
     let job = Job::new();
     let (first, _) = job.pair(sockets().await).await;

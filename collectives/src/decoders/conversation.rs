@@ -1,0 +1,191 @@
+//! What the other members of a group say, from its first second to the next epoch.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::agreement::{self, Agreement, Pace, Pair, Past};
+use crate::membership::{self, Membership, Patience};
+use crate::waits::{Wait, Waits};
+use crate::wire::{
+    Ballot, MESSAGE_HEAD_BYTES, Message, MessageHead, Newcomer, Spoken, Standing, Waiting, Word,
+};
+use crate::{Error, Member, Rank};
+
+/// Members of the group, the one that listens among them as rank 0.
+const WORLD: u32 = 4;
+const ME: Newcomer = Newcomer {
+    seat: 0,
+    incarnation: 1,
+};
+const EPOCH: u64 = 1;
+
+/// Everything that takes in what is said, as a rank has it.
+struct Listener {
+    now: Instant,
+    membership: Membership,
+    waits: Waits,
+    agreement: Agreement,
+    /// How often either has come to its end.
+    ends: [usize; 2],
+    /// The last ballot of this rank's own.
+    ballot: Ballot,
+}
+
+/// Before each message: who sends it, and how long after the one before, in units of 4 ms.
+const PREFIX_BYTES: usize = 2;
+
+pub(super) fn hear(mut bytes: &[u8]) {
+    let mut listener = Listener::new();
+    while let Some((said, rest)) = next(bytes) {
+        listener.hear(said);
+        bytes = rest;
+    }
+    listener.finish();
+}
+
+/// The sender, the pause before, and the message; the rest follows.
+type Said = (Rank, Duration, Message);
+
+fn next(bytes: &[u8]) -> Option<(Said, &[u8])> {
+    let ([who, pause], rest) = bytes.split_first_chunk::<PREFIX_BYTES>()?;
+    let (head, rest) = rest.split_first_chunk::<MESSAGE_HEAD_BYTES>()?;
+    let head = MessageHead::decode(head).ok()?;
+    let (body, rest) = rest.split_at_checked(head.length())?;
+    let by = Rank::new(1 + u32::from(*who) % (WORLD - 1));
+    let pause = Duration::from_millis(4) * u32::from(*pause);
+    let message = Message::decode(head, body).ok()?;
+    Some(((by, pause, message), rest))
+}
+
+impl Listener {
+    fn new() -> Self {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
+        let members: Arc<[Member]> = Rank::all(WORLD)
+            .map(|rank| Member::new(rank, "localhost:1"))
+            .collect();
+        let patience = Patience {
+            join: ms(2000),
+            heartbeat: ms(200),
+            silence: ms(1500),
+        };
+        let pace = Pace {
+            gather: ms(1000),
+            retry: ms(300),
+            limit: ms(10_000),
+        };
+        let past = Past {
+            epoch: EPOCH,
+            members: (0..WORLD).collect(),
+        };
+        let standing = Standing::default();
+        let mut listener = Self {
+            now,
+            membership: Membership::new(Rank::CHIEF, members, patience, now),
+            waits: Waits::default(),
+            agreement: Agreement::new(ME, past, (Pair::Proven, pace), standing, now),
+            ends: [0; 2],
+            ballot: Ballot::NONE,
+        };
+        for rank in Rank::all(WORLD).skip(1) {
+            listener.happens(membership::Event::Joined(rank));
+        }
+        listener
+    }
+
+    /// As `quic::control` and `quic::assembly` hand it on.
+    fn hear(&mut self, (by, pause, message): Said) {
+        self.now += pause;
+        match message {
+            Message::Heartbeat => self.happens(membership::Event::Heard(by)),
+            Message::Goodbye => self.happens(membership::Event::Goodbye(by)),
+            Message::Abort(abort) => self.happens(membership::Event::Aborted { by, abort }),
+            Message::Waiting(waiting) => {
+                let event = self.waited(by, &waiting);
+                self.happens(event);
+            }
+            Message::Knock(_) => self.asked(agreement::Event::Reached(by.number())),
+            Message::Spoken(Spoken { epoch, word }) if epoch == EPOCH => {
+                let by = by.number();
+                self.asked(agreement::Event::Said { by, word });
+            }
+            Message::Spoken(_)
+            | Message::Hello(_)
+            | Message::Welcome(_)
+            | Message::Refusal(_)
+            | Message::Lane(_) => self.happens(membership::Event::Disconnected(by)),
+        }
+    }
+
+    fn waited(&mut self, by: Rank, waiting: &Waiting) -> membership::Event {
+        match Wait::told(by, waiting) {
+            Ok(wait) => match self.waits.hear(self.now, wait) {
+                Some(conflict) => membership::Event::GiveUp(conflict.into()),
+                None => membership::Event::Heard(by),
+            },
+            Err(error) => membership::Event::GiveUp(Error::Protocol { peer: by, error }),
+        }
+    }
+
+    /// A group ends once, for a reason that fits on a line.
+    fn happens(&mut self, event: membership::Event) {
+        let mut out = Vec::new();
+        self.membership.handle(self.now, event, &mut out);
+        for action in out {
+            assert_eq!(self.ends[0], 0, "{action:?} after the end");
+            match action {
+                membership::Action::Fail(error) => {
+                    self.ends[0] += 1;
+                    let line = error.to_string();
+                    assert!(!line.contains(char::is_control), "{line:?}");
+                }
+                membership::Action::Over => self.ends[0] += 1,
+                membership::Action::Send(..) | membership::Action::Ready => {}
+            }
+        }
+    }
+
+    /// An agreement ends once, and in the next epoch this rank has one place or none; until then its
+    /// own ballots rise.
+    fn asked(&mut self, event: agreement::Event) {
+        let mut out = Vec::new();
+        self.agreement.handle(self.now, event, &mut out);
+        let mut prepared = self.ballot;
+        for action in out {
+            match action {
+                agreement::Action::Send(to, word) => {
+                    assert_ne!(to, ME.seat, "it says to itself {word:?}");
+                    if let Word::Prepare(ballot) = word {
+                        assert!(ballot >= self.ballot, "{ballot:?} after {:?}", self.ballot);
+                        prepared = ballot;
+                    }
+                }
+                agreement::Action::Decided(decision) => {
+                    self.ends[1] += 1;
+                    let own = |seat: &u32| *seat == ME.seat;
+                    assert_eq!(decision.epoch, EPOCH + 1);
+                    assert_eq!(decision.seats().filter(own).count(), 1, "{decision:?}");
+                }
+                agreement::Action::Excluded(decision) => {
+                    self.ends[1] += 1;
+                    let next = decision.epoch == EPOCH + 1;
+                    let there = decision.survivors.contains(&ME.seat);
+                    assert!(!(next && there), "{decision:?}");
+                }
+                agreement::Action::NoMajority(_) => self.ends[1] += 1,
+            }
+        }
+        self.ballot = prepared;
+        assert!(self.ends[1] <= 1);
+    }
+
+    /// Whatever was said, both end by themselves when nothing more is.
+    fn finish(mut self) {
+        for _ in 0..200 {
+            self.now += Duration::from_millis(100);
+            self.happens(membership::Event::Tick);
+            self.asked(agreement::Event::Tick);
+        }
+        assert_eq!(self.ends, [1, 1]);
+    }
+}
