@@ -77,6 +77,7 @@ impl Listener {
         let past = Past {
             epoch: EPOCH,
             members: (0..WORLD).collect(),
+            incarnations: (0..WORLD).map(|seat| (seat, ME.incarnation)).collect(),
         };
         let standing = Standing::default();
         let mut listener = Self {
@@ -104,9 +105,20 @@ impl Listener {
                 let event = self.waited(by, &waiting);
                 self.happens(event);
             }
-            Message::Knock(_) => self.asked(agreement::Event::Reached(by.number())),
+            Message::Knock(knock) => {
+                // The certificate has told the seat.
+                let seat = by.number();
+                let process = Newcomer {
+                    seat,
+                    ..knock.newcomer
+                };
+                self.asked(agreement::Event::Reached(process));
+            }
             Message::Spoken(Spoken { epoch, word }) if epoch == EPOCH => {
-                let by = by.number();
+                let by = Newcomer {
+                    seat: by.number(),
+                    ..ME
+                };
                 self.asked(agreement::Event::Said { by, word });
             }
             Message::Spoken(_)
@@ -162,14 +174,14 @@ impl Listener {
                 }
                 agreement::Action::Decided(decision) => {
                     self.ends[1] += 1;
-                    let own = |seat: &u32| *seat == ME.seat;
+                    let own = |member: &Newcomer| member.seat == ME.seat;
                     assert_eq!(decision.epoch, EPOCH + 1);
-                    assert_eq!(decision.seats().filter(own).count(), 1, "{decision:?}");
+                    assert_eq!(decision.members().filter(own).count(), 1, "{decision:?}");
                 }
                 agreement::Action::Excluded(decision) => {
                     self.ends[1] += 1;
                     let next = decision.epoch == EPOCH + 1;
-                    let there = decision.survivors.contains(&ME.seat);
+                    let there = decision.survivors.contains(&ME);
                     assert!(!(next && there), "{decision:?}");
                 }
                 agreement::Action::NoMajority(_) => self.ends[1] += 1,

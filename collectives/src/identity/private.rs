@@ -81,7 +81,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         assert_eq!(read(&path, missing), Err(missing(io::ErrorKind::NotFound)));
-        fs::write(&path, vec![b'0'; LARGEST as usize + 1]).unwrap();
+        fs::write(&path, vec![b'0'; usize::try_from(LARGEST).unwrap() + 1]).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let large = Err(missing(io::ErrorKind::FileTooLarge));
         assert_eq!(read(&path, missing), large);

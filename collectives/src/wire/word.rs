@@ -63,7 +63,7 @@ impl Decision {
     /// Whether it can be: nobody has two places, and an epoch may follow.
     fn makes_sense(&self) -> bool {
         let mut places = BTreeSet::new();
-        self.epoch < u64::MAX && self.seats().all(|seat| places.insert(seat))
+        self.epoch < u64::MAX && self.members().all(|member| places.insert(member.seat))
     }
 }
 
