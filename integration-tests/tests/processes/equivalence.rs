@@ -47,8 +47,6 @@ fn same_curve(one: &[Step], other: &[Step]) {
     let apart: Vec<f64> = one.iter().zip(other).map(apart).collect();
     // As no comparison with a loss that is no number holds.
     let same = apart.iter().all(|apart| *apart <= APART);
-    let most = apart.iter().copied().fold(0.0, f64::max);
-    eprintln!("at most {most:e} apart in {} steps", apart.len());
     assert!(same, "{apart:?}");
 }
 

@@ -20,6 +20,7 @@ impl Relay {
         Self::with(server, Some(Arc::default()))
     }
 
+    #[allow(dead_code, reason = "the soak has this file too, and alone calls it")]
     /// Keeps nothing, so that anything can go through it for any time.
     pub(crate) fn forgetful(server: SocketAddr) -> Self {
         Self::with(server, None)

@@ -142,9 +142,16 @@ mod tests {
 
     const AT: u64 = 1_000;
 
+    /// Whether all has been heard that there is to hear.
+    #[derive(Eq, PartialEq)]
+    enum Then {
+        Settled,
+        Open,
+    }
+
     /// Rank 1 of three is stopped at second [`AT`] for so long; then this is heard.
     #[track_caller]
-    fn paused(length: u64, heard: &[(usize, &str)], settled: bool) -> Story {
+    fn paused(length: u64, heard: &[(usize, &str)], then: Then) -> Story {
         let members = ["a:1", "b:1", "c:1"].map(str::to_owned);
         let moment = |second| UNIX_EPOCH + Duration::from_secs(second);
         let mut pause = Pause::of(1, &members, moment(AT));
@@ -157,7 +164,7 @@ mod tests {
             };
             pause.hear(*rank, &news, &mut story);
         }
-        assert_eq!(pause.is_settled(), settled);
+        assert_eq!(pause.is_settled(), then == Then::Settled);
         pause.judge(Duration::from_secs(length), &mut story);
         story
     }
@@ -173,22 +180,22 @@ mod tests {
             (1, "ends"),
             (0, "works 1006500000 2"),
         ];
-        let story = paused(4, &heard, false);
+        let story = paused(4, &heard, Then::Open);
         assert_eq!(story.problem(), None);
         let more = [&heard[..], &[(2, "works 1006500000 2")]].concat();
-        assert_eq!(paused(4, &more, true).detections.len(), 2);
+        assert_eq!(paused(4, &more, Then::Settled).detections.len(), 2);
         let wrong = [&more[..], &[(2, "wrong value in step 9")]].concat();
-        assert_eq!(paused(4, &wrong, true).wrong_values.len(), 1);
+        assert_eq!(paused(4, &wrong, Then::Settled).wrong_values.len(), 1);
     }
 
     #[test]
     fn a_long_stop_has_to_be_noticed_and_a_short_one_must_not() {
         let all = [0, 1, 2].map(|rank| (rank, "works 1009000000 3"));
-        assert_eq!(paused(0, &all, true).problem(), None);
-        assert_eq!(paused(4, &all, true).late.len(), 1);
+        assert_eq!(paused(0, &all, Then::Settled).problem(), None);
+        assert_eq!(paused(4, &all, Then::Settled).late.len(), 1);
         let lost = (0, "failed 1000500000 rank 1 (b:1) was lost");
         let noticed = [&[lost][..], &all[..]].concat();
-        assert_eq!(paused(0, &noticed, true).wrong_names.len(), 1);
-        assert_eq!(paused(2, &noticed, true).problem(), None);
+        assert_eq!(paused(0, &noticed, Then::Settled).wrong_names.len(), 1);
+        assert_eq!(paused(2, &noticed, Then::Settled).problem(), None);
     }
 }
