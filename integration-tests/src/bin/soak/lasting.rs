@@ -54,6 +54,9 @@ impl Lasting {
     pub(crate) fn restart(&mut self, victim: u32, moments: &mut Moments) -> io::Result<Story> {
         let (victim, ranks) = (victim as usize, self.crew.members().len());
         let mut story = self.begin(moments)?;
+        if story.problem().is_some() {
+            return Ok(self.end(story));
+        }
         let at = SystemTime::now();
         self.crew.kill(victim)?;
         let others: Vec<usize> = (0..ranks).filter(|rank| *rank != victim).collect();
@@ -76,6 +79,9 @@ impl Lasting {
     ) -> io::Result<Story> {
         let (victim, members) = (victim as usize, self.crew.members().to_vec());
         let mut story = self.begin(moments)?;
+        if story.problem().is_some() {
+            return Ok(self.end(story));
+        }
         let mut pause = Pause::of(victim, &members, SystemTime::now());
         self.crew.stop(victim)?;
         let until = Instant::now() + length;
@@ -92,13 +98,13 @@ impl Lasting {
             }
         }
         pause.judge(length, &mut story);
-        if pause.has_ended_its_victim() {
+        if pause.has_ended_its_victim() && story.problem().is_none() {
             self.replace(victim, &mut story)?;
         }
         Ok(self.end(story))
     }
 
-    /// Waits until all are at work, and a moment more.
+    /// Waits until all are at work, and a moment more; there is a problem if they are not.
     fn begin(&mut self, moments: &mut Moments) -> io::Result<Story> {
         let mut story = Story::default();
         if !self.whole {
