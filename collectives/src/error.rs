@@ -1,8 +1,8 @@
 mod loss;
+mod member;
 mod refusal;
 mod stranger;
 
-use std::fmt::{self, Display};
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use crate::wire::WireError;
 
 pub use loss::LossCause;
 use loss::{Completed, Told};
+use member::Listed;
+pub use member::Member;
 pub use refusal::Refusal;
 use stranger::Refused;
 pub use stranger::{Stranger, StrangerCause};
@@ -456,56 +458,6 @@ pub enum Error {
         /// What the system said.
         kind: io::ErrorKind,
     },
-}
-
-/// A rank and where it is: what an error needs to be acted on.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Member {
-    rank: Rank,
-    address: String,
-}
-
-impl Member {
-    pub(crate) fn new(rank: Rank, address: impl Into<String>) -> Self {
-        Self {
-            rank,
-            address: address.into(),
-        }
-    }
-
-    /// Its rank.
-    #[must_use]
-    pub fn rank(&self) -> Rank {
-        self.rank
-    }
-
-    /// Its address as the members list has it, or what stands for it between threads.
-    #[must_use]
-    pub fn address(&self) -> &str {
-        &self.address
-    }
-}
-
-impl Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.rank, self.address)
-    }
-}
-
-struct Listed<'a>(&'a [Member]);
-
-impl Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 8;
-        for (index, member) in self.0.iter().take(SHOWN).enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{member}")?;
-        }
-        match self.0.len().checked_sub(SHOWN) {
-            Some(more @ 1..) => write!(f, " and {more} more"),
-            _ => Ok(()),
-        }
-    }
 }
 
 #[cfg(test)]

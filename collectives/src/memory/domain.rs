@@ -104,7 +104,7 @@ pub(crate) enum Halt {
 pub(super) const CLOSED: u32 = 1;
 /// How long a live process is waited for that is inside the memory of one that has failed. One that is
 /// stopped there, or frozen, comes out when it likes; copying its part away takes no longer than this.
-const LAST_TOUCH: Duration = Duration::from_millis(100);
+pub(super) const LAST_TOUCH: Duration = Duration::from_millis(100);
 
 impl Domain {
     /// The domains of threads of this process, which errors call by these ranks.
@@ -406,12 +406,8 @@ impl<A: Atomic> Domain<A> {
     fn is_out_of_reach(&self, other: usize, since: Instant) -> bool {
         match &self.reach {
             Reach::Threads(_) => false,
-            Reach::Processes {
-                registry,
-                neighbours,
-                ..
-            } => {
-                neighbours[other].has_ended()
+            Reach::Processes { registry, .. } => {
+                self.has_ended(other)
                     || since.elapsed() > LAST_TOUCH
                         && self
                             .exposed

@@ -3,12 +3,13 @@
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Instant;
 
 use meshwork_accel::Element;
 use smallvec::SmallVec;
 
 use super::board::{Board, Nonce};
-use super::domain::{Domain, Halt};
+use super::domain::{Domain, Halt, LAST_TOUCH};
 use super::flag::Atomic;
 use super::post::{Notice, Place};
 use super::registry::{Neighbour, Registry};
@@ -171,9 +172,22 @@ impl<A: Atomic> Domain<A> {
     /// What it means that bytes of the rank at this place are not where it said.
     pub(super) fn unreachable(&self, other: usize, kind: io::ErrorKind) -> Halt {
         let rank = self.ranks[other];
-        match self.has_closed(other) {
-            true => Halt::Closed(rank),
-            false => Halt::Unreachable(rank, kind),
+        // The memory of a process that is killed is gone a moment before the process is.
+        let since = Instant::now();
+        while !self.has_closed(other) && !self.has_ended(other) {
+            if since.elapsed() > LAST_TOUCH || matches!(self.reach, Reach::Threads(_)) {
+                return Halt::Unreachable(rank, kind);
+            }
+            A::pause();
+        }
+        Halt::Closed(rank)
+    }
+
+    /// Whether the process of the rank at this place is gone for certain.
+    pub(super) fn has_ended(&self, other: usize) -> bool {
+        match &self.reach {
+            Reach::Threads(_) => false,
+            Reach::Processes { neighbours, .. } => neighbours[other].has_ended(),
         }
     }
 }
