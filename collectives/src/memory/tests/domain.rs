@@ -7,6 +7,7 @@
 use std::panic::Location;
 use std::time::Duration;
 
+use loom::model::Builder;
 use loom::thread;
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
@@ -44,7 +45,7 @@ impl Watch for Group {
     fn waits(&self, _: usize) {}
 }
 
-/// Orders that a test tries at most.
+/// Orders of three ranks that a test tries.
 const PERMUTATIONS: usize = 1_000;
 
 type Ranks = Vec<Domain<Checked>>;
@@ -81,20 +82,38 @@ fn in_every_order(
     ranks: impl Fn() -> Ranks + Send + Sync + 'static,
     rank: impl Fn(usize, &mut Domain<Checked>) + Send + Sync + Copy + 'static,
 ) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(preemptions);
-    model.max_branches = 100_000;
-    // Three ranks have more orders than a test has time for; `LOOM_MAX_PERMUTATIONS` asks for more of them.
+    in_orders(&model(preemptions), ranks, rank);
+}
+
+/// The same in the first of very many orders; `LOOM_MAX_PERMUTATIONS` asks for more of them.
+fn in_many_orders(
+    ranks: impl Fn() -> Ranks + Send + Sync + 'static,
+    rank: impl Fn(usize, &mut Domain<Checked>) + Send + Sync + Copy + 'static,
+) {
+    let mut model = model(1);
     model.max_permutations = model.max_permutations.or(Some(PERMUTATIONS));
     // The checker looks at the limit this often.
     model.checkpoint_interval = PERMUTATIONS;
+    in_orders(&model, ranks, rank);
+}
+
+fn model(preemptions: usize) -> Builder {
+    let mut model = Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 100_000;
+    model
+}
+
+fn in_orders(
+    model: &Builder,
+    ranks: impl Fn() -> Ranks + Send + Sync + 'static,
+    rank: impl Fn(usize, &mut Domain<Checked>) + Send + Sync + Copy + 'static,
+) {
     model.check(move || {
         let start = |(me, mut domain): (usize, Domain<Checked>)| {
             let run = move || rank(me, &mut domain);
-            thread::Builder::new()
-                .stack_size(1 << 20)
-                .spawn(run)
-                .unwrap()
+            let thread = thread::Builder::new().stack_size(1 << 20);
+            thread.spawn(run).unwrap()
         };
         let threads: Vec<_> = ranks().into_iter().enumerate().map(start).collect();
         for thread in threads {
@@ -173,8 +192,7 @@ fn operations_of_every_kind_follow_each_other() {
 
 #[test]
 fn three_ranks_reduce_directly_one_after_the_other() {
-    in_every_order(
-        1,
+    in_many_orders(
         || domains(3, 0, threads),
         |me, domain| {
             sums_are_right(domain, me, &[DIRECT, DIRECT]);
@@ -226,8 +244,7 @@ fn a_rank_that_closes_has_its_buffer_to_itself() {
 
 #[test]
 fn when_one_of_three_closes_the_two_others_wait_for_nobody() {
-    in_every_order(
-        1,
+    in_many_orders(
         || domains(3, 0, threads),
         |me, domain| {
             let group = [Group::Failed, Group::Live, Group::Live][me];
@@ -245,8 +262,7 @@ const NO_PROCESS: u32 = i32::MAX as u32;
 #[test]
 fn a_rank_whose_bytes_cannot_be_fetched_ends_the_operation_for_all() {
     let reach = || processes(NO_PROCESS, 3);
-    in_every_order(
-        1,
+    in_many_orders(
         move || domains(3, 0, reach),
         |_, domain| {
             let mut buffer = vec![1; FETCHED];
