@@ -3,6 +3,8 @@
 //! [`LAYERS`] is the one place that says which package may depend on which; manifests and the table
 //! of ARCHITECTURE.md are held against it. The other tests read the source of all members.
 
+#[path = "edges/documents.rs"]
+mod documents;
 #[path = "edges/guides.rs"]
 mod guides;
 #[path = "edges/layers.rs"]
@@ -19,6 +21,8 @@ mod tree;
 mod unused;
 #[path = "edges/workspace.rs"]
 mod workspace;
+
+use std::collections::BTreeMap;
 
 use layers::{Layer, MayUse};
 use source::Source;
@@ -364,6 +368,18 @@ fn the_architecture_document_has_the_limits_of_the_source() {
 }
 
 #[test]
+fn decisions_have_one_form_and_are_in_the_index() {
+    report(documents::decision_problems(&documents()));
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let workspace = workspace();
+    let is_there = |path: &str| workspace.has(path);
+    report(documents::dead_links(&documents(), &is_there));
+}
+
+#[test]
 fn resolvers_speak_neither_http_nor_tls_unless_asked_for() {
     let none: [&str; 0] = [];
     assert_eq!(tree::network_packages("meshwork-cluster-resolver"), none);
@@ -422,6 +438,11 @@ fn guides_name_what_there_is() {
 
 fn workspace() -> Workspace {
     Workspace::read().unwrap_or_else(|error| panic!("reading the workspace: {error}"))
+}
+
+fn documents() -> BTreeMap<String, String> {
+    let documents = workspace().documents();
+    documents.unwrap_or_else(|error| panic!("reading the documents: {error}"))
 }
 
 fn sources() -> Vec<Source> {

@@ -1,5 +1,6 @@
 //! The workspace as cargo sees it, and its files.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -68,7 +69,7 @@ impl Workspace {
     pub(crate) fn sources(&self) -> Result<Vec<Source>, Failure> {
         let mut paths = Vec::new();
         for member in &self.members {
-            rust_files(&self.root.join(&member.folder), &mut paths)?;
+            files(&self.root.join(&member.folder), "rs", &mut paths)?;
         }
         paths.sort();
         let read = |path: &PathBuf| {
@@ -76,6 +77,19 @@ impl Workspace {
             Source::new(relative(&self.root, path)?, text)
         };
         paths.iter().map(read).collect()
+    }
+
+    /// Every Markdown file, by its path from the root.
+    pub(crate) fn documents(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let mut paths = Vec::new();
+        files(&self.root, "md", &mut paths)?;
+        let read = |path: &PathBuf| Ok((relative(&self.root, path)?, fs::read_to_string(path)?));
+        paths.iter().map(read).collect()
+    }
+
+    /// Whether there is a file or a folder at this path from the root.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.root.join(path).exists()
     }
 }
 
@@ -106,12 +120,16 @@ fn edge(dependency: &Value) -> Edge {
     }
 }
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
+/// What has this extension in a folder and those below it; not what is built or hidden.
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() && !path.ends_with("target") {
-            rust_files(&path, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() {
+            if name != "target" && !name.starts_with('.') {
+                files(&path, extension, found)?;
+            }
+        } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);
         }
     }
