@@ -163,9 +163,8 @@ impl ElementTask for Place<'_> {
 
     fn run<T: Element>(self) -> Result<(), Error> {
         let to = self.to;
-        let Ok(view) = ArrayView::from_shape(IxDyn(to.from()), self.from.all::<T>()?) else {
-            return Ok(());
-        };
+        let view = ArrayView::from_shape(IxDyn(to.from()), self.from.all::<T>()?)
+            .expect("the caller has compared the lengths");
         // The axes in the order of their places, and an axis of size 1 wherever none goes.
         let mut order: Vec<usize> = (0..to.from().len()).collect();
         order.sort_by_key(|axis| to.places()[*axis]);

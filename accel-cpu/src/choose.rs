@@ -125,8 +125,9 @@ impl ElementTask for Step<'_> {
     type Output = Result<(), Error>;
 
     fn run<T: Element>(self) -> Result<(), Error> {
-        let view = ArrayView::from_shape(IxDyn(self.by.whole()), self.from.all::<T>()?);
-        let (Ok(whole), Some(bounds)) = (view, self.by.bounds()) else {
+        let whole = ArrayView::from_shape(IxDyn(self.by.whole()), self.from.all::<T>()?)
+            .expect("the caller has compared the lengths");
+        let Some(bounds) = self.by.bounds() else {
             return Ok(());
         };
         let chosen = whole.slice_each_axis(|axis| {

@@ -112,9 +112,9 @@ impl CudaBuffer {
 
     /// The bytes of `len` elements from `start` on, `None` if there are none, or none there.
     pub(crate) fn part(&self, start: usize, len: usize) -> Option<Part<'_>> {
+        let memory = self.memory.as_ref().filter(|_| len > 0)?;
         let size = self.element.size();
-        let (start, bytes) = (start.checked_mul(size)?, len.checked_mul(size)?);
-        let part = self.memory.as_ref()?.part(start, bytes)?;
-        Some(part).filter(|_| bytes > 0)
+        let part = memory.part(start * size, len * size);
+        Some(part.expect("a part that the caller has checked"))
     }
 }

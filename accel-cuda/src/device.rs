@@ -107,7 +107,9 @@ impl Logical {
                 let slot = slot_of(slots, slot)?;
                 match what {
                     What::Take => slot.take(&mut bytes[piece])?,
-                    _ => slot.request(part(from, at + piece.start, piece.len())?)?,
+                    What::Send | What::Request => {
+                        slot.request(part(from, at + piece.start, piece.len())?)?;
+                    }
                 }
             }
             Ok(())

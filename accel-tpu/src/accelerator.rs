@@ -148,8 +148,8 @@ impl PjrtAccelerator {
 
     /// An index as programs take it.
     fn index(&self, device: DeviceId, index: usize) -> Result<Buffer, Error> {
-        // A buffer has no more elements than this can say: its shape was accepted.
-        self.scalar(device, i64::try_from(index).unwrap_or(i64::MAX))
+        let index = i64::try_from(index).expect("the shape of the buffer was accepted");
+        self.scalar(device, index)
     }
 
     /// Replaces the elements of `to` from `at` on.

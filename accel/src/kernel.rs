@@ -118,7 +118,9 @@ where
         ReduceOp::And => Some(loops::<_, And>()),
         ReduceOp::Or => Some(loops::<_, Or>()),
         ReduceOp::Xor => Some(loops::<_, Xor>()),
-        _ => float_loops(op),
+        ReduceOp::Sum | ReduceOp::Product | ReduceOp::Min | ReduceOp::Max | ReduceOp::Mean => {
+            float_loops(op)
+        }
     }
 }
 

@@ -142,7 +142,7 @@ impl Run {
     /// How many workers are started.
     pub(crate) fn workers(&self) -> usize {
         let most = self.elastic.map(|range| range.most);
-        self.workers.or(most).unwrap_or_default()
+        self.workers.or(most).expect("clap requires one of both")
     }
 
     pub(crate) fn program(&self) -> (&OsStr, &[OsString]) {

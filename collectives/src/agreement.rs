@@ -441,7 +441,7 @@ impl Agreement {
         let members = &self.past.members;
         let lower = members.iter().take_while(|seat| **seat != self.me.seat);
         let place = lower.filter(|seat| self.reached.contains(seat)).count();
-        let place = u32::try_from(place).unwrap_or(u32::MAX);
+        let place = u32::try_from(place).expect("members have ranks, which are u32");
         let known = |seat: &Seat| self.reached.contains(seat) || self.lost.contains_key(seat);
         let gathered = match members.iter().all(known) {
             true => self.began,

@@ -273,7 +273,7 @@ impl<'a> Inlet<'a> {
         }
         let mut site = Site {
             bytes: [0; SITE_LIMIT],
-            len: usize::try_from(frame.length).unwrap_or(0).min(SITE_LIMIT),
+            len: usize::try_from(frame.length.min(SITE_LIMIT as u64)).expect("at most SITE_LIMIT"),
         };
         self.incoming
             .receive(from, &mut site.bytes[..site.len])

@@ -96,7 +96,8 @@ impl Inlets {
         let mut received = 0;
         poll_fn(|context| {
             let mut buffer = buffer.borrow_mut();
-            let bytes = T::bytes_mut(&mut buffer[part.clone()]).unwrap_or_default();
+            let bytes = T::bytes_mut(&mut buffer[part.clone()]);
+            let bytes = bytes.expect("elements of which all bytes are values");
             while received < bytes.len() {
                 let mut rest = ReadBuf::new(&mut bytes[received..]);
                 let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));

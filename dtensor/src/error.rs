@@ -246,6 +246,12 @@ pub enum Error {
         /// The op.
         op: &'static str,
     },
+    /// A plan has a step that is not carried out yet.
+    #[error("a step by {collective} cannot be carried out: it can be planned only")]
+    UnknownStep {
+        /// What the step does.
+        collective: meshwork_layout::Collective,
+    },
     /// A tensor was to be made on the default mesh of this thread, but there is none.
     #[error("no default mesh: call default_mesh first, or name a layout")]
     NoDefaultMesh,

@@ -137,7 +137,9 @@ fn join<T: Scalar>(context: &Context, targets: &[Target], held: &[&[T]], made: &
     }
     let join_all =
         |shares: Vec<Share<'_, T>>| shares.into_iter().for_each(|share| share.join(held));
-    let own = shares.pop().unwrap_or_default();
+    let own = shares
+        .pop()
+        .expect("there is a thread at least, and a share for each");
     thread::scope(|threads| {
         for shares in shares {
             threads.spawn(move || join_all(shares));

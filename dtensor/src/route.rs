@@ -113,7 +113,10 @@ impl Builder<'_> {
             Collective::ReduceScatter => exchanges.push(exchange(&self.reduced()?)),
             Collective::MakePartial => exchanges.push(exchange(&self.terms()?)),
             Collective::Permute => exchanges.push(exchange(&self.permuted()?)),
-            _ => exchanges.push(exchange(&self.gathered()?)),
+            Collective::Slice | Collective::AllGather | Collective::AllToAll => {
+                exchanges.push(exchange(&self.gathered()?));
+            }
+            collective => return Err(Error::UnknownStep { collective }),
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ macro_rules! whole {
                     Reduction::Product => 1,
                     Reduction::Min => Self::MAX,
                     Reduction::Max => Self::MIN,
-                    _ => 0,
+                    Reduction::Sum => 0,
                 }
             }
 
@@ -187,7 +187,7 @@ macro_rules! floating {
                     Reduction::Product => 1.0,
                     Reduction::Min => f64::INFINITY,
                     Reduction::Max => f64::NEG_INFINITY,
-                    _ => 0.0,
+                    Reduction::Sum => 0.0,
                 })
             }
 

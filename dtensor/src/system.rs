@@ -263,7 +263,8 @@ impl System {
     /// The devices that were told or found.
     fn physical(&self) -> DeviceCounts {
         let with = |devices: DeviceCounts, (kind, backend): (&DeviceType, &Backend)| {
-            let count = u32::try_from(backend.devices().len()).unwrap_or(u32::MAX);
+            let count = u32::try_from(backend.devices().len());
+            let count = count.expect("devices have numbers, which are u32");
             devices.with(*kind, count)
         };
         self.found.iter().fold(self.physical, with)

@@ -5,6 +5,8 @@
 
 #[path = "edges/documents.rs"]
 mod documents;
+#[path = "edges/fallbacks.rs"]
+mod fallbacks;
 #[path = "edges/guides.rs"]
 mod guides;
 #[path = "edges/layers.rs"]
@@ -323,6 +325,17 @@ const UNSAFE: &[(&str, &str)] = &[
     ),
 ];
 
+/// Files that prove the product and are no part of it: all that begin so.
+const PROOFS: &[&str] = &[
+    "accel/src/conformance",
+    "benches/",
+    "checkpoint/src/testing.rs",
+    "collectives/src/sim",
+    "integration-tests/",
+    "layout/src/ops/naive",
+    "testing/",
+];
+
 /// Dependencies that no file of the package mentions, and why they are there.
 const UNMENTIONED: &[(&str, &str, &str)] = &[
     (
@@ -396,6 +409,18 @@ fn pure_modules_know_no_time_threads_network_or_environment() {
 #[test]
 fn unsafe_code_is_where_it_is_expected_and_says_why_it_is_sound() {
     report(tidy::unexpected_unsafe(&sources(), UNSAFE));
+}
+
+#[test]
+fn nothing_stands_in_for_a_missing_value_without_a_reason() {
+    let product: Vec<Source> = sources()
+        .into_iter()
+        .filter(|source| !PROOFS.iter().any(|start| source.path().starts_with(start)))
+        .collect();
+    report(fallbacks::problems(
+        &product,
+        include_str!("edges/fallbacks.txt"),
+    ));
 }
 
 #[test]

@@ -230,8 +230,8 @@ impl Run {
     /// The index of a device of this run; `offset` is below its length, up to which indices were
     /// counted when it was made.
     fn index_at(&self, offset: usize) -> u32 {
-        self.index
-            .wrapping_add(u32::try_from(offset).unwrap_or(u32::MAX))
+        let offset = u32::try_from(offset).expect("indices of a run are counted as u32");
+        self.index + offset
     }
 }
 

@@ -178,8 +178,8 @@ impl DeviceIds {
             let distance = id.abs_diff(ids.runs[lower].first);
             let lower_start = ids.start(lower);
             if distance < (ids.runs[lower].end - lower_start) as u64 {
-                // Below the length of a run, which is a usize.
-                let twin = lower_start + usize::try_from(distance).unwrap_or(0);
+                let distance = usize::try_from(distance).expect("below the length of a run");
+                let twin = lower_start + distance;
                 let (first, second) = (twin.min(ids.start(upper)), twin.max(ids.start(upper)));
                 return Err(Error::DuplicateId { id, first, second });
             }

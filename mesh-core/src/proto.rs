@@ -106,8 +106,7 @@ impl From<&Mesh> for MeshProto {
     fn from(mesh: &Mesh) -> Self {
         let dimension = |dim: &crate::MeshDim| MeshDimensionProto {
             name: dim.name().to_string(),
-            // A size is at most `MAX_MESH_SIZE`.
-            size: i64::try_from(dim.size()).unwrap_or(i64::MAX),
+            size: i64::try_from(dim.size()).expect("a size is at most `MAX_MESH_SIZE`"),
         };
         let texts = |devices: &Devices| devices.texts().map(Into::into).collect();
         Self {

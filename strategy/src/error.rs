@@ -257,6 +257,24 @@ pub enum Error {
         /// Elements that came with it.
         found: usize,
     },
+    /// Shapes and sizes from other workers end before the last shape does. The workers do not run
+    /// the same program.
+    #[error(
+        "a shape of {dimensions} dimensions came with {found} sizes: do all workers run one program?"
+    )]
+    ShapeTorn {
+        /// Dimensions of the shape.
+        dimensions: u64,
+        /// Sizes that came with it.
+        found: usize,
+    },
+    /// Arrays of other workers came with more elements than their shapes have. The workers do not
+    /// run the same program.
+    #[error("{elements} elements came beside arrays: do all workers run one program?")]
+    ElementsLeft {
+        /// Elements that are in no array.
+        elements: usize,
+    },
     /// As many indices as rows are needed.
     #[error("{rows} rows have {indices} indices: give one for each row")]
     RowCount {

@@ -75,8 +75,8 @@ impl<'a> ReplicaContext<'a> {
             worker: (rank, _),
             ..
         } = self.place;
-        // A worker has fewer replicas than a group has room for ranks.
-        Rank::new(u32::try_from(rank.index() * locals + local).unwrap_or(u32::MAX))
+        let number = u32::try_from(rank.index() * locals + local);
+        Rank::new(number.expect("replicas of all workers are numbered as ranks are"))
     }
 
     /// This replica's number among those of its worker, from 0.

@@ -195,7 +195,8 @@ impl<'a> Scope<'a> {
         let mine = encode(specs);
         let mut length = [mine.len() as u64];
         self.group.broadcast(&mut length, Rank::CHIEF)?;
-        // The chief is trusted with the length of its own model's description.
+        // The chief is trusted with the length of its own model's description; one that is too
+        // long for this machine is another one than the chief's, which the broadcast refuses.
         let mut chiefs = vec![0; usize::try_from(length[0]).unwrap_or(0)];
         if self.group.rank() == Rank::CHIEF {
             chiefs.copy_from_slice(&mine);

@@ -105,7 +105,7 @@ impl Collectives {
         // SAFETY: `version` is writable.
         let code = unsafe { (self.get_version)(&raw mut version) };
         self.check("ncclGetVersion", code)?;
-        Ok(u32::try_from(version).unwrap_or(0))
+        Ok(u32::try_from(version).expect("a version is not negative"))
     }
 
     /// A new name for a communicator; the process that asks for it listens for the others.
@@ -219,7 +219,7 @@ impl Comm {
         // SAFETY: the communicator lives, and `world` is writable.
         let code = unsafe { (self.nccl.count)(self.handle, &raw mut world) };
         self.nccl.check("ncclCommCount", code)?;
-        let number = |value| usize::try_from(value).unwrap_or(0);
+        let number = |value| usize::try_from(value).expect("NCCL counts ranks from 0");
         Ok((number(rank), number(world)))
     }
 
@@ -384,7 +384,8 @@ impl Comm {
     pub(crate) fn shrink(&self, mut lost: Vec<c_int>) -> Result<(), Failure> {
         let mut config = Config::not_blocking();
         let _here = self.stream.gpu().enter()?;
-        let (ranks, count) = (lost.as_mut_ptr(), c_int::try_from(lost.len()).unwrap_or(0));
+        let count = c_int::try_from(lost.len()).expect("ranks, which are themselves `c_int`");
+        let ranks = lost.as_mut_ptr();
         let (born, how) = (self.birth.as_ptr().cast(), &raw mut config);
         // SAFETY: the communicator lives, and what is written later lives as long; the ranks, of which
         // there are so many, and `config` are read before this returns.

@@ -64,7 +64,7 @@ impl Nvrtc {
         // SAFETY: both are writable.
         let code = unsafe { (self.version)(&raw mut major, &raw mut minor) };
         self.check("nvrtcVersion", code)?;
-        let number = |value| u32::try_from(value).unwrap_or(0);
+        let number = |value| u32::try_from(value).expect("a version is not negative");
         Ok((number(major), number(minor)))
     }
 
@@ -74,7 +74,8 @@ impl Nvrtc {
         // SAFETY: `count` is writable.
         let code = unsafe { (self.num_supported_archs)(&raw mut count) };
         self.check("nvrtcGetNumSupportedArchs", code)?;
-        let mut numbers: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
+        let count = usize::try_from(count).expect("a count is not negative");
+        let mut numbers: Vec<c_int> = vec![0; count];
         // SAFETY: there is room for as many numbers as were announced.
         let code = unsafe { (self.supported_archs)(numbers.as_mut_ptr()) };
         self.check("nvrtcGetSupportedArchs", code)?;
@@ -126,7 +127,7 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     fn new(nvrtc: &'a Nvrtc, source: &str) -> Result<Self, Failure> {
-        let source = CString::new(source).unwrap_or_default();
+        let source = CString::new(source).expect("source of kernels is text without 0");
         let mut handle = ProgramHandle(0);
         // SAFETY: `handle` is writable, source and name end in 0 and are copied, and there are no
         // headers.
@@ -147,10 +148,10 @@ impl<'a> Program<'a> {
     fn compile(&self, options: &[String], target: Target) -> Result<(), Error> {
         let options: Vec<CString> = options
             .iter()
-            .map(|option| CString::new(option.as_str()).unwrap_or_default())
+            .map(|option| CString::new(option.as_str()).expect("an option is text without 0"))
             .collect();
         let pointers: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
-        let count = c_int::try_from(pointers.len()).unwrap_or(0);
+        let count = c_int::try_from(pointers.len()).expect("a handful of options");
         // SAFETY: the program lives, and there are so many options, which end in 0.
         let code = unsafe { (self.nvrtc.compile_program)(self.handle, count, pointers.as_ptr()) };
         if code != COMPILATION && code != INVALID_OPTION {

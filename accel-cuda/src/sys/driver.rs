@@ -144,7 +144,7 @@ impl Driver {
         // SAFETY: `count` is writable.
         let code = unsafe { (self.device_get_count)(&raw mut count) };
         self.check("cuDeviceGetCount", code)?;
-        Ok(usize::try_from(count).unwrap_or(0))
+        Ok(usize::try_from(count).expect("a count is not negative"))
     }
 
     /// An error, unless `code` says that `function` did what it should.

@@ -74,7 +74,7 @@ impl Card {
         let code =
             unsafe { (self.driver.device_get_attribute)(&raw mut value, which, self.device) };
         self.driver.check("cuDeviceGetAttribute", code)?;
-        Ok(u32::try_from(value).unwrap_or(0))
+        Ok(u32::try_from(value).expect("no attribute that is asked for is negative"))
     }
 }
 

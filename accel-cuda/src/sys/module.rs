@@ -56,7 +56,7 @@ impl Module {
 
     fn function(&self, kernel: Kernel) -> Result<FunctionHandle, Failure> {
         let _here = self.gpu.enter()?;
-        let name = CString::new(kernel.name()).unwrap_or_default();
+        let name = CString::new(kernel.name()).expect("names of kernels have no 0");
         let mut function = FunctionHandle::NULL;
         // SAFETY: `function` is writable, the module lives, and the name ends in 0.
         let code = unsafe {

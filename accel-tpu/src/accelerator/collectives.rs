@@ -164,8 +164,7 @@ impl PjrtAccelerator {
         element: ElementType,
         number: usize,
     ) -> Result<Buffer, Error> {
-        // No client has more devices than this.
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let number = u32::try_from(number).expect("no client has more devices");
         match element {
             ElementType::F32 => self.scalar(device, number as f32),
             ElementType::F64 => self.scalar(device, f64::from(number)),

@@ -44,7 +44,7 @@ impl Kernels {
             .iter()
             .filter_map(|&device| known.get(device))
             .collect();
-        let replicas = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+        let replicas = u32::try_from(devices.len()).expect("no client has more devices");
         let (program, count) = (collective.program(devices.len()), devices.len());
         debug_assert_eq!(
             infos.len(),

@@ -49,7 +49,9 @@ pub(super) const fn plain(op: ReduceOp, element: ElementType) -> &'static str {
         ReduceOp::Or => "or",
         ReduceOp::Xor => "xor",
         // A mean is a sum until it is divided.
-        _ => "add",
+        ReduceOp::Sum | ReduceOp::Mean => "add",
+        // Not a name of StableHLO: such a program does not compile.
+        _ => "unknown",
     }
 }
 

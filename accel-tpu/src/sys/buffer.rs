@@ -85,10 +85,9 @@ impl Buffer {
         unsafe { self.client.plugin().call(&mut args) }?;
         // SAFETY: the list lives as long as the buffer.
         let sizes = unsafe { read::list(args.dims, args.num_dims) };
-        // No plugin has a dimension of a negative size.
         Ok(sizes
             .iter()
-            .map(|&size| usize::try_from(size).unwrap_or(0))
+            .map(|&size| usize::try_from(size).expect("a size is not negative"))
             .collect())
     }
 

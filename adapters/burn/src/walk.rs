@@ -79,7 +79,8 @@ impl Path {
     }
 
     fn leave(&mut self) {
-        self.text.truncate(self.ends.pop().unwrap_or(0));
+        let end = self.ends.pop().expect("what is left was entered");
+        self.text.truncate(end);
     }
 }
 

@@ -246,8 +246,7 @@ impl WorkerEnd {
     /// Reads what `waitid` says of a child that has ended; nothing if it has not.
     pub(super) fn from_wait(status: &WaitIdStatus) -> Option<Self> {
         let exited = status.exit_status().map(|status| Self::Exited {
-            // The kernel keeps the low eight bits only.
-            status: u8::try_from(status & 0xff).unwrap_or(u8::MAX),
+            status: u8::try_from(status & 0xff).expect("eight bits"),
         });
         exited.or_else(|| {
             let signal = Signal::new(status.terminating_signal()?);

@@ -19,7 +19,7 @@ pub(super) fn run(wanted: &Compile) -> Result<String, TpuError> {
         &[devices.len()],
         &TpuRings::new().dims(RingDims::Leading(1)),
     )?;
-    let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(devices.len()).expect("no slice has so many devices");
     let options = match wanted.partitioned {
         true => CompileOptions::partitions(count),
         false => CompileOptions::replicas(count),

@@ -190,7 +190,8 @@ fn read_operation(value: &Value) -> Option<Operation> {
         call: read_call(value)?,
         began: value["began"].as_u64()?,
         ended: value["ended"].as_u64(),
-        well: value["well"].as_bool().unwrap_or(false),
+        // Nobody knows yet of one that goes on.
+        well: value["well"].as_bool() == Some(true),
         carrier: string(&value["carrier"])?,
         waits: waits
             .map(|wait| Some((rank(&wait["rank"])?, wait["micros"].as_u64()?)))
@@ -215,7 +216,8 @@ fn read_failure(value: &Value) -> Option<Failure> {
             how: match value["cause"].as_str()? {
                 "died" => Loss::Died,
                 "left" => Loss::Left,
-                _ => Loss::Unheard,
+                "silent" | "stopped" | "disconnected" => Loss::Unheard,
+                _ => return None,
             },
             reporter: rank(&value["reporter"]),
         },
@@ -258,4 +260,21 @@ fn rank(value: &Value) -> Option<Rank> {
 
 fn rank_number(value: &Value) -> Option<u32> {
     u32::try_from(value.as_u64()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_of_an_unknown_cause_is_not_read() {
+        let lost = |cause: &str| {
+            let text = "rank 1 is lost";
+            serde_json::json!({ "kind": "lost", "peer": 1, "cause": cause, "text": text })
+        };
+        for cause in ["died", "left", "silent", "stopped", "disconnected"] {
+            assert!(read_failure(&lost(cause)).is_some(), "{cause}");
+        }
+        assert!(read_failure(&lost("bored")).is_none());
+    }
 }

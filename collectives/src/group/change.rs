@@ -58,7 +58,8 @@ impl Epoch {
             },
             |decision| Self {
                 number: decision.epoch,
-                survivors: u32::try_from(decision.survivors.len()).unwrap_or(u32::MAX),
+                survivors: u32::try_from(decision.survivors.len())
+                    .expect("survivors have ranks, which are u32"),
                 completed: decision.completed,
             },
         )

@@ -376,7 +376,7 @@ impl Group {
         let numbers: Vec<usize> = targets.iter().map(|target| target.index()).collect();
         let asked = Asked::new(Kind::Permute, input.len()).with_lengths(&numbers);
         let whole = 0..input.len();
-        let from = sources[self.rank().index()].unwrap_or_default();
+        let from = sources[self.rank().index()].expect("as many targets as ranks, and none twice");
         let mut takes = Takes::new();
         if from == self.rank().index() {
             output.copy_from_slice(input);

@@ -342,7 +342,7 @@ fn asked<B: DeviceBuffer>(work: &Collective<'_, B>, world: u32) -> Asked {
 
 /// A place that was a rank of a group.
 fn rank(place: usize) -> Rank {
-    Rank::new(u32::try_from(place).unwrap_or(u32::MAX))
+    Rank::new(u32::try_from(place).expect("it was a rank, which is a u32"))
 }
 
 impl<A: Accelerator> Debug for DeviceGroup<'_, A> {

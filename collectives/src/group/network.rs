@@ -130,7 +130,7 @@ impl Engine {
         let choices = self
             .choices
             .get_or_insert_with(|| Choices::new(&hosts, model));
-        let count = usize::try_from(contract.count).unwrap_or(usize::MAX);
+        let count = usize::try_from(contract.count).expect("the length of a buffer here");
         let buffer = (contract.op, T::TYPE, count);
         Some(choices.choose(self.communication, collective, buffer))
     }

@@ -392,6 +392,24 @@ fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
     assert_eq!(error, expected);
 }
 
+#[test]
+fn a_silence_of_no_length_is_not_one_of_no_time() {
+    const SILENT: u8 = 2;
+    let abort = |heard_ms| Abort {
+        culprit: 2,
+        cause: SILENT,
+        heard_ms,
+        text: "quiet".to_owned(),
+        calls: Vec::new(),
+    };
+    let understood = |abort| verdict::understand(&abort, Rank::new(1), &members(3));
+    let Error::RankLost { cause, .. } = understood(abort(Some(900))) else {
+        panic!("a silence is a loss");
+    };
+    assert_eq!(cause, LossCause::Silent(Duration::from_millis(900)));
+    assert!(matches!(understood(abort(None)), Error::Aborted { .. }));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

@@ -75,7 +75,7 @@ pub(super) fn understand(abort: &Abort, by: Rank, members: &[Member]) -> Error {
     };
     match abort.cause {
         DIED => lost(LossCause::Died),
-        SILENT => lost(LossCause::Silent(heard.unwrap_or_default())),
+        SILENT if let Some(silence) = heard => lost(LossCause::Silent(silence)),
         DISCONNECTED => lost(LossCause::Disconnected),
         LEFT => lost(LossCause::Left),
         STOPPED => lost(LossCause::Stopped),

@@ -186,7 +186,9 @@ impl<A> Post<A> {
         matches!(self.word(PLACE) & KIND, NOTHING | SMALL)
     }
 
-    pub(super) fn notice(&self) -> Notice {
+    /// # Errors
+    /// When the rank says a kind of place that there is none of.
+    pub(super) fn notice(&self) -> Result<Notice, WireError> {
         let (kind, detail) = (self.word(PLACE) & KIND, self.word(PLACE) >> KIND_BITS);
         let place = match kind {
             NOTHING => Place::Nothing,
@@ -198,13 +200,19 @@ impl<A> Post<A> {
             },
             ADDRESS => Place::Address(self.word(OFFSET)),
             FOREIGN => Place::Foreign(self.word(OFFSET)),
-            _ => Place::Private,
+            PRIVATE => Place::Private,
+            unknown => {
+                return Err(WireError::Code {
+                    field: "place",
+                    found: low(unknown),
+                });
+            }
         };
         let pieces = match self.is_near() {
             true => detail,
             false => self.word(PIECES),
         };
-        Notice { place, pieces }
+        Ok(Notice { place, pieces })
     }
 }
 
@@ -249,11 +257,11 @@ pub(super) fn write_site(words: &[AtomicU64; SITE_WORDS], caller: &Location<'_>)
 
 /// Inverse of [`write_site`]; what is no line of text becomes one.
 pub(super) fn read_site(words: &[AtomicU64; SITE_WORDS]) -> String {
-    let length = usize::try_from(words[0].load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+    let length = words[0].load(Ordering::Relaxed).min(SITE_LIMIT as u64);
     let bytes: Vec<u8> = words[1..]
         .iter()
         .flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes())
-        .take(length.min(SITE_LIMIT))
+        .take(usize::try_from(length).expect("at most SITE_LIMIT"))
         .collect();
     told_site(&bytes)
 }
@@ -279,5 +287,17 @@ mod tests {
         let read = read_site(&words);
         assert!(read.starts_with("a  [1m\u{fffd}b"), "{read:?}");
         assert!(!read.contains(char::is_control), "{read:?}");
+    }
+
+    #[test]
+    fn a_place_of_no_kind_is_refused() {
+        let post = Post::<std::sync::atomic::AtomicU32> {
+            flag: Default::default(),
+            words: [const { AtomicU64::new(0) }; _],
+        };
+        assert_eq!(post.notice().unwrap().place, Place::Nothing);
+        post.words[PLACE].store(FOREIGN + 1, Ordering::Relaxed);
+        let refused = post.notice().unwrap_err();
+        assert_eq!(refused.to_string(), "place has no meaning for code 6");
     }
 }

@@ -269,7 +269,8 @@ impl<A: Atomic> Domain<A> {
         let own = notices[self.me].pieces;
         let filled = u64::from(notices[self.me].place == Place::Private);
         let all = notices.iter().map(|notice| notice.pieces).max();
-        let all = usize::try_from(all.unwrap_or(0)).unwrap_or(usize::MAX);
+        let all = all.expect("a group has a rank, and it a notice");
+        let all = usize::try_from(all).unwrap_or(usize::MAX);
         for step in 0..=all {
             if (filled..own).contains(&(step as u64)) {
                 self.publish(patience, step, &errand.offer)?;

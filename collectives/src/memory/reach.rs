@@ -117,10 +117,14 @@ impl<A: Atomic> Domain<A> {
     }
 
     /// Where all ranks' bytes are, and so how they travel, where not all are in small places.
-    pub(super) fn way(&self) -> Way {
-        let notices: Notices = (0..self.len())
-            .map(|place| self.post(place).notice())
-            .collect();
+    pub(super) fn way(&self) -> Result<Way, Halt> {
+        let notice = |place: usize| {
+            let notice = self.post(place).notice();
+            notice.map_err(|error| Halt::Malformed(self.ranks[place], error))
+        };
+        let notices = (0..self.len())
+            .map(notice)
+            .collect::<Result<Notices, _>>()?;
         let all = |holds: fn(&Place) -> bool| notices.iter().all(|notice| holds(&notice.place));
         if all(|place| {
             matches!(
@@ -128,16 +132,16 @@ impl<A: Atomic> Domain<A> {
                 Place::Nothing | Place::Address(_) | Place::Segment { .. }
             )
         }) {
-            Way::Direct(notices)
+            Ok(Way::Direct(notices))
         } else if all(|place| {
             matches!(
                 place,
                 Place::Nothing | Place::Segment { .. } | Place::Foreign(_)
             )
         }) {
-            Way::Fetch(notices)
+            Ok(Way::Fetch(notices))
         } else {
-            Way::Slots(notices)
+            Ok(Way::Slots(notices))
         }
     }
 

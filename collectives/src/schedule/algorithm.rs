@@ -66,7 +66,12 @@ impl Algorithm {
         let in_place = match collective {
             Collective::AllReduce | Collective::ReduceScatter => true,
             Collective::Reduce { root } => root.index() == 0,
-            _ => return Order::BalancedAtOnce,
+            Collective::Broadcast { .. }
+            | Collective::AllGather
+            | Collective::Gather { .. }
+            | Collective::Scatter { .. }
+            | Collective::AllToAll
+            | Collective::Barrier => return Order::BalancedAtOnce,
         };
         let all_reduce = collective == Collective::AllReduce;
         let one_level = hosts.count() == 1 || hosts.count() == hosts.world();

@@ -53,7 +53,7 @@ fn parts(algorithm: Algorithm, world: usize) -> usize {
 fn pieces(algorithm: Algorithm, world: usize) -> usize {
     match algorithm {
         Algorithm::OneShot | Algorithm::Tree => 1,
-        _ => world,
+        Algorithm::Ring | Algorithm::Direct | Algorithm::Halving | Algorithm::Hierarchical => world,
     }
 }
 

@@ -77,8 +77,9 @@ impl<'a> Pieces<'a> {
         self.number = None;
         let bytes = &self.entry.bytes;
         let start = bytes.start + (number * PIECE) as u64;
-        let rest = usize::try_from(bytes.end.saturating_sub(start)).unwrap_or(PIECE);
-        self.piece.resize(rest.min(PIECE), 0);
+        let rest = bytes.end.saturating_sub(start).min(PIECE as u64);
+        self.piece
+            .resize(usize::try_from(rest).expect("at most PIECE"), 0);
         self.file.read_at(start, &mut self.piece)?;
         match self.entry.hashes.get(number) == Some(&XxHash3_64::oneshot(&self.piece)) {
             true => {

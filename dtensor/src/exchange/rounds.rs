@@ -169,7 +169,7 @@ fn scattered<T: Scalar>(term: &Source, elements: &Range<usize>, held: &[&[T]]) -
             taken.runs.take(elements, held[taken.place], &mut gathered);
             gathered
         }
-        _ => Vec::new(),
+        Source::Here(_) | Source::There(..) => Vec::new(),
     }
 }
 

@@ -72,7 +72,25 @@ impl<T: Float> DTensor<T> {
             Op::Select => 3,
             Op::BiasAdd | Op::MatMul { .. } | Op::CrossEntropy(_) | Op::Gather { .. } => 2,
             Op::Elementwise | Op::Concat { .. } | Op::Stack { .. } | Op::Einsum(_) => tensors.len(),
-            _ => 1,
+            Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Scan { .. }
+            | Op::Softmax { .. }
+            | Op::Transpose { .. }
+            | Op::Reshape { .. }
+            | Op::ExpandDims { .. }
+            | Op::Squeeze { .. }
+            | Op::BroadcastTo { .. }
+            | Op::Tile { .. }
+            | Op::Pad { .. }
+            | Op::OneHot { .. }
+            | Op::ShapeOf
+            | Op::Split { .. }
+            | Op::Unstack { .. }
+            | Op::Slice { .. }
+            | Op::StridedSlice(_)
+            | Op::Relayout(_) => 1,
+            unknown => return Err(Error::UnknownOp { op: unknown.name() }),
         };
         if tensors.len() != expected {
             return Err(meshwork_layout::ops::Error::OperandCount {

@@ -78,7 +78,8 @@ impl<T: Number> Named<T> {
         let local = turned.reshaped(&joined)?.stepped(|place| {
             let sizes = &turned.sizes()[place];
             let (others, both) = sizes.split_at(sizes.len() - 2);
-            let step = NonZeroIsize::new(both[1].cast_signed() + 1).unwrap_or(NonZeroIsize::MAX);
+            let step = NonZeroIsize::new(both[1].cast_signed() + 1);
+            let step = step.expect("one more than a size, which is not negative");
             let along = Stride {
                 first: 0,
                 step,

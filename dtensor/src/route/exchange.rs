@@ -146,7 +146,7 @@ impl Exchange {
             };
             let again = match make {
                 Make::Kept(place) => Make::Kept(place),
-                _ => Make::Shared(home.place),
+                Make::Shared(_) | Make::Joined(..) | Make::Reduced(..) => Make::Shared(home.place),
             };
             if let Some(is) = is {
                 first.entry(is).or_insert(again);

@@ -137,6 +137,9 @@ impl Reader {
                     if name == "unsafe" && matches!(after, [TokenTree::Group(_), ..]) {
                         mention("unsafe {".to_owned());
                     }
+                    if let Some(fallback) = fallback(&name.to_string(), after) {
+                        mention(fallback.to_owned());
+                    }
                 }
                 TokenTree::Group(group) => {
                     if let Some(name) = attribute(before, group) {
@@ -187,6 +190,69 @@ fn continues_path(before: &[TokenTree]) -> bool {
 /// Whether `!` and its arguments come next, which `!=` is not.
 fn is_macro(after: &[TokenTree]) -> bool {
     matches!(after, [TokenTree::Punct(bang), TokenTree::Group(_), ..] if bang.as_char() == '!')
+}
+
+/// What is put in the place of a value that is not there, of an error that nobody reads, or of a
+/// case that is not named.
+fn fallback(name: &str, after: &[TokenTree]) -> Option<&'static str> {
+    let inside = match after {
+        [TokenTree::Group(group), ..] => group.stream().into_iter().collect(),
+        _ => Vec::new(),
+    };
+    match name {
+        "unwrap_or" if is_constant(&inside) => Some("unwrap_or(constant)"),
+        "unwrap_or_default" => Some("unwrap_or_default()"),
+        "unwrap_or_else" | "map_or_else" if plain(&inside).starts_with("|_|") => {
+            Some("unwrap_or_else(|_| ..)")
+        }
+        "else" if matches!(&*plain(&inside), "returnOk(())" | "returnOk(());") => {
+            Some("else { return Ok(()) }")
+        }
+        "_" if plain(after).starts_with("=>") => {
+            let arm = after[2..].split(|token| plain(std::slice::from_ref(token)) == ",");
+            let arm = arm.into_iter().next()?;
+            let value = match arm {
+                [TokenTree::Ident(name), value @ ..] if name == "return" => value,
+                value => value,
+            };
+            (is_constant(value) || is_variant(value)).then_some("_ => constant")
+        }
+        _ => None,
+    }
+}
+
+/// Whether this is a number, a truth value, or a constant.
+fn is_constant(value: &[TokenTree]) -> bool {
+    let is_shouted = |name: &str| {
+        let mut letters = name.chars().filter(|letter| letter.is_alphabetic());
+        name.len() > 1 && letters.all(char::is_uppercase)
+    };
+    match value {
+        [TokenTree::Literal(literal)] => literal.to_string().starts_with(char::is_numeric),
+        [TokenTree::Punct(minus), TokenTree::Literal(_)] => minus.as_char() == '-',
+        [path @ .., TokenTree::Ident(name)] if path.is_empty() || continues_path(path) => {
+            let name = name.to_string();
+            matches!(&*name, "true" | "false") || is_shouted(&name)
+        }
+        _ => false,
+    }
+}
+
+/// Whether this is `Ok(())`, or a variant without values, as `Sum` of `ReduceOp::Sum`.
+fn is_variant(value: &[TokenTree]) -> bool {
+    match value {
+        [TokenTree::Ident(name), TokenTree::Group(_)] => name == "Ok" && plain(value) == "Ok(())",
+        [path @ .., TokenTree::Ident(name)] => {
+            continues_path(path) && name.to_string().starts_with(char::is_uppercase)
+        }
+        _ => false,
+    }
+}
+
+/// As text without spaces.
+fn plain(tokens: &[TokenTree]) -> String {
+    let text: TokenStream = tokens.iter().cloned().collect();
+    text.to_string().replace(' ', "")
 }
 
 /// The first name in a group that is an attribute.
@@ -267,6 +333,32 @@ mod tests {
             .filter(|mention| mention.is("todo!"))
             .count();
         assert_eq!(todos, 1);
+    }
+
+    #[test]
+    fn what_stands_in_for_something_else_is_mentioned() {
+        let text = "fn f() {\n a.unwrap_or(0);\n a.unwrap_or(u64::MAX);\n a.unwrap_or_default();\n \
+                    a.unwrap_or_else(|_| b());\n let Some(a) = b else {\n return Ok(());\n };\n \
+                    match a {\n 1 => a,\n _ => ReduceOp::Sum,\n }\n}";
+        let expected = [
+            ("unwrap_or(constant)", 2),
+            ("unwrap_or(constant)", 3),
+            ("unwrap_or_default()", 4),
+            ("unwrap_or_else(|_| ..)", 5),
+            ("else { return Ok(()) }", 6),
+            ("_ => constant", 11),
+        ];
+        check(
+            text,
+            &expected.map(|(what, line)| (what, line, Part::Product)),
+        );
+        let harmless = "fn f() {\n a.unwrap_or(b);\n a.unwrap_or_else(|e| panic!());\n \
+                        let Some(a) = b else {\n return Err(c);\n };\n \
+                        match a {\n _ => Err(c),\n _ => None,\n _ if a => 0,\n _ => b.c(),\n _ => d = false,\n }\n}";
+        let found = source(harmless);
+        let forms = ["(constant)", "()", "..)", "return Ok(()) }", "=> constant"];
+        let is_form = |mention: &Mention| forms.iter().any(|end| mention.what.ends_with(end));
+        assert!(!found.mentions.iter().any(is_form), "{:#?}", found.mentions);
     }
 
     #[test]

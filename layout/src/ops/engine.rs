@@ -59,7 +59,7 @@ impl Engine<'_> {
                 op,
                 axis,
                 size,
-                step: grains.max().unwrap_or(1),
+                step: grains.max().expect("a factor has a place"),
                 spec,
             });
         }

@@ -231,7 +231,10 @@ impl Builder<'_> {
         self.follow(Op::BroadcastTo { shape })?;
         match reducer {
             Reducer::Mean => self.follow(Op::Elementwise),
-            _ => Ok(()),
+            Reducer::Sum => Ok(()),
+            Reducer::Product | Reducer::Min | Reducer::Max | Reducer::Any | Reducer::All => {
+                Err(Error::NoGradient { op: "reduce" })
+            }
         }
     }
 

@@ -55,7 +55,24 @@ pub(super) fn operand_count(op: &Op) -> Option<usize> {
         Op::Select => Some(3),
         Op::BiasAdd | Op::MatMul { .. } | Op::CrossEntropy(_) | Op::Gather { .. } => Some(2),
         Op::Einsum(equation) => Some(equation.operands().len()),
-        _ => Some(1),
+        Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Scan { .. }
+        | Op::Softmax { .. }
+        | Op::Transpose { .. }
+        | Op::Reshape { .. }
+        | Op::ExpandDims { .. }
+        | Op::Squeeze { .. }
+        | Op::BroadcastTo { .. }
+        | Op::Tile { .. }
+        | Op::Pad { .. }
+        | Op::OneHot { .. }
+        | Op::ShapeOf
+        | Op::Split { .. }
+        | Op::Unstack { .. }
+        | Op::Slice { .. }
+        | Op::StridedSlice(_)
+        | Op::Relayout(_) => Some(1),
     }
 }
 

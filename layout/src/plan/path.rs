@@ -107,8 +107,11 @@ impl Found {
     pub(super) fn cost(&self, problem: &Problem) -> Cost {
         match self.kind {
             Collective::Permute => problem.permute_cost(self.bytes),
-            kind if kind.communicates() => problem.cost(self.from.frame, self.over, self.bytes),
-            _ => Cost::free(),
+            Collective::AllGather
+            | Collective::AllToAll
+            | Collective::ReduceScatter
+            | Collective::AllReduce => problem.cost(self.from.frame, self.over, self.bytes),
+            Collective::Slice | Collective::MakePartial => Cost::free(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::Error;
 pub(crate) struct Standing {
     /// Steps of its state; `None` if it has nothing to go on from.
     pub(crate) steps: Option<u64>,
-    pub(crate) replicas: usize,
+    pub(crate) replicas: u64,
 }
 
 /// Numbers that a standing takes.
@@ -27,7 +27,7 @@ pub(crate) enum Roll {
 impl Standing {
     pub(crate) fn words(self) -> [u64; WORDS] {
         let steps = self.steps.map_or(0, |steps| steps.saturating_add(1));
-        [steps, self.replicas as u64]
+        [steps, self.replicas]
     }
 
     /// Whether it takes over what `source` has.
@@ -35,11 +35,10 @@ impl Standing {
         self.steps < source.steps
     }
 
-    fn read(words: &[u64]) -> Self {
-        let word = |at| words.get(at).copied().unwrap_or_default();
+    fn read([steps, replicas]: &[u64; WORDS]) -> Self {
         Self {
-            steps: word(0).checked_sub(1),
-            replicas: usize::try_from(word(1)).unwrap_or(usize::MAX),
+            steps: steps.checked_sub(1),
+            replicas: *replicas,
         }
     }
 }
@@ -48,17 +47,15 @@ impl Standing {
 /// of the worker that is furthest. An error where worker `own` does not fit to the chief, which the
 /// others then go on without.
 pub(crate) fn call(words: &[u64], own: Rank) -> Result<(Roll, Standing), Error> {
-    let standings: Vec<_> = words.chunks(WORDS).map(Standing::read).collect();
-    let first = standings.first().copied().unwrap_or(Standing {
-        steps: None,
-        replicas: 1,
-    });
-    let replicas = standings.get(own.index()).map_or(1, |own| own.replicas);
+    let (words, _) = words.as_chunks();
+    let standings: Vec<_> = words.iter().map(Standing::read).collect();
+    let first = standings[Rank::CHIEF.index()];
+    let replicas = standings[own.index()].replicas;
     if replicas != first.replicas {
         return Err(Error::ReplicasDiffer {
             rank: own,
-            replicas: replicas as u64,
-            chiefs: first.replicas as u64,
+            replicas,
+            chiefs: first.replicas,
         });
     }
     let (mut source, mut furthest) = (Rank::CHIEF, first);

@@ -192,7 +192,7 @@ impl<'a> CrossReplica<'a> {
         let elements = self.uneven(&elements)?;
         let mut left = &elements[..];
         let mut arrays = Vec::new();
-        for shape in shapes(&words) {
+        for shape in shapes(&words)? {
             let (own, rest) = left
                 .split_at_checked(shape.iter().product())
                 .unwrap_or((left, &[]));
@@ -203,7 +203,10 @@ impl<'a> CrossReplica<'a> {
                 found: own.len(),
             })?);
         }
-        Ok(arrays)
+        match left.len() {
+            0 => Ok(arrays),
+            elements => Err(Error::ElementsLeft { elements }),
+        }
     }
 
     #[track_caller]
@@ -224,18 +227,20 @@ impl<'a> CrossReplica<'a> {
 }
 
 /// Shapes written one after the other, each behind its number of dimensions.
-fn shapes(mut words: &[u64]) -> Vec<Vec<usize>> {
+fn shapes(mut words: &[u64]) -> Result<Vec<Vec<usize>>, Error> {
     let mut shapes = Vec::new();
-    while let Some((dimensions, rest)) = words.split_first() {
-        let dimensions = usize::try_from(*dimensions).unwrap_or(usize::MAX);
-        let Some((sizes, rest)) = rest.split_at_checked(dimensions) else {
-            break;
+    while let Some((&dimensions, rest)) = words.split_first() {
+        let torn = || Error::ShapeTorn {
+            dimensions,
+            found: rest.len(),
         };
-        let size = |size: &u64| usize::try_from(*size).unwrap_or(usize::MAX);
-        shapes.push(sizes.iter().map(size).collect());
-        words = rest;
+        let count = usize::try_from(dimensions).map_err(|_| torn())?;
+        let (sizes, behind) = rest.split_at_checked(count).ok_or_else(torn)?;
+        let sizes = sizes.iter().map(|size| usize::try_from(*size));
+        shapes.push(sizes.collect::<Result<_, _>>().map_err(|_| torn())?);
+        words = behind;
     }
-    shapes
+    Ok(shapes)
 }
 
 /// The arrays one behind the other.
@@ -303,4 +308,20 @@ fn sum_along<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> ArrayD<T> {
         sum = sum.fold_axis(Axis(axis), T::default(), |sum, value| sum.plus(*value));
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_that_end_too_soon_are_refused() {
+        let whole = shapes(&[1, 3, 0, 2, 4, 5]);
+        assert_eq!(whole.unwrap(), [vec![3], vec![], vec![4, 5]]);
+        let torn = Error::ShapeTorn {
+            dimensions: 3,
+            found: 1,
+        };
+        assert_eq!(shapes(&[1, 3, 3, 4]), Err(torn));
+    }
 }

@@ -155,7 +155,7 @@ impl Walked {
         };
         for (place, axis) in axes.axes().iter().enumerate().take(MOST_AXES) {
             let [from, into] = axis.apart;
-            walked.count = 1 + u32::try_from(place).unwrap_or(0);
+            walked.count += u32::from(place > 0);
             walked.size[place] = axis.size as u64;
             walked.from[place] = from as u64;
             walked.into[place] = into as u64;

@@ -193,7 +193,7 @@ impl Pumping {
         }
         let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
         Ok(Readable {
-            called: ready.next().unwrap_or(true),
+            called: ready.next().expect("what calls is polled first"),
             sources: ready.collect(),
         })
     }

@@ -68,7 +68,9 @@ impl<B: DeviceBuffer> Slot<B> {
             Memory::Docked(dock, device) if *device == from.device() => {
                 dock.download(from, at, bytes)
             }
-            _ => accelerator.download(from, at, elements::<T>(&mut self.memory()?[bytes])?),
+            Memory::Plain(_) | Memory::Docked(..) => {
+                accelerator.download(from, at, elements::<T>(&mut self.memory()?[bytes])?)
+            }
         }
     }
 
@@ -82,7 +84,9 @@ impl<B: DeviceBuffer> Slot<B> {
         let bytes = self.place::<T>(side, &range);
         match &mut self.memory {
             Memory::Docked(dock, device) if *device == to.device() => dock.upload(bytes, to, at),
-            _ => accelerator.upload(elements::<T>(&mut self.memory()?[bytes])?, to, at),
+            Memory::Plain(_) | Memory::Docked(..) => {
+                accelerator.upload(elements::<T>(&mut self.memory()?[bytes])?, to, at)
+            }
         }
     }
 

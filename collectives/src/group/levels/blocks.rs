@@ -97,7 +97,7 @@ impl Levels {
         let (home, carriers) = (self.home(), self.carriers());
         let ranges = laid_out(wards.iter().enumerate().map(|(host, ward)| match ward {
             Some(ward) if host != home => blocks[*ward].len(),
-            _ => 0,
+            Some(_) | None => 0,
         }));
         let mut carried = vec![T::default(); ranges.last().map_or(0, |last| last.end)];
         let Some(across) = &mut self.across else {
@@ -240,7 +240,8 @@ impl Levels {
     /// How often each carries something, until all ranks of the largest host have had theirs.
     fn turns(&self) -> usize {
         let sizes = (0..self.hosts.count()).map(|host| self.hosts.size(host));
-        sizes.max().unwrap_or(0).div_ceil(self.shares)
+        let largest = sizes.max().expect("a group has a rank, and it a host");
+        largest.div_ceil(self.shares)
     }
 
     /// The rank of a host whose block is carried in a turn by the ranks in this lane, if there is one.

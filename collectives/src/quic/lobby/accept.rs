@@ -70,7 +70,13 @@ async fn receive(lobby: &Arc<Lobby>, incoming: Incoming, place: Place) -> Result
             return Ok(());
         }
         Message::Knock(knock) => return lobby.knocked(knock, connection, send).await,
-        _ => return Ok(()),
+        Message::Welcome(_)
+        | Message::Refusal(_)
+        | Message::Heartbeat
+        | Message::Abort(_)
+        | Message::Goodbye
+        | Message::Spoken(_)
+        | Message::Waiting(_) => return Ok(()),
     };
     if let Err(refusal) = answer(lobby, &connection, &hello) {
         if refusal == Refusal::RankTaken {

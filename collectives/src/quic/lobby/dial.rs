@@ -125,7 +125,7 @@ fn hopeless_version(none: NoMessage, peer: &Member) -> Attempt {
             let peer = peer.rank();
             Attempt::Hopeless(Error::Protocol { peer, error })
         }
-        _ => Attempt::Failed,
+        NoMessage::Ended | NoMessage::Malformed(_) => Attempt::Failed,
     }
 }
 

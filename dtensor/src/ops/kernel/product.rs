@@ -49,13 +49,12 @@ fn products<T: Number>(left: &ArrayD<T>, right: &ArrayD<T>) -> ArrayD<T> {
     let sizes = [left.shape()[0], left.shape()[1], right.shape()[2]];
     let matrices = left.outer_iter().zip(right.outer_iter());
     let products = matrices.flat_map(|(left, right)| {
-        let product: Array2<T> = match (
-            left.into_dimensionality::<Ix2>(),
-            right.into_dimensionality::<Ix2>(),
-        ) {
-            (Ok(left), Ok(right)) => T::product(left, right),
-            _ => Array2::default((0, 0)),
-        };
+        let left = left.into_dimensionality::<Ix2>();
+        let right = right.into_dimensionality::<Ix2>();
+        let product: Array2<T> = T::product(
+            left.expect("a part of an array with three axes"),
+            right.expect("a part of an array with three axes"),
+        );
         product.as_standard_layout().into_owned().into_iter()
     });
     super::filled(&sizes, products)

@@ -82,7 +82,7 @@ impl<'a, T: Training> Session<'a, T> {
     fn assemble(&mut self, change: &Change) -> Result<(), T::Error> {
         let own = Standing {
             steps: self.begun.then(|| self.training.steps()),
-            replicas: self.strategy.local_replicas,
+            replicas: self.strategy.local_replicas as u64,
         };
         let words = self.strategy.all_words(own.words())?;
         let (roll, furthest) = roll::call(&words, self.strategy.rank())?;
