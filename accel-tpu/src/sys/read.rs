@@ -31,14 +31,22 @@ pub(super) unsafe fn text(start: *const std::ffi::c_char, len: usize) -> String 
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The named values at `start`; a value of a kind that this crate does not know is left out.
+/// The named values at `start`, as long as the first says; a value of a kind that this crate does not know is left out.
 ///
 /// # Safety
 /// As for [`list`], until this returns, and so for names and values in them.
 pub(super) unsafe fn attributes(start: *const PJRT_NamedValue, len: usize) -> Attributes {
     // SAFETY: the caller says so.
-    let values = unsafe { list(start, len) };
-    let known = values.iter().filter_map(|value| {
+    let Some(first) = unsafe { list(start, len.min(1)) }.first() else {
+        return Attributes::new();
+    };
+    // A newer plugin has longer values, and counts what fills the last of their words up as none.
+    let longer = first.struct_size.max(size_of::<PJRT_NamedValue>());
+    let step = longer.next_multiple_of(align_of::<PJRT_NamedValue>());
+    let known = (0..len).filter_map(|index| {
+        let value = start.wrapping_byte_add(index * step);
+        // SAFETY: the caller says that there are as many of this size.
+        let value = unsafe { &*value };
         // SAFETY: so does the caller of names.
         let name = unsafe { text(value.name, value.name_size) };
         // SAFETY: and of values.
@@ -138,4 +146,50 @@ fn option(name: &str, value: &Value) -> Result<PJRT_NamedValue, Error> {
         __bindgen_anon_1: union,
         value_size,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value as a newer header may have it: a word longer, and a byte.
+    #[repr(C)]
+    struct Longer {
+        value: PJRT_NamedValue,
+        word: u64,
+        byte: u8,
+    }
+
+    #[test]
+    fn values_that_are_longer_than_ours_are_all_read() {
+        let numbers = [("first", Value::Int(7)), ("second", Value::Int(8))];
+        let named = numbers.iter().map(|(name, value)| (*name, value));
+        let longer = |value: PJRT_NamedValue| Longer {
+            value: PJRT_NamedValue {
+                struct_size: std::mem::offset_of!(Longer, byte) + 1,
+                ..value
+            },
+            word: u64::MAX,
+            byte: u8::MAX,
+        };
+        let values: Vec<Longer> = options(named).unwrap().into_iter().map(longer).collect();
+        // SAFETY: there are as many values, which say how long they are.
+        let read = unsafe { attributes(values.as_ptr().cast(), values.len()) };
+        assert!(
+            numbers
+                .iter()
+                .all(|(name, value)| read.get(*name) == Some(value)),
+            "{read:?}"
+        );
+    }
+
+    #[test]
+    fn values_that_do_not_say_how_long_they_are_are_as_long_as_the_first_release_had_them() {
+        let value = Value::Bool(true);
+        let mut values = options([("only", &value)]).unwrap();
+        values[0].struct_size = 0;
+        // SAFETY: there are as many values.
+        let read = unsafe { attributes(values.as_ptr(), values.len()) };
+        assert_eq!(read.get("only"), Some(&value));
+    }
 }
