@@ -19,6 +19,8 @@ mod flag;
 mod kernel;
 mod mail;
 mod mapping;
+#[cfg(any(test, feature = "testing"))]
+mod meddler;
 mod post;
 mod pull;
 mod reach;
@@ -35,6 +37,8 @@ use wait::Patience;
 pub(crate) use board::{Board, Nonce, Shape};
 pub(crate) use domain::{Domain, Halt, Task};
 pub(crate) use mapping::{Mapping, SegmentName};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use meddler::meddle;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use post::decode_terms;
 pub(crate) use pull::{Errand, Offer, Take, Then};

@@ -21,6 +21,7 @@ mod control;
 mod driver;
 mod endpoint;
 mod gate;
+mod heads;
 mod lobby;
 mod station;
 mod streams;
@@ -38,6 +39,8 @@ use tokio::task::AbortHandle;
 
 pub use announce::announce_loss;
 pub(crate) use assembly::Evidence;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use heads::decode_any as decode_heads;
 pub(crate) use station::{Station, Term};
 
 use crate::agreement::{Past, Proof};

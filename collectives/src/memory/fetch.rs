@@ -177,7 +177,7 @@ impl<A: Atomic> Domain<A> {
         len: usize,
     ) -> Result<Span, Halt> {
         let there = self.bytes_there::<T>(from, start, len)?;
-        let whole = self.reach(from, place, there.end)?;
+        let whole = self.reach::<T>(from, place, there.end)?;
         Ok(whole
             .part(there)
             .expect("a part of what was just made as long"))

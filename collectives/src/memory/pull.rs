@@ -132,7 +132,7 @@ impl<A: Atomic> Domain<A> {
             let shown = &self.own_desk(other).counts[parity];
             shown.store(*count as u64, Ordering::Relaxed);
         }
-        let told = self.tell(task, place, self.pieces(offer));
+        let told = self.tell(task, place, self.pieces(offer) as u64);
         if place == Place::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
             self.publish(&task.patience, 0, offer)?;
@@ -266,13 +266,22 @@ impl<A: Atomic> Domain<A> {
         notices: &Notices,
         mut errand: Errand<'_, T>,
     ) -> Result<(), Halt> {
-        let own = notices[self.me].pieces;
-        let filled = u64::from(notices[self.me].place == Place::Private);
-        let all = notices.iter().map(|notice| notice.pieces).max();
-        let all = all.expect("a group has a rank, and it a notice");
-        let all = usize::try_from(all).unwrap_or(usize::MAX);
-        for step in 0..=all {
-            if (filled..own).contains(&(step as u64)) {
+        let all = self.all_pieces(notices)?;
+        let room = self.room::<T>(errand.offer.parts);
+        for take in errand.takes {
+            let (offered, expected) = (notices[take.from].pieces, take.into.len());
+            if offered < expected.div_ceil(room) as u64 {
+                let offered = offered.saturating_mul(room as u64);
+                return Err(self.uneven(take.from, offered, expected as u64));
+            }
+        }
+        let filled = usize::from(notices[self.me].place == Place::Private);
+        let own = self.pieces(&errand.offer);
+        let taken = errand.takes.iter().map(|take| take.into.len()).max();
+        let taken = taken.unwrap_or(0).div_ceil(room);
+        // Others may have more for each other. They need this rank for none of that, so it passes over it.
+        for step in 0..=own.max(taken) {
+            if (filled..own).contains(&step) {
                 self.publish(patience, step, &errand.offer)?;
             }
             if let Some(index) = step.checked_sub(1) {
@@ -284,6 +293,18 @@ impl<A: Atomic> Domain<A> {
         own.published.0.set(self.ticks);
         own.combined.0.set(self.ticks);
         Ok(())
+    }
+
+    /// Slots that all ranks go through.
+    fn all_pieces(&self, notices: &Notices) -> Result<usize, Halt> {
+        let mut all = 0;
+        for (place, notice) in notices.iter().enumerate() {
+            let pieces = usize::try_from(notice.pieces).ok();
+            let pieces = pieces.filter(|pieces| *pieces <= MOST_PIECES);
+            let pieces = pieces.ok_or_else(|| self.unreachable(place, ErrorKind::InvalidData))?;
+            all = all.max(pieces);
+        }
+        Ok(all)
     }
 
     /// Puts the next part of each block into this rank's slot.
@@ -384,10 +405,10 @@ impl<A: Atomic> Domain<A> {
     }
 
     /// Slots that the longest block of an offer takes.
-    fn pieces<T: Element>(&self, offer: &Offer<'_, T>) -> u64 {
+    fn pieces<T: Element>(&self, offer: &Offer<'_, T>) -> usize {
         let room = self.room::<T>(offer.parts);
         let longest = offer.blocks.iter().map(Range::len).max();
-        longest.unwrap_or(0).div_ceil(room) as u64
+        longest.unwrap_or(0).div_ceil(room)
     }
 
     /// Elements of each block that fit in a slot with `blocks` blocks: whole cache lines of them.
@@ -396,6 +417,10 @@ impl<A: Atomic> Domain<A> {
         bytes.max(64) / size_of::<T>()
     }
 }
+
+/// More slots than the bytes of any machine take; flags tell numbers from before and after apart that
+/// are so far from each other.
+const MOST_PIECES: usize = 1 << 30;
 
 pub(super) fn own_block<'a, T>(offer: &Offer<'a, T>, me: usize) -> &'a [T] {
     &offer.input[offer.blocks[me].clone()]

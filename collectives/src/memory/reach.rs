@@ -145,8 +145,13 @@ impl<A: Atomic> Domain<A> {
         }
     }
 
-    /// `bytes` from where the rank at this place says that its bytes begin.
-    pub(super) fn reach(&mut self, other: usize, place: Place, bytes: usize) -> Result<Span, Halt> {
+    /// `bytes` from where the rank at this place says that its bytes begin, if elements may be there.
+    pub(super) fn reach<T>(
+        &mut self,
+        other: usize,
+        place: Place,
+        bytes: usize,
+    ) -> Result<Span, Halt> {
         let found = match (place, &mut self.reach) {
             (Place::Address(address), Reach::Threads(_)) => usize::try_from(address)
                 .ok()
@@ -170,12 +175,18 @@ impl<A: Atomic> Domain<A> {
                 }),
             _ => Err(io::ErrorKind::InvalidData),
         };
-        found.map_err(|kind| self.unreachable(other, kind))
+        found
+            .and_then(|span| span.aligned::<T>().ok_or(io::ErrorKind::InvalidData))
+            .map_err(|kind| self.unreachable(other, kind))
     }
 
     /// What it means that bytes of the rank at this place are not where it said.
     pub(super) fn unreachable(&self, other: usize, kind: io::ErrorKind) -> Halt {
         let rank = self.ranks[other];
+        if kind == io::ErrorKind::InvalidData {
+            // It has said what cannot be.
+            return Halt::Unreachable(rank, kind);
+        }
         // The memory of a process that is killed is gone a moment before the process is.
         let since = Instant::now();
         while !self.has_closed(other) && !self.has_ended(other) {

@@ -146,7 +146,7 @@ impl<A: Atomic> Domain<A> {
             buffers.push(if place == self.me {
                 whole
             } else {
-                self.reach(place, notice.place, bytes)?
+                self.reach::<T>(place, notice.place, bytes)?
             });
         }
         let own = part_of::<T>(bytes / size_of::<T>(), self.len(), self.me);

@@ -10,6 +10,9 @@ use super::post::Place;
 use super::span::Span;
 use crate::host;
 
+/// Instead of a generation, where there is no segment.
+const FREE: u32 = 0;
+
 /// The registered memory of one rank.
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -122,12 +125,12 @@ impl Registry {
         }
         if index == entries.len() {
             entries.push(Entry {
-                generation: 0,
+                generation: FREE,
                 used: None,
             });
         }
         let entry = &mut entries[index];
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = entry.generation.checked_add(1).unwrap_or(FREE + 1);
         entry.used = Some(memory);
         let words = [entry.generation.into(), name.descriptor.into(), name.bytes];
         // Visible to the others before the post that first names the segment.
@@ -162,7 +165,7 @@ impl Drop for Registered {
         // One that was withdrawn may have given its place to another.
         if entry.generation == shown.generation {
             entry.used = None;
-            board.head().segments[shown.index][0].store(0, Ordering::Release);
+            board.head().segments[shown.index][0].store(FREE.into(), Ordering::Release);
         }
     }
 }
@@ -249,8 +252,8 @@ impl Neighbour {
 
     fn map(&self, words: &SegmentEntry, generation: u32) -> io::Result<Mapping> {
         let [shown, descriptor, bytes] = [0, 1, 2].map(|word| words[word].load(Ordering::Acquire));
-        if shown != u64::from(generation) {
-            return Err(io::ErrorKind::NotFound.into());
+        if generation == FREE || shown != u64::from(generation) {
+            return Err(io::ErrorKind::InvalidData.into());
         }
         let name = SegmentName {
             process: self.process,

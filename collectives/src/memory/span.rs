@@ -75,6 +75,11 @@ impl Span {
         })
     }
 
+    /// The same bytes, `None` where no element of this type may begin.
+    pub(crate) fn aligned<T>(self) -> Option<Self> {
+        self.start.cast::<T>().is_aligned().then_some(self)
+    }
+
     /// The bytes as elements; what is left over at the end is not part of the slice.
     ///
     /// # Safety

@@ -17,6 +17,8 @@ use super::flag::{Atomic, Flag};
 #[cfg(target_os = "linux")]
 mod closing;
 mod domain;
+#[cfg(target_os = "linux")]
+mod lies;
 
 /// A number with the system's wait and wake. A sleep that may end by itself does so at once.
 ///

@@ -37,11 +37,6 @@ use strangers::Log;
 pub(super) use tcp::take_in;
 use tcp::{Tcp, Tie};
 
-/// Stands at the head of the first data stream, so that the acceptor sees the stream at once.
-const DATA: [u8; 4] = *b"DATA";
-/// Bytes of that head: the word, and the number of the dialler's attempt.
-const DATA_HEAD_BYTES: usize = 8;
-
 /// The members so far, and what everyone who wants to be one is measured by.
 pub(super) struct Lobby {
     me: Rank,
@@ -388,20 +383,6 @@ pub(super) fn watch_launcher(lobby: &Arc<Lobby>, launcher: Option<u32>) {
                 .await;
         }
     });
-}
-
-/// What stands at the head of the first data stream of an attempt.
-fn data_head(attempt: u32) -> [u8; DATA_HEAD_BYTES] {
-    let mut head = [0; DATA_HEAD_BYTES];
-    head[..4].copy_from_slice(&DATA);
-    head[4..].copy_from_slice(&attempt.to_le_bytes());
-    head
-}
-
-/// Inverse of [`data_head`].
-fn attempt(head: &[u8; DATA_HEAD_BYTES]) -> Option<u32> {
-    let (word, attempt) = head.split_first_chunk::<4>()?;
-    (*word == DATA).then(|| attempt.try_into().map(u32::from_le_bytes).ok())?
 }
 
 fn fingerprint(epoch: u64, members: &[Member]) -> [u8; 32] {

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::heads::SplitHead;
 use super::lobby::Lobby;
 use super::stripes::Stripes;
 use crate::links::{self, Links};
@@ -22,10 +23,6 @@ use crate::{Carrier, Error, LossCause, Member, Rank};
 pub(super) const GROUPS: u8 = 64;
 /// How long the head of a stream may take to arrive after its first byte.
 const HEAD: Duration = Duration::from_secs(10);
-/// Bytes of a head: a word that says what it is, and the group's number.
-const HEAD_BYTES: usize = 12;
-const WORD: [u8; 4] = *b"SPLT";
-
 /// Both directions of a stream of quinn's.
 pub(super) type Stream = (SendStream, RecvStream);
 
@@ -99,11 +96,11 @@ pub(super) async fn receive(lobby: Arc<Lobby>, (from, lane): (Rank, u8), connect
     if from > lobby.me() {
         // Control and data come first, and are taken by those who admit.
         while let Ok((send, mut receive)) = connection.accept_bi().await {
-            let mut head = [0; HEAD_BYTES];
+            let mut head = [0; SplitHead::BYTES];
             let read = timeout(HEAD, receive.read_exact(&mut head)).await;
-            if let (Ok(Ok(())), Some(number)) = (read, number(&head)) {
+            if let (Ok(Ok(())), Some(SplitHead { group })) = (read, SplitHead::decode(&head)) {
                 // quinn lets no member open more than GROUPS, so these are bounded too.
-                let name = (from, number, lane);
+                let name = (from, group, lane);
                 lobby.arrivals().put(name, data((send, receive)));
             }
         }
@@ -173,14 +170,7 @@ pub(super) fn unfinished() -> Error {
 
 async fn open(connection: &Connection, number: u64) -> Option<Stream> {
     let (mut send, receive) = connection.open_bi().await.ok()?;
-    let mut head = [0; HEAD_BYTES];
-    head[..4].copy_from_slice(&WORD);
-    head[4..].copy_from_slice(&number.to_le_bytes());
+    let head = SplitHead { group: number }.encode();
     send.write_all(&head).await.ok()?;
     Some((send, receive))
-}
-
-fn number(head: &[u8; HEAD_BYTES]) -> Option<u64> {
-    let (word, number) = head.split_first_chunk::<4>()?;
-    (*word == WORD).then(|| number.try_into().map(u64::from_le_bytes).ok())?
 }

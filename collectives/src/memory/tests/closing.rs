@@ -46,7 +46,7 @@ impl Watch for Once<'_> {
 }
 
 /// Two ranks that reach each other's registered memory as two processes do.
-fn processes() -> io::Result<[Domain; 2]> {
+pub(super) fn processes() -> io::Result<[Domain; 2]> {
     let shape = Shape::for_ranks(2);
     let board = || {
         let (memory, _) = Mapping::segment(shape.bytes())?;
@@ -59,11 +59,11 @@ fn processes() -> io::Result<[Domain; 2]> {
     Ok([0, 1].map(|me| Domain::processes((me, boards.clone()), ranks.clone(), ids.clone(), 2)))
 }
 
-fn task(domain: &Domain, count: usize) -> Task<'static> {
-    watched(domain, count, &Alone)
+pub(super) fn task<'a>(domain: &Domain, count: usize, limit: Duration) -> Task<'a> {
+    watched(domain, count, limit, &Alone)
 }
 
-fn watched<'a>(domain: &Domain, count: usize, watch: &'a dyn Watch) -> Task<'a> {
+fn watched<'a>(domain: &Domain, count: usize, limit: Duration, watch: &'a dyn Watch) -> Task<'a> {
     let contract = Contract {
         epoch: 1,
         group: 0,
@@ -79,7 +79,7 @@ fn watched<'a>(domain: &Domain, count: usize, watch: &'a dyn Watch) -> Task<'a> 
         contract,
         0,
         Location::caller(),
-        domain.patience(Duration::MAX, watch),
+        domain.patience(limit, watch),
     )
 }
 
@@ -96,14 +96,14 @@ fn a_rank_that_was_stopped_inside_does_not_write_to_memory_that_was_given_up() {
     buffer.fill(1.0);
 
     let offer = stopped.registry().find(own.bytes()).unwrap();
-    let whole_task = task(&stopped, LEN);
+    let whole_task = task(&stopped, LEN, Duration::MAX);
     let told = stopped.tell(&whole_task, offer, 1);
     let sum = Reduction::new(ReduceOp::Sum).unwrap();
     let inside = AtomicBool::new(false);
     let watch = Once(&inside);
     let over = std::thread::scope(|scope| {
         let first = scope.spawn(|| {
-            let task = watched(&first, LEN, &watch);
+            let task = watched(&first, LEN, Duration::MAX, &watch);
             let given_up = first.reduce(&task, buffer, sum, Receiver::All);
             first.close();
             buffer.fill(7.0);
@@ -112,7 +112,7 @@ fn a_rank_that_was_stopped_inside_does_not_write_to_memory_that_was_given_up() {
         let Way::Direct(notices) = stopped.hear(&whole_task, &told).unwrap() else {
             panic!("both buffers are registered");
         };
-        let span = stopped.reach(0, notices[0].place, LEN * 4).unwrap();
+        let span = stopped.reach::<f32>(0, notices[0].place, LEN * 4).unwrap();
         stopped.touch_others(&whole_task.patience, |_| {
             inside.store(true, Ordering::Release);
             let given_up = first.join().unwrap();
@@ -181,14 +181,14 @@ fn a_rank_that_parts_from_one_that_has_closed_is_inside_no_longer() {
 /// Three ranks, of which two have said that their bytes for the last are further away than memory reaches.
 #[test]
 fn false_counts_on_a_board_are_an_error() {
-    let mut domains = Domain::threads(Rank::all(3).collect(), 3).unwrap();
+    let mut domains = Domain::threads(Rank::all(3).collect(), 3, Duration::MAX).unwrap();
     let mut last = domains.pop().unwrap();
     let counts = [u64::MAX, 5, 1];
     for domain in &mut domains {
         for (other, count) in counts.into_iter().enumerate() {
             domain.own_desk(other).counts[1].store(count, Ordering::Relaxed);
         }
-        let task = task(domain, 3);
+        let task = task(domain, 3, Duration::MAX);
         let _ = domain.tell(&task, Place::Small, 0);
     }
     let (blocks, take) = ([0..1, 1..2, 2..3], |from| Take {
@@ -206,7 +206,7 @@ fn false_counts_on_a_board_are_an_error() {
         output: &mut [0.0; 3],
         then: Then::Copy,
     };
-    let task = task(&last, 3);
+    let task = task(&last, 3, Duration::MAX);
     let refused = last.pull(&task, errand);
     assert!(matches!(refused, Err(Halt::Unreachable(peer, _)) if peer == Rank::new(0)));
 }

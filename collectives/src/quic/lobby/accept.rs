@@ -6,11 +6,12 @@ use quinn::{Connection, Incoming, SendStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Admitted, DATA_HEAD_BYTES, Lobby, Tie, attempt};
+use super::{Admitted, Lobby, Tie};
 use crate::identity::{Distrust, Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::gate::Place;
+use crate::quic::heads::DataHead;
 use crate::quic::station::Station;
 use crate::quic::streams::{self, Stream};
 use crate::wire::{Hello, Message, VERSION, WireError};
@@ -142,12 +143,12 @@ async fn follow(
     (hello, control): (Hello, Stream),
 ) -> Result<Admitted, NoMessage> {
     let mut data = connection.accept_bi().await?;
-    let mut head = [0; DATA_HEAD_BYTES];
+    let mut head = [0; DataHead::BYTES];
     data.1
         .read_exact(&mut head)
         .await
         .map_err(|_| NoMessage::Ended)?;
-    let attempt = attempt(&head).ok_or(NoMessage::Ended)?;
+    let DataHead { attempt } = DataHead::decode(&head).ok_or(NoMessage::Ended)?;
     let lanes = lobby.lanes((Rank::new(hello.rank), attempt), &connection);
     let (others, streams): (Vec<_>, Vec<_>) = lanes.await?.into_iter().unzip();
     Ok(Admitted {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
-use super::{Admitted, Lobby, Tie, data_head};
+use super::{Admitted, Lobby, Tie};
 use crate::identity::{Distrust, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
+use crate::quic::heads::DataHead;
 use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{Hello, Lane, Message, WireError};
@@ -142,7 +143,7 @@ async fn over_streams(
     } = greeted;
     let address = connection.remote_address();
     let mut first = connection.open_bi().await?;
-    let head = data_head(number);
+    let head = DataHead { attempt: number }.encode();
     first
         .0
         .write_all(&head)

@@ -29,6 +29,7 @@ use zeroize::Zeroizing;
 use super::Lobby;
 use super::accept::report;
 use crate::identity::{Distrust, TCP_ALPN, distrust_over_tcp};
+use crate::quic::heads::BulkHead;
 use crate::quic::streams::{Arrivals, Data, unfinished};
 use crate::tls::{self, Failed};
 use crate::{Carrier, Error, LossCause, Member, Rank, StrangerCause};
@@ -47,9 +48,6 @@ const REACHING: Duration = Duration::from_secs(5);
 /// The pause between two tries, and after a caller could not be taken in.
 const PAUSE: Duration = Duration::from_millis(50);
 
-const WORD: [u8; 4] = *b"BULK";
-/// Bytes of a head: the word, the rank, the group's number, the lane.
-const HEAD_BYTES: usize = 17;
 const PROOF_BYTES: usize = 32;
 /// Told apart by what they begin with, so that neither end can send the other's proof back.
 const DIALS: &[u8] = b"dials";
@@ -72,14 +70,6 @@ pub(super) struct Tcp {
     serials: AtomicU64,
     /// By the serial of the tie, the group's number and the lane.
     arrivals: Arrivals<(u64, u64, u8)>,
-}
-
-/// What a connection is for: a lane of a group, whose number is 0 for the one that was joined.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Head {
-    rank: Rank,
-    group: u64,
-    lane: u8,
 }
 
 impl Tcp {
@@ -113,41 +103,18 @@ impl Tcp {
 
 impl Tie {
     /// What only who has this tie can say, only for this, and only on this connection.
-    fn proof(&self, who: &[u8], head: &[u8; HEAD_BYTES], binding: &[u8]) -> hmac::Tag {
+    fn proof(&self, who: &[u8], head: &[u8; BulkHead::BYTES], binding: &[u8]) -> hmac::Tag {
         hmac::sign(&self.secret, &[who, head, binding].concat())
     }
 
     /// Whether the other has said it, compared in a time that does not depend on where they differ.
     fn is_proved(
         &self,
-        (who, head): (&[u8], &[u8; HEAD_BYTES]),
+        (who, head): (&[u8], &[u8; BulkHead::BYTES]),
         binding: &[u8],
         proof: &[u8; PROOF_BYTES],
     ) -> bool {
         hmac::verify(&self.secret, &[who, head, binding].concat(), proof).is_ok()
-    }
-}
-
-impl Head {
-    fn encode(self) -> [u8; HEAD_BYTES] {
-        let mut bytes = [0; HEAD_BYTES];
-        bytes[..4].copy_from_slice(&WORD);
-        bytes[4..8].copy_from_slice(&self.rank.number().to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.group.to_le_bytes());
-        bytes[16] = self.lane;
-        bytes
-    }
-
-    /// Inverse of [`Head::encode`].
-    fn decode(bytes: &[u8; HEAD_BYTES]) -> Option<Self> {
-        let (word, rest) = bytes.split_first_chunk::<4>()?;
-        let (rank, rest) = rest.split_first_chunk::<4>()?;
-        let (group, lane) = rest.split_first_chunk::<8>()?;
-        (*word == WORD).then_some(Self {
-            rank: Rank::new(u32::from_le_bytes(*rank)),
-            group: u64::from_le_bytes(*group),
-            lane: *lane.first()?,
-        })
     }
 }
 
@@ -208,10 +175,10 @@ impl Lobby {
         }
         let (peer, binding) = (secured.peer.clone(), secured.binding);
         let (mut outgoing, mut incoming) = secured.split();
-        let (mut head, mut proof) = ([0; HEAD_BYTES], [0; PROOF_BYTES]);
+        let (mut head, mut proof) = ([0; BulkHead::BYTES], [0; PROOF_BYTES]);
         incoming.read_exact(&mut head).await?;
         incoming.read_exact(&mut proof).await?;
-        let (tie, claim) = Head::decode(&head)
+        let (tie, claim) = BulkHead::decode(&head)
             .and_then(|claim| Some((self.tie_with(claim.rank)?, claim)))
             .ok_or(TurnedAway::Unproved)?;
         let proved = self.identity.proves(&peer, self.role(claim.rank))
@@ -296,7 +263,7 @@ impl Lobby {
         // Ends with this, and with it all that is half done.
         let mut calls = JoinSet::new();
         for lane in 0..self.lane_count() {
-            let head = Head {
+            let head = BulkHead {
                 rank: self.me,
                 group,
                 lane,
@@ -320,7 +287,7 @@ impl Lobby {
         &self,
         peer: &Member,
         address: SocketAddr,
-        claim: (Head, &Tie),
+        claim: (BulkHead, &Tie),
         began: Instant,
     ) -> Result<Data, Error> {
         let until = began + REACHING.min(self.timeouts.join() / 2);
@@ -348,7 +315,7 @@ impl Lobby {
         &self,
         peer: &Member,
         address: SocketAddr,
-        (head, tie): (Head, &Tie),
+        (head, tie): (BulkHead, &Tie),
     ) -> Result<Data, Failed> {
         let name = self.identity.server_name(self.role(peer.rank()));
         let name = name.map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -381,21 +348,12 @@ impl Lobby {
 mod tests {
     use super::*;
 
-    fn head() -> Head {
-        Head {
+    fn head() -> BulkHead {
+        BulkHead {
             rank: Rank::new(3),
             group: u64::MAX - 1,
             lane: 7,
         }
-    }
-
-    #[test]
-    fn heads_are_read_as_they_were_written_and_others_are_refused() {
-        let bytes = head().encode();
-        assert_eq!(Head::decode(&bytes), Some(head()));
-        let mut other = bytes;
-        other[0] ^= 1;
-        assert_eq!(Head::decode(&other), None);
     }
 
     #[test]
