@@ -204,6 +204,18 @@ pub(crate) fn is_part(part: &str) -> bool {
         && first.parse::<Generation>().is_err()
 }
 
+/// Bytes that need not be an index, as fuzz targets have them, and the same with the hash that belongs
+/// to them: what is read is written so that it reads the same.
+#[cfg(any(test, feature = "testing"))]
+pub fn decode_index(bytes: &[u8]) {
+    let sealed = [bytes, last_line(bytes).as_bytes()].concat();
+    for bytes in [bytes, &sealed] {
+        if let Ok(index) = Index::from_bytes(bytes) {
+            assert_eq!(Index::from_bytes(&index.to_bytes()), Ok(index));
+        }
+    }
+}
+
 fn last_line(content: &[u8]) -> String {
     format!("\nhash {:016x}\n", XxHash3_64::oneshot(content))
 }

@@ -45,5 +45,8 @@ pub mod testing;
 
 pub use error::{Damage, Error, Operation};
 pub use generation::Generation;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use index::decode_index;
 pub use index::{Entry, Index};
 pub use series::{Latest, Opened, Series, Written};

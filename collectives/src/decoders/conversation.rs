@@ -43,12 +43,6 @@ pub(super) fn hear(mut bytes: &[u8]) {
     listener.finish();
 }
 
-/// Whether somebody says something that is understood.
-#[cfg(test)]
-pub(super) fn is_heard(bytes: &[u8]) -> bool {
-    next(bytes).is_some()
-}
-
 /// The sender, the pause before, and the message; the rest follows.
 type Said = (Rank, Duration, Message);
 

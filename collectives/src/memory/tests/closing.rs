@@ -181,7 +181,7 @@ fn a_rank_that_parts_from_one_that_has_closed_is_inside_no_longer() {
 /// Three ranks, of which two have said that their bytes for the last are further away than memory reaches.
 #[test]
 fn false_counts_on_a_board_are_an_error() {
-    let mut domains = Domain::threads(Rank::all(3).collect(), 3, Duration::MAX).unwrap();
+    let mut domains = Domain::threads(Rank::all(3).collect(), 3).unwrap();
     let mut last = domains.pop().unwrap();
     let counts = [u64::MAX, 5, 1];
     for domain in &mut domains {
