@@ -3,25 +3,25 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use meshwork_accel::{
-    Accelerator, Account, Device, DeviceBuffer, DeviceId, Element, ElementTask, ElementType, Error,
-    LiveBuffers, Memory, ReduceOp, Reduction,
+    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementTask, ElementType, Error,
+    LiveBuffers, Memory, MemoryBudget, ReduceOp, Reduction,
 };
 
-use crate::workers::Workers;
+use crate::device_threads::DeviceThreads;
 use crate::{CpuBuffer, machine, numa};
 
 /// The CPU backend; see the crate's documentation for an example.
 #[derive(Debug)]
 pub struct CpuAccelerator {
     devices: Vec<Device>,
-    sites: Vec<Site>,
+    sites: Vec<LogicalDevice>,
 }
 
 /// What stands behind one device.
 #[derive(Debug)]
-struct Site {
-    account: Arc<Account>,
-    workers: Workers,
+struct LogicalDevice {
+    memory_budget: Arc<MemoryBudget>,
+    device_threads: DeviceThreads,
     /// The NUMA node that it is bound to.
     node: Option<usize>,
 }
@@ -36,9 +36,9 @@ impl CpuAccelerator {
     /// `count` logical devices, which share the cores and the memory.
     #[must_use]
     pub fn with_logical_devices(count: NonZeroUsize) -> Self {
-        let sites = (0..count.get()).map(|_| Site {
-            account: Account::new(None),
-            workers: Workers::Shared,
+        let sites = (0..count.get()).map(|_| LogicalDevice {
+            memory_budget: MemoryBudget::new(None),
+            device_threads: DeviceThreads::Shared,
             node: None,
         });
         Self {
@@ -61,7 +61,7 @@ impl CpuAccelerator {
         };
         Self {
             devices: nodes.iter().enumerate().map(describe).collect(),
-            sites: nodes.into_iter().map(Site::on).collect(),
+            sites: nodes.into_iter().map(LogicalDevice::on).collect(),
         }
     }
 
@@ -83,12 +83,12 @@ impl CpuAccelerator {
     #[must_use]
     pub fn with_memory_limit(mut self, bytes: u64) -> Self {
         for site in &mut self.sites {
-            site.account = Account::new(Some(bytes));
+            site.memory_budget = MemoryBudget::new(Some(bytes));
         }
         self
     }
 
-    fn site(&self, device: DeviceId) -> Result<&Site, Error> {
+    fn site(&self, device: DeviceId) -> Result<&LogicalDevice, Error> {
         let available = self.sites.len();
         self.sites
             .get(device.index())
@@ -96,11 +96,11 @@ impl CpuAccelerator {
     }
 }
 
-impl Site {
+impl LogicalDevice {
     fn on(node: numa::Node) -> Self {
         Self {
-            account: Account::new(None),
-            workers: Workers::on(node.cores),
+            memory_budget: MemoryBudget::new(None),
+            device_threads: DeviceThreads::on(node.cores),
             node: Some(node.number),
         }
     }
@@ -130,8 +130,12 @@ impl Accelerator for CpuAccelerator {
     /// The limit and what is left of it; without one that of the node, or of the machine, which all
     /// its devices share.
     fn memory(&self, device: DeviceId) -> Result<Memory, Error> {
-        let Site { account, node, .. } = self.site(device)?;
-        Ok(match (account.limit(), account.free(), node) {
+        let LogicalDevice {
+            memory_budget,
+            node,
+            ..
+        } = self.site(device)?;
+        Ok(match (memory_budget.limit(), memory_budget.free(), node) {
             (Some(limit), Some(free), _) => Memory::of(limit).with_free(free),
             (_, _, Some(node)) => machine::memory_of_node(*node),
             _ => machine::memory(),
@@ -144,18 +148,20 @@ impl Accelerator for CpuAccelerator {
         element: ElementType,
         len: usize,
     ) -> Result<CpuBuffer, Error> {
-        let Site {
-            account, workers, ..
+        let LogicalDevice {
+            memory_budget,
+            device_threads,
+            ..
         } = self.site(device)?;
-        let free = account.free();
+        let free = memory_budget.free();
         let booked = || {
             let bytes = len.checked_mul(element.size())?;
-            let booking = account.book(u64::try_from(bytes).ok()?)?;
+            let reservation = memory_budget.reserve(u64::try_from(bytes).ok()?)?;
             let words = bytes.div_ceil(size_of::<u64>());
             // Pages that nobody writes to take no memory.
             let mut memory = bytemuck::allocation::try_zeroed_vec(words).ok()?;
-            workers.touch(&mut memory);
-            Some(CpuBuffer::new(device, (element, len), memory, booking))
+            device_threads.touch(&mut memory);
+            Some(CpuBuffer::new(device, (element, len), memory, reservation))
         };
         booked().ok_or(Error::OutOfMemory {
             device,
@@ -207,7 +213,7 @@ impl Accelerator for CpuAccelerator {
             return Err(Error::DeviceMismatch { left, right });
         }
         into.check_element(from.element_type())?;
-        let workers = &self.site(left)?.workers;
+        let device_threads = &self.site(left)?.device_threads;
         let (left, right) = (into.len(), from.len());
         if left != right {
             return Err(Error::LengthMismatch { left, right });
@@ -216,7 +222,7 @@ impl Accelerator for CpuAccelerator {
             op,
             into,
             from,
-            workers,
+            device_threads,
         })
     }
 
@@ -228,7 +234,7 @@ impl Accelerator for CpuAccelerator {
 impl LiveBuffers for CpuAccelerator {
     fn live_buffers(&self) -> usize {
         let sites = self.sites.iter();
-        sites.map(|site| site.account.buffers()).sum()
+        sites.map(|site| site.memory_budget.buffers()).sum()
     }
 }
 
@@ -237,7 +243,7 @@ struct Reduce<'a> {
     op: ReduceOp,
     into: &'a mut CpuBuffer,
     from: &'a CpuBuffer,
-    workers: &'a Workers,
+    device_threads: &'a DeviceThreads,
 }
 
 impl ElementTask for Reduce<'_> {
@@ -247,7 +253,7 @@ impl ElementTask for Reduce<'_> {
         let reduction = Reduction::<T>::new(self.op)?;
         let (into, from) = (self.into.all_mut()?, self.from.all()?);
         let work = |into: &mut [T], from: &[T]| reduction.reduce(into, from);
-        self.workers.pairs(into, from, work)
+        self.device_threads.pairs(into, from, work)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, DeviceBuffer, Element, ElementTask, ElementType, Error,
-    Fold, ReduceOp, Reduction, Region, Steps,
+    Fold, ReduceOp, Reduction, Region, StridedSlice,
 };
 use ndarray::{ArrayView, ArrayViewMut, Axis, IxDyn, Slice};
 
@@ -44,7 +44,7 @@ impl Arrange for CpuAccelerator {
         Ok(into)
     }
 
-    fn step(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+    fn step(&self, from: &CpuBuffer, by: &StridedSlice) -> Result<CpuBuffer, Error> {
         equally_long(from.len(), by.whole_len())?;
         self.stepped(from, by)
     }

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use meshwork_accel::{Booking, DeviceBuffer, DeviceId, Element, ElementType, Error};
+use meshwork_accel::{DeviceBuffer, DeviceId, Element, ElementType, Error, MemoryReservation};
 
 /// Host memory that belongs to one logical CPU device.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct CpuBuffer {
     len: usize,
     /// Whole words, so that every element type is aligned.
     memory: Vec<u64>,
-    _booking: Booking,
+    _reservation: MemoryReservation,
 }
 
 impl CpuBuffer {
@@ -19,14 +19,14 @@ impl CpuBuffer {
         device: DeviceId,
         (element, len): (ElementType, usize),
         memory: Vec<u64>,
-        booking: Booking,
+        reservation: MemoryReservation,
     ) -> Self {
         Self {
             device,
             element,
             len,
             memory,
-            _booking: booking,
+            _reservation: reservation,
         }
     }
 

@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use meshwork_accel::{
-    Accelerator, DeviceBuffer, Element, ElementTask, ElementType, Error, Steps, convert_slice,
+    Accelerator, DeviceBuffer, Element, ElementTask, ElementType, Error, StridedSlice,
+    convert_slice,
 };
 use ndarray::{ArrayView, IxDyn, Slice};
 
 use crate::{CpuAccelerator, CpuBuffer};
 
 impl CpuAccelerator {
-    pub(crate) fn stepped(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+    pub(crate) fn stepped(&self, from: &CpuBuffer, by: &StridedSlice) -> Result<CpuBuffer, Error> {
         let mut into = self.allocate(from.device(), from.element_type(), by.len())?;
         from.element_type().run(Step {
             from,
@@ -117,7 +118,7 @@ fn product(rows: usize, columns: usize) -> Result<usize, Error> {
 
 struct Step<'a> {
     from: &'a CpuBuffer,
-    by: &'a Steps,
+    by: &'a StridedSlice,
     into: &'a mut CpuBuffer,
 }
 

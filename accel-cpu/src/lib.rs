@@ -23,9 +23,10 @@
 //! # Ok::<(), meshwork_accel::Error>(())
 //! ```
 //!
-//! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `workers` (the threads that share large buffers), `collectives` (among devices of one
-//! process), `compute` (arithmetic on tensors), `product` (of matrices), `arrange` and
-//! `choose` (elements in other places, and some of them), `numa` and `machine` (what the system has).
+//! Map of the crate: `accelerator` (the devices), `buffer` (their memory), `device_threads` (the
+//! threads that share large buffers), `collectives` (among devices of one process), `compute`
+//! (arithmetic on tensors), `product` (of matrices), `arrange` and `choose` (elements in other
+//! places, and some of them), `numa` and `machine` (what the system has).
 #![deny(unsafe_code)]
 
 mod accelerator;
@@ -34,10 +35,10 @@ mod buffer;
 mod choose;
 mod collectives;
 mod compute;
+mod device_threads;
 mod machine;
 mod numa;
 mod product;
-mod workers;
 
 pub use accelerator::CpuAccelerator;
 pub use buffer::CpuBuffer;

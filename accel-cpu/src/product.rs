@@ -35,8 +35,8 @@ macro_rules! factor {
 
 factor!(f32, f64);
 
-/// Replaces `into` by the product of two matrices, by one thread. Sums may be rounded in another order than
-/// that of the columns, the same one each time on one machine.
+/// Replaces `into` by the product of two matrices, by one thread. Sums may be rounded in another
+/// order than that of the columns, the same one each time on one machine.
 ///
 /// ```
 /// use ndarray::{Array2, array};
@@ -76,8 +76,9 @@ pub fn product<T: Factor>(
     }
     let [left_strides, right_strides] = [left.strides(), right.strides()];
     let (address, strides) = (into.as_mut_ptr(), [into.strides()[0], into.strides()[1]]);
-    // SAFETY: each address is that of a view's first element, with its sizes, which were compared, and its
-    // strides; nobody else sees `into`, which is as wide as it says, and `T` is one of the library's types.
+    // SAFETY: each address is that of a view's first element, with its sizes, which were compared,
+    // and its strides; nobody else sees `into`, which is as wide as it says, and `T` is one of the
+    // library's types.
     unsafe {
         gemm::gemm(
             rows,

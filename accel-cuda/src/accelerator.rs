@@ -3,27 +3,28 @@ use std::sync::{Arc, OnceLock};
 
 use bytemuck::checked;
 use meshwork_accel::{
-    Accelerator, Device, DeviceBuffer, DeviceId, Dock, Element, ElementType, Error, HostMemory,
-    LiveBuffers, Memory, ReduceOp, Undocked,
+    Accelerator, Device, DeviceBuffer, DeviceId, Element, ElementType, Error, HostMemory,
+    LiveBuffers, Memory, NotPinned, PinnedBuffer, ReduceOp,
 };
 
 use crate::buffer::CudaBuffer;
 use crate::config::CudaConfig;
-use crate::device::Logical;
-use crate::dock::CudaDock;
+use crate::device::LogicalDevice;
 use crate::error::Failure;
 use crate::kernels::{Kernel, Width};
+use crate::pinned_buffer::CudaPinnedBuffer;
 use crate::sys::blas::Blas;
 use crate::{Libraries, Library, Nccl};
 
 /// The CUDA backend; see the crate's documentation for an example.
 ///
-/// Each device has a stream: what is asked of one device is done in order, and what crosses two waits
-/// for both. Uploads go through pinned memory and return before the GPU has them; downloads wait.
+/// Each device has a stream: what is asked of one device is done in order, and what crosses two
+/// waits for both. Uploads go through pinned memory and return before the GPU has them; downloads
+/// wait.
 #[derive(Debug)]
 pub struct CudaAccelerator {
     devices: Vec<Device>,
-    logical: Vec<Arc<Logical>>,
+    logical: Vec<Arc<LogicalDevice>>,
     libraries: Libraries,
     /// Loaded when they are first asked for.
     nccl: OnceLock<Result<Nccl, crate::Error>>,
@@ -44,8 +45,8 @@ impl CudaAccelerator {
     /// # Errors
     /// A library or a function that is missing ([`Error::NotLoadable`](crate::Error::NotLoadable),
     /// [`Error::NoFunction`](crate::Error::NoFunction)), no GPU
-    /// ([`Error::NoDevices`](crate::Error::NoDevices)), what `config` asks for and is not there, and
-    /// failures of the driver and the compiler.
+    /// ([`Error::NoDevices`](crate::Error::NoDevices)), what `config` asks for and is not there,
+    /// and failures of the driver and the compiler.
     pub fn open(config: &CudaConfig) -> Result<Self, crate::Error> {
         let (devices, logical) = config.devices()?.into_iter().unzip();
         Ok(Self {
@@ -63,13 +64,13 @@ impl CudaAccelerator {
         opened.as_ref().map_err(Clone::clone)
     }
 
-    /// The library that multiplies matrices, with its version. Where it cannot be loaded, a kernel of this
-    /// crate does, unless [`Libraries`] or `MESHWORK_CUBLAS` name its file: then products are refused with
-    /// this error.
+    /// The library that multiplies matrices, with its version. Where it cannot be loaded, a kernel
+    /// of this crate does, unless [`Libraries`] or `MESHWORK_CUBLAS` name its file: then products
+    /// are refused with this error.
     ///
     /// # Errors
-    /// [`Error::NotLoadable`](crate::Error::NotLoadable), [`Error::NoFunction`](crate::Error::NoFunction),
-    /// [`Error::Call`](crate::Error::Call).
+    /// [`Error::NotLoadable`](crate::Error::NotLoadable),
+    /// [`Error::NoFunction`](crate::Error::NoFunction), [`Error::Call`](crate::Error::Call).
     pub fn matmul_library(&self) -> Result<String, crate::Error> {
         self.blas().map(|blas| format!("cuBLAS {}", blas.version()))
     }
@@ -88,7 +89,7 @@ impl CudaAccelerator {
         opened.as_ref().map_err(Clone::clone)
     }
 
-    pub(crate) fn logical(&self, device: DeviceId) -> Result<&Arc<Logical>, Error> {
+    pub(crate) fn logical(&self, device: DeviceId) -> Result<&Arc<LogicalDevice>, Error> {
         let available = self.logical.len();
         let found = self.logical.get(device.index());
         found.ok_or(Error::UnknownDevice { device, available })
@@ -105,7 +106,10 @@ impl Accelerator for CudaAccelerator {
     fn memory(&self, device: DeviceId) -> Result<Memory, Error> {
         let logical = self.logical(device)?;
         let free = logical.free().map_err(|failure| failure.on(device))?;
-        let total = logical.account.limit().map_or(Memory::UNKNOWN, Memory::of);
+        let total = logical
+            .memory_budget
+            .limit()
+            .map_or(Memory::UNKNOWN, Memory::of);
         Ok(total.with_free(free))
     }
 
@@ -213,16 +217,16 @@ impl Accelerator for CudaAccelerator {
         reduced.map_err(|failure| failure.on(into.device()))
     }
 
-    fn dock(
+    fn pin(
         &self,
         device: DeviceId,
         memory: Box<dyn HostMemory>,
-    ) -> Result<Box<dyn Dock<Buffer = CudaBuffer>>, Undocked> {
+    ) -> Result<Box<dyn PinnedBuffer<Buffer = CudaBuffer>>, NotPinned> {
         match self.logical(device) {
-            Ok(logical) => Ok(Box::new(CudaDock::new(logical, memory)?)),
+            Ok(logical) => Ok(Box::new(CudaPinnedBuffer::new(logical, memory)?)),
             Err(error) => {
                 let reason = Some(error);
-                Err(Undocked { memory, reason })
+                Err(NotPinned { memory, reason })
             }
         }
     }
@@ -237,7 +241,7 @@ impl LiveBuffers for CudaAccelerator {
     fn live_buffers(&self) -> usize {
         self.logical
             .iter()
-            .map(|logical| logical.account.buffers())
+            .map(|logical| logical.memory_budget.buffers())
             .sum()
     }
 }

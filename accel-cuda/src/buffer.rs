@@ -1,19 +1,20 @@
 use std::sync::Arc;
 
-use meshwork_accel::{Booking, DeviceBuffer, DeviceId, ElementType, Error};
+use meshwork_accel::{DeviceBuffer, DeviceId, ElementType, Error, MemoryReservation};
 
-use crate::device::Logical;
+use crate::device::LogicalDevice;
 use crate::sys::memory::{Memory, Part};
 
-/// Memory of a GPU that belongs to one logical device; given back when dropped, after all work on it.
+/// Memory of a GPU that belongs to one logical device; given back when dropped, after all work on
+/// it.
 #[derive(Debug)]
 pub struct CudaBuffer {
     element: ElementType,
     len: usize,
     /// `None` for nothing: the driver does not allocate that.
     memory: Option<Memory>,
-    logical: Arc<Logical>,
-    _booking: Booking,
+    logical: Arc<LogicalDevice>,
+    _reservation: MemoryReservation,
 }
 
 impl DeviceBuffer for CudaBuffer {
@@ -33,7 +34,7 @@ impl DeviceBuffer for CudaBuffer {
 impl CudaBuffer {
     /// So many elements, all zero.
     pub(crate) fn allocate(
-        logical: &Arc<Logical>,
+        logical: &Arc<LogicalDevice>,
         element: ElementType,
         len: usize,
     ) -> Result<Self, Error> {
@@ -47,13 +48,16 @@ impl CudaBuffer {
 
     /// So many elements, whose bytes are any until all of them have been written.
     pub(crate) fn unwritten(
-        logical: &Arc<Logical>,
+        logical: &Arc<LogicalDevice>,
         element: ElementType,
         len: usize,
     ) -> Result<Self, Error> {
         let refused = || logical.out_of_memory(element, len);
         let bytes = len.checked_mul(element.size()).ok_or_else(refused)?;
-        let booking = logical.account.book(bytes as u64).ok_or_else(refused)?;
+        let reservation = logical
+            .memory_budget
+            .reserve(bytes as u64)
+            .ok_or_else(refused)?;
         let memory = match bytes {
             0 => None,
             _ => {
@@ -67,12 +71,12 @@ impl CudaBuffer {
             len,
             memory,
             logical: logical.clone(),
-            _booking: booking,
+            _reservation: reservation,
         })
     }
 
     /// The device that it belongs to.
-    pub(crate) fn logical(&self) -> &Arc<Logical> {
+    pub(crate) fn logical(&self) -> &Arc<LogicalDevice> {
         &self.logical
     }
 

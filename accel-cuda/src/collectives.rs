@@ -6,7 +6,7 @@ use meshwork_accel::{
 
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
-use crate::device::Logical;
+use crate::device::LogicalDevice;
 use crate::kernels::Kernel;
 use crate::sys::memory::{Memory, Part};
 
@@ -14,8 +14,8 @@ use crate::sys::memory::{Memory, Part};
 /// [`Reduction::complete`](meshwork_accel::Reduction::complete), so results have the bits of the
 /// host's.
 ///
-/// Devices of one GPU read and write each other's buffers; what is on another GPU is copied over first,
-/// into memory that is not counted against limits.
+/// Devices of one GPU read and write each other's buffers; what is on another GPU is copied over
+/// first, into memory that is not counted against limits.
 impl NativeCollectives for CudaAccelerator {
     fn all_reduce(&self, op: ReduceOp, buffers: &mut [&mut CudaBuffer]) -> Result<(), Error> {
         let shape = BufferShape::of(buffers.iter().map(|buffer| &**buffer))?;
@@ -93,13 +93,13 @@ impl NativeCollectives for CudaAccelerator {
 
 /// One reduction of many parts, on one device.
 struct Fold<'a> {
-    home: &'a Logical,
+    home: &'a LogicalDevice,
     element: ElementType,
     kernel: Kernel,
 }
 
 impl<'a> Fold<'a> {
-    fn new(op: ReduceOp, element: ElementType, home: &'a Logical) -> Result<Self, Error> {
+    fn new(op: ReduceOp, element: ElementType, home: &'a LogicalDevice) -> Result<Self, Error> {
         let kernel = Kernel::fold(op, element).ok_or(Error::UnsupportedOp { op, element })?;
         Ok(Self {
             home,

@@ -15,9 +15,9 @@ pub(crate) use gemm::Gemm;
 
 /// All floats; 16-bit ones in `f32`, and rounded once.
 ///
-/// Sums, differences, products and quotients are rounded as IEEE 754 has it; every NaN that comes out is
-/// the same. Exponentials and logarithms are those of CUDA's library: right but for one or two of the
-/// last places.
+/// Sums, differences, products and quotients are rounded as IEEE 754 has it; every NaN that comes
+/// out is the same. Exponentials and logarithms are those of CUDA's library: right but for one or
+/// two of the last places.
 impl Elementwise for CudaAccelerator {
     fn pointwise(&self, op: Pointwise, values: &mut CudaBuffer) -> Result<(), Error> {
         let element = float(values)?;
@@ -40,8 +40,8 @@ impl Elementwise for CudaAccelerator {
     }
 }
 
-/// All floats, by cuBLAS where it can be loaded, see [`CudaAccelerator::matmul_library`]. Terms of 16-bit
-/// floats are added in `f32`, and their sum is rounded once.
+/// All floats, by cuBLAS where it can be loaded, see [`CudaAccelerator::matmul_library`]. Terms of
+/// 16-bit floats are added in `f32`, and their sum is rounded once.
 impl Matmul for CudaAccelerator {
     fn matmul(
         &self,

@@ -5,10 +5,10 @@ use meshwork_accel::{self as accel, Device, DeviceId};
 
 use crate::cache::KernelCache;
 use crate::compiler::Compiler;
-use crate::device::Logical;
+use crate::device::LogicalDevice;
 use crate::kernels::MOST_PLACES;
 use crate::sys::driver::Driver;
-use crate::sys::gpu::{Card, Gpu};
+use crate::sys::gpu::{Gpu, VisibleGpu};
 use crate::sys::module::Module;
 use crate::sys::stream::Stream;
 use crate::{Error, Libraries};
@@ -83,13 +83,13 @@ impl CudaConfig {
     }
 
     /// Opens every device, in order.
-    pub(crate) fn devices(&self) -> Result<Vec<(Device, Arc<Logical>)>, Error> {
+    pub(crate) fn devices(&self) -> Result<Vec<(Device, Arc<LogicalDevice>)>, Error> {
         let driver = Driver::open(&self.libraries)?;
         let gpus = self.ordinals(driver.device_count()?)?;
         let compiler = Compiler::open(&self.libraries)?;
         let mut devices = Vec::new();
         for ordinal in gpus {
-            let card = Card::find(driver.clone(), ordinal)?;
+            let card = VisibleGpu::find(driver.clone(), ordinal)?;
             let limit = self.limit_of(ordinal, card.total_memory()?)?;
             let (name, address) = (card.name()?, card.pci_address()?);
             let image = self.cache.kernels(&compiler, card.capability()?)?;
@@ -103,7 +103,10 @@ impl CudaConfig {
                     .with_name(&*name)
                     .with_address(&*address);
                 let stream = Stream::new(gpu.clone())?;
-                devices.push((device, Logical::new(id, stream, module.clone(), limit)));
+                devices.push((
+                    device,
+                    LogicalDevice::new(id, stream, module.clone(), limit),
+                ));
             }
         }
         Ok(devices)
@@ -148,7 +151,8 @@ impl CudaConfig {
     }
 }
 
-/// The GPUs that the driver shows, numbered as it does, and their memory, without using any of them.
+/// The GPUs that the driver shows, numbered as it does, and their memory, without using any of
+/// them.
 ///
 /// # Errors
 /// [`Error::NotLoadable`], [`Error::NoFunction`], [`Error::TooOld`], [`Error::NoDevices`], and
@@ -160,7 +164,7 @@ pub fn gpus(libraries: &Libraries) -> Result<Vec<(Device, accel::Memory)>, Error
         return Err(Error::NoDevices);
     }
     let gpu = |ordinal| {
-        let card = Card::find(driver.clone(), ordinal)?;
+        let card = VisibleGpu::find(driver.clone(), ordinal)?;
         let device = Device::new(DeviceId::new(ordinal), KIND);
         let device = device
             .with_name(card.name()?)

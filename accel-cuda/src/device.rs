@@ -1,12 +1,12 @@
-//! A logical device: a share of a GPU with a stream, an account and slots of its own.
+//! A logical device: a share of a GPU with a stream, a memory budget and slots of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use meshwork_accel::{self as accel, Account, DeviceId, ElementType};
+use meshwork_accel::{self as accel, DeviceId, ElementType, MemoryBudget};
 
 use crate::compute::Gemm;
-use crate::dock::Lanes;
 use crate::error::Failure;
+use crate::pinned_buffer::TransferStreams;
 use crate::staging::{Cut, Step, What};
 use crate::sys::blas::{Blas, Multiplier};
 use crate::sys::memory::{Memory, Part};
@@ -16,20 +16,20 @@ use crate::sys::stream::Stream;
 
 /// One logical device.
 #[derive(Debug)]
-pub(crate) struct Logical {
+pub(crate) struct LogicalDevice {
     pub(crate) id: DeviceId,
     pub(crate) stream: Arc<Stream>,
     pub(crate) module: Arc<Module>,
-    pub(crate) account: Arc<Account>,
+    pub(crate) memory_budget: Arc<MemoryBudget>,
     /// Made when they are first needed.
     slots: Mutex<Vec<Slot>>,
-    /// Made when memory is first docked.
-    lanes: Mutex<Option<Lanes>>,
+    /// Made when memory is first pinned.
+    transfer_streams: Mutex<Option<TransferStreams>>,
     /// Made when matrices are first multiplied.
     multiplier: Mutex<Option<Multiplier>>,
 }
 
-impl Logical {
+impl LogicalDevice {
     /// A device that nobody uses yet.
     pub(crate) fn new(
         id: DeviceId,
@@ -41,9 +41,9 @@ impl Logical {
             id,
             stream,
             module,
-            account: Account::new(Some(limit)),
+            memory_budget: MemoryBudget::new(Some(limit)),
             slots: Mutex::new(Vec::new()),
-            lanes: Mutex::new(None),
+            transfer_streams: Mutex::new(None),
             multiplier: Mutex::new(None),
         })
     }
@@ -51,7 +51,10 @@ impl Logical {
     /// Bytes that a buffer could take at this moment.
     pub(crate) fn free(&self) -> Result<u64, Failure> {
         let free = self.stream.gpu().free_memory()?;
-        Ok(self.account.free().map_or(free, |left| free.min(left)))
+        Ok(self
+            .memory_budget
+            .free()
+            .map_or(free, |left| free.min(left)))
     }
 
     /// Memory that belongs to no buffer and is not counted against the limit.
@@ -116,16 +119,22 @@ impl Logical {
         })
     }
 
-    /// The streams of docked memory.
-    pub(crate) fn lanes(&self) -> Result<Lanes, Failure> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*lanes {
-            Some(lanes) => Ok(lanes.clone()),
-            None => Ok(lanes.insert(Lanes::beside(&self.stream)?).clone()),
+    /// The streams of pinned memory.
+    pub(crate) fn transfer_streams(&self) -> Result<TransferStreams, Failure> {
+        let mut transfer_streams = self
+            .transfer_streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match &*transfer_streams {
+            Some(transfer_streams) => Ok(transfer_streams.clone()),
+            None => Ok(transfer_streams
+                .insert(TransferStreams::beside(&self.stream)?)
+                .clone()),
         }
     }
 
-    /// Products by cuBLAS, which is the same at every call; `false` if it does not have them on this GPU.
+    /// Products by cuBLAS, which is the same at every call; `false` if it does not have them on
+    /// this GPU.
     pub(crate) fn multiply(
         &self,
         blas: &Arc<Blas>,
@@ -156,8 +165,9 @@ impl Logical {
     }
 }
 
-impl Drop for Logical {
-    /// No kernel runs when the last device of a GPU unloads them; nobody is left to hear of a failure.
+impl Drop for LogicalDevice {
+    /// No kernel runs when the last device of a GPU unloads them; nobody is left to hear of a
+    /// failure.
     fn drop(&mut self) {
         let _ = self.stream.synchronize();
     }
@@ -184,6 +194,6 @@ fn slot_of(slots: &mut [Slot], index: usize) -> Result<&mut Slot, Failure> {
     })
 }
 
-/// Pinned memory is taken from everybody, so there is little of it; more pieces do not go faster.
+/// Pinned memory is taken from everybody, so there is little of it; more chunks do not go faster.
 const SLOTS: usize = 4;
 const SLOT_BYTES: usize = 2 << 20;

@@ -30,11 +30,12 @@
 //! What has been proved without a GPU, and how to run the rest on one, is in `VERIFIED.md`.
 //!
 //! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
-//! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how a
-//! transfer is cut), `dock` (pinned memory of the program), `collectives` (among the devices of a process), `nccl`
-//! (between processes), `compute` and `arrange` (tensors), `compiler` and `cache` (from the source of the
-//! kernels to code), `kernels` (which there are, `kernels.cu` and `kernels/tensors.cu`), `target` (for
-//! which architecture), `error`, `sys` (all that is unsafe).
+//! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how
+//! a transfer is cut), `pinned_buffer` (pinned memory of the program), `collectives` (among the
+//! devices of a process), `nccl` (between processes), `compute` and `arrange` (tensors), `compiler`
+//! and `cache` (from the source of the kernels to code), `kernels` (which there are, `kernels.cu`
+//! and `kernels/tensors.cu`), `target` (for which architecture), `error`, `sys` (all that is
+//! unsafe).
 
 mod accelerator;
 mod arrange;
@@ -45,11 +46,11 @@ mod compiler;
 mod compute;
 mod config;
 mod device;
-mod dock;
 mod error;
 mod kernels;
 mod libraries;
 mod nccl;
+mod pinned_buffer;
 mod staging;
 mod sys;
 mod target;
@@ -61,5 +62,5 @@ pub use compiler::Compiler;
 pub use config::{CudaConfig, gpus};
 pub use error::Error;
 pub use libraries::{Libraries, Library};
-pub use nccl::{Communicator, Nccl, Seat, UniqueId};
+pub use nccl::{Communicator, Nccl, NcclRank, UniqueId};
 pub use target::Capability;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use search::Surroundings;
+use search::SearchPaths;
 
 /// A library of NVIDIA's that is loaded when it is needed.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -16,8 +16,8 @@ pub enum Library {
     Nvrtc,
     /// Collectives between GPUs, `libnccl`; comes by itself, or by pip.
     Nccl,
-    /// Products of matrices, `libcublas`; comes with the CUDA toolkit, or by pip. Without it, matrices are
-    /// multiplied by a kernel of this crate.
+    /// Products of matrices, `libcublas`; comes with the CUDA toolkit, or by pip. Without it,
+    /// matrices are multiplied by a kernel of this crate.
     Cublas,
 }
 
@@ -71,11 +71,11 @@ impl Display for Library {
 /// Where the libraries are looked for.
 ///
 /// A file that is named, by [`with_file`](Self::with_file) or by the library's
-/// [variable](Library::variable), is the only one tried. Otherwise the system's loader is asked first,
-/// by the names of the versions that are known to work, so that `LD_LIBRARY_PATH` and the system's
-/// packages win; then the places where pip, conda and the toolkit put them: `site-packages/nvidia` of
-/// `VIRTUAL_ENV`, of `CONDA_PREFIX` and of the user, each entry of `PYTHONPATH`, `CUDA_HOME`,
-/// `CUDA_PATH` and `/usr/local/cuda`.
+/// [variable](Library::variable), is the only one tried. Otherwise the system's loader is asked
+/// first, by the names of the versions that are known to work, so that `LD_LIBRARY_PATH` and the
+/// system's packages win; then the places where pip, conda and the toolkit put them:
+/// `site-packages/nvidia` of `VIRTUAL_ENV`, of `CONDA_PREFIX` and of the user, each entry of
+/// `PYTHONPATH`, `CUDA_HOME`, `CUDA_PATH` and `/usr/local/cuda`.
 ///
 /// ```
 /// use meshwork_accel_cuda::{Error, Libraries, Library, Nccl};
@@ -88,7 +88,7 @@ impl Display for Library {
 pub struct Libraries {
     /// The only file to try; none for a library that is left out.
     files: BTreeMap<Library, Option<PathBuf>>,
-    surroundings: Surroundings,
+    surroundings: SearchPaths,
 }
 
 impl Libraries {
@@ -107,7 +107,7 @@ impl Libraries {
         };
         Self {
             files: all.into_iter().filter_map(named).collect(),
-            surroundings: Surroundings::new(|name| env::var(name).ok(), folders_in),
+            surroundings: SearchPaths::new(|name| env::var(name).ok(), folders_in),
         }
     }
 

@@ -53,8 +53,8 @@ impl Nccl {
         )
     }
 
-    /// A new name for a communicator: one process asks for it and gives it to all, and must live until
-    /// they have joined.
+    /// A new name for a communicator: one process asks for it and gives it to all, and must live
+    /// until they have joined.
     ///
     /// # Errors
     /// [`Error::Call`] where no network interface can be used.
@@ -65,8 +65,8 @@ impl Nccl {
 
 /// What the ranks of a communicator must share to find each other.
 ///
-/// It holds the address of a process and lets whoever has it join, so it travels over a connection that
-/// is encrypted, and `Debug` does not show it.
+/// It holds the address of a process and lets whoever has it join, so it travels over a connection
+/// that is encrypted, and `Debug` does not show it.
 ///
 /// ```
 /// use meshwork_accel_cuda::UniqueId;
@@ -104,20 +104,20 @@ impl Debug for UniqueId {
 /// One rank's place in a communicator that is not there yet.
 ///
 /// ```
-/// use meshwork_accel_cuda::{Error, Seat, UniqueId};
+/// use meshwork_accel_cuda::{Error, NcclRank, UniqueId};
 ///
 /// let id = UniqueId::from_bytes([0; UniqueId::BYTES]);
-/// assert!(Seat::new(id, 1, 2).is_ok());
-/// assert_eq!(Seat::new(id, 2, 2).err(), Some(Error::RankOutside { rank: 2, world: 2 }));
+/// assert!(NcclRank::new(id, 1, 2).is_ok());
+/// assert_eq!(NcclRank::new(id, 2, 2).err(), Some(Error::RankOutside { rank: 2, world: 2 }));
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Seat {
+pub struct NcclRank {
     id: UniqueId,
     rank: i32,
     world: i32,
 }
 
-impl Seat {
+impl NcclRank {
     /// Rank `rank` of `world` ranks that all have this `id`.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! In which order a long transfer is cut into pieces that go through a few slots: pure.
+//! In which order a long transfer is cut into chunks that go through a few slots: pure.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ impl Cut {
         (0..self.pieces()).map(move |piece| self.step(What::Send, piece))
     }
 
-    /// From a GPU: as many pieces are on their way as there are slots, while one is copied out.
+    /// From a GPU: as many chunks are on their way as there are slots, while one is copied out.
     pub(crate) fn download(self) -> impl Iterator<Item = Step> {
         let pieces = self.pieces();
         let ahead = (0..pieces.min(self.slots)).map(move |piece| self.step(What::Request, piece));

@@ -1,4 +1,5 @@
-//! What crosses to NVIDIA's libraries: the tables of their functions, and owners of what these give out.
+//! What crosses to NVIDIA's libraries: the tables of their functions, and owners of what these give
+//! out.
 //!
 //! ```text
 //!   shared (a library, loaded)  ──>  driver, compiler, collectives, blas (its functions, as a table)
@@ -17,7 +18,7 @@ pub(crate) mod gpu;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub(crate) mod pinned;
-mod shared;
+mod shared_library;
 pub(crate) mod slot;
 pub(crate) mod stream;
 

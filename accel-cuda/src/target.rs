@@ -17,7 +17,8 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// The capability with these two numbers; whether a GPU or a compiler knows it is for them to say.
+    /// The capability with these two numbers; whether a GPU or a compiler knows it is for them to
+    /// say.
     #[must_use]
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
@@ -45,9 +46,9 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// The best that a compiler that knows the architectures `known` can make for a GPU: machine code
-    /// of its own architecture; else portable code of the newest that is older. `None` where all that
-    /// is known is newer than the GPU.
+    /// The best that a compiler that knows the architectures `known` can make for a GPU: machine
+    /// code of its own architecture; else portable code of the newest that is older. `None` where
+    /// all that is known is newer than the GPU.
     pub(crate) fn choose(capability: Capability, known: &[u32]) -> Option<Self> {
         let wanted = capability.number();
         if known.contains(&wanted) {

@@ -1,4 +1,5 @@
-//! The backend over a driver without a GPU: host memory and host code behind the driver's functions.
+//! The backend over a driver without a GPU: host memory and host code behind the driver's
+//! functions.
 
 #[path = "support/cc.rs"]
 mod cc;

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use fake::Fake;
 use meshwork_accel::{
-    self as accel, Accelerator, CommunicatorName, DeviceCommunicators, DeviceId, Element, Place,
-    ReduceOp, conformance,
+    self as accel, Accelerator, CommunicatorId, CommunicatorRank, DeviceCommunicators, DeviceId,
+    Element, ReduceOp, conformance,
 };
 use meshwork_accel_cuda::{
-    Communicator, CudaAccelerator, CudaBuffer, CudaConfig, Error, KernelCache, Library, Nccl, Seat,
-    UniqueId,
+    Communicator, CudaAccelerator, CudaBuffer, CudaConfig, Error, KernelCache, Library, Nccl,
+    NcclRank, UniqueId,
 };
 
 /// Longer than any machine of ours is busy.
@@ -56,9 +56,9 @@ fn two<R: Send>(fake: &Fake, run: impl Fn(Rank<'_>) -> R + Sync) -> Vec<R> {
     let nccl = Nccl::open(&fake.libraries()).expect("it was just compiled");
     let id = nccl.unique_id().expect("the fake counts");
     let rank = |rank: usize| {
-        let seat = Seat::new(id, rank, 2).expect("two ranks");
+        let nccl_rank = NcclRank::new(id, rank, 2).expect("two ranks");
         let device = DeviceId::new(rank);
-        let joined = Communicator::join(&nccl, &accelerator, device, seat, PATIENCE);
+        let joined = Communicator::join(&nccl, &accelerator, device, nccl_rank, PATIENCE);
         run(Rank {
             accelerator: &accelerator,
             communicator: joined.expect("both join"),
@@ -222,9 +222,9 @@ fn a_rank_that_never_comes_is_a_missed_deadline_and_the_communicator_is_aborted(
     let accelerator = fake.open();
     let nccl = Nccl::open(&fake.libraries()).expect("it was just compiled");
     let id = nccl.unique_id().expect("the fake counts");
-    let seat = Seat::new(id, 0, 2).expect("two ranks");
+    let nccl_rank = NcclRank::new(id, 0, 2).expect("two ranks");
     let short = Duration::from_millis(20);
-    let alone = Communicator::join(&nccl, &accelerator, DeviceId::new(0), seat, short);
+    let alone = Communicator::join(&nccl, &accelerator, DeviceId::new(0), nccl_rank, short);
     let Some(Error::Deadline { operation, waited }) = alone.err() else {
         panic!("the other never comes");
     };
@@ -346,7 +346,7 @@ fn whoever_loses_another_rank_is_told_so_and_not_that_its_own_device_failed() {
     let accelerator = fake.open();
     let name = accelerator.name().expect("the fake counts");
     let join = |rank: usize| {
-        let place = Place::new(rank, 2).expect("two ranks");
+        let place = CommunicatorRank::new(rank, 2).expect("two ranks");
         let mut patient = || ControlFlow::Continue(());
         let joined = accelerator.join(DeviceId::new(rank), &name, place, &mut patient);
         joined.expect("both join")
@@ -360,14 +360,15 @@ fn whoever_loses_another_rank_is_told_so_and_not_that_its_own_device_failed() {
         .allocate(DeviceId::new(0), f32::TYPE, 3)
         .expect("there is room");
     let (op, values) = (ReduceOp::Sum, &mut buffer);
-    let lost = left.carry_out(accel::Collective::AllReduce { op, values }, &mut || {
-        ControlFlow::Continue(())
-    });
+    let lost = left.carry_out(
+        accel::DeviceCollective::AllReduce { op, values },
+        &mut || ControlFlow::Continue(()),
+    );
     assert!(
         matches!(lost, Err(accel::Error::PeerLost { .. })),
         "{lost:?}"
     );
     // Also of names nothing is told.
-    assert_eq!(format!("{name:?}"), "CommunicatorName(..)");
-    assert_eq!(CommunicatorName::BYTES, UniqueId::BYTES);
+    assert_eq!(format!("{name:?}"), "CommunicatorId(..)");
+    assert_eq!(CommunicatorId::BYTES, UniqueId::BYTES);
 }

@@ -14,7 +14,8 @@ use meshwork_accel::{
     conformance, f16,
 };
 use meshwork_accel_cuda::{
-    Communicator, CudaAccelerator, CudaConfig, KernelCache, Libraries, Library, Nccl, Seat, gpus,
+    Communicator, CudaAccelerator, CudaConfig, KernelCache, Libraries, Library, Nccl, NcclRank,
+    gpus,
 };
 use meshwork_testing::{Need, this_test};
 
@@ -278,9 +279,9 @@ fn communicate(accelerator: &CudaAccelerator, nccl: &Nccl) {
     let world = accelerator.devices().len();
     let id = nccl.unique_id().expect("there is a network interface");
     let rank = |rank: usize| {
-        let seat = Seat::new(id, rank, world).expect("one of the ranks");
-        let patience = Duration::from_secs(60);
-        let joined = Communicator::join(nccl, accelerator, DeviceId::new(rank), seat, patience);
+        let nccl_rank = NcclRank::new(id, rank, world).expect("one of the ranks");
+        let timeout = Duration::from_secs(60);
+        let joined = Communicator::join(nccl, accelerator, DeviceId::new(rank), nccl_rank, timeout);
         let mut communicator = joined.expect("all join");
         let mut values = with(accelerator, rank, &[rank as f32, 1.0]);
         communicator

@@ -1,5 +1,5 @@
-//! Arithmetic on values of tensors and elements in other places: the kernels' source as host code, behind
-//! the functions of a driver without a GPU, against loops over numbers and indices.
+//! Arithmetic on values of tensors and elements in other places: the kernels' source as host code,
+//! behind the functions of a driver without a GPU, against loops over numbers and indices.
 
 #[path = "support/buffers.rs"]
 mod buffers;
@@ -119,7 +119,8 @@ fn near<T: Real>(what: &str, found: &[T], expected: &[T], places: f64) {
 }
 
 fn arithmetic<T: Real>(cuda: &CudaAccelerator) {
-    // Packs of 16 bytes, and what is left over; more than a grid has threads for would take too long here.
+    // Packs of 16 bytes, and what is left over; more than a grid has threads for would take too
+    // long here.
     for len in [1, 15, 16, 17, 1000] {
         let (a, b) = (numbers::<T>(1, len), numbers::<T>(2, len));
         for op in Pointwise::ALL {

@@ -6,8 +6,8 @@ mod collectives;
 mod compute;
 mod failure;
 mod kernels;
+mod lru_cache;
 mod pending;
-mod recent;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,18 +22,19 @@ use meshwork_accel::{
 pub use buffer::PjrtBuffer;
 
 use crate::stablehlo::{Kernel, Vector};
-use crate::{Buffer, Client, DeviceInfo, Platform, Status};
+use crate::{Buffer, DeviceInfo, PjrtClient, Platform, Status};
 use failure::{failed, uncompiled};
 use kernels::Kernels;
 use pending::Pending;
 
 /// The devices of a PJRT client as a backend.
 ///
-/// PJRT's buffers never change, so a change is a program whose result takes the buffer's memory; where
-/// two buffers share memory, as after a copy of a whole one, the result gets memory of its own.
+/// PJRT's buffers never change, so a change is a program whose result takes the buffer's memory;
+/// where two buffers share memory, as after a copy of a whole one, the result gets memory of its
+/// own.
 ///
-/// Programs have fixed shapes. Each length is a class of its own: training uses few, and rounding up
-/// would cost memory and bytes in every transfer. Where a range begins is an argument, how many
+/// Programs have fixed shapes. Each length is a class of its own: training uses few, and rounding
+/// up would cost memory and bytes in every transfer. Where a range begins is an argument, how many
 /// elements it has is not. A program is compiled when it is first needed, which takes tens of
 /// milliseconds on a CPU, and the last 1024 that were used are kept.
 ///
@@ -45,7 +46,7 @@ use pending::Pending;
 /// a minute, unless [`with_patience`](Self::with_patience) says otherwise.
 #[derive(Debug)]
 pub struct PjrtAccelerator {
-    client: Client,
+    client: PjrtClient,
     devices: Vec<Device>,
     kernels: Kernels,
     pending: Vec<Pending>,
@@ -56,7 +57,7 @@ pub struct PjrtAccelerator {
 impl PjrtAccelerator {
     /// All devices of the client that belong to this process.
     #[must_use]
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: PjrtClient) -> Self {
         let kind = kind_of(client.platform());
         let devices: Vec<Device> = client
             .devices()
@@ -83,7 +84,7 @@ impl PjrtAccelerator {
 
     /// The client.
     #[must_use]
-    pub const fn client(&self) -> &Client {
+    pub const fn client(&self) -> &PjrtClient {
         &self.client
     }
 
@@ -428,8 +429,8 @@ fn describe(kind: &'static str, (index, info): (usize, &DeviceInfo)) -> Device {
 }
 
 /// A scalar of this type that is zero.
-fn zero(client: &Client, device: DeviceId, element: ElementType) -> Result<Buffer, Error> {
-    struct Zero<'a>(&'a Client, usize);
+fn zero(client: &PjrtClient, device: DeviceId, element: ElementType) -> Result<Buffer, Error> {
+    struct Zero<'a>(&'a PjrtClient, usize);
     impl meshwork_accel::ElementTask for Zero<'_> {
         type Output = Result<Buffer, crate::Error>;
 

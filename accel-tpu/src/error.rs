@@ -51,8 +51,8 @@ pub enum Error {
         /// The major version that this crate speaks.
         expected: i32,
     },
-    /// libtpu would wait for minutes, or refuse to share the machine, unless a variable is set before
-    /// it is loaded. Nothing was loaded.
+    /// libtpu would wait for minutes, or refuse to share the machine, unless a variable is set
+    /// before it is loaded. Nothing was loaded.
     #[error(
         "libtpu needs {variable}={value} in the environment on a machine without a TPU: set it before the process starts"
     )]

@@ -27,9 +27,9 @@ impl OptimizedProgram {
         &self.instructions
     }
 
-    /// The instructions by which devices exchange data: collectives that stand alone, and fusions for
-    /// which the compiler chose an algorithm. The ends of those that go on while others run are left
-    /// out.
+    /// The instructions by which devices exchange data: collectives that stand alone, and fusions
+    /// for which the compiler chose an algorithm. The ends of those that go on while others run are
+    /// left out.
     pub fn collectives(&self) -> impl Iterator<Item = &Instruction> {
         let moves = |instruction: &&Instruction| {
             instruction.algorithm().is_some() || (instruction.is_collective() && !instruction.fused)
@@ -102,7 +102,8 @@ impl Instruction {
         field(self.algorithm()?, "emitter")
     }
 
-    /// The strategy that TPU compilers chose for a collective, such as `UniDirection1DRingStrategy`.
+    /// The strategy that TPU compilers chose for a collective, such as
+    /// `UniDirection1DRingStrategy`.
     #[must_use]
     pub fn strategy(&self) -> Option<&str> {
         field(self.algorithm()?, "strategy")

@@ -1,11 +1,11 @@
-//! Any PJRT plugin as a backend: XLA's compiled programs on TPU, CPU and GPU, and programs compiled for
-//! TPU slices that are not there.
+//! Any PJRT plugin as a backend: XLA's compiled programs on TPU, CPU and GPU, and programs compiled
+//! for TPU slices that are not there.
 //!
-//! This crate does not know other backends, the network and model libraries, and it links nothing: a
-//! plugin is a shared library that is looked for and loaded at run time.
+//! This crate does not know other backends, the network and model libraries, and it links nothing:
+//! a plugin is a shared library that is looked for and loaded at run time.
 //!
 //! ```text
-//!   StableHLO text ──> Client ───> Executable ──run──> Buffer on device 0, 1, …
+//!   StableHLO text ──> PjrtClient ───> Executable ──run──> Buffer on device 0, 1, …
 //!                      │ devices that are there
 //!   Plugin ────────────┤
 //!   (libtpu.so, …)     │ devices that need not be
@@ -13,11 +13,11 @@
 //! ```
 //!
 //! ```no_run
-//! use meshwork_accel_tpu::{Client, CompileOptions, Platform, Plugin};
+//! use meshwork_accel_tpu::{PjrtClient, CompileOptions, Platform, Plugin};
 //! use std::time::Duration;
 //!
 //! let plugin = Plugin::load(Platform::Cpu.find()?)?;
-//! let client = Client::new(&plugin, &[])?;
+//! let client = PjrtClient::new(&plugin, &[])?;
 //! let double = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
 //!   %y = stablehlo.add %x, %x : tensor<2xf32>
 //!   return %y : tensor<2xf32> }";
@@ -58,7 +58,7 @@ pub use stablehlo::CollectiveProgram;
 pub use status::Status;
 pub use survey::open;
 pub use sys::{
-    Buffer, Client, DeviceInfo, DeviceMemory, Event, Executable, Execution, Live, Plugin,
+    Buffer, DeviceInfo, DeviceMemory, Event, Executable, Execution, Live, PjrtClient, Plugin,
     PluginVersion, Program, ProgramMemory, Topology,
 };
 pub use value::{Attributes, Value};

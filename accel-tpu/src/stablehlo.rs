@@ -14,7 +14,7 @@ use std::fmt::{self, Display, Write};
 use std::ops::Range;
 
 use meshwork_accel::{
-    Arrangement, ElementType, Pairwise, Pointwise, ProductShape, ReduceOp, Region, Steps,
+    Arrangement, ElementType, Pairwise, Pointwise, ProductShape, ReduceOp, Region, StridedSlice,
 };
 
 pub(crate) use arrange::MOST_AXES;
@@ -56,15 +56,16 @@ pub(crate) enum Kernel {
     /// Each element along the middle one of three axes made the op of it and all before it.
     Scan(ReduceOp, [usize; 3], ElementType),
     /// Some indices along each axis of a whole.
-    Step(Steps, ElementType),
-    /// The elements along the middle one of three axes at the indices given, which are such a vector.
+    Step(StridedSlice, ElementType),
+    /// The elements along the middle one of three axes at the indices given, which are such a
+    /// vector.
     Take([usize; 3], ElementType, Vector),
     /// A row for each of the indices given, which are such a vector, with 1 for its class.
     OneHot(Vector, Range<usize>, ElementType),
     /// The elements as those of another type.
     Convert(Vector, ElementType),
-    /// The elements of one such vector where those of another, of the type named, are not 0, and else those
-    /// of a third.
+    /// The elements of one such vector where those of another, of the type named, are not 0, and
+    /// else those of a third.
     Select(Vector, ElementType),
 }
 

@@ -1,6 +1,6 @@
 use meshwork_accel::{Absence, Error as Refusal};
 
-use crate::{Client, Error, PjrtAccelerator, Platform, Plugin};
+use crate::{Error, PjrtAccelerator, PjrtClient, Platform, Plugin};
 
 /// The accelerator of a platform's plugin, wherever that is found.
 ///
@@ -8,7 +8,7 @@ use crate::{Client, Error, PjrtAccelerator, Platform, Plugin};
 /// [`meshwork_accel::Error::Unavailable`] with the reason, and with what to do about it.
 pub fn open(platform: Platform) -> Result<PjrtAccelerator, Refusal> {
     let path = platform.find().map_err(|error| refusal(platform, &error))?;
-    let client = Plugin::load(path).and_then(|plugin| Client::new(&plugin, &[]));
+    let client = Plugin::load(path).and_then(|plugin| PjrtClient::new(&plugin, &[]));
     let client = client.map_err(|error| refusal(platform, &error))?;
     if client.devices().is_empty() {
         return Err(unavailable(platform, Absence::NoDevices));

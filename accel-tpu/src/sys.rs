@@ -6,8 +6,9 @@
 //!        topology, event
 //! ```
 //!
-//! A plugin may be older or newer than the header. Each function is looked for in the plugin's table
-//! first, whose size says what it has; structs only ever grow at their end, and say their size too.
+//! A plugin may be older or newer than the header. Each function is looked for in the plugin's
+//! table first, whose size says what it has; structs only ever grow at their end, and say their
+//! size too.
 
 mod api;
 mod args;
@@ -33,7 +34,7 @@ mod topology;
 
 pub use api::{Plugin, PluginVersion};
 pub use buffer::Buffer;
-pub use client::{Client, DeviceMemory};
+pub use client::{DeviceMemory, PjrtClient};
 pub use device::DeviceInfo;
 pub use event::Event;
 pub use executable::{Executable, Execution};

@@ -2,16 +2,16 @@
 //!
 //! libtpu compiles for any slice on any machine, with three habits to know of:
 //!
-//! - It asks the cloud's metadata server who it is, for minutes where there is none. A machine without
-//!   a TPU needs `TPU_SKIP_MDS_QUERY=1`, and [`Plugin::load`](crate::Plugin::load) refuses to load
-//!   libtpu without it.
+//! - It asks the cloud's metadata server who it is, for minutes where there is none. A machine
+//!   without a TPU needs `TPU_SKIP_MDS_QUERY=1`, and [`Plugin::load`](crate::Plugin::load) refuses
+//!   to load libtpu without it.
 //! - It takes a lock, so a second process at the same time finds "no TPU platforms";
 //!   `ALLOW_MULTIPLE_LIBTPU_LOAD=1` lets both.
 //! - It logs to a folder of its own and to standard error, unless told not to.
 //!
-//! It reads the environment when it is loaded, and a process cannot change its own safely once it has
-//! threads. So this crate never does: [`ENVIRONMENT`] has what is needed, for whoever starts the
-//! process. The command `meshwork tpu` starts itself anew with it.
+//! It reads the environment when it is loaded, and a process cannot change its own safely once it
+//! has threads. So this crate never does: [`ENVIRONMENT`] has what is needed, for whoever starts
+//! the process. The command `meshwork tpu` starts itself anew with it.
 
 mod name;
 mod slice;
@@ -36,7 +36,8 @@ pub const ENVIRONMENT: [(&str, &str); 8] = [
     ("TPU_LOG_DIR", "disabled"),
     ("TPU_MIN_LOG_LEVEL", "3"),
     ("TPU_STDERR_LOG_LEVEL", "3"),
-    // Without these it complains that nobody told it where it runs; topologies do not depend on them.
+    // Without these it complains that nobody told it where it runs; topologies do not depend on
+    // them.
     ("TPU_ACCELERATOR_TYPE", "v5litepod-8"),
     ("TPU_WORKER_HOSTNAMES", "localhost"),
     ("TPU_WORKER_ID", "0"),
@@ -44,7 +45,8 @@ pub const ENVIRONMENT: [(&str, &str); 8] = [
 
 const SKIP_METADATA: (&str, &str) = ("TPU_SKIP_MDS_QUERY", "1");
 
-/// The slice of that name, which need not be there; `options` are libtpu's own, such as `num_slices`.
+/// The slice of that name, which need not be there; `options` are libtpu's own, such as
+/// `num_slices`.
 ///
 /// # Errors
 /// [`Error::Plugin`] for unknown options, or from plugins that know no TPUs.

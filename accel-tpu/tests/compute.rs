@@ -37,7 +37,8 @@ fn four_devices_compute_as_every_backend_and_nothing_is_left_behind() {
 
 /// A float, and what the host makes of it: 16-bit ones by way of `f32`.
 trait Float: Element + PartialOrd + Debug {
-    /// Half the distance from 1 to the next number: what rounding may change of a number of that size.
+    /// Half the distance from 1 to the next number: what rounding may change of a number of that
+    /// size.
     const ROUNDING: f64;
 
     fn of(number: f64) -> Self;

@@ -1,7 +1,7 @@
 //! libtpu on a machine without a TPU: slices by name, and programs compiled for them.
 //!
-//! libtpu reads the environment when it is loaded, so each test runs once more in a process that has
-//! the one it needs. That two such processes run at the same time is part of what is tested.
+//! libtpu reads the environment when it is loaded, so each test runs once more in a process that
+//! has the one it needs. That two such processes run at the same time is part of what is tested.
 #![allow(
     clippy::unwrap_used,
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
@@ -14,7 +14,7 @@ use std::env;
 
 use meshwork_accel_tpu::tpu::{ENVIRONMENT, Slice, TopologyName, is_environment_set, topology};
 use meshwork_accel_tpu::{
-    Client, CollectiveProgram, CompileOptions, Error, Live, Platform, Plugin, Status, Topology,
+    CollectiveProgram, CompileOptions, Error, Live, PjrtClient, Platform, Plugin, Status, Topology,
 };
 use meshwork_core::tpu::{RingDims, TpuRings};
 use meshwork_core::{DeviceSpec, Mesh};
@@ -212,7 +212,7 @@ fn a_client_without_a_tpu_is_refused_and_not_waited_for() {
         |plugin| {
             let Err(Error::Plugin {
                 function, status, ..
-            }) = Client::new(plugin, &[])
+            }) = PjrtClient::new(plugin, &[])
             else {
                 panic!("there is a TPU, or another error");
             };
@@ -271,7 +271,7 @@ fn both_plugins_work_in_one_process() {
     with_libtpu("both_plugins_work_in_one_process", |plugin| {
         let cpu = Plugin::load(cpu).unwrap();
         assert_ne!(cpu.version(), plugin.version());
-        let client = Client::new(&cpu, &[]).unwrap();
+        let client = PjrtClient::new(&cpu, &[]).unwrap();
         assert_eq!(
             (client.platform(), named(plugin, "v4:2x2x1").devices().len()),
             ("cpu", 8)

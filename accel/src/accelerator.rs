@@ -1,8 +1,8 @@
 use std::ops::Range;
 
 use crate::{
-    Device, DeviceId, Dock, Element, ElementType, Error, HostMemory, Memory, ReduceOp, Undocked,
-    extent,
+    Device, DeviceId, Element, ElementType, Error, HostMemory, Memory, NotPinned, PinnedBuffer,
+    ReduceOp, extent,
 };
 
 /// One kind of device, and all that the layers above ask of it.
@@ -42,7 +42,8 @@ pub trait Accelerator: Send + Sync {
         len: usize,
     ) -> Result<Self::Buffer, Error>;
 
-    /// Allocates a buffer of these elements on `device`. A backend that need not clear memory first does not.
+    /// Allocates a buffer of these elements on `device`. A backend that need not clear memory first
+    /// does not.
     ///
     /// # Errors
     /// Those of [`allocate`](Accelerator::allocate).
@@ -134,20 +135,21 @@ pub trait Accelerator: Send + Sync {
         from: &Self::Buffer,
     ) -> Result<(), Error>;
 
-    /// Pins `memory`, so that `device` copies from and to it by itself; gives it back where that cannot be,
-    /// as in a backend that has nothing to pin it for.
+    /// Pins `memory`, so that `device` copies from and to it by itself; gives it back where that
+    /// cannot be, as in a backend that has nothing to pin it for.
     ///
     /// # Errors
-    /// [`Undocked`], with [`Error::UnknownDevice`] or [`Error::DeviceFailed`] where those are the reason.
-    fn dock(
+    /// [`NotPinned`], with [`Error::UnknownDevice`] or [`Error::DeviceFailed`] where those are the
+    /// reason.
+    fn pin(
         &self,
         device: DeviceId,
         memory: Box<dyn HostMemory>,
-    ) -> Result<Box<dyn Dock<Buffer = Self::Buffer>>, Undocked> {
+    ) -> Result<Box<dyn PinnedBuffer<Buffer = Self::Buffer>>, NotPinned> {
         let available = self.devices().len();
         let unknown = Error::UnknownDevice { device, available };
         let reason = (device.index() >= available).then_some(unknown);
-        Err(Undocked { memory, reason })
+        Err(NotPinned { memory, reason })
     }
 
     /// Waits until `device` has finished all that was asked of it.

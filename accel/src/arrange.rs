@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{Accelerator, ElementType, Error, ReduceOp, Steps, extent};
+use crate::{Accelerator, ElementType, Error, ReduceOp, StridedSlice, extent};
 
-/// Boxes and axes of what buffers hold row after row, moved without a look at the elements; and elements
-/// chosen by the indices that another buffer holds.
+/// Boxes and axes of what buffers hold row after row, moved without a look at the elements; and
+/// elements chosen by the indices that another buffer holds.
 ///
 /// The methods that a backend need not have say [`Error::Unsupported`] where it does not.
 pub trait Arrange: Accelerator {
@@ -38,22 +38,24 @@ pub trait Arrange: Accelerator {
     ///
     /// # Errors
     /// Those of [`cut`](Self::cut), and [`Error::Unsupported`].
-    fn step(&self, from: &Self::Buffer, by: &Steps) -> Result<Self::Buffer, Error> {
+    fn step(&self, from: &Self::Buffer, by: &StridedSlice) -> Result<Self::Buffer, Error> {
         let _ = (from, by);
         let operation = "a choice in steps";
         Err(Error::Unsupported { operation })
     }
 
-    /// A new buffer on the same device: along the middle one of three axes the elements at the indices that
-    /// another buffer holds, whole numbers of any type. One that the axis does not have takes zeros.
+    /// A new buffer on the same device: along the middle one of three axes the elements at the
+    /// indices that another buffer holds, whole numbers of any type. One that the axis does not
+    /// have takes zeros.
     ///
     /// # Shapes
     /// `[outer, len, inner]` and `[count]` give `[outer, count, inner]`.
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`], [`Error::LengthMismatch`] for a buffer of another length,
-    /// [`Error::UnsupportedElement`] for indices that are no whole numbers, [`Error::ShapeTooLarge`],
-    /// [`Error::Unsupported`], and those of [`allocate`](Accelerator::allocate).
+    /// [`Error::UnsupportedElement`] for indices that are no whole numbers,
+    /// [`Error::ShapeTooLarge`], [`Error::Unsupported`], and those of
+    /// [`allocate`](Accelerator::allocate).
     fn take(
         &self,
         from: &Self::Buffer,
@@ -65,12 +67,13 @@ pub trait Arrange: Accelerator {
         Err(Error::Unsupported { operation })
     }
 
-    /// A new buffer on the same device: for each index, a whole number of any type, a row of one element for
-    /// each of `classes`, 1 for that very index and 0 for all others.
+    /// A new buffer on the same device: for each index, a whole number of any type, a row of one
+    /// element for each of `classes`, 1 for that very index and 0 for all others.
     ///
     /// # Errors
-    /// [`Error::UnsupportedElement`] for indices that are no whole numbers, [`Error::ReversedRange`],
-    /// [`Error::ShapeTooLarge`], [`Error::Unsupported`], and those of [`allocate`](Accelerator::allocate).
+    /// [`Error::UnsupportedElement`] for indices that are no whole numbers,
+    /// [`Error::ReversedRange`], [`Error::ShapeTooLarge`], [`Error::Unsupported`], and those of
+    /// [`allocate`](Accelerator::allocate).
     fn one_hot(
         &self,
         indices: &Self::Buffer,
@@ -91,8 +94,8 @@ pub trait Fold: Accelerator {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] for a buffer of another length, [`Error::NoSources`] for an axis
-    /// without elements, [`Error::UnsupportedOp`], and for [`ReduceOp::Mean`] always: what to divide by
-    /// the caller knows; and those of [`allocate`](Accelerator::allocate).
+    /// without elements, [`Error::UnsupportedOp`], and for [`ReduceOp::Mean`] always: what to
+    /// divide by the caller knows; and those of [`allocate`](Accelerator::allocate).
     fn fold(
         &self,
         op: ReduceOp,
@@ -100,8 +103,8 @@ pub trait Fold: Accelerator {
         from: &Self::Buffer,
     ) -> Result<Self::Buffer, Error>;
 
-    /// A new buffer on the same device: along the middle one of three axes, `op` of each element and all
-    /// before it.
+    /// A new buffer on the same device: along the middle one of three axes, `op` of each element
+    /// and all before it.
     ///
     /// # Errors
     /// Those of [`fold`](Self::fold), but for an axis without elements, of which nothing comes; and
@@ -194,8 +197,8 @@ pub struct Arrangement {
 }
 
 impl Arrangement {
-    /// Axis `i` of the sizes `from` becomes axis `places[i]` of the sizes `to`. An axis of size 1 may
-    /// become one of any size, along which it is repeated.
+    /// Axis `i` of the sizes `from` becomes axis `places[i]` of the sizes `to`. An axis of size 1
+    /// may become one of any size, along which it is repeated.
     ///
     /// ```
     /// use meshwork_accel::Arrangement;
@@ -207,8 +210,8 @@ impl Arrangement {
     /// ```
     ///
     /// # Errors
-    /// [`Error::AxisCount`], [`Error::AxisOutside`], [`Error::LengthMismatch`] for an axis of another
-    /// size, [`Error::ShapeTooLarge`].
+    /// [`Error::AxisCount`], [`Error::AxisOutside`], [`Error::LengthMismatch`] for an axis of
+    /// another size, [`Error::ShapeTooLarge`].
     pub fn new(from: &[usize], places: &[usize], to: &[usize]) -> Result<Self, Error> {
         let (found, expected) = (places.len(), from.len());
         if found != expected {

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 
 use crate::{Accelerator, DeviceBuffer, DeviceId, ElementType, Error, ReduceOp};
 
-/// A backend whose devices reduce and share buffers with those of other processes, without host memory.
+/// A backend whose devices reduce and share buffers with those of other processes, without host
+/// memory.
 ///
-/// It does not bring processes together: one of them makes a name, which travels to the others by a way
-/// that they have already, and then all join. Nothing is encrypted that such a library sends.
+/// It does not bring processes together: one of them makes a name, which travels to the others by a
+/// way that they have already, and then all join. Nothing is encrypted that such a library sends.
 pub trait DeviceCommunicators: Accelerator {
     /// The library that does it, with its version: all ranks need the same.
     ///
@@ -20,52 +21,54 @@ pub trait DeviceCommunicators: Accelerator {
     ///
     /// # Errors
     /// [`Error::Unavailable`], also where no network can be used.
-    fn name(&self) -> Result<CommunicatorName, Error>;
+    fn name(&self) -> Result<CommunicatorId, Error>;
 
     /// Joins the other ranks with `device`, which is no other rank's.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`]; [`Error::GivenUp`] if `watch` breaks before all have come;
+    /// [`Error::UnknownDevice`]; [`Error::GivenUp`] if `cancel_check` breaks before all have come;
     /// [`Error::Unavailable`], [`Error::DeviceFailed`], [`Error::PeerLost`].
     fn join(
         &self,
         device: DeviceId,
-        name: &CommunicatorName,
-        place: Place,
-        watch: &mut Watch<'_>,
+        name: &CommunicatorId,
+        place: CommunicatorRank,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<Box<dyn DeviceCommunicator<Buffer = Self::Buffer>>, Error>;
 }
 
-/// One rank's end of a communicator, on one device. Dropped, it is aborted: do so when all ranks have
-/// finished.
+/// One rank's end of a communicator, on one device. Dropped, it is aborted: do so when all ranks
+/// have finished.
 pub trait DeviceCommunicator: Send {
     /// Memory on the device.
     type Buffer: DeviceBuffer;
 
-    /// Whether it can move such elements, and reduce them by `op` if there is one: the same on all ranks.
+    /// Whether it can move such elements, and reduce them by `op` if there is one: the same on all
+    /// ranks.
     fn supports(&self, op: Option<ReduceOp>, element: ElementType) -> bool;
 
-    /// Carries a collective out, which all ranks call with the same op, root, type and lengths; nobody
-    /// checks that here. Results are there when it returns, with the same bits on every rank.
+    /// Carries a collective out, which all ranks call with the same op, root, type and lengths;
+    /// nobody checks that here. Results are there when it returns, with the same bits on every
+    /// rank.
     ///
     /// # Errors
-    /// [`Error::GivenUp`] if `watch` breaks before it is done, [`Error::PeerLost`] and
+    /// [`Error::GivenUp`] if `cancel_check` breaks before it is done, [`Error::PeerLost`] and
     /// [`Error::DeviceFailed`]: it is aborted then, buffers hold unspecified values, and every later call
     /// is [`Error::CommunicatorBroken`]. Errors of arguments, as those of
     /// [`NativeCollectives`](crate::NativeCollectives), break nothing.
     fn carry_out(
         &mut self,
-        work: Collective<'_, Self::Buffer>,
-        watch: &mut Watch<'_>,
+        work: DeviceCollective<'_, Self::Buffer>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error>;
 }
 
 /// Looked at every few milliseconds by whoever waits, on the same thread: a break ends the wait.
-pub type Watch<'a> = dyn FnMut() -> ControlFlow<()> + 'a;
+pub type CancelCheck<'a> = dyn FnMut() -> ControlFlow<()> + 'a;
 
 /// A collective with this rank's buffers.
 #[derive(Debug)]
-pub enum Collective<'a, B> {
+pub enum DeviceCollective<'a, B> {
     /// Replaces `values` on every rank by `op` of all, divided by the number of ranks for a mean.
     AllReduce {
         /// How two elements become one.
@@ -107,7 +110,7 @@ pub enum Collective<'a, B> {
     },
 }
 
-impl<B: DeviceBuffer> Collective<'_, B> {
+impl<B: DeviceBuffer> DeviceCollective<'_, B> {
     /// Its op, if it reduces.
     #[must_use]
     pub fn op(&self) -> Option<ReduceOp> {
@@ -145,15 +148,16 @@ impl<B: DeviceBuffer> Collective<'_, B> {
 /// Whoever has it can join, so it travels encrypted, and `Debug` does not show it.
 ///
 /// ```
-/// use meshwork_accel::CommunicatorName;
+/// use meshwork_accel::CommunicatorId;
 ///
-/// let name = CommunicatorName::from_bytes([7; CommunicatorName::BYTES]);
-/// assert_eq!(format!("{name:?}"), "CommunicatorName(..)");
+/// let name = CommunicatorId::from_bytes([7; CommunicatorId::BYTES]);
+/// assert_eq!(format!("{name:?}"), "CommunicatorId(..)");
 /// ```
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub struct CommunicatorName([u8; Self::BYTES]);
+#[doc(alias = "ncclUniqueId")]
+pub struct CommunicatorId([u8; Self::BYTES]);
 
-impl CommunicatorName {
+impl CommunicatorId {
     /// How many bytes it has; a backend that needs fewer leaves the others 0.
     pub const BYTES: usize = 128;
 
@@ -170,27 +174,27 @@ impl CommunicatorName {
     }
 }
 
-impl Debug for CommunicatorName {
+impl Debug for CommunicatorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CommunicatorName(..)")
+        f.write_str("CommunicatorId(..)")
     }
 }
 
 /// One rank of so many.
 ///
 /// ```
-/// use meshwork_accel::{Error, Place};
+/// use meshwork_accel::{CommunicatorRank, Error};
 ///
-/// assert!(Place::new(1, 2).is_ok());
-/// assert_eq!(Place::new(2, 2), Err(Error::RankOutside { rank: 2, world: 2 }));
+/// assert!(CommunicatorRank::new(1, 2).is_ok());
+/// assert_eq!(CommunicatorRank::new(2, 2), Err(Error::RankOutside { rank: 2, world: 2 }));
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct CommunicatorRank {
     rank: usize,
     world: usize,
 }
 
-impl Place {
+impl CommunicatorRank {
     /// Rank `rank` of `world` ranks, counted from 0.
     ///
     /// # Errors

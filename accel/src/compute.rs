@@ -64,8 +64,8 @@ impl Display for Pairwise {
 
 /// Element-wise arithmetic on floats.
 ///
-/// Unlike reductions, results may differ between backends in the last places, and NaN in its bits. The
-/// methods that a backend need not have say [`Error::Unsupported`] where it does not.
+/// Unlike reductions, results may differ between backends in the last places, and NaN in its bits.
+/// The methods that a backend need not have say [`Error::Unsupported`] where it does not.
 pub trait Elementwise: Accelerator {
     /// Whether it has arithmetic of such elements, as far as it knows before it is asked for some.
     fn computes(&self, element: ElementType) -> bool {
@@ -106,8 +106,8 @@ pub trait Elementwise: Accelerator {
         Err(Error::Unsupported { operation })
     }
 
-    /// A new buffer on the same device: the elements of `yes` where those of `condition` are not 0, and of
-    /// `no` elsewhere. All of them may be of any type, not floats only; NaN is not 0.
+    /// A new buffer on the same device: the elements of `yes` where those of `condition` are not 0,
+    /// and of `no` elsewhere. All of them may be of any type, not floats only; NaN is not 0.
     ///
     /// # Shapes
     /// All hold the same number of elements on the same device, `yes` and `no` those of one type.
@@ -155,8 +155,8 @@ impl ProductShape {
         Self::stacked(1, [rows, inner, columns])
     }
 
-    /// So many products of matrices of one shape, of `rows`, `inner` and `columns`. On either side, and
-    /// in the product, one matrix lies behind the other.
+    /// So many products of matrices of one shape, of `rows`, `inner` and `columns`. On either side,
+    /// and in the product, one matrix lies behind the other.
     ///
     /// ```
     /// use meshwork_accel::ProductShape;
@@ -236,9 +236,9 @@ pub trait Matmul: Accelerator {
     /// The buffers hold as many elements as `shape` says, of the same type on the same device.
     ///
     /// # Errors
-    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`] (of a buffer
-    /// and what it should hold), [`Error::UnsupportedElement`] for what is no float, or a float that
-    /// the backend does not compute with; all compute with `f32`.
+    /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`] (of a
+    /// buffer and what it should hold), [`Error::UnsupportedElement`] for what is no float, or a
+    /// float that the backend does not compute with; all compute with `f32`.
     fn matmul(
         &self,
         shape: ProductShape,

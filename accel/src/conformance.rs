@@ -11,9 +11,9 @@
 //! ```
 //!
 //! Results are held against [`Reduction`](crate::Reduction) bit for bit, NaN and the sign of zero
-//! included; numbers below the smallest normal one are not tried. The first device is tried with every element type, op and length, the others with a
-//! part of them, pairs of devices with copies. A device of at most 64 MiB, where the backend knows,
-//! is filled to the brim.
+//! included; numbers below the smallest normal one are not tried. The first device is tried with
+//! every element type, op and length, the others with a part of them, pairs of devices with copies.
+//! A device of at most 64 MiB, where the backend knows, is filled to the brim.
 
 mod arrange;
 mod bench;
@@ -22,11 +22,11 @@ mod collectives;
 mod communicators;
 mod compute;
 mod convert;
-mod docks;
 mod full;
 mod live;
 mod moves;
 mod order;
+mod pinned_buffers;
 mod reduces;
 mod refusals;
 mod values;
@@ -71,8 +71,8 @@ pub fn check_collectives<A: NativeCollectives>(accelerator: &A) {
     }
 }
 
-/// Holds the claims of [`DeviceCommunicators`] against a rank on each of `devices`, each a thread that
-/// stands for a process; floats by values whose sums are exact.
+/// Holds the claims of [`DeviceCommunicators`] against a rank on each of `devices`, each a thread
+/// that stands for a process; floats by values whose sums are exact.
 ///
 /// # Panics
 /// At the first claim that does not hold.
@@ -82,8 +82,8 @@ pub fn check_communicators<A: DeviceCommunicators>(devices: &[(&A, DeviceId)]) {
     }
 }
 
-/// Holds the claims of [`Elementwise`] and [`Matmul`] against `accelerator`, within a few of the last
-/// places.
+/// Holds the claims of [`Elementwise`] and [`Matmul`] against `accelerator`, within a few of the
+/// last places.
 ///
 /// # Panics
 /// At the first claim that does not hold.
@@ -103,8 +103,8 @@ pub fn check_arrangement<A: Arrange + Fold>(accelerator: &A) {
     }
 }
 
-/// Holds the claims of the methods of [`Arrange`] and [`Fold`] that a backend need not have, which choose
-/// elements by steps and indices and scan them, against the first device of `accelerator`.
+/// Holds the claims of the methods of [`Arrange`] and [`Fold`] that a backend need not have, which
+/// choose elements by steps and indices and scan them, against the first device of `accelerator`.
 ///
 /// # Panics
 /// At the first claim that does not hold.
@@ -114,8 +114,8 @@ pub fn check_choices<A: Arrange + Fold>(accelerator: &A) {
     }
 }
 
-/// Holds the claims of the methods of [`Elementwise`] that a backend need not have, which convert elements
-/// and choose them by conditions, against the first device of `accelerator`.
+/// Holds the claims of the methods of [`Elementwise`] that a backend need not have, which convert
+/// elements and choose them by conditions, against the first device of `accelerator`.
 ///
 /// # Panics
 /// At the first claim that does not hold.
@@ -131,12 +131,12 @@ pub fn check_conversions<A: Elementwise>(accelerator: &A) {
 /// The first claim that does not hold.
 pub fn verify<A: Accelerator>(accelerator: &A) -> Result<(), Violation> {
     refusals::devices(accelerator)?;
-    docks::devices(accelerator)?;
+    pinned_buffers::devices(accelerator)?;
     for device in accelerator.devices() {
         let bench = Bench::new(accelerator, device.id());
         let first = device.id() == DeviceId::new(0);
         let lengths = if first { ALL_LENGTHS } else { SOME_LENGTHS };
-        docks::all(bench)?;
+        pinned_buffers::all(bench)?;
         every_type(bench, lengths)?;
         full::device(bench)?;
     }
@@ -252,8 +252,8 @@ pub fn verify_conversions<A: Elementwise>(accelerator: &A) -> Result<(), Violati
     conversions::<A, f64>(bench)
 }
 
-/// Nothing, one, odd and even, and an odd number above what a 16-bit index reaches. No more, as some
-/// backends compile a program for each.
+/// Nothing, one, odd and even, and an odd number above what a 16-bit index reaches. No more, as
+/// some backends compile a program for each.
 const ALL_LENGTHS: &[usize] = &[0, 1, 7, 1000, 65_537];
 const SOME_LENGTHS: &[usize] = &[0, 7, 1000];
 

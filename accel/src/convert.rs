@@ -6,8 +6,9 @@ use crate::{Element, Error};
 
 /// Replaces each element of `into` by the nearest to the same one of `from`.
 ///
-/// Whole numbers are rounded towards zero and stop at their ends, and are 0 for NaN; a float is the nearest
-/// one, of two as near the even one; a truth value is whether the number is not 0, and as a number 1 or 0.
+/// Whole numbers are rounded towards zero and stop at their ends, and are 0 for NaN; a float is the
+/// nearest one, of two as near the even one; a truth value is whether the number is not 0, and as a
+/// number 1 or 0.
 ///
 /// ```
 /// use meshwork_accel::convert_slice;

@@ -5,8 +5,8 @@ use crate::{DeviceId, ElementType, ReduceOp};
 pub use absence::Absence;
 
 /// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed),
-/// [`GivenUp`](Self::GivenUp) and [`PeerLost`](Self::PeerLost) leaves a buffer half written: arguments
-/// are checked first.
+/// [`GivenUp`](Self::GivenUp) and [`PeerLost`](Self::PeerLost) leaves a buffer half written:
+/// arguments are checked first.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

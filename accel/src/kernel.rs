@@ -4,9 +4,9 @@
 //! Wider vectors only do more elements at once: no loop is reordered and nothing is contracted, so
 //! every machine computes the same bits.
 
+mod accumulate;
 #[cfg(target_arch = "x86_64")]
 mod f16c;
-mod lane;
 mod ops;
 
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use half::{bf16, f16};
 use multiversion::multiversion;
 
 use crate::ReduceOp;
-use lane::Lane;
+use accumulate::Accumulate;
 use ops::{And, Max, Min, Op, Or, Product, Sum, Xor};
 
 /// The loops that a type has.
@@ -74,7 +74,7 @@ kernel!(i8, i16, i32, i64, u8, u16, u32, u64 => integer_loops);
 kernel!(f16 => half_loops);
 kernel!(bf16, f32, f64 => float_loops);
 
-fn loops<T: Lane, O: Op<T::Wide>>() -> Loops<T> {
+fn loops<T: Accumulate, O: Op<T::Wide>>() -> Loops<T> {
     Loops {
         reduce: reduce::<T, O>,
         fold: fold::<T, O>,
@@ -84,7 +84,7 @@ fn loops<T: Lane, O: Op<T::Wide>>() -> Loops<T> {
 }
 
 /// A mean is a sum until all contributions are in.
-fn mean_loops<T: Lane>() -> Loops<T>
+fn mean_loops<T: Accumulate>() -> Loops<T>
 where
     Sum: Op<T::Wide>,
 {
@@ -104,7 +104,7 @@ fn truth_loops(op: ReduceOp) -> Option<Loops<bool>> {
     }
 }
 
-fn integer_loops<T: Lane>(op: ReduceOp) -> Option<Loops<T>>
+fn integer_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T>>
 where
     And: Op<T::Wide>,
     Or: Op<T::Wide>,
@@ -124,7 +124,7 @@ where
     }
 }
 
-fn float_loops<T: Lane>(op: ReduceOp) -> Option<Loops<T>>
+fn float_loops<T: Accumulate>(op: ReduceOp) -> Option<Loops<T>>
 where
     Sum: Op<T::Wide>,
     Product: Op<T::Wide>,
@@ -184,14 +184,14 @@ fn half_loops(op: ReduceOp) -> Option<Loops<f16>> {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn reduce<T: Lane, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
+fn reduce<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
     for (a, b) in into.iter_mut().zip(from) {
         *a = T::narrow(O::of(a.widen(), b.widen()));
     }
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn mean_of_pair<T: Lane, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
+fn mean_of_pair<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
     const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
     for (a, b) in into.iter_mut().zip(from) {
         *a = T::part(O::of(a.widen(), b.widen()), TWO);
@@ -199,19 +199,23 @@ fn mean_of_pair<T: Lane, O: Op<T::Wide>>(into: &mut [T], from: &[T]) {
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn fold<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]]) {
+fn fold<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]]) {
     tree::<T, O>(into, sources, T::narrow);
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
-fn mean<T: Lane, O: Op<T::Wide>>(into: &mut [T], contributions: &[&[T]], number: NonZeroU32) {
+fn mean<T: Accumulate, O: Op<T::Wide>>(into: &mut [T], contributions: &[&[T]], number: NonZeroU32) {
     tree::<T, O>(into, contributions, |sum| T::part(sum, number));
 }
 
 /// Up to four sources are one loop, in registers. More are reduced tile by tile, so that what is in
 /// between stays in a cache: by fours, and these like the digits of a binary counter.
 #[inline(always)]
-fn tree<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]], finish: impl Fn(T::Wide) -> T) {
+fn tree<T: Accumulate, O: Op<T::Wide>>(
+    into: &mut [T],
+    sources: &[&[T]],
+    finish: impl Fn(T::Wide) -> T,
+) {
     if sources.len() <= 4 {
         return leaf::<T, O, T>(into, sources, 0, finish);
     }
@@ -249,7 +253,7 @@ fn tree<T: Lane, O: Op<T::Wide>>(into: &mut [T], sources: &[&[T]], finish: impl 
 const TILE: usize = 256;
 
 #[inline(always)]
-fn join<T: Lane, O: Op<T::Wide>>(earlier: &[T::Wide; TILE], later: &mut [T::Wide; TILE]) {
+fn join<T: Accumulate, O: Op<T::Wide>>(earlier: &[T::Wide; TILE], later: &mut [T::Wide; TILE]) {
     for (later, earlier) in later.iter_mut().zip(earlier) {
         *later = O::of(*earlier, *later);
     }
@@ -257,7 +261,7 @@ fn join<T: Lane, O: Op<T::Wide>>(earlier: &[T::Wide; TILE], later: &mut [T::Wide
 
 /// The balanced tree of at most four sources, from their element `at` on.
 #[inline(always)]
-fn leaf<T: Lane, O: Op<T::Wide>, U>(
+fn leaf<T: Accumulate, O: Op<T::Wide>, U>(
     into: &mut [U],
     sources: &[&[T]],
     at: usize,

@@ -1,8 +1,8 @@
 //! What every device backend offers: element types, reduce ops and the [`Accelerator`] trait.
 //!
 //! This crate does not know any device API and any network. A backend is a crate of its own that
-//! implements [`Accelerator`] and passes the suite in the module `conformance` (a feature of the same
-//! name).
+//! implements [`Accelerator`] and passes the suite in the module `conformance` (a feature of the
+//! same name).
 //!
 //! ```text
 //!   host slice  --upload-->  Buffer on device 0  --reduce-->  Buffer on device 0
@@ -23,12 +23,12 @@
 //!
 //! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
 //! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability`, `communicator`, `compute`, `arrange` and `steps` (what some backends can do beyond it),
-//! `convert` (what an element is as one of another type), `shape` (what they check first), `account` (what they keep a memory limit by), `dock` (pinned host memory),
-//! `error`, `conformance` (the suite).
+//! `capability`, `communicator`, `compute`, `arrange` and `strided_slice` (what some backends can
+//! do beyond it), `convert` (what an element is as one of another type), `shape` (what they check
+//! first), `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host
+//! memory), `error`, `conformance` (the suite).
 
 mod accelerator;
-mod account;
 mod arrange;
 mod capability;
 mod communicator;
@@ -37,30 +37,32 @@ mod compute;
 pub mod conformance;
 mod convert;
 mod device;
-mod dock;
 mod element;
 mod error;
 mod kernel;
+mod memory_budget;
+mod pinned_buffer;
 mod reduce;
 mod shape;
-mod steps;
+mod strided_slice;
 
 pub use accelerator::{Accelerator, DeviceBuffer};
-pub use account::{Account, Booking};
 pub use arrange::{Arrange, Arrangement, Fold, Region};
 pub use capability::{LiveBuffers, NativeCollectives};
 pub use communicator::{
-    Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, Place, Watch,
+    CancelCheck, CommunicatorId, CommunicatorRank, DeviceCollective, DeviceCommunicator,
+    DeviceCommunicators,
 };
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
 pub use convert::convert_slice;
 pub use device::{Device, DeviceId, Memory};
-pub use dock::{Dock, HostMemory, Undocked};
 pub use element::{Element, ElementTask, ElementType};
 pub use error::{Absence, Error};
+pub use memory_budget::{MemoryBudget, MemoryReservation};
+pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
 pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};
 pub use shape::{BufferShape, extent};
-pub use steps::{Steps, Stride};
+pub use strided_slice::{StridedRange, StridedSlice};
 
 // Callers that hold 16-bit floats must name the very types that are elements here.
 pub use half::{bf16, f16};

@@ -16,8 +16,8 @@ use crate::{Element, ElementType, Error};
 ///
 /// Every op commutes to the last bit. Integers wrap on overflow. A NaN in any contribution makes
 /// the result NaN, for [`Min`](Self::Min) and [`Max`](Self::Max) too, and all NaN that come out
-/// have the same bits; −0 is smaller than +0. 16-bit floats are computed in `f32` and rounded to the
-/// nearest, ties to even, once per call.
+/// have the same bits; −0 is smaller than +0. 16-bit floats are computed in `f32` and rounded to
+/// the nearest, ties to even, once per call.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 #[repr(u8)]

@@ -1,9 +1,9 @@
-//! Reductions and tensors on a GPU, beside what copying its memory takes, and between GPUs; says why, where
-//! there is none.
+//! Reductions and tensors on a GPU, beside what copying its memory takes, and between GPUs; says
+//! why, where there is none.
 //!
-//! A copy moves a buffer's bytes once in and once out, a reduction twice in and once out. Throughput
-//! counts the bytes that move, so that rates compare: a reduction should reach 0.85 of the copy's. What it
-//! reaches is printed, of the best of several turns of each in one run.
+//! A copy moves a buffer's bytes once in and once out, a reduction twice in and once out.
+//! Throughput counts the bytes that move, so that rates compare: a reduction should reach 0.85 of
+//! the copy's. What it reaches is printed, of the best of several turns of each in one run.
 #![expect(clippy::print_stdout, reason = "a benchmark tells what it ran on")]
 
 #[path = "cuda/tensors.rs"]
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput, measurement::WallTime};
 use meshwork_accel::{Accelerator, DeviceId, ElementType, NativeCollectives, ReduceOp};
 use meshwork_accel_cuda::{CudaAccelerator, CudaBuffer, CudaConfig, Libraries, gpus};
-use meshwork_collectives::{Group, Reach};
+use meshwork_collectives::{CommunicatorScope, Group};
 
 const BYTES: usize = 256 << 20;
 
@@ -207,7 +207,7 @@ fn one_rank(mut group: Group, way: Way, calls: u64) -> Duration {
     let mut buffer = zeros(&cuda, 0, ElementType::F32);
     let mut devices = match way {
         Way::Direct => group
-            .over(&cuda, DeviceId::new(0), Reach::OneHost)
+            .over(&cuda, DeviceId::new(0), CommunicatorScope::OneHost)
             .expect("all ranks call it"),
         Way::Staged => group.on(&cuda),
     };

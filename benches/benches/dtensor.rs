@@ -1,5 +1,6 @@
-//! Tensors on a mesh of 2×2: what an op costs beside its work, relayouts inside a process and between
-//! clients that are threads, beside the all-gather of as many bytes, and a product cut over them.
+//! Tensors on a mesh of 2×2: what an op costs beside its work, relayouts inside a process and
+//! between clients that are threads, beside the all-gather of as many bytes, and a product cut over
+//! them.
 
 use std::hint::black_box;
 use std::sync::Barrier;

@@ -84,7 +84,8 @@ fn bench_sum<T: Element>(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize,
     });
 }
 
-/// What one writes with the conversions of `half`, which ask for the processor's features each time.
+/// What one writes with the conversions of `half`, which ask for the processor's features each
+/// time.
 fn bench_naive_sum<T: Element>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     (bytes, one): (usize, T),

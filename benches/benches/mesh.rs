@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::Criterion;
-use meshwork_core::{AnyMesh, DeviceIds, DeviceSpec, Devices, Error, Mesh, Rank};
+use meshwork_core::{AnyMesh, DeviceIds, DeviceSpec, Devices, Error, Mesh, MeshRank};
 use meshwork_layout::Layout;
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
 }
 
 fn bench_mesh(criterion: &mut Criterion, mesh: &Mesh) {
-    let rank = Rank::new(765_432);
+    let rank = MeshRank::new(765_432);
     let coords = mesh.coords(rank).expect("the mesh has this rank");
     let mut group = criterion.benchmark_group("mesh");
     group.bench_function("coords", |bencher| {
@@ -54,7 +54,7 @@ fn bench_mesh(criterion: &mut Criterion, mesh: &Mesh) {
 }
 
 fn bench_layout(criterion: &mut Criterion, mesh: &Mesh) {
-    let rank = Rank::new(765_432);
+    let rank = MeshRank::new(765_432);
     // Cut by `batch` and `model`, copied along `pipeline`; neither size divides.
     let shape = [10_000, 12_345];
     let layout = Layout::from_names(["batch", "model"], mesh).expect("the mesh has both");
@@ -65,7 +65,7 @@ fn bench_layout(criterion: &mut Criterion, mesh: &Mesh) {
     group.bench_function("owners", |bencher| {
         bencher.iter(|| {
             let owners = layout.owners(black_box(&[1234, 5678]), &shape);
-            owners.map(|owners| owners.map(Rank::index).sum::<usize>())
+            owners.map(|owners| owners.map(MeshRank::index).sum::<usize>())
         });
     });
     group.finish();

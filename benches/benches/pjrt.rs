@@ -1,5 +1,5 @@
-//! What a program of XLA's CPU plugin costs, beside the same calls to the CPU as a backend of its own;
-//! says why, where there is no plugin.
+//! What a program of XLA's CPU plugin costs, beside the same calls to the CPU as a backend of its
+//! own; says why, where there is no plugin.
 //!
 //! Every call waits for its devices, so that next to nothing as work is what dispatch costs.
 #![expect(clippy::print_stdout, reason = "a benchmark tells what it ran on")]
@@ -13,7 +13,7 @@ use meshwork_accel::{
     ProductShape, ReduceOp,
 };
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_accel_tpu::{Client, Error, PjrtAccelerator, Platform, Plugin, Value};
+use meshwork_accel_tpu::{Error, PjrtAccelerator, PjrtClient, Platform, Plugin, Value};
 
 const DEVICES: usize = 8;
 
@@ -56,7 +56,7 @@ fn main() {
 fn plugin() -> Result<PjrtAccelerator, Error> {
     let plugin = Plugin::load(Platform::Cpu.find()?)?;
     let devices = Value::Int(DEVICES as i64);
-    let client = Client::new(&plugin, &[("cpu_device_count", devices)])?;
+    let client = PjrtClient::new(&plugin, &[("cpu_device_count", devices)])?;
     Ok(PjrtAccelerator::new(client))
 }
 

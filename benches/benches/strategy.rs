@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use lock_step::{LockStep, Span};
 use meshwork_collectives::{Group, ReduceOp};
-use meshwork_strategy::{Error, GradientPacks, MultiWorkerMirroredStrategy, VariableSpec};
+use meshwork_strategy::{Error, GradientBuckets, MultiWorkerMirroredStrategy, VariableSpec};
 
 #[path = "all_reduce/lock_step.rs"]
 mod lock_step;
@@ -40,7 +40,7 @@ fn specs(len: usize) -> Result<Vec<VariableSpec>, Error> {
 /// A step with gradients, two more numbers and their sum, and no computing.
 fn step(
     strategy: &mut MultiWorkerMirroredStrategy,
-    gradients: &mut GradientPacks,
+    gradients: &mut GradientBuckets,
 ) -> Result<f32, Error> {
     let loss = strategy.run(|replica| {
         for index in (0..VARIABLES).rev() {
@@ -61,7 +61,7 @@ fn serve(worker: Worker, orders: Receiver<(What, u64)>, report: Sender<Span>) {
         len,
     } = worker;
     let specs = specs(len).expect("the sizes are small");
-    let mut gradients = GradientPacks::new(&mut strategy, &specs, 2).expect("there is memory");
+    let mut gradients = GradientBuckets::new(&mut strategy, &specs, 2).expect("there is memory");
     let mut buffer = bare
         .alloc::<f32>(VARIABLES * len + 2)
         .expect("there is memory");
@@ -105,7 +105,7 @@ fn overhead(criterion: &mut Criterion) {
         bencher.iter(|| alone.run(|replica| Ok::<_, Error>(black_box(replica.replica_id()))));
     });
     let mut gradients = specs(1024)
-        .and_then(|specs| GradientPacks::new(&mut alone, &specs, 2))
+        .and_then(|specs| GradientBuckets::new(&mut alone, &specs, 2))
         .expect("there is memory");
     group.bench_function("step with 8 gradients, 1 worker", |bencher| {
         bencher.iter(|| step(&mut alone, &mut gradients));

@@ -37,7 +37,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        damage: Damage,
+        damage: FileDamage,
     },
     /// A text is no name of a generation.
     #[error("{text:?} names no generation: it takes a form such as g00000007-0123456789abcdef")]
@@ -137,7 +137,7 @@ impl Display for Operation {
 /// How a file differs from what was saved.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum FileDamage {
     /// The index names a file that is not there.
     #[error("it is missing")]
     Missing,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use twox_hash::XxHash3_64;
 
-use crate::{Damage, Error, Generation};
+use crate::{Error, FileDamage, Generation};
 
 /// A file of a generation, as its index describes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,10 +61,10 @@ impl Entry {
     }
 
     /// Whether a head is the one that was saved.
-    pub(crate) fn check(&self, head: &[u8]) -> Result<(), Damage> {
+    pub(crate) fn check(&self, head: &[u8]) -> Result<(), FileDamage> {
         match XxHash3_64::oneshot(head) {
             found if found == self.hash => Ok(()),
-            found => Err(Damage::Hash {
+            found => Err(FileDamage::Hash {
                 stated: self.hash,
                 found,
             }),
@@ -171,9 +171,9 @@ impl Index {
     /// The inverse of [`to_bytes`](Self::to_bytes), whatever the bytes are.
     ///
     /// # Errors
-    /// [`Damage::Index`]
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
-        Self::parsed(bytes).ok_or(Damage::Index)
+    /// [`FileDamage::Index`]
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, FileDamage> {
+        Self::parsed(bytes).ok_or(FileDamage::Index)
     }
 
     fn parsed(bytes: &[u8]) -> Option<Self> {
@@ -204,8 +204,8 @@ pub(crate) fn is_part(part: &str) -> bool {
         && first.parse::<Generation>().is_err()
 }
 
-/// Bytes that need not be an index, as fuzz targets have them, and the same with the hash that belongs
-/// to them: what is read is written so that it reads the same.
+/// Bytes that need not be an index, as fuzz targets have them, and the same with the hash that
+/// belongs to them: what is read is written so that it reads the same.
 #[cfg(any(test, feature = "testing"))]
 pub fn decode_index(bytes: &[u8]) {
     let sealed = [bytes, last_line(bytes).as_bytes()].concat();

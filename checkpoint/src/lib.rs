@@ -43,7 +43,7 @@ mod series;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use error::{Damage, Error, Operation};
+pub use error::{Error, FileDamage, Operation};
 pub use generation::Generation;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]

@@ -32,9 +32,9 @@ pub(crate) enum Task {
     ///
     /// Each worker gets TF_CONFIG, which says who is in the job and which rank it is, and
     /// MESHWORK_JOB_SECRET_FILE, a file with the secret by which the workers know each other. When
-    /// one fails the others are ended, and the exit status is that of the first to fail: 128 plus the
-    /// signal if it was killed, 126 or 127 if the program cannot be run or found, 125 if the launcher
-    /// itself failed.
+    /// one fails the others are ended, and the exit status is that of the first to fail: 128 plus
+    /// the signal if it was killed, 126 or 127 if the program cannot be run or found, 125 if the
+    /// launcher itself failed.
     Run(Run),
     /// Measure how fast ranks exchange data here, with the values checked
     Bench(Bench),
@@ -52,9 +52,9 @@ pub(crate) enum Task {
     /// Say why a job failed, or whether one can begin here
     ///
     /// With --dump: a rank whose group fails leaves its last operations in the folder named by
-    /// MESHWORK_DUMP; all of them together say who is at fault. Without: names, ports, packet sizes,
-    /// buffers, clocks, cores, and latency and bandwidth of every pair of ranks, each with its
-    /// remedy; the exit status is 1 if a job could not begin.
+    /// MESHWORK_DUMP; all of them together say who is at fault. Without: names, ports, packet
+    /// sizes, buffers, clocks, cores, and latency and bandwidth of every pair of ranks, each with
+    /// its remedy; the exit status is 1 if a job could not begin.
     Doctor(Doctor),
     /// Compile programs for slices of TPUs that need not be there
     Tpu(Tpu),

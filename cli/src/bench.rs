@@ -16,7 +16,7 @@ use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank};
 
 pub(crate) use args::{Bench, size};
 
-use args::{Operation, Way};
+use args::{Operation, TransportArg};
 use measure::Series;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -29,9 +29,9 @@ pub(crate) fn run(wanted: &Bench) -> Result<(), Failure> {
     if wanted.is_worker() || !wanted.hosts().is_empty() {
         return as_rank(wanted);
     }
-    match wanted.way() {
-        Way::Local => among_threads(wanted),
-        Way::Shm | Way::Quic => among_processes(wanted),
+    match wanted.transport_arg() {
+        TransportArg::Local => among_threads(wanted),
+        TransportArg::Shm | TransportArg::Quic => among_processes(wanted),
     }
 }
 
@@ -83,7 +83,7 @@ fn as_rank(wanted: &Bench) -> Result<(), Failure> {
     };
     let config = GroupConfig::new(members, Rank::new(rank), JobSecret::from_env()?)?
         .with_environment()?
-        .with_transport(wanted.way().transport())
+        .with_transport(wanted.transport_arg().transport())
         .with_network(wanted.network()?);
     measure_all(wanted, Group::connect(&config)?)
 }

@@ -18,8 +18,8 @@ pub(crate) struct Devices {
     /// Print one JSON object
     ///
     /// It has backends, a list; each has backend (its name), devices (each with id, kind, name,
-    /// address, coordinates and memory in bytes, total and free) and unavailable: null, or an object
-    /// of library, reason and remedy. What is not known is null.
+    /// address, coordinates and memory in bytes, total and free) and unavailable: null, or an
+    /// object of library, reason and remedy. What is not known is null.
     #[arg(long)]
     json: bool,
 }

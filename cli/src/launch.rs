@@ -2,14 +2,15 @@
 //!
 //! # What a worker gets
 //!
-//! - `TF_CONFIG`: `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`,
-//!   with one UDP port per worker that was free just before the start;
+//! - `TF_CONFIG`:
+//!   `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`, with one
+//!   UDP port per worker that was free just before the start;
 //! - `MESHWORK_JOB_SECRET_FILE`: a file with 64 hexadecimal digits, the same for all workers of the
-//!   run. The launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else the
-//!   file that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown. The file is
-//!   in the launcher's memory, for the user that it runs as: workers can read it, again and again,
-//!   and what they start, while the launcher lives; systems other than Linux have no such files, and
-//!   there workers get `MESHWORK_JOB_SECRET` itself;
+//!   run. The launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else
+//!   the file that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown. The
+//!   file is in the launcher's memory, for the user that it runs as: workers can read it, again and
+//!   again, and what they start, while the launcher lives; systems other than Linux have no such
+//!   files, and there workers get `MESHWORK_JOB_SECRET` itself;
 //! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
 //! - in an elastic run `MESHWORK_RESTARTS`: how often the worker of this rank was started before;
 //! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
@@ -21,11 +22,11 @@
 //! killed. The others then have a second to end by themselves, with an error that says whom they
 //! lost; those left get SIGTERM, and SIGKILL once the [grace time](Launch::grace) is over too.
 //!
-//! In an [elastic](Launch::elastic) run a worker that fails is started again, after 100 ms, and after
-//! twice as long each further time in a row, up to 5 s; who has lived for a minute counts anew. Once
-//! one has ended with status 0 the job is done, and nobody is started any more; status 75 says that
-//! it was saved to be gone on with later, and ends the run. A worker that is lost before all have met
-//! cannot be let in again, as there is nobody yet to let it in.
+//! In an [elastic](Launch::elastic) run a worker that fails is started again, after 100 ms, and
+//! after twice as long each further time in a row, up to 5 s; who has lived for a minute counts
+//! anew. Once one has ended with status 0 the job is done, and nobody is started any more; status
+//! 75 says that it was saved to be gone on with later, and ends the run. A worker that is lost
+//! before all have met cannot be let in again, as there is nobody yet to let it in.
 //!
 //! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
 //! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
@@ -39,13 +40,13 @@
 
 mod announce;
 mod cores;
-mod course;
 mod elastic;
 mod environment;
 mod error;
 mod outcome;
 mod output;
 mod ports;
+mod run_state;
 mod secret;
 mod signals;
 mod supervisor;
@@ -172,8 +173,8 @@ impl Launch {
         self
     }
 
-    /// Starts workers again that fail, while enough of them are left; the program has to be one that
-    /// can go on without them and let them in again.
+    /// Starts workers again that fail, while enough of them are left; the program has to be one
+    /// that can go on without them and let them in again.
     ///
     /// # Errors
     /// [`LaunchError::Least`] where the run has fewer workers than it needs, or needs none.

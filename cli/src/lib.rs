@@ -24,13 +24,14 @@
 //! # Ok::<(), meshwork_cli::launch::LaunchError>(())
 //! ```
 //!
-//! The `meshwork` command is a thin layer over [`launch`], `meshwork run -n 4 -- PROGRAM ARGS…`, and
-//! over [`draw`], `meshwork draw --mesh x=2,y=4`.
+//! The `meshwork` command is a thin layer over [`launch`], `meshwork run -n 4 -- PROGRAM ARGS…`,
+//! and over [`draw`], `meshwork draw --mesh x=2,y=4`.
 //!
-//! Map of the crate: [`draw`] (pictures as text and SVG); [`launch`] (the builder, what comes out of a run, what each worker is told);
-//! under it `ports`, `environment`, `secret` and `cores` (what a worker is handed), `workers` (the processes and their
-//! one owner), `course` (what to do when, as a pure function of events and time), `supervisor`
-//! (does it), `output` (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
+//! Map of the crate: [`draw`] (pictures as text and SVG); [`launch`] (the builder, what comes out
+//! of a run, what each worker is told); under it `ports`, `environment`, `secret` and `cores` (what
+//! a worker is handed), `workers` (the processes and their one owner), `run_state` (what to do
+//! when, as a pure function of events and time), `supervisor` (does it), `output` (prefixed lines),
+//! `signals`, `announce` (tells survivors whom they lost).
 #![forbid(unsafe_code)]
 
 #[cfg(not(unix))]

@@ -1,8 +1,8 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
-//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan` says
-//! how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork tpu` compiles
-//! programs for TPU slices, `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job
-//! failed, `meshwork secret` prints a new job secret.
+//! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan`
+//! says how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork
+//! tpu` compiles programs for TPU slices, `meshwork resolve` says who is in the cluster, `meshwork
+//! doctor` why a job failed, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -25,8 +25,8 @@ use mimalloc::MiMalloc;
 
 use crate::args::{Arguments, Draw, Plan, Run, Task};
 
-/// What arrives over QUIC is put into buffers of 64 KiB, which glibc's allocator gives back to the kernel
-/// each time, to fault them in again: a fifth of the speed with large packets.
+/// What arrives over QUIC is put into buffers of 64 KiB, which glibc's allocator gives back to the
+/// kernel each time, to fault them in again: a fifth of the speed with large packets.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

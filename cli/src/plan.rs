@@ -1,6 +1,6 @@
 //! Plans as JSON.
 
-use meshwork_layout::{DimPart, Placement, Plan, Step};
+use meshwork_layout::{DimPart, MeshPlacement, Plan, Step};
 use serde_json::{Value, json};
 
 /// The whole plan: sizes in bytes, times in seconds.
@@ -31,7 +31,7 @@ fn step(step: &Step) -> Value {
     })
 }
 
-fn placement(placement: &Placement) -> Value {
+fn placement(placement: &MeshPlacement) -> Value {
     json!({
         "axes": placement.axes().map(parts).collect::<Vec<_>>(),
         "partial": parts(placement.partial()),

@@ -24,10 +24,10 @@ pub(crate) struct Resolve {
 
     /// Print one JSON object
     ///
-    /// It has source, signs (the variables that showed sources), cluster (for each job its addresses
-    /// in order, or by index where some are missing), task (type and index), rank, world, master,
-    /// rpc_layer, environment, num_accelerators, errors (by the name of the answer that is missing),
-    /// and explanation where asked for. What is not known is null.
+    /// It has source, signs (the variables that showed sources), cluster (for each job its
+    /// addresses in order, or by index where some are missing), task (type and index), rank, world,
+    /// master, rpc_layer, environment, num_accelerators, errors (by the name of the answer that is
+    /// missing), and explanation where asked for. What is not known is null.
     #[arg(long)]
     json: bool,
 

@@ -62,8 +62,8 @@ fn every_operation_is_measured_by_every_transport_and_is_right() {
     }
 }
 
-/// Memory of the ranks is written to from outside while they run: what nothing of the program itself
-/// can cause, and what it has to find.
+/// Memory of the ranks is written to from outside while they run: what nothing of the program
+/// itself can cause, and what it has to find.
 #[cfg(target_os = "linux")]
 mod corruption {
     use std::fs::{self, File, OpenOptions};

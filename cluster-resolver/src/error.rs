@@ -8,8 +8,9 @@ use crate::{
 
 /// Why a cluster could not be described, or a question about it not be answered.
 ///
-/// The message is one line, whatever text the error carries, and holds no secret. Nothing is changed
-/// by a failing call. A source with problems of its own has an enum of its own, wrapped here.
+/// The message is one line, whatever text the error carries, and holds no secret. Nothing is
+/// changed by a failing call. A source with problems of its own has an enum of its own, wrapped
+/// here.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -25,8 +25,8 @@ use group::{Instance, Member};
 /// `w10`. A group without running machines is a job without tasks. The address of a machine is that
 /// of its first network interface, in brackets if it has IPv6 only.
 ///
-/// The base URL is that of the service, or what `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE` says as it
-/// does for Google's own tools, or the program.
+/// The base URL is that of the service, or what `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE` says as
+/// it does for Google's own tools, or the program.
 ///
 /// ```no_run
 /// use meshwork_cluster_resolver::{ClusterResolver, GceResolver};
@@ -100,8 +100,8 @@ impl GceResolver {
         self
     }
 
-    /// The index of this process is that of the machine it runs on, which the metadata server names;
-    /// none if the machine does not belong to the group.
+    /// The index of this process is that of the machine it runs on, which the metadata server
+    /// names; none if the machine does not belong to the group.
     #[must_use]
     pub fn with_own_task_id(mut self) -> Self {
         self.task_id = TaskId::OfThisMachine;

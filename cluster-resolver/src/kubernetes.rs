@@ -20,12 +20,12 @@ use pods::{Member, Pod};
 /// The running pods of a Kubernetes cluster, chosen by label selectors for each job.
 ///
 /// The address of a task is its pod's IP, which with host networking is the host's. A task has the
-/// index that its pod carries: the completion index of an indexed Job, the ordinal of a StatefulSet,
-/// and the likes of other controllers. Where not all pods of a job carry one, they are numbered by
-/// name within each selector, counting numbers in names by value.
+/// index that its pod carries: the completion index of an indexed Job, the ordinal of a
+/// StatefulSet, and the likes of other controllers. Where not all pods of a job carry one, they are
+/// numbered by name within each selector, counting numbers in names by value.
 ///
-/// Pods that are finished or being deleted have no part in the cluster. One that does not run yet is
-/// an error that passes, since a cluster without it would be another one.
+/// Pods that are finished or being deleted have no part in the cluster. One that does not run yet
+/// is an error that passes, since a cluster without it would be another one.
 ///
 /// Inside a cluster, pods are looked for in the process's own namespace; elsewhere in all of them.
 /// The process is the task whose pod is called as `POD_NAME` or `HOSTNAME` says, unless the program

@@ -28,9 +28,9 @@
 //!
 //! Map of the crate: `spec` (jobs, tasks, addresses), `task` (the name of one task), `resolver`
 //! (the trait), `simple`, `tf_config`, [`slurm`], `sagemaker` and `union` (the sources), `proto`
-//! (message forms), `gce`, `kubernetes` and `tpu` (services that are asked, each a feature), `google`
-//! and `service` (what they share: credentials, deadlines, answers), `variables` (where the
-//! environment is read), `explanation` (how answers came about), `watch` and `difference` (what
+//! (message forms), `gce`, `kubernetes` and `tpu` (services that are asked, each a feature),
+//! `google` and `service` (what they share: credentials, deadlines, answers), `variables` (where
+//! the environment is read), `explanation` (how answers came about), `watch` and `difference` (what
 //! changed), [`multi_worker`] (what a cluster means for one process of a training job), `error`.
 #![forbid(unsafe_code)]
 

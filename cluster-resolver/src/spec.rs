@@ -164,8 +164,8 @@ impl ClusterSpec {
         Ok((0..slots).map(|index| tasks.get(&index).map(String::as_str)))
     }
 
-    /// Every task as job, index and address: jobs in the order of [`jobs`](Self::jobs), the tasks of
-    /// each by index.
+    /// Every task as job, index and address: jobs in the order of [`jobs`](Self::jobs), the tasks
+    /// of each by index.
     pub fn tasks(&self) -> impl Iterator<Item = (&str, u32, &str)> {
         self.jobs.iter().flat_map(|job| {
             let tasks = job.tasks.iter();

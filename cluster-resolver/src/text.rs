@@ -61,7 +61,8 @@ impl Display for Jobs<'_> {
     }
 }
 
-/// The tasks of one job: `no worker tasks`, `1 worker (0)`, `4 workers (0..=3)`, `2 ps tasks (0, 5)`.
+/// The tasks of one job: `no worker tasks`, `1 worker (0)`, `4 workers (0..=3)`, `2 ps tasks (0,
+/// 5)`.
 pub(crate) struct TasksOf<'a> {
     pub(crate) job: &'a str,
     /// Ascending and distinct.

@@ -177,7 +177,8 @@ impl TpuResolver {
         self
     }
 
-    /// The process has no index, as one that only looks on; its master is the first task of its job.
+    /// The process has no index, as one that only looks on; its master is the first task of its
+    /// job.
     #[must_use]
     pub fn without_task_id(mut self) -> Self {
         self.task_id = Own::Fixed(None);
@@ -348,8 +349,8 @@ impl ClusterResolver for TpuResolver {
     }
 
     /// The address of a task; one part of its name alone counts as none, and means this process, or
-    /// the first of its job where it has no index. Always with `grpc://`, whatever layer is asked for,
-    /// and empty for a TPU of this machine.
+    /// the first of its job where it has no index. Always with `grpc://`, whatever layer is asked
+    /// for, and empty for a TPU of this machine.
     fn master(
         &self,
         task_type: Option<&str>,

@@ -5,8 +5,8 @@ use crate::{ClusterResolver, ClusterSpec, Difference, Error};
 
 /// Looks at a cluster again and again, and yields it whenever it changed.
 ///
-/// It is made by [`ClusterResolver::watch`]. As an iterator it yields the cluster as it is at first,
-/// then each change, however long that takes, and ends when a [`Stop`] says so.
+/// It is made by [`ClusterResolver::watch`]. As an iterator it yields the cluster as it is at
+/// first, then each change, however long that takes, and ends when a [`Stop`] says so.
 /// [`next_within`](Self::next_within) waits for a limited time. A look that fails is yielded as its
 /// error, and the next one follows at its time: whether to go on is for the caller to say.
 ///

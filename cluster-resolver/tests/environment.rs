@@ -1,4 +1,5 @@
-//! Reading the `TF_CONFIG` variable, in child processes because a variable belongs to a whole process.
+//! Reading the `TF_CONFIG` variable, in child processes because a variable belongs to a whole
+//! process.
 
 use std::ffi::OsStr;
 

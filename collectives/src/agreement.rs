@@ -2,8 +2,8 @@
 //!
 //! An epoch is a membership that does not change. When it ends, by a loss or because the ranks ask
 //! newcomers in, its members decide together on the next one: who survives, who is admitted, and
-//! which operations all survivors have completed. [`Agreement::handle`] takes the time and one event
-//! and says what to do, like [`Membership`](crate::membership::Membership).
+//! which operations all survivors have completed. [`Agreement::handle`] takes the time and one
+//! event and says what to do, like [`Membership`](crate::membership::Membership).
 //!
 //! ```text
 //!   proposer                    the other members of the last epoch
@@ -19,11 +19,11 @@
 //! takes the votes of a majority, any two majorities share a voter, and that voter tells a later
 //! proposer what it has accepted, who must then propose the same. A process that restarts has
 //! forgotten its votes, so it is no voter any more but a newcomer: voters are incarnations, not
-//! seats. Only members of a first epoch that never began may not have met all others; for them the
-//! first incarnation that they hear of counts. It is live because nobody is
-//! special: the lowest rank that can be reached proposes, and when it falls silent the next one
-//! does, with a higher ballot; two that propose at once wait for different times before they try
-//! again. Who cannot reach a majority gives up at the limit.
+//! member ids. Only members of a first epoch that never began may not have met all others; for them
+//! the first incarnation that they hear of counts. It is live because nobody is special: the lowest
+//! rank that can be reached proposes, and when it falls silent the next one does, with a higher
+//! ballot; two that propose at once wait for different times before they try again. Who cannot
+//! reach a majority gives up at the limit.
 
 mod quorum;
 
@@ -31,16 +31,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Ballot, Decision, Newcomer, Standing, Word};
+use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState};
 
-pub use quorum::Pair;
+pub use quorum::TwoMemberPolicy;
 
 /// A process's place in the member list of its job, which it keeps in every epoch.
-pub(crate) type Seat = u32;
+pub(crate) type MemberId = u32;
 
 /// How long an agreement waits for what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct AgreementTimeouts {
     /// For members of which nothing is known, before it is decided without them.
     pub(crate) gather: Duration,
     /// For the answers to a ballot, before another is tried.
@@ -51,16 +51,16 @@ pub(crate) struct Pace {
 
 /// The epoch that is over, or that newcomers are asked into.
 #[derive(Clone, Debug)]
-pub(crate) struct Past {
+pub(crate) struct PreviousEpoch {
     /// Counted from 1; 0 where this process was in none.
     pub(crate) epoch: u64,
-    /// The seats of its members in the order of their ranks.
-    pub(crate) members: Arc<[Seat]>,
-    /// Who voted there for this process: the incarnations at those seats that it has met.
-    pub(crate) incarnations: BTreeMap<Seat, u64>,
+    /// The member ids of its members in the order of their ranks.
+    pub(crate) members: Arc<[MemberId]>,
+    /// Who voted there for this process: the incarnations with those member ids that it has met.
+    pub(crate) incarnations: BTreeMap<MemberId, u64>,
 }
 
-impl Past {
+impl PreviousEpoch {
     /// Of a process that was in no epoch.
     pub(crate) fn nowhere() -> Self {
         Self {
@@ -70,25 +70,28 @@ impl Past {
         }
     }
 
-    /// Whether this process is the voter at its seat. Where none was met, the first that is heard of
-    /// is, and no other after it.
-    fn is_voter(&mut self, process: Newcomer) -> bool {
-        let Newcomer { seat, incarnation } = process;
-        self.members.contains(&seat)
-            && *self.incarnations.entry(seat).or_insert(incarnation) == incarnation
+    /// Whether this process is the voter with its member id. Where none was met, the first that is
+    /// heard of is, and no other after it.
+    fn is_voter(&mut self, process: MemberProcess) -> bool {
+        let MemberProcess {
+            member_id,
+            incarnation,
+        } = process;
+        self.members.contains(&member_id)
+            && *self.incarnations.entry(member_id).or_insert(incarnation) == incarnation
     }
 }
 
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A process at the seat of a member of the last epoch takes part.
-    Reached(Newcomer),
+    /// A process with the member id of a member of the last epoch takes part.
+    Reached(MemberProcess),
     /// A member of the last epoch takes part no longer.
-    Lost(Seat, Proof),
+    Lost(MemberId, Proof),
     Said {
-        by: Newcomer,
-        word: Word,
+        by: MemberProcess,
+        message: AgreementMessage,
     },
     /// Somebody who has gone on tells what was decided.
     Decided(Decision),
@@ -107,26 +110,26 @@ pub(crate) enum Proof {
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
-    Send(Seat, Word),
+    Send(MemberId, AgreementMessage),
     /// This process is in the next epoch.
     Decided(Decision),
     /// The next epoch has begun without this process.
     Excluded(Decision),
     /// No decision within the limit: these members could be reached, this one among them.
-    NoMajority(Vec<Seat>),
+    NoMajority(Vec<MemberId>),
 }
 
 #[derive(Debug)]
 pub(crate) struct Agreement {
-    me: Newcomer,
-    past: Past,
-    pair: Pair,
-    pace: Pace,
+    me: MemberProcess,
+    previous_epoch: PreviousEpoch,
+    pair: TwoMemberPolicy,
+    timeouts: AgreementTimeouts,
     began: Instant,
-    own: Standing,
+    own: MemberState,
     /// Members that take part, this one among them.
-    reached: BTreeSet<Seat>,
-    lost: BTreeMap<Seat, Proof>,
+    reached: BTreeSet<MemberId>,
+    lost: BTreeMap<MemberId, Proof>,
     /// No lower ballot is answered.
     promised: Ballot,
     accepted: Option<(Ballot, Decision)>,
@@ -142,35 +145,36 @@ struct Attempt {
     ballot: Ballot,
     since: Instant,
     /// Who has promised, and where it stands.
-    promises: BTreeMap<Seat, (Newcomer, Standing)>,
+    promises: BTreeMap<MemberId, (MemberProcess, MemberState)>,
     /// What voters have accepted in the highest ballot.
     bound: Option<(Ballot, Decision)>,
-    proposed: Option<(Decision, BTreeSet<Seat>)>,
+    proposed: Option<(Decision, BTreeSet<MemberId>)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Open,
-    Known(Decision),
+    KnownEdge(Decision),
     GivenUp,
 }
 
 impl Agreement {
-    /// `me` stands where `own` says. It votes if it is a member of `past`, and listens otherwise.
+    /// `me` stands where `own` says. It votes if it is a member of `previous_epoch`, and listens
+    /// otherwise.
     pub(crate) fn new(
-        me: Newcomer,
-        mut past: Past,
-        (pair, pace): (Pair, Pace),
-        own: Standing,
+        me: MemberProcess,
+        mut previous_epoch: PreviousEpoch,
+        (pair, timeouts): (TwoMemberPolicy, AgreementTimeouts),
+        own: MemberState,
         now: Instant,
     ) -> Self {
-        let voter = past.is_voter(me);
+        let voter = previous_epoch.is_voter(me);
         Self {
-            reached: voter.then_some(me.seat).into_iter().collect(),
+            reached: voter.then_some(me.member_id).into_iter().collect(),
             me,
-            past,
+            previous_epoch,
             pair,
-            pace,
+            timeouts,
             began: now,
             own,
             lost: BTreeMap::new(),
@@ -188,8 +192,8 @@ impl Agreement {
     pub(crate) fn handle(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
         match event {
             Event::Reached(process) => self.reached(process, out),
-            Event::Lost(seat, proof) => self.lost(seat, proof),
-            Event::Said { by, word } => self.hear(now, (by, word), out),
+            Event::Lost(member_id, proof) => self.lost(member_id, proof),
+            Event::Said { by, message } => self.hear(now, (by, message), out),
             Event::Decided(decision) => self.learn(decision, out),
             Event::Tick => {}
         }
@@ -197,7 +201,7 @@ impl Agreement {
             self.advance(now, out);
             self.begin_if_due(now, out);
         }
-        if self.outcome == Outcome::Open && now >= self.began + self.pace.limit {
+        if self.outcome == Outcome::Open && now >= self.began + self.timeouts.limit {
             self.outcome = Outcome::GivenUp;
             out.push(Action::NoMajority(self.reached.iter().copied().collect()));
         }
@@ -210,103 +214,128 @@ impl Agreement {
         }
         let next = match &self.attempt {
             Some(attempt) if self.may_propose(attempt) => Some(self.grace(attempt)),
-            Some(attempt) => Some(attempt.since + self.pace.retry),
+            Some(attempt) => Some(attempt.since + self.timeouts.retry),
             // Until then only an event can bring the turn.
             None => self.next_ballot().map(|_| self.turn()),
         };
-        let limit = self.began + self.pace.limit;
+        let limit = self.began + self.timeouts.limit;
         Some(next.map_or(limit, |next| next.min(limit)))
     }
 
     fn votes(&self) -> bool {
-        self.past.incarnations.get(&self.me.seat) == Some(&self.me.incarnation)
+        self.previous_epoch.incarnations.get(&self.me.member_id) == Some(&self.me.incarnation)
     }
 
     /// The ballot that this member may begin: one that could win, higher than all it knows of.
     fn next_ballot(&self) -> Option<Ballot> {
         let may_win = self.votes() && self.decides(&self.reached);
-        self.promised.next(self.me.seat).filter(|_| may_win)
+        self.promised.next(self.me.member_id).filter(|_| may_win)
     }
 
     /// Whoever hears that it is itself lost knows better.
-    fn lost(&mut self, seat: Seat, proof: Proof) {
-        if seat != self.me.seat {
-            self.reached.remove(&seat);
-            let known = self.lost.entry(seat).or_insert(proof);
+    fn lost(&mut self, member_id: MemberId, proof: Proof) {
+        if member_id != self.me.member_id {
+            self.reached.remove(&member_id);
+            let known = self.lost.entry(member_id).or_insert(proof);
             *known = proof.max(*known);
         }
     }
 
-    fn reached(&mut self, process: Newcomer, out: &mut Vec<Action>) {
-        let seat = process.seat;
-        if !self.past.members.contains(&seat) {
+    fn reached(&mut self, process: MemberProcess, out: &mut Vec<Action>) {
+        let member_id = process.member_id;
+        if !self.previous_epoch.members.contains(&member_id) {
             return;
         }
-        if !self.past.is_voter(process) {
+        if !self.previous_epoch.is_voter(process) {
             // Whoever was there before is gone, and its vote with it.
-            return self.lost(seat, Proof::Unreached);
+            return self.lost(member_id, Proof::Unreached);
         }
-        if self.lost.get(&seat) == Some(&Proof::Ended) {
+        if self.lost.get(&member_id) == Some(&Proof::Ended) {
             // What was said before the end has arrived after it.
             return;
         }
-        self.lost.remove(&seat);
-        self.reached.insert(seat);
+        self.lost.remove(&member_id);
+        self.reached.insert(member_id);
         match (&self.outcome, &self.attempt) {
-            (Outcome::Known(decision), _) => {
-                out.push(Action::Send(seat, Word::Decided(decision.clone())));
+            (Outcome::KnownEdge(decision), _) => {
+                out.push(Action::Send(
+                    member_id,
+                    AgreementMessage::Decided(decision.clone()),
+                ));
             }
             (Outcome::Open, Some(attempt)) if attempt.proposed.is_none() => {
-                out.push(Action::Send(seat, Word::Prepare(attempt.ballot)));
+                out.push(Action::Send(
+                    member_id,
+                    AgreementMessage::Prepare(attempt.ballot),
+                ));
             }
             _ => {}
         }
     }
 
-    fn hear(&mut self, now: Instant, (by, word): (Newcomer, Word), out: &mut Vec<Action>) {
-        if let Word::Decided(decision) = word {
+    fn hear(
+        &mut self,
+        now: Instant,
+        (by, message): (MemberProcess, AgreementMessage),
+        out: &mut Vec<Action>,
+    ) {
+        if let AgreementMessage::Decided(decision) = message {
             return self.learn(decision, out);
         }
-        if let Outcome::Known(decision) = &self.outcome {
-            let late = matches!(word, Word::Prepare(_) | Word::Propose { .. });
-            out.extend(late.then(|| Action::Send(by.seat, Word::Decided(decision.clone()))));
+        if let Outcome::KnownEdge(decision) = &self.outcome {
+            let late = matches!(
+                message,
+                AgreementMessage::Prepare(_) | AgreementMessage::Propose { .. }
+            );
+            out.extend(
+                late.then(|| {
+                    Action::Send(by.member_id, AgreementMessage::Decided(decision.clone()))
+                }),
+            );
             return;
         }
         // Only members vote, and who has given up keeps to it.
-        if !self.votes() || !self.past.is_voter(by) || self.outcome != Outcome::Open {
+        if !self.votes() || !self.previous_epoch.is_voter(by) || self.outcome != Outcome::Open {
             return;
         }
-        if let Some(answer) = self.answer(now, by, word) {
-            self.tell(now, (by.seat, answer), out);
+        if let Some(answer) = self.answer(now, by, message) {
+            self.tell(now, (by.member_id, answer), out);
         }
     }
 
     /// The voter's part, and the proposer's book-keeping.
-    fn answer(&mut self, now: Instant, by: Newcomer, word: Word) -> Option<Word> {
-        match word {
-            Word::Prepare(ballot) | Word::Propose { ballot, .. } if ballot < self.promised => {
-                Some(Word::Overtaken { by: self.promised })
+    fn answer(
+        &mut self,
+        now: Instant,
+        by: MemberProcess,
+        message: AgreementMessage,
+    ) -> Option<AgreementMessage> {
+        match message {
+            AgreementMessage::Prepare(ballot) | AgreementMessage::Propose { ballot, .. }
+                if ballot < self.promised =>
+            {
+                Some(AgreementMessage::Overtaken { by: self.promised })
             }
-            Word::Prepare(ballot) => {
+            AgreementMessage::Prepare(ballot) => {
                 self.follow(now, ballot);
-                Some(Word::Promise {
+                Some(AgreementMessage::Promise {
                     ballot,
                     standing: self.own.clone(),
                     accepted: self.accepted.clone(),
                 })
             }
-            Word::Propose { ballot, decision } => {
+            AgreementMessage::Propose { ballot, decision } => {
                 self.follow(now, ballot);
                 self.accepted = Some((ballot, decision));
-                Some(Word::Accept { ballot })
+                Some(AgreementMessage::Accept { ballot })
             }
-            Word::Promise {
+            AgreementMessage::Promise {
                 ballot,
                 standing,
                 accepted,
             } => {
                 let attempt = self.attempt.as_mut().filter(|own| own.ballot == ballot)?;
-                attempt.promises.insert(by.seat, (by, standing));
+                attempt.promises.insert(by.member_id, (by, standing));
                 let highest =
                     |bound: &Option<(Ballot, _)>| bound.as_ref().map(|(ballot, _)| *ballot);
                 if highest(&accepted) > highest(&attempt.bound) {
@@ -314,19 +343,19 @@ impl Agreement {
                 }
                 None
             }
-            Word::Accept { ballot } => {
+            AgreementMessage::Accept { ballot } => {
                 let attempt = self.attempt.as_mut().filter(|own| own.ballot == ballot)?;
                 let (_, votes) = attempt.proposed.as_mut()?;
-                votes.insert(by.seat);
+                votes.insert(by.member_id);
                 None
             }
-            Word::Overtaken { by: ballot } => {
+            AgreementMessage::Overtaken { by: ballot } => {
                 if ballot > self.promised {
                     self.follow(now, ballot);
                 }
                 None
             }
-            Word::Decided(_) => None,
+            AgreementMessage::Decided(_) => None,
         }
     }
 
@@ -339,17 +368,22 @@ impl Agreement {
         }
     }
 
-    fn tell(&mut self, now: Instant, (to, word): (Seat, Word), out: &mut Vec<Action>) {
-        if to == self.me.seat {
-            self.hear(now, (self.me, word), out);
+    fn tell(
+        &mut self,
+        now: Instant,
+        (to, message): (MemberId, AgreementMessage),
+        out: &mut Vec<Action>,
+    ) {
+        if to == self.me.member_id {
+            self.hear(now, (self.me, message), out);
         } else {
-            out.push(Action::Send(to, word));
+            out.push(Action::Send(to, message));
         }
     }
 
-    fn tell_reached(&mut self, now: Instant, word: &Word, out: &mut Vec<Action>) {
-        for seat in self.reached.clone() {
-            self.tell(now, (seat, word.clone()), out);
+    fn tell_reached(&mut self, now: Instant, message: &AgreementMessage, out: &mut Vec<Action>) {
+        for member_id in self.reached.clone() {
+            self.tell(now, (member_id, message.clone()), out);
         }
     }
 
@@ -361,17 +395,17 @@ impl Agreement {
         {
             return self.learn(decision.clone(), out);
         }
-        let answered = |seat: &Seat| attempt.promises.contains_key(seat);
+        let answered = |member_id: &MemberId| attempt.promises.contains_key(member_id);
         let ripe = self.reached.iter().all(answered) || now >= self.grace(attempt);
         if ripe && self.may_propose(attempt) {
             let (ballot, decision) = (attempt.ballot, self.decision(attempt));
             if let Some(attempt) = &mut self.attempt {
                 attempt.proposed = Some((decision.clone(), BTreeSet::new()));
             }
-            self.tell_reached(now, &Word::Propose { ballot, decision }, out);
+            self.tell_reached(now, &AgreementMessage::Propose { ballot, decision }, out);
             return self.advance(now, out);
         }
-        if now >= attempt.since + self.pace.retry {
+        if now >= attempt.since + self.timeouts.retry {
             self.attempt = None;
             self.moved = Some(now);
         }
@@ -385,7 +419,7 @@ impl Agreement {
 
     /// Until when all that can be reached are waited for, after a majority has answered.
     fn grace(&self, attempt: &Attempt) -> Instant {
-        attempt.since + self.pace.retry * 3 / 4
+        attempt.since + self.timeouts.retry * 3 / 4
     }
 
     /// What the voters are bound to, or else a new epoch of all that have answered.
@@ -395,20 +429,20 @@ impl Agreement {
         }
         let promises = &attempt.promises;
         let survivors = self
-            .past
+            .previous_epoch
             .members
             .iter()
-            .filter_map(|seat| promises.get(seat));
+            .filter_map(|member_id| promises.get(member_id));
         let standings = || promises.values().map(|(_, standing)| standing);
-        let newcomers: BTreeMap<Seat, Newcomer> = standings()
+        let newcomers: BTreeMap<MemberId, MemberProcess> = standings()
             .chain([&self.own])
             .flat_map(|standing| &standing.newcomers)
-            .filter(|newcomer| !promises.contains_key(&newcomer.seat))
-            .map(|newcomer| (newcomer.seat, *newcomer))
+            .filter(|newcomer| !promises.contains_key(&newcomer.member_id))
+            .map(|newcomer| (newcomer.member_id, *newcomer))
             .collect();
         let completed = standings().map(|standing| standing.completed);
         Decision {
-            epoch: self.past.epoch + 1,
+            epoch: self.previous_epoch.epoch + 1,
             survivors: survivors.map(|(process, _)| *process).collect(),
             newcomers: newcomers.into_values().collect(),
             completed: completed.min().unwrap_or_default(),
@@ -431,53 +465,61 @@ impl Agreement {
             bound: None,
             proposed: None,
         });
-        self.tell_reached(now, &Word::Prepare(ballot), out);
+        self.tell_reached(now, &AgreementMessage::Prepare(ballot), out);
         self.advance(now, out);
     }
 
-    /// When this member proposes, if nothing moves before: the lowest at once when all are accounted
-    /// for, the others the later the higher.
+    /// When this member proposes, if nothing moves before: the lowest at once when all are
+    /// accounted for, the others the later the higher.
     fn turn(&self) -> Instant {
-        let members = &self.past.members;
-        let lower = members.iter().take_while(|seat| **seat != self.me.seat);
-        let place = lower.filter(|seat| self.reached.contains(seat)).count();
+        let members = &self.previous_epoch.members;
+        let lower = members
+            .iter()
+            .take_while(|member_id| **member_id != self.me.member_id);
+        let place = lower
+            .filter(|member_id| self.reached.contains(member_id))
+            .count();
         let place = u32::try_from(place).expect("members have ranks, which are u32");
-        let known = |seat: &Seat| self.reached.contains(seat) || self.lost.contains_key(seat);
+        let known = |member_id: &MemberId| {
+            self.reached.contains(member_id) || self.lost.contains_key(member_id)
+        };
         let gathered = match members.iter().all(known) {
             true => self.began,
-            false => self.began + self.pace.gather,
+            false => self.began + self.timeouts.gather,
         };
-        let pause = self.pace.retry.saturating_mul(place);
+        let pause = self.timeouts.retry.saturating_mul(place);
         match self.moved {
             // Half a step apart from all others, however often they meet.
-            Some(moved) => gathered.max(moved + self.pace.retry / 2) + pause,
+            Some(moved) => gathered.max(moved + self.timeouts.retry / 2) + pause,
             None => gathered + pause,
         }
     }
 
     /// Whether these votes are enough for the whole of the last epoch.
-    fn decides(&self, votes: &BTreeSet<Seat>) -> bool {
-        let ended = |seat: &Seat| self.lost.get(seat) == Some(&Proof::Ended);
-        quorum::decides(&self.past.members, self.pair, votes, ended)
+    fn decides(&self, votes: &BTreeSet<MemberId>) -> bool {
+        let ended = |member_id: &MemberId| self.lost.get(member_id) == Some(&Proof::Ended);
+        quorum::decides(&self.previous_epoch.members, self.pair, votes, ended)
     }
 
     fn learn(&mut self, decision: Decision, out: &mut Vec<Action>) {
-        let next = decision.epoch == self.past.epoch + 1;
+        let next = decision.epoch == self.previous_epoch.epoch + 1;
         let survives = next && self.votes() && decision.survivors.contains(&self.me);
         let admitted = decision.newcomers.contains(&self.me);
         let concerns = match self.votes() {
-            true => decision.epoch > self.past.epoch,
+            true => decision.epoch > self.previous_epoch.epoch,
             false => admitted,
         };
         if self.outcome != Outcome::Open || !concerns {
             return;
         }
-        self.outcome = Outcome::Known(decision.clone());
-        let newcomers = decision.newcomers.iter().map(|newcomer| newcomer.seat);
-        let told: BTreeSet<Seat> = self.reached.iter().copied().chain(newcomers).collect();
-        let word = Word::Decided(decision.clone());
-        let others = told.into_iter().filter(|seat| *seat != self.me.seat);
-        out.extend(others.map(|seat| Action::Send(seat, word.clone())));
+        self.outcome = Outcome::KnownEdge(decision.clone());
+        let newcomers = decision.newcomers.iter().map(|newcomer| newcomer.member_id);
+        let told: BTreeSet<MemberId> = self.reached.iter().copied().chain(newcomers).collect();
+        let message = AgreementMessage::Decided(decision.clone());
+        let others = told
+            .into_iter()
+            .filter(|member_id| *member_id != self.me.member_id);
+        out.extend(others.map(|member_id| Action::Send(member_id, message.clone())));
         out.push(match survives || (admitted && !self.votes()) {
             true => Action::Decided(decision),
             false => Action::Excluded(decision),

@@ -129,8 +129,8 @@ impl Choices {
         }
     }
 
-    /// What each algorithm is predicted to take for a buffer of `bytes`, fastest first. Which rank is
-    /// the root plays no part.
+    /// What each algorithm is predicted to take for a buffer of `bytes`, fastest first. Which rank
+    /// is the root plays no part.
     #[must_use]
     pub fn explain(&self, collective: Collective, bytes: usize) -> Vec<Prediction> {
         let predict = |line: &Line| Prediction {

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Certificates, Error, JobSecret, Pair, Rank};
+use crate::{Certificates, Error, JobSecret, Rank, TwoMemberPolicy};
 
-pub use network::{Carrier, Congestion, Network};
+pub use network::{Congestion, DataTransport, Network};
 
 /// The most members a group can have: every pair of ranks has a connection of its own.
 pub(crate) const WORLD_LIMIT: u32 = 1024;
@@ -35,7 +35,7 @@ pub struct GroupConfig {
     network: Network,
     dump: Option<PathBuf>,
     certificates: Option<Certificates>,
-    pair: Pair,
+    pair: TwoMemberPolicy,
     restarts: u64,
 }
 
@@ -103,7 +103,7 @@ impl GroupConfig {
             network: Network::default(),
             dump: None,
             certificates: None,
-            pair: Pair::default(),
+            pair: TwoMemberPolicy::default(),
             restarts: 0,
         })
     }
@@ -155,9 +155,9 @@ impl GroupConfig {
         self
     }
 
-    /// Proves who this process is by certificates of the user's own authority, which the other ranks
-    /// have to know too. The job secret then proves nothing, and a launcher that only holds that is
-    /// not believed.
+    /// Proves who this process is by certificates of the user's own authority, which the other
+    /// ranks have to know too. The job secret then proves nothing, and a launcher that only holds
+    /// that is not believed.
     #[must_use]
     pub fn with_certificates(mut self, certificates: Certificates) -> Self {
         self.certificates = Some(certificates);
@@ -174,27 +174,27 @@ impl GroupConfig {
 
     /// Chooses which of two ranks may go on without the other, in the same way on every rank.
     #[must_use]
-    pub fn with_pair(mut self, pair: Pair) -> Self {
+    pub fn with_pair(mut self, pair: TwoMemberPolicy) -> Self {
         self.pair = pair;
         self
     }
 
-    /// Takes over what the environment sets: the [`Timeouts`], the transport in
-    /// [`Transport::ENV`], the carrier in [`Carrier::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`], the launcher's
-    /// process id in [`GroupConfig::LAUNCHER_ENV`], and how often it has started predecessors of this
-    /// process in [`GroupConfig::RESTARTS_ENV`].
+    /// Takes over what the environment sets: the [`Timeouts`], the transport in [`Transport::ENV`],
+    /// the carrier in [`DataTransport::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`],
+    /// the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], and how often it has started
+    /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`].
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::TransportName`], [`Error::CarrierName`], [`Error::Launcher`],
-    /// [`Error::Restarts`] for a variable that cannot be read.
+    /// [`Error::Setting`], [`Error::TransportName`], [`Error::DataTransportName`],
+    /// [`Error::Launcher`], [`Error::Restarts`] for a variable that cannot be read.
     pub fn with_environment(self) -> Result<Self, Error> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
             configured = configured.with_transport(Transport::from_name(&name.to_string_lossy())?);
         }
-        if let Some(name) = env::var_os(Carrier::ENV) {
-            let carrier = Carrier::from_name(&name.to_string_lossy())?;
-            configured.network = configured.network.with_carrier(carrier);
+        if let Some(name) = env::var_os(DataTransport::ENV) {
+            let data_transport = DataTransport::from_name(&name.to_string_lossy())?;
+            configured.network = configured.network.with_data_transport(data_transport);
         }
         if let Some(folder) = env::var_os(Self::DUMP_ENV) {
             configured = configured.with_dump(folder);
@@ -268,7 +268,7 @@ impl GroupConfig {
         self.network
     }
 
-    pub(crate) fn pair(&self) -> Pair {
+    pub(crate) fn pair(&self) -> TwoMemberPolicy {
         self.pair
     }
 

@@ -167,7 +167,8 @@ pub(crate) fn site(location: &Location<'_>) -> String {
     whole[start..].to_owned()
 }
 
-/// The `file:line` that another rank tells of a call, whatever its bytes are: text that keeps to a line.
+/// The `file:line` that another rank tells of a call, whatever its bytes are: text that keeps to a
+/// line.
 pub(crate) fn told_site(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace(char::is_control, " ")
 }

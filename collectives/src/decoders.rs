@@ -6,9 +6,9 @@ mod conversation;
 
 use crate::diagnosis::{self, Dump};
 use crate::identity;
-use crate::memory::{self, decode_terms};
 use crate::quic::decode_heads;
-use crate::waits::Wait;
+use crate::shm::{self, decode_contract_words};
+use crate::wait_for_graph::WaitEdge;
 use crate::wire::{FRAME_BYTES, Frame, MESSAGE_HEAD_BYTES, Message, MessageHead};
 use crate::{JobSecret, Rank};
 
@@ -27,8 +27,8 @@ pub fn message(bytes: &[u8]) {
     let Some(message) = read_message(bytes) else {
         return;
     };
-    if let Message::Waiting(waiting) = &message
-        && let Ok(wait) = Wait::told(Rank::CHIEF, waiting)
+    if let Message::WaitReport(waiting) = &message
+        && let Ok(wait) = WaitEdge::told(Rank::CHIEF, waiting)
     {
         assert!(!wait.call.to_string().contains('\n'));
     }
@@ -43,14 +43,14 @@ fn read_message(bytes: &[u8]) -> Option<Message> {
     Message::decode(head, body.get(..head.length())?).ok()
 }
 
-/// Messages of three other members, each after a byte for its sender and one for the pause before it:
-/// the group ends once and says why on a line, and the agreement on the next epoch ends too.
+/// Messages of three other members, each after a byte for its sender and one for the pause before
+/// it: the group ends once and says why on a line, and the agreement on the next epoch ends too.
 pub fn conversation(bytes: &[u8]) {
     conversation::hear(bytes);
 }
 
-/// Orders for the other end of a TLS connection over TCP: of what it seals, repeats, changes and makes
-/// up, only what an honest end would have sent arrives.
+/// Orders for the other end of a TLS connection over TCP: of what it seals, repeats, changes and
+/// makes up, only what an honest end would have sent arrives.
 pub fn records(bytes: &[u8]) {
     crate::tls::meddle(bytes);
 }
@@ -72,20 +72,20 @@ pub fn heads(bytes: &[u8]) {
     decode_heads(bytes);
 }
 
-/// What another rank of the host has written on its board: an operation with it ends, and touches no
-/// memory that it should not.
-pub fn board(bytes: &[u8]) {
-    memory::meddle(bytes);
+/// What another rank of the host has written on its control block: an operation with it ends, and touches
+/// no memory that it should not.
+pub fn control_block(bytes: &[u8]) {
+    shm::meddle(bytes);
 }
 
-/// The words of a post on the board of another rank.
+/// The words of a post on the control block of another rank.
 pub fn post(bytes: &[u8]) {
     let words = bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
+        let mut message = [0; 8];
+        message[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(message)
     });
-    decode_terms(&words.collect::<Vec<_>>());
+    decode_contract_words(&words.collect::<Vec<_>>());
 }
 
 /// A dump: whatever it says, a diagnosis and a trace can be made of it.
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn no_board_of_the_corpus_breaks_a_reader() {
-        replay("board", super::board);
+    fn no_control_block_of_the_corpus_breaks_a_reader() {
+        replay("control_block", super::control_block);
     }
 
     #[test]

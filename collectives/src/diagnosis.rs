@@ -22,8 +22,8 @@
 //! # Ok::<(), meshwork_collectives::Error>(())
 //! ```
 
+mod call_pattern;
 mod dump;
-mod habit;
 mod judge;
 mod trace;
 

@@ -1,7 +1,7 @@
 mod loss;
 mod member;
 mod refusal;
-mod stranger;
+mod unauthenticated;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,8 +16,8 @@ use loss::{Completed, Told};
 use member::Listed;
 pub use member::Member;
 pub use refusal::Refusal;
-use stranger::Refused;
-pub use stranger::{Stranger, StrangerCause};
+use unauthenticated::Refused;
+pub use unauthenticated::{UnauthenticatedCause, UnauthenticatedPeer};
 
 /// Everything that can go wrong with a group.
 ///
@@ -123,7 +123,7 @@ pub enum Error {
     },
     /// The carrier, taken from the environment, has no such name.
     #[error("MESHWORK_CARRIER is {value:?}: it takes quic or tls")]
-    CarrierName {
+    DataTransportName {
         /// Its value.
         value: String,
     },
@@ -208,8 +208,8 @@ pub enum Error {
         missing: Vec<Member>,
         /// How long this rank waited.
         waited: Duration,
-        /// Processes that knocked and were refused meanwhile.
-        refused: Vec<Stranger>,
+        /// Processes that asked to join and were refused meanwhile.
+        refused: Vec<UnauthenticatedPeer>,
     },
     /// The process at a member's address belongs to another job, or has another secret.
     #[error(
@@ -262,11 +262,11 @@ pub enum Error {
         cause: LossCause,
         /// Who noticed it, if it was not this rank.
         reporter: Option<Rank>,
-        /// How long before, whoever noticed it had last heard a sign of life; `None` where that rank
-        /// expects none from it, or was not asked.
+        /// How long before, whoever noticed it had last heard a sign of life; `None` where that
+        /// rank expects none from it, or was not asked.
         heard: Option<Duration>,
-        /// Operations of this epoch that this rank had completed in the group whose call returns the
-        /// error. What all survivors have completed,
+        /// Operations of this epoch that this rank had completed in the group whose call returns
+        /// the error. What all survivors have completed,
         /// [`Epoch::completed_before`](crate::Epoch::completed_before) says after
         /// [`shrink`](crate::Group::shrink).
         completed: u64,
@@ -299,8 +299,8 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
-    /// This process was started in the place of another, so it has no part in how a group begins: its
-    /// predecessor may have voted there, and it would vote again.
+    /// This process was started in the place of another, so it has no part in how a group begins:
+    /// its predecessor may have voted there, and it would vote again.
     #[error(
         "this process was started again ({restarts} times by MESHWORK_RESTARTS), so it cannot begin a group with most of the members: join by Group::rejoin"
     )]

@@ -15,25 +15,25 @@ use std::collections::BTreeMap;
 use meshwork_accel::Element;
 
 use crate::contract::{Call, Contract, SITE_LIMIT, told_site};
-use crate::links::{Broken, Inlets, Links, Outlets};
-use crate::memory::{Errand, Then};
+use crate::links::{LinkBroken, LinkReaders, LinkWriters, Links};
+use crate::shm::{OnArrival, Transfer};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 use crate::{Error, Rank};
 
-/// Bytes that are handed over at a time. Small, so that what comes in can soon go out again, and stays
-/// in a core's cache until it is reduced.
+/// Bytes that are handed over at a time. Small, so that what comes in can soon go out again, and
+/// stays in a core's cache until it is reduced.
 const PIECE_BYTES: usize = 64 * 1024;
 
 /// Why an operation stopped.
 #[derive(Debug)]
 pub(crate) enum Stopped {
-    Link(Broken),
+    Link(LinkBroken),
     TimedOut,
     Error(Error),
 }
 
-impl From<Broken> for Stopped {
-    fn from(broken: Broken) -> Self {
+impl From<LinkBroken> for Stopped {
+    fn from(broken: LinkBroken) -> Self {
         Self::Link(broken)
     }
 }
@@ -68,53 +68,57 @@ pub(crate) struct Operation<'a> {
 
 impl Operation<'_> {
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
-    /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that of
-    /// the ranks.
+    /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that
+    /// of the ranks.
     pub(crate) async fn exchange<T: Element>(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        errand: Errand<'_, T>,
+        transfer: Transfer<'_, T>,
     ) -> Result<(), Stopped> {
-        let Errand {
-            offer,
-            takes,
+        let Transfer {
+            outgoing_blocks,
+            receives,
             output,
             then,
-        } = errand;
+        } = transfer;
         let Links { outgoing, incoming } = links;
         self.announce(outgoing, self.successor()).await?;
-        let mut inlet = Inlet::new(self, incoming, scratch);
+        let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let mut arrived = BTreeMap::new();
         for distance in 1..self.world {
             let to = Rank::new((self.me.number() + distance) % self.world);
             let from = Rank::new((self.me.number() + self.world - distance) % self.world);
-            let taken = takes.iter().find(|take| take.from == from.index());
+            let taken = receives.iter().find(|take| take.from == from.index());
             let send = async {
-                match offer.block_for(to.index()) {
+                match outgoing_blocks.block_for(to.index()) {
                     Some(block) => self.send_chunk(outgoing, to, block).await,
                     None => Ok(()),
                 }
             };
             let receive = async {
                 match (taken, &then) {
-                    (Some(take), Then::Copy) => {
-                        inlet.chunk(from, &mut output[take.into.clone()]).await
+                    (Some(take), OnArrival::Copy) => {
+                        chunk_reader
+                            .chunk(from, &mut output[take.into.clone()])
+                            .await
                     }
-                    (Some(take), Then::Fold(_)) => {
+                    (Some(take), OnArrival::Fold(_)) => {
                         let mut block = vec![T::default(); take.into.len()];
-                        inlet.chunk(from, &mut block).await?;
+                        chunk_reader.chunk(from, &mut block).await?;
                         arrived.insert(from, block);
                         Ok(())
                     }
-                    (None, _) if distance == 1 => inlet.check_predecessor().await,
+                    (None, _) if distance == 1 => chunk_reader.check_predecessor().await,
                     (None, _) => Ok(()),
                 }
             };
             tokio::try_join!(send, receive)?;
         }
-        if let Then::Fold(reduction) = then {
-            let own = offer.block_for(self.me.index()).unwrap_or_default();
+        if let OnArrival::Fold(reduction) = then {
+            let own = outgoing_blocks
+                .block_for(self.me.index())
+                .unwrap_or_default();
             let mut sources: BTreeMap<Rank, &[T]> = BTreeMap::from([(self.me, own)]);
             sources.extend(
                 arrived
@@ -128,15 +132,15 @@ impl Operation<'_> {
     }
 
     /// Tells the successor of the call, and hears the predecessor's: no two ranks go on with
-    /// different calls. Behind it stands the digest, so that no rank takes it for the beginning of an
-    /// operation whose bytes go by another way.
+    /// different calls. Behind it stands the digest, so that no rank takes it for the beginning of
+    /// an operation whose bytes go by another way.
     pub(crate) async fn agree(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
     ) -> Result<(), Stopped> {
         let Links { outgoing, incoming } = links;
-        let mut inlet = Inlet::new(self, incoming, scratch);
+        let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let (successor, predecessor) = (self.successor(), self.predecessor());
         let told = async {
             self.announce(outgoing, successor).await?;
@@ -144,8 +148,8 @@ impl Operation<'_> {
         };
         let heard = async {
             let mut theirs = [0_u64];
-            let site = inlet.check(predecessor).await?;
-            inlet.chunk(predecessor, &mut theirs).await?;
+            let site = chunk_reader.check(predecessor).await?;
+            chunk_reader.chunk(predecessor, &mut theirs).await?;
             if theirs == [self.digest] {
                 return Ok(());
             }
@@ -173,13 +177,13 @@ impl Operation<'_> {
         scratch: &mut Scratch,
         (output, from): (&mut [T], Rank),
     ) -> Result<(), Stopped> {
-        let mut inlet = Inlet::new(self, &mut links.incoming, scratch);
+        let mut chunk_reader = ChunkReader::new(self, &mut links.incoming, scratch);
         // A message is between two ranks, and announced by one to the other.
-        inlet.check(from).await?;
-        inlet.chunk(from, output).await
+        chunk_reader.check(from).await?;
+        chunk_reader.chunk(from, output).await
     }
 
-    async fn announce(&self, outgoing: &mut Outlets, to: Rank) -> Result<(), Stopped> {
+    async fn announce(&self, outgoing: &mut LinkWriters, to: Rank) -> Result<(), Stopped> {
         let site = self.call.site().as_bytes();
         let mut bytes = Vec::with_capacity(FRAME_BYTES + site.len());
         bytes.extend(self.frame(FrameType::Call, site.len()).encode());
@@ -189,7 +193,7 @@ impl Operation<'_> {
 
     async fn send_chunk<T: Element>(
         &self,
-        outgoing: &mut Outlets,
+        outgoing: &mut LinkWriters,
         to: Rank,
         part: &[T],
     ) -> Result<(), Stopped> {
@@ -239,18 +243,18 @@ impl Site {
 }
 
 /// The receiving side of an operation.
-struct Inlet<'a> {
+struct ChunkReader<'a> {
     operation: &'a Operation<'a>,
-    incoming: &'a mut Inlets,
+    incoming: &'a mut LinkReaders,
     scratch: &'a mut Scratch,
     /// Whether the predecessor's call has been read, which stands before its first chunk.
     checked: bool,
 }
 
-impl<'a> Inlet<'a> {
+impl<'a> ChunkReader<'a> {
     fn new(
         operation: &'a Operation<'a>,
-        incoming: &'a mut Inlets,
+        incoming: &'a mut LinkReaders,
         scratch: &'a mut Scratch,
     ) -> Self {
         Self {
@@ -265,7 +269,8 @@ impl<'a> Inlet<'a> {
         self.check(self.operation.predecessor()).await.map(drop)
     }
 
-    /// Reads the call that this rank announces, compares it with this one's, and says where it was made.
+    /// Reads the call that this rank announces, compares it with this one's, and says where it was
+    /// made.
     async fn check(&mut self, from: Rank) -> Result<Site, Stopped> {
         let frame = self.frame(from).await?;
         if frame.frame_type != FrameType::Call {
@@ -319,8 +324,8 @@ impl<'a> Inlet<'a> {
         Ok(())
     }
 
-    /// Receives some elements of a chunk, into memory of its own: they are to be reduced, or may have
-    /// bytes that are no value.
+    /// Receives some elements of a chunk, into memory of its own: they are to be reduced, or may
+    /// have bytes that are no value.
     async fn piece<T: Element>(&mut self, from: Rank, len: usize) -> Result<&mut [T], Stopped> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
         let bytes = &mut bytes[..len * size_of::<T>()];

@@ -1,12 +1,12 @@
-mod change;
 mod collect;
 mod device;
-mod engine;
-mod levels;
-mod network;
+mod hierarchical;
+mod over_links;
 mod pending;
+mod reconfigure;
 mod registered;
-mod setup;
+mod session;
+mod share_memory;
 mod split;
 mod started;
 
@@ -18,19 +18,19 @@ use std::time::Duration;
 
 use meshwork_accel::Element;
 
-use engine::{Asked, Bond, Engine, Origin, Ties, Work, outside_async};
 use pending::Worker;
+use session::{ControlPlane, OperationSpec, Origin, Session, SessionContext, Work, outside_async};
 
-use crate::memory::{Domain, Registry};
-use crate::pilot::Pilot;
-use crate::recorder::Recorder;
+use crate::driver::Driver;
+use crate::flight_recorder::FlightRecorder;
+use crate::shm::{Registry, ShmCommunicator};
 use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
-pub use change::Epoch;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use device::decide_any;
-pub use device::{Detour, DeviceGroup, DeviceRoute, Pinning, Reach, Route};
+pub use device::{CommunicatorScope, DeviceGroup, DeviceRoute, FallbackReason, Pinning, Route};
 pub use pending::{Pending, Prepared};
+pub use reconfigure::Epoch;
 pub use registered::Registered;
 
 /// Ranks that reduce and share buffers together: this rank's end of it.
@@ -59,7 +59,7 @@ pub struct Group {
     members: Arc<[Member]>,
     /// Ends before the engine does, once all that was started is done.
     worker: Option<Worker>,
-    engine: Arc<Mutex<Engine>>,
+    session: Arc<Mutex<Session>>,
     registry: Arc<Registry>,
 }
 
@@ -68,8 +68,8 @@ impl Group {
     ///
     /// Connections are mutually authenticated and encrypted by TLS 1.3 over QUIC. If all members
     /// run on one host, the bytes of operations go through memory that they share; if some do,
-    /// all-reduce, broadcast, all-gather and reduce-scatter go through memory inside hosts and over the
-    /// network between them.
+    /// all-reduce, broadcast, all-gather and reduce-scatter go through memory inside hosts and over
+    /// the network between them.
     ///
     /// # Errors
     /// [`Error::NotJoined`] at the deadline; at once [`Error::PortTaken`], [`Error::Bind`],
@@ -79,8 +79,8 @@ impl Group {
         met.map(|()| group)
     }
 
-    /// As [`connect`](Self::connect), but where a member is lost or does not come, most of the others
-    /// are enough: they go on as after [`shrink`](Self::shrink), and whoever comes later can
+    /// As [`connect`](Self::connect), but where a member is lost or does not come, most of the
+    /// others are enough: they go on as after [`shrink`](Self::shrink), and whoever comes later can
     /// [`rejoin`](Self::rejoin) them.
     ///
     /// It is for the first start of a process only; one that is started again has forgotten what it
@@ -120,9 +120,9 @@ impl Group {
             });
             return Ok((alone?, Ok(())));
         }
-        let pilot = Arc::new(Pilot::relieved().map_err(no_thread)?);
-        let met = pilot.block_on(quic::join(config, members))?;
-        Self::begin(pilot, met)
+        let driver = Arc::new(Driver::with_background_thread().map_err(no_thread)?);
+        let met = driver.block_on(quic::join(config, members))?;
+        Self::begin(driver, met)
     }
 
     /// A group of `world` ranks for threads of this process, in the order of their ranks.
@@ -134,30 +134,31 @@ impl Group {
         let hub = local::Hub::new();
         let members = local::members(world);
         let ranks = Rank::all(world).collect();
-        let domains = Domain::threads(ranks, cores()).map_err(|error| Error::System {
-            what: "allocating the memory that threads share",
-            kind: error.kind(),
-        })?;
-        let group = |(rank, domain)| {
-            let pilot = Arc::new(Pilot::alone().map_err(no_thread)?);
+        let communicators =
+            ShmCommunicator::threads(ranks, cores()).map_err(|error| Error::System {
+                what: "allocating the memory that threads share",
+                kind: error.kind(),
+            })?;
+        let group = |(rank, communicator)| {
+            let driver = Arc::new(Driver::alone().map_err(no_thread)?);
             let place = (rank, members.clone());
-            let recorder = Recorder::new(rank, members.clone(), None);
-            let ties = Ties::new(Bond::Local(hub.clone()), pilot, recorder);
-            let transport = engine::Transport::Memory(domain);
-            let engine = Engine::new(place, transport, ties, Origin::Joined, (0, 0))?;
-            Ok(Self::with_engine(engine))
+            let recorder = FlightRecorder::new(rank, members.clone(), None);
+            let context = SessionContext::new(ControlPlane::Local(hub.clone()), driver, recorder);
+            let transport = session::Medium::Memory(communicator);
+            let session = Session::new(place, transport, context, Origin::Joined, (0, 0))?;
+            Ok(Self::with_session(session))
         };
-        Rank::all(world).zip(domains).map(group).collect()
+        Rank::all(world).zip(communicators).map(group).collect()
     }
 
-    fn with_engine(engine: Engine) -> Self {
-        engine.pen.adopt();
+    fn with_session(session: Session) -> Self {
+        session.log.adopt();
         Self {
-            rank: engine.rank,
-            members: engine.members.clone(),
+            rank: session.rank,
+            members: session.members.clone(),
             worker: None,
-            registry: engine.registry(),
-            engine: Arc::new(Mutex::new(engine)),
+            registry: session.registry(),
+            session: Arc::new(Mutex::new(session)),
         }
     }
 
@@ -192,8 +193,8 @@ impl Group {
 
     /// Changes how long operations wait; the times of a connection's life are set when joining.
     pub fn set_operation_timeout(&mut self, operation: Duration) {
-        let mut engine = self.settled();
-        engine.timeouts = engine.timeouts.with_operation(operation);
+        let mut session = self.settled();
+        session.timeouts = session.timeouts.with_operation(operation);
     }
 
     /// Leaves the group: returns when every rank has finished, and nothing is under way any more.
@@ -226,20 +227,20 @@ impl Group {
 
     fn perform<T: Element>(
         &mut self,
-        asked: Asked,
+        spec: OperationSpec,
         caller: &'static Location<'static>,
         work: Work<'_, T>,
     ) -> Result<(), Error> {
-        self.settled().perform(asked, caller, work)
+        self.settled().perform(spec, caller, work)
     }
 
     /// The engine, when all that was started before is done.
-    fn settled(&self) -> MutexGuard<'_, Engine> {
+    fn settled(&self) -> MutexGuard<'_, Session> {
         if let Some(worker) = &self.worker {
             worker.settle();
         }
         // An operation that panicked has ended its group; see the engine's own state.
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

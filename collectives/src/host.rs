@@ -71,7 +71,8 @@ mod linux {
         let process = i32::try_from(process).ok().and_then(Pid::from_raw);
         let process = process.ok_or(io::ErrorKind::InvalidInput)?;
         let handle = pidfd_open(process, PidfdFlags::NONBLOCK)?;
-        // SAFETY: the handle is an `OwnedFd`, whose descriptor is open for as long as `AsyncFd` owns it.
+        // SAFETY: the handle is an `OwnedFd`, whose descriptor is open for as long as `AsyncFd`
+        // owns it.
         let handle = unsafe { AsyncFd::register_with_interest(handle, Interest::READABLE)? };
         handle.readable().await.map(drop)
     }
@@ -85,7 +86,7 @@ mod linux {
         let status = format!("/proc/{process}/stat");
         let mut seen = 0;
         while seen < STOPPED {
-            tokio::time::sleep(GLANCE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             seen = match is_stopped(&fs::read_to_string(&status)?) {
                 true => seen + 1,
                 false => 0,
@@ -95,7 +96,7 @@ mod linux {
     }
 
     /// Between two looks at a process, and how many in a row must see it stopped.
-    const GLANCE: Duration = Duration::from_millis(100);
+    const POLL_INTERVAL: Duration = Duration::from_millis(100);
     const STOPPED: u32 = 3;
 
     /// The state stands behind the name, which is in brackets and may have some of its own.

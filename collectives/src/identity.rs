@@ -7,8 +7,8 @@
 //!
 //! Whoever holds the secret can be any rank of the job, so it is handed over like a password. Two
 //! processes with different secrets have different CAs and refuse each other in the TLS handshake,
-//! before either has sent anything of its own. Instead of the secret's CA there can be the user's, with
-//! certificates in [files](Certificates).
+//! before either has sent anything of its own. Instead of the secret's CA there can be the user's,
+//! with certificates in [files](Certificates).
 
 mod certificate;
 mod files;

@@ -28,10 +28,10 @@
 //! parts [`schedule`] (algorithms as data, and their checker), `contract` (what ranks must agree
 //! on), `waits` (who waits for whom), `membership` (who is here, and when it is over), `agreement`
 //! (who goes on after that), `wire` (bytes), [`diagnosis`] (why it failed, from the dumps of a
-//! `recorder`); `execute` (walks a
-//! schedule over `links`); `identity` (the job's private CA); `local` and `quic` (transports), `tls` (bulk bytes over TCP);
-//! `pilot` (which thread drives the network); `host` (processes of the same machine). With the feature
-//! `testing`, `sim` plays whole jobs in virtual time.
+//! `recorder`); `execute` (walks a schedule over `links`); `identity` (the job's private CA);
+//! `local` and `quic` (transports), `tls` (bulk bytes over TCP); `driver` (which thread drives the
+//! network); `host` (processes of the same machine). With the feature `testing`, `sim` plays whole
+//! jobs in virtual time.
 
 mod agreement;
 mod communication;
@@ -40,36 +40,36 @@ mod contract;
 #[cfg(any(test, feature = "testing"))]
 pub mod decoders;
 pub mod diagnosis;
+mod driver;
 mod error;
 mod execute;
+mod flight_recorder;
 mod group;
 mod host;
 mod identity;
 mod links;
 mod local;
 mod membership;
-mod memory;
-mod pilot;
 mod quic;
 mod rank;
-mod recorder;
 pub mod schedule;
+mod shm;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
 mod tls;
-mod waits;
+mod wait_for_graph;
 mod wire;
 
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
-pub use agreement::Pair;
+pub use agreement::TwoMemberPolicy;
 pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
-pub use config::{Carrier, Congestion, GroupConfig, Network, Timeouts, Transport};
+pub use config::{Congestion, DataTransport, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
-pub use error::{Error, LossCause, Member, Refusal, Stranger, StrangerCause};
+pub use error::{Error, LossCause, Member, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 pub use group::{
-    Detour, DeviceGroup, DeviceRoute, Epoch, Group, Pending, Pinning, Prepared, Reach, Registered,
-    Route,
+    CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, FallbackReason, Group, Pending, Pinning,
+    Prepared, Registered, Route,
 };
 pub use identity::{Certificates, JobSecret};
 pub use quic::announce_loss;

@@ -19,34 +19,34 @@ pub(crate) type Incoming = Box<dyn AsyncRead + Send + Unpin>;
 
 /// One rank's streams to and from all others, by rank; its own places are empty.
 pub(crate) struct Links {
-    pub(crate) outgoing: Outlets,
-    pub(crate) incoming: Inlets,
+    pub(crate) outgoing: LinkWriters,
+    pub(crate) incoming: LinkReaders,
 }
 
 /// The streams to the others.
-pub(crate) struct Outlets(Vec<Option<Outgoing>>);
+pub(crate) struct LinkWriters(Vec<Option<Outgoing>>);
 
 /// The streams from the others.
-pub(crate) struct Inlets(Vec<Option<Incoming>>);
+pub(crate) struct LinkReaders(Vec<Option<Incoming>>);
 
 /// A stream ended or was reset. Why is for membership to say.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Broken(pub(crate) Rank);
+pub(crate) struct LinkBroken(pub(crate) Rank);
 
 impl Links {
     pub(crate) fn new(streams: impl IntoIterator<Item = Option<(Outgoing, Incoming)>>) -> Self {
         let (outgoing, incoming) = streams.into_iter().map(Option::unzip).unzip();
         Self {
-            outgoing: Outlets(outgoing),
-            incoming: Inlets(incoming),
+            outgoing: LinkWriters(outgoing),
+            incoming: LinkReaders(incoming),
         }
     }
 }
 
-impl Outlets {
-    pub(crate) async fn send(&mut self, to: Rank, bytes: &[u8]) -> Result<(), Broken> {
-        let stream = self.0[to.index()].as_mut().ok_or(Broken(to))?;
-        stream.write_all(bytes).await.map_err(|_| Broken(to))
+impl LinkWriters {
+    pub(crate) async fn send(&mut self, to: Rank, bytes: &[u8]) -> Result<(), LinkBroken> {
+        let stream = self.0[to.index()].as_mut().ok_or(LinkBroken(to))?;
+        stream.write_all(bytes).await.map_err(|_| LinkBroken(to))
     }
 
     /// Sends some elements of a buffer that is borrowed only while bytes are handed over.
@@ -55,8 +55,8 @@ impl Outlets {
         to: Rank,
         buffer: &RefCell<&mut [T]>,
         part: Range<usize>,
-    ) -> Result<(), Broken> {
-        let stream = self.0[to.index()].as_mut().ok_or(Broken(to))?;
+    ) -> Result<(), LinkBroken> {
+        let stream = self.0[to.index()].as_mut().ok_or(LinkBroken(to))?;
         let mut sent = 0;
         poll_fn(|context| {
             let buffer = buffer.borrow();
@@ -64,7 +64,7 @@ impl Outlets {
             while sent < bytes.len() {
                 match ready!(Pin::new(&mut *stream).poll_write(context, &bytes[sent..])) {
                     Ok(more @ 1..) => sent += more,
-                    Ok(0) | Err(_) => return Poll::Ready(Err(Broken(to))),
+                    Ok(0) | Err(_) => return Poll::Ready(Err(LinkBroken(to))),
                 }
             }
             Poll::Ready(Ok(()))
@@ -73,26 +73,26 @@ impl Outlets {
     }
 }
 
-impl Inlets {
+impl LinkReaders {
     /// Fills the whole of `into`.
-    pub(crate) async fn receive(&mut self, from: Rank, into: &mut [u8]) -> Result<(), Broken> {
-        let stream = self.0[from.index()].as_mut().ok_or(Broken(from))?;
+    pub(crate) async fn receive(&mut self, from: Rank, into: &mut [u8]) -> Result<(), LinkBroken> {
+        let stream = self.0[from.index()].as_mut().ok_or(LinkBroken(from))?;
         stream
             .read_exact(into)
             .await
             .map(drop)
-            .map_err(|_| Broken(from))
+            .map_err(|_| LinkBroken(from))
     }
 
-    /// Fills some elements of a buffer that is borrowed only while bytes are taken over. Elements of
-    /// which not all bytes are values are left as they are.
+    /// Fills some elements of a buffer that is borrowed only while bytes are taken over. Elements
+    /// of which not all bytes are values are left as they are.
     pub(crate) async fn receive_part<T: Element>(
         &mut self,
         from: Rank,
         buffer: &RefCell<&mut [T]>,
         part: Range<usize>,
-    ) -> Result<(), Broken> {
-        let stream = self.0[from.index()].as_mut().ok_or(Broken(from))?;
+    ) -> Result<(), LinkBroken> {
+        let stream = self.0[from.index()].as_mut().ok_or(LinkBroken(from))?;
         let mut received = 0;
         poll_fn(|context| {
             let mut buffer = buffer.borrow_mut();
@@ -103,7 +103,7 @@ impl Inlets {
                 let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));
                 match rest.filled().len() {
                     more @ 1.. if read.is_ok() => received += more,
-                    _ => return Poll::Ready(Err(Broken(from))),
+                    _ => return Poll::Ready(Err(LinkBroken(from))),
                 }
             }
             Poll::Ready(Ok(()))

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use crate::memory::Domain;
-use crate::waits::{Wait, Waits};
+use crate::shm::ShmCommunicator;
+use crate::wait_for_graph::{WaitEdge, WaitForGraph};
 use crate::{Error, Member, Rank};
 
 /// What the ranks of a local group know of each other.
@@ -17,8 +17,8 @@ pub(crate) struct Hub {
     /// How many have said goodbye.
     gone: watch::Sender<u32>,
     /// Domains of split groups on their way to their ranks, by number and place.
-    handed: Mutex<BTreeMap<(u64, usize), Domain>>,
-    waits: Mutex<Waits>,
+    handed: Mutex<BTreeMap<(u64, usize), ShmCommunicator>>,
+    waits: Mutex<WaitForGraph>,
 }
 
 /// Where the members of a local group are.
@@ -54,7 +54,7 @@ impl Hub {
     }
 
     /// Notes that a rank waits, and ends the group if it waits in vain.
-    pub(crate) fn waits(&self, wait: Wait) {
+    pub(crate) fn waits(&self, wait: WaitEdge) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let conflict = waits.hear(Instant::now(), wait);
         drop(waits);
@@ -64,14 +64,14 @@ impl Hub {
     }
 
     /// Leaves the domains of a split group for its ranks.
-    pub(crate) fn hand_over(&self, number: u64, domains: Vec<Domain>) {
-        let places = domains.into_iter().enumerate();
-        let entries = places.map(|(place, domain)| ((number, place), domain));
+    pub(crate) fn hand_over(&self, number: u64, communicators: Vec<ShmCommunicator>) {
+        let places = communicators.into_iter().enumerate();
+        let entries = places.map(|(place, communicator)| ((number, place), communicator));
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         handed.extend(entries);
     }
 
-    pub(crate) fn take_over(&self, number: u64, place: usize) -> Option<Domain> {
+    pub(crate) fn take_over(&self, number: u64, place: usize) -> Option<ShmCommunicator> {
         let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
         handed.remove(&(number, place))
     }

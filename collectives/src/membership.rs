@@ -8,11 +8,11 @@
 //!   Joining ──────────────> Running ─────────────────────────────> Over
 //!      │ deadline              │ a rank died, fell silent, disconnected
 //!      │                       v                                     ^
-//!      │                   Settling ── first report that names the ──┤
-//!      └────────────────────── culprit, or the settling time is over ┘
+//!      │                   Grace ── first report that names the ──┤
+//!      └────────────────────── culprit, or the grace period is over ┘
 //! ```
 //!
-//! Settling exists because one death makes others: the first survivor that notices ends its own
+//! Grace exists because one death makes others: the first survivor that notices ends its own
 //! process, and a third rank may see that end first. For a short while all evidence is collected,
 //! then the earliest unexplained loss is named. A rank that ends because of another says so.
 //!
@@ -23,19 +23,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::wire::{Abort, Message};
-use crate::{Error, LossCause, Member, Rank, Stranger};
+use crate::{Error, LossCause, Member, Rank, UnauthenticatedPeer};
 
-mod verdict;
-mod watch;
+mod abort;
+mod heartbeat_topology;
 
-pub(crate) use verdict::tell;
+pub(crate) use abort::tell;
 
 /// How long evidence is collected after the first sign of a loss.
-pub(crate) const SETTLING: Duration = Duration::from_millis(50);
+pub(crate) const GRACE: Duration = Duration::from_millis(50);
 
 /// How patient a group is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct MembershipTimeouts {
     pub(crate) join: Duration,
     pub(crate) heartbeat: Duration,
     pub(crate) silence: Duration,
@@ -46,8 +46,8 @@ pub(crate) struct Patience {
 pub(crate) enum Event {
     /// A connection to this rank stands, and it has proved who it is.
     Joined(Rank),
-    /// A process knocked and was not let in.
-    Refused(Stranger),
+    /// A process asked to join and was not let in.
+    Refused(UnauthenticatedPeer),
     /// This rank sent a sign of life.
     Heard(Rank),
     /// This rank's process ended.
@@ -86,10 +86,10 @@ pub(crate) enum Action {
 pub(crate) struct Membership {
     me: Rank,
     members: Arc<[Member]>,
-    patience: Patience,
+    timeouts: MembershipTimeouts,
     peers: Vec<Peer>,
     phase: Phase,
-    strangers: Vec<Stranger>,
+    strangers: Vec<UnauthenticatedPeer>,
     began: Instant,
     handled: Instant,
     beat: Instant,
@@ -111,7 +111,7 @@ enum Phase {
     Joining,
     Running,
     Leaving,
-    Settling {
+    Grace {
         until: Instant,
         culprit: Rank,
         cause: LossCause,
@@ -125,7 +125,12 @@ enum Phase {
 const STRANGERS: usize = 4;
 
 impl Membership {
-    pub(crate) fn new(me: Rank, members: Arc<[Member]>, patience: Patience, now: Instant) -> Self {
+    pub(crate) fn new(
+        me: Rank,
+        members: Arc<[Member]>,
+        timeouts: MembershipTimeouts,
+        now: Instant,
+    ) -> Self {
         let mut peers = vec![Peer::Missing; members.len()];
         peers[me.index()] = Peer::Gone;
         // Alone, there is nobody to wait for.
@@ -136,7 +141,7 @@ impl Membership {
         Self {
             me,
             members,
-            patience,
+            timeouts,
             peers,
             phase,
             strangers: Vec::new(),
@@ -161,8 +166,8 @@ impl Membership {
     pub(crate) fn wake(&self) -> Option<Instant> {
         match self.phase {
             Phase::Over => None,
-            Phase::Settling { until, .. } => Some(until.min(self.beat)),
-            Phase::Joining => Some(self.beat.min(self.began + self.patience.join)),
+            Phase::Grace { until, .. } => Some(until.min(self.beat)),
+            Phase::Joining => Some(self.beat.min(self.began + self.timeouts.join)),
             Phase::Running | Phase::Leaving => Some(self.beat),
         }
     }
@@ -171,7 +176,7 @@ impl Membership {
     /// of the others, so the time beyond two heartbeats is not held against them.
     fn forgive_own_absence(&mut self, now: Instant) {
         let away = now.saturating_duration_since(self.handled);
-        let excess = away.saturating_sub(2 * self.patience.heartbeat);
+        let excess = away.saturating_sub(2 * self.timeouts.heartbeat);
         self.handled = now.max(self.handled);
         for peer in &mut self.peers {
             if let Peer::Here { heard } = peer {
@@ -184,9 +189,9 @@ impl Membership {
         match event {
             Event::Joined(rank) => self.joined(now, rank, out),
             Event::Heard(rank) => self.heard(now, rank),
-            Event::Refused(stranger) => self
+            Event::Refused(peer) => self
                 .strangers
-                .extend((self.strangers.len() < STRANGERS).then_some(stranger)),
+                .extend((self.strangers.len() < STRANGERS).then_some(peer)),
             Event::Died(rank) => self.suspect(now, rank, LossCause::Died),
             Event::Stopped(rank) => self.suspect(now, rank, LossCause::Stopped),
             Event::Disconnected(rank) => self.suspect(now, rank, LossCause::Disconnected),
@@ -195,7 +200,7 @@ impl Membership {
                 self.fail(self.lost(rank, LossCause::Died, heard), out);
             }
             Event::Aborted { by, abort } => {
-                let error = verdict::understand(&abort, by, &self.members);
+                let error = abort::from_wire(&abort, by, &self.members);
                 self.fail(self.with_own_evidence(error), out);
             }
             Event::Goodbye(rank) => self.goodbye(rank, out),
@@ -244,7 +249,7 @@ impl Membership {
         }
     }
 
-    /// The first suspect is the culprit unless an abort explains it before settling is over; a
+    /// The first suspect is the culprit unless an abort explains it before grace is over; a
     /// proof of death outweighs what is only a closed connection.
     fn suspect(&mut self, now: Instant, rank: Rank, cause: LossCause) {
         let Peer::Here { .. } = self.peers[rank.index()] else {
@@ -252,7 +257,7 @@ impl Membership {
         };
         let heard = self.silence(now, rank);
         match &mut self.phase {
-            Phase::Settling {
+            Phase::Grace {
                 culprit,
                 cause: known,
                 ..
@@ -262,8 +267,8 @@ impl Membership {
                 }
             }
             phase => {
-                *phase = Phase::Settling {
-                    until: now + SETTLING,
+                *phase = Phase::Grace {
+                    until: now + GRACE,
                     culprit: rank,
                     cause,
                     heard,
@@ -276,7 +281,7 @@ impl Membership {
     fn with_own_evidence(&self, error: Error) -> Error {
         match (self.phase, error) {
             (
-                Phase::Settling {
+                Phase::Grace {
                     culprit,
                     cause,
                     heard,
@@ -289,7 +294,7 @@ impl Membership {
     }
 
     fn pass_time(&mut self, now: Instant, out: &mut Vec<Action>) {
-        if let Phase::Settling {
+        if let Phase::Grace {
             until,
             culprit,
             cause,
@@ -299,11 +304,11 @@ impl Membership {
         {
             return self.fail(self.lost(culprit, cause, heard), out);
         }
-        if self.phase == Phase::Joining && now >= self.began + self.patience.join {
+        if self.phase == Phase::Joining && now >= self.began + self.timeouts.join {
             return self.fail(self.not_joined(now), out);
         }
         if now >= self.beat {
-            self.beat = now + self.patience.heartbeat;
+            self.beat = now + self.timeouts.heartbeat;
             let watching = self.present().filter(|rank| self.watches(*rank));
             out.extend(watching.map(|rank| Action::Send(rank, Message::Heartbeat)));
         }
@@ -340,7 +345,7 @@ impl Membership {
             })
             .max_by_key(|(silence, _)| *silence);
         if let Some((silence, rank)) = longest
-            && silence >= self.patience.silence
+            && silence >= self.timeouts.silence
         {
             self.suspect(now, rank, LossCause::Silent(silence));
         }
@@ -377,7 +382,7 @@ impl Membership {
 
     /// Whether this rank and that one tell each other that they live.
     fn watches(&self, rank: Rank) -> bool {
-        watch::each_other(self.me.number(), rank.number(), self.world())
+        heartbeat_topology::each_other(self.me.number(), rank.number(), self.world())
     }
 
     fn world(&self) -> u32 {

@@ -9,21 +9,21 @@
 //!   further connections:        stream 0  data      its stripes of the same bytes
 //! ```
 //!
-//! With [`Carrier::Tls`](crate::Carrier::Tls), the data go over connections of TCP instead, one for
-//! each lane, and all else stays as it is.
+//! With [`DataTransport::Tls`](crate::DataTransport::Tls), the data go over connections of TCP
+//! instead, one for each lane, and all else stays as it is.
 //!
 //! The end of a connection says why: its code, and an encoded abort as its reason.
 
+mod admission;
 mod announce;
-mod assembly;
 mod batches;
 mod control;
-mod driver;
 mod endpoint;
-mod gate;
+mod handshake_limiter;
 mod heads;
-mod lobby;
-mod station;
+mod membership_driver;
+mod node;
+mod reconfiguration;
 mod streams;
 mod stripes;
 
@@ -38,19 +38,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
 pub use announce::announce_loss;
-pub(crate) use assembly::Evidence;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use heads::decode_any as decode_heads;
-pub(crate) use station::{Station, Term};
+pub(crate) use node::{Node, View};
+pub(crate) use reconfiguration::Evidence;
 
-use crate::agreement::{Past, Proof};
+use crate::agreement::{PreviousEpoch, Proof};
 use crate::config::GroupConfig;
+use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
-use crate::membership::{Event, Membership, Patience};
-use crate::recorder::Recorder;
-use crate::waits::Wait;
-use crate::{Carrier, Error, Member, Rank, Timeouts, Transport, host};
-use lobby::Lobby;
+use crate::membership::{Event, Membership, MembershipTimeouts};
+use crate::wait_for_graph::WaitEdge;
+use crate::{DataTransport, Error, Member, Rank, Timeouts, Transport, host};
+use admission::Admission;
 
 /// The group has failed; the reason holds an encoded abort.
 const ABORT: VarInt = VarInt::from_u32(1);
@@ -64,9 +64,9 @@ const EVENTS: usize = 1024;
 
 /// The way to a group's driver, which runs on the group's own thread.
 pub(crate) struct Remote {
-    station: Arc<Station>,
-    term: Term,
-    recorder: Arc<Recorder>,
+    node: Arc<Node>,
+    view: View,
+    recorder: Arc<FlightRecorder>,
     /// Which end with the epoch.
     tasks: Vec<AbortHandle>,
     /// Whether the endpoint serves another epoch.
@@ -76,72 +76,72 @@ pub(crate) struct Remote {
     over: watch::Receiver<bool>,
     neighbours: Vec<(Rank, u32)>,
     hosts: Vec<usize>,
-    lobby: Arc<Lobby>,
+    admission: Arc<Admission>,
 }
 
 /// The way from one epoch to the next.
 impl Remote {
-    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
+    pub(crate) fn recorder(&self) -> &Arc<FlightRecorder> {
         &self.recorder
     }
 
-    pub(crate) fn station(&self) -> &Arc<Station> {
-        &self.station
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
     }
 
     /// This process's rank, and all members.
     pub(crate) fn place(&self) -> (Rank, Arc<[Member]>) {
-        (self.term.rank, self.term.members.clone())
+        (self.view.rank, self.view.members.clone())
     }
 
-    pub(crate) fn term(&self) -> &Term {
-        &self.term
+    pub(crate) fn view(&self) -> &View {
+        &self.view
     }
 
     /// The epoch of this group, once it is over.
-    pub(crate) fn past(&self) -> Past {
-        Past {
-            epoch: self.term.number,
-            members: self.term.seats.clone(),
-            incarnations: self.lobby.incarnations(),
+    pub(crate) fn previous_epoch(&self) -> PreviousEpoch {
+        PreviousEpoch {
+            epoch: self.view.number,
+            members: self.view.member_ids.clone(),
+            incarnations: self.admission.incarnations(),
         }
     }
 
     /// Who was lost when the epoch ended like this, other than this process, and whose end can be
     /// seen from here.
     pub(crate) fn evidence(&self, end: Option<&Error>) -> Evidence {
-        let seat = |rank: Rank| {
-            let seat = self.term.seats.get(rank.index()).copied();
-            seat.filter(|seat| *seat != self.station.me.seat)
+        let member_id = |rank: Rank| {
+            let member_id = self.view.member_ids.get(rank.index()).copied();
+            member_id.filter(|member_id| *member_id != self.node.me.member_id)
         };
         let culprit = match end {
-            Some(Error::RankLost { peer, .. }) => seat(peer.rank()),
+            Some(Error::RankLost { peer, .. }) => member_id(peer.rank()),
             _ => None,
         };
-        let proven = self.lobby.ended().into_iter().filter_map(seat);
+        let proven = self.admission.ended().into_iter().filter_map(member_id);
         // Whoever is blamed may live on: all that is told of it is hearsay.
-        let lost = culprit.map(|seat| (seat, Proof::Unreached));
+        let lost = culprit.map(|member_id| (member_id, Proof::Unreached));
         let neighbours = self.neighbours.iter();
         Evidence {
             lost: lost
                 .into_iter()
-                .chain(proven.map(|seat| (seat, Proof::Ended)))
+                .chain(proven.map(|member_id| (member_id, Proof::Ended)))
                 .collect(),
             neighbours: neighbours
-                .filter_map(|(rank, process)| Some((seat(*rank)?, *process)))
+                .filter_map(|(rank, process)| Some((member_id(*rank)?, *process)))
                 .collect(),
         }
     }
 
     /// How long things may take, and how bytes get from rank to rank.
     pub(crate) fn settings(&self) -> (Timeouts, Transport) {
-        let config = &self.station.config;
+        let config = &self.node.config;
         (config.timeouts(), config.transport())
     }
 
     /// What carries the bytes of operations.
-    pub(crate) fn carrier(&self) -> Carrier {
-        self.station.config.network().carrier()
+    pub(crate) fn data_transport(&self) -> DataTransport {
+        self.node.config.network().data_transport()
     }
 
     /// Leaves the endpoint to the next epoch, and all who call from now on.
@@ -150,12 +150,13 @@ impl Remote {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// Who wants to be let in, by seat: the incarnation, or 0. Only for seats that nobody has.
+    /// Who wants to be let in, by member id: the incarnation, or 0. Only for member ids that nobody
+    /// has.
     pub(crate) fn at_the_door(&self) -> Vec<u64> {
-        let mut doors = vec![0; self.station.config.members().len()];
-        for newcomer in self.lobby.at_the_door() {
-            if let Some(door) = doors.get_mut(newcomer.seat as usize)
-                && !self.term.seats.contains(&newcomer.seat)
+        let mut doors = vec![0; self.node.config.members().len()];
+        for newcomer in self.admission.at_the_door() {
+            if let Some(door) = doors.get_mut(newcomer.member_id as usize)
+                && !self.view.member_ids.contains(&newcomer.member_id)
             {
                 *door = newcomer.incarnation;
             }
@@ -180,7 +181,7 @@ impl Remote {
 
     /// New streams to these members, for a group of them with this number. They all ask for it.
     pub(crate) async fn streams(&self, members: &[Member], number: u64) -> Result<Links, Error> {
-        self.lobby.streams(members, number).await
+        self.admission.streams(members, number).await
     }
 
     /// The members that run on this host, by rank, this one among them, and their process ids.
@@ -204,8 +205,8 @@ impl Remote {
     }
 
     /// Tells the others what this rank waits for.
-    pub(crate) fn waits(&self, wait: Wait) {
-        self.lobby.waits(wait);
+    pub(crate) fn waits(&self, wait: WaitEdge) {
+        self.admission.waits(wait);
     }
 
     /// Says goodbye and waits until all have.
@@ -219,8 +220,8 @@ impl Remote {
         const CLOSING: Duration = Duration::from_millis(300);
         // Whoever goes on with the endpoint sends them anyway.
         if !self.handed_over.load(Ordering::Relaxed) {
-            self.lobby.farewells().await;
-            let idle = self.station.endpoint.wait_idle();
+            self.admission.farewells().await;
+            let idle = self.node.endpoint.wait_idle();
             let _ = tokio::time::timeout(CLOSING, idle).await;
         }
     }
@@ -228,26 +229,26 @@ impl Remote {
 
 /// Joins the group: listens, dials, and returns when every pair of ranks has a connection.
 pub(crate) async fn join(config: &GroupConfig, members: Arc<[Member]>) -> Result<Met, Error> {
-    let station = Station::open(config).await?;
-    let term = Term::first(config.rank(), members);
-    station.meet(term).await
+    let node = Node::open(config).await?;
+    let view = View::first(config.rank(), members);
+    node.meet(view).await
 }
 
-impl Station {
+impl Node {
     /// Meets the other members of an epoch: every pair of them gets a connection.
-    pub(crate) async fn meet(self: &Arc<Self>, term: Term) -> Result<Met, Error> {
+    pub(crate) async fn meet(self: &Arc<Self>, view: View) -> Result<Met, Error> {
         let (events, inbox) = mpsc::channel(EVENTS);
-        let lobby = Lobby::new(self, term.clone(), events.clone());
-        let (rank, members) = (term.rank, term.members.clone());
-        let patience = patience(&self.config, term.number);
+        let admission = Admission::new(self, view.clone(), events.clone());
+        let (rank, members) = (view.rank, view.members.clone());
+        let timeouts = timeouts(&self.config, view.number);
         let alone = members.len() == 1;
-        let membership = Membership::new(rank, members, patience, std::time::Instant::now());
-        let recorder = Recorder::new(rank, term.members.clone(), self.dump_of(term.number));
+        let membership = Membership::new(rank, members, timeouts, std::time::Instant::now());
+        let recorder = FlightRecorder::new(rank, view.members.clone(), self.dump_of(view.number));
         let (ready, joined) = oneshot::channel();
         let (failed, failure) = watch::channel(None);
         let (ended, over) = watch::channel(false);
-        let mut outbox = driver::Outbox {
-            lobby: lobby.clone(),
+        let mut outbox = membership_driver::Outbox {
+            admission: admission.clone(),
             recorder: recorder.clone(),
             ready: Some(ready),
             failed,
@@ -256,19 +257,19 @@ impl Station {
         if alone {
             outbox.begin();
         }
-        tokio::spawn(driver::drive(membership, inbox, outbox));
-        let accepting = tokio::spawn(lobby::accept(lobby.clone(), self.clone()));
-        let renewing = tokio::spawn(lobby::renew(lobby.clone(), self.endpoint.clone()));
+        tokio::spawn(membership_driver::drive(membership, inbox, outbox));
+        let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));
+        let renewing = tokio::spawn(admission::renew(admission.clone(), self.endpoint.clone()));
         let mut tasks = vec![accepting.abort_handle(), renewing.abort_handle()];
         if let Some(listener) = &self.listener {
-            let taking_in = tokio::spawn(lobby::take_in(lobby.clone(), listener.clone()));
+            let taking_in = tokio::spawn(admission::take_in(admission.clone(), listener.clone()));
             tasks.push(taking_in.abort_handle());
         }
-        lobby::dial_lower_ranks(&lobby, &self.endpoint);
-        lobby::watch_launcher(&lobby, self.config.launcher());
+        admission::dial_lower_ranks(&admission, &self.endpoint);
+        admission::watch_launcher(&admission, self.config.launcher());
         let mut remote = Remote {
-            station: self.clone(),
-            term,
+            node: self.clone(),
+            view,
             recorder,
             tasks,
             handed_over: AtomicBool::new(false),
@@ -277,13 +278,13 @@ impl Station {
             over,
             neighbours: Vec::new(),
             hosts: Vec::new(),
-            lobby: lobby.clone(),
+            admission: admission.clone(),
         };
         let links = match joined.await {
             Ok(()) => {
-                remote.neighbours = lobby.neighbours();
-                remote.hosts = lobby.hosts();
-                Ok(lobby.links())
+                remote.neighbours = admission.neighbours();
+                remote.hosts = admission.hosts();
+                Ok(admission.links())
             }
             Err(_) => Err(remote.ended_with().await),
         };
@@ -314,13 +315,13 @@ impl Remote {
     }
 }
 
-fn patience(config: &GroupConfig, epoch: u64) -> Patience {
+fn timeouts(config: &GroupConfig, epoch: u64) -> MembershipTimeouts {
     let silence = match cfg!(meshwork_bare) {
         true => Duration::from_secs(86_400),
         false => config.timeouts().silence(),
     };
     let join = config.timeouts().join();
-    Patience {
+    MembershipTimeouts {
         // All members of a later epoch were there a moment ago.
         join: if epoch == 1 {
             join

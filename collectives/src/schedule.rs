@@ -2,7 +2,8 @@
 //!
 //! A [`Schedule`] is one rank's view of one algorithm for one [`Collective`]. Its rounds are
 //! computed, not stored, so a schedule is a few words whatever the world. The same data is executed
-//! by a group, costed, and proved by [`check()`]; nothing here knows a buffer, a socket or the time.
+//! by a group, costed, and proved by [`check()`]; nothing here knows a buffer, a socket or the
+//! time.
 //!
 //! ```text
 //!  ring all-reduce of 3 ranks, blocks a b c        tree all-reduce of 4 ranks
@@ -25,7 +26,8 @@
 //!
 //! With the names of Thakur, Rabenseifner and Gropp ("Optimization of collective communication
 //! operations in MPICH", 2005) for `n` ranks: all-reduce by ring takes 2(n−1) rounds and by halving
-//! 2⌈log₂ n⌉, of 2(n−1)/n of the buffer in all; the tree takes 2⌈log₂ n⌉ rounds of the whole buffer.
+//! 2⌈log₂ n⌉, of 2(n−1)/n of the buffer in all; the tree takes 2⌈log₂ n⌉ rounds of the whole
+//! buffer.
 
 mod algorithm;
 mod blocks;
@@ -83,7 +85,8 @@ pub enum Collective {
         /// Whose buffer.
         root: Rank,
     },
-    /// Each rank ends with the block that every other has for it; on the way it may hold others too.
+    /// Each rank ends with the block that every other has for it; on the way it may hold others
+    /// too.
     AllToAll,
     /// Nobody ends before all have begun. Nothing is moved.
     Barrier,
@@ -129,10 +132,11 @@ impl Schedule {
         Self::new(collective, algorithm, &Hosts::apart(world), rank)
     }
 
-    /// `rank` sends its own block to one rank and receives that of another: each side may be nobody.
+    /// `rank` sends its own block to one rank and receives that of another: each side may be
+    /// nobody.
     ///
-    /// For a permutation of the ranks, and for a send that meets its receive. A rank that is its own
-    /// target moves nothing.
+    /// For a permutation of the ranks, and for a send that meets its receive. A rank that is its
+    /// own target moves nothing.
     #[must_use]
     pub fn permute(world: u32, rank: Rank, to: Option<Rank>, from: Option<Rank>) -> Self {
         let pattern = Pattern::Permute {

@@ -10,20 +10,20 @@
 //! What a seed decides, it decides once: where ranks are, how fast and lossy their links are, how
 //! wrong their clocks run, what the program does, and what goes wrong when. The same seed gives the
 //! same story to the nanosecond. Every process runs the program of a job that goes on: works one
-//! after the other, between them a look at who has knocked; after a loss the survivors agree on the
-//! next epoch and go on with the first work that not all of them have completed.
+//! after the other, between them a look at who has asked to join; after a loss the survivors agree
+//! on the next epoch and go on with the first work that not all of them have completed.
 //!
 //! On each seed it is checked that
 //! - every operation gives what follows from the contributions of exactly the members of its epoch,
 //!   and does not come back before those have made them;
-//! - no epoch is followed by two, no seat has two processes in one, and no survivor is held to have
-//!   completed what it has not;
+//! - no epoch is followed by two, no member id has two processes in one, and no survivor is held to
+//!   have completed what it has not;
 //! - a majority that lives and hears each other goes on, whatever happened before, and everybody
 //!   comes to an end;
 //! - nobody is called lost to whom nothing has happened.
 //!
-//! Each of these checks can fail: a [`Plant`] is a mistake in how the product's machines are driven,
-//! and leads to the [`ProblemKind`] that it names.
+//! Each of these checks can fail: a [`Plant`] is a mistake in how the product's machines are
+//! driven, and leads to the [`ProblemKind`] that it names.
 //!
 //! What the simulation has of its own are links, clocks and the calls that processes make to find
 //! each other; shared memory is not simulated.
@@ -87,7 +87,7 @@ pub enum Scenario {
     /// Processes are told that others have ended, or they themselves.
     Rumour,
     /// Anything, between two ranks.
-    Pair,
+    TwoMemberPolicy,
 }
 
 impl Scenario {
@@ -102,7 +102,7 @@ impl Scenario {
         ("stop", Self::Stop),
         ("amnesia", Self::Amnesia),
         ("rumour", Self::Rumour),
-        ("pair", Self::Pair),
+        ("pair", Self::TwoMemberPolicy),
     ];
 }
 
@@ -111,18 +111,18 @@ impl Scenario {
 #[non_exhaustive]
 pub enum Problem {
     /// An operation gave a rank something other than it must.
-    #[error("operation {sequence} of epoch {epoch} gave seat {seat} a wrong value")]
+    #[error("operation {sequence} of epoch {epoch} gave member {member_id} a wrong value")]
     WrongValue {
         /// The epoch.
         epoch: u64,
         /// The operation's number in it, from 1.
         sequence: u64,
         /// Where.
-        seat: u32,
+        member_id: u32,
     },
     /// An operation came back before those had begun it whose part it needs.
     #[error(
-        "operation {sequence} of epoch {epoch} came back at seat {seat} before all had begun it"
+        "operation {sequence} of epoch {epoch} came back at member {member_id} before all had begun it"
     )]
     TooEarly {
         /// The epoch.
@@ -130,23 +130,23 @@ pub enum Problem {
         /// The operation's number in it, from 1.
         sequence: u64,
         /// Where.
-        seat: u32,
+        member_id: u32,
     },
-    /// Two processes entered different epochs with one number, or two at one seat the same.
-    #[error("seat {seat} has another epoch {epoch} than those before it")]
+    /// Two processes entered different epochs with one number, or two with one member id the same.
+    #[error("member {member_id} has another epoch {epoch} than those before it")]
     TwoDecisions {
         /// The number.
         epoch: u64,
         /// The later of the two.
-        seat: u32,
+        member_id: u32,
     },
     /// A survivor has not completed what the agreement says that all have.
-    #[error("seat {seat} has completed less of epoch {epoch} than was agreed")]
+    #[error("member {member_id} has completed less of epoch {epoch} than was agreed")]
     NotCompleted {
         /// The epoch.
         epoch: u64,
         /// Who.
-        seat: u32,
+        member_id: u32,
     },
     /// A majority that lives and hears each other gave up.
     #[error("a majority of epoch {epoch} gave up")]
@@ -161,24 +161,24 @@ pub enum Problem {
         finished: usize,
     },
     /// Some processes came to no end.
-    #[error("seats {seats:?} come to no end")]
+    #[error("members {member_ids:?} come to no end")]
     Hangs {
         /// Which.
-        seats: Vec<u32>,
+        member_ids: Vec<u32>,
     },
     /// A rank was called lost though nothing had happened to it.
-    #[error("seat {seat} calls seat {blamed} lost, to which nothing has happened")]
+    #[error("member {member_id} calls member {blamed} lost, to which nothing has happened")]
     WrongBlame {
         /// Who calls.
-        seat: u32,
+        member_id: u32,
         /// Whom.
         blamed: u32,
     },
     /// A message was not understood.
-    #[error("seat {seat} got a message that it does not understand")]
+    #[error("member {member_id} got a message that it does not understand")]
     Garbled {
         /// Who.
-        seat: u32,
+        member_id: u32,
     },
 }
 

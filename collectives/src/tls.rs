@@ -1,5 +1,5 @@
-//! Byte streams over TCP, as TLS 1.3 with both ends proved: what carries bulk bytes where packets of
-//! UDP are small.
+//! Byte streams over TCP, as TLS 1.3 with both ends proved: what carries bulk bytes where packets
+//! of UDP are small.
 //!
 //! ```text
 //!   handshake   rustls: who the other is, and the keys

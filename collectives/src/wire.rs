@@ -5,19 +5,21 @@
 //! stand before every chunk; a message's body is rkyv, always validated, never trusted: rkyv
 //! proves that the bytes are a value of the type, the caller checks that the value makes sense.
 
+mod agreement_message;
+mod call;
 mod frame;
 mod message;
-mod told;
-mod word;
 
 use meshwork_accel::ElementType;
 
+pub(crate) use agreement_message::{
+    AgreementMessage, Ballot, Decision, MemberProcess, MemberState,
+};
+pub(crate) use call::{WaitReport, WireCall, WireMessageCounts};
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
-    Abort, Hello, Knock, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Spoken, truncate,
+    Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Spoken, truncate,
 };
-pub(crate) use told::{ToldCall, ToldLetters, Waiting};
-pub(crate) use word::{Ballot, Decision, Newcomer, Standing, Word};
 
 /// "MSHW": no other protocol begins like this.
 const MAGIC: [u8; 4] = *b"MSHW";

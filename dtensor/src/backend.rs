@@ -21,10 +21,11 @@ mod typed;
 pub(crate) use typed::Whole;
 use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
 
-/// An accelerator, and what it does for tensors, see [`Context::compute_on`](crate::Context::compute_on).
+/// An accelerator, and what it does for tensors, see
+/// [`Context::compute_on`](crate::Context::compute_on).
 ///
-/// Every accelerator holds blocks. What else one can do is said by a call for each capability; what it
-/// cannot, or refuses for elements of a type, the processor does.
+/// Every accelerator holds blocks. What else one can do is said by a call for each capability; what
+/// it cannot, or refuses for elements of a type, the processor does.
 ///
 /// ```
 /// use meshwork_accel::{Elementwise, Matmul};
@@ -41,7 +42,7 @@ pub struct Backend(Arc<Parts>);
 /// An accelerator whose capabilities are being told; becomes a [`Backend`].
 #[derive(Debug)]
 #[must_use]
-pub struct Offer<A> {
+pub struct BackendBuilder<A> {
     accelerator: Arc<A>,
     backend: Parts,
 }
@@ -54,12 +55,12 @@ struct Parts {
     links: Option<Arc<dyn Links>>,
     /// Elements that it has refused to compute with.
     refused: AtomicU32,
-    tally: Tally,
+    tally: TransferStats,
 }
 
 /// How many bytes of blocks there are on devices, and how many went there and back.
 #[derive(Debug, Default)]
-struct Tally {
+struct TransferStats {
     held: AtomicU64,
     uploaded: AtomicU64,
     downloaded: AtomicU64,
@@ -67,8 +68,8 @@ struct Tally {
 
 impl Backend {
     /// This accelerator, which holds blocks and does nothing else yet.
-    pub fn of<A: Accelerator<Buffer: Sync> + 'static>(accelerator: &Arc<A>) -> Offer<A> {
-        Offer {
+    pub fn of<A: Accelerator<Buffer: Sync> + 'static>(accelerator: &Arc<A>) -> BackendBuilder<A> {
+        BackendBuilder {
             accelerator: Arc::clone(accelerator),
             backend: Parts {
                 devices: accelerator.devices().to_vec(),
@@ -77,17 +78,17 @@ impl Backend {
                 shaping: None,
                 links: None,
                 refused: AtomicU32::new(0),
-                tally: Tally::default(),
+                tally: TransferStats::default(),
             },
         }
     }
 
-    /// The accelerator of this machine for a type of device, with all that it can do: for TPUs a PJRT
-    /// plugin, with the feature `tpu`; for GPUs CUDA, with the feature `cuda`.
+    /// The accelerator of this machine for a type of device, with all that it can do: for TPUs a
+    /// PJRT plugin, with the feature `tpu`; for GPUs CUDA, with the feature `cuda`.
     ///
     /// # Errors
-    /// [`Error::NotCompiledIn`], and [`Error::Element`] with the library that is missing, why, and what
-    /// to do about it.
+    /// [`Error::NotCompiledIn`], and [`Error::Element`] with the library that is missing, why, and
+    /// what to do about it.
     pub fn find(device_type: DeviceType) -> Result<Self, Error> {
         search::open(device_type)
     }
@@ -117,7 +118,7 @@ impl Backend {
     }
 }
 
-impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> Offer<A> {
+impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> BackendBuilder<A> {
     /// It does the arithmetic and the products of floats.
     pub fn arithmetic(mut self) -> Self {
         self.backend.arithmetic = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
@@ -125,32 +126,32 @@ impl<A: Elementwise<Buffer: Sync> + Matmul + 'static> Offer<A> {
     }
 }
 
-impl<A: Arrange<Buffer: Sync> + Fold + 'static> Offer<A> {
-    /// It moves elements and axes, and reduces along axes: relayouts among its devices do not pass the
-    /// host either.
+impl<A: Arrange<Buffer: Sync> + Fold + 'static> BackendBuilder<A> {
+    /// It moves elements and axes, and reduces along axes: relayouts among its devices do not pass
+    /// the host either.
     pub fn arrangement(mut self) -> Self {
         self.backend.shaping = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
         self
     }
 }
 
-impl<A: NativeCollectives<Buffer: Sync> + 'static> Offer<A> {
-    /// Its devices reduce among themselves: all-reduces between devices of one process are theirs, in an
-    /// order of their own.
+impl<A: NativeCollectives<Buffer: Sync> + 'static> BackendBuilder<A> {
+    /// Its devices reduce among themselves: all-reduces between devices of one process are theirs,
+    /// in an order of their own.
     pub fn collectives(mut self) -> Self {
         self.backend.links = Some(Arc::new(Typed(Arc::clone(&self.accelerator))));
         self
     }
 }
 
-impl<A> From<Offer<A>> for Backend {
-    fn from(offer: Offer<A>) -> Self {
-        Self(Arc::new(offer.backend))
+impl<A> From<BackendBuilder<A>> for Backend {
+    fn from(builder: BackendBuilder<A>) -> Self {
+        Self(Arc::new(builder.backend))
     }
 }
 
 /// A block on a device. It never changes, so that tensors can share it.
-pub(crate) struct Stored {
+pub(crate) struct DeviceBlock {
     raw: Raw,
     device: DeviceId,
     bytes: u64,
@@ -163,7 +164,7 @@ const fn bit(element: ElementType) -> u32 {
 }
 
 /// What a backend has made, unless it does not have what was asked.
-pub(crate) type Made = Result<Option<Arc<Stored>>, Error>;
+pub(crate) type BackendResult = Result<Option<Arc<DeviceBlock>>, Error>;
 
 impl Backend {
     /// The elements of a block, row after row, on a device.
@@ -171,7 +172,7 @@ impl Backend {
         &self,
         device: DeviceId,
         block: &ArrayViewD<'_, T>,
-    ) -> Result<Arc<Stored>, Error> {
+    ) -> Result<Arc<DeviceBlock>, Error> {
         let elements: Cow<'_, [T]> = match block.as_slice() {
             Some(elements) => Cow::Borrowed(elements),
             None => Cow::Owned(block.iter().copied().collect()),
@@ -184,14 +185,20 @@ impl Backend {
     }
 
     /// So many zeros on a device.
-    pub(crate) fn zeros(&self, device: DeviceId, element: ElementType, len: usize) -> Made {
+    pub(crate) fn zeros(
+        &self,
+        device: DeviceId,
+        element: ElementType,
+        len: usize,
+    ) -> BackendResult {
         let bytes = (len * element.size()) as u64;
         self.by(Some(&*self.0.memory), bytes, |memory| {
             Some(memory.zeros(device, element, len))
         })
     }
 
-    /// Whether it may have arithmetic of these elements: what it has refused once it is not given again.
+    /// Whether it may have arithmetic of these elements: what it has refused once it is not given
+    /// again.
     pub(crate) fn computes(&self, element: ElementType) -> bool {
         let arithmetic = self.0.arithmetic.as_deref();
         let was_refused = self.0.refused.load(Ordering::Relaxed) & bit(element) != 0;
@@ -203,7 +210,7 @@ impl Backend {
         &self,
         bytes: u64,
         call: impl FnOnce(&dyn Arithmetic) -> Option<Result<Raw, Refusal>>,
-    ) -> Made {
+    ) -> BackendResult {
         self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
             let made = call(arithmetic);
             if let Some(Err(Refusal::UnsupportedElement { element })) = &made {
@@ -214,14 +221,19 @@ impl Backend {
     }
 
     /// The op of each element.
-    pub(crate) fn pointwise(&self, op: Pointwise, of: &Stored) -> Made {
+    pub(crate) fn pointwise(&self, op: Pointwise, of: &DeviceBlock) -> BackendResult {
         self.compute(of.bytes, |arithmetic| {
             arithmetic.pointwise(op, self.own(of)?)
         })
     }
 
     /// The op of the elements at one place, of which both have as many.
-    pub(crate) fn pairwise(&self, op: Pairwise, left: &Stored, right: &Stored) -> Made {
+    pub(crate) fn pairwise(
+        &self,
+        op: Pairwise,
+        left: &DeviceBlock,
+        right: &DeviceBlock,
+    ) -> BackendResult {
         self.compute(left.bytes, |arithmetic| {
             arithmetic.pairwise(op, [self.own(left)?, self.own(right)?])
         })
@@ -231,9 +243,9 @@ impl Backend {
     pub(crate) fn product(
         &self,
         (shape, size): (ProductShape, usize),
-        left: &Stored,
-        right: &Stored,
-    ) -> Made {
+        left: &DeviceBlock,
+        right: &DeviceBlock,
+    ) -> BackendResult {
         let bytes = (shape.product() * size) as u64;
         self.compute(bytes, |arithmetic| {
             arithmetic.product(shape, [self.own(left)?, self.own(right)?])
@@ -246,7 +258,7 @@ impl Backend {
     }
 
     /// The elements of a box.
-    pub(crate) fn cut(&self, of: &Stored, part: &Region) -> Made {
+    pub(crate) fn cut(&self, of: &DeviceBlock, part: &Region) -> BackendResult {
         let bytes = of.share(part.len(), part.whole_len());
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             shaping.cut(self.own(of)?, part)
@@ -254,7 +266,7 @@ impl Backend {
     }
 
     /// The elements with the axes in other places.
-    pub(crate) fn arrange(&self, of: &Stored, to: &Arrangement) -> Made {
+    pub(crate) fn arrange(&self, of: &DeviceBlock, to: &Arrangement) -> BackendResult {
         let bytes = of.share(to.len(), to.from_len());
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             shaping.arrange(self.own(of)?, to)
@@ -262,7 +274,7 @@ impl Backend {
     }
 
     /// The elements along the middle one of three axes made one.
-    pub(crate) fn fold(&self, op: ReduceOp, sizes: [usize; 3], of: &Stored) -> Made {
+    pub(crate) fn fold(&self, op: ReduceOp, sizes: [usize; 3], of: &DeviceBlock) -> BackendResult {
         let bytes = of.share(1, sizes[1]);
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             shaping.fold(op, sizes, self.own(of)?)
@@ -270,7 +282,11 @@ impl Backend {
     }
 
     /// A whole of boxes, all on its device.
-    pub(crate) fn assemble(&self, whole: Whole<'_>, parts: &[(Arc<Stored>, Region)]) -> Made {
+    pub(crate) fn assemble(
+        &self,
+        whole: Whole<'_>,
+        parts: &[(Arc<DeviceBlock>, Region)],
+    ) -> BackendResult {
         let bytes = (whole.len * whole.element.size()) as u64;
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             let mut known = parts.iter().map(|(part, _)| self.own(part));
@@ -281,14 +297,14 @@ impl Backend {
     }
 
     /// The same elements on another device.
-    pub(crate) fn on(&self, device: DeviceId, of: &Stored, len: usize) -> Made {
+    pub(crate) fn on(&self, device: DeviceId, of: &DeviceBlock, len: usize) -> BackendResult {
         self.by(Some(&*self.0.memory), of.bytes, |memory| {
             memory.span(device, self.own(of)?, 0..len)
         })
     }
 
     /// The op of blocks on one device.
-    pub(crate) fn reduced(&self, op: ReduceOp, terms: &[Arc<Stored>]) -> Made {
+    pub(crate) fn reduced(&self, op: ReduceOp, terms: &[Arc<DeviceBlock>]) -> BackendResult {
         let bytes = terms.first().map_or(0, |first| first.bytes);
         self.by(Some(&*self.0.memory), bytes, |memory| {
             let terms = terms.iter().map(|term| self.own(term));
@@ -300,8 +316,8 @@ impl Backend {
     pub(crate) fn all_reduced(
         &self,
         op: ReduceOp,
-        terms: &[Arc<Stored>],
-    ) -> Result<Option<Vec<Arc<Stored>>>, Error> {
+        terms: &[Arc<DeviceBlock>],
+    ) -> Result<Option<Vec<Arc<DeviceBlock>>>, Error> {
         let raws = terms.iter().map(|term| self.own(term));
         let Some(links) = &self.0.links else {
             return Ok(None);
@@ -326,7 +342,7 @@ impl Backend {
         capability: Option<&C>,
         bytes: u64,
         call: impl FnOnce(&C) -> Option<Result<Raw, Refusal>>,
-    ) -> Made {
+    ) -> BackendResult {
         match capability.and_then(call) {
             None
             | Some(Err(
@@ -340,9 +356,9 @@ impl Backend {
         }
     }
 
-    fn keep(&self, raw: Raw, bytes: u64) -> Arc<Stored> {
+    fn keep(&self, raw: Raw, bytes: u64) -> Arc<DeviceBlock> {
         self.0.tally.held.fetch_add(bytes, Ordering::Relaxed);
-        Arc::new(Stored {
+        Arc::new(DeviceBlock {
             device: self.0.memory.device(&raw),
             raw,
             bytes,
@@ -351,12 +367,12 @@ impl Backend {
     }
 
     /// A block's buffer, if it is one of this backend.
-    fn own<'a>(&self, stored: &'a Stored) -> Option<&'a Raw> {
+    fn own<'a>(&self, stored: &'a DeviceBlock) -> Option<&'a Raw> {
         Arc::ptr_eq(&self.0, &stored.backend.0).then_some(&stored.raw)
     }
 }
 
-impl Stored {
+impl DeviceBlock {
     /// The elements, once all that was asked of the device before is done.
     pub(crate) fn download<T: Scalar>(&self) -> Result<Vec<T>, Error> {
         let Parts { memory, tally, .. } = &*self.backend.0;
@@ -382,7 +398,7 @@ impl Stored {
     }
 }
 
-impl Drop for Stored {
+impl Drop for DeviceBlock {
     fn drop(&mut self) {
         let held = &self.backend.0.tally.held;
         held.fetch_sub(self.bytes, Ordering::Relaxed);

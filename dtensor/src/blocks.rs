@@ -5,26 +5,26 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use meshwork_accel::DeviceId;
 use meshwork_layout::Shape;
 
-use crate::backend::{Backend, Stored};
-use crate::exchange::Held;
+use crate::backend::{Backend, DeviceBlock};
+use crate::exchange::PooledBlocks;
 use crate::{Block, Context, Error, Scalar};
 
-/// What the clones of a tensor share. Blocks are carried over when they are asked for where they are
-/// not, and never twice.
+/// What the clones of a tensor share. Blocks are carried over when they are asked for where they
+/// are not, and never twice.
 pub(crate) struct Blocks<T: Scalar> {
     context: Context,
     shapes: Vec<Shape>,
-    host: OnceLock<Held<T>>,
-    there: OnceLock<There>,
+    host: OnceLock<PooledBlocks<T>>,
+    there: OnceLock<DeviceBlocks>,
     /// Taken by who carries blocks over.
     carrying: Mutex<()>,
 }
 
 /// The blocks of all of this client's places, each on its device.
-pub(crate) type There = Vec<Arc<Stored>>;
+pub(crate) type DeviceBlocks = Vec<Arc<DeviceBlock>>;
 
 /// The devices of all of this client's places on a mesh.
-pub(crate) struct Site {
+pub(crate) struct LocalDevices {
     pub(crate) backend: Backend,
     pub(crate) devices: Vec<DeviceId>,
 }
@@ -36,14 +36,14 @@ impl<T: Scalar> Blocks<T> {
         Arc::new(Self {
             context: context.clone(),
             shapes: shapes.collect(),
-            host: OnceLock::from(Held::new(context.clone(), blocks)),
+            host: OnceLock::from(PooledBlocks::new(context.clone(), blocks)),
             there: OnceLock::new(),
             carrying: Mutex::default(),
         })
     }
 
     /// Blocks of these sizes on their devices.
-    pub(crate) fn there(context: &Context, shapes: Vec<Shape>, blocks: There) -> Arc<Self> {
+    pub(crate) fn there(context: &Context, shapes: Vec<Shape>, blocks: DeviceBlocks) -> Arc<Self> {
         Arc::new(Self {
             context: context.clone(),
             shapes,
@@ -60,11 +60,11 @@ impl<T: Scalar> Blocks<T> {
 
     /// Those in host memory; none before they were fetched.
     pub(crate) fn on_host(&self) -> Option<&[Block<T>]> {
-        self.host.get().map(Held::blocks)
+        self.host.get().map(PooledBlocks::blocks)
     }
 
     /// Those in host memory, where they are fetched to if they are not there.
-    pub(crate) fn fetched(&self) -> Result<&Held<T>, Error> {
+    pub(crate) fn fetched(&self) -> Result<&PooledBlocks<T>, Error> {
         let _one = self.carrying.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = self.host.get() {
             return Ok(held);
@@ -77,11 +77,11 @@ impl<T: Scalar> Blocks<T> {
         }
         Ok(self
             .host
-            .get_or_init(|| Held::new(self.context.clone(), blocks)))
+            .get_or_init(|| PooledBlocks::new(self.context.clone(), blocks)))
     }
 
     /// Those on the devices of a site, where they are carried to if they are not there.
-    pub(crate) fn at(&self, site: &Site) -> Result<There, Error> {
+    pub(crate) fn at(&self, site: &LocalDevices) -> Result<DeviceBlocks, Error> {
         if let Some(there) = self.stored().filter(|there| site.has(there)) {
             return Ok(there.clone());
         }
@@ -92,21 +92,21 @@ impl<T: Scalar> Blocks<T> {
         }
         let places = held.iter().zip(&site.devices);
         let carried = places.map(|(block, device)| site.backend.upload(*device, &block.view()));
-        let carried: There = carried.collect::<Result<_, _>>()?;
+        let carried: DeviceBlocks = carried.collect::<Result<_, _>>()?;
         // Where another backend has them already, these are for one op only.
         let _ = self.there.set(carried.clone());
         Ok(carried)
     }
 
     /// Those on devices; none before they were carried there.
-    pub(crate) fn stored(&self) -> Option<&There> {
+    pub(crate) fn stored(&self) -> Option<&DeviceBlocks> {
         self.there.get()
     }
 }
 
-impl Site {
+impl LocalDevices {
     /// Whether blocks are of its backend. One mesh has one device for each place.
-    pub(crate) fn has(&self, blocks: &There) -> bool {
+    pub(crate) fn has(&self, blocks: &DeviceBlocks) -> bool {
         blocks.iter().all(|block| block.is_of(&self.backend))
     }
 }

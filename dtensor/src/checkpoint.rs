@@ -17,16 +17,16 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use meshwork_checkpoint::{Damage, Entry, Generation, Index, Series, Written};
-use meshwork_layout::ops::Placement;
+use meshwork_checkpoint::{Entry, FileDamage, Generation, Index, Series, Written};
+use meshwork_layout::ops::TensorLayout;
 use meshwork_layout::{Layout, Shape};
 
 use crate::error::Subject;
 use crate::variable::SavedAs;
 use crate::{Context, DTensor, DVariable, Error, Scalar};
 
+mod chunks;
 mod format;
-mod pieces;
 mod read;
 
 use format::{Stored, Tensors};
@@ -93,7 +93,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Checkpoint`] for a file that is there and cannot be read.
-    pub fn passed_over(&self, prefix: &Path) -> Result<Vec<(PathBuf, Damage)>, Error> {
+    pub fn passed_over(&self, prefix: &Path) -> Result<Vec<(PathBuf, FileDamage)>, Error> {
         Ok(Series::at(prefix)?.latest()?.damaged().to_vec())
     }
 
@@ -158,8 +158,8 @@ impl Context {
         name: &str,
         layout: &Layout,
     ) -> Result<DTensor<T>, Error> {
-        let homes = self.homes(layout.mesh())?;
-        let generation = match homes.are_shared() {
+        let device_placement = self.device_placement(layout.mesh())?;
+        let generation = match device_placement.are_shared() {
             false => latest(series)?,
             true => {
                 let found = match self.index() {
@@ -170,15 +170,15 @@ impl Context {
             }
         };
         let read = Reader::open(series, generation, name).and_then(|reader| {
-            let blocks = reader.blocks::<T>(layout, homes.local())?;
+            let blocks = reader.blocks::<T>(layout, device_placement.local())?;
             Ok((Shape::from(reader.shape()), blocks))
         });
-        if homes.are_shared() {
+        if device_placement.are_shared() {
             let outcome = read.as_ref().map(|_| String::new());
             self.all_tell(outcome.map_err(Error::clone))?;
         }
         let (shape, blocks) = read?;
-        let placed = |layout| Placement::new(shape.iter().copied(), layout);
+        let placed = |layout| TensorLayout::new(shape.iter().copied(), layout);
         match layout.reduction() {
             None => DTensor::of(self, placed(layout.clone())?, blocks),
             // Whole first, then as terms.
@@ -197,7 +197,7 @@ impl Context {
             Ok(text) => format!("{DONE}{text}"),
             Err(error) => error.to_string(),
         };
-        let told = self.tell(Subject::Checkpoint, message.as_bytes())?;
+        let told = self.all_gather_bytes(Subject::Checkpoint, message.as_bytes())?;
         own?;
         let text = |(client, message): (u32, Vec<u8>)| {
             let message = String::from_utf8_lossy(&message).into_owned();
@@ -253,7 +253,7 @@ impl<T: Scalar> Save for DVariable<T> {}
 
 mod sealed {
     use super::{Error, Stored};
-    use crate::checkpoint::format::Described;
+    use crate::checkpoint::format::TensorInfo;
 
     #[expect(
         unnameable_types,
@@ -262,31 +262,31 @@ mod sealed {
     pub trait Store {
         /// Adds the blocks that are to be written here, and describes the tensor.
         #[doc(hidden)]
-        fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<Described, Error>;
+        fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<TensorInfo, Error>;
     }
 }
 
 impl<T: Scalar> sealed::Store for DTensor<T> {
-    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::Described, Error> {
-        let settled = self.settled()?;
-        let layout = settled.layout();
-        for (rank, block) in settled.local_ranks().iter().zip(settled.unpack()?) {
-            let held = layout.shard(*rank, settled.shape())?;
+    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::TensorInfo, Error> {
+        let reduced = self.reduce_partial()?;
+        let layout = reduced.layout();
+        for (rank, block) in reduced.local_ranks().iter().zip(reduced.unpack()?) {
+            let held = layout.shard(*rank, reduced.shape())?;
             let index: Vec<usize> = held.iter().map(|range| range.start).collect();
             let is_empty = held.iter().any(Range::is_empty);
-            if !is_empty && layout.owners(&index, settled.shape())?.next() == Some(*rank) {
+            if !is_empty && layout.owners(&index, reduced.shape())?.next() == Some(*rank) {
                 stored.push(Stored::of(name, &held, &block.view()));
             }
         }
-        Ok(format::Described {
-            shape: settled.shape().to_vec(),
+        Ok(format::TensorInfo {
+            shape: reduced.shape().to_vec(),
             element: T::TYPE,
         })
     }
 }
 
 impl<T: Scalar> sealed::Store for DVariable<T> {
-    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::Described, Error> {
+    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::TensorInfo, Error> {
         match self.saved_as() {
             SavedAs::Itself => self.value().store(name, stored),
             SavedAs::Bf16 => self.value().cast::<crate::bf16>()?.store(name, stored),

@@ -43,8 +43,8 @@ impl Config {
     /// The addresses of all processes in the order of their numbers; none if this one is alone.
     ///
     /// # Errors
-    /// [`Error::JobsUnsorted`], [`Error::JobsMixed`]: names that begin with `/bns/` are in the order
-    /// of the numbers at their ends.
+    /// [`Error::JobsUnsorted`], [`Error::JobsMixed`]: names that begin with `/bns/` are in the
+    /// order of the numbers at their ends.
     pub fn jobs(&self) -> Result<Vec<String>, Error> {
         let Some(text) = self.environment.get(JOBS) else {
             return Ok(Vec::new());
@@ -77,8 +77,8 @@ impl Config {
     /// The number of this process, from 0; 0 where none is set.
     ///
     /// # Errors
-    /// [`Error::ClientIdText`] for one that is no whole number, [`Error::ClientIdOutside`], and those
-    /// of [`num_clients`](Self::num_clients).
+    /// [`Error::ClientIdText`] for one that is no whole number, [`Error::ClientIdOutside`], and
+    /// those of [`num_clients`](Self::num_clients).
     pub fn client_id(&self) -> Result<u32, Error> {
         let text = self.environment.get(CLIENT_ID).unwrap_or("0");
         let id = whole_number(text).ok_or_else(|| Error::ClientIdText {
@@ -184,8 +184,8 @@ impl Config {
     /// The names that as many devices of another process have.
     ///
     /// # Errors
-    /// Those of [`job_name`](Self::job_name), and [`Error::Mesh`] for a job's name that cannot stand
-    /// in that of a device.
+    /// Those of [`job_name`](Self::job_name), and [`Error::Mesh`] for a job's name that cannot
+    /// stand in that of a device.
     pub fn local_devices_of(
         &self,
         device_type: DeviceType,

@@ -9,25 +9,25 @@ use meshwork_layout::{Layout, Relayout, Shape};
 
 use crate::backend::Backend;
 use crate::error::Subject;
-use crate::route::Route;
+use crate::transfer_plan::TransferPlan;
 use crate::{DeviceType, Error};
 
-mod agree;
+mod agreement;
 mod backends;
-mod company;
-mod homes;
-mod spares;
+mod buffer_pool;
+mod device_placement;
+mod process_group;
 
-use company::Company;
-pub(crate) use company::Together;
-pub(crate) use homes::Homes;
-use spares::Spares;
+use buffer_pool::BufferPool;
+pub(crate) use device_placement::DevicePlacement;
+pub(crate) use process_group::Connected;
+use process_group::ProcessGroup;
 
 /// One process among those that compute together: its devices, and the way to the others.
 ///
-/// Everything that has to do with a mesh goes through one; clones are the same. Most programs use the
-/// one of the process, which [`initialize_accelerator_system`](crate::initialize_accelerator_system)
-/// makes.
+/// Everything that has to do with a mesh goes through one; clones are the same. Most programs use
+/// the one of the process, which
+/// [`initialize_accelerator_system`](crate::initialize_accelerator_system) makes.
 ///
 /// ```
 /// use meshwork_core::{Client, CreateMesh};
@@ -46,13 +46,13 @@ struct Inner {
     client: Client,
     /// The number of this client, from 0.
     index: u32,
-    group: Mutex<Company>,
-    homes: Mutex<HashMap<Mesh, Arc<Homes>>>,
+    group: Mutex<ProcessGroup>,
+    device_placement: Mutex<HashMap<Mesh, Arc<DevicePlacement>>>,
     /// Whether clients compare the names of barriers.
     checks_barriers: AtomicBool,
     barriers: AtomicU64,
-    routes: Mutex<HashMap<Question, Arc<Route>>>,
-    spares: Mutex<Spares>,
+    transfer_plans: Mutex<HashMap<Question, Arc<TransferPlan>>>,
+    buffer_pool: Mutex<BufferPool>,
     /// Where tensors on the devices of a type lie.
     backends: Mutex<BTreeMap<DeviceType, Backend>>,
     /// How often clients have told each other what they do next.
@@ -60,25 +60,26 @@ struct Inner {
     sent: AtomicU64,
 }
 
-/// What a route is found for: the layouts before and after, the shape, and the bytes of an element.
+/// What a transfer plan is found for: the layouts before and after, the shape, and the bytes of an
+/// element.
 type Question = (Layout, Layout, Shape, usize);
 
-/// How many routes are kept; then they are found anew.
-const ROUTES: usize = 4096;
+/// How many transfer plans are kept; then they are found anew.
+const TRANSFER_PLANS: usize = 4096;
 
 impl Context {
     /// A process that is alone.
     #[must_use]
     pub fn alone(client: Client) -> Self {
-        Self::new(client, 0, Company::None)
+        Self::new(client, 0, ProcessGroup::None)
     }
 
     /// One of several clients: the rank in the group is the number of the client. Threads of one
     /// process may be clients too, by [`Group::local`].
     ///
     /// # Errors
-    /// [`Error::ClientsDisagree`] where the client's number or count is not the group's, and those of
-    /// an all-gather.
+    /// [`Error::ClientsDisagree`] where the client's number or count is not the group's, and those
+    /// of an all-gather.
     #[track_caller]
     pub fn over(client: Client, group: Group) -> Result<Self, Error> {
         let index = group.rank().number();
@@ -88,7 +89,7 @@ impl Context {
             client.host().task().unwrap_or_default(),
             client.count()
         );
-        let context = Self::new(client, index, Company::of(group));
+        let context = Self::new(client, index, ProcessGroup::of(group));
         let told = match said == expected {
             true => "its own number".to_owned(),
             false => format!("{said} for {expected}"),
@@ -97,16 +98,16 @@ impl Context {
         Ok(context)
     }
 
-    fn new(client: Client, index: u32, company: Company) -> Self {
+    fn new(client: Client, index: u32, process_group: ProcessGroup) -> Self {
         Self(Arc::new(Inner {
             client,
             index,
-            group: Mutex::new(company),
-            homes: Mutex::default(),
+            group: Mutex::new(process_group),
+            device_placement: Mutex::default(),
             checks_barriers: AtomicBool::new(false),
             barriers: AtomicU64::new(0),
-            routes: Mutex::default(),
-            spares: Mutex::default(),
+            transfer_plans: Mutex::default(),
+            buffer_pool: Mutex::default(),
             backends: Mutex::default(),
             announcements: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -136,9 +137,10 @@ impl Context {
     /// The mesh of the devices of all clients. All of them call it, and none goes on before it is
     /// known that all made the same.
     ///
-    /// TPUs have an order of their own, which [`create_tpu_mesh`](meshwork_core::tpu::create_tpu_mesh) knows.
-    /// Where a backend computes for them ([`compute_on`](Self::compute_on)) a mesh is made here all the same,
-    /// with those of the first client first.
+    /// TPUs have an order of their own, which
+    /// [`create_tpu_mesh`](meshwork_core::tpu::create_tpu_mesh) knows. Where a backend computes for
+    /// them ([`compute_on`](Self::compute_on)) a mesh is made here all the same, with those of the
+    /// first client first.
     ///
     /// # Errors
     /// Those of [`CreateMesh::create_distributed`], [`Error::ClientsDisagree`], and those of an
@@ -156,25 +158,25 @@ impl Context {
         // A client that cannot make its mesh tells the others why, so that nobody waits for it.
         let told = made
             .as_ref()
-            .map_or_else(ToString::to_string, homes::common_text);
+            .map_or_else(ToString::to_string, device_placement::common_text);
         self.agree(Subject::Mesh, &told)?;
         let mesh = made?;
-        self.homes(&mesh)?;
+        self.device_placement(&mesh)?;
         Ok(mesh)
     }
 
-    /// Ends the company of the clients; all of them call it. Tensors keep what they have, but can
-    /// be moved inside each process only.
+    /// Ends the process group of the clients; all of them call it. Tensors keep what they have, but
+    /// can be moved inside each process only.
     ///
     /// # Errors
     /// Those of [`Group::leave`].
     #[track_caller]
     pub fn leave(&self) -> Result<(), Error> {
-        *self.spares() = Spares::default();
-        let company = std::mem::replace(&mut *self.company(), Company::Parted);
-        match company {
-            Company::Together(together) => Ok(together.group.leave()?),
-            Company::None | Company::Parted => Ok(()),
+        *self.buffer_pool() = BufferPool::default();
+        let process_group = std::mem::replace(&mut *self.process_group(), ProcessGroup::Left);
+        match process_group {
+            ProcessGroup::Connected(connected) => Ok(connected.group.leave()?),
+            ProcessGroup::None | ProcessGroup::Left => Ok(()),
         }
     }
 
@@ -184,15 +186,15 @@ impl Context {
     /// initialised with checks.
     ///
     /// # Errors
-    /// [`Error::ClientsDisagree`] where clients stand at barriers of different names, and those of an
-    /// all-gather.
+    /// [`Error::ClientsDisagree`] where clients stand at barriers of different names, and those of
+    /// an all-gather.
     #[track_caller]
     pub fn barrier(&self, name: &str) -> Result<(), Error> {
         let number = self.0.barriers.fetch_add(1, Ordering::Relaxed);
         match self.0.checks_barriers.load(Ordering::Relaxed) {
             true => self.agree(Subject::Barrier, &format!("{name}:{number}")),
             false if self.is_alone() => Ok(()),
-            false => Ok(self.company().together()?.group.barrier()?),
+            false => Ok(self.process_group().connected()?.group.barrier()?),
         }
     }
 
@@ -215,56 +217,73 @@ impl Context {
     /// Where the devices of a mesh are. The first time that a mesh with devices of several clients
     /// is used, all of them have to use it.
     #[track_caller]
-    pub(crate) fn homes(&self, mesh: &Mesh) -> Result<Arc<Homes>, Error> {
+    pub(crate) fn device_placement(&self, mesh: &Mesh) -> Result<Arc<DevicePlacement>, Error> {
         let known = self
             .0
-            .homes
+            .device_placement
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(mesh)
             .cloned();
-        if let Some(homes) = known {
-            return Ok(homes);
+        if let Some(device_placement) = known {
+            return Ok(device_placement);
         }
         self.check_devices(mesh)?;
-        let homes = Arc::new(Homes::find(self, mesh)?);
-        let mut all = self.0.homes.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert(mesh.clone(), homes.clone());
-        Ok(homes)
+        let device_placement = Arc::new(DevicePlacement::find(self, mesh)?);
+        let mut all = self
+            .0
+            .device_placement
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.insert(mesh.clone(), device_placement.clone());
+        Ok(device_placement)
     }
 
     /// How this client carries out a relayout; found once.
     #[track_caller]
-    pub(crate) fn route(
+    pub(crate) fn transfer_plan(
         &self,
         [from, to]: [&Layout; 2],
         shape: &[usize],
         element_size: usize,
-    ) -> Result<Arc<Route>, Error> {
+    ) -> Result<Arc<TransferPlan>, Error> {
         let question = (from.clone(), to.clone(), Shape::from(shape), element_size);
-        let known = self.routes().get(&question).cloned();
-        if let Some(route) = known {
-            return Ok(route);
+        let known = self.transfer_plans().get(&question).cloned();
+        if let Some(transfer_plan) = known {
+            return Ok(transfer_plan);
         }
         let plan = Relayout::new(from, to, shape, element_size)?.plan()?;
-        let homes = [self.homes(from.mesh())?, self.homes(to.mesh())?];
+        let device_placement = [
+            self.device_placement(from.mesh())?,
+            self.device_placement(to.mesh())?,
+        ];
         let clients = (self.index() as usize, self.client().count() as usize);
-        let route = Arc::new(Route::of(&plan, [&homes[0], &homes[1]], clients)?);
-        let mut routes = self.routes();
-        if routes.len() >= ROUTES {
-            routes.clear();
+        let transfer_plan = Arc::new(TransferPlan::of(
+            &plan,
+            [&device_placement[0], &device_placement[1]],
+            clients,
+        )?);
+        let mut transfer_plans = self.transfer_plans();
+        if transfer_plans.len() >= TRANSFER_PLANS {
+            transfer_plans.clear();
         }
-        routes.insert(question, route.clone());
-        Ok(route)
+        transfer_plans.insert(question, transfer_plan.clone());
+        Ok(transfer_plan)
     }
 
-    fn routes(&self) -> MutexGuard<'_, HashMap<Question, Arc<Route>>> {
-        self.0.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn transfer_plans(&self) -> MutexGuard<'_, HashMap<Question, Arc<TransferPlan>>> {
+        self.0
+            .transfer_plans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The memory that belongs to no block.
-    pub(crate) fn spares(&self) -> MutexGuard<'_, Spares> {
-        self.0.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn buffer_pool(&self) -> MutexGuard<'_, BufferPool> {
+        self.0
+            .buffer_pool
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn count_sent(&self, bytes: usize) {
@@ -277,15 +296,15 @@ impl Context {
         self.0.sent.load(Ordering::Relaxed)
     }
 
-    /// Ends the company with a reason that all clients report.
+    /// Ends the process group with a reason that all clients report.
     pub(crate) fn abort(&self, reason: &Error) {
-        if let Company::Together(together) = &mut *self.company() {
-            together.group.abort(reason.to_string());
+        if let ProcessGroup::Connected(connected) = &mut *self.process_group() {
+            connected.group.abort(reason.to_string());
         }
     }
 
     /// The other clients, for as long as this client does something with them.
-    pub(crate) fn company(&self) -> MutexGuard<'_, Company> {
+    pub(crate) fn process_group(&self) -> MutexGuard<'_, ProcessGroup> {
         // A group that panicked has ended; it says so itself.
         self.0.group.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,9 +6,9 @@ use crate::{Context, DTensor, Error, Scalar};
 
 /// Samples as batches of tensors on a mesh.
 ///
-/// Every client iterates over the same samples in the same order and keeps what its devices hold: of
-/// each global batch, the replica with the coordinate r along the batch dimension gets slice r. A
-/// remainder smaller than a batch is dropped.
+/// Every client iterates over the same samples in the same order and keeps what its devices hold:
+/// of each global batch, the replica with the coordinate r along the batch dimension gets slice r.
+/// A remainder smaller than a batch is dropped.
 ///
 /// ```
 /// use meshwork_core::{Client, Mesh};
@@ -67,7 +67,8 @@ impl DTensorDataset {
         })
     }
 
-    /// With the replicas along this mesh dimension, which the layout has to cut batches by, and evenly.
+    /// With the replicas along this mesh dimension, which the layout has to cut batches by, and
+    /// evenly.
     ///
     /// # Errors
     /// [`Error::Mesh`] for a dimension that the mesh does not have, [`Error::BatchDim`] where
@@ -118,12 +119,12 @@ impl DTensorDataset {
         })
     }
 
-    /// The batches of samples that come as batches already, each of as many as one replica takes, or
-    /// of the whole batch where there is one replica.
+    /// The batches of samples that come as batches already, each of as many as one replica takes,
+    /// or of the whole batch where there is one replica.
     ///
     /// # Errors
-    /// Each batch is [`Error::SampleShape`] where it has not that many samples, or samples of another
-    /// shape.
+    /// Each batch is [`Error::SampleShape`] where it has not that many samples, or samples of
+    /// another shape.
     #[doc(alias = "dataset_already_batched")]
     pub fn iterate_batched<T: Scalar, D: Dimension, I: IntoIterator<Item = Array<T, D>>>(
         &self,

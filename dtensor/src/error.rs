@@ -2,15 +2,15 @@ use std::fmt::{self, Display};
 use std::path::PathBuf;
 
 use meshwork_accel::ElementType;
-use meshwork_checkpoint::Damage;
+use meshwork_checkpoint::FileDamage;
 use meshwork_core::Mesh;
 use meshwork_layout::Layout;
 
 use crate::DeviceType;
 
-mod view;
+mod disagreement;
 
-pub use view::{Subject, View};
+pub use disagreement::{ClientStatement, Subject};
 
 /// Everything that can go wrong with tensors on a mesh.
 ///
@@ -159,12 +159,12 @@ pub enum Error {
         accelerators: u32,
     },
     /// Clients that should agree do not; all of them are told the same.
-    #[error("clients disagree on {subject}: {}", view::listed(views))]
+    #[error("clients disagree on {subject}: {}", disagreement::listed(views))]
     ClientsDisagree {
         /// On what.
         subject: Subject,
         /// What each client has, in their order.
-        views: Vec<View>,
+        views: Vec<ClientStatement>,
     },
     /// A client says more than the others can be told.
     #[error("{subject} takes {len} bytes to tell: {most} are the most")]
@@ -284,7 +284,7 @@ pub enum Error {
         /// The layout.
         layout: Box<Layout>,
     },
-    /// A batch cannot be dealt evenly.
+    /// A batch cannot be distributed evenly.
     #[error(
         "a global batch of {global_batch} samples cannot be dealt evenly to {replicas} replicas: use a multiple"
     )]
@@ -314,8 +314,8 @@ pub enum Error {
     /// A file of a checkpoint cannot be written or read, or is not what was saved.
     #[error(transparent)]
     Checkpoint(#[from] meshwork_checkpoint::Error),
-    /// A block in a file is not what was saved. Other blocks may have been read, so that this is not
-    /// made up for by an earlier save.
+    /// A block in a file is not what was saved. Other blocks may have been read, so that this is
+    /// not made up for by an earlier save.
     #[error(
         "{} holds other elements of {block} than were saved: remove {} to go back to the save before it", path.display(), index.display()
     )]
@@ -339,7 +339,7 @@ pub enum Error {
         /// What the names of its files would begin with.
         prefix: PathBuf,
         /// What is wrong with the latest one that is there.
-        damaged: Option<(PathBuf, Damage)>,
+        damaged: Option<(PathBuf, FileDamage)>,
     },
     /// A checkpoint has no tensor of a name.
     #[error("{} has no tensor {name}", prefix.display())]
@@ -392,7 +392,7 @@ pub enum Error {
 }
 
 /// What is wrong with the latest of several checkpoints, behind a message that none is whole.
-struct Passed<'a>(Option<&'a (PathBuf, Damage)>);
+struct Passed<'a>(Option<&'a (PathBuf, FileDamage)>);
 
 impl Display for Passed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

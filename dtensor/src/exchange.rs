@@ -6,39 +6,39 @@ use std::thread;
 use ndarray::{ArcArray, IxDyn};
 
 use crate::context::Context;
-use crate::route::{Exchange, Make, Route, Runs, Taken, Target};
+use crate::transfer_plan::{BlockSource, Exchange, LocalPart, Runs, Target, TransferPlan};
 use crate::{Error, Scalar};
 
 mod devices;
-mod held;
+mod pooled_blocks;
 mod rounds;
 
 pub(crate) use devices::run_there;
-pub(crate) use held::Held;
-use rounds::{Round, carry_over, reduce};
+pub(crate) use pooled_blocks::PooledBlocks;
+use rounds::{Round, exchange_messages, reduce};
 
 /// A block of a tensor on one device.
 pub type Block<T> = ArcArray<T, IxDyn>;
 
-/// Carries a route out on the blocks of this client, and returns those of the target.
+/// Carries a transfer plan out on the blocks of this client, and returns those of the target.
 ///
-/// At any time there are the blocks before an exchange, those after it, and one stage of bounded size
-/// for what is on its way.
+/// At any time there are the blocks before an exchange, those after it, and one stage of bounded
+/// size for what is on its way.
 #[track_caller]
 pub(crate) fn run<T: Scalar>(
     context: &Context,
-    route: &Route,
-    blocks: Held<T>,
+    transfer_plan: &TransferPlan,
+    blocks: PooledBlocks<T>,
 ) -> Result<Vec<Block<T>>, Error> {
-    if route.crosses {
-        context.announce(&format!("{} of {}", route.title, T::TYPE))?;
+    if transfer_plan.crosses {
+        context.announce(&format!("{} of {}", transfer_plan.title, T::TYPE))?;
     }
     let mut held = blocks;
-    for exchange in &route.exchanges {
+    for exchange in &transfer_plan.exchanges {
         let blocks = carried_out(context, exchange, &mut held)?;
-        held = Held::new(context.clone(), blocks);
+        held = PooledBlocks::new(context.clone(), blocks);
     }
-    Ok(route
+    Ok(transfer_plan
         .places
         .iter()
         .map(|&place| held.blocks()[place].clone())
@@ -49,7 +49,7 @@ pub(crate) fn run<T: Scalar>(
 fn carried_out<T: Scalar>(
     context: &Context,
     exchange: &Exchange,
-    held: &mut Held<T>,
+    held: &mut PooledBlocks<T>,
 ) -> Result<Vec<Block<T>>, Error> {
     held.put_in_order();
     let held = held.blocks();
@@ -57,7 +57,7 @@ fn carried_out<T: Scalar>(
     let mut made = taken(context, &exchange.targets);
     join(context, &exchange.targets, &from, &mut made);
     if exchange.traffic.crosses {
-        carry_over(context, exchange, (&from, &mut made))?;
+        exchange_messages(context, exchange, (&from, &mut made))?;
     } else {
         // Nothing arrives, so that all terms are here.
         let all = 0..exchange.traffic.longest;
@@ -66,24 +66,24 @@ fn carried_out<T: Scalar>(
     let blocks = made.into_iter().map(|made| ArcArray::from(made).into_dyn());
     let blocks: Vec<Block<T>> = blocks.collect();
     let block = |(place, target): (usize, &Target)| {
-        let block = match target.make {
-            Make::Kept(place) => &held[place],
-            Make::Shared(place) => &blocks[place],
-            Make::Joined(..) | Make::Reduced(..) => &blocks[place],
+        let block = match target.source {
+            BlockSource::Kept(place) => &held[place],
+            BlockSource::Shared(place) => &blocks[place],
+            BlockSource::Joined(..) | BlockSource::Reduced(..) => &blocks[place],
         };
         reshaped(block.clone(), &target.shape)
     };
     Ok(exchange.targets.iter().enumerate().map(block).collect())
 }
 
-/// Memory for the new blocks, nothing where one is there already. It has what changes nothing where no
-/// part may come; elsewhere its values are unspecified.
+/// Memory for the new blocks, nothing where one is there already. It has what changes nothing where
+/// no part may come; elsewhere its values are unspecified.
 fn taken<T: Scalar>(context: &Context, targets: &[Target]) -> Vec<Vec<T>> {
     let lens: Vec<usize> = targets.iter().map(Target::fresh).collect();
-    let spares = context.spares().take(&lens);
+    let free = context.buffer_pool().take(&lens);
     let memory = |((spare, len), target): ((Option<Vec<T>>, &usize), &Target)| {
-        let fill = match target.make {
-            Make::Joined(_, Some(reduction)) => Some(T::neutral(reduction)),
+        let fill = match target.source {
+            BlockSource::Joined(_, Some(reduction)) => Some(T::neutral(reduction)),
             _ => None,
         };
         match (spare, fill) {
@@ -95,13 +95,13 @@ fn taken<T: Scalar>(context: &Context, targets: &[Target]) -> Vec<Vec<T>> {
             (None, fill) => vec![fill.unwrap_or_default(); *len],
         }
     };
-    let memory = spares.into_iter().zip(&lens).zip(targets).map(memory);
+    let memory = free.into_iter().zip(&lens).zip(targets).map(memory);
     memory.collect()
 }
 
 /// A part of a new block that one thread makes.
 struct Share<'a, T> {
-    parts: &'a [(Taken, Runs)],
+    parts: &'a [(LocalPart, Runs)],
     /// Where it begins in its block.
     start: usize,
     into: &'a mut [T],
@@ -126,7 +126,7 @@ fn join<T: Scalar>(context: &Context, targets: &[Target], held: &[&[T]], made: &
     let mut shares: Vec<Vec<Share<'_, T>>> = Vec::new();
     shares.resize_with(threads, Vec::new);
     for (target, made) in targets.iter().zip(made) {
-        let Make::Joined(parts, _) = &target.make else {
+        let BlockSource::Joined(parts, _) = &target.source else {
             continue;
         };
         let len = made.len().div_ceil(threads).max(1);

@@ -1,7 +1,7 @@
 //! Tensors spread over a device mesh: values, the ops on them, and the plans that move them.
 //!
-//! This crate does not know model libraries, and nothing about networks but that clients can exchange
-//! bytes: layouts say what has to move, groups of ranks move it.
+//! This crate does not know model libraries, and nothing about networks but that clients can
+//! exchange bytes: layouts say what has to move, groups of ranks move it.
 //!
 //! ```text
 //!     client 0          client 1            one program on every client
@@ -32,10 +32,12 @@
 //! ```
 //!
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
-//! (initialised and shut down), `process` (the one of this process, by TensorFlow's names), `context`
-//! (a client and its company: who agrees on what, whose devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there or both), `tensor` (the values),
-//! `scalar` (their elements), `ops` (what is done to them), `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `route` (a plan as exchanges of blocks: pure) and `exchange` (carried
-//! out), `error`.
+//! (initialised and shut down), `process` (the one of this process, by TensorFlow's names),
+//! `context` (a client and its process group: who agrees on what, whose devices are where),
+//! `backend` (accelerators that hold blocks and compute), `blocks` (here, there or both), `tensor`
+//! (the values), `scalar` (their elements), `ops` (what is done to them), `random`, `scope`
+//! (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan as exchanges of
+//! blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -51,21 +53,21 @@ mod exchange;
 mod ops;
 mod process;
 mod random;
-mod route;
 mod scalar;
 mod scope;
 mod system;
 mod tensor;
 #[cfg(test)]
 mod testing;
+mod transfer_plan;
 mod variable;
 
 // Callers name the elements of tensors, and what they are.
 pub use meshwork_accel::{Element, ElementType, bf16, f16};
 // Errors say what is wrong with a file.
-pub use meshwork_checkpoint::{Damage, Error as CheckpointError};
+pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 
-pub use backend::{Backend, Offer};
+pub use backend::{Backend, BackendBuilder};
 pub use checkpoint::Save;
 #[doc(hidden)]
 pub use checkpoint::decode as decode_checkpoint;
@@ -77,9 +79,9 @@ pub use environment::{
     CLIENT_ID, ENABLE_HEARTBEAT, ENABLE_MULTI_DEVICE_EXPANSION, Environment,
     GPU_USE_NCCL_COMMUNICATION, JOB_NAME, JOBS, USE_PARALLEL_EXECUTOR,
 };
-pub use error::{Error, Subject, View};
+pub use error::{ClientStatement, Error, Subject};
 pub use exchange::Block;
-pub use ops::{Along, Function};
+pub use ops::{Function, ReduceAxes};
 pub use process::{
     client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,
     heartbeat_enabled, initialize_accelerator_system, is_initialized, job_name, jobs,

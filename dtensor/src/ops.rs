@@ -1,7 +1,7 @@
 //! Ops on tensors: each client works on its blocks as [`infer`] says, after bringing operands into
 //! the layouts that it asks for, and then brings the results into theirs.
 
-use meshwork_layout::ops::{Collective, Inferred, Op, Placement, infer};
+use meshwork_layout::ops::{Inferred, Op, PartialAllReduce, TensorLayout, infer};
 use meshwork_layout::{Layout, Shape, ShardingSpec};
 use ndarray::{ArrayD, ArrayViewD};
 
@@ -24,7 +24,7 @@ mod slice;
 mod softmax;
 
 pub use apply::Function;
-pub use reduce::Along;
+pub use reduce::ReduceAxes;
 
 /// An op that is being carried out.
 struct Call {
@@ -34,8 +34,8 @@ struct Call {
 
 impl Call {
     /// How an op is carried out on these operands, all of one context.
-    fn of(op: &Op, context: &Context, operands: &[&Placement]) -> Result<Self, Error> {
-        let operands: Vec<Placement> = operands.iter().copied().cloned().collect();
+    fn of(op: &Op, context: &Context, operands: &[&TensorLayout]) -> Result<Self, Error> {
+        let operands: Vec<TensorLayout> = operands.iter().copied().cloned().collect();
         Ok(Self {
             context: context.clone(),
             inferred: infer(op, &operands)?,
@@ -52,7 +52,7 @@ impl Call {
     }
 
     /// The all-reduce of this number among those that are needed on the way, if it is.
-    fn within(&self, number: usize) -> Option<&Collective> {
+    fn within(&self, number: usize) -> Option<&PartialAllReduce> {
         self.inferred.within().get(number)
     }
 
@@ -80,8 +80,8 @@ impl Call {
     fn sizes(&self, number: usize) -> Result<Vec<Shape>, Error> {
         let outcome = &self.inferred.results()[number];
         let shape = outcome.placement().shape();
-        let homes = self.context.homes(outcome.produced().mesh())?;
-        let sizes = homes.local().iter();
+        let device_placement = self.context.device_placement(outcome.produced().mesh())?;
+        let sizes = device_placement.local().iter();
         let sizes = sizes.map(|rank| outcome.produced().local_shape(*rank, shape));
         Ok(sizes.collect::<Result<_, _>>()?)
     }
@@ -105,10 +105,10 @@ impl Call {
     }
 
     /// How a result lies when the op has made it.
-    fn produced(&self, number: usize) -> Result<Placement, Error> {
+    fn produced(&self, number: usize) -> Result<TensorLayout, Error> {
         let outcome = &self.inferred.results()[number];
         let shape = outcome.placement().shape().iter().copied();
-        Ok(Placement::new(shape, outcome.produced().clone())?)
+        Ok(TensorLayout::new(shape, outcome.produced().clone())?)
     }
 }
 
@@ -128,8 +128,8 @@ impl<T: Scalar> DTensor<T> {
         })
     }
 
-    /// The only result of an op with this operand, by what a client makes of its blocks and of the sizes
-    /// of the result's.
+    /// The only result of an op with this operand, by what a client makes of its blocks and of the
+    /// sizes of the result's.
     #[track_caller]
     fn by_local(
         &self,
@@ -142,14 +142,14 @@ impl<T: Scalar> DTensor<T> {
         call.finish(0, made)
     }
 
-    /// Blocks that have this tensor's layout but for one axis, which has size 1, made the same along
-    /// it by an all-reduce if one is needed.
+    /// Blocks that have this tensor's layout but for one axis, which has size 1, made the same
+    /// along it by an all-reduce if one is needed.
     #[track_caller]
     fn joined(
         &self,
         axis: usize,
         blocks: Local<T>,
-        collective: Option<&Collective>,
+        collective: Option<&PartialAllReduce>,
     ) -> Result<Local<T>, Error> {
         let Some(collective) = collective else {
             return Ok(blocks);
@@ -163,8 +163,8 @@ impl<T: Scalar> DTensor<T> {
         let layout = layout.with_partial(collective.dims(), collective.reduction())?;
         let mut shape = Shape::from(self.shape());
         shape[axis] = 1;
-        let terms = blocks.tensor(Placement::new(shape, layout)?)?;
-        Ok(Local::of(&terms.settled()?))
+        let terms = blocks.tensor(TensorLayout::new(shape, layout)?)?;
+        Ok(Local::of(&terms.reduce_partial()?))
     }
 }
 

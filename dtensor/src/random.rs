@@ -1,8 +1,8 @@
-//! Random numbers that do not depend on how a tensor lies: element i of the whole tensor is a function
-//! of the seed and of i.
+//! Random numbers that do not depend on how a tensor lies: element i of the whole tensor is a
+//! function of the seed and of i.
 //!
-//! The function is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-//! 1, 2, 3", SC 2011): ten rounds of multiplications scramble a counter under a key.
+//! The function is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
+//! as 1, 2, 3", SC 2011): ten rounds of multiplications scramble a counter under a key.
 
 use meshwork_layout::Layout;
 
@@ -71,8 +71,8 @@ fn number(index: &[usize], shape: &[usize]) -> u64 {
     })
 }
 
-/// The upper 24 bits as a number from 0 up to 1: every float of 32 bits or more holds it exactly, and
-/// rounding to fewer bits is the only way to reach 1.
+/// The upper 24 bits as a number from 0 up to 1: every float of 32 bits or more holds it exactly,
+/// and rounding to fewer bits is the only way to reach 1.
 fn unit(word: u32) -> f64 {
     f64::from(word >> 8) / f64::from(1_u32 << 24)
 }

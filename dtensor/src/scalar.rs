@@ -2,14 +2,14 @@
 
 use meshwork_accel::{Element, bf16, f16};
 use meshwork_accel_cpu::Factor;
-use meshwork_layout::Reduction;
+use meshwork_layout::PartialReduction;
 use ndarray::{Array2, ArrayView2};
 
 /// An element of a tensor: every type that [`Element`] is.
 pub trait Scalar: Element {
     /// The term that leaves any other as it is.
     #[must_use]
-    fn neutral(reduction: Reduction) -> Self;
+    fn neutral(reduction: PartialReduction) -> Self;
 
     /// The nearest number, for truth values 1 and 0.
     #[must_use]
@@ -106,8 +106,8 @@ impl Float for f32 {
 impl Float for f64 {}
 
 impl Scalar for bool {
-    fn neutral(reduction: Reduction) -> Self {
-        matches!(reduction, Reduction::Min | Reduction::Product)
+    fn neutral(reduction: PartialReduction) -> Self {
+        matches!(reduction, PartialReduction::Min | PartialReduction::Product)
     }
 
     fn to_f64(self) -> f64 {
@@ -122,12 +122,12 @@ impl Scalar for bool {
 macro_rules! whole {
     ($($number:ty),+) => {$(
         impl Scalar for $number {
-            fn neutral(reduction: Reduction) -> Self {
+            fn neutral(reduction: PartialReduction) -> Self {
                 match reduction {
-                    Reduction::Product => 1,
-                    Reduction::Min => Self::MAX,
-                    Reduction::Max => Self::MIN,
-                    Reduction::Sum => 0,
+                    PartialReduction::Product => 1,
+                    PartialReduction::Min => Self::MAX,
+                    PartialReduction::Max => Self::MIN,
+                    PartialReduction::Sum => 0,
                 }
             }
 
@@ -182,12 +182,12 @@ whole!(i8, i16, i32, i64, u8, u16, u32, u64);
 macro_rules! floating {
     ($($number:ty, $to:expr, $from:expr, { $($product:tt)* };)+) => {$(
         impl Scalar for $number {
-            fn neutral(reduction: Reduction) -> Self {
+            fn neutral(reduction: PartialReduction) -> Self {
                 Self::from_f64(match reduction {
-                    Reduction::Product => 1.0,
-                    Reduction::Min => f64::INFINITY,
-                    Reduction::Max => f64::NEG_INFINITY,
-                    Reduction::Sum => 0.0,
+                    PartialReduction::Product => 1.0,
+                    PartialReduction::Min => f64::INFINITY,
+                    PartialReduction::Max => f64::NEG_INFINITY,
+                    PartialReduction::Sum => 0.0,
                 })
             }
 
@@ -278,17 +278,17 @@ mod tests {
     fn neutral_terms_change_nothing() {
         fn check<T: Number>(values: [T; 3]) {
             for value in values {
-                assert_eq!(value.plus(T::neutral(Reduction::Sum)), value);
-                assert_eq!(value.times(T::neutral(Reduction::Product)), value);
-                assert!(T::neutral(Reduction::Min) >= value);
-                assert!(T::neutral(Reduction::Max) <= value);
+                assert_eq!(value.plus(T::neutral(PartialReduction::Sum)), value);
+                assert_eq!(value.times(T::neutral(PartialReduction::Product)), value);
+                assert!(T::neutral(PartialReduction::Min) >= value);
+                assert!(T::neutral(PartialReduction::Max) <= value);
             }
         }
         check([i8::MIN, 0, i8::MAX]);
         check([u64::MIN, 7, u64::MAX]);
         check([f32::MIN, -0.5, f32::MAX]);
         check([bf16::MIN, bf16::ONE, bf16::MAX]);
-        assert!(!bool::neutral(Reduction::Max) && bool::neutral(Reduction::Min));
+        assert!(!bool::neutral(PartialReduction::Max) && bool::neutral(PartialReduction::Min));
     }
 
     #[test]

@@ -61,8 +61,8 @@ impl System {
         Self::with(physical, Search::Told)
     }
 
-    /// The accelerators of a process that looks for them: a CPU, and what the backends find that are
-    /// compiled in ([`Backend::find`]), once it is needed.
+    /// The accelerators of a process that looks for them: a CPU, and what the backends find that
+    /// are compiled in ([`Backend::find`]), once it is needed.
     ///
     /// ```
     /// use meshwork_dtensor::{DeviceType, Environment, Error, Initialize, System};
@@ -93,10 +93,10 @@ impl System {
     /// Makes the devices ready and, where the environment lists several jobs, meets the other
     /// clients. Blocks until all have come.
     ///
-    /// Without a type the fastest is taken for which devices are found: TPU, then GPU, then CPU. A system
-    /// that was told of its devices may be asked for GPUs where there are none, as TensorFlow's; then there
-    /// is no mesh to be made of them. One that looks for itself ([`of_machine`](Self::of_machine)) says what
-    /// is missing.
+    /// Without a type the fastest is taken for which devices are found: TPU, then GPU, then CPU. A
+    /// system that was told of its devices may be asked for GPUs where there are none, as
+    /// TensorFlow's; then there is no mesh to be made of them. One that looks for itself
+    /// ([`of_machine`](Self::of_machine)) says what is missing.
     ///
     /// # Errors
     /// [`Error::AlreadyInitialized`], [`Error::UsedBefore`], [`Error::Pathways`],
@@ -152,8 +152,8 @@ impl System {
     /// and it returns when all have. TensorFlow refuses that.
     ///
     /// # Errors
-    /// [`Error::NotInitialized`], and [`Error::Group`] where a client was lost before; the system is
-    /// shut down all the same.
+    /// [`Error::NotInitialized`], and [`Error::Group`] where a client was lost before; the system
+    /// is shut down all the same.
     #[doc(alias = "shutdown_accelerator_system")]
     #[doc(alias = "shutdown_tpu_system")]
     #[track_caller]
@@ -199,8 +199,8 @@ impl System {
         self.config(environment)
     }
 
-    /// The backend for a type of device; none where the host computes, or devices were told. One that
-    /// was found is kept: plugins cannot be opened twice.
+    /// The backend for a type of device; none where the host computes, or devices were told. One
+    /// that was found is kept: plugins cannot be opened twice.
     fn find(&mut self, device_type: DeviceType) -> Result<Option<Backend>, Error> {
         if self.search == Search::Told || device_type == DeviceType::Cpu {
             return Ok(None);
@@ -213,8 +213,8 @@ impl System {
         Ok(Some(found))
     }
 
-    /// What this environment and the devices say about the process: those that were told, and those that
-    /// were found when they were needed.
+    /// What this environment and the devices say about the process: those that were told, and those
+    /// that were found when they were needed.
     #[must_use]
     pub fn config(&self, environment: &Environment) -> Config {
         Config::new(environment.clone(), self.devices(self.logical_cpus))

@@ -1,15 +1,15 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use meshwork_layout::ops::Placement;
+use meshwork_layout::ops::TensorLayout;
 use meshwork_layout::{Layout, LayoutPattern};
 use ndarray::ArrayD;
 
 use crate::blocks::Blocks;
-use crate::context::Homes;
+use crate::context::DevicePlacement;
 use crate::exchange::{self, Block};
 use crate::ops::local::Local;
-use crate::route::Route;
+use crate::transfer_plan::TransferPlan;
 use crate::{Context, Error, Scalar};
 
 mod make;
@@ -37,8 +37,8 @@ mod make;
 #[derive(Clone)]
 pub struct DTensor<T: Scalar> {
     context: Context,
-    placement: Placement,
-    homes: Arc<Homes>,
+    placement: TensorLayout,
+    device_placement: Arc<DevicePlacement>,
     blocks: Arc<Blocks<T>>,
 }
 
@@ -46,7 +46,7 @@ impl<T: Scalar> DTensor<T> {
     /// A tensor of blocks that fit.
     pub(crate) fn of(
         context: &Context,
-        placement: Placement,
+        placement: TensorLayout,
         blocks: Vec<Block<T>>,
     ) -> Result<Self, Error> {
         Self::made(context, placement, Blocks::here(context, blocks))
@@ -55,12 +55,12 @@ impl<T: Scalar> DTensor<T> {
     /// A tensor of blocks that fit, wherever they are.
     pub(crate) fn made(
         context: &Context,
-        placement: Placement,
+        placement: TensorLayout,
         blocks: Arc<Blocks<T>>,
     ) -> Result<Self, Error> {
         Ok(Self {
             context: context.clone(),
-            homes: context.homes(placement.layout().mesh())?,
+            device_placement: context.device_placement(placement.layout().mesh())?,
             placement,
             blocks,
         })
@@ -94,7 +94,7 @@ impl<T: Scalar> DTensor<T> {
 
     /// Shape and layout.
     #[must_use]
-    pub fn placement(&self) -> &Placement {
+    pub fn placement(&self) -> &TensorLayout {
         &self.placement
     }
 
@@ -119,8 +119,8 @@ impl<T: Scalar> DTensor<T> {
     }
 
     /// The same tensor with its blocks on its devices only, where a backend computes for them
-    /// ([`Context::compute_on`]); as it is where none does. What the host has of them is given up, and
-    /// fetched again when somebody asks for it.
+    /// ([`Context::compute_on`]); as it is where none does. What the host has of them is given up,
+    /// and fetched again when somebody asks for it.
     ///
     /// ```
     /// use meshwork_dtensor::{DTensor, Error};
@@ -132,7 +132,8 @@ impl<T: Scalar> DTensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Element`] where an accelerator fails, has no memory, or does not hold such elements.
+    /// [`Error::Element`] where an accelerator fails, has no memory, or does not hold such
+    /// elements.
     pub fn into_devices(self) -> Result<Self, Error> {
         let Some(site) = self.context.site(self.layout().mesh()) else {
             return Ok(self);
@@ -169,14 +170,15 @@ impl<T: Scalar> DTensor<T> {
         self.clone().into_layout(layout)
     }
 
-    /// The same as [`relayout`](Self::relayout), of a tensor that is not needed any more: its blocks
-    /// are given up as soon as they have moved.
+    /// The same as [`relayout`](Self::relayout), of a tensor that is not needed any more: its
+    /// blocks are given up as soon as they have moved.
     ///
-    /// Devices then hold at no time more than [`Plan::peak_bytes`](meshwork_layout::Plan::peak_bytes),
-    /// and each client besides 1 MiB for what is on its way. Large blocks, from 128 KiB on, are made in the
-    /// memory of those that are gone; a relayout that makes any gives back the memory that it does not
-    /// use so. Until the next one, and until [`Context::leave`], a client keeps at most as much of it as
-    /// the new blocks of its largest exchange took.
+    /// Devices then hold at no time more than
+    /// [`Plan::peak_bytes`](meshwork_layout::Plan::peak_bytes), and each client besides 1 MiB for
+    /// what is on its way. Large blocks, from 128 KiB on, are made in the memory of those that are
+    /// gone; a relayout that makes any gives back the memory that it does not use so. Until the
+    /// next one, and until [`Context::leave`], a client keeps at most as much of it as the new
+    /// blocks of its largest exchange took.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
@@ -185,19 +187,29 @@ impl<T: Scalar> DTensor<T> {
         if self.layout() == layout {
             return Ok(self);
         }
-        let placement = Placement::new(self.shape().iter().copied(), layout.clone())?;
+        let placement = TensorLayout::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
-        let route = self.context.route(ends, self.shape(), size_of::<T>())?;
-        if let Some(blocks) = self.moved_there(&route, layout)? {
+        let transfer_plan = self
+            .context
+            .transfer_plan(ends, self.shape(), size_of::<T>())?;
+        if let Some(blocks) = self.moved_there(&transfer_plan, layout)? {
             return Self::made(&self.context, placement, blocks);
         }
         let (context, held) = (self.context.clone(), self.blocks.fetched()?.clone());
         drop(self);
-        Self::of(&context, placement, exchange::run(&context, &route, held)?)
+        Self::of(
+            &context,
+            placement,
+            exchange::run(&context, &transfer_plan, held)?,
+        )
     }
 
     /// The blocks by another layout, where they are on devices and can stay there.
-    fn moved_there(&self, route: &Route, to: &Layout) -> Result<Option<Arc<Blocks<T>>>, Error> {
+    fn moved_there(
+        &self,
+        transfer_plan: &TransferPlan,
+        to: &Layout,
+    ) -> Result<Option<Arc<Blocks<T>>>, Error> {
         let sites = [self.layout(), to].map(|layout| self.context.site(layout.mesh()));
         let ([Some(from), Some(to)], Some(blocks)) = (&sites, self.blocks.stored()) else {
             return Ok(None);
@@ -205,15 +217,16 @@ impl<T: Scalar> DTensor<T> {
         if !from.has(blocks) || !to.has(blocks) {
             return Ok(None);
         }
-        let moved = exchange::run_there::<T>(route, [from, to], (self.blocks.shapes(), blocks))?;
+        let moved =
+            exchange::run_there::<T>(transfer_plan, [from, to], (self.blocks.shapes(), blocks))?;
         Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
     }
 
     /// The same tensor by a layout that may leave axes as they are.
     ///
     /// # Errors
-    /// [`Error::Layout`] where an axis that stays as it is uses a mesh dimension that another one is
-    /// to use, and those of [`relayout`](Self::relayout).
+    /// [`Error::Layout`] where an axis that stays as it is uses a mesh dimension that another one
+    /// is to use, and those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn relayout_by(&self, pattern: &LayoutPattern) -> Result<Self, Error> {
         self.relayout(&pattern.resolve(self.layout())?)
@@ -257,28 +270,28 @@ impl<T: Scalar> DTensor<T> {
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn map<U: Scalar>(&self, function: impl Fn(T) -> U) -> Result<DTensor<U>, Error> {
-        let settled = self.settled()?;
+        let reduced = self.reduce_partial()?;
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
-        let blocks = settled.unpack()?.iter().map(mapped).collect();
-        DTensor::of(&self.context, settled.placement.clone(), blocks)
+        let blocks = reduced.unpack()?.iter().map(mapped).collect();
+        DTensor::of(&self.context, reduced.placement.clone(), blocks)
     }
 
-    /// The elements as another type, as [`convert_slice`](meshwork_accel::convert_slice) has them: the
-    /// nearest, of whole types towards zero and stopped at their ends.
+    /// The elements as another type, as [`convert_slice`](meshwork_accel::convert_slice) has them:
+    /// the nearest, of whole types towards zero and stopped at their ends.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn cast<U: Scalar>(&self) -> Result<DTensor<U>, Error> {
-        let settled = self.settled()?;
-        Local::of(&settled)
+        let reduced = self.reduce_partial()?;
+        Local::of(&reduced)
             .converted::<U>()?
-            .tensor(settled.placement.clone())
+            .tensor(reduced.placement.clone())
     }
 
     /// The same tensor with nothing partial.
     #[track_caller]
-    pub(crate) fn settled(&self) -> Result<Self, Error> {
+    pub(crate) fn reduce_partial(&self) -> Result<Self, Error> {
         match self.layout().reduction() {
             None => Ok(self.clone()),
             Some(_) => self.relayout(&self.whole_layout()?),
@@ -293,8 +306,8 @@ impl<T: Scalar> DTensor<T> {
 
     /// The ranks of the mesh whose blocks are here, in the order of [`unpack`](Self::unpack).
     #[must_use]
-    pub fn local_ranks(&self) -> &[meshwork_core::Rank] {
-        self.homes.local()
+    pub fn local_ranks(&self) -> &[meshwork_core::MeshRank] {
+        self.device_placement.local()
     }
 }
 
@@ -302,7 +315,7 @@ impl<T: Scalar> Debug for DTensor<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What is on devices only is not fetched to be shown.
         let here = self.blocks.on_host().unwrap_or_default();
-        let blocks = self.homes.local().iter().zip(here);
+        let blocks = self.device_placement.local().iter().zip(here);
         f.debug_struct("DTensor")
             .field("shape", &self.shape())
             .field("element", &T::TYPE)

@@ -20,7 +20,7 @@ pub(crate) fn clients<R: Send>(
     })
 }
 
-/// The same for clients whose company ends before they part.
+/// The same for clients whose process group ends before they part.
 pub(crate) fn failing_clients<R: Send>(
     count: u32,
     devices: u32,

@@ -1,5 +1,5 @@
-//! Every pair of layouts that TensorFlow can write of a tensor of three axes on a mesh of 2×2×2: carried
-//! out, with the elements, the bytes between clients and the memory that the plan says.
+//! Every pair of layouts that TensorFlow can write of a tensor of three axes on a mesh of 2×2×2:
+//! carried out, with the elements, the bytes between clients and the memory that the plan says.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot set the scene has failed"

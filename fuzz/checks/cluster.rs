@@ -44,8 +44,8 @@ pub(crate) fn host_list(bytes: &[u8]) {
     }
 }
 
-/// Lines of `NAME=VALUE`, in which a scheduler says who is in the cluster: each resolver reads a cluster
-/// of which every task has a master, or says on one line why it does not.
+/// Lines of `NAME=VALUE`, in which a scheduler says who is in the cluster: each resolver reads a
+/// cluster of which every task has a master, or says on one line why it does not.
 pub(crate) fn environment(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let variables = text.lines().filter_map(|line| line.split_once('='));

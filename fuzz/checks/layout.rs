@@ -1,5 +1,5 @@
-//! What holds for layouts, whatever is read: shared by the fuzz targets and by the test that replays
-//! their corpus. A check panics when it does not hold.
+//! What holds for layouts, whatever is read: shared by the fuzz targets and by the test that
+//! replays their corpus. A check panics when it does not hold.
 #![allow(dead_code, reason = "a fuzz target has one of them")]
 
 use meshwork_layout::AnyLayout;

@@ -28,8 +28,8 @@ pub(crate) fn mesh_string(bytes: &[u8]) {
     }
 }
 
-/// A mesh that is read from bytes is written so that it reads the same again, and writing any of its
-/// devices and ids ends.
+/// A mesh that is read from bytes is written so that it reads the same again, and writing any of
+/// its devices and ids ends.
 pub(crate) fn mesh_proto(bytes: &[u8]) {
     if let Ok(mesh) = AnyMesh::decode(bytes) {
         assert_eq!(AnyMesh::decode(&mesh.encode()).as_ref(), Ok(&mesh));

@@ -1,13 +1,13 @@
-//! What holds for snapshots, whatever is read: shared by the fuzz target and by the test that replays its
-//! corpus. A check panics when it does not hold.
+//! What holds for snapshots, whatever is read: shared by the fuzz target and by the test that
+//! replays its corpus. A check panics when it does not hold.
 
-use meshwork_strategy::{Damage, Snapshot};
+use meshwork_strategy::{SnapshotDamage, Snapshot};
 
-/// What is read is written so that it reads the same; a false hash is set right first, as few bytes that
-/// are made up have a right one.
+/// What is read is written so that it reads the same; a false hash is set right first, as few bytes
+/// that are made up have a right one.
 pub(crate) fn snapshot(bytes: &[u8]) {
     let read = match Snapshot::from_bytes(bytes) {
-        Err(Damage::Hash { stated, found }) => {
+        Err(SnapshotDamage::Hash { stated, found }) => {
             let [stated, found] = [stated, found].map(|hash| format!("{hash:016x}").into_bytes());
             let mut bytes = bytes.to_vec();
             let places = 0..(bytes.len() + 1).saturating_sub(stated.len());

@@ -1,5 +1,6 @@
-//! Tensors whose devices an accelerator computes for: one program on the host, on the CPU as a backend,
-//! on eight devices of XLA's CPU plugin that stand for TPUs or GPUs, and on GPUs that the host stands in for.
+//! Tensors whose devices an accelerator computes for: one program on the host, on the CPU as a
+//! backend, on eight devices of XLA's CPU plugin that stand for TPUs or GPUs, and on GPUs that the
+//! host stands in for.
 #![allow(
     clippy::unwrap_used,
     reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
@@ -38,7 +39,7 @@ use ndarray::{ArrayD, IxDyn};
 
 fn pjrt(plugin: &Plugin, devices: i64) -> Arc<PjrtAccelerator> {
     let devices = [("cpu_device_count", Value::Int(devices))];
-    let client = meshwork_accel_tpu::Client::new(plugin, &devices).unwrap();
+    let client = meshwork_accel_tpu::PjrtClient::new(plugin, &devices).unwrap();
     Arc::new(PjrtAccelerator::new(client))
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Every file of recorded cases under `vectors/` (or under the folder that `MESHWORK_VECTORS`
 //! names) is a topic. A topic is claimed by a function that judges one case; the outcome is one
-//! line a topic, `topic: P passed, F failed, D deviations, N not askable`, and the test fails on any
-//! failure. A case that cannot be read or asked fails by itself, and all others are judged.
+//! line a topic, `topic: P passed, F failed, D deviations, N not askable`, and the test fails on
+//! any failure. A case that cannot be read or asked fails by itself, and all others are judged.
 //!
-//! Of the project's own files each has a topic and each topic a file, every rule has a case there or in
-//! `conformance/written` that it fits, and the lines are those of `conformance/counts.txt`. Another
-//! folder may have less.
+//! Of the project's own files each has a topic and each topic a file, every rule has a case there
+//! or in `conformance/written` that it fits, and the lines are those of `conformance/counts.txt`.
+//! Another folder may have less.
 //!
 //! Where the recorded system crashes, is wrong, or accepts what nobody can mean, this project
 //! deviates by a rule of `deviations.rs`, never by a case's number.

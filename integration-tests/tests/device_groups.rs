@@ -87,14 +87,14 @@ fn calls_that_mean_nothing_are_refused_and_the_group_goes_on() {
 }
 
 #[test]
-fn ranks_whose_buffers_differ_are_told_both_lengths_before_a_portion_has_passed() {
+fn ranks_whose_buffers_differ_are_told_both_lengths_before_a_chunk_has_passed() {
     let told = two(|mut group| {
         let cpu = CpuAccelerator::new();
-        // The same portions, but for the last.
+        // The same chunks, but for the last.
         let len = 1000 + group.rank().number() as usize;
         let mut buffer = ones(&cpu, len);
         let mut devices = group.on(&cpu);
-        devices.set_portion(portions_of(400));
+        devices.set_chunk(portions_of(400));
         let error = devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err();
         assert_eq!(read(&cpu, &buffer, len), vec![1.0; len]);
         error
@@ -115,7 +115,7 @@ fn ranks_that_cut_into_other_portions_disagree() {
         let mut buffer = ones(&cpu, 1000);
         let bytes = 400 << group.rank().number();
         let mut devices = group.on(&cpu);
-        devices.set_portion(portions_of(bytes));
+        devices.set_chunk(portions_of(bytes));
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err()
     });
     for error in told {
@@ -153,7 +153,7 @@ fn a_device_that_fails_between_portions_ends_the_group_by_name_and_leaves_its_bu
             let fails = group.rank() == Rank::new(1);
             let accelerator = Failing::after(if fails { calls } else { usize::MAX });
             let mut devices = group.on(&accelerator);
-            devices.set_portion(portions_of(400));
+            devices.set_chunk(portions_of(400));
             let error = devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err();
             // Whatever it holds, it can be read and written.
             let cpu = CpuAccelerator::new();
@@ -203,7 +203,7 @@ fn all_devices_of_all_ranks_have_the_reduction_of_all() {
                 let number = |place| ten + 1 + i32::try_from(place).unwrap();
                 let (cpu, mut buffers) = on_each(3, len, number);
                 let mut devices = group.on(&cpu);
-                devices.set_portion(portions_of(400));
+                devices.set_chunk(portions_of(400));
                 let mut all: Vec<&mut CpuBuffer> = buffers.iter_mut().collect();
                 devices.all_reduce_each(&mut all, op).unwrap();
                 for buffer in &buffers {
@@ -261,7 +261,7 @@ fn host_memory_is_registered_once_for_many_operations() {
         let cpu = CpuAccelerator::new();
         let mut buffer = ones(&cpu, 1000);
         let mut devices = group.on(&cpu);
-        devices.set_portion(portions_of(400));
+        devices.set_chunk(portions_of(400));
         for round in 1..=100_u16 {
             devices.all_reduce(&mut buffer, ReduceOp::Max).unwrap();
             // 64 buffers can be registered at a time: more than that would show as plain memory.

@@ -4,8 +4,8 @@ use crate::{Error, Layout, LayoutPattern};
 
 /// What TensorFlow calls a layout: how tensors lie on a mesh, on one device alone, or nowhere.
 ///
-/// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse to
-/// [`Display`](std::fmt::Display), [`decode`](Self::decode) to [`encode`](Self::encode).
+/// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse
+/// to [`Display`](std::fmt::Display), [`decode`](Self::decode) to [`encode`](Self::encode).
 ///
 /// ```text
 /// sharding_specs:x,unsharded, mesh:…             each spec and a comma; also match and any
@@ -15,8 +15,8 @@ use crate::{Error, Layout, LayoutPattern};
 /// ```
 ///
 /// What TensorFlow has no layouts for has no protobuf form, and a text of its own, which TensorFlow
-/// refuses. Several mesh dimensions on one tensor dimension stand between `|`, partial ones and what
-/// is to be made of them behind the specs:
+/// refuses. Several mesh dimensions on one tensor dimension stand between `|`, partial ones and
+/// what is to be made of them behind the specs:
 ///
 /// ```text
 /// sharding_specs:x|y,unsharded, partial:sum:z, mesh:…

@@ -4,10 +4,10 @@ use meshwork_core::{DimName, Mesh};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
-use crate::{LayoutPattern, LayoutType, Reduction, ShardingSpec, SpecPattern};
+use crate::{LayoutPattern, LayoutType, PartialReduction, ShardingSpec, SpecPattern};
 
-/// Patterns with nested, open and partial dimensions, parted and not, on meshes without devices; the
-/// names of dimensions may have anything in them but the words that text sets between them.
+/// Patterns with nested, open and partial dimensions, parted and not, on meshes without devices;
+/// the names of dimensions may have anything in them but the words that text sets between them.
 pub(crate) fn any_pattern() -> impl Strategy<Value = LayoutPattern> {
     let name = "[a-z: .é<]{1,3}|scalar|[a-z]mesh:|parted:"
         .prop_filter("a legal name", |name| DimName::new(name).is_ok());
@@ -63,7 +63,7 @@ fn pattern(
     let specs: Vec<SpecPattern> = specs.collect();
     let pattern = LayoutPattern::new(specs, mesh).unwrap();
     let pattern = pattern
-        .with_partial(partial, Reduction::ALL[reduction])
+        .with_partial(partial, PartialReduction::ALL[reduction])
         .unwrap();
     match layout_type {
         LayoutType::Static => pattern,

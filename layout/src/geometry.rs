@@ -1,8 +1,8 @@
 //! The rule that cuts one tensor dimension.
 //!
 //! `parts` ranks share a piece of `len` indices in chunks of ⌈len / parts⌉, in order, until the
-//! indices run out: the last non-empty part may be shorter and those after it are empty. Nested cuts
-//! apply the rule to the outcome of the one before, so that joining the parts of the minor cut
+//! indices run out: the last non-empty part may be shorter and those after it are empty. Nested
+//! cuts apply the rule to the outcome of the one before, so that joining the parts of the minor cut
 //! always gives a part of the major one.
 
 use std::ops::Range;

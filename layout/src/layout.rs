@@ -3,7 +3,7 @@ use std::ops::Range;
 use meshwork_core::{DimName, Mesh};
 use smallvec::SmallVec;
 
-use crate::{Error, Reduction, ShardingSpec, UNSHARDED};
+use crate::{Error, PartialReduction, ShardingSpec, UNSHARDED};
 
 mod partial;
 mod placement;
@@ -34,7 +34,7 @@ pub type Shape = SmallVec<[usize; 4]>;
 /// where it does not check, rounds down.
 ///
 /// ```
-/// use meshwork_core::{Mesh, Rank};
+/// use meshwork_core::{Mesh, MeshRank};
 /// use meshwork_layout::Layout;
 ///
 /// let mesh = Mesh::new([("x", 4)])?;
@@ -53,8 +53,8 @@ pub struct Layout {
     idle: SmallVec<[Cut; 2]>,
 }
 
-/// What the tensor dimensions of a layout mean to what computes with them; where elements lie is the
-/// same for all.
+/// What the tensor dimensions of a layout mean to what computes with them; where elements lie is
+/// the same for all.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LayoutType {
@@ -69,7 +69,7 @@ pub enum LayoutType {
 /// The mesh dimensions along which elements are still to be reduced.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Partial {
-    reduction: Reduction,
+    reduction: PartialReduction,
     /// Major to minor, never empty.
     cuts: SmallVec<[Cut; 1]>,
 }
@@ -240,7 +240,8 @@ impl Layout {
         self.axes.iter().map(|axis| &axis.spec)
     }
 
-    /// How many dimensions the tensors have; not to be taken for a [`Rank`](meshwork_core::Rank) of the mesh.
+    /// How many dimensions the tensors have; not to be taken for a
+    /// [`MeshRank`](meshwork_core::MeshRank) of the mesh.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.axes.len()
@@ -274,8 +275,8 @@ impl Layout {
         self.specs().all(ShardingSpec::is_unsharded) && self.partial.is_none()
     }
 
-    /// Whether the first tensor dimension is cut, no other is, and values are final, by name: a mesh
-    /// dimension of size 1 counts.
+    /// Whether the first tensor dimension is cut, no other is, and values are final, by name: a
+    /// mesh dimension of size 1 counts.
     #[must_use]
     pub fn is_batch_parallel(&self) -> bool {
         let mut specs = self.specs();

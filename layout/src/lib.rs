@@ -14,26 +14,26 @@
 //! ```
 //!
 //! ```
-//! use meshwork_core::{Mesh, Rank};
+//! use meshwork_core::{Mesh, MeshRank};
 //! use meshwork_layout::{Layout, UNSHARDED};
 //!
 //! let mesh = Mesh::new([("batch", 2), ("model", 3)])?;
 //! let layout = Layout::from_names(["batch", "model"], &mesh)?;
-//! assert_eq!(layout.shard(Rank::new(5), &[4, 5])?.as_slice(), [2..4, 4..5]);
-//! assert!(layout.owners(&[2, 4], &[4, 5])?.eq([Rank::new(5)]));
+//! assert_eq!(layout.shard(MeshRank::new(5), &[4, 5])?.as_slice(), [2..4, 4..5]);
+//! assert!(layout.owners(&[2, 4], &[4, 5])?.eq([MeshRank::new(5)]));
 //!
 //! let rows = Layout::from_names(["batch", UNSHARDED], &mesh)?;
-//! assert_eq!(rows.local_shape(Rank::new(5), &[4, 5])?.as_slice(), [2, 5]);
+//! assert_eq!(rows.local_shape(MeshRank::new(5), &[4, 5])?.as_slice(), [2, 5]);
 //! assert_eq!(rows.copies(), 3);
 //! # Ok::<(), meshwork_layout::Error>(())
 //! ```
 //!
 //! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
 //! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
-//! `geometry` (the rule that cuts it), `reduction`, `pattern` (layouts with open dimensions),
-//! `any_layout` (what TensorFlow calls a layout), `text` and [`proto`] (its forms), [`ops`] (what ops
-//! make of layouts), `plan` (the cheapest collectives from one layout to another), `error`. The
-//! feature `testing` adds what carries ops and plans out in memory.
+//! `geometry` (the rule that cuts it), `partial_reduction`, `pattern` (layouts with open
+//! dimensions), `any_layout` (what TensorFlow calls a layout), `text` and [`proto`] (its forms),
+//! [`ops`] (what ops make of layouts), `plan` (the cheapest collectives from one layout to
+//! another), `error`. The feature `testing` adds what carries ops and plans out in memory.
 #![forbid(unsafe_code)]
 
 mod any_layout;
@@ -43,19 +43,21 @@ mod error;
 mod geometry;
 mod layout;
 pub mod ops;
+mod partial_reduction;
 mod pattern;
 mod plan;
 pub mod proto;
-mod reduction;
 mod spec;
 mod text;
 
 pub use any_layout::AnyLayout;
 pub use error::Error;
 pub use layout::{Layout, LayoutType, Ranges, Shape};
+pub use partial_reduction::PartialReduction;
 pub use pattern::{LayoutPattern, MATCH, SpecPattern};
 #[cfg(any(test, feature = "testing"))]
 pub use plan::{Broken, Value};
-pub use plan::{Collective, DimPart, Explanation, Link, Links, Placement, Plan, Relayout, Step};
-pub use reduction::Reduction;
+pub use plan::{
+    Collective, DimPart, Explanation, Link, Links, MeshPlacement, Plan, Relayout, Step,
+};
 pub use spec::{ShardingSpec, UNSHARDED};

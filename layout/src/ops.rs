@@ -1,8 +1,8 @@
 //! What an op makes of layouts: how its operands must lie, what ranks do, and how the results lie.
 //!
-//! [`infer`] takes shapes and layouts of operands and answers with those of the results, the layouts
-//! that operands have to be brought into first, and the all-reduces that are needed. It does not
-//! know element types or data.
+//! [`infer`] takes shapes and layouts of operands and answers with those of the results, the
+//! layouts that operands have to be brought into first, and the all-reduces that are needed. It
+//! does not know element types or data.
 //!
 //! ```text
 //!   matmul, mesh x=2, y=4:      [x, y] · [y, unsharded]  →  [x, unsharded]
@@ -15,12 +15,12 @@
 //!
 //! ```
 //! use meshwork_core::Mesh;
-//! use meshwork_layout::ops::{Op, Orientation, Placement, infer};
+//! use meshwork_layout::ops::{Op, Orientation, TensorLayout, infer};
 //! use meshwork_layout::{Layout, UNSHARDED};
 //!
 //! let mesh = Mesh::new([("x", 2), ("y", 4)])?;
-//! let left = Placement::new([64, 32], Layout::from_names(["x", "y"], &mesh)?)?;
-//! let right = Placement::new([32, 16], Layout::from_names(["y", UNSHARDED], &mesh)?)?;
+//! let left = TensorLayout::new([64, 32], Layout::from_names(["x", "y"], &mesh)?)?;
+//! let right = TensorLayout::new([32, 16], Layout::from_names(["y", UNSHARDED], &mesh)?)?;
 //! let plain = Orientation::Plain;
 //! let product = infer(&Op::MatMul { lhs: plain, rhs: plain }, &[left, right])?;
 //! assert_eq!(product.results()[0].layout(), &Layout::from_names(["x", UNSHARDED], &mesh)?);
@@ -30,8 +30,8 @@
 //!
 //! # Choices
 //!
-//! Layouts of results are those that TensorFlow infers; it looks at names of mesh dimensions, so one
-//! of size 1 counts. Where a mesh dimension is asked for twice, it is
+//! Layouts of results are those that TensorFlow infers; it looks at names of mesh dimensions, so
+//! one of size 1 counts. Where a mesh dimension is asked for twice, it is
 //!
 //! - taken from both: two axes of an element-wise op, a concatenation, or a stack of matrices that
 //!   different operands cut by it, and rows and columns of a product;
@@ -40,17 +40,18 @@
 //! - given to the first operand of a gather or a bias, and to the batch of a cross-entropy.
 //!
 //! Where different mesh dimensions cut one axis, the first operand has its way; sums of products
-//! refuse, and a stack leaves the axis whole. Two oddities are TensorFlow's: a stack looks at the first
-//! axis of its operands only, and an axis that a slice does not name is cut as the one at its place in
-//! the result was, so that `t[0]` and `t[0, :]` may lie differently.
+//! refuse, and a stack leaves the axis whole. Two oddities are TensorFlow's: a stack looks at the
+//! first axis of its operands only, and an axis that a slice does not name is cut as the one at its
+//! place in the result was, so that `t[0]` and `t[0, :]` may lie differently.
 //!
 //! Where TensorFlow computes wrong values, the layout is the same and the values are right:
 //! every axis that has to be whole is, in [`Inferred::operands`].
 //!
 //! Map of the module: `op` and `params` (what there is), `equation`, `placement`, `inferred` (the
 //! answer), `gradient`; and behind them `rules` (which axes of each op belong together, by `rule`),
-//! `settle` (which mesh dimensions cut them), `engine` (the layouts that follow), `error`.
+//! `conflicts` (which mesh dimensions cut them), `engine` (the layouts that follow), `error`.
 
+mod conflicts;
 mod engine;
 mod equation;
 mod error;
@@ -60,18 +61,17 @@ mod inferred;
 pub mod naive;
 mod op;
 mod params;
-mod placement;
 mod rule;
 mod rules;
-mod settle;
+mod tensor_layout;
 
 pub use equation::Equation;
 pub use error::Error;
 pub use gradient::{Gradient, GradientInput, GradientStep, gradients};
-pub use inferred::{Collective, Inferred, Outcome};
+pub use inferred::{Inferred, Outcome, PartialAllReduce};
 pub use op::Op;
 pub use params::{Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
-pub use placement::Placement;
+pub use tensor_layout::TensorLayout;
 
 use crate::Layout;
 
@@ -81,12 +81,12 @@ use crate::Layout;
 ///
 /// ```
 /// use meshwork_core::Mesh;
-/// use meshwork_layout::ops::{Op, Placement, infer};
+/// use meshwork_layout::ops::{Op, TensorLayout, infer};
 /// use meshwork_layout::{Layout, UNSHARDED};
 ///
 /// let mesh = Mesh::new([("x", 2), ("y", 4)])?;
-/// let activations = Placement::new([8, 16], Layout::from_names(["x", "y"], &mesh)?)?;
-/// let bias = Placement::new([16], Layout::replicated(&mesh, 1))?;
+/// let activations = TensorLayout::new([8, 16], Layout::from_names(["x", "y"], &mesh)?)?;
+/// let bias = TensorLayout::new([16], Layout::replicated(&mesh, 1))?;
 /// let sum = infer(&Op::BiasAdd, &[activations.clone(), bias])?;
 /// assert_eq!(sum.operands()[1], Layout::from_names(["y"], &mesh)?);
 /// assert_eq!(sum.results()[0].placement(), &activations);
@@ -95,21 +95,21 @@ use crate::Layout;
 /// ```
 ///
 /// # Errors
-/// [`Error::OperandCount`], [`Error::NoOperands`], [`Error::MeshesDiffer`]; those of the op for shapes
-/// that do not fit it; [`Error::SpecsDiffer`], [`Error::AxisCut`] and [`Error::StepAcrossShards`] for
-/// layouts that TensorFlow refuses as well.
-pub fn infer(op: &Op, operands: &[Placement]) -> Result<Inferred, Error> {
+/// [`Error::OperandCount`], [`Error::NoOperands`], [`Error::MeshesDiffer`]; those of the op for
+/// shapes that do not fit it; [`Error::SpecsDiffer`], [`Error::AxisCut`] and
+/// [`Error::StepAcrossShards`] for layouts that TensorFlow refuses as well.
+pub fn infer(op: &Op, operands: &[TensorLayout]) -> Result<Inferred, Error> {
     check_operands(op, operands)?;
-    let shapes: Vec<&[usize]> = operands.iter().map(Placement::shape).collect();
+    let shapes: Vec<&[usize]> = operands.iter().map(TensorLayout::shape).collect();
     let rule = rules::rule(op, &shapes)?;
     if let Op::Relayout(to) = op {
-        let moved = Placement::new(shapes[0].iter().copied(), Layout::clone(to))?;
+        let moved = TensorLayout::new(shapes[0].iter().copied(), Layout::clone(to))?;
         return engine::apply(&rule, &[moved]);
     }
     engine::apply(&rule, operands)
 }
 
-fn check_operands(op: &Op, operands: &[Placement]) -> Result<(), Error> {
+fn check_operands(op: &Op, operands: &[TensorLayout]) -> Result<(), Error> {
     let (name, found) = (op.name(), operands.len());
     if let Some(expected) = rules::operand_count(op)
         && found != expected

@@ -3,7 +3,7 @@ use std::fmt::{self, Display};
 use meshwork_core::{DimName, Mesh};
 use smallvec::SmallVec;
 
-use crate::{Error, Layout, LayoutType, Reduction, ShardingSpec};
+use crate::{Error, Layout, LayoutType, PartialReduction, ShardingSpec};
 
 /// The word for a tensor dimension that keeps the spec it has; no mesh dimension has this name.
 pub const MATCH: &str = "match";
@@ -101,8 +101,9 @@ impl LayoutPattern {
     ///
     /// # Errors
     /// [`Error::PatternRank`] for a layout of another rank, [`Error::RepeatedDim`] and
-    /// [`Error::CutAndPartial`] where the spec to be kept needs a mesh dimension that the pattern uses
-    /// otherwise, which ends TensorFlow; [`Error::Mesh`] where the pattern's mesh does not have it.
+    /// [`Error::CutAndPartial`] where the spec to be kept needs a mesh dimension that the pattern
+    /// uses otherwise, which ends TensorFlow; [`Error::Mesh`] where the pattern's mesh does not
+    /// have it.
     pub fn resolve(&self, source: &Layout) -> Result<Layout, Error> {
         if source.rank() != self.rank() {
             return Err(Error::PatternRank {
@@ -132,7 +133,7 @@ impl LayoutPattern {
     pub fn with_partial(
         self,
         dims: impl IntoIterator<Item = impl AsRef<str>>,
-        reduction: Reduction,
+        reduction: PartialReduction,
     ) -> Result<Self, Error> {
         Ok(Self {
             fixed: self.fixed.with_partial(dims, reduction)?,
@@ -168,7 +169,7 @@ impl LayoutPattern {
 
     /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
     #[must_use]
-    pub fn reduction(&self) -> Option<Reduction> {
+    pub fn reduction(&self) -> Option<PartialReduction> {
         self.fixed.reduction()
     }
 
@@ -344,7 +345,10 @@ mod tests {
     #[test]
     fn a_pattern_with_nothing_open_is_its_layout() {
         let whole = layout(&["x", "unsharded"]);
-        let partial = whole.clone().with_partial(["y"], Reduction::Sum).unwrap();
+        let partial = whole
+            .clone()
+            .with_partial(["y"], PartialReduction::Sum)
+            .unwrap();
         for layout in [whole.to_parted(), whole, partial] {
             let pattern = LayoutPattern::from(layout.clone());
             assert_eq!(pattern.resolve(&layout), Ok(layout.clone()));

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use meshwork_core::{Mesh, Rank};
+use meshwork_core::{Mesh, MeshRank};
 use smallvec::SmallVec;
 
 use crate::{Error, Layout};
@@ -12,25 +12,25 @@ use crate::{Error, Layout};
 #[cfg(any(test, feature = "testing"))]
 mod apply;
 mod class;
-mod digits;
 mod evenness;
 mod explain;
 mod frame;
 mod links;
+mod mesh_placement;
 mod moves;
 mod path;
-mod placement;
 mod problem;
+mod rank_digits;
 mod search;
 mod state;
 mod step;
 mod target;
 
-use digits::Numbering;
 use frame::{Endpoint, Frame};
 use links::duration;
 use path::{Found, Path};
 use problem::{Place, Problem, Tensor};
+use rank_digits::Numbering;
 use search::{Aim, search};
 use state::members;
 use target::Target;
@@ -39,14 +39,14 @@ use target::Target;
 pub use apply::{Broken, Value};
 pub use explain::Explanation;
 pub use links::{Link, Links};
-pub use placement::{DimPart, Placement};
+pub use mesh_placement::{DimPart, MeshPlacement};
 pub use step::{Collective, Step};
 
 /// A tensor that lies by one layout and is to lie by another.
 ///
-/// The two meshes hold the same devices: in the same order or another, in the same shape or another.
-/// Meshes without devices have the same ones, in the order of ranks. The target's mesh may also hold
-/// a few of the source's devices, if their number divides.
+/// The two meshes hold the same devices: in the same order or another, in the same shape or
+/// another. Meshes without devices have the same ones, in the order of ranks. The target's mesh may
+/// also hold a few of the source's devices, if their number divides.
 ///
 /// ```
 /// use meshwork_core::Mesh;
@@ -78,8 +78,8 @@ impl<'a> Relayout<'a> {
     ///
     /// # Errors
     /// [`Error::RankMismatch`] for a shape of another rank than either layout's,
-    /// [`Error::OtherDevices`] for meshes of different devices, [`Error::TensorTooLarge`] where bytes
-    /// cannot be counted in 64 bits.
+    /// [`Error::OtherDevices`] for meshes of different devices, [`Error::TensorTooLarge`] where
+    /// bytes cannot be counted in 64 bits.
     pub fn new(
         from: &'a Layout,
         to: &'a Layout,
@@ -124,9 +124,9 @@ impl<'a> Relayout<'a> {
     /// The plan that takes the least time by the links, among those the fewest collectives, among
     /// those the fewest steps.
     ///
-    /// Mesh dimensions are used in part where that is cheaper, on meshes of up to six prime factors.
-    /// On meshes of very many dimensions the search is given up after some millions of steps;
-    /// [`Plan::is_proven_cheapest`] tells.
+    /// Mesh dimensions are used in part where that is cheaper, on meshes of up to six prime
+    /// factors. On meshes of very many dimensions the search is given up after some millions of
+    /// steps; [`Plan::is_proven_cheapest`] tells.
     ///
     /// # Errors
     /// [`Error::MemoryBound`] if no plan keeps within the bound; it says which bound would do.
@@ -139,7 +139,7 @@ impl<'a> Relayout<'a> {
         let paths: Vec<(&Problem, Path)> = paths.collect();
         let is_proven = paths.iter().all(|(_, path)| path.is_proven);
         match paths.into_iter().min_by_key(|(_, path)| path.cost) {
-            Some((problem, path)) => Ok(self.told(problem, Path { is_proven, ..path })),
+            Some((problem, path)) => Ok(self.to_plan(problem, Path { is_proven, ..path })),
             None => Err(Error::MemoryBound {
                 bound: self.memory_bound.unwrap_or(u64::MAX),
                 smallest: smallest_peak(&problems),
@@ -147,7 +147,7 @@ impl<'a> Relayout<'a> {
         }
     }
 
-    /// The relayout in terms of atoms, in each way that is worth a search.
+    /// The relayout in terms of sub-axes, in each way that is worth a search.
     fn problems(&self) -> Vec<Problem> {
         let reductions = (self.from.reduction(), self.to.reduction());
         let two_reductions =
@@ -181,11 +181,8 @@ impl<'a> Relayout<'a> {
         pairs.map(|frames| problem(frames, &ends)).collect()
     }
 
-    fn told(&self, problem: &Problem, path: Path) -> Plan {
-        let steps = path
-            .steps
-            .iter()
-            .map(|found| self.told_step(problem, found));
+    fn to_plan(&self, problem: &Problem, path: Path) -> Plan {
+        let steps = path.steps.iter().map(|found| self.to_step(problem, found));
         Plan {
             from: self.from.clone(),
             to: self.to.clone(),
@@ -199,7 +196,7 @@ impl<'a> Relayout<'a> {
         }
     }
 
-    fn told_step(&self, problem: &Problem, found: &Found) -> Step {
+    fn to_step(&self, problem: &Problem, found: &Found) -> Step {
         let (from, to) = (&found.from, &found.to);
         let placed = |place: &Place| {
             let reductions = [self.from.reduction(), self.to.reduction()];
@@ -207,7 +204,7 @@ impl<'a> Relayout<'a> {
                 true => reductions[1],
                 false => reductions[0].or(reductions[1]),
             };
-            Placement::of(problem.frame(place.frame), &place.state, reduction)
+            MeshPlacement::of(problem.frame(place.frame), &place.state, reduction)
         };
         Step {
             collective: found.kind,
@@ -306,7 +303,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the mesh.
-    pub fn source_rank(&self, rank: Rank) -> Result<Rank, Error> {
+    pub fn source_rank(&self, rank: MeshRank) -> Result<MeshRank, Error> {
         self.to.mesh().coords(rank)?;
         Ok(self.numbering.of(&self.target_mesh, rank))
     }
@@ -317,7 +314,11 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the placement's mesh.
-    pub fn device_rank(&self, placement: &Placement, rank: Rank) -> Result<Rank, Error> {
+    pub fn device_rank(
+        &self,
+        placement: &MeshPlacement,
+        rank: MeshRank,
+    ) -> Result<MeshRank, Error> {
         placement.mesh().coords(rank)?;
         match placement.mesh() == self.from.mesh() {
             true => Ok(rank),

@@ -6,30 +6,33 @@ use std::str::FromStr;
 use meshwork_core::{AnyMesh, Mesh};
 
 use crate::pattern::{ANY, SpecPattern};
-use crate::{AnyLayout, Error, Layout, LayoutPattern, LayoutType, MATCH, Reduction, ShardingSpec};
+use crate::{
+    AnyLayout, Error, Layout, LayoutPattern, LayoutType, MATCH, PartialReduction, ShardingSpec,
+};
 
 impl Layout {
-    /// Reads what people write for a layout on a mesh that is known: `x|y,unsharded`, and with partial
-    /// mesh dimensions `x,unsharded partial:sum:y`; inverse of [`to_specs`](Self::to_specs).
+    /// Reads what people write for a layout on a mesh that is known: `x|y,unsharded`, and with
+    /// partial mesh dimensions `x,unsharded partial:sum:y`; inverse of
+    /// [`to_specs`](Self::to_specs).
     ///
-    /// One spec for each tensor dimension, between commas: `unsharded`, a mesh dimension, or several
-    /// between `|`, major to minor. A comma may follow the last; no specs are those of a scalar. A
-    /// blank goes before the partial dimensions.
+    /// One spec for each tensor dimension, between commas: `unsharded`, a mesh dimension, or
+    /// several between `|`, major to minor. A comma may follow the last; no specs are those of a
+    /// scalar. A blank goes before the partial dimensions.
     ///
     /// ```
     /// use meshwork_core::Mesh;
-    /// use meshwork_layout::{Layout, Reduction, UNSHARDED};
+    /// use meshwork_layout::{Layout, PartialReduction, UNSHARDED};
     ///
     /// let mesh = Mesh::new([("x", 2), ("y", 4)])?;
     /// let layout = Layout::from_specs("x,unsharded partial:sum:y", &mesh)?;
     /// let same = Layout::from_names(["x", UNSHARDED], &mesh)?;
-    /// assert_eq!(layout, same.with_partial(["y"], Reduction::Sum)?);
+    /// assert_eq!(layout, same.with_partial(["y"], PartialReduction::Sum)?);
     /// # Ok::<(), meshwork_layout::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::PartialText`], [`Error::UnknownReduction`], and those of [`ShardingSpec`]'s `parse`,
-    /// [`new`](Self::new) and [`with_partial`](Self::with_partial).
+    /// [`Error::PartialText`], [`Error::UnknownReduction`], and those of [`ShardingSpec`]'s
+    /// `parse`, [`new`](Self::new) and [`with_partial`](Self::with_partial).
     pub fn from_specs(text: &str, mesh: &Mesh) -> Result<Self, Error> {
         let (specs, partial) = split_partial(text);
         let specs = listed(specs).map(str::parse);
@@ -60,15 +63,16 @@ impl Layout {
 impl AnyLayout {
     /// Reads the text form.
     ///
-    /// As TensorFlow does, except that a comma that is missing after the last spec is an error, where
-    /// TensorFlow loses the spec; that a mesh may have blanks in its name; and for what only this
-    /// crate can express. A mesh dimension with ` mesh:` or ` partial:` in its name is not read back.
+    /// As TensorFlow does, except that a comma that is missing after the last spec is an error,
+    /// where TensorFlow loses the spec; that a mesh may have blanks in its name; and for what only
+    /// this crate can express. A mesh dimension with ` mesh:` or ` partial:` in its name is not
+    /// read back.
     ///
     /// # Errors
-    /// - [`Error::LayoutText`], [`Error::LayoutTypeText`], [`Error::LastComma`] for what is no layout,
-    ///   [`Error::PartialText`] and [`Error::UnknownReduction`] for what is partial.
-    /// - [`Error::NotOneDevice`], [`Error::Mesh`] for a mesh that cannot be read or is not of the kind
-    ///   that the layout needs.
+    /// - [`Error::LayoutText`], [`Error::LayoutTypeText`], [`Error::LastComma`] for what is no
+    ///   layout, [`Error::PartialText`] and [`Error::UnknownReduction`] for what is partial.
+    /// - [`Error::NotOneDevice`], [`Error::Mesh`] for a mesh that cannot be read or is not of the
+    ///   kind that the layout needs.
     /// - Those of [`LayoutPattern::new`] and [`Layout::with_partial`].
     #[doc(alias = "from_string")]
     pub fn parse(text: &str) -> Result<Self, Error> {
@@ -172,8 +176,8 @@ impl LayoutType {
 
 /// A pattern with a word for each tensor dimension: `match`, `any`, or what `read` takes.
 ///
-/// TensorFlow's word for a tensor without dimensions, `scalar`, is one here too, unless the mesh has
-/// a dimension of that name.
+/// TensorFlow's word for a tensor without dimensions, `scalar`, is one here too, unless the mesh
+/// has a dimension of that name.
 pub(crate) fn pattern(
     words: &[&str],
     mesh: &Mesh,
@@ -212,11 +216,11 @@ fn read_pattern(specs: &str, mesh: &str) -> Result<LayoutPattern, Error> {
 }
 
 /// Reads partial dimensions and their reduction, written `sum:x,y`.
-fn read_partial(text: &str) -> Result<(impl Iterator<Item = &str>, Reduction), Error> {
+fn read_partial(text: &str) -> Result<(impl Iterator<Item = &str>, PartialReduction), Error> {
     let (word, dims) = text.split_once(':').ok_or_else(|| Error::PartialText {
         text: text.to_owned(),
     })?;
-    let reduction = Reduction::from_name(word).ok_or_else(|| Error::UnknownReduction {
+    let reduction = PartialReduction::from_name(word).ok_or_else(|| Error::UnknownReduction {
         word: word.to_owned(),
     })?;
     Ok((listed(dims), reduction))

@@ -7,8 +7,8 @@ mod text;
 
 /// What TensorFlow calls a mesh: devices arranged along dimensions, one device alone, or none.
 ///
-/// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse to
-/// [`Display`], [`decode`](Self::decode) to [`encode`](Self::encode).
+/// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse
+/// to [`Display`], [`decode`](Self::decode) to [`encode`](Self::encode).
 ///
 /// ```
 /// use meshwork_core::{AnyMesh, Error};

@@ -177,8 +177,8 @@ impl CreateMesh {
         self
     }
 
-    /// With the devices of the first process first also where they are TPUs, for those who know that this is
-    /// the order to have, or that it does not matter.
+    /// With the devices of the first process first also where they are TPUs, for those who know
+    /// that this is the order to have, or that it does not matter.
     ///
     /// ```
     /// use meshwork_core::{Client, CreateMesh};

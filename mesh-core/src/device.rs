@@ -6,9 +6,9 @@ use crate::Error;
 
 /// The name of a device, or of a set of devices where a part is left open.
 ///
-/// All parts are optional: job, replica, task, device type, and with a type the device index. Shown,
-/// a spec has the canonical form `/job:worker/replica:0/task:1/device:GPU:2`, with `*` for an open
-/// index; [`parse`](Self::parse) reads it back. Clones share the text.
+/// All parts are optional: job, replica, task, device type, and with a type the device index.
+/// Shown, a spec has the canonical form `/job:worker/replica:0/task:1/device:GPU:2`, with `*` for
+/// an open index; [`parse`](Self::parse) reads it back. Clones share the text.
 ///
 /// ```
 /// use meshwork_core::DeviceSpec;
@@ -46,7 +46,8 @@ impl DeviceSpec {
     /// number are refused, and so are the characters that separate devices in a mesh's text form.
     ///
     /// # Errors
-    /// [`Error::DevicePart`], [`Error::DeviceNumber`], [`Error::TwoDevices`], [`Error::DeviceWord`].
+    /// [`Error::DevicePart`], [`Error::DeviceNumber`], [`Error::TwoDevices`],
+    /// [`Error::DeviceWord`].
     #[doc(alias = "from_string")]
     pub fn parse(spec: &str) -> Result<Self, Error> {
         let mut parsed = Self::default();
@@ -152,8 +153,8 @@ impl DeviceSpec {
         self.device.as_ref()?.index
     }
 
-    /// The same spec with the numbers that it has, task and index, taken as 0: what the devices of a
-    /// cluster have in common.
+    /// The same spec with the numbers that it has, task and index, taken as 0: what the devices of
+    /// a cluster have in common.
     pub(crate) fn family(&self) -> Self {
         self.numbered(0, 0)
     }
@@ -200,7 +201,8 @@ impl DeviceSpec {
                 number(text).map(Some)
             }
         };
-        // The usual part has two or three words; more make it unknown, so a fourth is not split off.
+        // The usual part has two or three words; more make it unknown, so a fourth is not split
+        // off.
         let words: Vec<&str> = part.splitn(4, ':').collect();
         let (kind, index) = match *words.as_slice() {
             ["job", job] => {

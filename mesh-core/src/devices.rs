@@ -10,13 +10,13 @@ use builder::Builder;
 
 /// The devices of a mesh, in the order of its ids.
 ///
-/// A device given as text keeps its spelling: `/gpu:0` is the device `/device:GPU:0`, and is written
-/// `/gpu:0` again.
+/// A device given as text keeps its spelling: `/gpu:0` is the device `/device:GPU:0`, and is
+/// written `/gpu:0` again.
 ///
 /// Devices that differ only in the number of their task and in an index that counts up are kept as
-/// one run a task, of three words: the 1,048,576 devices of 131,072 tasks take 3 MiB, and no list of
-/// devices that are written in the canonical form takes more than 24 bytes a device and its names
-/// once.
+/// one run a task, of three words: the 1,048,576 devices of 131,072 tasks take 3 MiB, and no list
+/// of devices that are written in the canonical form takes more than 24 bytes a device and its
+/// names once.
 ///
 /// ```
 /// use meshwork_core::{DeviceSpec, Devices, Error};

@@ -2,7 +2,7 @@ mod show;
 
 use show::{By, Counted, Dims};
 
-use crate::{DeviceSpec, DimName, MAX_MESH_SIZE, Rank};
+use crate::{DeviceSpec, DimName, MAX_MESH_SIZE, MeshRank};
 
 /// Why a mesh, a name or a device is refused, or a question about a mesh not answered.
 ///
@@ -122,7 +122,7 @@ pub enum Error {
     #[error("{rank} is outside a mesh of {}: ranks run from 0", Counted(*size, "rank"))]
     RankOutside {
         /// The rank asked for.
-        rank: Rank,
+        rank: MeshRank,
         /// How many ranks there are.
         size: usize,
     },
@@ -400,7 +400,8 @@ pub enum Error {
         /// The size.
         size: i64,
     },
-    /// A part of a device name is none of `job:…`, `replica:…`, `task:…`, `device:…:…` and a device.
+    /// A part of a device name is none of `job:…`, `replica:…`, `task:…`, `device:…:…` and a
+    /// device.
     #[error(
         "device {spec:?} has the part {part:?}: write parts such as job:worker, replica:0, task:1, \
          device:GPU:0 or CPU:0"
@@ -452,7 +453,7 @@ mod tests {
     fn messages_name_the_thing_the_numbers_and_the_remedy() {
         let mesh = Mesh::new([("x", 2), ("y", 4)]).unwrap();
         check(
-            mesh.coords(crate::Rank::new(9)),
+            mesh.coords(crate::MeshRank::new(9)),
             "rank 9 is outside a mesh of 8 ranks: ranks run from 0",
         );
         check(

@@ -1,4 +1,5 @@
-//! Named device meshes: ranks, their coordinates along named dimensions, and the devices they stand for.
+//! Named device meshes: ranks, their coordinates along named dimensions, and the devices they stand
+//! for.
 //!
 //! This crate does not know tensors, time, threads or any I/O: a mesh is arithmetic.
 //!
@@ -12,35 +13,35 @@
 //! ```
 //!
 //! ```
-//! use meshwork_core::{Mesh, Rank};
+//! use meshwork_core::{Mesh, MeshRank};
 //!
 //! let mesh = Mesh::new([("batch", 2), ("model", 4)])?;
 //! assert_eq!(mesh.size(), 8);
-//! assert_eq!(mesh.coords(Rank::new(6))?.as_slice(), [1, 2]);
-//! assert_eq!(mesh.rank_of(&[1, 2])?, Rank::new(6));
+//! assert_eq!(mesh.coords(MeshRank::new(6))?.as_slice(), [1, 2]);
+//! assert_eq!(mesh.rank_of(&[1, 2])?, MeshRank::new(6));
 //!
-//! let group = mesh.group_of(Rank::new(6), "batch")?;
-//! assert!(group.ranks().eq([Rank::new(2), Rank::new(6)]));
+//! let group = mesh.group_of(MeshRank::new(6), "batch")?;
+//! assert!(group.ranks().eq([MeshRank::new(2), MeshRank::new(6)]));
 //! # Ok::<(), meshwork_core::Error>(())
 //! ```
 //!
 //! Every answer about one rank is computed from the shape alone, and ids and devices that count up
 //! are kept as runs: a mesh of a million ranks is as quick to ask as one of two.
 //!
-//! Map of the crate: `mesh` (shape, coordinates, groups, ids, devices, and the builder), `group` (ranks
-//! that differ along some dimensions), `submesh` (parts of a mesh, and other views of it), `any_mesh`
-//! (what TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form), `create` (the
-//! mesh of a process's devices), [`tpu`] (the order of a TPU slice), `ids` and `devices` (long lists,
-//! kept short), `strided` (ranks at regular distances), `name` (names of dimensions), `rank`,
-//! `device` (device names), `error`.
+//! Map of the crate: `mesh` (shape, coordinates, groups, ids, devices, and the builder), `group`
+//! (ranks that differ along some dimensions), `submesh` (parts of a mesh, and other views of it),
+//! `any_mesh` (what TensorFlow calls a mesh, and its text form), [`proto`] (its protobuf form),
+//! `create` (the mesh of a process's devices), [`tpu`] (the order of a TPU slice), `ids` and
+//! `devices` (long lists, kept short), `strided` (ranks at regular distances), `name` (names of
+//! dimensions), `rank`, `device` (device names), `error`.
 #![forbid(unsafe_code)]
 
 mod any_mesh;
 mod create;
 mod device;
+mod device_group;
 mod devices;
 mod error;
-mod group;
 mod ids;
 mod mesh;
 mod name;
@@ -53,11 +54,11 @@ pub mod tpu;
 pub use any_mesh::{AnyMesh, SingleDevice};
 pub use create::{Client, CreateMesh};
 pub use device::DeviceSpec;
+pub use device_group::{DeviceGroup, DeviceGroups};
 pub use devices::Devices;
 pub use error::Error;
-pub use group::{Group, Groups};
 pub use ids::DeviceIds;
 pub use mesh::{Coords, MAX_MESH_SIZE, Mesh, MeshBuilder, MeshDim};
 pub use name::DimName;
-pub use rank::Rank;
+pub use rank::MeshRank;
 pub use submesh::Submesh;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::{DeviceIds, DeviceSpec, Devices, DimName, Error, Rank};
+use crate::{DeviceIds, DeviceSpec, Devices, DimName, Error, MeshRank};
 
 mod builder;
 mod devices;
@@ -39,13 +39,13 @@ pub type Coords = SmallVec<[usize; 4]>;
 ///   method checks.
 ///
 /// ```
-/// use meshwork_core::{DimName, Mesh, Rank};
+/// use meshwork_core::{DimName, Mesh, MeshRank};
 ///
 /// let mesh = Mesh::new([("batch", 2), ("model", 4)])?;
 /// assert!(mesh.shape().eq([2, 4]));
 /// assert_eq!(mesh.strides(), [4, 1]);
 /// assert_eq!(mesh.dim_size("model")?, 4);
-/// let coords = mesh.named_coords(Rank::new(5))?.map(|(dim, coord)| (dim.as_str(), coord));
+/// let coords = mesh.named_coords(MeshRank::new(5))?.map(|(dim, coord)| (dim.as_str(), coord));
 /// assert!(coords.eq([("batch", 1), ("model", 1)]));
 /// # Ok::<(), meshwork_core::Error>(())
 /// ```
@@ -172,8 +172,8 @@ impl Mesh {
     }
 
     /// All ranks, ascending.
-    pub fn ranks(&self) -> impl ExactSizeIterator<Item = Rank> + use<> {
-        (0..self.size()).map(Rank::new)
+    pub fn ranks(&self) -> impl ExactSizeIterator<Item = MeshRank> + use<> {
+        (0..self.size()).map(MeshRank::new)
     }
 
     /// Whether the mesh has a dimension of this name.
@@ -207,7 +207,7 @@ impl Mesh {
     /// # Errors
     /// [`Error::RankOutside`].
     #[doc(alias = "device_location")]
-    pub fn coords(&self, rank: Rank) -> Result<Coords, Error> {
+    pub fn coords(&self, rank: MeshRank) -> Result<Coords, Error> {
         self.check_rank(rank)?;
         let along = self.strides().iter().zip(self.shape());
         Ok(along
@@ -222,7 +222,7 @@ impl Mesh {
     #[doc(alias = "unravel_index")]
     pub fn named_coords(
         &self,
-        rank: Rank,
+        rank: MeshRank,
     ) -> Result<impl ExactSizeIterator<Item = (&DimName, usize)>, Error> {
         Ok(self.dim_names().zip(self.coords(rank)?))
     }
@@ -231,7 +231,7 @@ impl Mesh {
     ///
     /// # Errors
     /// [`Error::CoordCount`], [`Error::CoordOutside`].
-    pub fn rank_of(&self, coords: &[usize]) -> Result<Rank, Error> {
+    pub fn rank_of(&self, coords: &[usize]) -> Result<MeshRank, Error> {
         if coords.len() != self.dims().len() {
             return Err(Error::CoordCount {
                 found: coords.len(),
@@ -250,7 +250,7 @@ impl Mesh {
             }
             rank += coord * stride;
         }
-        Ok(Rank::new(rank))
+        Ok(MeshRank::new(rank))
     }
 
     /// The same dimensions without name and devices, and with the ids 0 and up.
@@ -269,7 +269,7 @@ impl Mesh {
         }))
     }
 
-    pub(crate) fn check_rank(&self, rank: Rank) -> Result<(), Error> {
+    pub(crate) fn check_rank(&self, rank: MeshRank) -> Result<(), Error> {
         let size = self.size();
         if rank.index() < size {
             Ok(())

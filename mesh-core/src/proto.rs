@@ -21,8 +21,8 @@
 //! }
 //! ```
 //!
-//! The structs below are that schema in prost's terms. They hold whatever was sent; what it means is
-//! for [`AnyMesh::try_from`](crate::AnyMesh) to say. Fields are written in the order of their
+//! The structs below are that schema in prost's terms. They hold whatever was sent; what it means
+//! is for [`AnyMesh::try_from`](crate::AnyMesh) to say. Fields are written in the order of their
 //! numbers, so equal meshes have equal bytes.
 
 use prost::Message;

@@ -3,15 +3,15 @@ use std::fmt::{self, Display};
 /// A device's place in its mesh: `0..size`, counted row-major, the last dimension fastest.
 ///
 /// ```
-/// use meshwork_core::Rank;
+/// use meshwork_core::MeshRank;
 ///
-/// assert_eq!(Rank::new(6).index(), 6);
-/// assert_eq!(Rank::new(6).to_string(), "rank 6");
+/// assert_eq!(MeshRank::new(6).index(), 6);
+/// assert_eq!(MeshRank::new(6).to_string(), "rank 6");
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Rank(usize);
+pub struct MeshRank(usize);
 
-impl Rank {
+impl MeshRank {
     /// The rank with this number; whether a mesh has it is for the mesh to say.
     #[must_use]
     pub const fn new(index: usize) -> Self {
@@ -25,7 +25,7 @@ impl Rank {
     }
 }
 
-impl Display for Rank {
+impl Display for MeshRank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {}", self.0)
     }

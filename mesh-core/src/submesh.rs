@@ -3,13 +3,13 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::strided::{Digit, Strided};
-use crate::{DeviceIds, Devices, DimName, Error, Mesh, MeshBuilder, Rank};
+use crate::{DeviceIds, Devices, DimName, Error, Mesh, MeshBuilder, MeshRank};
 
 /// Part of a mesh, or all of it, arranged anew: a view that knows which rank stands for which.
 ///
 /// [`Mesh::submesh`] starts with all of the mesh as it is; each method makes a view of the view. No
-/// rank is touched until [`to_mesh`](Self::to_mesh) asks for ids and devices, so a view of a million
-/// ranks takes a few numbers.
+/// rank is touched until [`to_mesh`](Self::to_mesh) asks for ids and devices, so a view of a
+/// million ranks takes a few numbers.
 ///
 /// ```text
 ///            y=0  1  2  3
@@ -21,14 +21,14 @@ use crate::{DeviceIds, Devices, DimName, Error, Mesh, MeshBuilder, Rank};
 /// ```
 ///
 /// ```
-/// use meshwork_core::{Mesh, Rank};
+/// use meshwork_core::{Mesh, MeshRank};
 ///
 /// let mesh = Mesh::new([("pipeline", 2), ("batch", 2), ("model", 4)])?;
 /// let stage = mesh.submesh().fix("pipeline", 1)?.flatten(["batch", "model"], "all")?;
 /// assert!(stage.shape().shape().eq([8]));
-/// assert_eq!(stage.rank_in_mesh(Rank::new(3))?, Rank::new(11));
-/// assert_eq!(stage.rank_of(Rank::new(11)), Some(Rank::new(3)));
-/// assert_eq!(stage.rank_of(Rank::new(2)), None);
+/// assert_eq!(stage.rank_in_mesh(MeshRank::new(3))?, MeshRank::new(11));
+/// assert_eq!(stage.rank_of(MeshRank::new(11)), Some(MeshRank::new(3)));
+/// assert_eq!(stage.rank_of(MeshRank::new(2)), None);
 /// # Ok::<(), meshwork_core::Error>(())
 /// ```
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -207,16 +207,16 @@ impl Submesh {
     ///
     /// # Errors
     /// [`Error::RankOutside`].
-    pub fn rank_in_mesh(&self, rank: Rank) -> Result<Rank, Error> {
+    pub fn rank_in_mesh(&self, rank: MeshRank) -> Result<MeshRank, Error> {
         self.shape.check_rank(rank)?;
-        Ok(Rank::new(self.strided().at(rank.index())))
+        Ok(MeshRank::new(self.strided().at(rank.index())))
     }
 
     /// The rank of this view that stands for a rank of the mesh, if it is part of it; inverse of
     /// [`rank_in_mesh`](Self::rank_in_mesh).
     #[must_use]
-    pub fn rank_of(&self, rank: Rank) -> Option<Rank> {
-        self.strided().position(rank.index()).map(Rank::new)
+    pub fn rank_of(&self, rank: MeshRank) -> Option<MeshRank> {
+        self.strided().position(rank.index()).map(MeshRank::new)
     }
 
     /// A mesh of its own, whose ranks have the ids and devices they have here; it has no name.
@@ -227,7 +227,7 @@ impl Submesh {
     /// None that a view can meet: those of [`MeshBuilder::build`] are passed on.
     pub fn to_mesh(&self) -> Result<Mesh, Error> {
         let strided = self.strided();
-        let ranks = || (0..self.shape.size()).map(|position| Rank::new(strided.at(position)));
+        let ranks = || (0..self.shape.size()).map(|position| MeshRank::new(strided.at(position)));
         let ids = ranks().map(|rank| self.mesh.device_id(rank));
         let ids = DeviceIds::new(ids.collect::<Result<Vec<_>, _>>()?)?;
         let here = |id: &i64| ids.position(*id).is_some();

@@ -1,8 +1,8 @@
 //! The order in which the cores of a TPU slice become ranks.
 //!
 //! Cores of a slice are linked to their neighbours along x, y and z, so an all-reduce is fast where
-//! ranks that follow each other sit side by side. [`create_tpu_mesh`] numbers the cores accordingly:
-//! blocks of ranks that reduce together lie on rings.
+//! ranks that follow each other sit side by side. [`create_tpu_mesh`] numbers the cores
+//! accordingly: blocks of ranks that reduce together lie on rings.
 //!
 //! ```text
 //!   0 ── 1 ── 2 ── 3      a ring over a plane of 4×4 chips: the first row from left to right,

@@ -11,7 +11,7 @@ use meshwork_collectives::Rank;
 
 use crate::{Error, MultiWorkerMirroredStrategy};
 
-pub use snapshot::{Damage, Snapshot};
+pub use snapshot::{Snapshot, SnapshotDamage};
 
 /// A folder of snapshots, one file for each that was saved, beside an index.
 ///
@@ -42,7 +42,7 @@ pub struct Checkpoints {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restored {
     snapshot: Option<Snapshot>,
-    damaged: Vec<(PathBuf, Damage)>,
+    damaged: Vec<(PathBuf, SnapshotDamage)>,
 }
 
 impl Restored {
@@ -54,7 +54,7 @@ impl Restored {
 
     /// Later files that were passed over, and what is wrong with them; known to the chief only.
     #[must_use]
-    pub fn damaged(&self) -> &[(PathBuf, Damage)] {
+    pub fn damaged(&self) -> &[(PathBuf, SnapshotDamage)] {
         &self.damaged
     }
 }
@@ -145,7 +145,7 @@ impl Checkpoints {
         let [file] = index.files() else {
             return Err(FileError::Damaged {
                 path: self.series.index_path(generation),
-                damage: meshwork_checkpoint::Damage::Index,
+                damage: meshwork_checkpoint::FileDamage::Index,
             });
         };
         let opened = self.series.open(generation, file)?;
@@ -185,7 +185,7 @@ impl MultiWorkerMirroredStrategy {
     ) -> Result<(), Error> {
         if self.is_chief() {
             let saved = checkpoints.save(snapshot);
-            self.told(saved)?;
+            self.abort_on_error(saved)?;
         }
         self.sum_over_workers([1]).map(drop)
     }
@@ -208,7 +208,7 @@ impl MultiWorkerMirroredStrategy {
             let bytes = restored.snapshot.as_ref().map(Snapshot::to_bytes);
             Ok((restored, bytes.transpose()?.unwrap_or_default()))
         });
-        let (restored, bytes) = self.told(loaded)?;
+        let (restored, bytes) = self.abort_on_error(loaded)?;
         self.bytes_of(Rank::CHIEF, bytes)?;
         Ok(restored)
     }

@@ -71,7 +71,7 @@ impl DistributedDataset {
 
     /// This worker's parts of the global batches of epoch number `epoch`.
     #[must_use]
-    pub fn epoch(&self, epoch: u64) -> Epoch {
+    pub fn epoch(&self, epoch: u64) -> DataEpoch {
         self.rest_of(epoch, 0)
     }
 
@@ -80,7 +80,7 @@ impl DistributedDataset {
     ///
     /// # Errors
     /// [`Error::CursorOutside`]
-    pub fn resume(&self, cursor: Cursor) -> Result<Epoch, Error> {
+    pub fn resume(&self, cursor: Cursor) -> Result<DataEpoch, Error> {
         cursor.check(self.workers)?;
         let position = usize::try_from(cursor.position()).ok();
         match position.filter(|position| *position <= self.samples) {
@@ -92,12 +92,12 @@ impl DistributedDataset {
         }
     }
 
-    fn rest_of(&self, epoch: u64, taken: usize) -> Epoch {
+    fn rest_of(&self, epoch: u64, taken: usize) -> DataEpoch {
         let mut order: Vec<usize> = (0..self.samples).collect();
         if let Some(seed) = self.seed {
             shuffle(&mut order, seed, epoch);
         }
-        Epoch {
+        DataEpoch {
             dataset: *self,
             epoch,
             order,
@@ -108,7 +108,7 @@ impl DistributedDataset {
 
 /// This worker's parts of the global batches of one epoch, in order.
 #[derive(Clone, Debug)]
-pub struct Epoch {
+pub struct DataEpoch {
     dataset: DistributedDataset,
     epoch: u64,
     order: Vec<usize>,
@@ -116,7 +116,7 @@ pub struct Epoch {
     taken: usize,
 }
 
-impl Epoch {
+impl DataEpoch {
     /// Behind the batches that were taken, to [`resume`](DistributedDataset::resume) from.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
@@ -124,7 +124,7 @@ impl Epoch {
     }
 }
 
-impl Iterator for Epoch {
+impl Iterator for DataEpoch {
     type Item = Batch;
 
     fn next(&mut self) -> Option<Batch> {
@@ -151,7 +151,7 @@ impl Iterator for Epoch {
     }
 }
 
-impl ExactSizeIterator for Epoch {}
+impl ExactSizeIterator for DataEpoch {}
 
 /// This worker's part of one global batch.
 #[derive(Clone, Debug, Eq, PartialEq)]

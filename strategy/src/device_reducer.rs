@@ -5,21 +5,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use meshwork_accel::{Accelerator, DeviceBuffer, DeviceCommunicators, DeviceId, NativeCollectives};
-use meshwork_collectives::{self as collectives, DeviceRoute, Group, Pinning, Reach, Route};
-
-use crate::strategy::Traffic;
-use crate::{
-    CrossReplica, Error, MultiWorkerMirroredStrategy, PerReplica, ReduceOp, ReplicaContext,
+use meshwork_collectives::{
+    self as collectives, CommunicatorScope, DeviceRoute, Group, Pinning, Route,
 };
 
-/// Reduces buffers of an accelerator over all replicas: what a step has computed on a device is summed
-/// without the program fetching it.
+use crate::strategy::CommunicationStats;
+use crate::{
+    CrossReplica, Error, MultiWorkerMirroredStrategy, PerReplica, ReplicaContext, ReplicaReduceOp,
+};
+
+/// Reduces buffers of an accelerator over all replicas: what a step has computed on a device is
+/// summed without the program fetching it.
 ///
-/// [`on_devices`](MultiWorkerMirroredStrategy::on_devices) makes one for any accelerator, whose buffers go
-/// through host memory between workers; by
-/// [`over_devices`](MultiWorkerMirroredStrategy::over_devices) they go from device to device where all workers
-/// can, by NCCL and the like. Make it once, outside of the steps. Sums are in the order of the algorithm,
-/// whatever [`SumOrder`](crate::SumOrder) is chosen for host memory.
+/// [`on_devices`](MultiWorkerMirroredStrategy::on_devices) makes one for any accelerator, whose
+/// buffers go through host memory between workers; by
+/// [`over_devices`](MultiWorkerMirroredStrategy::over_devices) they go from device to device where
+/// all workers can, by NCCL and the like. Make it once, outside of the steps. Sums are in the order
+/// of the algorithm, whatever [`SumOrder`](crate::SumOrder) is chosen for host memory.
 ///
 /// ```
 /// # fn train<A: meshwork_accel::DeviceCommunicators>(
@@ -28,14 +30,14 @@ use crate::{
 /// #     device: meshwork_accel::DeviceId,
 /// #     gradient: &mut A::Buffer,
 /// # ) -> Result<(), meshwork_strategy::Error> {
-/// use meshwork_strategy::{Reach, ReduceOp};
+/// use meshwork_strategy::{Reach, ReplicaReduceOp};
 ///
 /// let devices = strategy.over_devices(accelerator, device, Reach::OneHost)?;
 /// println!("gradients go {}", devices.route());
 /// for _ in 0..100 {
 ///     strategy.run(|replica| {
 ///         // … the device computes `gradient` …
-///         devices.all_reduce(replica, ReduceOp::Mean, gradient)
+///         devices.all_reduce(replica, ReplicaReduceOp::Mean, gradient)
 ///     })?;
 /// }
 /// devices.close(&mut strategy)
@@ -55,9 +57,9 @@ impl MultiWorkerMirroredStrategy {
         DeviceReducer { accelerator, route }
     }
 
-    /// What reduces buffers of `accelerator`, from device to device where all workers can and `reach` allows
-    /// it: [`route`](DeviceReducer::route) says so, or why not. All workers call it; `device` is the one by
-    /// which this worker takes part.
+    /// What reduces buffers of `accelerator`, from device to device where all workers can and
+    /// `reach` allows it: [`route`](DeviceReducer::route) says so, or why not. All workers call it;
+    /// `device` is the one by which this worker takes part.
     ///
     /// It makes a communicator, which takes up to seconds. When workers have changed, make another.
     ///
@@ -69,7 +71,7 @@ impl MultiWorkerMirroredStrategy {
         &mut self,
         accelerator: &'a A,
         device: DeviceId,
-        reach: Reach,
+        reach: CommunicatorScope,
     ) -> Result<DeviceReducer<'a, A>, Error> {
         let route = self.group_mut().device_route(accelerator, device, reach)?;
         let route = Mutex::new(route);
@@ -88,31 +90,32 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
         self.kept().pinning().clone()
     }
 
-    /// Replaces `values`, on every worker, by their sum or mean over all workers, each of which has one
-    /// replica; for several see [`all_reduce_each`](Self::all_reduce_each). All end with the same bits.
+    /// Replaces `values`, on every worker, by their sum or mean over all workers, each of which has
+    /// one replica; for several see [`all_reduce_each`](Self::all_reduce_each). All end with the
+    /// same bits.
     ///
     /// # Shapes
     /// `values` has the same length on every worker.
     ///
     /// # Errors
-    /// [`Error::SeveralReplicas`] and [`Error::IntegerMean`], before anything is sent; [`Error::Group`].
-    /// `values` are then unspecified.
+    /// [`Error::SeveralReplicas`] and [`Error::IntegerMean`], before anything is sent;
+    /// [`Error::Group`]. `values` are then unspecified.
     #[track_caller]
     pub fn all_reduce(
         &self,
         replica: &mut ReplicaContext<'_>,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: &mut A::Buffer,
     ) -> Result<(), Error> {
         let op = op.of(values)?;
-        let (group, traffic) = replica.only_worker()?;
+        let (group, communication_stats) = replica.only_worker()?;
         // The sum and the mean of one.
         if group.world() == 1 {
             return Ok(());
         }
         counted(
             group,
-            traffic,
+            communication_stats,
             values.element_type().size() * values.len(),
             |group| {
                 let mut route = self.kept();
@@ -123,8 +126,8 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
         )
     }
 
-    /// Replaces every replica's buffer by the sum or mean of those of all replicas of all workers. The
-    /// devices of a worker reduce among themselves first.
+    /// Replaces every replica's buffer by the sum or mean of those of all replicas of all workers.
+    /// The devices of a worker reduce among themselves first.
     ///
     /// ```
     /// # use meshwork_accel::{Accelerator, NativeCollectives};
@@ -136,13 +139,13 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
     /// # where
     /// #     A::Buffer: 'static,
     /// # {
-    /// use meshwork_strategy::ReduceOp;
+    /// use meshwork_strategy::ReplicaReduceOp;
     ///
     /// let devices = strategy.on_devices(accelerator);
     /// let sums = strategy.run_each(|replica| {
     ///     let gradient = gradient_on(replica.local_id());
     ///     replica.merge_call(gradient, |cross, mut gradients| {
-    ///         devices.all_reduce_each(cross, ReduceOp::Sum, &mut gradients)?;
+    ///         devices.all_reduce_each(cross, ReplicaReduceOp::Sum, &mut gradients)?;
     ///         Ok(gradients)
     ///     })
     /// })?;
@@ -159,7 +162,7 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
     pub fn all_reduce_each(
         &self,
         cross: &mut CrossReplica<'_>,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: &mut PerReplica<A::Buffer>,
     ) -> Result<(), Error>
     where
@@ -171,8 +174,8 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
             asked = op.of(&**buffer)?;
             bytes += buffer.element_type().size() * buffer.len();
         }
-        let (group, traffic) = cross.worker();
-        counted(group, traffic, bytes, |group| {
+        let (group, communication_stats) = cross.worker();
+        counted(group, communication_stats, bytes, |group| {
             let mut route = self.kept();
             let mut devices = group.through(self.accelerator, &mut route);
             devices.all_reduce_each(&mut buffers, asked)
@@ -195,7 +198,7 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
     }
 }
 
-impl ReduceOp {
+impl ReplicaReduceOp {
     /// For what a buffer holds.
     fn of(self, buffer: &impl DeviceBuffer) -> Result<collectives::ReduceOp, Error> {
         let found = buffer.element_type();
@@ -210,13 +213,13 @@ impl ReduceOp {
 #[track_caller]
 fn counted(
     group: &mut Group,
-    traffic: &mut Traffic,
+    communication_stats: &mut CommunicationStats,
     bytes: usize,
     reduce: impl FnOnce(&mut Group) -> Result<(), collectives::Error>,
 ) -> Result<(), Error> {
     let began = Instant::now();
     reduce(group)?;
-    traffic.count(bytes, began.elapsed());
+    communication_stats.count(bytes, began.elapsed());
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use ndarray::ArrayD;
 
 use crate::distributed::PerReplica;
 use crate::replica::cross::CrossReplica;
-use crate::replica::{ReduceOp, ReplicaContext};
+use crate::replica::{ReplicaContext, ReplicaReduceOp};
 use crate::variable::Scope;
 use crate::{Error, Value, VariableSpec};
 
@@ -184,8 +184,8 @@ impl ReplicaContext<'_> {
         variable.check_shape(&value)?;
         let op = match variable.policy.on_write() {
             Aggregation::None => return Ok(value),
-            Aggregation::Sum => Some(ReduceOp::Sum),
-            Aggregation::Mean => Some(ReduceOp::Mean),
+            Aggregation::Sum => Some(ReplicaReduceOp::Sum),
+            Aggregation::Mean => Some(ReplicaReduceOp::Mean),
             Aggregation::OnlyFirstReplica => None,
         };
         self.together("assign", value, |cross, values| {
@@ -216,8 +216,8 @@ impl CrossReplica<'_> {
         match (synchronization, aggregation) {
             (Synchronization::OnWrite, _) => Ok(copies.into_first()),
             (_, Aggregation::None) => Err(variable.not_aggregated()),
-            (_, Aggregation::Sum) => self.reduce(ReduceOp::Sum, copies),
-            (_, Aggregation::Mean) => self.reduce(ReduceOp::Mean, copies),
+            (_, Aggregation::Sum) => self.reduce(ReplicaReduceOp::Sum, copies),
+            (_, Aggregation::Mean) => self.reduce(ReplicaReduceOp::Mean, copies),
             (_, Aggregation::OnlyFirstReplica) => self.first_of_all(copies),
         }
     }

@@ -1,7 +1,7 @@
 //! Trainings that go on when workers are lost, and take new ones in.
 
-pub(crate) mod pace;
-pub(crate) mod roll;
+pub(crate) mod poll_interval;
+pub(crate) mod roster;
 
 use std::fmt::Display;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::{Error, MultiWorkerMirroredStrategy, Snapshot};
 ///
 /// ```
 /// use meshwork_strategy::{
-///     Change, Cursor, DistributedDataset, Error, MultiWorkerMirroredStrategy, Progress, ReduceOp,
+///     Change, Cursor, DistributedDataset, Error, MultiWorkerMirroredStrategy, Progress, ReplicaReduceOp,
 ///     Snapshot, Training, VariableSpec,
 /// };
 ///
@@ -43,7 +43,7 @@ use crate::{Error, MultiWorkerMirroredStrategy, Snapshot};
 ///         let slope = |x: f32| 2.0 * x * (x * self.weight[0] - 3.0 * x);
 ///         let part: f32 = batch.indices().iter().map(|i| slope(*i as f32 / 100.0)).sum();
 ///         let mut gradient = [part / batch.global_len() as f32];
-///         strategy.run(|replica| replica.all_reduce(ReduceOp::Sum, &mut gradient))?;
+///         strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut gradient))?;
 ///         // All workers have contributed: from here on nothing can fail.
 ///         self.weight[0] -= 0.5 * gradient[0];
 ///         self.cursor = epoch.cursor();
@@ -79,7 +79,7 @@ pub trait Training {
     /// What a step can fail with.
     type Error: From<Error> + Display;
 
-    /// Makes anew what depends on who the workers are: gradient packs, this worker's part of the
+    /// Makes anew what depends on who the workers are: gradient buckets, this worker's part of the
     /// data, what is read ahead. All workers call it together, before the first step and after
     /// each change of the workers. It leaves alone whatever [`snapshot`](Self::snapshot) tells.
     ///

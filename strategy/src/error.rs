@@ -315,7 +315,7 @@ pub enum Error {
     CheckpointForm,
     /// The bytes of a snapshot are damaged.
     #[error("a checkpoint cannot be used")]
-    Damaged(#[from] crate::Damage),
+    Damaged(#[from] crate::SnapshotDamage),
     /// A checkpoint does not hold a variable of this name and shape.
     #[error(
         "the checkpoint should hold {spec}, but has {} under that name: is it of another model?",
@@ -329,7 +329,7 @@ pub enum Error {
     },
     /// A gradient was to be used while it is reduced.
     #[error("the gradient of {name} is being reduced: finish the step first")]
-    GradientUnderWay {
+    GradientInFlight {
         /// The variable.
         name: String,
     },

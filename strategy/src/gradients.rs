@@ -1,31 +1,31 @@
-//! Gradients in packs that are reduced while others are still computed.
+//! Gradients in buckets that are reduced while others are still computed.
 
-mod wire;
+mod communication_dtype;
 
 use std::ops::Range;
 
 use meshwork_collectives::{self as collectives, Prepared, Registered};
 
-use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, packs};
-use wire::Narrow;
+use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bucket_ranges};
+use communication_dtype::Bf16Buffers;
 
-pub use wire::Wire;
+pub use communication_dtype::CommunicationDtype;
 
-/// Room for the gradients of all variables, in packs: buffers that the other workers of a host read
-/// where they are, allocated once.
+/// Room for the gradients of all variables, in buckets: buffers that the other workers of a host
+/// read where they are, allocated once.
 ///
-/// Packs hold the variables from the last to the first, as backward passes give gradients in that
-/// order. A pack whose gradients are all [`ready`](Self::ready) is reduced at once, behind the
-/// packs before it, while the caller goes on computing. With
-/// [`bytes_per_pack`](crate::CommunicationOptions::bytes_per_pack) at 0 there is one pack, which
-/// [`finish`](Self::finish) reduces.
+/// Buckets hold the variables from the last to the first, as backward passes give gradients in that
+/// order. A bucket whose gradients are all [`ready`](Self::ready) is reduced at once, behind the
+/// buckets before it, while the caller goes on computing. With
+/// [`bytes_per_bucket`](crate::CommunicationOptions::bytes_per_bucket) at 0 there is one bucket,
+/// which [`finish`](Self::finish) reduces.
 ///
 /// ```
-/// use meshwork_strategy::{Error, GradientPacks, MultiWorkerMirroredStrategy, VariableSpec};
+/// use meshwork_strategy::{Error, GradientBuckets, MultiWorkerMirroredStrategy, VariableSpec};
 ///
 /// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
 /// let specs = [VariableSpec::new("w", &[2, 2])?, VariableSpec::new("b", &[2])?];
-/// let mut gradients = GradientPacks::new(&mut strategy, &specs, 1)?;
+/// let mut gradients = GradientBuckets::new(&mut strategy, &specs, 1)?;
 /// strategy.run(|replica| {
 ///     for index in [1, 0] {
 ///         gradients.gradient_mut(index)?.fill(0.5);
@@ -40,19 +40,20 @@ pub use wire::Wire;
 ///
 /// The default has room for no variable.
 #[derive(Debug, Default)]
-pub struct GradientPacks {
+#[doc(alias("Reducer", "DistributedDataParallel", "bucket_cap_mb"))]
+pub struct GradientBuckets {
     specs: Vec<VariableSpec>,
     /// Where each variable's gradient is.
     places: Vec<(usize, Range<usize>)>,
-    packs: Vec<Pack>,
+    buckets: Vec<Bucket>,
     extra: usize,
-    /// Packs that are under way or done.
+    /// Buckets that are under way or done.
     started: usize,
-    narrow: Option<Narrow>,
+    bf16_buffers: Option<Bf16Buffers>,
 }
 
 #[derive(Debug)]
-struct Pack {
+struct Bucket {
     buffer: Buffer,
     tensors: usize,
     /// Variables whose gradient is not ready.
@@ -67,12 +68,12 @@ enum Buffer {
     Last(Registered<f32>),
 }
 
-impl GradientPacks {
+impl GradientBuckets {
     /// Room for one gradient of each variable, and for `extra` numbers; all zero.
     ///
     /// # Errors
     /// [`Error::SeveralReplicas`] where a worker has more than one; [`Error::TooLarge`] for the
-    /// variable that makes a pack larger than memory; [`Error::Group`] when there is no memory.
+    /// variable that makes a bucket larger than memory; [`Error::Group`] when there is no memory.
     pub fn new(
         strategy: &mut MultiWorkerMirroredStrategy,
         specs: &[VariableSpec],
@@ -87,7 +88,7 @@ impl GradientPacks {
             .rev()
             .map(|spec| spec.len() * size_of::<f32>())
             .collect();
-        let ranges = packs(&bytes, strategy.options().bytes_per_pack());
+        let ranges = bucket_ranges(&bytes, strategy.options().bytes_per_bucket());
         let mut places = vec![(0, 0..0); specs.len()];
         let mut made = Vec::with_capacity(ranges.len());
         for (number, range) in ranges.iter().enumerate() {
@@ -104,7 +105,7 @@ impl GradientPacks {
             let len = end.checked_add(if is_last { extra } else { 0 });
             let len = len.ok_or_else(|| too_large(&specs[0]))?;
             let buffer = strategy.alloc(len)?;
-            made.push(Pack {
+            made.push(Bucket {
                 buffer: if is_last {
                     Buffer::Last(buffer)
                 } else {
@@ -116,7 +117,7 @@ impl GradientPacks {
             });
         }
         if made.is_empty() {
-            made.push(Pack {
+            made.push(Bucket {
                 buffer: Buffer::Last(strategy.alloc(extra)?),
                 tensors: 0,
                 missing: 0,
@@ -125,20 +126,20 @@ impl GradientPacks {
         Ok(Self {
             specs: specs.to_vec(),
             places,
-            packs: made,
+            buckets: made,
             extra,
             started: 0,
-            narrow: None,
+            bf16_buffers: None,
         })
     }
 
     /// Chooses what is sent to the other workers, in the same way on every worker. Anything but
-    /// [`Wire::F32`] is sent by [`finish`](Self::finish) alone.
+    /// [`CommunicationDtype::F32`] is sent by [`finish`](Self::finish) alone.
     #[must_use]
-    pub fn with_wire(mut self, wire: Wire) -> Self {
-        self.narrow = match wire {
-            Wire::F32 => None,
-            Wire::Bf16 => Some(Narrow::default()),
+    pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
+        self.bf16_buffers = match dtype {
+            CommunicationDtype::F32 => None,
+            CommunicationDtype::Bf16 => Some(Bf16Buffers::default()),
         };
         self
     }
@@ -149,20 +150,20 @@ impl GradientPacks {
         &self.specs
     }
 
-    /// How many packs there are; at least one.
+    /// How many buckets there are; at least one.
     #[must_use]
-    pub fn packs(&self) -> usize {
-        self.packs.len()
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
     }
 
-    /// The gradient of variable number `index`; empty while its pack is under way.
+    /// The gradient of variable number `index`; empty while its bucket is under way.
     ///
     /// # Panics
     /// When there is no such variable.
     #[must_use]
     pub fn gradient(&self, index: usize) -> &[f32] {
-        let (pack, range) = &self.places[index];
-        let buffer = self.packs[*pack].buffer.idle();
+        let (bucket, range) = &self.places[index];
+        let buffer = self.buckets[*bucket].buffer.idle();
         buffer.map_or(&[], |buffer| &buffer[range.clone()])
     }
 
@@ -170,18 +171,18 @@ impl GradientPacks {
     /// are reduced once: what is there is kept until [`clear`](Self::clear).
     ///
     /// # Errors
-    /// [`Error::GradientUnderWay`] while its pack is.
+    /// [`Error::GradientInFlight`] while its bucket is.
     ///
     /// # Panics
     /// When there is no such variable.
     pub fn gradient_mut(&mut self, index: usize) -> Result<&mut [f32], Error> {
-        let (pack, range) = self.places[index].clone();
+        let (bucket, range) = self.places[index].clone();
         let name = self.specs[index].name();
-        let buffer = self.packs[pack].here(name)?;
+        let buffer = self.buckets[bucket].here(name)?;
         Ok(&mut buffer[range])
     }
 
-    /// Says that the gradient of variable number `index` is complete, and starts to reduce packs
+    /// Says that the gradient of variable number `index` is complete, and starts to reduce buckets
     /// that are. Only the step of a `replica` can be the place for that.
     ///
     /// # Errors
@@ -204,38 +205,38 @@ impl GradientPacks {
     /// When there is no such variable.
     #[track_caller]
     pub fn ready_inside(&mut self, index: usize) -> Result<(), Error> {
-        let pack = &mut self.packs[self.places[index].0];
-        let Some(missing) = pack.missing.checked_sub(1) else {
+        let bucket = &mut self.buckets[self.places[index].0];
+        let Some(missing) = bucket.missing.checked_sub(1) else {
             let name = self.specs[index].name().to_owned();
             return Err(Error::GradientTwice { name });
         };
-        pack.missing = missing;
-        // The last pack waits for the extra numbers.
-        while self.narrow.is_none()
-            && self.started + 1 < self.packs.len()
-            && self.packs[self.started].missing == 0
+        bucket.missing = missing;
+        // The last bucket waits for the extra numbers.
+        while self.bf16_buffers.is_none()
+            && self.started + 1 < self.buckets.len()
+            && self.buckets[self.started].missing == 0
         {
             self.start()?;
         }
         Ok(())
     }
 
-    /// The numbers that are reduced with the last pack.
+    /// The numbers that are reduced with the last bucket.
     #[must_use]
     pub fn extra(&self) -> &[f32] {
-        let buffer = self.packs.last().and_then(|pack| pack.buffer.idle());
+        let buffer = self.buckets.last().and_then(|bucket| bucket.buffer.idle());
         buffer.map_or(&[], |buffer| &buffer[buffer.len() - self.extra..])
     }
 
-    /// The numbers that are reduced with the last pack, to be written.
+    /// The numbers that are reduced with the last bucket, to be written.
     ///
     /// # Errors
-    /// [`Error::GradientUnderWay`]
+    /// [`Error::GradientInFlight`]
     pub fn extra_mut(&mut self) -> Result<&mut [f32], Error> {
         let extra = self.extra;
-        match self.packs.last_mut() {
-            Some(pack) => {
-                let buffer = pack.here("extra numbers")?;
+        match self.buckets.last_mut() {
+            Some(bucket) => {
+                let buffer = bucket.here("extra numbers")?;
                 let start = buffer.len() - extra;
                 Ok(&mut buffer[start..])
             }
@@ -247,22 +248,22 @@ impl GradientPacks {
     /// gradients and extra numbers are then the sums over all workers.
     ///
     /// # Errors
-    /// [`Error::Group`]; the packs under way are then lost.
+    /// [`Error::Group`]; the buckets under way are then lost.
     #[track_caller]
     pub fn finish(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
-        while self.started + 1 < self.packs.len() && self.narrow.is_none() {
+        while self.started + 1 < self.buckets.len() && self.bf16_buffers.is_none() {
             self.start()?;
         }
-        for number in self.started..self.packs.len() {
-            let buffer = self.packs[number].here("gradients")?;
-            match &mut self.narrow {
-                None => replica.all_reduce(crate::ReduceOp::Sum, buffer)?,
-                Some(narrow) => narrow.all_reduce(replica.only_group()?, buffer)?,
+        for number in self.started..self.buckets.len() {
+            let buffer = self.buckets[number].here("gradients")?;
+            match &mut self.bf16_buffers {
+                None => replica.all_reduce(crate::ReplicaReduceOp::Sum, buffer)?,
+                Some(bf16_buffers) => bf16_buffers.all_reduce(replica.only_group()?, buffer)?,
             }
         }
-        for pack in &mut self.packs {
-            pack.missing = pack.tensors;
-            if let Buffer::Early(operation) = &mut pack.buffer {
+        for bucket in &mut self.buckets {
+            bucket.missing = bucket.tensors;
+            if let Buffer::Early(operation) = &mut bucket.buffer {
                 operation.wait()?;
             }
         }
@@ -272,8 +273,8 @@ impl GradientPacks {
 
     /// Sets everything that is not under way to zero.
     pub fn clear(&mut self) {
-        for pack in &mut self.packs {
-            if let Some(buffer) = pack.buffer.idle_mut() {
+        for bucket in &mut self.buckets {
+            if let Some(buffer) = bucket.buffer.idle_mut() {
                 buffer.fill(0.0);
             }
         }
@@ -281,7 +282,7 @@ impl GradientPacks {
 
     #[track_caller]
     fn start(&mut self) -> Result<(), Error> {
-        if let Buffer::Early(operation) = &mut self.packs[self.started].buffer {
+        if let Buffer::Early(operation) = &mut self.buckets[self.started].buffer {
             operation.start()?;
         }
         self.started += 1;
@@ -289,11 +290,11 @@ impl GradientPacks {
     }
 }
 
-impl Pack {
+impl Bucket {
     fn here(&mut self, name: &str) -> Result<&mut [f32], Error> {
         self.buffer
             .idle_mut()
-            .ok_or_else(|| Error::GradientUnderWay {
+            .ok_or_else(|| Error::GradientInFlight {
                 name: name.to_owned(),
             })
     }

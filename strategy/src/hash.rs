@@ -32,7 +32,8 @@ impl Fingerprint {
 
     /// Takes in the next piece.
     pub fn add(&mut self, piece: &[f32]) {
-        // The hash so far is the next one's seed; a first piece is hashed as if it were the only one.
+        // The hash so far is the next one's seed; a first piece is hashed as if it were the only
+        // one.
         self.0 = XxHash3_64::oneshot_with_seed(self.0, bytemuck::cast_slice(piece));
     }
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! ```
-//! use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReduceOp};
+//! use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 //!
 //! // Who trains is in TF_CONFIG; without it, one worker trains alone.
 //! let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
@@ -22,7 +22,7 @@
 //!         let slope = |x: f32| 2.0 * x * (x * weight.values()[0] - 3.0 * x);
 //!         let part: f32 = batch.indices().iter().map(|i| slope(*i as f32 / 100.0)).sum();
 //!         let mut gradient = [part / batch.global_len() as f32];
-//!         replica.all_reduce(ReduceOp::Sum, &mut gradient)?;
+//!         replica.all_reduce(ReplicaReduceOp::Sum, &mut gradient)?;
 //!         weight.values_mut()[0] -= 0.5 * gradient[0];
 //!         Ok::<_, Error>(())
 //!     })?;
@@ -33,15 +33,17 @@
 //! ```
 //!
 //! Map of the crate: `strategy` (the entry: workers and their replicas, steps, reductions, names of
-//! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable` and
-//! `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
-//! (which worker takes which samples), `input` (batches from anywhere, dealt to replicas), `flat`
-//! (many gradients as one buffer), `device_reducer` (buffers that stay on devices), `gradients` and `packing` (what is reduced together, and when),
-//! `checkpoint` (what a training goes on from), `elastic` (a training whose workers change), `sum` (orders of adding), `value` and `distributed`
-//! (numbers, one value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no
-//! code: it lists what goes wrong, and who says so.
+//! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable`
+//! and `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
+//! (which worker takes which samples), `input` (batches from anywhere, distributed to replicas),
+//! `flat_gradients` (many gradients as one buffer), `device_reducer` (buffers that stay on
+//! devices), `gradients` and `bucketing` (what is reduced together, and when), `checkpoint` (what a
+//! training goes on from), `elastic` (a training whose workers change), `sum` (orders of adding),
+//! `value` and `distributed` (numbers, one value for each replica), `hash` (equal copies),
+//! `options`, `error`; [`misuse`] has no code: it lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
 
+mod bucketing;
 mod checkpoint;
 mod dataset;
 mod device_reducer;
@@ -49,44 +51,43 @@ mod distributed;
 mod distributed_variable;
 mod elastic;
 mod error;
-mod flat;
+mod flat_gradients;
 mod gradients;
 mod hash;
 mod input;
 mod options;
-mod packing;
 mod replica;
 mod strategy;
 mod sum;
 mod value;
 mod variable;
 
-pub use meshwork_checkpoint::{Damage as FileDamage, Error as CheckpointError};
+pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{
-    Communication, Detour, ElementType, JobSecret, Pair, Pinning, Rank, Reach, Registered, Route,
-    Timeouts, bf16, f16,
+    Communication, CommunicatorScope, ElementType, FallbackReason, JobSecret, Pinning, Rank,
+    Registered, Route, Timeouts, TwoMemberPolicy, bf16, f16,
 };
 
-pub use checkpoint::{Checkpoints, Damage, Restored, Snapshot};
-pub use dataset::{Batch, DistributedDataset, Epoch};
+pub use bucketing::bucket_ranges;
+pub use checkpoint::{Checkpoints, Restored, Snapshot, SnapshotDamage};
+pub use dataset::{Batch, DataEpoch, DistributedDataset};
 pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
 pub use elastic::{Change, Progress, Training};
 pub use error::Error;
-pub use flat::FlatBuffer;
-pub use gradients::{GradientPacks, Wire};
+pub use flat_gradients::FlatGradients;
+pub use gradients::{CommunicationDtype, GradientBuckets};
 pub use hash::Fingerprint;
 pub use input::{
-    AutoShard, Cursor, DistributedBatches, Input, InputContext, Pieces, Prefetch, Rows, Shard,
-    Share, piece_sizes,
+    AutoShard, Cursor, DistributedBatches, Input, InputContext, Prefetch, ReplicaShards, Rows,
+    Shard, StepShards, replica_batch_sizes,
 };
 pub use options::CommunicationOptions;
-pub use packing::packs;
 pub use replica::cross::CrossReplica;
-pub use replica::{IndexedSlices, ReduceOp, ReplicaContext};
-pub use strategy::{Entry, MultiWorkerMirroredStrategy, Traffic};
+pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
+pub use strategy::{CommunicationStats, JoinMode, MultiWorkerMirroredStrategy};
 pub use sum::SumOrder;
 pub use value::Value;
 pub use variable::{MirroredVariable, Scope, VariableSpec};

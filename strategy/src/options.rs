@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use meshwork_collectives::{Communication, Pair, Timeouts};
+use meshwork_collectives::{Communication, Timeouts, TwoMemberPolicy};
 
 use crate::Error;
 use crate::sum::SumOrder;
@@ -11,14 +11,14 @@ pub struct CommunicationOptions {
     implementation: Communication,
     timeouts: Timeouts,
     operation: Option<Duration>,
-    bytes_per_pack: usize,
+    bytes_per_bucket: usize,
     order: SumOrder,
-    pair: Pair,
+    pair: TwoMemberPolicy,
 }
 
 impl CommunicationOptions {
     /// The defaults: the algorithm is chosen by size, [`Timeouts::default`], and all gradients in
-    /// one pack.
+    /// one bucket.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -77,11 +77,12 @@ impl CommunicationOptions {
         self
     }
 
-    /// Reduces gradients in packs of about so many bytes, see [`packs`](crate::packs); 0 makes one
-    /// pack of all.
+    /// Reduces gradients in buckets of about so many bytes, see
+    /// [`bucket_ranges`](crate::bucket_ranges); 0 makes one bucket of all.
     #[must_use]
-    pub fn with_bytes_per_pack(mut self, bytes: usize) -> Self {
-        self.bytes_per_pack = bytes;
+    #[doc(alias("bytes_per_pack", "bucket_cap_mb"))]
+    pub fn with_bytes_per_bucket(mut self, bytes: usize) -> Self {
+        self.bytes_per_bucket = bytes;
         self
     }
 
@@ -94,20 +95,20 @@ impl CommunicationOptions {
 
     /// Chooses which of two workers may go on without the other, where workers may be lost.
     #[must_use]
-    pub fn with_pair(mut self, pair: Pair) -> Self {
+    pub fn with_pair(mut self, pair: TwoMemberPolicy) -> Self {
         self.pair = pair;
         self
     }
 
     /// These options, with those of `other` in place of them where `other` has no default: its own
-    /// algorithm, times, or size of packs.
+    /// algorithm, times, or size of buckets.
     ///
     /// ```
     /// use meshwork_strategy::CommunicationOptions;
     ///
-    /// let job = CommunicationOptions::new().with_bytes_per_pack(1 << 20);
-    /// let call = CommunicationOptions::new().with_bytes_per_pack(0);
-    /// assert_eq!(job.merge(call).bytes_per_pack(), 1 << 20);
+    /// let job = CommunicationOptions::new().with_bytes_per_bucket(1 << 20);
+    /// let call = CommunicationOptions::new().with_bytes_per_bucket(0);
+    /// assert_eq!(job.merge(call).bytes_per_bucket(), 1 << 20);
     /// ```
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
@@ -118,8 +119,8 @@ impl CommunicationOptions {
         if other.timeouts != default.timeouts {
             self.timeouts = other.timeouts;
         }
-        if other.bytes_per_pack != default.bytes_per_pack {
-            self.bytes_per_pack = other.bytes_per_pack;
+        if other.bytes_per_bucket != default.bytes_per_bucket {
+            self.bytes_per_bucket = other.bytes_per_bucket;
         }
         if other.order != default.order {
             self.order = other.order;
@@ -152,10 +153,11 @@ impl CommunicationOptions {
         self.operation
     }
 
-    /// Bytes from which on a pack of gradients takes no more; 0 for no limit.
+    /// Bytes from which on a bucket of gradients takes no more; 0 for no limit.
     #[must_use]
-    pub fn bytes_per_pack(&self) -> usize {
-        self.bytes_per_pack
+    #[doc(alias("bytes_per_pack", "bucket_cap_mb"))]
+    pub fn bytes_per_bucket(&self) -> usize {
+        self.bytes_per_bucket
     }
 
     /// The order in which the contributions of replicas are added.
@@ -166,7 +168,7 @@ impl CommunicationOptions {
 
     /// Which of two workers may go on without the other.
     #[must_use]
-    pub fn pair(&self) -> Pair {
+    pub fn pair(&self) -> TwoMemberPolicy {
         self.pair
     }
 }
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn implementations_have_tensorflows_names_in_any_case_and_others_are_refused() {
-        let options = CommunicationOptions::new().with_bytes_per_pack(7);
+        let options = CommunicationOptions::new().with_bytes_per_bucket(7);
         for (name, implementation) in [
             ("AUTO", Communication::Auto),
             ("auto", Communication::Auto),

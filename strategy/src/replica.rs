@@ -1,5 +1,5 @@
 pub(crate) mod cross;
-pub(crate) mod meeting;
+pub(crate) mod rendezvous;
 mod slices;
 
 use std::panic::Location;
@@ -9,17 +9,18 @@ use meshwork_collectives::{self as collectives, Group, Rank};
 use ndarray::ArrayD;
 
 use crate::distributed::PerReplica;
-use crate::strategy::Traffic;
+use crate::strategy::CommunicationStats;
 use crate::sum::SumOrder;
 use crate::{Error, Fingerprint, Value, hash};
 use cross::{CrossReplica, refuse_integer_mean};
-use meeting::{Call, Meeting};
+use rendezvous::{Call, Rendezvous};
 
 pub use slices::IndexedSlices;
 
 /// How the values of several replicas become one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum ReduceOp {
+#[doc(alias = "ReduceOp")]
+pub enum ReplicaReduceOp {
     /// Their sum; of integers, it wraps.
     Sum,
     /// Their arithmetic mean: the sum divided by the number of replicas. Only of floats.
@@ -31,13 +32,13 @@ pub enum ReduceOp {
 /// All replicas make the same calls in the same order.
 #[derive(Debug)]
 pub struct ReplicaContext<'a> {
-    way: Way<'a>,
-    place: Place,
+    peers: Peers<'a>,
+    position: ReplicaPosition,
 }
 
 /// Which replica this is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ReplicaPosition {
     /// Among those of its worker.
     pub(crate) local: usize,
     /// Replicas of this worker.
@@ -48,33 +49,37 @@ pub(crate) struct Place {
 }
 
 #[derive(Debug)]
-enum Way<'a> {
+enum Peers<'a> {
     /// The worker's only replica.
-    Alone(&'a mut Group, &'a mut Traffic),
-    Team(&'a Meeting<'a>),
+    Alone(&'a mut Group, &'a mut CommunicationStats),
+    Several(&'a Rendezvous<'a>),
 }
 
 impl<'a> ReplicaContext<'a> {
-    pub(crate) fn alone(group: &'a mut Group, traffic: &'a mut Traffic, place: Place) -> Self {
-        let way = Way::Alone(group, traffic);
-        Self { way, place }
+    pub(crate) fn alone(
+        group: &'a mut Group,
+        communication_stats: &'a mut CommunicationStats,
+        position: ReplicaPosition,
+    ) -> Self {
+        let peers = Peers::Alone(group, communication_stats);
+        Self { peers, position }
     }
 
-    pub(crate) fn in_team(meeting: &'a Meeting<'a>, place: Place) -> Self {
-        let way = Way::Team(meeting);
-        Self { way, place }
+    pub(crate) fn among_several(rendezvous: &'a Rendezvous<'a>, position: ReplicaPosition) -> Self {
+        let peers = Peers::Several(rendezvous);
+        Self { peers, position }
     }
 
     /// This replica's number among all that train together, from 0: those of worker 0 first.
     #[must_use]
     #[doc(alias = "replica_id_in_sync_group")]
     pub fn replica_id(&self) -> Rank {
-        let Place {
+        let ReplicaPosition {
             local,
             locals,
             worker: (rank, _),
             ..
-        } = self.place;
+        } = self.position;
         let number = u32::try_from(rank.index() * locals + local);
         Rank::new(number.expect("replicas of all workers are numbered as ranks are"))
     }
@@ -82,13 +87,13 @@ impl<'a> ReplicaContext<'a> {
     /// This replica's number among those of its worker, from 0.
     #[must_use]
     pub fn local_id(&self) -> usize {
-        self.place.local
+        self.position.local
     }
 
     /// How many replicas train together, those of all workers.
     #[must_use]
     pub fn num_replicas_in_sync(&self) -> usize {
-        self.place.locals * self.place.worker.1 as usize
+        self.position.locals * self.position.worker.1 as usize
     }
 
     /// Replaces `values`, on every replica, by their sum or mean over all replicas. All replicas
@@ -102,20 +107,26 @@ impl<'a> ReplicaContext<'a> {
     /// one worker, [`Error::Group`] between workers; [`Error::ReplicaLeft`],
     /// [`Error::ReplicasDisagree`]. `values` are then unspecified.
     #[track_caller]
-    pub fn all_reduce<T: Value>(&mut self, op: ReduceOp, values: &mut [T]) -> Result<(), Error> {
+    pub fn all_reduce<T: Value>(
+        &mut self,
+        op: ReplicaReduceOp,
+        values: &mut [T],
+    ) -> Result<(), Error> {
         refuse_integer_mean::<T>(op)?;
-        let order = self.place.order;
-        if let (Way::Alone(group, traffic), SumOrder::Fastest) = (&mut self.way, order) {
-            return reduce_here(group, traffic, op, values);
+        let order = self.position.order;
+        if let (Peers::Alone(group, communication_stats), SumOrder::Fastest) =
+            (&mut self.peers, order)
+        {
+            return reduce_here(group, communication_stats, op, values);
         }
         let sum = self.together("all_reduce", values.to_vec(), |cross, values| {
             let (locals, replicas) = (values.len(), cross.num_replicas_in_sync());
             let values = PerReplica::new(values);
-            if (order, op) != (SumOrder::TensorFlowRing, ReduceOp::Mean) {
+            if (order, op) != (SumOrder::TensorFlowRing, ReplicaReduceOp::Mean) {
                 return Ok(vec![cross.reduce_in(order, op, values)?; locals]);
             }
             // TensorFlow compiles a division by a constant to this product.
-            let mut sum = cross.reduce_in(order, ReduceOp::Sum, values)?;
+            let mut sum = cross.reduce_in(order, ReplicaReduceOp::Sum, values)?;
             sum.iter_mut()
                 .for_each(|value| *value = value.times_reciprocal(replicas));
             Ok(vec![sum; locals])
@@ -181,7 +192,7 @@ impl<'a> ReplicaContext<'a> {
     pub fn all_reduce_checked(&mut self, values: &mut [f32], copy: &[f32]) -> Result<(), Error> {
         let start = values.len().saturating_sub(self.check_len());
         self.write_check(copy, &mut values[start..])?;
-        self.all_reduce(ReduceOp::Sum, values)?;
+        self.all_reduce(ReplicaReduceOp::Sum, values)?;
         self.read_check(&values[start..])
     }
 
@@ -236,12 +247,12 @@ impl<'a> ReplicaContext<'a> {
         self.only_worker().map(|(group, _)| group)
     }
 
-    /// The same, and where traffic is counted.
-    pub(crate) fn only_worker(&mut self) -> Result<(&mut Group, &mut Traffic), Error> {
-        match &mut self.way {
-            Way::Alone(group, traffic) => Ok((group, traffic)),
-            Way::Team(_) => Err(Error::SeveralReplicas {
-                replicas: self.place.locals,
+    /// The same, and where communication is counted.
+    pub(crate) fn only_worker(&mut self) -> Result<(&mut Group, &mut CommunicationStats), Error> {
+        match &mut self.peers {
+            Peers::Alone(group, communication_stats) => Ok((group, communication_stats)),
+            Peers::Several(_) => Err(Error::SeveralReplicas {
+                replicas: self.position.locals,
             }),
         }
     }
@@ -253,20 +264,20 @@ impl<'a> ReplicaContext<'a> {
         value: T,
         all: impl FnOnce(&mut CrossReplica<'_>, Vec<T>) -> Result<Vec<R>, Error>,
     ) -> Result<R, Error> {
-        let Place {
+        let ReplicaPosition {
             locals,
             local,
             order,
             ..
-        } = self.place;
-        match &mut self.way {
-            Way::Alone(group, traffic) => {
-                let mut cross = CrossReplica::new(group, traffic, (locals, order));
+        } = self.position;
+        match &mut self.peers {
+            Peers::Alone(group, communication_stats) => {
+                let mut cross = CrossReplica::new(group, communication_stats, (locals, order));
                 all(&mut cross, vec![value]).map(|results| PerReplica::new(results).into_first())
             }
-            Way::Team(meeting) => {
+            Peers::Several(rendezvous) => {
                 let call = Call::new::<T>(name, Location::caller());
-                meeting.meet(local, (call, value), |cross, values| all(cross, values))
+                rendezvous.exchange(local, (call, value), |cross, values| all(cross, values))
             }
         }
     }
@@ -276,8 +287,8 @@ impl<'a> ReplicaContext<'a> {
 #[track_caller]
 fn reduce_here<T: Value>(
     group: &mut Group,
-    traffic: &mut Traffic,
-    op: ReduceOp,
+    communication_stats: &mut CommunicationStats,
+    op: ReplicaReduceOp,
     values: &mut [T],
 ) -> Result<(), Error> {
     if group.world() == 1 {
@@ -285,10 +296,10 @@ fn reduce_here<T: Value>(
     }
     let began = Instant::now();
     let op = match op {
-        ReduceOp::Sum => collectives::ReduceOp::Sum,
-        ReduceOp::Mean => collectives::ReduceOp::Mean,
+        ReplicaReduceOp::Sum => collectives::ReduceOp::Sum,
+        ReplicaReduceOp::Mean => collectives::ReduceOp::Mean,
     };
     group.all_reduce(values, op)?;
-    traffic.count(size_of_val(values), began.elapsed());
+    communication_stats.count(size_of_val(values), began.elapsed());
     Ok(())
 }

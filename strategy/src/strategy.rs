@@ -1,7 +1,7 @@
+mod communication_stats;
 mod devices;
 mod reductions;
 mod steps;
-mod traffic;
 mod training;
 
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use meshwork_collectives::{
 };
 use meshwork_core::Mesh;
 
-use crate::replica::Place;
+use crate::replica::ReplicaPosition;
 use crate::replica::cross::CrossReplica;
 use crate::sum::SumOrder;
 use crate::variable::Scope;
@@ -22,9 +22,9 @@ use crate::{
     Fingerprint, Input, InputContext, Rows, hash,
 };
 
-pub use traffic::Traffic;
+pub use communication_stats::CommunicationStats;
 use training::Elastic;
-pub use training::Entry;
+pub use training::JoinMode;
 
 /// Synchronous data-parallel training: each replica computes on its part of a global batch, and all
 /// apply the same update.
@@ -37,7 +37,7 @@ pub use training::Entry;
 pub struct MultiWorkerMirroredStrategy {
     group: Group,
     mesh: Mesh,
-    traffic: Traffic,
+    communication_stats: CommunicationStats,
     local_replicas: usize,
     options: CommunicationOptions,
     /// Who is in the cluster and which task this is; `None` where it is no cluster's.
@@ -114,7 +114,7 @@ impl MultiWorkerMirroredStrategy {
         Ok(Self {
             group,
             mesh,
-            traffic: Traffic::default(),
+            communication_stats: CommunicationStats::default(),
             local_replicas: 1,
             options: CommunicationOptions::new(),
             cluster: None,
@@ -145,7 +145,7 @@ impl MultiWorkerMirroredStrategy {
         let workers = self.group.world() as usize;
         let most = MOST_REPLICAS / workers;
         if replicas == 0 || replicas > most {
-            return self.told(Err(Error::LocalReplicas { replicas, most }));
+            return self.abort_on_error(Err(Error::LocalReplicas { replicas, most }));
         }
         if !self.is_elastic() {
             self.compare_replicas(replicas)?;
@@ -163,7 +163,7 @@ impl MultiWorkerMirroredStrategy {
             .zip(&numbers)
             .find_map(|(rank, number)| (*number != numbers[0]).then_some(rank))
         {
-            return self.told(Err(Error::ReplicasDiffer {
+            return self.abort_on_error(Err(Error::ReplicasDiffer {
                 rank,
                 replicas: numbers[rank.index()],
                 chiefs: numbers[0],
@@ -218,7 +218,7 @@ impl MultiWorkerMirroredStrategy {
         build: impl FnOnce(&mut Scope<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let built = build(&mut Scope::new(&mut self.group, self.local_replicas));
-        self.told(built)
+        self.abort_on_error(built)
     }
 
     /// Splits a data set of `samples` numbered samples among the workers, `global_batch` samples
@@ -234,14 +234,14 @@ impl MultiWorkerMirroredStrategy {
     ) -> Result<DistributedDataset, Error> {
         let worker = (self.group.rank(), self.group.world());
         let dataset = DistributedDataset::new(samples, global_batch, worker);
-        self.told(dataset)
+        self.abort_on_error(dataset)
     }
 
-    /// Deals the batches of `input` to the replicas of all workers, from a cursor on. An error ends
-    /// the training on all workers.
+    /// Distributes the batches of `input` to the replicas of all workers, from a cursor on. An
+    /// error ends the training on all workers.
     ///
     /// # Errors
-    /// Those of [`Input::pieces`], and [`Error::CursorElsewhere`].
+    /// Those of [`Input::replica_shards`], and [`Error::CursorElsewhere`].
     #[doc(alias = "experimental_distribute_dataset")]
     pub fn distribute_batches<B: Rows + Send + 'static>(
         &mut self,
@@ -250,17 +250,17 @@ impl MultiWorkerMirroredStrategy {
         from: Cursor,
     ) -> Result<DistributedBatches<B>, Error> {
         let batches = DistributedBatches::new(input, policy, self.input_context(), from);
-        self.told(batches)
+        self.abort_on_error(batches)
     }
 
-    /// Deals batches of this worker's own to its replicas, one to each in turn, as they are. What
-    /// to read is for the caller to decide, by [`input_context`](Self::input_context).
+    /// Distributes batches of this worker's own to its replicas, one to each in turn, as they are.
+    /// What to read is for the caller to decide, by [`input_context`](Self::input_context).
     #[doc(alias = "distribute_datasets_from_function")]
-    pub fn deal<B: Rows + Send + 'static>(
+    pub fn distribute_local_batches<B: Rows + Send + 'static>(
         &self,
         batches: impl IntoIterator<Item = B, IntoIter: Send + 'static>,
     ) -> DistributedBatches<B> {
-        DistributedBatches::dealt(batches.into_iter(), self.input_context())
+        DistributedBatches::distributed(batches.into_iter(), self.input_context())
     }
 
     /// Which of the workers' inputs is this one's.
@@ -367,8 +367,8 @@ impl MultiWorkerMirroredStrategy {
 
     /// What all-reduces have moved between workers so far.
     #[must_use]
-    pub fn traffic(&self) -> Traffic {
-        self.traffic
+    pub fn communication_stats(&self) -> CommunicationStats {
+        self.communication_stats
     }
 
     #[track_caller]
@@ -399,11 +399,11 @@ impl MultiWorkerMirroredStrategy {
 
     fn cross(&mut self) -> CrossReplica<'_> {
         let order = (self.local_replicas, self.options.sum_order());
-        CrossReplica::new(&mut self.group, &mut self.traffic, order)
+        CrossReplica::new(&mut self.group, &mut self.communication_stats, order)
     }
 
-    fn place(&self, local: usize) -> Place {
-        Place {
+    fn position(&self, local: usize) -> ReplicaPosition {
+        ReplicaPosition {
             local,
             locals: self.local_replicas,
             worker: (self.group.rank(), self.group.world()),
@@ -411,12 +411,12 @@ impl MultiWorkerMirroredStrategy {
         }
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         self.options.timeouts().operation()
     }
 
     /// Tells the other workers about an error before it is returned.
-    pub(crate) fn told<R, E: Display>(&mut self, result: Result<R, E>) -> Result<R, E> {
+    pub(crate) fn abort_on_error<R, E: Display>(&mut self, result: Result<R, E>) -> Result<R, E> {
         if let Err(error) = &result
             && self.group.world() > 1
         {

@@ -5,10 +5,10 @@ use meshwork_collectives::{Element, bf16, f16};
 /// Other types do not compile:
 ///
 /// ```compile_fail
-/// # use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp};
+/// # use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
 /// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
 /// let flags = strategy.per_replica(|_| true);
-/// strategy.reduce(ReduceOp::Sum, flags)?;
+/// strategy.reduce(ReplicaReduceOp::Sum, flags)?;
 /// # Ok::<(), meshwork_strategy::Error>(())
 /// ```
 pub trait Value: Element + sealed::Arithmetic {}
@@ -35,7 +35,7 @@ pub(crate) mod sealed {
 }
 
 macro_rules! float {
-    ($($number:ty, $through:ty, $narrow:expr);+) => {$(
+    ($($number:ty, $through:ty, $bf16_buffers:expr);+) => {$(
         impl Value for $number {}
         impl sealed::Arithmetic for $number {
             const IS_FLOAT: bool = true;
@@ -50,11 +50,11 @@ macro_rules! float {
 
             fn divided(self, count: usize) -> Self {
                 // Counts of replicas and samples are far below where floats skip whole numbers.
-                $narrow(<$through>::from(self) / count as $through)
+                $bf16_buffers(<$through>::from(self) / count as $through)
             }
 
             fn times_reciprocal(self, count: usize) -> Self {
-                $narrow(<$through>::from(self) * (1.0 / count as $through))
+                $bf16_buffers(<$through>::from(self) * (1.0 / count as $through))
             }
         }
     )+};

@@ -8,21 +8,21 @@ use std::thread;
 
 use meshwork_collectives::Group;
 use meshwork_strategy::{
-    CommunicationOptions, Error, GradientPacks, MultiWorkerMirroredStrategy, ReduceOp,
-    VariableSpec, Wire,
+    CommunicationDtype, CommunicationOptions, Error, GradientBuckets, MultiWorkerMirroredStrategy,
+    ReplicaReduceOp, VariableSpec,
 };
 
 /// Allocations of this thread in a hundred steps, after two.
-fn allocations(group: Group, (wire, bytes_per_pack): (Wire, usize)) -> u64 {
-    let options = CommunicationOptions::new().with_bytes_per_pack(bytes_per_pack);
+fn allocations(group: Group, (dtype, bytes_per_bucket): (CommunicationDtype, usize)) -> u64 {
+    let options = CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
     let mut strategy = MultiWorkerMirroredStrategy::over(group)
         .unwrap()
         .with_options(options);
     let specs: Vec<_> = [300, 70_000, 5]
         .map(|len| VariableSpec::new(format!("v{len}"), &[len]).unwrap())
         .into();
-    let gradients = GradientPacks::new(&mut strategy, &specs, 1);
-    let mut gradients = gradients.unwrap().with_wire(wire);
+    let gradients = GradientBuckets::new(&mut strategy, &specs, 1);
+    let mut gradients = gradients.unwrap().with_communication_dtype(dtype);
     let mut step = || {
         let loss = strategy.run(|replica| {
             for index in (0..3).rev() {
@@ -43,8 +43,12 @@ fn allocations(group: Group, (wire, bytes_per_pack): (Wire, usize)) -> u64 {
 
 #[test]
 fn no_step_after_the_first_ones_allocates() {
-    // In one pack, and with each variable in its own.
-    for way in [(Wire::F32, 0), (Wire::F32, 1), (Wire::Bf16, 0)] {
+    // In one bucket, and with each variable in its own.
+    for way in [
+        (CommunicationDtype::F32, 0),
+        (CommunicationDtype::F32, 1),
+        (CommunicationDtype::Bf16, 0),
+    ] {
         thread::scope(|scope| {
             let groups = Group::local(2).unwrap().into_iter();
             let threads: Vec<_> = groups
@@ -67,7 +71,7 @@ fn steps_of_several_replicas_take_no_more_each_time() {
         let counted = allocation_counter::measure(|| {
             for _ in 0..steps {
                 let step = strategy.run_with(&mut gradients, |replica, own| {
-                    replica.all_reduce(ReduceOp::Mean, own)
+                    replica.all_reduce(ReplicaReduceOp::Mean, own)
                 });
                 step.unwrap();
             }

@@ -8,7 +8,7 @@
 
 use meshwork_strategy::{
     Aggregation, DistributedVariable, ElementType, Error, InputContext,
-    MultiWorkerMirroredStrategy, PerReplica, ReduceOp, Synchronization, VariablePolicy,
+    MultiWorkerMirroredStrategy, PerReplica, ReplicaReduceOp, Synchronization, VariablePolicy,
 };
 use ndarray::{Array1, ArrayD, arr0};
 
@@ -47,7 +47,7 @@ fn an_axis_that_is_not_there() {
         dimensions: 1,
     };
     let values = arrays(&strategy);
-    let reduced = strategy.reduce_axes(ReduceOp::Sum, &values, &[1]);
+    let reduced = strategy.reduce_axes(ReplicaReduceOp::Sum, &values, &[1]);
     assert_eq!(reduced.unwrap_err(), outside);
     assert_eq!(strategy.gather(&values, 1).unwrap_err(), outside);
     let scalars = strategy.per_replica(|_| arr0(1.0_f32).into_dyn());
@@ -65,7 +65,10 @@ fn a_mean_of_integers() {
     let expected = Error::IntegerMean {
         found: ElementType::I64,
     };
-    assert_eq!(strategy.reduce(ReduceOp::Mean, numbers), Err(expected));
+    assert_eq!(
+        strategy.reduce(ReplicaReduceOp::Mean, numbers),
+        Err(expected)
+    );
 }
 
 #[test]

@@ -34,7 +34,8 @@ pub enum Need {
 }
 
 impl Need {
-    /// The variable that lists, by their names, the needs whose absence is a failure, or says `all`.
+    /// The variable that lists, by their names, the needs whose absence is a failure, or says
+    /// `all`.
     pub const REQUIRE: &str = "MESHWORK_REQUIRE";
 
     /// All of them, in the order of their names.

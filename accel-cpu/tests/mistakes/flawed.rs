@@ -1,6 +1,6 @@
 //! The CPU backend with a mistake of choice.
 
-mod docked;
+mod pinned;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::ops::Range;
@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
-    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Dock, Element, ElementTask,
+    Accelerator, Arrange, Arrangement, Device, DeviceBuffer, DeviceId, Element, ElementTask,
     ElementType, Elementwise, Error, Fold, HostMemory, LiveBuffers, Matmul, Memory,
-    NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Reduction, Region, Steps,
-    Stride, Undocked,
+    NativeCollectives, NotPinned, Pairwise, PinnedBuffer, Pointwise, ProductShape, ReduceOp,
+    Reduction, Region, StridedRange, StridedSlice,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -277,12 +277,12 @@ impl Accelerator for Flawed {
         self.cpu.reduce(op, into, from)
     }
 
-    fn dock(
+    fn pin(
         &self,
         device: DeviceId,
         memory: Box<dyn HostMemory>,
-    ) -> Result<Box<dyn Dock<Buffer = CpuBuffer>>, Undocked> {
-        docked::dock(self.flaw, &self.cpu, device, memory)
+    ) -> Result<Box<dyn PinnedBuffer<Buffer = CpuBuffer>>, NotPinned> {
+        pinned::pin(self.flaw, &self.cpu, device, memory)
     }
 
     fn synchronize(&self, device: DeviceId) -> Result<(), Error> {
@@ -454,18 +454,19 @@ impl Arrange for Flawed {
         self.cpu.arrange(from, to)
     }
 
-    fn step(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+    fn step(&self, from: &CpuBuffer, by: &StridedSlice) -> Result<CpuBuffer, Error> {
         let (true, Some(bounds)) = (self.has(Flaw::StepsForwardsOnly), by.bounds()) else {
             return self.cpu.step(from, by);
         };
         let strides = by.along().iter().zip(bounds);
-        let forwards = strides.map(|(stride, (low, _))| Stride {
+        let forwards = strides.map(|(stride, (low, _))| StridedRange {
             first: low,
             step: stride.step.saturating_abs(),
             ..*stride
         });
-        let forwards: Vec<Stride> = forwards.collect();
-        self.cpu.step(from, &Steps::new(by.whole(), &forwards)?)
+        let forwards: Vec<StridedRange> = forwards.collect();
+        self.cpu
+            .step(from, &StridedSlice::new(by.whole(), &forwards)?)
     }
 
     fn take(

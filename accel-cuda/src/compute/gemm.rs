@@ -4,8 +4,9 @@ use meshwork_accel::ProductShape;
 
 /// A stack of products `c = a b` of matrices that lie column after column, as BLAS takes them.
 ///
-/// Ours lie row after row. Read by columns, such a matrix is its transpose, and `(x y)ᵀ = yᵀ xᵀ`: so the
-/// right matrix goes first, rows and columns of the product change places, and nothing is transposed.
+/// Ours lie row after row. Read by columns, such a matrix is its transpose, and `(x y)ᵀ = yᵀ xᵀ`:
+/// so the right matrix goes first, rows and columns of the product change places, and nothing is
+/// transposed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Gemm {
     /// Rows of `a` and `c`.
@@ -14,8 +15,9 @@ pub(crate) struct Gemm {
     pub(crate) n: i32,
     /// Columns of `a` and rows of `b`.
     pub(crate) k: i32,
-    /// How many elements after one matrix the next one begins, of `a`, `b` and `c`. A column ends where
-    /// the next begins, so that a matrix has as many elements from column to column as it has rows.
+    /// How many elements after one matrix the next one begins, of `a`, `b` and `c`. A column ends
+    /// where the next begins, so that a matrix has as many elements from column to column as it has
+    /// rows.
     pub(crate) strides: [i64; 3],
     /// How many products.
     pub(crate) batch: i32,

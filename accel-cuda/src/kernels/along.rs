@@ -2,9 +2,9 @@
 
 use super::THREADS;
 
-/// A block of sizes `[outer, len, inner]` whose elements along the middle axis are made one, in one pass or
-/// in two: where there are few results, several chunks of each are worked on at the same time, and then
-/// made one.
+/// A block of sizes `[outer, len, inner]` whose elements along the middle axis are made one, in one
+/// pass or in two: where there are few results, several chunks of each are worked on at the same
+/// time, and then made one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Along {
     sizes: [u64; 3],
@@ -81,7 +81,8 @@ impl Pass {
     }
 }
 
-/// How many threads share a result of so many elements: a power of two that divides the threads of a block.
+/// How many threads share a result of so many elements: a power of two that divides the threads of
+/// a block.
 fn lanes(elements: u64) -> u32 {
     let wanted = elements.div_ceil(LEAST_PER_LANE).max(1);
     let wanted = u32::try_from(wanted).unwrap_or(THREADS).min(THREADS);

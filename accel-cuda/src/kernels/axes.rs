@@ -85,7 +85,8 @@ impl Axes {
         }
     }
 
-    /// The same bytes, of elements of this width, moved as many at a time as lie together everywhere.
+    /// The same bytes, of elements of this width, moved as many at a time as lie together
+    /// everywhere.
     pub(crate) fn widened(mut self, mut width: Width) -> (Self, Width) {
         while let Some(wider) = width.doubled().filter(|_| self.is_of_pairs()) {
             width = wider;
@@ -127,8 +128,8 @@ impl Axes {
         &self.axes
     }
 
-    /// How many elements from the first to the last that is read, and written, both included. There are
-    /// some.
+    /// How many elements from the first to the last that is read, and written, both included. There
+    /// are some.
     pub(crate) fn reach(&self) -> [usize; 2] {
         [0, 1].map(|side| {
             let steps = self

@@ -6,14 +6,14 @@ use crate::Library;
 
 /// Folders that may hold libraries, found once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Surroundings {
+pub(super) struct SearchPaths {
     /// `site-packages` of the environments that are active, best first.
     site_packages: Vec<PathBuf>,
     /// Where toolkits keep their libraries, best first.
     toolkits: Vec<PathBuf>,
 }
 
-impl Surroundings {
+impl SearchPaths {
     /// What follows from the `variable`s of an environment and the names `listed` of a folder.
     pub(super) fn new(
         variable: impl Fn(&str) -> Option<String>,
@@ -94,7 +94,7 @@ const NO_PACKAGES: &[&str] = &[];
 mod tests {
     use super::*;
 
-    fn surroundings(variables: &[(&str, &str)]) -> Surroundings {
+    fn surroundings(variables: &[(&str, &str)]) -> SearchPaths {
         let variable = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
@@ -106,7 +106,7 @@ mod tests {
             Some("/conda/lib" | "/home/me/.local/lib") => vec!["python3.11".to_owned()],
             _ => Vec::new(),
         };
-        Surroundings::new(variable, listed)
+        SearchPaths::new(variable, listed)
     }
 
     #[track_caller]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use meshwork_accel::{
-    self as accel, Collective, CommunicatorName, DeviceCommunicator, DeviceCommunicators, DeviceId,
-    ElementType, Place, ReduceOp, Watch,
+    self as accel, CancelCheck, CommunicatorId, CommunicatorRank, DeviceCollective,
+    DeviceCommunicator, DeviceCommunicators, DeviceId, ElementType, ReduceOp,
 };
 
-use super::{Communicator, Seat, UniqueId, translate};
+use super::{Communicator, NcclRank, UniqueId, translate};
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 
@@ -16,25 +16,25 @@ impl DeviceCommunicators for CudaAccelerator {
         Ok(format!("NCCL {}", self.nccl()?.version()))
     }
 
-    fn name(&self) -> Result<CommunicatorName, accel::Error> {
+    fn name(&self) -> Result<CommunicatorId, accel::Error> {
         let id = self.nccl()?.unique_id()?;
-        Ok(CommunicatorName::from_bytes(*id.as_bytes()))
+        Ok(CommunicatorId::from_bytes(*id.as_bytes()))
     }
 
     fn join(
         &self,
         device: DeviceId,
-        name: &CommunicatorName,
-        place: Place,
-        watch: &mut Watch<'_>,
+        name: &CommunicatorId,
+        place: CommunicatorRank,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<Box<dyn DeviceCommunicator<Buffer = CudaBuffer>>, accel::Error> {
         let (nccl, logical) = (self.nccl()?, self.logical(device)?);
-        let seat = Seat::new(
+        let nccl_rank = NcclRank::new(
             UniqueId::from_bytes(*name.as_bytes()),
             place.rank(),
             place.world(),
         )?;
-        let joined = Communicator::enter(nccl, logical, seat, (PATIENCE, watch));
+        let joined = Communicator::enter(nccl, logical, nccl_rank, (PATIENCE, cancel_check));
         let communicator = Some(joined.map_err(|error| error.of_communicator(device))?);
         Ok(Box::new(Joined {
             communicator,
@@ -59,13 +59,13 @@ impl DeviceCommunicator for Joined {
 
     fn carry_out(
         &mut self,
-        work: Collective<'_, CudaBuffer>,
-        watch: &mut Watch<'_>,
+        work: DeviceCollective<'_, CudaBuffer>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), accel::Error> {
         let broken = accel::Error::CommunicatorBroken;
         let communicator = self.communicator.as_mut().ok_or(broken)?;
-        let queued = communicator.queue(work, watch);
-        let done = queued.and_then(|()| communicator.finish(watch));
+        let queued = communicator.queue(work, cancel_check);
+        let done = queued.and_then(|()| communicator.finish(cancel_check));
         if communicator.is_broken() {
             // Nothing waits on the device for the others any more.
             self.communicator = None;

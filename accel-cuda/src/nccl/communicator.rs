@@ -3,42 +3,46 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_accel::{self as accel, Collective, DeviceBuffer, DeviceId, ReduceOp, Watch};
+use meshwork_accel::{
+    self as accel, CancelCheck, DeviceBuffer, DeviceCollective, DeviceId, ReduceOp,
+};
 
-use super::{Nccl, Seat};
+use super::{Nccl, NcclRank};
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
-use crate::device::Logical;
+use crate::device::LogicalDevice;
 use crate::error::{Error, Failure};
 use crate::sys::collectives::Comm;
 
 /// A rank of a communicator of NCCL, on one device.
 ///
-/// Operations are put into the device's stream, in order with everything else that is asked of it, and
-/// return when NCCL has taken them in, which its deadline bounds. [`wait`](Self::wait) bounds the rest:
-/// call it before anything that waits for the device without a deadline, such as a download.
+/// Operations are put into the device's stream, in order with everything else that is asked of it,
+/// and return when NCCL has taken them in, which its deadline bounds. [`wait`](Self::wait) bounds
+/// the rest: call it before anything that waits for the device without a deadline, such as a
+/// download.
 ///
 /// After a failure or a missed deadline all calls are [`Error::Broken`], and what was put into the
 /// stream may still wait there for other ranks. Dropping the communicator aborts it and so sets the
 /// device free, whatever the others do; [`shrink`](Self::shrink) does too, and goes on.
 ///
-/// All ranks make the same calls in the same order; NCCL does not check that. Of 16-bit floats, sums are
-/// rounded as NCCL does it, and not once at the end; which NaN comes out is not defined either.
+/// All ranks make the same calls in the same order; NCCL does not check that. Of 16-bit floats,
+/// sums are rounded as NCCL does it, and not once at the end; which NaN comes out is not defined
+/// either.
 #[derive(Debug)]
 pub struct Communicator {
     comm: Comm,
     /// Whether an operation has failed.
     broken: bool,
-    pub(super) logical: Arc<Logical>,
+    pub(super) logical: Arc<LogicalDevice>,
     rank: usize,
     world: usize,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Communicator {
-    /// Joins the other ranks. Each call of this communicator, this one included, may take as long as
-    /// `patience`. NCCL refuses two ranks on one GPU, so logical devices of one GPU cannot join the
-    /// same communicator: they have [`NativeCollectives`](accel::NativeCollectives).
+    /// Joins the other ranks. Each call of this communicator, this one included, may take as long
+    /// as `timeout`. NCCL refuses two ranks on one GPU, so logical devices of one GPU cannot join
+    /// the same communicator: they have [`NativeCollectives`](accel::NativeCollectives).
     ///
     /// # Errors
     /// [`accel::Error::UnknownDevice`] of the device; [`Error::Call`] where NCCL refuses, and
@@ -47,24 +51,29 @@ impl Communicator {
         nccl: &Nccl,
         accelerator: &CudaAccelerator,
         device: DeviceId,
-        seat: Seat,
-        patience: Duration,
+        nccl_rank: NcclRank,
+        timeout: Duration,
     ) -> Result<Self, Error> {
         let logical = accelerator.logical(device)?;
-        Self::enter(nccl, logical, seat, (patience, &mut within(patience)))
+        Self::enter(nccl, logical, nccl_rank, (timeout, &mut within(timeout)))
     }
 
-    /// Joins the other ranks unless `watch` breaks before.
+    /// Joins the other ranks unless `cancel_check` breaks before.
     pub(super) fn enter(
         nccl: &Nccl,
-        logical: &Arc<Logical>,
-        seat: Seat,
-        (patience, watch): (Duration, &mut Watch<'_>),
+        logical: &Arc<LogicalDevice>,
+        nccl_rank: NcclRank,
+        (timeout, cancel_check): (Duration, &mut CancelCheck<'_>),
     ) -> Result<Self, Error> {
         let (table, stream) = (nccl.table.clone(), logical.stream.clone());
-        let comm = Comm::join(table, stream, *seat.id.as_bytes(), (seat.rank, seat.world))?;
+        let comm = Comm::join(
+            table,
+            stream,
+            *nccl_rank.id.as_bytes(),
+            (nccl_rank.rank, nccl_rank.world),
+        )?;
         let operation = "joining a communicator";
-        Self::settle(comm, logical.clone(), operation, (patience, watch))
+        Self::settle(comm, logical.clone(), operation, (timeout, cancel_check))
     }
 
     /// This rank's number, from 0.
@@ -89,7 +98,7 @@ impl Communicator {
     /// [`accel::Error::UnsupportedOp`] for ops of bits, which NCCL does not have;
     /// [`accel::Error::DeviceMismatch`]; [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
     pub fn all_reduce(&mut self, op: ReduceOp, values: &mut CudaBuffer) -> Result<(), Error> {
-        self.collect(Collective::AllReduce { op, values })
+        self.collect(DeviceCollective::AllReduce { op, values })
     }
 
     /// The same on the rank `root` alone; the others keep what they have.
@@ -105,7 +114,7 @@ impl Communicator {
         root: usize,
         values: &mut CudaBuffer,
     ) -> Result<(), Error> {
-        self.collect(Collective::Reduce { op, values, root })
+        self.collect(DeviceCollective::Reduce { op, values, root })
     }
 
     /// Replaces `values` on all ranks by those of the rank `root`.
@@ -117,7 +126,7 @@ impl Communicator {
     /// [`Error::RankOutside`], [`accel::Error::DeviceMismatch`]; [`Error::Call`],
     /// [`Error::Deadline`], [`Error::Broken`].
     pub fn broadcast(&mut self, root: usize, values: &mut CudaBuffer) -> Result<(), Error> {
-        self.collect(Collective::Broadcast { values, root })
+        self.collect(DeviceCollective::Broadcast { values, root })
     }
 
     /// Replaces `output` on all ranks by all inputs, in the order of the ranks.
@@ -129,10 +138,11 @@ impl Communicator {
     /// [`accel::Error::ElementMismatch`], [`accel::Error::LengthMismatch`],
     /// [`accel::Error::DeviceMismatch`]; [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
     pub fn all_gather(&mut self, input: &CudaBuffer, output: &mut CudaBuffer) -> Result<(), Error> {
-        self.collect(Collective::AllGather { input, output })
+        self.collect(DeviceCollective::AllGather { input, output })
     }
 
-    /// Leaves in `output` this rank's block of `op` of all inputs, divided by their number for a mean.
+    /// Leaves in `output` this rank's block of `op` of all inputs, divided by their number for a
+    /// mean.
     ///
     /// # Shapes
     /// `output` has the same length on all ranks, `input` that times their number.
@@ -145,7 +155,7 @@ impl Communicator {
         input: &CudaBuffer,
         output: &mut CudaBuffer,
     ) -> Result<(), Error> {
-        self.collect(Collective::ReduceScatter { op, input, output })
+        self.collect(DeviceCollective::ReduceScatter { op, input, output })
     }
 
     /// Sends `values` to the rank `to`, which receives as many bytes.
@@ -175,8 +185,8 @@ impl Communicator {
         self.call("receive", |comm| comm.exchange(None, Some((part, from))))
     }
 
-    /// Sends `sent` to the first rank and receives `received` from the second, at once: a ring of ranks
-    /// that all send first would wait for ever.
+    /// Sends `sent` to the first rank and receives `received` from the second, at once: a ring of
+    /// ranks that all send first would wait for ever.
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
@@ -196,24 +206,24 @@ impl Communicator {
     /// Waits until all operations so far are done, on this device.
     ///
     /// # Errors
-    /// [`Error::Deadline`] where other ranks do not take part, [`Error::Call`] where NCCL or the device
-    /// has failed; [`Error::Broken`].
+    /// [`Error::Deadline`] where other ranks do not take part, [`Error::Call`] where NCCL or the
+    /// device has failed; [`Error::Broken`].
     pub fn wait(&mut self) -> Result<(), Error> {
-        self.finish(&mut within(self.patience))
+        self.finish(&mut within(self.timeout))
     }
 
-    /// The same unless `watch` breaks before.
-    pub(super) fn finish(&mut self, watch: &mut Watch<'_>) -> Result<(), Error> {
+    /// The same unless `cancel_check` breaks before.
+    pub(super) fn finish(&mut self, cancel_check: &mut CancelCheck<'_>) -> Result<(), Error> {
         self.guarded(|comm| {
-            until(watch, "an operation of a communicator", || {
+            until(cancel_check, "an operation of a communicator", || {
                 // An operation that failed never ends, so both are looked at.
                 Ok(comm.is_ready()? && comm.stream().is_done()?)
             })
         })
     }
 
-    /// The part of this communicator whose ranks give the same `color`, in the order of `key`, then of
-    /// rank; `None` for a rank without color. All ranks call it.
+    /// The part of this communicator whose ranks give the same `color`, in the order of `key`, then
+    /// of rank; `None` for a rank without color. All ranks call it.
     ///
     /// # Errors
     /// [`Error::Call`], [`Error::Deadline`], [`Error::Broken`].
@@ -222,14 +232,15 @@ impl Communicator {
         self.call(operation, |comm| {
             comm.split(color.map(i32::from), key.into())
         })?;
-        let (logical, patience) = (self.logical.clone(), self.patience);
-        let watch = &mut within(patience);
-        let settle = |comm| Self::settle(comm, logical, operation, (patience, watch));
+        let (logical, timeout) = (self.logical.clone(), self.timeout);
+        let cancel_check = &mut within(timeout);
+        let settle = |comm| Self::settle(comm, logical, operation, (timeout, cancel_check));
         self.comm.born().map(settle).transpose()
     }
 
-    /// What is left of this communicator without the ranks `lost`, whose place the others close up in
-    /// order. The ranks that are left call it, and none of the lost; work that waits for them is ended.
+    /// What is left of this communicator without the ranks `lost`, whose place the others close up
+    /// in order. The ranks that are left call it, and none of the lost; work that waits for them is
+    /// ended.
     ///
     /// # Errors
     /// [`Error::RankOutside`] for a rank that is not there, or this one; [`Error::Call`],
@@ -246,13 +257,18 @@ impl Communicator {
             let (rank, world) = (self.rank, self.world - 1);
             return Err(Error::RankOutside { rank, world });
         }
-        let (operation, patience) = ("shrinking a communicator", self.patience);
+        let (operation, timeout) = ("shrinking a communicator", self.timeout);
         self.comm.shrink(ranks)?;
-        let watch = &mut within(patience);
-        until(watch, operation, || self.comm.is_ready())?;
+        let cancel_check = &mut within(timeout);
+        until(cancel_check, operation, || self.comm.is_ready())?;
         let rest = self.comm.born().ok_or(Error::Broken)?;
-        let watch = &mut within(patience);
-        Self::settle(rest, self.logical.clone(), operation, (patience, watch))
+        let cancel_check = &mut within(timeout);
+        Self::settle(
+            rest,
+            self.logical.clone(),
+            operation,
+            (timeout, cancel_check),
+        )
     }
 
     /// Ends in order, when all ranks have called it and all operations are done.
@@ -268,11 +284,11 @@ impl Communicator {
     /// Waits until a communicator that was begun is there.
     fn settle(
         comm: Comm,
-        logical: Arc<Logical>,
+        logical: Arc<LogicalDevice>,
         operation: &'static str,
-        (patience, watch): (Duration, &mut Watch<'_>),
+        (timeout, cancel_check): (Duration, &mut CancelCheck<'_>),
     ) -> Result<Self, Error> {
-        until(watch, operation, || comm.is_ready())?;
+        until(cancel_check, operation, || comm.is_ready())?;
         let (rank, world) = comm.place()?;
         Ok(Self {
             comm,
@@ -280,13 +296,13 @@ impl Communicator {
             logical,
             rank,
             world,
-            patience,
+            timeout,
         })
     }
 
     /// Puts a collective into the stream.
-    fn collect(&mut self, work: Collective<'_, CudaBuffer>) -> Result<(), Error> {
-        self.queue(work, &mut within(self.patience))
+    fn collect(&mut self, work: DeviceCollective<'_, CudaBuffer>) -> Result<(), Error> {
+        self.queue(work, &mut within(self.timeout))
     }
 
     /// Puts an operation into the stream, and waits until NCCL has taken it in.
@@ -295,19 +311,19 @@ impl Communicator {
         operation: &'static str,
         begin: impl FnOnce(&Comm) -> Result<(), Failure>,
     ) -> Result<(), Error> {
-        self.put(operation, &mut within(self.patience), begin)
+        self.put(operation, &mut within(self.timeout), begin)
     }
 
-    /// The same unless `watch` breaks before.
+    /// The same unless `cancel_check` breaks before.
     pub(super) fn put(
         &mut self,
         operation: &'static str,
-        watch: &mut Watch<'_>,
+        cancel_check: &mut CancelCheck<'_>,
         begin: impl FnOnce(&Comm) -> Result<(), Failure>,
     ) -> Result<(), Error> {
         self.guarded(|comm| {
             begin(comm)?;
-            until(watch, operation, || comm.is_ready())
+            until(cancel_check, operation, || comm.is_ready())
         })
     }
 
@@ -346,24 +362,24 @@ impl Communicator {
 }
 
 /// Breaks when so much time has passed.
-fn within(patience: Duration) -> impl FnMut() -> ControlFlow<()> {
+fn within(timeout: Duration) -> impl FnMut() -> ControlFlow<()> {
     let begun = Instant::now();
-    move || match begun.elapsed() < patience {
+    move || match begun.elapsed() < timeout {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),
     }
 }
 
-/// Asks again and again, less and less often, until it is so or `watch` breaks.
+/// Asks again and again, less and less often, until it is so or `cancel_check` breaks.
 fn until(
-    watch: &mut Watch<'_>,
+    cancel_check: &mut CancelCheck<'_>,
     operation: &'static str,
     is_so: impl Fn() -> Result<bool, Failure>,
 ) -> Result<(), Error> {
     let begun = Instant::now();
     let mut pause = Duration::ZERO;
     while !is_so()? {
-        if watch().is_break() {
+        if cancel_check().is_break() {
             let waited = begun.elapsed();
             return Err(Error::Deadline { operation, waited });
         }

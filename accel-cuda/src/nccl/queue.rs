@@ -1,19 +1,20 @@
 //! Collectives as NCCL takes them: what it lacks is refused, and a mean is a sum that is divided.
 
-use meshwork_accel::{self as accel, Collective, DeviceBuffer, ReduceOp, Watch};
+use meshwork_accel::{self as accel, CancelCheck, DeviceBuffer, DeviceCollective, ReduceOp};
 
 use super::{Communicator, translate};
 use crate::Error;
 use crate::buffer::CudaBuffer;
-use crate::device::Logical;
+use crate::device::LogicalDevice;
 use crate::kernels::Kernel;
 
 impl Communicator {
-    /// Puts a collective into the device's stream, unless `watch` breaks before NCCL has taken it in.
+    /// Puts a collective into the device's stream, unless `cancel_check` breaks before NCCL has
+    /// taken it in.
     pub(super) fn queue(
         &mut self,
-        work: Collective<'_, CudaBuffer>,
-        watch: &mut Watch<'_>,
+        work: DeviceCollective<'_, CudaBuffer>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         self.holds(work.target())?;
         if let Some(source) = work.source() {
@@ -21,12 +22,20 @@ impl Communicator {
             work.target().check_element(source.element_type())?;
         }
         match work {
-            Collective::AllReduce { op, values } => self.queue_all_reduce(op, values, watch),
-            Collective::Reduce { op, values, root } => self.queue_reduce(op, (values, root), watch),
-            Collective::Broadcast { values, root } => self.queue_broadcast(values, root, watch),
-            Collective::AllGather { input, output } => self.queue_all_gather(input, output, watch),
-            Collective::ReduceScatter { op, input, output } => {
-                self.queue_reduce_scatter(op, (input, output), watch)
+            DeviceCollective::AllReduce { op, values } => {
+                self.queue_all_reduce(op, values, cancel_check)
+            }
+            DeviceCollective::Reduce { op, values, root } => {
+                self.queue_reduce(op, (values, root), cancel_check)
+            }
+            DeviceCollective::Broadcast { values, root } => {
+                self.queue_broadcast(values, root, cancel_check)
+            }
+            DeviceCollective::AllGather { input, output } => {
+                self.queue_all_gather(input, output, cancel_check)
+            }
+            DeviceCollective::ReduceScatter { op, input, output } => {
+                self.queue_reduce_scatter(op, (input, output), cancel_check)
             }
         }
     }
@@ -35,13 +44,13 @@ impl Communicator {
         &mut self,
         op: ReduceOp,
         values: &CudaBuffer,
-        watch: &mut Watch<'_>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         let (kind, red_op) = translate(op, values.element_type())?;
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("all-reduce", watch, |comm| {
+        self.put("all-reduce", cancel_check, |comm| {
             comm.all_reduce(part, kind, red_op)
         })?;
         self.divide(op, values)
@@ -51,14 +60,14 @@ impl Communicator {
         &mut self,
         op: ReduceOp,
         (values, root): (&CudaBuffer, usize),
-        watch: &mut Watch<'_>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         let how = translate(op, values.element_type())?;
         let to = self.peer(root)?;
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("reduce", watch, |comm| comm.reduce(part, how, to))?;
+        self.put("reduce", cancel_check, |comm| comm.reduce(part, how, to))?;
         match root == self.rank() {
             true => self.divide(op, values),
             false => Ok(()),
@@ -69,34 +78,34 @@ impl Communicator {
         &mut self,
         values: &CudaBuffer,
         root: usize,
-        watch: &mut Watch<'_>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         let root = self.peer(root)?;
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("broadcast", watch, |comm| comm.broadcast(part, root))
+        self.put("broadcast", cancel_check, |comm| comm.broadcast(part, root))
     }
 
     fn queue_all_gather(
         &mut self,
         input: &CudaBuffer,
         output: &CudaBuffer,
-        watch: &mut Watch<'_>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         times(input.len(), self.world(), output.len())?;
         let parts = (input.part(0, input.len()), output.part(0, output.len()));
         let (Some(from), Some(to)) = parts else {
             return Ok(());
         };
-        self.put("all-gather", watch, |comm| comm.all_gather(from, to))
+        self.put("all-gather", cancel_check, |comm| comm.all_gather(from, to))
     }
 
     fn queue_reduce_scatter(
         &mut self,
         op: ReduceOp,
         (input, output): (&CudaBuffer, &CudaBuffer),
-        watch: &mut Watch<'_>,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         let (kind, red_op) = translate(op, output.element_type())?;
         times(output.len(), self.world(), input.len())?;
@@ -104,7 +113,7 @@ impl Communicator {
         let (Some(from), Some(to)) = parts else {
             return Ok(());
         };
-        self.put("reduce-scatter", watch, |comm| {
+        self.put("reduce-scatter", cancel_check, |comm| {
             comm.reduce_scatter(from, to, kind, red_op)
         })?;
         self.divide(op, output)
@@ -119,7 +128,7 @@ impl Communicator {
         let by = u32::try_from(self.world()).expect("NCCL counts ranks in 31 bits");
         let kernel = Kernel::Divide(values.element_type());
         let logical = self.logical.clone();
-        let Logical { module, stream, .. } = &*logical;
+        let LogicalDevice { module, stream, .. } = &*logical;
         self.guarded(|_| Ok(module.divide(kernel, part, by, stream)?))
     }
 }

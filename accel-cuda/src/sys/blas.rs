@@ -8,7 +8,7 @@ use meshwork_accel::ElementType;
 
 use super::driver::{Address, StreamHandle, text_at};
 use super::memory::{Part, in_order};
-use super::shared::table;
+use super::shared_library::table;
 use super::stream::Stream;
 use crate::compute::Gemm;
 use crate::error::Failure;
@@ -157,8 +157,8 @@ impl Multiplier {
         functions.check("cublasSetMathMode", code)
     }
 
-    /// Replaces `into` by products; `false` if cuBLAS does not have them on this GPU. The stream that it
-    /// was made for does the work, after and before that of the parts' own streams.
+    /// Replaces `into` by products; `false` if cuBLAS does not have them on this GPU. The stream
+    /// that it was made for does the work, after and before that of the parts' own streams.
     pub(crate) fn product(
         &mut self,
         (gemm, element): (Gemm, ElementType),
@@ -196,9 +196,10 @@ impl Multiplier {
     fn call(&self, gemm: Gemm, kind: Kind, [a, b, c]: [Address; 3]) -> Code {
         let [a_stride, b_stride, c_stride] = gemm.strides;
         let (one, zero) = kind.scalars();
-        // SAFETY: the handle lives, its stream is that of `c`, and the GPU is current. Of each matrix so
-        // many elements are there, and are freed only after the stream's work; the scalars are of the
-        // computing type and are read before this returns, as the handle expects them of the host.
+        // SAFETY: the handle lives, its stream is that of `c`, and the GPU is current. Of each
+        // matrix so many elements are there, and are freed only after the stream's work; the
+        // scalars are of the computing type and are read before this returns, as the handle expects
+        // them of the host.
         unsafe {
             (self.blas.functions.gemm)(
                 self.handle,
@@ -284,7 +285,7 @@ fn too_short(elements: i128, part: Part<'_>) -> Failure {
 
 #[cfg(test)]
 impl Blas {
-    pub(super) const DECLARED: &'static [super::shared::Declared] = Functions::DECLARED;
+    pub(super) const DECLARED: &'static [super::shared_library::Symbol] = Functions::DECLARED;
 }
 
 /// The numbers that are passed, by their names in the headers.
@@ -318,8 +319,8 @@ const NOT_SUPPORTED: Code = 15;
 const AS_IT_IS: c_uint = 0;
 /// `CUBLAS_GEMM_DEFAULT`.
 const DEFAULT_ALGORITHM: c_int = -1;
-/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are not rounded to 16 bits either.
-/// Products of `f32` are not rounded to fewer bits by default.
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are not rounded to 16 bits
+/// either. Products of `f32` are not rounded to fewer bits by default.
 const WHOLE_SUMS: c_uint = 16;
 const COMPUTE_32F: c_uint = 68;
 const COMPUTE_64F: c_uint = 70;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::driver::{Address, StreamHandle, text_at};
 use super::memory::Part;
-use super::shared::table;
+use super::shared_library::table;
 use super::stream::Stream;
 use crate::error::Failure;
 use crate::{Error, Libraries, Library};
@@ -200,7 +200,8 @@ impl Comm {
         &self.stream
     }
 
-    /// Whether what was called before is done with being queued; an error if the communicator failed.
+    /// Whether what was called before is done with being queued; an error if the communicator
+    /// failed.
     pub(crate) fn is_ready(&self) -> Result<bool, Failure> {
         let mut state = SUCCESS;
         // SAFETY: the communicator lives, and `state` is writable.
@@ -232,8 +233,8 @@ impl Comm {
     ) -> Result<(), Failure> {
         let _here = self.stream.gpu().enter()?;
         let (at, count) = (values.address(), values.bytes() / kind.bytes);
-        // SAFETY: so many elements are there, and are freed only after the stream's work; in place is
-        // allowed.
+        // SAFETY: so many elements are there, and are freed only after the stream's work; in place
+        // is allowed.
         let code = unsafe {
             (self.nccl.all_reduce)(
                 at,
@@ -257,8 +258,8 @@ impl Comm {
     ) -> Result<(), Failure> {
         let _here = self.stream.gpu().enter()?;
         let (at, count) = (values.address(), values.bytes() / kind.bytes);
-        // SAFETY: so many elements are there, and are freed only after the stream's work; in place is
-        // allowed, and only the root is written to.
+        // SAFETY: so many elements are there, and are freed only after the stream's work; in place
+        // is allowed, and only the root is written to.
         let code = unsafe {
             (self.nccl.reduce)(
                 at,
@@ -286,7 +287,8 @@ impl Comm {
         self.nccl.check("ncclAllGather", code)
     }
 
-    /// Replaces `to` by this rank's block of the op of all ranks' `from`, which has a block for each.
+    /// Replaces `to` by this rank's block of the op of all ranks' `from`, which has a block for
+    /// each.
     pub(crate) fn reduce_scatter(
         &self,
         from: Part<'_>,
@@ -367,8 +369,8 @@ impl Comm {
         self.nccl.check("ncclRecv", code)
     }
 
-    /// Begins to split: ranks of one color are together, in the order of `key`; nowhere without color.
-    /// When [`is_ready`](Self::is_ready) says so, the part is [`born`](Self::born).
+    /// Begins to split: ranks of one color are together, in the order of `key`; nowhere without
+    /// color. When [`is_ready`](Self::is_ready) says so, the part is [`born`](Self::born).
     pub(crate) fn split(&self, color: Option<c_int>, key: c_int) -> Result<(), Failure> {
         let mut config = Config::not_blocking();
         let _here = self.stream.gpu().enter()?;
@@ -379,16 +381,16 @@ impl Comm {
         self.nccl.check("ncclCommSplit", code)
     }
 
-    /// Begins to leave out ranks, whose work is ended first. When [`is_ready`](Self::is_ready) says so,
-    /// the rest is [`born`](Self::born).
+    /// Begins to leave out ranks, whose work is ended first. When [`is_ready`](Self::is_ready) says
+    /// so, the rest is [`born`](Self::born).
     pub(crate) fn shrink(&self, mut lost: Vec<c_int>) -> Result<(), Failure> {
         let mut config = Config::not_blocking();
         let _here = self.stream.gpu().enter()?;
         let count = c_int::try_from(lost.len()).expect("ranks, which are themselves `c_int`");
         let ranks = lost.as_mut_ptr();
         let (born, how) = (self.birth.as_ptr().cast(), &raw mut config);
-        // SAFETY: the communicator lives, and what is written later lives as long; the ranks, of which
-        // there are so many, and `config` are read before this returns.
+        // SAFETY: the communicator lives, and what is written later lives as long; the ranks, of
+        // which there are so many, and `config` are read before this returns.
         let code =
             unsafe { (self.nccl.shrink)(self.handle, ranks, count, born, how, SHRINK_ABORT) };
         self.nccl.check("ncclCommShrink", code)

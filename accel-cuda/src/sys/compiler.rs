@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::ptr;
 
 use super::driver::text_at;
-use super::shared::table;
+use super::shared_library::table;
 use crate::error::Failure;
 use crate::target::Target;
 use crate::{Error, Libraries, Library};

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::shared::table;
+use super::shared_library::table;
 use crate::error::Failure;
 use crate::{Error, Libraries, Library};
 
@@ -208,7 +208,8 @@ pub(super) const STREAM_NON_BLOCKING: c_uint = 1;
 pub(super) const EVENT_DISABLE_TIMING: c_uint = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE`: pinned for all contexts, as copies between GPUs may use it.
 pub(super) const HOST_ALLOC_PORTABLE: c_uint = 1;
-/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts, like memory that the driver has allocated.
+/// `CU_MEMHOSTREGISTER_PORTABLE`: pinned for all contexts, like memory that the driver has
+/// allocated.
 pub(super) const HOST_REGISTER_PORTABLE: c_uint = 1;
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
 pub(super) const MULTIPROCESSOR_COUNT: c_int = 16;

@@ -13,12 +13,12 @@ use crate::target::Capability;
 
 /// A GPU that the driver shows, of which nothing is used yet.
 #[derive(Debug)]
-pub(crate) struct Card {
+pub(crate) struct VisibleGpu {
     driver: Arc<Driver>,
     device: DeviceHandle,
 }
 
-impl Card {
+impl VisibleGpu {
     /// The GPU with this number.
     pub(crate) fn find(driver: Arc<Driver>, ordinal: usize) -> Result<Self, Failure> {
         let mut device = 0;
@@ -81,14 +81,14 @@ impl Card {
 /// A GPU, with the context held that all who use it in this process share.
 #[derive(Debug)]
 pub(crate) struct Gpu {
-    card: Card,
+    card: VisibleGpu,
     pub(super) driver: Arc<Driver>,
     pub(super) context: ContextHandle,
 }
 
 impl Gpu {
     /// Makes a GPU ready to work.
-    pub(crate) fn open(card: Card) -> Result<Arc<Self>, Failure> {
+    pub(crate) fn open(card: VisibleGpu) -> Result<Arc<Self>, Failure> {
         let driver = card.driver.clone();
         let mut context = ContextHandle::NULL;
         // SAFETY: `context` is writable, and the device came from `cuDeviceGet`.
@@ -102,7 +102,7 @@ impl Gpu {
     }
 
     /// What the driver says of it.
-    pub(crate) fn card(&self) -> &Card {
+    pub(crate) fn card(&self) -> &VisibleGpu {
         &self.card
     }
 

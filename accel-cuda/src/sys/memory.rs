@@ -118,8 +118,8 @@ impl Part<'_> {
         let (gpu, to, at) = (&stream.gpu, self.address(), from.address());
         let _here = gpu.enter()?;
         if gpu.is(source) {
-            // SAFETY: both parts have so many bytes in this context, and are freed only after the work
-            // of both streams, which the caller has put in order.
+            // SAFETY: both parts have so many bytes in this context, and are freed only after the
+            // work of both streams, which the caller has put in order.
             let code = unsafe { (gpu.driver.memcpy_dtod_async)(to, at, bytes, stream.handle) };
             return gpu.driver.check("cuMemcpyDtoDAsync", code);
         }
@@ -138,7 +138,8 @@ impl Part<'_> {
     }
 }
 
-/// Lets the stream of `into` do work that reads `from`, after and before the work of their own streams.
+/// Lets the stream of `into` do work that reads `from`, after and before the work of their own
+/// streams.
 pub(super) fn in_order(
     into: Part<'_>,
     from: &[Part<'_>],

@@ -25,8 +25,8 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Loads what the compiler made of the source of [`Kernel`]s; each of them is there, or it is an
-    /// error. The image is a cubin, or PTX that ends in 0.
+    /// Loads what the compiler made of the source of [`Kernel`]s; each of them is there, or it is
+    /// an error. The image is a cubin, or PTX that ends in 0.
     pub(crate) fn load(gpu: Arc<Gpu>, image: &[u8]) -> Result<Self, Failure> {
         let multiprocessors = gpu.card().multiprocessors()?;
         let here = gpu.enter()?;
@@ -89,8 +89,8 @@ impl Module {
         in_order(into, &[from], launch)
     }
 
-    /// Replaces each element of all `targets` by the op of the elements of all `sources`. Streams of
-    /// the memory are put in order by the caller, before and after; `stream` does the work.
+    /// Replaces each element of all `targets` by the op of the elements of all `sources`. Streams
+    /// of the memory are put in order by the caller, before and after; `stream` does the work.
     pub(crate) fn fold(
         &self,
         kernel: Kernel,
@@ -164,8 +164,9 @@ impl Module {
         };
         let driver = &self.gpu.driver;
         let _here = self.gpu.enter()?;
-        // SAFETY: each argument points to a value of the type that kernels of this kind take in this
-        // place, and is read before this returns. Addresses have as many elements as the count says.
+        // SAFETY: each argument points to a value of the type that kernels of this kind take in
+        // this place, and is read before this returns. Addresses have as many elements as the count
+        // says.
         let code = unsafe {
             (driver.launch_kernel)(
                 *function,

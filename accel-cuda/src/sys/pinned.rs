@@ -74,8 +74,8 @@ impl Pinned {
         let (at, bytes) = self.place(into, from)?;
         lane.wait_until(&self.done)?;
         let here = lane.gpu().enter()?;
-        // SAFETY: so many bytes are in both. The pinned ones are given out, unpinned and freed only when
-        // the event is over, those of `from` only after their stream, which waits for it, too.
+        // SAFETY: so many bytes are in both. The pinned ones are given out, unpinned and freed only
+        // when the event is over, those of `from` only after their stream, which waits for it, too.
         let code = unsafe {
             (self.gpu.driver.memcpy_dtoh_async)(at.cast(), from.address(), bytes, lane.handle)
         };
@@ -117,8 +117,8 @@ impl Pinned {
         Ok((self.start.as_ptr().wrapping_add(range.start), bytes))
     }
 
-    /// Remembers until when the GPU needs the memory and the part of a buffer. What cannot be remembered
-    /// is waited for.
+    /// Remembers until when the GPU needs the memory and the part of a buffer. What cannot be
+    /// remembered is waited for.
     fn mark(&self, lane: &Stream, part: Part<'_>) -> Result<(), Failure> {
         let marked = self.done.record(lane);
         let marked = marked.and_then(|()| part.stream().wait_until(&self.done));
@@ -137,7 +137,8 @@ impl Drop for Pinned {
             return;
         }
         let Ok(_here) = self.gpu.enter() else { return };
-        // SAFETY: it was pinned once, is there until the fields are dropped, and the GPU has done with it.
+        // SAFETY: it was pinned once, is there until the fields are dropped, and the GPU has done
+        // with it.
         unsafe { (self.gpu.driver.mem_host_unregister)(self.start.as_ptr().cast()) };
     }
 }

@@ -75,8 +75,9 @@ impl Slot {
     pub(crate) fn take(&mut self, into: &mut [u8]) -> Result<(), Failure> {
         self.done.wait()?;
         let len = into.len().min(self.bytes);
-        // SAFETY: so many bytes are in both, which are apart, and the GPU has done with the slot. What
-        // it has not written is zero or older, but never uninitialised, as pages of the system are not.
+        // SAFETY: so many bytes are in both, which are apart, and the GPU has done with the slot.
+        // What it has not written is zero or older, but never uninitialised, as pages of the system
+        // are not.
         unsafe { ptr::copy_nonoverlapping(self.memory.as_ptr(), into.as_mut_ptr(), len) };
         Ok(())
     }
@@ -84,8 +85,8 @@ impl Slot {
     fn copy_to(&self, to: Part<'_>, bytes: usize, stream: &Stream) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         let (address, memory) = (to.address(), self.memory.as_ptr().cast());
-        // SAFETY: so many bytes are in both. The slot waits for the event before it is used again or
-        // freed, the memory of `to` for its stream.
+        // SAFETY: so many bytes are in both. The slot waits for the event before it is used again
+        // or freed, the memory of `to` for its stream.
         let code =
             unsafe { (self.gpu.driver.memcpy_htod_async)(address, memory, bytes, stream.handle) };
         self.gpu.driver.check("cuMemcpyHtoDAsync", code)
@@ -101,8 +102,8 @@ impl Slot {
         self.gpu.driver.check("cuMemcpyDtoHAsync", code)
     }
 
-    /// Remembers that the slot is in use until `stream` gets here. If that cannot be remembered, the
-    /// stream is waited for.
+    /// Remembers that the slot is in use until `stream` gets here. If that cannot be remembered,
+    /// the stream is waited for.
     fn mark(&self, stream: &Stream, queued: Result<(), Failure>) -> Result<(), Failure> {
         queued?;
         self.done.record(stream).or_else(|failure| {

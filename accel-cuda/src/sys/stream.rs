@@ -53,9 +53,9 @@ impl Stream {
         Ok(true)
     }
 
-    /// Makes all that is asked for from now on wait until `earlier` has done what it was asked so far.
-    /// Even if that fails, what was asked of `earlier` is done when this returns, so that nobody frees
-    /// what it works on.
+    /// Makes all that is asked for from now on wait until `earlier` has done what it was asked so
+    /// far. Even if that fails, what was asked of `earlier` is done when this returns, so that
+    /// nobody frees what it works on.
     pub(crate) fn follow(&self, earlier: &Self) -> Result<(), Failure> {
         if self.handle == earlier.handle {
             return Ok(());
@@ -108,7 +108,8 @@ impl Event {
         Ok(Self { gpu, handle })
     }
 
-    /// Becomes the moment when `stream`, which is of the same GPU, has done all it was asked so far.
+    /// Becomes the moment when `stream`, which is of the same GPU, has done all it was asked so
+    /// far.
     pub(super) fn record(&self, stream: &Stream) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: both live, and are of one context.

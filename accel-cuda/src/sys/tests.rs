@@ -13,7 +13,7 @@ use super::blas::Blas;
 use super::collectives::Collectives;
 use super::compiler::Nvrtc;
 use super::driver::Driver;
-use super::shared::Declared;
+use super::shared_library::Symbol;
 
 /// What a Rust type of a table is in C. Handles are pointers there, and numbers as large here.
 fn in_c(rust: &str, library: &str) -> String {
@@ -60,9 +60,9 @@ fn in_c(rust: &str, library: &str) -> String {
     name.to_owned()
 }
 
-/// A call of each function with arguments of our types: what converts to what the header has, without
-/// a warning, is passed as the header has it.
-fn calls(declared: &[Declared], library: &str, header: &str) -> String {
+/// A call of each function with arguments of our types: what converts to what the header has,
+/// without a warning, is passed as the header has it.
+fn calls(declared: &[Symbol], library: &str, header: &str) -> String {
     let mut text = format!("#include <{header}>\n");
     for (name, result, arguments) in declared {
         let types: Vec<_> = arguments
@@ -184,7 +184,8 @@ fn nccl_is_called_as_its_header_says_with_the_beginning_of_its_configuration() {
     let (Some(headers), Some(nccl)) = (headers(), wheel::NCCL.unpacked()) else {
         return;
     };
-    // The header wants those of 16-bit floats for C++ only, which are in no wheel without a compiler.
+    // The header wants those of 16-bit floats for C++ only, which are in no wheel without a
+    // compiler.
     let stand_ins = tempfile::tempdir().expect("a folder for headers");
     let stand_in =
         |name: &str, text: &str| fs::write(stand_ins.path().join(name), text).expect("writable");

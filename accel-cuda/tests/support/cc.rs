@@ -6,8 +6,8 @@ use std::{env, fs};
 
 use twox_hash::XxHash3_64;
 
-/// Makes a program or, where its name ends in `.so`, a library of one file of `tests/c`, and says where
-/// it is: in the target folder, named by all that it was made from, so it is made once.
+/// Makes a program or, where its name ends in `.so`, a library of one file of `tests/c`, and says
+/// where it is: in the target folder, named by all that it was made from, so it is made once.
 #[track_caller]
 #[allow(dead_code, reason = "each test file takes what it needs")]
 pub(crate) fn compiled(source: &str, name: &str, defines: &[&str]) -> PathBuf {

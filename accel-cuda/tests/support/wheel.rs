@@ -25,7 +25,8 @@ pub(crate) const NVRTC: Wheel = Wheel {
     need: Need::CudaWheels,
 };
 
-/// Half a gigabyte, fetched where `MESHWORK_WHEELS=all`, of which the headers are needed, and that it can be loaded.
+/// Half a gigabyte, fetched where `MESHWORK_WHEELS=all`, of which the headers are needed, and that
+/// it can be loaded.
 #[allow(dead_code, reason = "each test file takes what it needs")]
 pub(crate) const CUBLAS: Wheel = Wheel {
     package: "nvidia-cublas",
@@ -90,11 +91,11 @@ impl Wheel {
             "--no-deps",
             "--only-binary=:all:",
         ];
-        let patience = ["--retries", "1", "--timeout", "20", "--no-cache-dir"];
+        let timeout = ["--retries", "1", "--timeout", "20", "--no-cache-dir"];
         let mut command = Command::new("python3");
         command
             .args(pip)
-            .args(patience)
+            .args(timeout)
             .arg("--dest")
             .arg(folder)
             .arg(wanted);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, DeviceBuffer, DeviceId, ElementType, Error, Fold, ReduceOp,
-    Region, Steps,
+    Region, StridedSlice,
 };
 
 use super::compute::{alike, equally_long};
@@ -43,7 +43,7 @@ impl Arrange for PjrtAccelerator {
         })
     }
 
-    fn step(&self, from: &PjrtBuffer, by: &Steps) -> Result<PjrtBuffer, Error> {
+    fn step(&self, from: &PjrtBuffer, by: &StridedSlice) -> Result<PjrtBuffer, Error> {
         equally_long(from.len(), by.whole_len())?;
         few(by.whole().len())?;
         self.made(from, by.len(), |element| Kernel::Step(by.clone(), element))
@@ -133,8 +133,8 @@ impl PjrtAccelerator {
         self.computed(made, kernel(element), &[from])
     }
 
-    /// A new buffer of these elements on a device, by a program of others on it. There are none where one of
-    /// the others has none.
+    /// A new buffer of these elements on a device, by a program of others on it. There are none
+    /// where one of the others has none.
     pub(super) fn computed(
         &self,
         (device, vector): (DeviceId, Vector),

@@ -11,9 +11,9 @@ use crate::stablehlo::{Kernel, Vector};
 /// Every float is computed with that the plugin compiles a program for; 16-bit ones in `f32`, and
 /// rounded once.
 ///
-/// Sums, differences, products and quotients are rounded as IEEE 754 has it wherever the device does
-/// so, as a CPU does, and then have the bits of the host; a number too small to be normal may be taken
-/// for zero. Exponentials and logarithms are right but for a few of the last places.
+/// Sums, differences, products and quotients are rounded as IEEE 754 has it wherever the device
+/// does so, as a CPU does, and then have the bits of the host; a number too small to be normal may
+/// be taken for zero. Exponentials and logarithms are right but for a few of the last places.
 impl Elementwise for PjrtAccelerator {
     fn pointwise(&self, op: Pointwise, values: &mut PjrtBuffer) -> Result<(), Error> {
         float(values.element_type())?;
@@ -69,7 +69,8 @@ impl Elementwise for PjrtAccelerator {
     }
 }
 
-/// Terms are multiplied with the precision of their type, and added in `f32` where they are shorter.
+/// Terms are multiplied with the precision of their type, and added in `f32` where they are
+/// shorter.
 impl Matmul for PjrtAccelerator {
     fn matmul(
         &self,

@@ -32,7 +32,8 @@ pub(super) fn failed(device: DeviceId, error: crate::Error) -> Error {
     }
 }
 
-/// Why there is no program of a kernel: arithmetic that the device does not have is no failure of it.
+/// Why there is no program of a kernel: arithmetic that the device does not have is no failure of
+/// it.
 pub(super) fn uncompiled(device: DeviceId, kernel: &Kernel, error: crate::Error) -> Error {
     match (kernel.arithmetic(), &error) {
         (Some(element), crate::Error::Plugin { status, .. })

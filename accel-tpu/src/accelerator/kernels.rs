@@ -1,14 +1,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::recent::Recent;
+use super::lru_cache::LruCache;
 use crate::stablehlo::{Collective, Kernel};
-use crate::{Client, CompileOptions, Error, Executable};
+use crate::{CompileOptions, Error, Executable, PjrtClient};
 
 /// The programs of a client, compiled when first needed.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    client: Client,
-    compiled: Mutex<Recent<Key, Arc<Executable>>>,
+    client: PjrtClient,
+    compiled: Mutex<LruCache<Key, Arc<Executable>>>,
 }
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -19,10 +19,10 @@ enum Key {
 }
 
 impl Kernels {
-    pub(super) fn new(client: Client) -> Self {
+    pub(super) fn new(client: PjrtClient) -> Self {
         Self {
             client,
-            compiled: Mutex::new(Recent::of(MOST)),
+            compiled: Mutex::new(LruCache::of(MOST)),
         }
     }
 
@@ -72,7 +72,7 @@ impl Kernels {
         Ok(compiled)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Recent<Key, Arc<Executable>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<Key, Arc<Executable>>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

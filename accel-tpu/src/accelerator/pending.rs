@@ -8,7 +8,8 @@ use crate::{Error, Event};
 pub(super) struct Pending(Mutex<Vec<Event>>);
 
 impl Pending {
-    /// Adds one; those that have ended well are forgotten now and then, so that the list stays short.
+    /// Adds one; those that have ended well are forgotten now and then, so that the list stays
+    /// short.
     pub(super) fn add(&self, event: Event) -> Result<(), Error> {
         let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         events.push(event);

@@ -94,8 +94,8 @@ pub(super) fn arrange(to: &Arrangement, element: ElementType) -> String {
     finish(main, (&value, wide), flat(element, to.len()))
 }
 
-/// The program that makes elements along the middle axis one; `None` for an op that they do not have.
-/// 16-bit floats are computed in `f32`, and rounded once.
+/// The program that makes elements along the middle axis one; `None` for an op that they do not
+/// have. 16-bit floats are computed in `f32`, and rounded once.
 pub(super) fn fold(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Option<String> {
     let wide = computed_in(element);
     let neutral = neutral(op, wide).filter(|_| op.supports(element))?;
@@ -127,9 +127,9 @@ pub(super) fn fold(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Opt
     Some(main.finish(&value, flat))
 }
 
-/// The program that makes each element along the middle axis the op of it and all before it; `None` for an
-/// op that they do not have. In as many steps as the axis has bits: with each, what is known of twice as
-/// many elements before.
+/// The program that makes each element along the middle axis the op of it and all before it; `None`
+/// for an op that they do not have. In as many steps as the axis has bits: with each, what is known
+/// of twice as many elements before.
 pub(super) fn scan(op: ReduceOp, sizes: [usize; 3], element: ElementType) -> Option<String> {
     let wide = computed_in(element);
     let neutral = neutral(op, wide).filter(|_| op.supports(element))?;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use meshwork_accel::{ElementType, Steps};
+use meshwork_accel::{ElementType, StridedSlice};
 
 use super::arrange::{Sizes, finish, flat, list, shaped};
 use super::convert::{compared, holds};
@@ -10,7 +10,7 @@ use super::elements::select;
 use super::{Function, Type, Vector};
 
 /// The program that takes some indices along each axis, of which there are some.
-pub(super) fn step(by: &Steps, element: ElementType) -> String {
+pub(super) fn step(by: &StridedSlice, element: ElementType) -> String {
     let from = flat(element, by.whole_len());
     let mut main = Function::new(&[from]);
     let (whole, kind) = shaped(&mut main, "%arg0", from, by.whole());
@@ -35,8 +35,8 @@ pub(super) fn step(by: &Steps, element: ElementType) -> String {
     finish(main, (&value, chosen), flat(element, by.len()))
 }
 
-/// The program that takes the elements at the indices given along the middle axis, of which there are
-/// some, and zeros for indices that it does not have.
+/// The program that takes the elements at the indices given along the middle axis, of which there
+/// are some, and zeros for indices that it does not have.
 pub(super) fn take(sizes: [usize; 3], element: ElementType, indices: Vector) -> String {
     let [outer, len, inner] = sizes;
     let from = flat(element, outer * len * inner);
@@ -90,8 +90,8 @@ pub(super) fn one_hot(indices: Vector, classes: &Range<usize>, element: ElementT
     main.finish(&value, row)
 }
 
-/// The program that takes elements of the second vector where those of the first are not 0, and else of
-/// the third.
+/// The program that takes elements of the second vector where those of the first are not 0, and
+/// else of the third.
 pub(super) fn choice(vector: Vector, condition: ElementType) -> String {
     let kind = Type::from(vector);
     let condition = kind.of(condition);
@@ -104,8 +104,8 @@ pub(super) fn choice(vector: Vector, condition: ElementType) -> String {
     main.finish(&chosen, kind)
 }
 
-/// Indices as what they are compared as; unsigned ones that this cannot hold become negative, and no axis
-/// has those either.
+/// Indices as what they are compared as; unsigned ones that this cannot hold become negative, and
+/// no axis has those either.
 fn places(main: &mut Function, value: &str, indices: Vector) -> (String, Type) {
     let kind = Type::from(indices);
     let all = kind.of(ElementType::I64);

@@ -166,8 +166,9 @@ fn native(
     convert(main, &reduced, result.of(wide), result)
 }
 
-/// Whether every compiler has a collective that does this, with the bits that are defined: none does
-/// for the bits of integers, and for extremes of floats they differ in NaN and the sign of zero.
+/// Whether every compiler has a collective that does this, with the bits that are defined: none
+/// does for the bits of integers, and for extremes of floats they differ in NaN and the sign of
+/// zero.
 const fn is_native(op: ReduceOp, element: ElementType) -> bool {
     match op {
         ReduceOp::Sum | ReduceOp::Product | ReduceOp::Mean => true,

@@ -39,8 +39,8 @@ pub(super) fn pairwise(op: Pairwise, vector: Vector) -> Option<String> {
     Some(main.finish(&narrow, kind))
 }
 
-/// The program that multiplies stacks of matrices, all of which have elements; `None` for what is no
-/// float.
+/// The program that multiplies stacks of matrices, all of which have elements; `None` for what is
+/// no float.
 pub(super) fn product(shape: ProductShape, element: ElementType) -> Option<String> {
     let (depth, rows) = (shape.depth(), shape.rows());
     let (inner, columns) = (shape.inner(), shape.columns());

@@ -1,5 +1,5 @@
-//! Elements as those of another type, as `meshwork-accel` defines it: what devices make of numbers that
-//! do not fit is their own choice.
+//! Elements as those of another type, as `meshwork-accel` defines it: what devices make of numbers
+//! that do not fit is their own choice.
 
 use meshwork_accel::ElementType;
 

@@ -11,7 +11,7 @@ use bytemuck::checked;
 use meshwork_accel::{Element, ElementType};
 
 use super::args::Args;
-use super::client::Client;
+use super::client::PjrtClient;
 use super::event::Event;
 use super::handle::Handle;
 use super::pjrt::*;
@@ -25,7 +25,7 @@ use crate::Error;
 #[derive(Debug)]
 pub struct Buffer {
     handle: Handle<PJRT_Buffer>,
-    client: Client,
+    client: PjrtClient,
     device: usize,
 }
 
@@ -33,7 +33,7 @@ impl Buffer {
     /// # Safety
     /// As for [`Handle::take`].
     pub(super) unsafe fn take(
-        client: &Client,
+        client: &PjrtClient,
         device: usize,
         function: &'static str,
         raw: *mut PJRT_Buffer,
@@ -176,7 +176,7 @@ impl Buffer {
         }
     }
 
-    pub(super) fn is_of(&self, client: &Client) -> bool {
+    pub(super) fn is_of(&self, client: &PjrtClient) -> bool {
         self.client.is(client)
     }
 

@@ -22,7 +22,7 @@ use crate::{CompileOptions, Error, Value};
 ///
 /// Devices are numbered from 0 in the order in which the plugin gives those of this process.
 #[derive(Clone, Debug)]
-pub struct Client(Arc<Opened>);
+pub struct PjrtClient(Arc<Opened>);
 
 #[derive(Debug)]
 struct Opened {
@@ -64,7 +64,7 @@ impl DeviceMemory {
     }
 }
 
-impl Client {
+impl PjrtClient {
     /// Starts the plugin on its devices; `options` are the plugin's own, such as
     /// `cpu_device_count` of XLA's CPU plugin.
     ///
@@ -118,8 +118,8 @@ impl Client {
     /// The memory of a device.
     ///
     /// # Errors
-    /// [`Error::UnknownDevice`]; [`Error::Plugin`] with [`Status::UNIMPLEMENTED`](crate::Status::UNIMPLEMENTED)
-    /// from plugins that cannot tell.
+    /// [`Error::UnknownDevice`]; [`Error::Plugin`] with
+    /// [`Status::UNIMPLEMENTED`](crate::Status::UNIMPLEMENTED) from plugins that cannot tell.
     pub fn memory(&self, device: usize) -> Result<DeviceMemory, Error> {
         let device = self.raw_device(device)?;
         let mut args = PJRT_Device_MemoryStats_Args {
@@ -155,8 +155,8 @@ impl Client {
         unsafe { Executable::take(self, "PJRT_Client_Compile", args.executable) }
     }
 
-    /// Loads what [`Program::serialize`](crate::Program::serialize) gave; the inverse of it, for the
-    /// same plugin.
+    /// Loads what [`Program::serialize`](crate::Program::serialize) gave; the inverse of it, for
+    /// the same plugin.
     ///
     /// # Errors
     /// [`Error::Plugin`] when it is of another plugin or another version.

@@ -59,7 +59,7 @@ impl Event {
         if let Some(outcome) = self.outcome()? {
             return outcome;
         }
-        let bell = Arc::new(Bell {
+        let bell = Arc::new(Completion {
             plugin: self.0.plugin().clone(),
             rung: Mutex::new(None),
             ringing: Condvar::new(),
@@ -74,7 +74,7 @@ impl Event {
         let asked = unsafe { self.0.plugin().call(&mut args) };
         if let Err(refused) = asked {
             // SAFETY: a call that was refused will not ring, so its share of the bell is ours.
-            drop(unsafe { Arc::from_raw(args.user_arg.cast::<Bell>()) });
+            drop(unsafe { Arc::from_raw(args.user_arg.cast::<Completion>()) });
             return Err(refused);
         }
         bell.wait(within)
@@ -94,13 +94,13 @@ impl Event {
 }
 
 /// What a waiting thread and the plugin share; either may be the last to leave it.
-struct Bell {
+struct Completion {
     plugin: Plugin,
     rung: Mutex<Option<Result<(), Error>>>,
     ringing: Condvar,
 }
 
-impl Bell {
+impl Completion {
     fn wait(&self, within: Duration) -> Result<(), Error> {
         let begin = Instant::now();
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl Bell {
 /// Called by the plugin when the work has ended; must not panic, and does nothing that could.
 unsafe extern "C" fn ring(error: *mut PJRT_Error, bell: *mut c_void) {
     // SAFETY: this is the share that `wait` gave away, and each call takes its own once.
-    let bell = unsafe { Arc::from_raw(bell.cast_const().cast::<Bell>()) };
+    let bell = unsafe { Arc::from_raw(bell.cast_const().cast::<Completion>()) };
     let outcome = bell.plugin.check("PJRT_Event_OnReady", error);
     *bell.rung.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     bell.ringing.notify_all();

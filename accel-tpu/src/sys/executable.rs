@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::args::Args;
 use super::buffer::Buffer;
-use super::client::Client;
+use super::client::PjrtClient;
 use super::event::Event;
 use super::handle::Handle;
 use super::pjrt::*;
@@ -20,7 +20,7 @@ use crate::Error;
 #[derive(Debug)]
 pub struct Executable {
     handle: Handle<PJRT_LoadedExecutable>,
-    client: Client,
+    client: PjrtClient,
     program: Program,
     outputs: usize,
     devices: Vec<usize>,
@@ -57,7 +57,7 @@ impl Executable {
     /// # Safety
     /// As for [`Handle::take`].
     pub(super) unsafe fn take(
-        client: &Client,
+        client: &PjrtClient,
         function: &'static str,
         raw: *mut PJRT_LoadedExecutable,
     ) -> Result<Self, Error> {
@@ -94,12 +94,12 @@ impl Executable {
         &self.devices
     }
 
-    /// Runs the program on the devices that it was compiled for, with one list of arguments for each,
-    /// replica by replica and in each partition by partition. Returns before it is done.
+    /// Runs the program on the devices that it was compiled for, with one list of arguments for
+    /// each, replica by replica and in each partition by partition. Returns before it is done.
     ///
     /// # Errors
-    /// [`Error::DeviceCount`], [`Error::ArgumentCount`], [`Error::ForeignBuffer`]; [`Error::Plugin`] when arguments are of
-    /// another shape, on another device or already used up.
+    /// [`Error::DeviceCount`], [`Error::ArgumentCount`], [`Error::ForeignBuffer`];
+    /// [`Error::Plugin`] when arguments are of another shape, on another device or already used up.
     pub fn execute(&self, arguments: &[&[&Buffer]]) -> Result<Execution, Error> {
         self.execute_keeping(arguments, &[])
     }
@@ -167,8 +167,8 @@ impl Executable {
             execute_device,
             ..Args::new()
         };
-        // SAFETY: all lists have the lengths that they are said to have and live until the call ends;
-        // outputs are as many as the program says that it has.
+        // SAFETY: all lists have the lengths that they are said to have and live until the call
+        // ends; outputs are as many as the program says that it has.
         unsafe { self.client.plugin().call(&mut args) }?;
         match on {
             Some(device) => self.collect(&[device], &outputs, &done),
@@ -231,7 +231,7 @@ impl Executable {
 }
 
 fn devices_of(
-    client: &Client,
+    client: &PjrtClient,
     handle: &Handle<PJRT_LoadedExecutable>,
 ) -> Result<Vec<usize>, Error> {
     let mut args = PJRT_LoadedExecutable_AddressableDevices_Args {

@@ -18,8 +18,8 @@ pub(super) struct Handle<T: Resource> {
     plugin: Plugin,
 }
 
-// SAFETY: PJRT's objects may be used from any thread and from several at once, as the classes behind
-// them (clients, buffers, executables, topologies, events) promise.
+// SAFETY: PJRT's objects may be used from any thread and from several at once, as the classes
+// behind them (clients, buffers, executables, topologies, events) promise.
 unsafe impl<T: Resource> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T: Resource> Sync for Handle<T> {}

@@ -168,7 +168,7 @@ impl Program {
         OptimizedProgram::decode(&format, &code)
     }
 
-    /// The program as bytes, which [`Client::load`](crate::Client::load) takes.
+    /// The program as bytes, which [`PjrtClient::load`](crate::PjrtClient::load) takes.
     ///
     /// # Errors
     /// [`Error::Plugin`].

@@ -31,7 +31,8 @@ pub(super) unsafe fn text(start: *const std::ffi::c_char, len: usize) -> String 
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The named values at `start`, as long as the first says; a value of a kind that this crate does not know is left out.
+/// The named values at `start`, as long as the first says; a value of a kind that this crate does
+/// not know is left out.
 ///
 /// # Safety
 /// As for [`list`], until this returns, and so for names and values in them.

@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::api::Plugin;
 use super::args::Args;
-use super::client::{Client, mlir};
+use super::client::{PjrtClient, mlir};
 use super::handle::Handle;
 use super::pjrt::*;
 use super::program::Program;
@@ -27,7 +27,7 @@ pub struct Topology {
 #[derive(Debug)]
 enum Owner {
     Itself(Handle<PJRT_TopologyDescription>),
-    Client(Client),
+    PjrtClient(PjrtClient),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,8 @@ unsafe impl Sync for RawTopology {}
 
 impl Topology {
     /// The devices that `name` stands for, in words that are the plugin's own, as are `options`.
-    /// [`tpu::topology`](crate::tpu::topology) takes names of TPU slices that it has looked at first.
+    /// [`tpu::topology`](crate::tpu::topology) takes names of TPU slices that it has looked at
+    /// first.
     ///
     /// # Errors
     /// [`Error::Plugin`] when the name or an option is unknown, or the plugin has no topologies;
@@ -66,7 +67,7 @@ impl Topology {
     ///
     /// # Errors
     /// [`Error::NotSupported`], [`Error::Plugin`].
-    pub fn of_client(client: &Client) -> Result<Self, Error> {
+    pub fn of_client(client: &PjrtClient) -> Result<Self, Error> {
         let mut args = PJRT_Client_TopologyDescription_Args {
             client: client.raw(),
             ..Args::new()
@@ -77,7 +78,10 @@ impl Topology {
             let (function, what) = ("PJRT_Client_TopologyDescription", "topology");
             return Err(Error::Nothing { function, what });
         }
-        Self::of(RawTopology(args.topology), Owner::Client(client.clone()))
+        Self::of(
+            RawTopology(args.topology),
+            Owner::PjrtClient(client.clone()),
+        )
     }
 
     /// Its devices, in the plugin's order.
@@ -184,7 +188,7 @@ impl Owner {
     fn plugin(&self) -> &Plugin {
         match self {
             Self::Itself(handle) => handle.plugin(),
-            Self::Client(client) => client.plugin(),
+            Self::PjrtClient(client) => client.plugin(),
         }
     }
 }

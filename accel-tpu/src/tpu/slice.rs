@@ -76,8 +76,8 @@ impl Slice {
         Ok(create_tpu_mesh(mesh, &self.topology, rings, host, &local)?)
     }
 
-    /// The devices in the order of a mesh's ranks, as places in the list that the slice was made of:
-    /// what a program of as many replicas is compiled for.
+    /// The devices in the order of a mesh's ranks, as places in the list that the slice was made
+    /// of: what a program of as many replicas is compiled for.
     ///
     /// # Errors
     /// [`Error::Slice`] when the mesh has another size, or a device is missing.

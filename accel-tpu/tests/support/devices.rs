@@ -1,12 +1,12 @@
 //! An accelerator over the CPU, and what its buffers hold.
 
 use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, Element};
-use meshwork_accel_tpu::{Client, PjrtAccelerator, PjrtBuffer, Plugin, Value};
+use meshwork_accel_tpu::{PjrtAccelerator, PjrtBuffer, PjrtClient, Plugin, Value};
 
 /// So many devices of the CPU.
 pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
     let devices = [("cpu_device_count", Value::Int(devices))];
-    PjrtAccelerator::new(Client::new(plugin, &devices).unwrap())
+    PjrtAccelerator::new(PjrtClient::new(plugin, &devices).unwrap())
 }
 
 /// A buffer on `device` with these elements.

@@ -6,8 +6,8 @@ use super::bench::Bench;
 use super::values::{Sample, samples};
 use super::violation::{Found, Violation, refused};
 use crate::{
-    Arrange, Element, ElementType, Elementwise, Error, Fold, ReduceOp, Reduction, Steps, Stride,
-    convert_slice,
+    Arrange, Element, ElementType, Elementwise, Error, Fold, ReduceOp, Reduction, StridedRange,
+    StridedSlice, convert_slice,
 };
 
 pub(super) fn by_places<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violation> {
@@ -60,9 +60,9 @@ fn steps<A: Arrange, T: Sample>(bench: Bench<'_, A>) -> Result<(), Found> {
     ] {
         let strides = along.map(|(first, step, count)| {
             let step = NonZeroIsize::new(step).unwrap_or(NonZeroIsize::MIN);
-            Stride { first, step, count }
+            StridedRange { first, step, count }
         });
-        let by = Steps::new(&whole, &strides)?;
+        let by = StridedSlice::new(&whole, &strides)?;
         let made = bench.accelerator.step(&buffer, &by)?;
         let indices = |axis: usize| {
             let (first, step, count) = along[axis];
@@ -214,7 +214,7 @@ fn refusals<A: Arrange>(bench: Bench<'_, A>) -> Result<(), Found> {
     refused(taken.map(drop), &lengths)?;
     let (left, right) = (4, 5);
     let lengths = Error::LengthMismatch { left, right };
-    let steps = Steps::new(&[5], &[Stride::all(5)])?;
+    let steps = StridedSlice::new(&[5], &[StridedRange::all(5)])?;
     refused(accelerator.step(&four, &steps).map(drop), &lengths)?;
     let element = ElementType::F32;
     let unsupported = Error::UnsupportedElement { element };

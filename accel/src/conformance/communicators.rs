@@ -9,8 +9,8 @@ use super::bench::Bench;
 use super::values::{Sample, samples};
 use super::violation::{Found, Violation, equal};
 use crate::{
-    Accelerator, Collective, DeviceCommunicator, DeviceCommunicators, DeviceId, Error, Place,
-    ReduceOp, Reduction,
+    Accelerator, CommunicatorRank, DeviceCollective, DeviceCommunicator, DeviceCommunicators,
+    DeviceId, Error, ReduceOp, Reduction,
 };
 
 pub(super) fn all<A: DeviceCommunicators>(devices: &[(&A, DeviceId)]) -> Result<(), Violation> {
@@ -38,7 +38,7 @@ type First = Mutex<Option<Violation>>;
 /// One rank, with what its process has.
 struct Rank<'a, A: Accelerator> {
     bench: Bench<'a, A>,
-    place: Place,
+    place: CommunicatorRank,
     communicator: Box<dyn DeviceCommunicator<Buffer = A::Buffer>>,
 }
 
@@ -52,7 +52,7 @@ fn join<'a, A: DeviceCommunicators>(
     let end = Instant::now() + PATIENCE;
     let join = |rank: usize, accelerator: &'a A, device: DeviceId| {
         equal("its library", accelerator.library()?, first.library()?)?;
-        let place = Place::new(rank, devices.len())?;
+        let place = CommunicatorRank::new(rank, devices.len())?;
         let communicator = accelerator.join(device, &name, place, &mut || until(end))?;
         let bench = Bench::new(accelerator, device);
         Ok(Rank {
@@ -155,7 +155,7 @@ impl<A: Accelerator> Rank<'_, A> {
         let inputs = self.inputs::<T>(len);
         let mut buffer = self.bench.with(&inputs[self.place.rank()])?;
         let values = &mut buffer;
-        self.call(Collective::AllReduce { op, values }, over)?;
+        self.call(DeviceCollective::AllReduce { op, values }, over)?;
         self.bench.holds(&buffer, &reduced(op, &inputs)?)
     }
 
@@ -164,7 +164,7 @@ impl<A: Accelerator> Rank<'_, A> {
         let (rank, root) = (self.place.rank(), self.place.world() - 1);
         let mut buffer = self.bench.with(&inputs[rank])?;
         let values = &mut buffer;
-        self.call(Collective::Reduce { op, values, root }, over)?;
+        self.call(DeviceCollective::Reduce { op, values, root }, over)?;
         match rank == root {
             true => self.bench.holds(&buffer, &reduced(op, &inputs)?),
             false => self.bench.holds(&buffer, &inputs[rank]),
@@ -181,7 +181,7 @@ impl<A: Accelerator> Rank<'_, A> {
         let inputs = self.inputs::<T>(len * world);
         let (input, mut block) = (self.bench.with(&inputs[rank])?, self.bench.empty::<T>(len)?);
         let (input, output) = (&input, &mut block);
-        self.call(Collective::ReduceScatter { op, input, output }, over)?;
+        self.call(DeviceCollective::ReduceScatter { op, input, output }, over)?;
         self.bench.holds(input, &inputs[rank])?;
         let expected = reduced(op, &inputs)?;
         self.bench
@@ -194,7 +194,7 @@ impl<A: Accelerator> Rank<'_, A> {
                 .bench
                 .with(&samples::<T>(self.place.rank() as u64, len))?;
             let values = &mut buffer;
-            self.call(Collective::Broadcast { values, root }, over)?;
+            self.call(DeviceCollective::Broadcast { values, root }, over)?;
             self.bench.holds(&buffer, &samples::<T>(root as u64, len))?;
         }
         Ok(())
@@ -208,7 +208,7 @@ impl<A: Accelerator> Rank<'_, A> {
             self.bench.empty::<T>(len * world)?,
         );
         let (input, output) = (&input, &mut whole);
-        self.call(Collective::AllGather { input, output }, over)?;
+        self.call(DeviceCollective::AllGather { input, output }, over)?;
         let expected: Vec<T> = (0..world).flat_map(of).collect();
         self.bench.holds(&whole, &expected)
     }
@@ -218,7 +218,7 @@ impl<A: Accelerator> Rank<'_, A> {
         let op = ReduceOp::Max;
         let mut buffer = self.bench.with(&[1_u8, 2])?;
         let mut looks = 0;
-        let mut watch = || {
+        let mut cancel_check = || {
             looks += 1;
             match looks {
                 ..5 => ControlFlow::Continue(()),
@@ -226,14 +226,14 @@ impl<A: Accelerator> Rank<'_, A> {
             }
         };
         let values = &mut buffer;
-        let alone = Collective::AllReduce { op, values };
-        let answer = self.communicator.carry_out(alone, &mut watch);
+        let alone = DeviceCollective::AllReduce { op, values };
+        let answer = self.communicator.carry_out(alone, &mut cancel_check);
         if !matches!(answer, Err(Error::GivenUp { .. })) {
             return Err(Found::new(format!("{answer:?} instead of giving up")));
         }
         let values = &mut buffer;
-        let again = Collective::AllReduce { op, values };
-        let answer = self.communicator.carry_out(again, &mut watch);
+        let again = DeviceCollective::AllReduce { op, values };
+        let answer = self.communicator.carry_out(again, &mut cancel_check);
         equal(
             "the answer to a later call",
             answer,
@@ -242,13 +242,13 @@ impl<A: Accelerator> Rank<'_, A> {
         self.bench.read::<u8>(&buffer).map(drop)
     }
 
-    fn call(&mut self, work: Collective<'_, A::Buffer>, over: &First) -> Result<(), Found> {
+    fn call(&mut self, work: DeviceCollective<'_, A::Buffer>, over: &First) -> Result<(), Found> {
         let end = Instant::now() + PATIENCE;
-        let mut watch = || match *over.lock().unwrap_or_else(PoisonError::into_inner) {
+        let mut cancel_check = || match *over.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(_) => ControlFlow::Break(()),
             None => until(end),
         };
-        Ok(self.communicator.carry_out(work, &mut watch)?)
+        Ok(self.communicator.carry_out(work, &mut cancel_check)?)
     }
 
     /// What each rank gives. Floats are 0 and 1, whose combinations are exact in any order.

@@ -1,4 +1,5 @@
-//! Calls take effect in the order in which they are made, and buffers may go before work on them ends.
+//! Calls take effect in the order in which they are made, and buffers may go before work on them
+//! ends.
 
 use super::bench::Bench;
 use super::values::{Sample, samples};

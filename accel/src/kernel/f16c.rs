@@ -9,7 +9,7 @@ use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps
 
 use half::f16;
 
-use super::lane::Lane;
+use super::accumulate::Accumulate;
 use super::ops::Op;
 
 /// Like [`super::reduce`]. `None` where the processor lacks the conversions, and nothing is done.

@@ -1,5 +1,5 @@
 //! What each op does to two values. All commute bit for bit, signed zeros included; only which NaN
-//! comes out is open, until `Lane::narrow` makes all of them one.
+//! comes out is open, until `Accumulate::narrow` makes all of them one.
 
 /// An op on values as wide as they are computed in.
 pub(crate) trait Op<W> {

@@ -29,8 +29,9 @@
 //! Gradients of the last layers can be reduced while those of the first are computed, where the
 //! backward pass is made in stages: see [`MirroredParams::start`].
 //!
-//! Map of the crate: `params` (the entry), `walk` (through modules), `visits` (what is done with each
-//! parameter there), `tensor` (numbers out of burn), `optimizer` (its state in checkpoints), `error`.
+//! Map of the crate: `params` (the entry), `walk` (through modules), `visits` (what is done with
+//! each parameter there), `tensor` (numbers out of burn), `optimizer` (its state in checkpoints),
+//! `error`.
 #![forbid(unsafe_code)]
 
 mod error;

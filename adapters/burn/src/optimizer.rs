@@ -4,8 +4,8 @@ use meshwork_strategy::Snapshot;
 
 use crate::Error;
 
-/// Adds the state of `optimizer` to `snapshot`, in the form that burn has for it. It goes by the ids
-/// of parameters, which [`MirroredParams::save`](crate::MirroredParams::save) adds.
+/// Adds the state of `optimizer` to `snapshot`, in the form that burn has for it. It goes by the
+/// ids of parameters, which [`MirroredParams::save`](crate::MirroredParams::save) adds.
 ///
 /// # Errors
 /// [`Error::OptimizerState`]; [`Error::Strategy`] when the snapshot has one already.

@@ -4,8 +4,8 @@ use burn_core::module::{Module, ParamId};
 use burn_core::tensor::TensorData;
 use burn_optim::GradientsParams;
 use meshwork_strategy::{
-    Fingerprint, FlatBuffer, GradientPacks, MultiWorkerMirroredStrategy, ReplicaContext, Snapshot,
-    VariableSpec, Wire,
+    CommunicationDtype, Fingerprint, FlatGradients, GradientBuckets, MultiWorkerMirroredStrategy,
+    ReplicaContext, Snapshot, VariableSpec,
 };
 
 use crate::Error;
@@ -23,8 +23,8 @@ use crate::walk::{Path, Place, walk, with_values};
 ///
 /// The room is allocated once, in memory that the other workers of a host read where it is, and
 /// packed as the strategy's
-/// [`bytes_per_pack`](meshwork_strategy::CommunicationOptions::bytes_per_pack) says. Sums go back to
-/// burn in the memory in which burn's own gradients came.
+/// [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket) says. Sums go
+/// back to burn in the memory in which burn's own gradients came.
 #[derive(Debug)]
 pub struct MirroredParams {
     /// All parameters, and where each is by the id that burn gives it.
@@ -33,7 +33,7 @@ pub struct MirroredParams {
     /// Which of them are trained.
     trained: Vec<usize>,
     /// The gradients of those, the caller's extra numbers, and room for the check of copies.
-    packs: GradientPacks,
+    buckets: GradientBuckets,
     slots: Vec<Slot>,
     extra: usize,
     checks: Checks,
@@ -81,8 +81,8 @@ impl MirroredParams {
         let checks = strategy
             .run(|replica| Ok::<_, Error>(replica.check_len()))?
             .into_first();
-        let packs = GradientPacks::new(strategy, &trained_specs, extra + checks)?;
-        let mut values = FlatBuffer::new(&specs, 0)?;
+        let buckets = GradientBuckets::new(strategy, &trained_specs, extra + checks)?;
+        let mut values = FlatGradients::new(&specs, 0)?;
         for (index, found) in found.into_iter().enumerate() {
             values.set(index, &found.values)?;
         }
@@ -96,7 +96,7 @@ impl MirroredParams {
             places,
             slots: trained.iter().map(|_| Slot::Waiting).collect(),
             trained,
-            packs,
+            buckets,
             extra,
             checks: Checks::EachStep,
             path,
@@ -113,17 +113,17 @@ impl MirroredParams {
     /// The same of those that are trained.
     #[must_use]
     pub fn trained(&self) -> &[VariableSpec] {
-        self.packs.specs()
+        self.buckets.specs()
     }
 
     /// Sends gradients in another form, in the same way on every worker. The check of copies takes
     /// numbers as they are, so it is left out where they are rounded.
     #[must_use]
-    pub fn with_wire(mut self, wire: Wire) -> Self {
-        if wire != Wire::F32 {
+    pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
+        if dtype != CommunicationDtype::F32 {
             self.checks = Checks::Never;
         }
-        self.packs = self.packs.with_wire(wire);
+        self.buckets = self.buckets.with_communication_dtype(dtype);
         self
     }
 
@@ -138,7 +138,7 @@ impl MirroredParams {
     /// The numbers that were summed with the gradients.
     #[must_use]
     pub fn extra(&self) -> &[f32] {
-        &self.packs.extra()[..self.extra]
+        &self.buckets.extra()[..self.extra]
     }
 
     /// The numbers that are summed with the gradients, to be written before
@@ -147,7 +147,7 @@ impl MirroredParams {
     /// # Errors
     /// [`Error::Strategy`] while gradients are under way, after an error.
     pub fn extra_mut(&mut self) -> Result<&mut [f32], Error> {
-        Ok(&mut self.packs.extra_mut()?[..self.extra])
+        Ok(&mut self.buckets.extra_mut()?[..self.extra])
     }
 
     /// The sum, over all workers, of each worker's gradients times its `weight`, for the optimizer.
@@ -176,8 +176,9 @@ impl MirroredParams {
     /// are reduced while those of other parts are computed. Each part is handed over once, the last
     /// layers first, and then [`finish`](Self::finish) gives all sums.
     ///
-    /// Packs are reduced when they are full, from the last parameter to the first: this helps where
-    /// [`bytes_per_pack`](meshwork_strategy::CommunicationOptions::bytes_per_pack) is not 0.
+    /// Buckets are reduced when they are full, from the last parameter to the first: this helps
+    /// where [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket) is not
+    /// 0.
     ///
     /// # Errors
     /// As [`all_reduce`](Self::all_reduce). A step that has failed is not to be finished.
@@ -195,7 +196,7 @@ impl MirroredParams {
             slots: &mut self.slots,
         };
         walk(part, &mut self.path, &mut take)?;
-        // From the last to the first, as packs are made: one is reduced while the next is filled.
+        // From the last to the first, as buckets are made: one is reduced while the next is filled.
         for index in (0..self.slots.len()).rev() {
             if let Slot::Taken(data) = &mut self.slots[index] {
                 let data = data.take();
@@ -220,24 +221,24 @@ impl MirroredParams {
         let is_alone = replica.num_replicas_in_sync() == 1;
         for index in 0..self.slots.len() {
             if matches!(self.slots[index], Slot::Waiting) {
-                self.packs.gradient_mut(index)?.fill(0.0);
+                self.buckets.gradient_mut(index)?.fill(0.0);
                 self.slots[index] = Slot::Handed(None);
             }
         }
         let is_checked = !is_alone && self.checks == Checks::EachStep;
         if is_checked {
             let copy = self.fingerprint(module)?;
-            let room = &mut self.packs.extra_mut()?[self.extra..];
+            let room = &mut self.buckets.extra_mut()?[self.extra..];
             replica.write_fingerprint(copy, room)?;
         }
-        self.packs.finish(replica)?;
+        self.buckets.finish(replica)?;
         if is_checked {
-            replica.read_check(&self.packs.extra()[self.extra..])?;
+            replica.read_check(&self.buckets.extra()[self.extra..])?;
         }
         let mut give = Give {
             places: &self.places,
             slots: &mut self.slots,
-            sums: (!is_alone).then_some(&self.packs),
+            sums: (!is_alone).then_some(&self.buckets),
             gradients: GradientsParams::new(),
         };
         walk(module, &mut self.path, &mut give)?;
@@ -325,12 +326,12 @@ impl MirroredParams {
             }
             return Ok(data);
         }
-        let room = self.packs.gradient_mut(index)?;
+        let room = self.buckets.gradient_mut(index)?;
         match &data {
             Some(data) => scale(slice(data, name)?, weight, (spec, room))?,
             None => room.fill(0.0),
         }
-        self.packs.ready(replica, index)?;
+        self.buckets.ready(replica, index)?;
         Ok(data)
     }
 

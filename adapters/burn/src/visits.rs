@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use burn_core::module::{Param, ParamId};
 use burn_core::tensor::{DType, Tensor, TensorData};
 use burn_optim::GradientsParams;
-use meshwork_strategy::{Fingerprint, GradientPacks, VariableSpec};
+use meshwork_strategy::{Fingerprint, GradientBuckets, VariableSpec};
 
 use crate::Error;
 use crate::tensor::{into_data, slice_mut, with_values};
@@ -68,7 +68,7 @@ pub(crate) enum Slot {
     Waiting,
     /// Taken from burn in this call; `None` where the pass gave none.
     Taken(Option<TensorData>),
-    /// Among the packs, or as it is where a worker trains alone. What is left is its memory.
+    /// Among the buckets, or as it is where a worker trains alone. What is left is its memory.
     Handed(Option<TensorData>),
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Give<'a> {
     pub(crate) places: &'a BTreeMap<ParamId, Place>,
     pub(crate) slots: &'a mut [Slot],
     /// `None` where the gradients are what they were.
-    pub(crate) sums: Option<&'a GradientPacks>,
+    pub(crate) sums: Option<&'a GradientBuckets>,
     pub(crate) gradients: GradientsParams,
 }
 

@@ -1,4 +1,5 @@
-//! Walks through a module: burn shows parameters one by one, each with its own number of dimensions.
+//! Walks through a module: burn shows parameters one by one, each with its own number of
+//! dimensions.
 
 use std::collections::BTreeMap;
 

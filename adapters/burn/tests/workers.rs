@@ -62,7 +62,7 @@ fn one_worker_of_a_job() {
 }
 
 fn work() -> Result<(), Error> {
-    let options = CommunicationOptions::new().with_bytes_per_pack(64);
+    let options = CommunicationOptions::new().with_bytes_per_bucket(64);
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?.with_options(options);
     let device = Device::flex().autodiff();
     let network = Network {

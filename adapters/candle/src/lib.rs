@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   VarMap ── sorted by name ──> scope.mirror       every worker starts with rank 0's values
-//!   GradStore ── packs ──> replica.all_reduce ──> GradStore ──> the optimizer, unchanged
+//!   GradStore ── buckets ──> replica.all_reduce ──> GradStore ──> the optimizer, unchanged
 //! ```
 //!
 //! ```
@@ -28,12 +28,12 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `vars` (nearly all of it), `taps` (gradients caught while others are still
-//! computed), `error`.
+//! Map of the crate: `vars` (nearly all of it), `gradient_hooks` (gradients caught while others are
+//! still computed), `error`.
 #![forbid(unsafe_code)]
 
 mod error;
-mod taps;
+mod gradient_hooks;
 mod vars;
 
 pub use error::Error;

@@ -4,30 +4,30 @@ use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Storage, Tensor, Var};
 use candle_nn::{VarBuilder, VarMap};
 use meshwork_strategy::{
-    FlatBuffer, GradientPacks, MultiWorkerMirroredStrategy, ReplicaContext, Snapshot, VariableSpec,
-    Wire,
+    CommunicationDtype, FlatGradients, GradientBuckets, MultiWorkerMirroredStrategy,
+    ReplicaContext, Snapshot, VariableSpec,
 };
 
 use crate::Error;
-use crate::taps::Taps;
+use crate::gradient_hooks::GradientHooks;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
 ///
 /// Variables are ordered by name, so that all workers agree on the order: a [`VarMap`] itself has
 /// none. The buffers are allocated once, in memory that the other workers of a host read where it
 /// is, and packed as the strategy's
-/// [`bytes_per_pack`](meshwork_strategy::CommunicationOptions::bytes_per_pack) says.
+/// [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket) says.
 #[derive(Debug)]
 pub struct MirroredVars {
     vars: Vec<Var>,
     /// The gradients, the caller's extra numbers, and room for the check of copies.
-    gradients: GradientPacks,
+    gradients: GradientBuckets,
     extra: usize,
-    wire: Wire,
+    dtype: CommunicationDtype,
     checks: Checks,
     /// This worker's copy of the values.
-    values: FlatBuffer,
-    taps: Taps,
+    values: FlatGradients,
+    hooks: GradientHooks,
 }
 
 /// When copies of the model are compared.
@@ -88,12 +88,12 @@ impl MirroredVars {
         }
         let mut mirrored = Self {
             vars: named.into_iter().map(|(_, var)| var).collect(),
-            gradients: packs(strategy, &specs, extra)?,
+            gradients: buckets(strategy, &specs, extra)?,
             extra,
-            wire: Wire::F32,
+            dtype: CommunicationDtype::F32,
             checks: Checks::EachStep,
-            values: FlatBuffer::new(&specs, 0)?,
-            taps: Taps::default(),
+            values: FlatGradients::new(&specs, 0)?,
+            hooks: GradientHooks::default(),
         };
         mirrored.read_values()?;
         Ok(mirrored)
@@ -108,7 +108,7 @@ impl MirroredVars {
     pub fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
         let specs = self.values.specs();
         strategy.scope(|scope| scope.compare(specs))?;
-        self.gradients = packs(strategy, specs, self.extra)?.with_wire(self.wire);
+        self.gradients = buckets(strategy, specs, self.extra)?.with_communication_dtype(self.dtype);
         Ok(())
     }
 
@@ -121,14 +121,14 @@ impl MirroredVars {
     /// Sends gradients in another form, in the same way on every worker. The check of copies takes
     /// numbers as they are, so it is left out where they are rounded.
     #[must_use]
-    pub fn with_wire(mut self, wire: Wire) -> Self {
-        self.checks = if wire == Wire::F32 {
+    pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
+        self.checks = if dtype == CommunicationDtype::F32 {
             Checks::EachStep
         } else {
             Checks::Never
         };
-        self.wire = wire;
-        self.gradients = self.gradients.with_wire(wire);
+        self.dtype = dtype;
+        self.gradients = self.gradients.with_communication_dtype(dtype);
         self
     }
 
@@ -195,7 +195,7 @@ impl MirroredVars {
         gradients: &mut GradStore,
         weight: f32,
     ) -> Result<(), Error> {
-        // From the last to the first, as packs are made: one is reduced while the next is filled.
+        // From the last to the first, as buckets are made: one is reduced while the next is filled.
         for (index, var) in self.vars.iter().enumerate().rev() {
             let slot = self.gradients.gradient_mut(index)?;
             match gradients.get(var) {
@@ -214,21 +214,22 @@ impl MirroredVars {
     ///
     /// # Errors
     /// [`Error::Candle`]
-    pub fn tapped(&self) -> Result<VarBuilder<'static>, Error> {
-        let mut tapped = HashMap::with_capacity(self.vars.len());
+    #[doc(alias = "register_hook")]
+    pub fn hooked(&self) -> Result<VarBuilder<'static>, Error> {
+        let mut hooked = HashMap::with_capacity(self.vars.len());
         for (index, (spec, var)) in self.specs().iter().zip(&self.vars).enumerate() {
-            let tensor = self.taps.tap(index, var.as_tensor())?;
-            tapped.insert(spec.name().to_owned(), tensor);
+            let tensor = self.hooks.hook(index, var.as_tensor())?;
+            hooked.insert(spec.name().to_owned(), tensor);
         }
-        Ok(VarBuilder::from_tensors(tapped, DType::F32, &Device::Cpu))
+        Ok(VarBuilder::from_tensors(hooked, DType::F32, &Device::Cpu))
     }
 
-    /// The backward pass of a `loss` whose model was built from [`tapped`](Self::tapped), with
-    /// all gradients summed over the workers, each times its worker's `weight`: a pack of them is
+    /// The backward pass of a `loss` whose model was built from [`hooked`](Self::hooked), with
+    /// all gradients summed over the workers, each times its worker's `weight`: a bucket of them is
     /// reduced as soon as it is complete. As [`all_reduce`](Self::all_reduce) besides.
     ///
-    /// It pays where the strategy has several packs, and cores that do not compute: see
-    /// [`bytes_per_pack`](meshwork_strategy::CommunicationOptions::bytes_per_pack).
+    /// It pays where the strategy has several buckets, and cores that do not compute: see
+    /// [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket).
     ///
     /// ```
     /// use candle_core::{DType, Device};
@@ -243,7 +244,7 @@ impl MirroredVars {
     /// let mut optimizer = SGD::new(model.all_vars(), 0.1)?;
     /// let inputs = candle_core::Tensor::ones((5, 3), DType::F32, &Device::Cpu)?;
     /// strategy.run(|replica| {
-    ///     let layer = linear(3, 1, mirrored.tapped()?)?;
+    ///     let layer = linear(3, 1, mirrored.hooked()?)?;
     ///     let loss = layer.forward(&inputs)?.sqr()?.mean_all()?;
     ///     let gradients = mirrored.backward(replica, &loss, 1.0)?;
     ///     Ok::<_, Error>(optimizer.step(&gradients)?)
@@ -260,14 +261,14 @@ impl MirroredVars {
         loss: &Tensor,
         weight: f32,
     ) -> Result<GradStore, Error> {
-        self.taps.open(std::mem::take(&mut self.gradients), weight);
+        self.hooks.open(std::mem::take(&mut self.gradients), weight);
         let passed = loss.backward();
-        if let Some((packs, caught)) = self.taps.close() {
-            self.gradients = packs;
+        if let Some((buckets, caught)) = self.hooks.close() {
+            self.gradients = buckets;
             caught?;
         }
         let mut gradients = passed?;
-        self.taps.complete(&mut self.gradients)?;
+        self.hooks.complete(&mut self.gradients)?;
         self.finish(replica, &mut gradients)?;
         Ok(gradients)
     }
@@ -327,15 +328,15 @@ impl MirroredVars {
 }
 
 /// Room for gradients, extra numbers and the check of copies.
-fn packs(
+fn buckets(
     strategy: &mut MultiWorkerMirroredStrategy,
     specs: &[VariableSpec],
     extra: usize,
-) -> Result<GradientPacks, Error> {
+) -> Result<GradientBuckets, Error> {
     let checks = strategy
         .run(|replica| Ok::<_, Error>(replica.check_len()))?
         .into_first();
-    Ok(GradientPacks::new(strategy, specs, extra + checks)?)
+    Ok(GradientBuckets::new(strategy, specs, extra + checks)?)
 }
 
 fn by_name(model: &VarMap) -> Vec<(String, Var)> {

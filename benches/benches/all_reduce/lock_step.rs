@@ -38,7 +38,8 @@ impl<O: Copy + Send + 'static> LockStep<O> {
         }
     }
 
-    /// Has all threads carry out `order`, and returns the time from the first start to the last end.
+    /// Has all threads carry out `order`, and returns the time from the first start to the last
+    /// end.
     pub(crate) fn run(&self, order: O) -> Duration {
         for thread in &self.orders {
             thread.send(order).expect("ranks serve until dropped");

@@ -59,7 +59,8 @@ fn sums(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelerator)
     }
 }
 
-/// By cuBLAS where it is, and by the kernel of the backend; throughput counts multiplications and additions.
+/// By cuBLAS where it is, and by the kernel of the backend; throughput counts multiplications and
+/// additions.
 fn products(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelerator) {
     let without = Libraries::from_env().without(Library::Cublas);
     let config = CudaConfig::new(without, KernelCache::from_env()).with_gpus([0]);

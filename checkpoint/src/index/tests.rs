@@ -21,9 +21,9 @@ proptest! {
         let mut bytes = index.to_bytes();
         prop_assert_eq!(Index::from_bytes(&bytes), Ok(index));
         let place = place.index(bytes.len());
-        prop_assert_eq!(Index::from_bytes(&bytes[..place]), Err(Damage::Index));
+        prop_assert_eq!(Index::from_bytes(&bytes[..place]), Err(FileDamage::Index));
         bytes[place] ^= 1 << bit;
-        prop_assert_eq!(Index::from_bytes(&bytes), Err(Damage::Index));
+        prop_assert_eq!(Index::from_bytes(&bytes), Err(FileDamage::Index));
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use super::{Series, failed, is_missing};
 use crate::disk::{Content, Refused};
-use crate::{Damage, Entry, Error, Generation, Index, Operation};
+use crate::{Entry, Error, FileDamage, Generation, Index, Operation};
 
 /// The generation to go on from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Latest {
     index: Option<Index>,
-    damaged: Vec<(PathBuf, Damage)>,
+    damaged: Vec<(PathBuf, FileDamage)>,
 }
 
 /// A file of a generation that can be read, and whose head is what was saved.
@@ -33,7 +33,7 @@ impl Latest {
 
     /// A file of each later generation that was passed over, and what is wrong with it.
     #[must_use]
-    pub fn damaged(&self) -> &[(PathBuf, Damage)] {
+    pub fn damaged(&self) -> &[(PathBuf, FileDamage)] {
         &self.damaged
     }
 }
@@ -72,13 +72,13 @@ impl Series {
         let content = self.open_file(&path)?;
         let length = self.length(content.as_ref(), &path)?;
         if length > LONGEST_INDEX {
-            return Err(damaged(&path, Damage::Index));
+            return Err(damaged(&path, FileDamage::Index));
         }
         let bytes = bytes_of(content.as_ref(), &path, length)?;
         let index = Index::from_bytes(&bytes).map_err(|damage| damaged(&path, damage))?;
         match index.generation() == generation {
             true => Ok(index),
-            false => Err(damaged(&path, Damage::OtherGeneration)),
+            false => Err(damaged(&path, FileDamage::OtherGeneration)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Series {
         let content = self.open_file(&path)?;
         let (stated, found) = (entry.length(), self.length(content.as_ref(), &path)?);
         if stated != found {
-            return Err(damaged(&path, Damage::Length { stated, found }));
+            return Err(damaged(&path, FileDamage::Length { stated, found }));
         }
         let head = bytes_of(content.as_ref(), &path, entry.head())?;
         match entry.check(&head) {
@@ -142,7 +142,7 @@ impl Series {
             match refused {
                 Some(Refused::Link) => Error::Link { path },
                 Some(Refused::NotAFile) => Error::NotAFile { path },
-                None if is_missing(&error) => damaged(&path, Damage::Missing),
+                None if is_missing(&error) => damaged(&path, FileDamage::Missing),
                 None => failed(Operation::Read, &path)(error),
             }
         })
@@ -199,7 +199,7 @@ fn bytes_of(content: &dyn Content, path: &Path, length: u64) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-fn damaged(path: &Path, damage: Damage) -> Error {
+fn damaged(path: &Path, damage: FileDamage) -> Error {
     Error::Damaged {
         path: path.to_owned(),
         damage,

@@ -3,7 +3,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::Damage;
+use crate::FileDamage;
 use crate::testing::{Fault, Survival, TestDisk};
 
 const KEEP: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
@@ -112,7 +112,7 @@ fn only_whole_generations_count_and_the_last_whole_one_stays() {
         assert_eq!(path, &series.path(generation, "b"));
         assert_eq!(
             *damage,
-            Damage::Length {
+            FileDamage::Length {
                 stated: 3,
                 found: 7
             }
@@ -131,7 +131,7 @@ fn every_kind_of_damage_is_named_and_passed_over() {
     let old = save(&series, 1).unwrap();
     let new = save(&series, 2).unwrap();
     let (file, index) = (series.path(new, "a"), series.index_path(new));
-    let check = |path: &Path, content: Option<&[u8]>, expected: &dyn Fn(Damage) -> bool| {
+    let check = |path: &Path, content: Option<&[u8]>, expected: &dyn Fn(FileDamage) -> bool| {
         let whole = fs::read(path).unwrap();
         match content {
             Some(content) => fs::write(path, content).unwrap(),
@@ -146,17 +146,17 @@ fn every_kind_of_damage_is_named_and_passed_over() {
         fs::write(path, whole).unwrap();
         assert_eq!(found(&series), Some(2));
     };
-    check(&file, None, &|damage| damage == Damage::Missing);
+    check(&file, None, &|damage| damage == FileDamage::Missing);
     check(&file, Some(&[2]), &|damage| {
-        matches!(damage, Damage::Length { .. })
+        matches!(damage, FileDamage::Length { .. })
     });
     check(&file, Some(&[2, 3, 2]), &|damage| {
-        matches!(damage, Damage::Hash { .. })
+        matches!(damage, FileDamage::Hash { .. })
     });
-    check(&index, Some(b""), &|damage| damage == Damage::Index);
+    check(&index, Some(b""), &|damage| damage == FileDamage::Index);
     let other = fs::read(series.index_path(old)).unwrap();
     check(&index, Some(&other), &|damage| {
-        damage == Damage::OtherGeneration
+        damage == FileDamage::OtherGeneration
     });
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "SIZES", value_parser = shape)]
     shape: Shape,
 
-    /// How the tensor lies before: for each of its dimensions `unsharded`, or the mesh dimension that
-    /// cuts it, or several, major first, such as x|y,unsharded
+    /// How the tensor lies before: for each of its dimensions `unsharded`, or the mesh dimension
+    /// that cuts it, or several, major first, such as x|y,unsharded
     ///
     /// Mesh dimensions along which elements are still to be reduced follow after a blank, as in
     /// `x,unsharded partial:sum:y`.

@@ -1,6 +1,8 @@
 use clap::{Args, ValueEnum};
 use meshwork_collectives::schedule::Collective;
-use meshwork_collectives::{Carrier, Communication, Congestion, Error, Network, Rank, Transport};
+use meshwork_collectives::{
+    Communication, Congestion, DataTransport, Error, Network, Rank, Transport,
+};
 
 /// What to measure, and how.
 #[derive(Args, Clone, Debug)]
@@ -19,7 +21,7 @@ pub(crate) struct Bench {
 
     /// How bytes get from one rank to another
     #[arg(long, value_enum, default_value = "shm")]
-    transport: Way,
+    transport: TransportArg,
 
     /// Use buffers that other ranks of the host can reach (the default)
     #[arg(long, conflicts_with = "private")]
@@ -40,7 +42,7 @@ pub(crate) struct Bench {
 
     /// What carries the bytes between two ranks with --transport quic
     #[arg(long, value_enum, default_value = "quic")]
-    carrier: Bulk,
+    carrier: DataTransportArg,
 
     /// What decides over the network how much may be under way at a time
     #[arg(long, value_enum, default_value = "cubic")]
@@ -97,7 +99,7 @@ pub(crate) enum Operation {
 
 /// Ways for bytes to travel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum TransportArg {
     /// Memory that the processes of one host share
     Shm,
     /// QUIC, encrypted
@@ -129,7 +131,7 @@ pub(crate) enum Control {
 
 /// What the bytes of operations go by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Bulk {
+pub(crate) enum DataTransportArg {
     /// Streams of QUIC, over UDP
     Quic,
     /// TLS 1.3 over TCP, at the same port: faster where packets are small
@@ -156,7 +158,7 @@ impl Bench {
         &self.bytes
     }
 
-    pub(crate) fn way(&self) -> Way {
+    pub(crate) fn transport_arg(&self) -> TransportArg {
         self.transport
     }
 
@@ -196,17 +198,17 @@ impl Bench {
                 Control::Cubic => Congestion::Cubic,
                 Control::Bbr => Congestion::Bbr,
             })
-            .with_carrier(self.carrier());
+            .with_data_transport(self.carrier());
         match self.mtu {
             Some(bytes) => network.with_largest_packet(bytes),
             None => Ok(network),
         }
     }
 
-    pub(crate) fn carrier(&self) -> Carrier {
+    pub(crate) fn carrier(&self) -> DataTransport {
         match self.carrier {
-            Bulk::Quic => Carrier::Quic,
-            Bulk::Tls => Carrier::Tls,
+            DataTransportArg::Quic => DataTransport::Quic,
+            DataTransportArg::Tls => DataTransport::Tls,
         }
     }
 
@@ -227,18 +229,18 @@ impl Bench {
     /// The name of what is measured, as in the tables of others.
     pub(crate) fn peer(&self) -> &'static str {
         match (self.transport, self.buffers()) {
-            (Way::Shm, Buffers::Registered) => "meshwork-shm-registered",
-            (Way::Shm, Buffers::Private) => "meshwork-shm-private",
-            (Way::Quic, _) => match self.carrier {
-                Bulk::Quic => "meshwork-quic",
-                Bulk::Tls => "meshwork-tls",
+            (TransportArg::Shm, Buffers::Registered) => "meshwork-shm-registered",
+            (TransportArg::Shm, Buffers::Private) => "meshwork-shm-private",
+            (TransportArg::Quic, _) => match self.carrier {
+                DataTransportArg::Quic => "meshwork-quic",
+                DataTransportArg::Tls => "meshwork-tls",
             },
-            (Way::Local, _) => "meshwork-local",
+            (TransportArg::Local, _) => "meshwork-local",
         }
     }
 }
 
-impl Way {
+impl TransportArg {
     pub(crate) fn transport(self) -> Transport {
         match self {
             Self::Quic => Transport::Quic,

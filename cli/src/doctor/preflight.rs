@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use meshwork_cli::launch::{Launch, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
-use meshwork_collectives::{Carrier, Group, GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{DataTransport, Group, GroupConfig, JobSecret, Rank};
 use serde_json::json;
 
 use super::{Doctor, DoctorError};
 use findings::{Finding, Level, findings};
-use pairs::Pair;
+use pairs::RankPair;
 
 /// What was found, as text, and whether a job could begin.
 pub(super) struct Checkup {
@@ -79,11 +79,12 @@ fn place(wanted: &Doctor) -> Result<(Vec<String>, Rank), DoctorError> {
     Ok((placement.addresses().to_vec(), Rank::new(placement.rank())))
 }
 
-/// What the environment says that the bytes of operations go by; a name that is none ends the joining.
-fn carrier() -> Carrier {
-    match std::env::var(Carrier::ENV) {
-        Ok(name) if name == Carrier::Tls.to_string() => Carrier::Tls,
-        _ => Carrier::Quic,
+/// What the environment says that the bytes of operations go by; a name that is none ends the
+/// joining.
+fn carrier() -> DataTransport {
+    match std::env::var(DataTransport::ENV) {
+        Ok(name) if name == DataTransport::Tls.to_string() => DataTransport::Tls,
+        _ => DataTransport::Quic,
     }
 }
 
@@ -92,7 +93,7 @@ fn measure(
     members: &[String],
     rank: Rank,
     secret: JobSecret,
-) -> Result<Vec<Pair>, meshwork_collectives::Error> {
+) -> Result<Vec<RankPair>, meshwork_collectives::Error> {
     const OPERATION: Duration = Duration::from_secs(60);
     let config = GroupConfig::new(members, rank, secret)?.with_environment()?;
     let mut group = Group::connect(&config)?;
@@ -102,7 +103,7 @@ fn measure(
     Ok(pairs)
 }
 
-fn as_text(found: &[Finding], pairs: &[Pair]) -> String {
+fn as_text(found: &[Finding], pairs: &[RankPair]) -> String {
     let mut text = String::new();
     for finding in found {
         text += &format!("{:<8} {}\n", finding.level.name(), finding.what);
@@ -123,7 +124,7 @@ fn as_text(found: &[Finding], pairs: &[Pair]) -> String {
     text
 }
 
-fn as_json(found: &[Finding], pairs: &[Pair]) -> String {
+fn as_json(found: &[Finding], pairs: &[RankPair]) -> String {
     let found = found.iter().map(|finding| {
         json!({
             "level": finding.level.name(),

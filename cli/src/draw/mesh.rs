@@ -5,8 +5,8 @@ use meshwork_core::{Mesh, MeshDim};
 use super::{Band, Cell, DrawError, Panel, Picture, check_cells, dims, edges, places};
 
 impl Picture {
-    /// The ranks of a mesh: the last dimension from left to right, the one before it downwards, and a
-    /// grid for each coordinate along the others.
+    /// The ranks of a mesh: the last dimension from left to right, the one before it downwards, and
+    /// a grid for each coordinate along the others.
     ///
     /// # Errors
     /// [`DrawError::TooManyCells`].

@@ -6,7 +6,8 @@ use std::fmt::{self, Write};
 use super::{Band, Panel, Picture};
 
 impl Picture {
-    /// The picture as an SVG document, rows and columns in proportion where their labels leave room.
+    /// The picture as an SVG document, rows and columns in proportion where their labels leave
+    /// room.
     #[must_use]
     pub fn to_svg(&self) -> String {
         let panels: Vec<Drawn<'_>> = self.panels.iter().map(Drawn::new).collect();

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 use meshwork_layout::{Layout, ShardingSpec};
 
 use super::{Band, Cell, DrawError, Panel, Picture, check_cells, dims, edges, places};
 
 impl Picture {
     /// A tensor of this shape, cut as the layout says, with the ranks that hold each part: the last
-    /// tensor dimension from left to right, the one before it downwards, and a grid for each part of
-    /// the others.
+    /// tensor dimension from left to right, the one before it downwards, and a grid for each part
+    /// of the others.
     ///
     /// # Errors
     /// [`DrawError::Layout`] for a shape of another rank than the layout's,
@@ -103,7 +103,7 @@ impl Drawing<'_> {
 /// The parts along each dimension, in order, without the empty ones.
 fn parts(layout: &Layout, shape: &[usize]) -> Result<Vec<Vec<Range<usize>>>, DrawError> {
     // An error for a shape of another rank.
-    layout.local_shape(Rank::new(0), shape)?;
+    layout.local_shape(MeshRank::new(0), shape)?;
     let mut all = vec![vec![]; shape.len()];
     if shape.contains(&0) {
         return Ok(all);
@@ -129,10 +129,10 @@ fn band(part: &Range<usize>) -> Band {
 }
 
 /// Ranks as runs, `0-3, 8`, and no more than a cell can show.
-fn listed(ranks: impl ExactSizeIterator<Item = Rank>) -> String {
+fn listed(ranks: impl ExactSizeIterator<Item = MeshRank>) -> String {
     let count = ranks.len();
     let mut runs: Vec<(usize, usize)> = Vec::new();
-    for rank in ranks.map(Rank::index) {
+    for rank in ranks.map(MeshRank::index) {
         match runs.last_mut() {
             Some((_, last)) if *last + 1 == rank => *last = rank,
             _ => runs.push((rank, rank)),

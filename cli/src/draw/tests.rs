@@ -1,4 +1,4 @@
-use meshwork_layout::{Layout, Reduction};
+use meshwork_layout::{Layout, PartialReduction};
 use proptest::prelude::*;
 use roxmltree::Document;
 
@@ -148,7 +148,7 @@ tensor 0×5 as x,y on the mesh x=2, y=4, by ranks
 #[test]
 fn partial_elements_say_what_they_are_made_of() {
     let whole = Layout::replicated(&mesh(GRID), 0);
-    let loss = whole.with_partial(["x"], Reduction::Sum).unwrap();
+    let loss = whole.with_partial(["x"], PartialReduction::Sum).unwrap();
     check(
         &Picture::of_tensor(&loss, &[]).unwrap(),
         "

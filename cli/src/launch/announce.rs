@@ -3,7 +3,7 @@ use std::thread;
 
 use meshwork_collectives::{JobSecret, Rank, announce_loss};
 
-use super::course::Course;
+use super::run_state::RunState;
 
 /// Tells the surviving workers over the network that `lost` is lost, so that they end with an error
 /// that names it rather than wait for it. `addresses` are those of all workers, in order of rank.
@@ -13,7 +13,7 @@ use super::course::Course;
 pub(super) fn announce(addresses: Vec<SocketAddr>, secret: JobSecret, lost: Rank) {
     let telling = move || {
         let members: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let _ = announce_loss(&members, &secret, lost, Course::WARNING);
+        let _ = announce_loss(&members, &secret, lost, RunState::WARNING);
     };
     let _ = thread::Builder::new()
         .name("launch announcement".to_owned())

@@ -10,8 +10,8 @@ pub(super) use sink::Stream;
 /// Where the workers' output goes: stdout to stdout and stderr to stderr, in both cases.
 ///
 /// A line reaches it whole, behind the worker's rank as in `[2] loss 0.31`, byte by byte as it was
-/// written, UTF-8 or not. Rank prefixes are coloured on a terminal (unless `NO_COLOR` is set). Three
-/// cases are less plain:
+/// written, UTF-8 or not. Rank prefixes are coloured on a terminal (unless `NO_COLOR` is set).
+/// Three cases are less plain:
 ///
 /// - what follows a lone carriage return, as progress bars write it, gets a prefix too, so that the
 ///   final state of the bar stands behind one on a terminal;

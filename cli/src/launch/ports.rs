@@ -80,8 +80,8 @@ fn hold(port: u16) -> std::io::Result<(UdpSocket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Any port, and one that is free for TCP too if there is: workers may use both. An odd one, as Linux
-/// takes even ones for connections that programs make meanwhile.
+/// Any port, and one that is free for TCP too if there is: workers may use both. An odd one, as
+/// Linux takes even ones for connections that programs make meanwhile.
 fn hold_any() -> std::io::Result<(UdpSocket, SocketAddr)> {
     const TRIES: usize = 16;
     for _ in 1..TRIES {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use meshwork_collectives::{JobSecret, Rank};
 
 use super::announce::announce;
-use super::course::{Course, News, Step, Turn};
 use super::output::{Pipe, Pump};
+use super::run_state::{RestartDecision, RestartEvent, RunState, Step};
 use super::signals::SignalWatch;
 use super::workers::Workers;
 use super::{Elastic, LaunchError, Outcome, Signal, WorkerEnd};
@@ -24,7 +24,7 @@ pub(super) enum Event {
     OutputEnded,
 }
 
-/// Starts workers and carries out what [`Course`] decides, on the thread that called.
+/// Starts workers and carries out what [`RunState`] decides, on the thread that called.
 #[derive(Debug)]
 pub(super) struct Supervisor {
     /// First, so that it is dropped first: threads that still have something to report then end.
@@ -32,7 +32,7 @@ pub(super) struct Supervisor {
     sender: SyncSender<Event>,
     workers: Workers,
     pipes: Vec<Pipe>,
-    course: Course,
+    run_state: RunState,
     elastic: Option<Elastic>,
     count: usize,
     output_ended: bool,
@@ -58,7 +58,7 @@ impl Supervisor {
             sender,
             workers: Workers::default(),
             pipes: Vec::new(),
-            course: Course::new(count, grace).with_regrowth(elastic),
+            run_state: RunState::new(count, grace).with_restart_policy(elastic),
             elastic,
             count,
             output_ended: false,
@@ -91,7 +91,7 @@ impl Supervisor {
             pump.close();
         }
         let mut job = Some((addresses, secret));
-        while !self.course.is_over() {
+        while !self.run_state.is_over() {
             for step in self.next_steps()? {
                 match step {
                     Step::Announce(lost) => {
@@ -99,7 +99,7 @@ impl Supervisor {
                             announce(addresses, secret, lost);
                         }
                     }
-                    Step::Tell(news) => tell(&news),
+                    Step::Tell(event) => tell(&event),
                     Step::Restart(rank, restarts) => {
                         restart(&mut self, rank, restarts)?;
                         pump.add(std::mem::take(&mut self.pipes));
@@ -110,12 +110,12 @@ impl Supervisor {
             }
         }
         pump.close();
-        Ok(self.settle(pump))
+        Ok(self.finish(pump))
     }
 
     /// Waits for something to happen and decides what to do about it.
     fn next_steps(&mut self) -> Result<Vec<Step>, LaunchError> {
-        let first = self.next_event(self.course.deadline());
+        let first = self.next_event(self.run_state.deadline());
         let now = Instant::now();
         let (mut ended, mut signals) = (Vec::new(), Vec::new());
         for event in first.into_iter().chain(self.events.try_iter()) {
@@ -130,17 +130,17 @@ impl Supervisor {
         }
         let mut steps = Vec::new();
         // Ends first: no worker has ended by a signal that has not been handed on yet.
-        self.course.ended(now, &ended, &mut steps);
+        self.run_state.ended(now, &ended, &mut steps);
         for signal in signals {
-            self.course.signalled(now, signal, &mut steps);
+            self.run_state.signalled(now, signal, &mut steps);
         }
-        self.course.tick(now, &mut steps);
+        self.run_state.tick(now, &mut steps);
         Ok(steps)
     }
 
     /// All workers have ended: lets what they started finish its last lines, ends that too, and
     /// waits until everything is written.
-    fn settle(mut self, pump: Pump) -> Outcome {
+    fn finish(mut self, pump: Pump) -> Outcome {
         let linger = Instant::now() + LINGER;
         let mut patient = true;
         while patient && !self.output_ended && Instant::now() < linger {
@@ -157,7 +157,7 @@ impl Supervisor {
         } else {
             Vec::new()
         };
-        self.course
+        self.run_state
             .outcome(|rank| last_words.get_mut(rank.index()).and_then(Option::take))
     }
 
@@ -185,9 +185,15 @@ impl Supervisor {
 }
 
 /// Says what became of a worker. Where stderr is closed nobody wants to know.
-fn tell(News { rank, end, turn }: &News) {
-    let _ = match turn {
-        Turn::Again {
+fn tell(
+    RestartEvent {
+        rank,
+        end,
+        decision,
+    }: &RestartEvent,
+) {
+    let _ = match decision {
+        RestartDecision::Again {
             pause,
             in_a_row,
             most,
@@ -195,7 +201,7 @@ fn tell(News { rank, end, turn }: &News) {
             io::stderr(),
             "meshwork run: {rank} ended: {end}; it is started again in {pause:?} ({in_a_row} of {most} times in a row)"
         ),
-        Turn::GivenUp { restarts } => writeln!(
+        RestartDecision::GivenUp { restarts } => writeln!(
             io::stderr(),
             "meshwork run: {rank} ended: {end}; it is given up after {restarts} restarts"
         ),

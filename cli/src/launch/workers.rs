@@ -16,8 +16,8 @@ use super::{LaunchError, Signal, WorkerEnd};
 /// Owns the workers' processes, in order of rank. None outlives it: dropping it kills and reaps.
 ///
 /// A process id can be reused as soon as its process is reaped. So none is reaped before
-/// [`Workers::end`], or before another takes its place: until then a worker that has ended stays a zombie, its process group keeps its
-/// number, and a signal sent here can reach no stranger.
+/// [`Workers::end`], or before another takes its place: until then a worker that has ended stays a
+/// zombie, its process group keeps its number, and a signal sent here can reach no stranger.
 #[derive(Debug, Default)]
 pub(super) struct Workers(Vec<Worker>);
 
@@ -33,9 +33,9 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts the worker of this rank in a process group of its own; its end will be an event. It is
-    /// the next in order, or takes the place of one that has ended, of which nothing is left then.
-    /// Gives the pipes that the command asked for.
+    /// Starts the worker of this rank in a process group of its own; its end will be an event. It
+    /// is the next in order, or takes the place of one that has ended, of which nothing is left
+    /// then. Gives the pipes that the command asked for.
     ///
     /// # Errors
     /// [`LaunchError::ProgramMissing`], [`LaunchError::ProgramNotExecutable`],

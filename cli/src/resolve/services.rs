@@ -45,7 +45,8 @@ pub(super) struct Services {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// tpu: local, grpc://HOST:PORT,…, a node or queuedResources/NAME [default: TPU_NAME and others]
+    /// tpu: local, grpc://HOST:PORT,…, a node or queuedResources/NAME [default: TPU_NAME and
+    /// others]
     #[arg(long)]
     tpu: Option<String>,
 

@@ -72,9 +72,9 @@ impl<'a> Step<'a> {
         format!("sh -c '{}'", self.script())
     }
 
-    /// What each task does: it asks, writes down where it runs, and waits until all others have, for
-    /// `scontrol` forgets the parts of a step whose tasks have ended. The last one opens the gate,
-    /// with a line for each and some to spare.
+    /// What each task does: it asks, writes down where it runs, and waits until all others have,
+    /// for `scontrol` forgets the parts of a step whose tasks have ended. The last one opens the
+    /// gate, with a line for each and some to spare.
     fn script(&self) -> String {
         let (folder, meshwork) = (self.folder.display(), meshwork());
         format!(

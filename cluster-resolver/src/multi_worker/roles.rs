@@ -1,4 +1,5 @@
-//! One question at a time about a task of any role, for programs that ask as TensorFlow's helpers do.
+//! One question at a time about a task of any role, for programs that ask as TensorFlow's helpers
+//! do.
 //!
 //! Training itself goes by [`WorkerPlacement`](super::WorkerPlacement), which answers for those
 //! that train, and checks more.

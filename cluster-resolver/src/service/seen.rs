@@ -14,7 +14,8 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// The task asked for, where this process fills in what the call leaves out; the empty text if
-    /// that leaves a part of it unknown, or if there are no jobs at all. An empty layer in the call does not hide the own one.
+    /// that leaves a part of it unknown, or if there are no jobs at all. An empty layer in the call
+    /// does not hide the own one.
     pub(crate) fn master(
         &self,
         task_type: Option<&str>,

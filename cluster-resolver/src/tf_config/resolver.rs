@@ -10,8 +10,8 @@ use crate::{
 /// The variable is read and parsed again on each call. Unset, it describes an empty cluster;
 /// set to nothing, it is an error. Values given by the `with_` methods replace those of the text.
 ///
-/// [`master`](ClusterResolver::master) answers, in this order: the `session_master` of the text; the
-/// empty text for a cluster without jobs, or with a single job of a single task numbered 0; the
+/// [`master`](ClusterResolver::master) answers, in this order: the `session_master` of the text;
+/// the empty text for a cluster without jobs, or with a single job of a single task numbered 0; the
 /// address of the task asked for, where the task and layer of this process fill in what the call
 /// leaves out. [`num_accelerators`](ClusterResolver::num_accelerators) is empty where this task has
 /// a master, for the text says nothing about them, and the error of `master` otherwise.

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::Seat;
+use super::MemberId;
 
 /// Which of two ranks may go on without the other.
 ///
@@ -9,7 +9,7 @@ use super::Seat;
 /// counting, so the choice is the job's. Whatever it is, never do both go on alone.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Pair {
+pub enum TwoMemberPolicy {
     /// The one that has it from the kernel that the other's process ended: never while both live.
     /// Without such a proof, as between hosts, both stop. What anybody else says of the other's end
     /// is none; only a process that a launcher has started in the place of one that it saw end
@@ -26,23 +26,26 @@ pub enum Pair {
 /// Whether `votes` are enough to decide for all `members`, which are in the order of their ranks;
 /// `ended` tells whose end is proven.
 pub(super) fn decides(
-    members: &[Seat],
-    pair: Pair,
-    votes: &BTreeSet<Seat>,
-    ended: impl Fn(&Seat) -> bool,
+    members: &[MemberId],
+    pair: TwoMemberPolicy,
+    votes: &BTreeSet<MemberId>,
+    ended: impl Fn(&MemberId) -> bool,
 ) -> bool {
-    let count = members.iter().filter(|seat| votes.contains(seat)).count();
+    let count = members
+        .iter()
+        .filter(|member_id| votes.contains(member_id))
+        .count();
     let with_chief = members.first().is_some_and(|chief| votes.contains(chief));
     if members.len() == 2 && count == 1 {
         let proven = || {
             members
                 .iter()
-                .all(|seat| votes.contains(seat) || ended(seat))
+                .all(|member_id| votes.contains(member_id) || ended(member_id))
         };
         return match pair {
-            Pair::Proven => proven(),
-            Pair::Chief => with_chief,
-            Pair::Stop => false,
+            TwoMemberPolicy::Proven => proven(),
+            TwoMemberPolicy::Chief => with_chief,
+            TwoMemberPolicy::Stop => false,
         };
     }
     2 * count > members.len() || (2 * count == members.len() && with_chief)
@@ -52,19 +55,24 @@ pub(super) fn decides(
 mod tests {
     use super::*;
 
-    fn side(members: &[Seat], bits: u32) -> BTreeSet<Seat> {
+    fn side(members: &[MemberId], bits: u32) -> BTreeSet<MemberId> {
         let chosen = members.iter().enumerate();
         let chosen = chosen.filter(|(place, _)| bits >> place & 1 == 1);
-        chosen.map(|(_, seat)| *seat).collect()
+        chosen.map(|(_, member_id)| *member_id).collect()
     }
 
     #[test]
     fn two_sides_without_a_common_member_never_both_decide() {
         for world in 1..=10 {
-            let members: Vec<Seat> = (0..world).map(|place| 3 * place).collect();
+            let members: Vec<MemberId> = (0..world).map(|place| 3 * place).collect();
             for bits in 0..1_u32 << world {
-                for pair in [Pair::Proven, Pair::Chief, Pair::Stop] {
-                    let decide = |votes: BTreeSet<Seat>| decides(&members, pair, &votes, |_| false);
+                for pair in [
+                    TwoMemberPolicy::Proven,
+                    TwoMemberPolicy::Chief,
+                    TwoMemberPolicy::Stop,
+                ] {
+                    let decide =
+                        |votes: BTreeSet<MemberId>| decides(&members, pair, &votes, |_| false);
                     let both = decide(side(&members, bits)) && decide(side(&members, !bits));
                     assert!(!both, "{world} members, side {bits:b}, {pair:?}");
                 }
@@ -77,7 +85,14 @@ mod tests {
     fn of_two_ranks_the_second_never_goes_on_without_a_chief_that_may_have() {
         let members = [4, 9];
         for proof in [false, true] {
-            let alone = |vote| decides(&members, Pair::Chief, &BTreeSet::from([vote]), |_| proof);
+            let alone = |vote| {
+                decides(
+                    &members,
+                    TwoMemberPolicy::Chief,
+                    &BTreeSet::from([vote]),
+                    |_| proof,
+                )
+            };
             assert!(alone(4) && !alone(9), "proof: {proof}");
         }
     }
@@ -85,9 +100,9 @@ mod tests {
     #[test]
     fn more_than_half_decide_and_half_only_with_rank_0() {
         let members = [5, 1, 7, 3];
-        let decide = |votes: &[Seat]| {
+        let decide = |votes: &[MemberId]| {
             let votes = votes.iter().copied().collect();
-            decides(&members, Pair::Proven, &votes, |_| false)
+            decides(&members, TwoMemberPolicy::Proven, &votes, |_| false)
         };
         assert!(decide(&[1, 7, 3]) && decide(&[5, 3]));
         assert!(!decide(&[1, 7]) && !decide(&[5]) && !decide(&[]));
@@ -100,13 +115,17 @@ mod tests {
         let members = [4, 9];
         let decide =
             |pair, vote, proof: bool| decides(&members, pair, &BTreeSet::from([vote]), |_| proof);
-        assert!(decide(Pair::Proven, 9, true) && !decide(Pair::Proven, 4, false));
-        assert!(decide(Pair::Chief, 4, false) && !decide(Pair::Chief, 9, false));
-        assert!(!decide(Pair::Chief, 9, true));
-        assert!(!decide(Pair::Stop, 4, true) && !decide(Pair::Stop, 9, true));
+        assert!(
+            decide(TwoMemberPolicy::Proven, 9, true) && !decide(TwoMemberPolicy::Proven, 4, false)
+        );
+        assert!(
+            decide(TwoMemberPolicy::Chief, 4, false) && !decide(TwoMemberPolicy::Chief, 9, false)
+        );
+        assert!(!decide(TwoMemberPolicy::Chief, 9, true));
+        assert!(!decide(TwoMemberPolicy::Stop, 4, true) && !decide(TwoMemberPolicy::Stop, 9, true));
         assert!(decides(
             &members,
-            Pair::Stop,
+            TwoMemberPolicy::Stop,
             &BTreeSet::from([4, 9]),
             |_| false
         ));

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
-const PACE: Pace = Pace {
+const PACE: AgreementTimeouts = AgreementTimeouts {
     gather: Duration::from_millis(500),
     retry: Duration::from_millis(200),
     limit: Duration::from_secs(20),
@@ -25,7 +25,7 @@ struct World {
     members: Vec<Agreement>,
     alive: Vec<bool>,
     /// Of two members, whether they hear each other.
-    cut: BTreeSet<(Seat, Seat)>,
+    cut: BTreeSet<(MemberId, MemberId)>,
     ends: Vec<End>,
     /// When, in which order, to whom, and which of `events`.
     queue: BinaryHeap<Reverse<(Instant, u64, usize)>>,
@@ -40,16 +40,19 @@ struct World {
     ballots: Vec<Ballot>,
 }
 
-/// The process that is at a seat first.
-fn process(seat: Seat) -> Newcomer {
-    let incarnation = 100 + u64::from(seat);
-    Newcomer { seat, incarnation }
+/// The process that is with a member id first.
+fn process(member_id: MemberId) -> MemberProcess {
+    let incarnation = 100 + u64::from(member_id);
+    MemberProcess {
+        member_id,
+        incarnation,
+    }
 }
 
 /// An epoch whose members have all met.
-fn past(world: u32) -> Past {
-    let incarnations = (0..world).map(|seat| (seat, process(seat).incarnation));
-    Past {
+fn previous_epoch(world: u32) -> PreviousEpoch {
+    let incarnations = (0..world).map(|member_id| (member_id, process(member_id).incarnation));
+    PreviousEpoch {
         epoch: 1,
         members: (0..world).collect(),
         incarnations: incarnations.collect(),
@@ -57,20 +60,20 @@ fn past(world: u32) -> Past {
 }
 
 /// One whose members have not met anybody before it was over.
-fn unmet(world: u32) -> Past {
-    Past {
+fn unmet(world: u32) -> PreviousEpoch {
+    PreviousEpoch {
         incarnations: BTreeMap::new(),
-        ..past(world)
+        ..previous_epoch(world)
     }
 }
 
-fn survivors(decision: &Decision) -> Vec<Seat> {
-    let seats = decision.survivors.iter().map(|process| process.seat);
-    seats.collect()
+fn survivors(decision: &Decision) -> Vec<MemberId> {
+    let member_ids = decision.survivors.iter().map(|process| process.member_id);
+    member_ids.collect()
 }
 
-fn standing(completed: u64) -> Standing {
-    Standing {
+fn standing(completed: u64) -> MemberState {
+    MemberState {
         completed,
         newcomers: Vec::new(),
     }
@@ -78,11 +81,17 @@ fn standing(completed: u64) -> Standing {
 
 impl World {
     /// Member `n` has completed `10 + n` operations.
-    fn new(world: u32, pair: Pair, latency: Duration) -> Self {
+    fn new(world: u32, pair: TwoMemberPolicy, latency: Duration) -> Self {
         let began = Instant::now();
-        let member = |seat| {
-            let own = standing(10 + u64::from(seat));
-            Agreement::new(process(seat), past(world), (pair, PACE), own, began)
+        let member = |member_id| {
+            let own = standing(10 + u64::from(member_id));
+            Agreement::new(
+                process(member_id),
+                previous_epoch(world),
+                (pair, PACE),
+                own,
+                began,
+            )
         };
         let count = world as usize;
         Self {
@@ -109,18 +118,18 @@ impl World {
         self.queue.push(Reverse((at, number, to)));
     }
 
-    fn seats(&self) -> impl Iterator<Item = Seat> + use<> {
+    fn member_ids(&self) -> impl Iterator<Item = MemberId> + use<> {
         0..u32::try_from(self.members.len()).unwrap()
     }
 
-    fn pairs(&self) -> impl Iterator<Item = (Seat, Seat)> + use<> {
-        let seats = 0..u32::try_from(self.members.len()).unwrap();
-        seats
+    fn pairs(&self) -> impl Iterator<Item = (MemberId, MemberId)> + use<> {
+        let member_ids = 0..u32::try_from(self.members.len()).unwrap();
+        member_ids
             .clone()
-            .flat_map(move |a| seats.clone().map(move |b| (a, b)))
+            .flat_map(move |a| member_ids.clone().map(move |b| (a, b)))
     }
 
-    fn heard(&self, a: Seat, b: Seat) -> bool {
+    fn heard(&self, a: MemberId, b: MemberId) -> bool {
         !self.cut.contains(&(a.min(b), a.max(b)))
     }
 
@@ -137,9 +146,9 @@ impl World {
         }
     }
 
-    fn kill(&mut self, victim: Seat, proof: Proof) {
+    fn kill(&mut self, victim: MemberId, proof: Proof) {
         self.alive[victim as usize] = false;
-        for other in self.seats() {
+        for other in self.member_ids() {
             self.post(
                 self.now + self.latency,
                 other as usize,
@@ -149,24 +158,24 @@ impl World {
     }
 
     /// Starts a process anew that knows nothing but the member list, as a founder.
-    fn replace(&mut self, seat: Seat) {
+    fn replace(&mut self, member_id: MemberId) {
         let world = u32::try_from(self.members.len()).unwrap();
-        let me = Newcomer {
-            incarnation: self.members[seat as usize].me.incarnation + 1000,
-            ..process(seat)
+        let me = MemberProcess {
+            incarnation: self.members[member_id as usize].me.incarnation + 1000,
+            ..process(member_id)
         };
         let fresh = Agreement::new(
             me,
             unmet(world),
-            (Pair::Proven, PACE),
+            (TwoMemberPolicy::Proven, PACE),
             standing(0),
             self.now,
         );
-        self.members[seat as usize] = fresh;
-        self.ends[seat as usize] = None;
+        self.members[member_id as usize] = fresh;
+        self.ends[member_id as usize] = None;
     }
 
-    fn split(&mut self, side: impl Fn(Seat) -> bool) {
+    fn split(&mut self, side: impl Fn(MemberId) -> bool) {
         for (a, b) in self.pairs() {
             if a < b && side(a) != side(b) {
                 self.cut.insert((a, b));
@@ -207,7 +216,7 @@ impl World {
         self.members[member].handle(self.now, event, &mut out);
         for action in out {
             match action {
-                Action::Send(to, word) => self.send(member, to, &word),
+                Action::Send(to, message) => self.send(member, to, &message),
                 end => {
                     assert_eq!(self.ends[member], None, "member {member} ends twice");
                     self.ends[member] = Some((self.now - self.began, end));
@@ -216,20 +225,23 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, to: Seat, word: &Word) {
+    fn send(&mut self, from: usize, to: MemberId, message: &AgreementMessage) {
         let by = u32::try_from(from).unwrap();
         self.said += 1;
-        if let Word::Prepare(ballot) = word
+        if let AgreementMessage::Prepare(ballot) = message
             && to as usize == self.members.len() - 1
         {
             self.ballots.push(*ballot);
         }
-        if let Word::Propose { ballot, decision } = word {
+        if let AgreementMessage::Propose { ballot, decision } = message {
             let first = self
                 .proposals
                 .entry(*ballot)
                 .or_insert_with(|| decision.clone());
-            assert_eq!(first, decision, "two proposals of seat {by} in {ballot:?}");
+            assert_eq!(
+                first, decision,
+                "two proposals of member {by} in {ballot:?}"
+            );
         }
         if to as usize >= self.members.len() || !self.heard(by, to) {
             return;
@@ -242,8 +254,8 @@ impl World {
         for copy in 0..copies {
             let late = u32::try_from(self.roll()).unwrap() * (copy + 1) / 1000;
             let at = self.now + self.latency * (1 + 3 * late);
-            let (by, word) = (self.members[from].me, word.clone());
-            self.post(at, to as usize, Event::Said { by, word });
+            let (by, message) = (self.members[from].me, message.clone());
+            self.post(at, to as usize, Event::Said { by, message });
         }
     }
 
@@ -290,17 +302,17 @@ impl World {
 #[test]
 fn survivors_of_a_proven_death_decide_at_once_whoever_died() {
     for victim in 0..4 {
-        let mut world = World::new(4, Pair::Proven, MS);
+        let mut world = World::new(4, TwoMemberPolicy::Proven, MS);
         world.alive[victim] = false;
         world.meet(Proof::Ended);
         world.run(Duration::from_secs(1));
         let (at, decision) = world.decided((0..4).filter(|member| *member != victim));
         assert!(at <= 20 * MS, "{at:?}");
         let survivors: Vec<_> = (0..4)
-            .filter(|seat| *seat as usize != victim)
+            .filter(|member_id| *member_id as usize != victim)
             .map(process)
             .collect();
-        let completed = 10 + u64::from(survivors[0].seat);
+        let completed = 10 + u64::from(survivors[0].member_id);
         let expected = Decision {
             epoch: 2,
             survivors,
@@ -314,7 +326,7 @@ fn survivors_of_a_proven_death_decide_at_once_whoever_died() {
 #[test]
 fn a_proposer_that_dies_at_any_moment_is_replaced() {
     for moment in 0..40 {
-        let mut world = World::new(5, Pair::Proven, MS);
+        let mut world = World::new(5, TwoMemberPolicy::Proven, MS);
         world.alive[4] = false;
         world.meet(Proof::Ended);
         world.run(MS / 4 * moment);
@@ -329,7 +341,7 @@ fn a_proposer_that_dies_at_any_moment_is_replaced() {
 
 #[test]
 fn a_member_that_never_answers_is_decided_without_after_a_while() {
-    let mut world = World::new(3, Pair::Proven, MS);
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
     world.alive[0] = false;
     for (to, other) in [(1, 2), (2, 1)] {
         world.post(world.now + MS, to, Event::Reached(process(other)));
@@ -346,8 +358,8 @@ fn a_member_that_never_answers_is_decided_without_after_a_while() {
 #[test]
 fn only_the_side_with_the_majority_goes_on() {
     for (world, minority) in [(5_u32, 2), (4, 1), (7, 3)] {
-        let mut all = World::new(world, Pair::Proven, MS);
-        all.split(|seat| seat < minority);
+        let mut all = World::new(world, TwoMemberPolicy::Proven, MS);
+        all.split(|member_id| member_id < minority);
         all.meet(Proof::Unreached);
         all.run(Duration::from_secs(30));
         let (_, decision) = all.decided(minority as usize..world as usize);
@@ -362,8 +374,8 @@ fn only_the_side_with_the_majority_goes_on() {
 
 #[test]
 fn of_two_halves_the_one_with_rank_0_goes_on() {
-    let mut world = World::new(4, Pair::Proven, MS);
-    world.split(|seat| seat % 2 == 0);
+    let mut world = World::new(4, TwoMemberPolicy::Proven, MS);
+    world.split(|member_id| member_id % 2 == 0);
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(30));
     let (_, decision) = world.decided([0, 2]);
@@ -377,7 +389,7 @@ fn of_two_halves_the_one_with_rank_0_goes_on() {
 #[test]
 fn the_last_of_two_goes_on_with_proof_only() {
     for (proof, goes_on) in [(Proof::Ended, true), (Proof::Unreached, false)] {
-        let mut world = World::new(2, Pair::Proven, MS);
+        let mut world = World::new(2, TwoMemberPolicy::Proven, MS);
         world.alive[0] = false;
         world.meet(proof);
         world.run(Duration::from_secs(30));
@@ -388,13 +400,13 @@ fn the_last_of_two_goes_on_with_proof_only() {
 
 #[test]
 fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation() {
-    let mut world = World::new(3, Pair::Proven, MS);
-    let seven = Newcomer {
-        seat: 7,
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
+    let seven = MemberProcess {
+        member_id: 7,
         incarnation: 70,
     };
-    let again = Newcomer {
-        seat: 7,
+    let again = MemberProcess {
+        member_id: 7,
         incarnation: 71,
     };
     // Asked for by one member only.
@@ -404,19 +416,28 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
     let (_, decision) = world.decided(0..3);
     assert_eq!(decision.newcomers, [again]);
     assert_eq!(
-        decision.members().map(|one| one.seat).collect::<Vec<_>>(),
+        decision
+            .members()
+            .map(|one| one.member_id)
+            .collect::<Vec<_>>(),
         [0, 1, 2, 7]
     );
     for (me, admitted) in [(again, true), (seven, false)] {
-        let (now, nowhere) = (world.now, Past::nowhere());
-        let mut listener = Agreement::new(me, nowhere, (Pair::Proven, PACE), standing(0), now);
-        let word = Word::Decided(decision.clone());
+        let (now, nowhere) = (world.now, PreviousEpoch::nowhere());
+        let mut listener = Agreement::new(
+            me,
+            nowhere,
+            (TwoMemberPolicy::Proven, PACE),
+            standing(0),
+            now,
+        );
+        let message = AgreementMessage::Decided(decision.clone());
         let mut out = Vec::new();
         listener.handle(
             now,
             Event::Said {
                 by: process(1),
-                word,
+                message,
             },
             &mut out,
         );
@@ -427,7 +448,7 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
 
 #[test]
 fn who_comes_after_the_decision_is_told_that_it_is_excluded() {
-    let mut world = World::new(3, Pair::Proven, MS);
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
     world.alive[2] = false;
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(2));
@@ -443,7 +464,7 @@ fn who_comes_after_the_decision_is_told_that_it_is_excluded() {
 #[test]
 fn who_is_told_that_it_is_itself_lost_goes_on_with_the_others() {
     for proof in [Proof::Unreached, Proof::Ended] {
-        let mut world = World::new(3, Pair::Proven, MS);
+        let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
         world.happens(0, Event::Lost(0, proof));
         world.meet(Proof::Unreached);
         world.happens(0, Event::Lost(0, proof));
@@ -454,11 +475,11 @@ fn who_is_told_that_it_is_itself_lost_goes_on_with_the_others() {
 
 #[test]
 fn every_ballot_of_a_member_is_higher_than_its_last_whatever_it_hears_of_itself() {
-    let mut alone = World::new(3, Pair::Proven, MS);
+    let mut alone = World::new(3, TwoMemberPolicy::Proven, MS);
     // Nobody answers: one ballot after the other comes to nothing.
     alone.alive = vec![true, false, false];
-    for seat in [1, 2] {
-        alone.happens(0, Event::Reached(process(seat)));
+    for member_id in [1, 2] {
+        alone.happens(0, Event::Reached(process(member_id)));
     }
     alone.happens(0, Event::Lost(0, Proof::Ended));
     alone.run(PACE.limit);
@@ -472,21 +493,21 @@ fn every_ballot_of_a_member_is_higher_than_its_last_whatever_it_hears_of_itself(
 
 #[test]
 fn above_the_highest_ballot_nobody_begins_another() {
-    let mut world = World::new(3, Pair::Proven, MS);
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
     let ballot = Ballot {
         round: u64::MAX,
         proposer: 2,
     };
-    let word = Word::Prepare(ballot);
+    let message = AgreementMessage::Prepare(ballot);
     world.happens(
         0,
         Event::Said {
             by: process(2),
-            word,
+            message,
         },
     );
-    for seat in [1, 2] {
-        world.happens(0, Event::Reached(process(seat)));
+    for member_id in [1, 2] {
+        world.happens(0, Event::Reached(process(member_id)));
     }
     world.alive = vec![true, false, false];
     world.run(Duration::from_secs(30));
@@ -497,9 +518,9 @@ fn above_the_highest_ballot_nobody_begins_another() {
 
 #[test]
 fn a_member_that_was_started_again_has_no_vote_in_what_it_has_forgotten() {
-    let mut world = World::new(3, Pair::Proven, MS);
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
     // The first two go on, and the third does not hear of it.
-    world.split(|seat| seat < 2);
+    world.split(|member_id| member_id < 2);
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(3));
     assert_eq!(survivors(&world.decided(0..2).1), [0, 1]);
@@ -518,7 +539,7 @@ fn a_member_that_was_started_again_has_no_vote_in_what_it_has_forgotten() {
 
 #[test]
 fn who_is_started_again_while_the_others_decide_is_left_out_and_told_so() {
-    let mut world = World::new(3, Pair::Proven, 20 * MS);
+    let mut world = World::new(3, TwoMemberPolicy::Proven, 20 * MS);
     world.meet(Proof::Unreached);
     world.run(30 * MS);
     world.replace(1);
@@ -533,9 +554,9 @@ fn who_is_started_again_while_the_others_decide_is_left_out_and_told_so() {
 
 #[test]
 fn founders_that_have_not_all_met_decide_with_whom_they_hear_first_and_nobody_after_it() {
-    let mut world = World::new(3, Pair::Proven, MS);
-    for seat in 0..3 {
-        world.replace(seat);
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
+    for member_id in 0..3 {
+        world.replace(member_id);
     }
     let first = world.members[1].me;
     world.happens(2, Event::Reached(first));
@@ -547,9 +568,9 @@ fn founders_that_have_not_all_met_decide_with_whom_they_hear_first_and_nobody_af
         let end = world.ends[member].clone().unwrap().1;
         assert!(matches!(end, Action::NoMajority(_)), "{member}: {end:?}");
     }
-    let mut all = World::new(3, Pair::Proven, MS);
-    for seat in 0..3 {
-        all.replace(seat);
+    let mut all = World::new(3, TwoMemberPolicy::Proven, MS);
+    for member_id in 0..3 {
+        all.replace(member_id);
     }
     all.meet(Proof::Unreached);
     all.run(Duration::from_secs(5));
@@ -558,14 +579,14 @@ fn founders_that_have_not_all_met_decide_with_whom_they_hear_first_and_nobody_af
 
 #[test]
 fn a_group_of_one_decides_alone() {
-    let mut world = World::new(1, Pair::Stop, MS);
+    let mut world = World::new(1, TwoMemberPolicy::Stop, MS);
     world.run(MS);
     assert_eq!(survivors(&world.decided([0]).1), [0]);
 }
 
 #[test]
-fn words_of_strangers_and_of_nonsense_change_nothing() {
-    let mut world = World::new(3, Pair::Proven, MS);
+fn messages_of_unauthenticated_peers_and_of_nonsense_change_nothing() {
+    let mut world = World::new(3, TwoMemberPolicy::Proven, MS);
     let ballot = Ballot {
         round: u64::MAX,
         proposer: 9,
@@ -574,14 +595,14 @@ fn words_of_strangers_and_of_nonsense_change_nothing() {
         0,
         Event::Said {
             by: process(9),
-            word: Word::Prepare(ballot),
+            message: AgreementMessage::Prepare(ballot),
         },
     );
     world.happens(
         0,
         Event::Said {
             by: process(9),
-            word: Word::Accept { ballot },
+            message: AgreementMessage::Accept { ballot },
         },
     );
     world.happens(0, Event::Reached(process(9)));
@@ -603,17 +624,17 @@ proptest! {
         latency in 1_u32..120,
         faults in prop::collection::vec((0_u64..900, 0_u32..8, any::<bool>()), 0..4),
     ) {
-        let mut all = World::new(world, Pair::Proven, latency * MS);
+        let mut all = World::new(world, TwoMemberPolicy::Proven, latency * MS);
         (all.dice, all.loss) = (dice, loss);
         all.meet(Proof::Unreached);
         let mut faults = faults;
         faults.sort_unstable();
-        for (at, seat, dies) in faults {
+        for (at, member_id, dies) in faults {
             all.run(Duration::from_millis(at));
             match dies {
-                true => all.kill(seat % world, Proof::Unreached),
+                true => all.kill(member_id % world, Proof::Unreached),
                 false => {
-                    let (side, pivot) = (seat % world, all.roll());
+                    let (side, pivot) = (member_id % world, all.roll());
                     all.split(|other| other == side || u64::from(other) * 150 < pivot / 2);
                 }
             }
@@ -624,7 +645,7 @@ proptest! {
             if let Action::Decided(decision) = &end.1 {
                 let votes = survivors(decision).into_iter().collect();
                 let members: Vec<_> = (0..world).collect();
-                prop_assert!(quorum::decides(&members, Pair::Proven, &votes, |_| false));
+                prop_assert!(quorum::decides(&members, TwoMemberPolicy::Proven, &votes, |_| false));
             }
         }
     }
@@ -637,15 +658,15 @@ proptest! {
         latency in 1_u32..25,
         deaths in prop::collection::vec((0_u64..300, any::<prop::sample::Index>()), 0..3),
     ) {
-        let mut all = World::new(world, Pair::Proven, latency * MS);
+        let mut all = World::new(world, TwoMemberPolicy::Proven, latency * MS);
         all.dice = dice;
         all.meet(Proof::Unreached);
         let mut deaths = deaths;
         deaths.truncate((world as usize - 1) / 2);
         deaths.sort_unstable_by_key(|(at, _)| *at);
-        for (at, seat) in deaths {
+        for (at, member_id) in deaths {
             all.run(Duration::from_millis(at));
-            let victim = u32::try_from(seat.index(world as usize)).unwrap();
+            let victim = u32::try_from(member_id.index(world as usize)).unwrap();
             all.kill(victim, Proof::Unreached);
         }
         all.run(Duration::from_secs(8));

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, OnReceive, Round, Schedule};
-use crate::{Carrier, Rank};
+use crate::{DataTransport, Rank};
 
 /// Predicts how long a schedule takes, from its own rounds.
 ///
@@ -12,8 +12,8 @@ use crate::{Carrier, Rank};
 /// latency + messages * per_message + bytes * per_byte * (1 + crowding * (messages - 1))
 /// ```
 ///
-/// where messages and bytes are what it sends or what it receives, whichever is more, as links carry
-/// both ways at once; and for each byte that it reduces, what that takes. (Hockney, "The
+/// where messages and bytes are what it sends or what it receives, whichever is more, as links
+/// carry both ways at once; and for each byte that it reduces, what that takes. (Hockney, "The
 /// communication challenge for MPP", 1994, with the overhead of a message as in Culler et al.,
 /// "LogP", 1993.)
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,8 +52,8 @@ impl LinkCost {
         crowding: 0.08,
     };
 
-    /// TLS over TCP on loopback, both directions busy: within 30 % of what two ranks with a core each take
-    /// for 1 KiB to 64 MiB by every algorithm but the tree, which overlaps its rounds.
+    /// TLS over TCP on loopback, both directions busy: within 30 % of what two ranks with a core
+    /// each take for 1 KiB to 64 MiB by every algorithm but the tree, which overlaps its rounds.
     pub const TLS: Self = Self {
         latency: 5e-6,
         per_message: 8e-6,
@@ -80,10 +80,10 @@ impl CostModel {
 
     /// Everything over what carries the bytes of operations.
     #[must_use]
-    pub const fn over(carrier: Carrier) -> Self {
-        match carrier {
-            Carrier::Quic => Self::QUIC,
-            Carrier::Tls => Self::TLS,
+    pub const fn over(data_transport: DataTransport) -> Self {
+        match data_transport {
+            DataTransport::Quic => Self::QUIC,
+            DataTransport::Tls => Self::TLS,
         }
     }
 

@@ -122,8 +122,8 @@ fn a_fixed_choice_is_kept_at_every_size() {
     }
 }
 
-/// Microseconds of an all-reduce over TLS on loopback by each of [`MEASURED_BY`], medians, for so many
-/// ranks on two cores and so many bytes.
+/// Microseconds of an all-reduce over TLS on loopback by each of [`MEASURED_BY`], medians, for so
+/// many ranks on two cores and so many bytes.
 const MEASURED: [(u32, usize, [f64; 5]); 10] = [
     (2, 1 << 10, [23.0, 20.0, 15.0, 21.0, 20.0]),
     (2, 64 << 10, [43.0, 62.0, 38.0, 41.0, 41.0]),

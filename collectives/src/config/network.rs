@@ -23,25 +23,26 @@ pub struct Network {
     largest_packet: u16,
     congestion: Congestion,
     connections: u8,
-    carrier: Carrier,
+    data_transport: DataTransport,
 }
 
 /// What carries the bytes of operations between two ranks. Whatever it is, both ends have proved
 /// themselves, every byte is encrypted, and who is lost is found out over QUIC.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Carrier {
-    /// Streams of the QUIC connection, over UDP: one port, and on paths with large packets as fast as
-    /// TCP.
+pub enum DataTransport {
+    /// Streams of the QUIC connection, over UDP: one port, and on paths with large packets as fast
+    /// as TCP.
     #[default]
     Quic,
-    /// TLS 1.3 over TCP, for paths with packets of 1,500 bytes: there the kernel's segmentation takes
-    /// much less time for a byte. Each rank then also listens on TCP, at the port that it has for
-    /// UDP, and that has to be open too. A connection that has carried bytes keeps up to 2 MiB of memory.
+    /// TLS 1.3 over TCP, for paths with packets of 1,500 bytes: there the kernel's segmentation
+    /// takes much less time for a byte. Each rank then also listens on TCP, at the port that it has
+    /// for UDP, and that has to be open too. A connection that has carried bytes keeps up to 2 MiB
+    /// of memory.
     Tls,
 }
 
-impl Carrier {
+impl DataTransport {
     /// The environment variable for it: `quic` or `tls`, the same in all processes of a job.
     pub const ENV: &'static str = "MESHWORK_CARRIER";
 
@@ -49,7 +50,7 @@ impl Carrier {
         match name {
             "quic" => Ok(Self::Quic),
             "tls" => Ok(Self::Tls),
-            _ => Err(Error::CarrierName {
+            _ => Err(Error::DataTransportName {
                 value: name.to_owned(),
             }),
         }
@@ -63,15 +64,15 @@ impl Carrier {
         }
     }
 
-    /// Inverse of [`Carrier::code`].
+    /// Inverse of [`DataTransport::code`].
     pub(crate) fn from_code(code: u32) -> Option<Self> {
         [Self::Quic, Self::Tls]
             .into_iter()
-            .find(|carrier| u32::from(carrier.code()) == code)
+            .find(|data_transport| u32::from(data_transport.code()) == code)
     }
 }
 
-impl Display for Carrier {
+impl Display for DataTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Quic => "quic",
@@ -88,8 +89,9 @@ pub enum Congestion {
     #[default]
     Cubic,
     /// BBR, version 1: goes by the bandwidth and the round trip that it measures, and not by
-    /// losses. Over TCP, the kernel's of that name, if it has it. Many times faster where packets are lost at random; where a short queue is what
-    /// loses them, it presses on and pushes others aside.
+    /// losses. Over TCP, the kernel's of that name, if it has it. Many times faster where packets
+    /// are lost at random; where a short queue is what loses them, it presses on and pushes others
+    /// aside.
     Bbr,
 }
 
@@ -102,8 +104,8 @@ impl Network {
     pub const MOST_CONNECTIONS: u8 = 16;
 
     /// The largest packet that the search for a path's limit tries, in bytes of UDP payload.
-    /// Default: 8,952, what frames of 9,000 bytes carry over IPv6. The search begins small and keeps
-    /// what arrives, so a larger bound than the path's costs a few lost probes.
+    /// Default: 8,952, what frames of 9,000 bytes carry over IPv6. The search begins small and
+    /// keeps what arrives, so a larger bound than the path's costs a few lost probes.
     #[must_use]
     pub fn largest_packet(&self) -> u16 {
         self.largest_packet
@@ -122,10 +124,10 @@ impl Network {
         self.connections
     }
 
-    /// Default: [`Carrier::Quic`].
+    /// Default: [`DataTransport::Quic`].
     #[must_use]
-    pub fn carrier(&self) -> Carrier {
-        self.carrier
+    pub fn data_transport(&self) -> DataTransport {
+        self.data_transport
     }
 
     /// Changes [`Network::largest_packet`].
@@ -152,10 +154,13 @@ impl Network {
         Self { congestion, ..self }
     }
 
-    /// Changes [`Network::carrier`], in the same way on every rank.
+    /// Changes [`Network::data_transport`], in the same way on every rank.
     #[must_use]
-    pub fn with_carrier(self, carrier: Carrier) -> Self {
-        Self { carrier, ..self }
+    pub fn with_data_transport(self, data_transport: DataTransport) -> Self {
+        Self {
+            data_transport,
+            ..self
+        }
     }
 
     /// Changes [`Network::connections`], in the same way on every rank.
@@ -182,7 +187,7 @@ impl Default for Network {
             largest_packet: 8952,
             congestion: Congestion::Cubic,
             connections: 1,
-            carrier: Carrier::Quic,
+            data_transport: DataTransport::Quic,
         }
     }
 }
@@ -211,17 +216,23 @@ mod tests {
     }
 
     #[test]
-    fn carriers_have_names_and_codes() {
-        for carrier in [Carrier::Quic, Carrier::Tls] {
-            assert_eq!(Carrier::from_name(&carrier.to_string()), Ok(carrier));
-            assert_eq!(Carrier::from_code(carrier.code().into()), Some(carrier));
+    fn data_transports_have_names_and_codes() {
+        for data_transport in [DataTransport::Quic, DataTransport::Tls] {
+            assert_eq!(
+                DataTransport::from_name(&data_transport.to_string()),
+                Ok(data_transport)
+            );
+            assert_eq!(
+                DataTransport::from_code(data_transport.code().into()),
+                Some(data_transport)
+            );
         }
         for wrong in ["", "TLS", "tcp"] {
             let value = wrong.to_owned();
-            let expected = Error::CarrierName { value };
-            assert_eq!(Carrier::from_name(wrong), Err(expected));
+            let expected = Error::DataTransportName { value };
+            assert_eq!(DataTransport::from_name(wrong), Err(expected));
         }
-        assert_eq!(Carrier::from_code(2), None);
+        assert_eq!(DataTransport::from_code(2), None);
     }
 
     #[test]

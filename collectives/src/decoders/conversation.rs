@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::agreement::{self, Agreement, Pace, Pair, Past};
-use crate::membership::{self, Membership, Patience};
-use crate::waits::{Wait, Waits};
+use crate::agreement::{self, Agreement, AgreementTimeouts, PreviousEpoch, TwoMemberPolicy};
+use crate::membership::{self, Membership, MembershipTimeouts};
+use crate::wait_for_graph::{WaitEdge, WaitForGraph};
 use crate::wire::{
-    Ballot, MESSAGE_HEAD_BYTES, Message, MessageHead, Newcomer, Spoken, Standing, Waiting, Word,
+    AgreementMessage, Ballot, MESSAGE_HEAD_BYTES, MemberProcess, MemberState, Message, MessageHead,
+    Spoken, WaitReport,
 };
 use crate::{Error, Member, Rank};
 
 /// Members of the group, the one that listens among them as rank 0.
 const WORLD: u32 = 4;
-const ME: Newcomer = Newcomer {
-    seat: 0,
+const ME: MemberProcess = MemberProcess {
+    member_id: 0,
     incarnation: 1,
 };
 const EPOCH: u64 = 1;
@@ -23,7 +24,7 @@ const EPOCH: u64 = 1;
 struct Listener {
     now: Instant,
     membership: Membership,
-    waits: Waits,
+    waits: WaitForGraph,
     agreement: Agreement,
     /// How often either has come to its end.
     ends: [usize; 2],
@@ -64,27 +65,35 @@ impl Listener {
         let members: Arc<[Member]> = Rank::all(WORLD)
             .map(|rank| Member::new(rank, "localhost:1"))
             .collect();
-        let patience = Patience {
+        let timeouts = MembershipTimeouts {
             join: ms(2000),
             heartbeat: ms(200),
             silence: ms(1500),
         };
-        let pace = Pace {
+        let pace = AgreementTimeouts {
             gather: ms(1000),
             retry: ms(300),
             limit: ms(10_000),
         };
-        let past = Past {
+        let previous_epoch = PreviousEpoch {
             epoch: EPOCH,
             members: (0..WORLD).collect(),
-            incarnations: (0..WORLD).map(|seat| (seat, ME.incarnation)).collect(),
+            incarnations: (0..WORLD)
+                .map(|member_id| (member_id, ME.incarnation))
+                .collect(),
         };
-        let standing = Standing::default();
+        let standing = MemberState::default();
         let mut listener = Self {
             now,
-            membership: Membership::new(Rank::CHIEF, members, patience, now),
-            waits: Waits::default(),
-            agreement: Agreement::new(ME, past, (Pair::Proven, pace), standing, now),
+            membership: Membership::new(Rank::CHIEF, members, timeouts, now),
+            waits: WaitForGraph::default(),
+            agreement: Agreement::new(
+                ME,
+                previous_epoch,
+                (TwoMemberPolicy::Proven, pace),
+                standing,
+                now,
+            ),
             ends: [0; 2],
             ballot: Ballot::NONE,
         };
@@ -94,32 +103,32 @@ impl Listener {
         listener
     }
 
-    /// As `quic::control` and `quic::assembly` hand it on.
+    /// As `quic::control` and `quic::reconfiguration` hand it on.
     fn hear(&mut self, (by, pause, message): Said) {
         self.now += pause;
         match message {
             Message::Heartbeat => self.happens(membership::Event::Heard(by)),
             Message::Goodbye => self.happens(membership::Event::Goodbye(by)),
             Message::Abort(abort) => self.happens(membership::Event::Aborted { by, abort }),
-            Message::Waiting(waiting) => {
+            Message::WaitReport(waiting) => {
                 let event = self.waited(by, &waiting);
                 self.happens(event);
             }
-            Message::Knock(knock) => {
-                // The certificate has told the seat.
-                let seat = by.number();
-                let process = Newcomer {
-                    seat,
-                    ..knock.newcomer
+            Message::JoinRequest(join_request) => {
+                // The certificate has told the member id.
+                let member_id = by.number();
+                let process = MemberProcess {
+                    member_id,
+                    ..join_request.newcomer
                 };
                 self.asked(agreement::Event::Reached(process));
             }
-            Message::Spoken(Spoken { epoch, word }) if epoch == EPOCH => {
-                let by = Newcomer {
-                    seat: by.number(),
+            Message::Spoken(Spoken { epoch, message }) if epoch == EPOCH => {
+                let by = MemberProcess {
+                    member_id: by.number(),
                     ..ME
                 };
-                self.asked(agreement::Event::Said { by, word });
+                self.asked(agreement::Event::Said { by, message });
             }
             Message::Spoken(_)
             | Message::Hello(_)
@@ -129,8 +138,8 @@ impl Listener {
         }
     }
 
-    fn waited(&mut self, by: Rank, waiting: &Waiting) -> membership::Event {
-        match Wait::told(by, waiting) {
+    fn waited(&mut self, by: Rank, waiting: &WaitReport) -> membership::Event {
+        match WaitEdge::told(by, waiting) {
             Ok(wait) => match self.waits.hear(self.now, wait) {
                 Some(conflict) => membership::Event::GiveUp(conflict.into()),
                 None => membership::Event::Heard(by),
@@ -157,24 +166,24 @@ impl Listener {
         }
     }
 
-    /// An agreement ends once, and in the next epoch this rank has one place or none; until then its
-    /// own ballots rise.
+    /// An agreement ends once, and in the next epoch this rank has one place or none; until then
+    /// its own ballots rise.
     fn asked(&mut self, event: agreement::Event) {
         let mut out = Vec::new();
         self.agreement.handle(self.now, event, &mut out);
         let mut prepared = self.ballot;
         for action in out {
             match action {
-                agreement::Action::Send(to, word) => {
-                    assert_ne!(to, ME.seat, "it says to itself {word:?}");
-                    if let Word::Prepare(ballot) = word {
+                agreement::Action::Send(to, message) => {
+                    assert_ne!(to, ME.member_id, "it says to itself {message:?}");
+                    if let AgreementMessage::Prepare(ballot) = message {
                         assert!(ballot >= self.ballot, "{ballot:?} after {:?}", self.ballot);
                         prepared = ballot;
                     }
                 }
                 agreement::Action::Decided(decision) => {
                     self.ends[1] += 1;
-                    let own = |member: &Newcomer| member.seat == ME.seat;
+                    let own = |member: &MemberProcess| member.member_id == ME.member_id;
                     assert_eq!(decision.epoch, EPOCH + 1);
                     assert_eq!(decision.members().filter(own).count(), 1, "{decision:?}");
                 }

@@ -37,7 +37,7 @@ pub(super) struct Operation {
     pub(super) began: u64,
     pub(super) ended: Option<u64>,
     pub(super) well: bool,
-    pub(super) carrier: String,
+    pub(super) data_transport: String,
     /// The ranks that it waited for at length, and for how long.
     pub(super) waits: Vec<(Rank, u64)>,
 }
@@ -75,7 +75,7 @@ pub(super) enum Loss {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Afterwards {
     Nothing,
-    Called(PastCall, u64),
+    CallOutcome(PastCall, u64),
     Dropped,
 }
 
@@ -192,7 +192,7 @@ fn read_operation(value: &Value) -> Option<Operation> {
         ended: value["ended"].as_u64(),
         // Nobody knows yet of one that goes on.
         well: value["well"].as_bool() == Some(true),
-        carrier: string(&value["carrier"])?,
+        data_transport: string(&value["carrier"])?,
         waits: waits
             .map(|wait| Some((rank(&wait["rank"])?, wait["micros"].as_u64()?)))
             .collect::<Option<_>>()?,
@@ -245,7 +245,7 @@ fn read_afterwards(value: &Value) -> Option<Afterwards> {
     let at = value["at"].as_u64()?;
     match &value["called"] {
         Value::Null => Some(Afterwards::Dropped),
-        called => Some(Afterwards::Called(read_call(called)?, at)),
+        called => Some(Afterwards::CallOutcome(read_call(called)?, at)),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::call_pattern::{CallPattern, call_pattern};
 use super::dump::{Afterwards, Dump, Kind, Loss, Operation, PastCall};
-use super::habit::{Habit, habit};
 use super::{Cause, Death, Diagnosis};
 use crate::Rank;
 
@@ -46,17 +46,17 @@ impl Case<'_> {
             _ => None,
         })?;
         let habit_of = |(rank, call): &(Rank, PastCall)| match self.dumps.get(rank) {
-            Some(dump) => habit(dump, call),
-            None => Habit::Unknown,
+            Some(dump) => call_pattern(dump, call),
+            None => CallPattern::Unknown,
         };
         let (one, other) = match (habit_of(&one), habit_of(&other)) {
-            (Habit::Skipped(missing), Habit::Kept | Habit::Unknown) => {
+            (CallPattern::Skipped(missing), CallPattern::Kept | CallPattern::Unknown) => {
                 return Some(missing_call(one, missing));
             }
-            (Habit::Kept | Habit::Unknown, Habit::Skipped(missing)) => {
+            (CallPattern::Kept | CallPattern::Unknown, CallPattern::Skipped(missing)) => {
                 return Some(missing_call(other, missing));
             }
-            (Habit::Left, Habit::Kept) => (other, one),
+            (CallPattern::Left, CallPattern::Kept) => (other, one),
             _ => (one, other),
         };
         Some(Cause::Mismatch { one, other })
@@ -113,11 +113,13 @@ impl Case<'_> {
             });
         }
         Some(match (&dump.afterwards, &missing) {
-            (Afterwards::Called(late, at), Some(call)) if late.is_like(call) => Cause::SlowRank {
-                rank: last,
-                micros: waited(*at),
-            },
-            (Afterwards::Called(instead, _), _) => Cause::MissingCall {
+            (Afterwards::CallOutcome(late, at), Some(call)) if late.is_like(call) => {
+                Cause::SlowRank {
+                    rank: last,
+                    micros: waited(*at),
+                }
+            }
+            (Afterwards::CallOutcome(instead, _), _) => Cause::MissingCall {
                 rank: last,
                 missing,
                 instead: Some(instead.clone()),
@@ -266,7 +268,7 @@ fn line(dump: &Dump) -> String {
     }
     match &dump.afterwards {
         Afterwards::Nothing => {}
-        Afterwards::Called(call, _) => line += &format!("; then it called {call}"),
+        Afterwards::CallOutcome(call, _) => line += &format!("; then it called {call}"),
         Afterwards::Dropped => line += "; then it dropped its group",
     }
     if let Some(failure) = &dump.failure {

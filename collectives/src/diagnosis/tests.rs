@@ -1,7 +1,7 @@
 //! Whole jobs, built call by call, of every small size and with every rank at fault.
 
+use super::call_pattern::{CallPattern, call_pattern};
 use super::dump::{Afterwards, Failure, Kind, Loss, Operation};
-use super::habit::{Habit, habit};
 use super::*;
 
 const SECOND: u64 = 1_000_000;
@@ -23,7 +23,7 @@ fn dump(rank: u32, world: u32, done: &[&str], stuck: Option<&str>) -> Dump {
         began: sequence * SECOND,
         ended: well.then_some(sequence * SECOND + 1),
         well,
-        carrier: "memory".to_owned(),
+        data_transport: "memory".to_owned(),
         waits: Vec::new(),
     };
     let last = done.len() as u64 + 1;
@@ -295,9 +295,9 @@ fn what_a_late_rank_does_afterwards_tells_the_slow_from_those_who_never_come() {
         instead,
     };
     assert_eq!(delayed(Afterwards::Nothing), slow(5 * SECOND));
-    let came = Afterwards::Called(call("b", 2), 9 * SECOND);
+    let came = Afterwards::CallOutcome(call("b", 2), 9 * SECOND);
     assert_eq!(delayed(came), slow(7 * SECOND));
-    let elsewhere = Afterwards::Called(call("c", 2), 9 * SECOND);
+    let elsewhere = Afterwards::CallOutcome(call("c", 2), 9 * SECOND);
     assert_eq!(delayed(elsewhere), missing(Some(call("c", 2))));
     assert_eq!(delayed(Afterwards::Dropped), missing(None));
 }
@@ -356,12 +356,12 @@ fn nothing_and_something_else_are_said_as_they_are() {
 #[test]
 fn habits_need_a_past() {
     let first = dump(0, 2, &[], None);
-    assert_eq!(habit(&first, &call("a", 1)), Habit::Unknown);
+    assert_eq!(call_pattern(&first, &call("a", 1)), CallPattern::Unknown);
     let second = dump(0, 2, &["a"], None);
-    assert_eq!(habit(&second, &call("a", 2)), Habit::Unknown);
+    assert_eq!(call_pattern(&second, &call("a", 2)), CallPattern::Unknown);
     let third = dump(0, 2, &["a", "a"], None);
-    assert_eq!(habit(&third, &call("a", 3)), Habit::Kept);
-    assert_eq!(habit(&third, &call("b", 3)), Habit::Left);
+    assert_eq!(call_pattern(&third, &call("a", 3)), CallPattern::Kept);
+    assert_eq!(call_pattern(&third, &call("b", 3)), CallPattern::Left);
 }
 
 #[test]

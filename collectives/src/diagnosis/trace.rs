@@ -56,7 +56,7 @@ fn complete(operation: &Operation, written: u64) -> Value {
         began,
         ended,
         well,
-        carrier,
+        data_transport,
         waits,
     } = operation;
     let waits = waits
@@ -65,7 +65,7 @@ fn complete(operation: &Operation, written: u64) -> Value {
     json!({
         "ph": "X",
         "name": call.what,
-        "cat": carrier,
+        "cat": data_transport,
         "ts": began,
         "dur": ended.unwrap_or(written).saturating_sub(*began),
         "args": {

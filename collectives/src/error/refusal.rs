@@ -1,6 +1,6 @@
 use std::fmt::{self, Display};
 
-use crate::Carrier;
+use crate::DataTransport;
 
 /// Why a member refuses a process that proved to belong to the job.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -30,11 +30,11 @@ pub enum Refusal {
         found: u32,
     },
     /// The two were started with different carriers of the bytes of operations.
-    Carrier {
+    DataTransport {
         /// What the refuser was started with.
-        expected: Carrier,
+        expected: DataTransport,
         /// What the refused one was started with.
-        found: Carrier,
+        found: DataTransport,
     },
     /// Another process of that rank is already in, or has been.
     RankTaken,
@@ -68,7 +68,7 @@ impl Display for Refusal {
                 f,
                 "it was started with {expected} connections for each pair of ranks and this process with {found}; give all the same number"
             ),
-            Self::Carrier { expected, found } => write!(
+            Self::DataTransport { expected, found } => write!(
                 f,
                 "it was started with the carrier {expected} and this process with {found}; give all the same"
             ),

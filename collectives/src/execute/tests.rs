@@ -15,7 +15,8 @@ use crate::contract::{Call, Contract, Kind};
 use crate::links::{Incoming, Links, Outgoing};
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 
-/// Links among so many ranks, which hold so many bytes on the way to a higher rank, and to a lower one.
+/// Links among so many ranks, which hold so many bytes on the way to a higher rank, and to a lower
+/// one.
 fn links(world: usize, [up, down]: [usize; 2]) -> Vec<Links> {
     let mut ends: Vec<Vec<Incoming>> = (0..world).map(|_| Vec::new()).collect();
     let mut outgoing: Vec<Vec<Option<Outgoing>>> = Vec::new();

@@ -1,8 +1,8 @@
 //! The rounds of a schedule on one buffer.
 //!
-//! What a rank sends and what it receives are two flows, and neither waits for the other's rounds, only
-//! for the very elements that it needs: what was received and reduced goes out again while the rest
-//! of it still comes in. That is what keeps a link busy at the ends of the rounds.
+//! What a rank sends and what it receives are two flows, and neither waits for the other's rounds,
+//! only for the very elements that it needs: what was received and reduced goes out again while the
+//! rest of it still comes in. That is what keeps a link busy at the ends of the rounds.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use meshwork_accel::{Element, Reduction};
 
 use super::combine::Combine;
 use super::flow::{Places, Progress};
-use super::{Inlet, Operation, PIECE_BYTES, Scratch, Stopped};
-use crate::links::{Links, Outlets};
+use super::{ChunkReader, Operation, PIECE_BYTES, Scratch, Stopped};
+use crate::links::{LinkWriters, Links};
 use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
 use crate::wire::FrameType;
 use crate::{Error, Rank};
@@ -34,7 +34,7 @@ impl Operation<'_> {
         let reduction = reduction.map_err(Error::from)?;
         let combine = reduction.map(|reduction| Combine::by(&schedule, reduction));
         let Links { outgoing, incoming } = links;
-        let mut inlet = Inlet::new(self, incoming, scratch);
+        let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let walk = Walk {
             operation: self,
             blocks: Blocks::even(buffer.len(), schedule.blocks()),
@@ -44,7 +44,7 @@ impl Operation<'_> {
             sent: Progress::default(),
             received: Progress::default(),
         };
-        tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut inlet))?;
+        tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut chunk_reader))?;
         if let Some(combine) = combine {
             combine.finish(buffer, self.world);
         }
@@ -52,8 +52,8 @@ impl Operation<'_> {
     }
 }
 
-/// One walk of one rank. The buffer is borrowed only while bytes are handed over, never while one of
-/// the two flows waits.
+/// One walk of one rank. The buffer is borrowed only while bytes are handed over, never while one
+/// of the two flows waits.
 struct Walk<'a, T: Element> {
     operation: &'a Operation<'a>,
     schedule: Schedule,
@@ -65,7 +65,7 @@ struct Walk<'a, T: Element> {
 }
 
 impl<T: Element> Walk<'_, T> {
-    async fn send_all(&self, outgoing: &mut Outlets) -> Result<(), Stopped> {
+    async fn send_all(&self, outgoing: &mut LinkWriters) -> Result<(), Stopped> {
         self.operation
             .announce(outgoing, self.operation.successor())
             .await?;
@@ -85,7 +85,7 @@ impl<T: Element> Walk<'_, T> {
     /// before is there.
     async fn send(
         &self,
-        outgoing: &mut Outlets,
+        outgoing: &mut LinkWriters,
         send: &Send,
         (round, before): (&Round, &Places),
     ) -> Result<(), Stopped> {
@@ -111,9 +111,9 @@ impl<T: Element> Walk<'_, T> {
         Ok(())
     }
 
-    async fn receive_all(&self, inlet: &mut Inlet<'_>) -> Result<(), Stopped> {
+    async fn receive_all(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Stopped> {
         if first_sender(&self.schedule) != Some(self.operation.predecessor()) {
-            inlet.check_predecessor().await?;
+            chunk_reader.check_predecessor().await?;
         }
         let mut before = Places::new(&self.blocks);
         for round in self.schedule.rounds() {
@@ -121,12 +121,13 @@ impl<T: Element> Walk<'_, T> {
                 before.count(&self.blocks, send.blocks.clone());
             }
             if let Some(combine) = self.combine.filter(|_| meets_several(&round)) {
-                self.fold(&round, inlet, (combine, &before)).await?;
+                self.fold(&round, chunk_reader, (combine, &before)).await?;
                 continue;
             }
             let exchanges = round.exchanges();
             for receive in round.receives() {
-                self.receive(inlet, receive, (exchanges, &before)).await?;
+                self.receive(chunk_reader, receive, (exchanges, &before))
+                    .await?;
             }
         }
         Ok(())
@@ -135,13 +136,13 @@ impl<T: Element> Walk<'_, T> {
     /// Takes in what comes for some blocks, each piece as soon as what it changes is out.
     async fn receive(
         &self,
-        inlet: &mut Inlet<'_>,
+        chunk_reader: &mut ChunkReader<'_>,
         receive: &Receive,
         (exchanges, before): (bool, &Places),
     ) -> Result<(), Stopped> {
         let Receive { from, blocks, then } = receive;
         let whole = self.blocks.elements(blocks.clone());
-        inlet.head::<T>(*from, whole.len()).await?;
+        chunk_reader.head::<T>(*from, whole.len()).await?;
         self.received.advance(1);
         let combine = self.combine.filter(|_| *then == OnReceive::Reduce);
         for piece in pieces::<T>(whole) {
@@ -152,14 +153,14 @@ impl<T: Element> Walk<'_, T> {
             match combine {
                 None if T::bytes_mut(&mut []).is_some() => {
                     out.await;
-                    inlet
+                    chunk_reader
                         .incoming
                         .receive_part(*from, &self.buffer, piece)
                         .await?;
                 }
                 _ => {
                     // Read first, so that a pair of ranks that exchange never wait for each other.
-                    let read = inlet.piece::<T>(*from, length).await?;
+                    let read = chunk_reader.piece::<T>(*from, length).await?;
                     out.await;
                     let mut buffer = self.buffer.borrow_mut();
                     let own = &mut buffer[piece];
@@ -175,7 +176,7 @@ impl<T: Element> Walk<'_, T> {
     async fn fold(
         &self,
         round: &Round,
-        inlet: &mut Inlet<'_>,
+        chunk_reader: &mut ChunkReader<'_>,
         (combine, before): (Combine<T>, &Places),
     ) -> Result<(), Stopped> {
         let mut arrived = Vec::new();
@@ -183,7 +184,7 @@ impl<T: Element> Walk<'_, T> {
         for Receive { from, blocks, .. } in round.receives() {
             let elements = self.blocks.elements(blocks.clone());
             let mut part = vec![T::default(); elements.len()];
-            inlet.chunk(*from, &mut part).await?;
+            chunk_reader.chunk(*from, &mut part).await?;
             out = out.max(before.of(&self.blocks, blocks.clone(), &elements));
             arrived.push((elements, *from, part));
         }
@@ -207,8 +208,8 @@ fn pieces<T>(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |start| start..end.min(start + length))
 }
 
-/// Reduces what was read into what is there, with the lower rank's on the left if that is asked for,
-/// or replaces it.
+/// Reduces what was read into what is there, with the lower rank's on the left if that is asked
+/// for, or replaces it.
 fn apply<T: Element>(
     own: &mut [T],
     read: &mut [T],
@@ -228,7 +229,8 @@ fn apply<T: Element>(
 /// Elements that were received, from whom, and what they are.
 type Arrived<T> = (Range<usize>, Rank, Vec<T>);
 
-/// Reduces, in the order of the ranks, all that came for each part of the buffer with what is there.
+/// Reduces, in the order of the ranks, all that came for each part of the buffer with what is
+/// there.
 fn fold_arrived<T: Element>(
     (me, arrived): (Rank, &[Arrived<T>]),
     buffer: &mut [T],

@@ -5,12 +5,12 @@ mod blocks;
 use std::panic::Location;
 
 use super::Group;
-use super::engine::{Asked, Work};
+use super::session::{OperationSpec, Work};
 use crate::contract::Kind;
-use crate::memory::Offer;
+use crate::shm::SendBlocks;
 use crate::{Error, Rank, config};
 pub(super) use blocks::length;
-use blocks::{Takes, end_of, take};
+use blocks::{ReceiveBlocks, end_of, take};
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
 impl Group {
@@ -28,13 +28,13 @@ impl Group {
     #[track_caller]
     pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let (reduction, root) = (Reduction::new(op)?, None);
-        let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
+        let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
         let work = Work::Reduce {
             buffer,
             reduction,
             root,
         };
-        self.perform(asked, Location::caller(), work)
+        self.perform(spec, Location::caller(), work)
     }
 
     /// Replaces `output`, on every rank, by the reduction of all ranks' inputs.
@@ -74,7 +74,7 @@ impl Group {
     ) -> Result<(), Error> {
         config::inside(root, self.world())?;
         let (reduction, to) = (Reduction::new(op)?, Some(root));
-        let asked = Asked::new(Kind::Reduce, buffer.len())
+        let spec = OperationSpec::new(Kind::Reduce, buffer.len())
             .with_op(op)
             .with_root(root);
         let work = Work::Reduce {
@@ -82,7 +82,7 @@ impl Group {
             reduction,
             root: to,
         };
-        self.perform(asked, Location::caller(), work)
+        self.perform(spec, Location::caller(), work)
     }
 
     /// Replaces `buffer`, on every rank, by the buffer of `root`.
@@ -96,8 +96,8 @@ impl Group {
     #[track_caller]
     pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
         config::inside(root, self.world())?;
-        let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(root);
-        self.perform(asked, Location::caller(), Work::Broadcast { buffer, root })
+        let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
+        self.perform(spec, Location::caller(), Work::Broadcast { buffer, root })
     }
 
     /// Reduces all ranks' inputs and leaves each rank with its block of the result.
@@ -126,8 +126,8 @@ impl Group {
         (op, reduction): (ReduceOp, Reduction<T>),
     ) -> Result<(), Error> {
         let blocks = self.even(output.len());
-        let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
-        self.fold_blocks(asked, caller, (input, output, &blocks), reduction)
+        let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
+        self.fold_blocks(spec, caller, (input, output, &blocks), reduction)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with a block length for each rank.
@@ -146,11 +146,11 @@ impl Group {
         op: ReduceOp,
     ) -> Result<(), Error> {
         let blocks = self.uneven("reduce_scatter", lengths)?;
-        let asked = Asked::new(Kind::ReduceScatter, input.len()).with_op(op);
-        let asked = asked.with_lengths(lengths);
+        let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
+        let spec = spec.with_lengths(lengths);
         let reduction = Reduction::new(op)?;
         self.fold_blocks(
-            asked,
+            spec,
             Location::caller(),
             (input, output, &blocks),
             reduction,
@@ -176,8 +176,8 @@ impl Group {
         output: &mut [T],
     ) -> Result<(), Error> {
         let blocks = self.even(input.len());
-        let asked = Asked::new(Kind::AllGather, output.len());
-        self.gather_blocks(asked, caller, (input, Some(output), &blocks))
+        let spec = OperationSpec::new(Kind::AllGather, output.len());
+        self.gather_blocks(spec, caller, (input, Some(output), &blocks))
     }
 
     /// Like [`all_gather`](Self::all_gather), with an input of another length on each rank.
@@ -195,8 +195,8 @@ impl Group {
         lengths: &[usize],
     ) -> Result<(), Error> {
         let blocks = self.uneven("all_gather", lengths)?;
-        let asked = Asked::new(Kind::AllGather, output.len()).with_lengths(lengths);
-        self.gather_blocks(asked, Location::caller(), (input, Some(output), &blocks))
+        let spec = OperationSpec::new(Kind::AllGather, output.len()).with_lengths(lengths);
+        self.gather_blocks(spec, Location::caller(), (input, Some(output), &blocks))
     }
 
     /// Gives `root` the inputs of all, one after the other in the order of the ranks.
@@ -216,9 +216,9 @@ impl Group {
     ) -> Result<(), Error> {
         config::inside(root, self.world())?;
         let blocks = self.even(input.len());
-        let asked = Asked::new(Kind::Gather, input.len()).with_root(root);
+        let spec = OperationSpec::new(Kind::Gather, input.len()).with_root(root);
         let output = (root == self.rank()).then_some(output);
-        self.gather_blocks(asked, Location::caller(), (input, output, &blocks))
+        self.gather_blocks(spec, Location::caller(), (input, output, &blocks))
     }
 
     /// Like [`gather`](Self::gather), with an input of another length on each rank.
@@ -239,11 +239,11 @@ impl Group {
     ) -> Result<(), Error> {
         config::inside(root, self.world())?;
         let blocks = self.uneven("gather", lengths)?;
-        let asked = Asked::new(Kind::Gather, 0)
+        let spec = OperationSpec::new(Kind::Gather, 0)
             .with_root(root)
             .with_lengths(lengths);
         let output = (root == self.rank()).then_some(output);
-        self.gather_blocks(asked, Location::caller(), (input, output, &blocks))
+        self.gather_blocks(spec, Location::caller(), (input, output, &blocks))
     }
 
     /// Gives each rank its block of `root`'s input.
@@ -263,8 +263,8 @@ impl Group {
     ) -> Result<(), Error> {
         config::inside(root, self.world())?;
         let blocks = self.even(output.len());
-        let asked = Asked::new(Kind::Scatter, output.len()).with_root(root);
-        self.scatter_blocks(asked, Location::caller(), (input, output, &blocks), root)
+        let spec = OperationSpec::new(Kind::Scatter, output.len()).with_root(root);
+        self.scatter_blocks(spec, Location::caller(), (input, output, &blocks), root)
     }
 
     /// Like [`scatter`](Self::scatter), with a block length for each rank.
@@ -285,10 +285,10 @@ impl Group {
     ) -> Result<(), Error> {
         config::inside(root, self.world())?;
         let blocks = self.uneven("scatter", lengths)?;
-        let asked = Asked::new(Kind::Scatter, 0)
+        let spec = OperationSpec::new(Kind::Scatter, 0)
             .with_root(root)
             .with_lengths(lengths);
-        self.scatter_blocks(asked, Location::caller(), (input, output, &blocks), root)
+        self.scatter_blocks(spec, Location::caller(), (input, output, &blocks), root)
     }
 
     /// Gives every rank a block from every rank: block `r` of the input goes to rank `r`, and block
@@ -316,9 +316,9 @@ impl Group {
         length("all_to_all", "input", input.len(), whole)?;
         length("all_to_all", "output", output.len(), input.len())?;
         let blocks = self.even(input.len() / world);
-        let asked = Asked::new(Kind::AllToAll, input.len());
-        let offer = Offer::each(input, &blocks);
-        self.exchange_blocks(asked, caller, (offer, output, &blocks))
+        let spec = OperationSpec::new(Kind::AllToAll, input.len());
+        let outgoing_blocks = SendBlocks::each(input, &blocks);
+        self.exchange_blocks(spec, caller, (outgoing_blocks, output, &blocks))
     }
 
     /// Like [`all_to_all`](Self::all_to_all), with a block length for each pair of ranks.
@@ -341,10 +341,10 @@ impl Group {
         length("all_to_all", "input", input.len(), end_of(&offered))?;
         length("all_to_all", "output", output.len(), end_of(&taken))?;
         // Lengths differ from pair to pair; this only tells the operation from the even one.
-        let asked = Asked::new(Kind::AllToAll, 0).with_lengths(&[]);
-        let mut offer = Offer::each(input, &offered);
-        offer.counts = Some(sent);
-        self.exchange_blocks(asked, Location::caller(), (offer, output, &taken))
+        let spec = OperationSpec::new(Kind::AllToAll, 0).with_lengths(&[]);
+        let mut outgoing_blocks = SendBlocks::each(input, &offered);
+        outgoing_blocks.counts = Some(sent);
+        self.exchange_blocks(spec, Location::caller(), (outgoing_blocks, output, &taken))
     }
 
     /// Gives each rank the input of another: that of rank `r` goes to rank `targets[r]`.
@@ -374,18 +374,22 @@ impl Group {
             *place = Some(from);
         }
         let numbers: Vec<usize> = targets.iter().map(|target| target.index()).collect();
-        let asked = Asked::new(Kind::Permute, input.len()).with_lengths(&numbers);
+        let spec = OperationSpec::new(Kind::Permute, input.len()).with_lengths(&numbers);
         let whole = 0..input.len();
         let from = sources[self.rank().index()].expect("as many targets as ranks, and none twice");
-        let mut takes = Takes::new();
+        let mut receives = ReceiveBlocks::new();
         if from == self.rank().index() {
             output.copy_from_slice(input);
         } else {
-            takes.push(take(from, 0, 0, whole.clone()));
+            receives.push(take(from, 0, 0, whole.clone()));
         }
         let to = targets[self.rank().index()].index();
-        let offer = Offer::whole(input, std::slice::from_ref(&whole)).only_for(to);
-        self.copy(asked, Location::caller(), (offer, &takes, output))
+        let outgoing_blocks = SendBlocks::whole(input, std::slice::from_ref(&whole)).only_for(to);
+        self.copy(
+            spec,
+            Location::caller(),
+            (outgoing_blocks, &receives, output),
+        )
     }
 
     /// Sends `input` to rank `to`; returns when it has been received, or is on its way.
@@ -434,7 +438,7 @@ impl Group {
     /// Those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn barrier(&mut self) -> Result<(), Error> {
-        let asked = Asked::new(Kind::Barrier, 0);
-        self.perform::<u8>(asked, Location::caller(), Work::Meet)
+        let spec = OperationSpec::new(Kind::Barrier, 0);
+        self.perform::<u8>(spec, Location::caller(), Work::Meet)
     }
 }

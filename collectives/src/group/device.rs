@@ -1,8 +1,8 @@
 //! Operations on buffers of an accelerator: by way of host memory, or from device to device.
 
+mod device_route;
 mod direct;
 mod ends;
-mod kept;
 mod native;
 mod pipeline;
 mod rounds;
@@ -15,41 +15,43 @@ use std::num::NonZeroUsize;
 use std::panic::Location;
 
 use meshwork_accel::{
-    Accelerator, Collective, DeviceBuffer, DeviceCommunicators, DeviceId, ElementTask, ElementType,
-    ReduceOp,
+    Accelerator, DeviceBuffer, DeviceCollective, DeviceCommunicators, DeviceId, ElementTask,
+    ElementType, ReduceOp,
 };
 
 use super::Group;
 use super::collect::length;
-use super::engine::Asked;
+use super::session::OperationSpec;
 use crate::contract::Kind;
 use crate::{Error, Rank, config};
-use kept::Held;
+use device_route::Held;
 use slot::Slots;
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
-pub use kept::DeviceRoute;
+pub use device_route::DeviceRoute;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use route::decide_any;
-pub use route::{Detour, Reach, Route};
+pub use route::{CommunicatorScope, FallbackReason, Route};
 pub use slot::Pinning;
 
 /// A group whose operations take buffers of an accelerator.
 ///
-/// By [`Group::on`], bytes go through host memory that the other ranks of the host can reach, portion by
-/// portion: while one portion is between ranks, the next comes from the device and the one before goes
-/// back to it. Results are those of the same operation on host memory, portion by portion; so they have the same
-/// bits where those do not depend on the length, as between the ranks of one host, under
-/// [`Communication::Reproducible`](crate::Communication::Reproducible), and for all but sums and
-/// products of floats.
+/// By [`Group::on`], bytes go through host memory that the other ranks of the host can reach, chunk
+/// by chunk: while one chunk is between ranks, the next comes from the device and the one before
+/// goes back to it. Results are those of the same operation on host memory, chunk by chunk; so they
+/// have the same bits where those do not depend on the length, as between the ranks of one host,
+/// under [`Communication::Reproducible`](crate::Communication::Reproducible), and for all but sums
+/// and products of floats.
 ///
 /// By [`Group::over`], they go from device to device where all ranks can, without host memory, and
-/// [`route`](DeviceGroup::route) says which way was taken and why. Either way every operation is announced
-/// by the group first: ranks that disagree are told apart, and one that dies ends it by name.
+/// [`route`](DeviceGroup::route) says which way was taken and why. Either way every operation is
+/// announced by the group first: ranks that disagree are told apart, and one that dies ends it by
+/// name.
 ///
 /// A rank with several devices has all of them reduced by
-/// [`all_reduce_each`](DeviceGroup::all_reduce_each). Ranks may have different accelerators. All make the same calls, with portions of the same size; a
-/// rank without an accelerator takes part by the CPU's.
+/// [`all_reduce_each`](DeviceGroup::all_reduce_each). Ranks may have different accelerators. All
+/// make the same calls, with chunks of the same size; a rank without an accelerator takes part by
+/// the CPU's.
 ///
 /// ```
 /// # fn step<A: meshwork_accel::Accelerator>(
@@ -82,13 +84,15 @@ impl Group {
         }
     }
 
-    /// This group for buffers of `device`, which go from device to device, by NCCL and the like, if all
-    /// ranks have the same library and a device of their own, and `reach` allows it; else through host
-    /// memory, as by [`on`](Self::on). All ranks call it, like any operation.
+    /// This group for buffers of `device`, which go from device to device, by NCCL and the like, if
+    /// all ranks have the same library and a device of their own, and `reach` allows it; else
+    /// through host memory, as by [`on`](Self::on). All ranks call it, like any operation.
     ///
     /// It makes a communicator, which takes up to seconds, so keep it for many operations, and
-    /// [`close`](DeviceGroup::close) it; where the group is needed meanwhile, see [`device_route`](Self::device_route). Within a host nothing is encrypted, as nothing leaves it; for what
-    /// leaves it see [`Reach`]. After [`shrink`](Self::shrink) and [`grow`](Self::grow) it is to be made anew.
+    /// [`close`](DeviceGroup::close) it; where the group is needed meanwhile, see
+    /// [`device_route`](Self::device_route). Within a host nothing is encrypted, as nothing leaves
+    /// it; for what leaves it see [`CommunicatorScope`]. After [`shrink`](Self::shrink) and
+    /// [`grow`](Self::grow) it is to be made anew.
     ///
     /// ```
     /// # fn train<A: meshwork_accel::DeviceCommunicators>(
@@ -109,14 +113,14 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] for a device that the accelerator
-    /// does not have.
+    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] for a device that the
+    /// accelerator does not have.
     #[track_caller]
     pub fn over<'a, A: DeviceCommunicators>(
         &'a mut self,
         accelerator: &'a A,
         device: DeviceId,
-        reach: Reach,
+        reach: CommunicatorScope,
     ) -> Result<DeviceGroup<'a, A>, Error> {
         let kept = Held::Own(Box::new(self.device_route(accelerator, device, reach)?));
         Ok(DeviceGroup {
@@ -144,7 +148,8 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     }
 
     /// Ends the communicator, if there is one, when all ranks have called this. One that is dropped
-    /// without it is aborted, under the hands of those that have not finished. A route that was lent stays.
+    /// without it is aborted, under the hands of those that have not finished. A route that was
+    /// lent stays.
     ///
     /// # Errors
     /// Those of [`Group::barrier`].
@@ -157,8 +162,8 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     }
 
     /// Moves so many bytes at a time through host memory, instead of 4 MiB; the same on every rank.
-    pub fn set_portion(&mut self, bytes: NonZeroUsize) {
-        self.kept.portion = bytes;
+    pub fn set_chunk(&mut self, bytes: NonZeroUsize) {
+        self.kept.chunk = bytes;
         self.kept.slots = Slots::default();
     }
 
@@ -169,12 +174,15 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     ///
     /// # Errors
     /// Those of [`Group::all_reduce`], and [`Error::Device`] when this rank's device fails, which
-    /// ends the group too. The buffer stays what it is, a buffer of its device; after an error other
-    /// than [`Error::Unsupported`] it holds unspecified values.
+    /// ends the group too. The buffer stays what it is, a buffer of its device; after an error
+    /// other than [`Error::Unsupported`] it holds unspecified values.
     #[track_caller]
     pub fn all_reduce(&mut self, buffer: &mut A::Buffer, op: ReduceOp) -> Result<(), Error> {
         let values = buffer;
-        self.carry_out(Location::caller(), Collective::AllReduce { op, values })
+        self.carry_out(
+            Location::caller(),
+            DeviceCollective::AllReduce { op, values },
+        )
     }
 
     /// Replaces `root`'s buffer by the reduction of all ranks' buffers; the others keep theirs.
@@ -193,7 +201,10 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     ) -> Result<(), Error> {
         config::inside(root, self.group.world())?;
         let (values, root) = (buffer, root.index());
-        self.carry_out(Location::caller(), Collective::Reduce { op, values, root })
+        self.carry_out(
+            Location::caller(),
+            DeviceCollective::Reduce { op, values, root },
+        )
     }
 
     /// Replaces `buffer`, on every rank, by the buffer of `root`.
@@ -207,14 +218,17 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     pub fn broadcast(&mut self, buffer: &mut A::Buffer, root: Rank) -> Result<(), Error> {
         config::inside(root, self.group.world())?;
         let (values, root) = (buffer, root.index());
-        self.carry_out(Location::caller(), Collective::Broadcast { values, root })
+        self.carry_out(
+            Location::caller(),
+            DeviceCollective::Broadcast { values, root },
+        )
     }
 
     /// Gives every rank the inputs of all, one after the other in the order of the ranks.
     ///
     /// # Shapes
-    /// `input` has the same length on every rank, and `output` that length times the world. Both are
-    /// of one element type, on any device of the accelerator, or on that of the communicator.
+    /// `input` has the same length on every rank, and `output` that length times the world. Both
+    /// are of one element type, on any device of the accelerator, or on that of the communicator.
     ///
     /// # Errors
     /// [`Error::Length`], [`Error::Unsupported`] for two element types, and those of
@@ -224,15 +238,18 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         output.check_element(input.element_type())?;
         let whole = input.len().saturating_mul(self.group.world() as usize);
         length("all_gather", "output", output.len(), whole)?;
-        self.carry_out(Location::caller(), Collective::AllGather { input, output })
+        self.carry_out(
+            Location::caller(),
+            DeviceCollective::AllGather { input, output },
+        )
     }
 
     /// Reduces all ranks' inputs and leaves each rank with its block of the result.
     ///
     /// # Shapes
     /// `output` has the same length on every rank, and `input` that length times the world: block
-    /// `r` of it is for rank `r`. Both are of one element type, on any device of the accelerator, or on
-    /// that of the communicator.
+    /// `r` of it is for rank `r`. Both are of one element type, on any device of the accelerator,
+    /// or on that of the communicator.
     ///
     /// # Errors
     /// Those of [`all_gather`](Self::all_gather).
@@ -248,46 +265,48 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         length("reduce_scatter", "input", input.len(), whole)?;
         self.carry_out(
             Location::caller(),
-            Collective::ReduceScatter { op, input, output },
+            DeviceCollective::ReduceScatter { op, input, output },
         )
     }
 
-    /// By a communicator, or portion by portion.
+    /// By a communicator, or chunk by chunk.
     fn carry_out(
         &mut self,
         caller: &'static Location<'static>,
-        work: Collective<'_, A::Buffer>,
+        work: DeviceCollective<'_, A::Buffer>,
     ) -> Result<(), Error> {
-        let asked = asked(&work, self.group.world());
+        let spec = spec(&work, self.group.world());
         let direct = self.kept.direct.as_mut();
         if let Some(direct) = direct.filter(|direct| direct.takes(&work)) {
-            return direct.carry_out(self.group, (asked, caller), work);
+            return direct.carry_out(self.group, (spec, caller), work);
         }
         let target = work.target();
         let place = (target.element_type(), target.device());
         match work {
-            Collective::AllReduce { op, values: buffer }
-            | Collective::Reduce {
+            DeviceCollective::AllReduce { op, values: buffer }
+            | DeviceCollective::Reduce {
                 op, values: buffer, ..
             } => self.run(place, caller, |plan| Reduce {
                 plan,
                 buffer,
                 op,
-                root: asked.root,
+                root: spec.root,
             }),
-            Collective::Broadcast {
+            DeviceCollective::Broadcast {
                 values: buffer,
                 root,
             } => {
                 let root = rank(root);
                 self.run(place, caller, |plan| Broadcast { plan, buffer, root })
             }
-            Collective::AllGather { input, output } => self.run(place, caller, |plan| AllGather {
-                plan,
-                input,
-                output,
-            }),
-            Collective::ReduceScatter { op, input, output } => {
+            DeviceCollective::AllGather { input, output } => {
+                self.run(place, caller, |plan| AllGather {
+                    plan,
+                    input,
+                    output,
+                })
+            }
+            DeviceCollective::ReduceScatter { op, input, output } => {
                 self.run(place, caller, |plan| ReduceScatter {
                     plan,
                     input,
@@ -311,7 +330,7 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         element.run(task(Plan {
             group: &mut *self.group,
             accelerator: self.accelerator,
-            portion: (kept.portion.get() / element.size()).max(1),
+            chunk: (kept.chunk.get() / element.size()).max(1),
             slots: &mut kept.slots,
             device,
             caller,
@@ -320,23 +339,25 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
 }
 
 /// What all ranks must agree on of a collective on whole buffers.
-fn asked<B: DeviceBuffer>(work: &Collective<'_, B>, world: u32) -> Asked {
+fn spec<B: DeviceBuffer>(work: &DeviceCollective<'_, B>, world: u32) -> OperationSpec {
     let len = work.target().len();
-    let asked = match work {
-        Collective::AllReduce { .. } => Asked::new(Kind::AllReduce, len),
-        Collective::Reduce { root, .. } => Asked::new(Kind::Reduce, len).with_root(rank(*root)),
-        Collective::Broadcast { root, .. } => {
-            Asked::new(Kind::Broadcast, len).with_root(rank(*root))
+    let spec = match work {
+        DeviceCollective::AllReduce { .. } => OperationSpec::new(Kind::AllReduce, len),
+        DeviceCollective::Reduce { root, .. } => {
+            OperationSpec::new(Kind::Reduce, len).with_root(rank(*root))
         }
-        Collective::AllGather { .. } => Asked::new(Kind::AllGather, len),
+        DeviceCollective::Broadcast { root, .. } => {
+            OperationSpec::new(Kind::Broadcast, len).with_root(rank(*root))
+        }
+        DeviceCollective::AllGather { .. } => OperationSpec::new(Kind::AllGather, len),
         // Its blocks are as many as the ranks, and were checked to be.
-        Collective::ReduceScatter { .. } => {
-            Asked::new(Kind::ReduceScatter, len.saturating_mul(world as usize))
+        DeviceCollective::ReduceScatter { .. } => {
+            OperationSpec::new(Kind::ReduceScatter, len.saturating_mul(world as usize))
         }
     };
     match work.op() {
-        Some(op) => asked.with_op(op),
-        None => asked,
+        Some(op) => spec.with_op(op),
+        None => spec,
     }
 }
 
@@ -354,6 +375,6 @@ impl<A: Accelerator> Debug for DeviceGroup<'_, A> {
     }
 }
 
-/// Long enough for a link to be busy most of the time, and short enough for three to stay in a cache
-/// of the last level.
-const PORTION: NonZeroUsize = NonZeroUsize::new(4 << 20).expect("more than nothing");
+/// Long enough for a link to be busy most of the time, and short enough for three to stay in a
+/// cache of the last level.
+const CHUNK: NonZeroUsize = NonZeroUsize::new(4 << 20).expect("more than nothing");

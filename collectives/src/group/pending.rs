@@ -95,7 +95,7 @@ impl Group {
             rank: self.rank,
             members: self.members.clone(),
             worker: None,
-            engine: self.engine.clone(),
+            session: self.session.clone(),
             registry: self.registry.clone(),
         }
     }

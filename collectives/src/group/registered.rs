@@ -8,13 +8,13 @@ use std::ops::{Deref, DerefMut};
 use meshwork_accel::{Element, HostMemory};
 
 use super::Group;
-use crate::{Error, memory};
+use crate::{Error, shm};
 
 /// A buffer that the other ranks of the host work on where it is, without a copy.
 ///
 /// It is a slice like any other, and every operation takes it, or a part of it, like any other. It
-/// outlives its group. When an operation has failed its values are unspecified, and nobody else writes to it
-/// any more, not even a rank that was stopped in the middle and goes on later.
+/// outlives its group. When an operation has failed its values are unspecified, and nobody else
+/// writes to it any more, not even a rank that was stopped in the middle and goes on later.
 ///
 /// ```
 /// use meshwork_collectives::{Group, ReduceOp};
@@ -26,7 +26,7 @@ use crate::{Error, memory};
 /// # Ok::<(), meshwork_collectives::Error>(())
 /// ```
 pub struct Registered<T> {
-    memory: memory::Registered,
+    memory: shm::Registered,
     elements: PhantomData<T>,
 }
 
@@ -79,8 +79,9 @@ impl<T: Element> DerefMut for Registered<T> {
     }
 }
 
-// SAFETY: the mapping stays where it is until this is dropped, wherever the handle goes; threads that are
-// ranks of the same group touch it only in an operation, for which the bytes have been given out.
+// SAFETY: the mapping stays where it is until this is dropped, wherever the handle goes; threads
+// that are ranks of the same group touch it only in an operation, for which the bytes have been
+// given out.
 unsafe impl HostMemory for Registered<u8> {
     fn bytes(&mut self) -> &mut [u8] {
         self

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::Group;
-use super::engine::{Asked, Bond, Engine, Origin, Transport, failed};
+use super::session::{ControlPlane, Medium, OperationSpec, Origin, Session, failed};
 use crate::contract::Kind;
 use crate::execute::Scratch;
-use crate::memory::Domain;
+use crate::shm::ShmCommunicator;
 use crate::{Error, Member, Rank};
 
 /// What every rank tells all others: whether it takes part and in which group, and its key.
@@ -76,15 +76,15 @@ impl Group {
         let mut choices = vec![0; choice.len() * self.world() as usize];
         self.all_gather(&choice, &mut choices)?;
         let caller = Location::caller();
-        let mut engine = self.settled();
-        let part = part(&choices, engine.rank.index(), engine.next_number());
-        let split = engine.split(part, caller)?;
-        drop(engine);
-        Ok(split.map(Self::with_engine))
+        let mut session = self.settled();
+        let part = part(&choices, session.rank.index(), session.next_number());
+        let split = session.split(part, caller)?;
+        drop(session);
+        Ok(split.map(Self::with_session))
     }
 }
 
-impl Engine {
+impl Session {
     pub(super) fn split(
         &mut self,
         part: Option<Part>,
@@ -95,26 +95,26 @@ impl Engine {
             let member = |place: &usize| all[*place].clone();
             part.places.iter().map(member).collect()
         };
-        let transport = match (&self.ties.bond, &part) {
-            (Bond::Local(_), _) => self.among_threads(part.as_ref(), caller)?,
-            (Bond::Remote(_), Some(part)) if part.places.len() == 1 => self.alone(part)?,
-            (Bond::Remote(_), Some(part)) => {
+        let transport = match (&self.context.control, &part) {
+            (ControlPlane::Local(_), _) => self.among_threads(part.as_ref(), caller)?,
+            (ControlPlane::Remote(_), Some(part)) if part.places.len() == 1 => self.alone(part)?,
+            (ControlPlane::Remote(_), Some(part)) => {
                 let members = members(part);
                 let links = self.new_links(&members, part.number)?;
-                Some(Transport::Links(links, Scratch::new()))
+                Some(Medium::Links(links, Scratch::new()))
             }
-            (Bond::Remote(_), None) => None,
+            (ControlPlane::Remote(_), None) => None,
         };
         let (Some(part), Some(transport)) = (part, transport) else {
             return Ok(None);
         };
-        let shares = matches!(transport, Transport::Links(..)) && self.may_share_memory;
+        let shares = matches!(transport, Medium::Links(..)) && self.may_share_memory;
         #[expect(clippy::cast_possible_truncation, reason = "smaller than this group")]
         let place = (Rank::new(part.me as u32), members(&part));
         let mut new = Self::new(
             place,
             transport,
-            self.ties.clone(),
+            self.context.clone(),
             Origin::Split,
             (self.epoch, part.number),
         )?;
@@ -127,10 +127,10 @@ impl Engine {
         Ok(Some(new))
     }
 
-    fn alone(&self, part: &Part) -> Result<Option<Transport>, Error> {
+    fn alone(&self, part: &Part) -> Result<Option<Medium>, Error> {
         let ranks = part.places.iter().map(|place| self.members[*place].rank());
-        let mut domains = Domain::threads(ranks.collect(), 1).map_err(refused)?;
-        Ok(domains.pop().map(Transport::Memory))
+        let mut communicators = ShmCommunicator::threads(ranks.collect(), 1).map_err(refused)?;
+        Ok(communicators.pop().map(Medium::Memory))
     }
 
     /// The first rank of each new group makes the memory for all of it.
@@ -138,32 +138,33 @@ impl Engine {
         &mut self,
         part: Option<&Part>,
         caller: &'static Location<'static>,
-    ) -> Result<Option<Transport>, Error> {
-        let Bond::Local(hub) = &self.ties.bond else {
+    ) -> Result<Option<Medium>, Error> {
+        let ControlPlane::Local(hub) = &self.context.control else {
             return Ok(None);
         };
         let hub = hub.clone();
         if let Some(part) = part.filter(|part| part.me == 0) {
             let ranks = part.places.iter().map(|place| self.members[*place].rank());
-            let domains = Domain::threads(ranks.collect(), super::cores()).map_err(refused)?;
-            hub.hand_over(part.number, domains);
+            let communicators =
+                ShmCommunicator::threads(ranks.collect(), super::cores()).map_err(refused)?;
+            hub.hand_over(part.number, communicators);
         }
         self.perform::<u8>(
-            Asked::new(Kind::Barrier, 0),
+            OperationSpec::new(Kind::Barrier, 0),
             caller,
-            super::engine::Work::Meet,
+            super::session::Work::Meet,
         )?;
-        let domain = part.and_then(|part| hub.take_over(part.number, part.me));
-        Ok(domain.map(Transport::Memory))
+        let communicator = part.and_then(|part| hub.take_over(part.number, part.me));
+        Ok(communicator.map(Medium::Memory))
     }
 
     fn new_links(&mut self, members: &[Member], number: u64) -> Result<crate::links::Links, Error> {
-        let Bond::Remote(remote) = &self.ties.bond else {
+        let ControlPlane::Remote(remote) = &self.context.control else {
             return Err(Error::InsideAsync);
         };
         let waited = self.timeouts.join();
-        let mut failure = self.ties.bond.failure();
-        self.ties.pilot.block_on(async {
+        let mut failure = self.context.control.failure();
+        self.context.driver.block_on(async {
             tokio::select! {
                 streams = timeout(waited, remote.streams(members, number)) => {
                     streams.unwrap_or(Err(Error::System {

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::engine::{Asked, Work};
+use super::session::{OperationSpec, Work};
 use super::{Group, Pending};
 use crate::contract::Kind;
 use crate::{Error, Rank, config};
@@ -41,13 +41,13 @@ impl Group {
         let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
         self.start(buffer, move |group, buffer| {
             let buffer = buffer.as_mut();
-            let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(op);
+            let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
             let work = Work::Reduce {
                 buffer,
                 reduction,
                 root: None,
             };
-            group.perform(asked, caller, work)
+            group.perform(spec, caller, work)
         })
     }
 
@@ -66,8 +66,8 @@ impl Group {
         let caller = Location::caller();
         self.start(buffer, move |group, buffer| {
             let buffer = buffer.as_mut();
-            let asked = Asked::new(Kind::Broadcast, buffer.len()).with_root(root);
-            group.perform(asked, caller, Work::Broadcast { buffer, root })
+            let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
+            group.perform(spec, caller, Work::Broadcast { buffer, root })
         })
     }
 

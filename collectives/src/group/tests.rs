@@ -11,7 +11,7 @@ mod network;
 mod operations;
 mod reproducible;
 #[cfg(target_os = "linux")]
-mod strangers;
+mod unauthenticated_peers;
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
@@ -24,7 +24,8 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::{
-    Carrier, JobSecret, LossCause, Network, ReduceOp, Refusal, StrangerCause, Timeouts, Transport,
+    DataTransport, JobSecret, LossCause, Network, ReduceOp, Refusal, Timeouts, Transport,
+    UnauthenticatedCause,
 };
 
 /// Long enough for any test to pass, short enough to see one hang.
@@ -80,10 +81,10 @@ impl Over {
 }
 
 /// What the bytes of operations go by.
-const CARRIERS: [Carrier; 2] = [Carrier::Quic, Carrier::Tls];
+const DATA_TRANSPORTS: [DataTransport; 2] = [DataTransport::Quic, DataTransport::Tls];
 
 fn over_tls(config: GroupConfig, network: Network) -> GroupConfig {
-    let network = network.with_carrier(Carrier::Tls);
+    let network = network.with_data_transport(DataTransport::Tls);
     config.with_transport(Transport::Quic).with_network(network)
 }
 
@@ -488,8 +489,9 @@ fn a_blocking_call_in_asynchronous_code_is_an_error_and_not_a_panic() {
 
 /// What both ranks of a job with two secrets end with, where rank 0 waits this long.
 ///
-/// Rank 1 hears why at once when its knock is answered. On a machine whose cores are all taken that
-/// may be after rank 0 has given up, and then it waits for rank 0 until its own deadline.
+/// Rank 1 hears why at once when its join request is answered. On a machine whose cores are all
+/// taken that may be after rank 0 has given up, and then it waits for rank 0 until its own
+/// deadline.
 fn with_two_secrets(members: &[String], patience: Duration) -> Vec<Error> {
     let secrets = [
         JobSecret::generate().unwrap(),
@@ -521,7 +523,7 @@ fn a_process_with_another_secret_is_refused_by_name_on_both_sides() {
         panic!("{}", errors[0])
     };
     assert_eq!(missing, &[Member::new(Rank::new(1), members[1].clone())]);
-    assert_eq!(refused[0].cause(), StrangerCause::OtherJob);
+    assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);
     assert_eq!(refused[0].address().to_string(), members[1]);
 }
 
@@ -551,7 +553,7 @@ fn processes_of_different_clusters_refuse_each_other() {
     let Error::NotJoined { refused, .. } = &errors[0] else {
         panic!("{}", errors[0])
     };
-    assert_eq!(refused[0].cause(), StrangerCause::Refused(*reason));
+    assert_eq!(refused[0].cause(), UnauthenticatedCause::Refused(*reason));
 }
 
 #[test]
@@ -643,7 +645,7 @@ fn a_taken_port_is_named() {
 }
 
 #[test]
-fn a_port_that_is_taken_for_tcp_alone_is_named_where_that_is_the_carrier() {
+fn a_port_that_is_taken_for_tcp_alone_is_named_where_that_is_the_data_transport() {
     let members = free_addresses(2);
     let holder = TcpListener::bind(&members[0]).unwrap();
     let secret = JobSecret::generate().unwrap();
@@ -678,19 +680,13 @@ fn the_launchers_word_ends_a_group_that_still_waits_for_the_lost_rank() {
 }
 
 #[test]
-fn a_stranger_cannot_announce_a_loss() {
+fn nobody_without_the_secret_can_announce_a_loss() {
     let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
     let groups = each(Rank::all(2), |rank| {
         Group::connect(&config(&members, rank, &secret)).unwrap()
     });
-    let stranger = JobSecret::generate().unwrap();
-    quic::announce_loss(
-        &members,
-        &stranger,
-        Rank::new(1),
-        Duration::from_millis(200),
-    )
-    .unwrap();
+    let peer = JobSecret::generate().unwrap();
+    quic::announce_loss(&members, &peer, Rank::new(1), Duration::from_millis(200)).unwrap();
     each(groups, |mut group| {
         group.barrier().and_then(|()| group.leave()).unwrap();
     });

@@ -14,10 +14,10 @@ use crate::{Error, Rank};
 /// Certificates of the user's own authority, as PEM files, in place of those that processes derive
 /// from the job secret.
 ///
-/// Each rank has a certificate of its own for [`Certificates::name`] of its rank, as a DNS name, and
-/// for both the server's and the client's part of TLS. The files are read when the group is joined and
-/// every hour from then on, so whoever renews certificates just replaces them; connections that stand
-/// are not touched.
+/// Each rank has a certificate of its own for [`Certificates::name`] of its rank, as a DNS name,
+/// and for both the server's and the client's part of TLS. The files are read when the group is
+/// joined and every hour from then on, so whoever renews certificates just replaces them;
+/// connections that stand are not touched.
 ///
 /// ```
 /// use meshwork_collectives::{Certificates, Rank};
@@ -41,8 +41,8 @@ impl Certificates {
     /// `job` is a word for the job, the same on all ranks: letters, digits and hyphens, at most 63.
     ///
     /// # Errors
-    /// [`Error::JobName`] for another word; [`Error::Certificate`] for a file that cannot be read or
-    /// has no certificate or key; [`Error::FileMode`] for a private key that others can read.
+    /// [`Error::JobName`] for another word; [`Error::Certificate`] for a file that cannot be read
+    /// or has no certificate or key; [`Error::FileMode`] for a private key that others can read.
     pub fn new(
         job: impl Into<String>,
         authority: impl AsRef<Path>,
@@ -50,12 +50,12 @@ impl Certificates {
         key: impl AsRef<Path>,
     ) -> Result<Self, Error> {
         let job = job.into();
-        let letters = |job: &str| {
+        let message_counts = |job: &str| {
             job.bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
         let edges = job.starts_with('-') || job.ends_with('-');
-        if job.is_empty() || job.len() > 63 || edges || !letters(&job) {
+        if job.is_empty() || job.len() > 63 || edges || !message_counts(&job) {
             return Err(Error::JobName { job });
         }
         let certificates = Self {
@@ -67,8 +67,8 @@ impl Certificates {
         certificates.read().map(|_| certificates)
     }
 
-    /// The DNS name that the certificate of a rank is for. It never resolves: it names a rank, not a
-    /// host.
+    /// The DNS name that the certificate of a rank is for. It never resolves: it names a rank, not
+    /// a host.
     #[must_use]
     pub fn name(job: &str, rank: Rank) -> String {
         certificate::host(job, Role::Rank(rank))

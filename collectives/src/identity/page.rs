@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use memmap2::MmapMut;
 use zeroize::Zeroize;
 
-/// 32 secret bytes, zero at first: wiped when they are dropped, and on a page of their own, which core
-/// dumps leave out (Linux).
+/// 32 secret bytes, zero at first: wiped when they are dropped, and on a page of their own, which
+/// core dumps leave out (Linux).
 pub(super) struct Page(MmapMut);
 
 impl Page {

@@ -12,8 +12,8 @@ const LARGEST: u64 = 64 << 10;
 /// Reads a file that holds a secret; of a file that cannot be read, `unreadable` is the error.
 ///
 /// # Errors
-/// [`Error::FileMode`] where others can read it too, as ssh has it: a file of this user. Whoever else
-/// owns it, as root does those that Kubernetes mounts, knows whom it is for.
+/// [`Error::FileMode`] where others can read it too, as ssh has it: a file of this user. Whoever
+/// else owns it, as root does those that Kubernetes mounts, knows whom it is for.
 pub(super) fn read(
     path: &Path,
     unreadable: impl Fn(io::ErrorKind) -> Error,

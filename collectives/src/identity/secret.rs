@@ -15,8 +15,8 @@ use crate::Error;
 
 /// What all processes of one job share, and nobody else knows: 256 random bits.
 ///
-/// Neither `Debug` nor any error shows it. All clones have one page of memory, which is wiped with the
-/// last of them and which core dumps leave out (Linux).
+/// Neither `Debug` nor any error shows it. All clones have one page of memory, which is wiped with
+/// the last of them and which core dumps leave out (Linux).
 ///
 /// ```
 /// use meshwork_collectives::JobSecret;

@@ -6,9 +6,9 @@ use std::collections::BinaryHeap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::StrangerCause;
+use crate::UnauthenticatedCause;
 
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),
     heartbeat: Duration::from_millis(250),
     silence: Duration::from_millis(1500),
@@ -67,7 +67,7 @@ fn members(world: usize) -> Arc<[Member]> {
 impl World {
     fn new(world: usize, latency: Duration) -> Self {
         let began = Instant::now();
-        let rank = |rank| Membership::new(rank, members(world), PATIENCE, began);
+        let rank = |rank| Membership::new(rank, members(world), TIMEOUTS, began);
         Self {
             began,
             now: began,
@@ -233,8 +233,11 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
     let mut alone = World::new(3, MS);
     alone.alive[2] = false;
     alone.post(MS, 0, Event::Joined(Rank::new(1)));
-    let stranger = Stranger::new("10.0.0.9:5".parse().unwrap(), StrangerCause::OtherJob);
-    alone.post(MS, 0, Event::Refused(stranger.clone()));
+    let peer = UnauthenticatedPeer::new(
+        "10.0.0.9:5".parse().unwrap(),
+        UnauthenticatedCause::OtherJob,
+    );
+    alone.post(MS, 0, Event::Refused(peer.clone()));
     alone.post(MS, 1, Event::Joined(Rank::new(0)));
     alone.run(Duration::from_secs(31));
     let Some((_, End::Failed(error))) = &alone.ends[0] else {
@@ -247,20 +250,20 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
         &Error::NotJoined {
             missing,
             waited,
-            refused: vec![stranger]
+            refused: vec![peer]
         }
     );
 }
 
 #[test]
-fn a_death_on_one_host_is_named_by_all_within_the_settling_time() {
+fn a_death_on_one_host_is_named_by_all_within_the_grace_time() {
     for victim in 0..4 {
         let mut world = World::joined(4, MS);
         world.one_host = true;
         world.run(Duration::from_secs(1));
         world.kill(victim);
         world.run(Duration::from_secs(9));
-        world.all_blame(victim, Duration::from_secs(1) + SETTLING);
+        world.all_blame(victim, Duration::from_secs(1) + GRACE);
     }
 }
 
@@ -272,7 +275,7 @@ fn a_silent_rank_is_named_by_all_within_its_patience() {
     world.run(Duration::from_secs(9));
     world.all_blame(
         2,
-        Duration::from_secs(1) + PATIENCE.silence + PATIENCE.heartbeat + SETTLING,
+        Duration::from_secs(1) + TIMEOUTS.silence + TIMEOUTS.heartbeat + GRACE,
     );
 }
 
@@ -384,7 +387,7 @@ fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
         text: "odd\nlines".to_owned(),
         calls: Vec::new(),
     };
-    let error = verdict::understand(&abort, Rank::new(1), &members(3));
+    let error = abort::from_wire(&abort, Rank::new(1), &members(3));
     let expected = Error::Aborted {
         peer: members(3)[1].clone(),
         message: "odd lines".to_owned(),
@@ -402,7 +405,7 @@ fn a_silence_of_no_length_is_not_one_of_no_time() {
         text: "quiet".to_owned(),
         calls: Vec::new(),
     };
-    let understood = |abort| verdict::understand(&abort, Rank::new(1), &members(3));
+    let understood = |abort| abort::from_wire(&abort, Rank::new(1), &members(3));
     let Error::RankLost { cause, .. } = understood(abort(Some(900))) else {
         panic!("a silence is a loss");
     };
@@ -430,7 +433,7 @@ proptest! {
         all.run(Duration::from_secs(12));
         // Those who do not watch the victim are told by those who do.
         let told = 2 * Duration::from_millis(latency);
-        let limit = PATIENCE.silence + PATIENCE.heartbeat + SETTLING + told;
+        let limit = TIMEOUTS.silence + TIMEOUTS.heartbeat + GRACE + told;
         all.all_blame(victim, Duration::from_millis(at) + limit);
     }
 

@@ -18,10 +18,11 @@ const ATTEMPT: Duration = Duration::from_millis(300);
 
 /// Tells the ranks of a job that one of them is lost, as the launcher that saw it end.
 ///
-/// Ranks that have not met yet cannot notice each other's end; with this they fail at once and
-/// name the lost one, instead of waiting for their join deadline. `members` are the addresses of
-/// all ranks in order, and `lost` is a place among them, whatever rank that has by now. Ranks that are not reached within `deadline` are left alone: they have
-/// ended themselves, or are no Meshwork programs.
+/// Ranks that have not met yet cannot notice each other's end; with this they fail at once and name
+/// the lost one, instead of waiting for their join deadline. `members` are the addresses of all
+/// ranks in order, and `lost` is a place among them, whatever rank that has by now. Ranks that are
+/// not reached within `deadline` are left alone: they have ended themselves, or are no Meshwork
+/// programs.
 ///
 /// # Errors
 /// [`Error::Identity`], [`Error::System`] when nobody could be told because of this process.
@@ -39,7 +40,7 @@ pub fn announce_loss(
             kind: error.kind(),
         })?;
     let told = runtime.block_on(async {
-        let herald = Arc::new(Herald::new(secret, lost)?);
+        let herald = Arc::new(LossAnnouncer::new(secret, lost)?);
         let mut telling = JoinSet::new();
         for (rank, address) in Rank::all(u32::MAX).zip(members.iter().cloned()) {
             if rank != lost {
@@ -55,14 +56,14 @@ pub fn announce_loss(
 }
 
 /// What it takes to tell any rank.
-struct Herald {
+struct LossAnnouncer {
     identity: Identity,
     /// For each version of IP that this machine has.
     diallers: Vec<Endpoint>,
     message: Message,
 }
 
-impl Herald {
+impl LossAnnouncer {
     fn new(secret: &JobSecret, lost: Rank) -> Result<Self, Error> {
         let peer = Member::new(lost, "");
         let loss = Error::lost(peer, LossCause::Died);

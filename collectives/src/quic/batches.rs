@@ -1,8 +1,8 @@
 //! A socket that never hands the kernel more than it takes at a time.
 //!
-//! quinn joins up to ten packets into one batch, whatever their size, and the kernel refuses a batch
-//! of more than 65,535 bytes as a whole. quinn cannot tell: it takes the packets as lost, then the
-//! path as unable to carry their size, and falls back to the smallest.
+//! quinn joins up to ten packets into one batch, whatever their size, and the kernel refuses a
+//! batch of more than 65,535 bytes as a whole. quinn cannot tell: it takes the packets as lost,
+//! then the path as unable to carry their size, and falls back to the smallest.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@ use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::lobby::Lobby;
+use super::admission::Admission;
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, WireError};
@@ -48,14 +48,14 @@ pub(super) async fn write(stream: &mut SendStream, message: &Message) -> Result<
 }
 
 /// Turns what a member says into events until it has no more to say.
-pub(super) async fn listen(from: Rank, mut stream: RecvStream, lobby: Arc<Lobby>) {
-    let events = lobby.events();
+pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Admission>) {
+    let events = admission.events();
     loop {
         let event = match read(&mut stream).await {
             Ok(Message::Heartbeat) => Event::Heard(from),
             Ok(Message::Goodbye) => Event::Goodbye(from),
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
-            Ok(Message::Waiting(waiting)) => lobby.told_of_wait(from, &waiting),
+            Ok(Message::WaitReport(waiting)) => admission.told_of_wait(from, &waiting),
             // Greetings are over: whoever begins again has lost its mind, and so its place.
             Ok(
                 Message::Hello(_)
@@ -63,7 +63,7 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, lobby: Arc<Lobby>
                 | Message::Refusal(_)
                 | Message::Lane(_)
                 | Message::Spoken(_)
-                | Message::Knock(_),
+                | Message::JoinRequest(_),
             ) => Event::Disconnected(from),
             Err(NoMessage::Malformed(error)) => {
                 let _ = events

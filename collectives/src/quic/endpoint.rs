@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::batches::Batches;
-use crate::config::{Carrier, Congestion, GroupConfig, Network};
+use crate::config::{Congestion, DataTransport, GroupConfig, Network};
 use crate::identity::Identity;
 use crate::{Error, Rank, tls};
 
@@ -55,9 +55,9 @@ pub(super) async fn listen(
             })?
             .collect(),
     };
-    let (socket, listener) = match config.network().carrier() {
-        Carrier::Quic => (bind_any(rank, own, &candidates)?, None),
-        Carrier::Tls => bind_both(rank, own, &candidates)?,
+    let (socket, listener) = match config.network().data_transport() {
+        DataTransport::Quic => (bind_any(rank, own, &candidates)?, None),
+        DataTransport::Tls => bind_both(rank, own, &candidates)?,
     };
     let server = server(identity, config.network());
     let endpoint = endpoint(socket, config.network(), Some(server))?;

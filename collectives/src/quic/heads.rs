@@ -1,5 +1,5 @@
-//! What stands first on a stream or connection that carries the bytes of operations: a word that says
-//! what it is for, and of which attempt, group and lane.
+//! What stands first on a stream or connection that carries the bytes of operations: a word that
+//! says what it is for, and of which attempt, group and lane.
 
 use crate::Rank;
 
@@ -88,8 +88,8 @@ impl BulkHead {
     }
 }
 
-/// Bytes that need not be a head, as fuzz targets have them: what is read is written so again, and is
-/// one thing only.
+/// Bytes that need not be a head, as fuzz targets have them: what is read is written so again, and
+/// is one thing only.
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn decode_any(bytes: &[u8]) {
     let mut read = 0;

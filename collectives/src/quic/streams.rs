@@ -13,11 +13,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::admission::Admission;
 use super::heads::SplitHead;
-use super::lobby::Lobby;
 use super::stripes::Stripes;
 use crate::links::{self, Links};
-use crate::{Carrier, Error, LossCause, Member, Rank};
+use crate::{DataTransport, Error, LossCause, Member, Rank};
 
 /// Groups that two ranks can be in together, besides the one that they joined.
 pub(super) const GROUPS: u8 = 64;
@@ -92,8 +92,12 @@ pub(super) fn joined(mut streams: Vec<Data>) -> Data {
 }
 
 /// Takes in the streams that a member opens on one of its connections, until that ends.
-pub(super) async fn receive(lobby: Arc<Lobby>, (from, lane): (Rank, u8), connection: Connection) {
-    if from > lobby.me() {
+pub(super) async fn receive(
+    admission: Arc<Admission>,
+    (from, lane): (Rank, u8),
+    connection: Connection,
+) {
+    if from > admission.me() {
         // Control and data come first, and are taken by those who admit.
         while let Ok((send, mut receive)) = connection.accept_bi().await {
             let mut head = [0; SplitHead::BYTES];
@@ -101,13 +105,13 @@ pub(super) async fn receive(lobby: Arc<Lobby>, (from, lane): (Rank, u8), connect
             if let (Ok(Ok(())), Some(SplitHead { group })) = (read, SplitHead::decode(&head)) {
                 // quinn lets no member open more than GROUPS, so these are bounded too.
                 let name = (from, group, lane);
-                lobby.arrivals().put(name, data((send, receive)));
+                admission.arrivals().put(name, data((send, receive)));
             }
         }
     }
 }
 
-impl Lobby {
+impl Admission {
     /// Streams to these members for a group of them, opened to all at once.
     pub(super) async fn streams(
         self: &Arc<Self>,
@@ -118,9 +122,9 @@ impl Lobby {
         let mut opening = JoinSet::new();
         let others = members.iter().enumerate();
         for (place, member) in others.filter(|(_, member)| member.rank() != self.me()) {
-            let (lobby, member) = (self.clone(), member.clone());
+            let (admission, member) = (self.clone(), member.clone());
             opening.spawn(async move {
-                let lanes = lobby.lanes_of(&member, number).await;
+                let lanes = admission.lanes_of(&member, number).await;
                 lanes.map(|lanes| (place, joined(lanes)))
             });
         }
@@ -134,9 +138,9 @@ impl Lobby {
 
     /// A stream for each lane with a member.
     async fn lanes_of(self: &Arc<Self>, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
-        match self.carrier() {
-            Carrier::Quic => self.streams_of(member, number).await,
-            Carrier::Tls => self.tcp_lanes_of(member, number).await,
+        match self.data_transport() {
+            DataTransport::Quic => self.streams_of(member, number).await,
+            DataTransport::Tls => self.tcp_lanes_of(member, number).await,
         }
     }
 

@@ -94,9 +94,9 @@ impl Order {
 
 /// Replays a schedule over symbols and proves that it reaches `goal`.
 ///
-/// `plan` holds each rank's rounds over a buffer of `blocks` blocks. All ranks move in lock step: if
-/// each receive has its send in the same round, then no rank that walks its own rounds in order can
-/// be stuck. Every block carries the *expression* that computes it, so equal expressions on all
+/// `plan` holds each rank's rounds over a buffer of `blocks` blocks. All ranks move in lock step:
+/// if each receive has its send in the same round, then no rank that walks its own rounds in order
+/// can be stuck. Every block carries the *expression* that computes it, so equal expressions on all
 /// ranks mean equal bits. How long blocks are plays no part in it.
 ///
 /// Returns the order that all results of the goal were reduced in.

@@ -30,9 +30,9 @@ fn pair(place: &Place<'_>, distance: usize, round: &mut Round) {
     round.receive(me, from, into..into + 1);
 }
 
-/// A block that has a way of `d` places before it takes a step of `2^r` in round `r` if `d` has that
-/// bit: few rounds, for which blocks pass through other ranks (Bruck et al., "Efficient algorithms
-/// for all-to-all communications", 1997).
+/// A block that has a way of `d` places before it takes a step of `2^r` in round `r` if `d` has
+/// that bit: few rounds, for which blocks pass through other ranks (Bruck et al., "Efficient
+/// algorithms for all-to-all communications", 1997).
 pub(super) fn by_bits(place: &Place<'_>, index: usize) -> Round {
     let (me, world, step) = (place.rank, place.world, 1_usize << index);
     let behind = |rank: usize, distance: usize| (rank + world - distance) % world;

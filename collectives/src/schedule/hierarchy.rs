@@ -1,8 +1,8 @@
 //! Two levels: ranks of one host through memory, hosts among each other with every rank of a host
 //! carrying its share.
 //!
-//! What concerns a rank is, on every other host, in the care of the rank in the same lane there; of
-//! a host with fewer ranks, lanes begin again at its first.
+//! What concerns a rank is, on every other host, in the care of the rank with the same local rank
+//! there; of a host with fewer ranks, local ranks begin again at its first.
 
 use std::ops::Range;
 
@@ -15,22 +15,22 @@ use super::pattern::Place;
 pub(super) enum Owner {
     /// Block `k` is rank `k`'s.
     Rank,
-    /// Blocks are dealt by lane, so that what a rank cares for is in one piece.
-    Lane,
+    /// Blocks are dealt by local rank, so that what a rank cares for is in one piece.
+    LocalRank,
 }
 
 impl Owner {
     fn block(self, hosts: &Hosts, rank: usize) -> usize {
         match self {
             Self::Rank => rank,
-            Self::Lane => hosts.lane_place(rank),
+            Self::LocalRank => hosts.local_rank_place(rank),
         }
     }
 
     fn rank(self, hosts: &Hosts, block: usize) -> usize {
         match self {
             Self::Rank => block,
-            Self::Lane => hosts.in_lanes(block),
+            Self::LocalRank => hosts.in_local_ranks(block),
         }
     }
 }
@@ -69,11 +69,11 @@ pub(super) fn deal(place: &Place<'_>, root: usize) -> Round {
     let mut moves = Moves::default();
     if me == root {
         for peer in hosts.members(hosts.host(root)) {
-            let kept = kept(place, Owner::Lane, peer);
+            let kept = kept(place, Owner::LocalRank, peer);
             moves.out.extend(kept.map(|(_, block)| (peer, block)));
         }
     } else if hosts.share(me, root) {
-        let kept = kept(place, Owner::Lane, me);
+        let kept = kept(place, Owner::LocalRank, me);
         moves.into.extend(kept.map(|(_, block)| (root, block)));
     }
     moves.round(me)
@@ -83,11 +83,11 @@ pub(super) fn deal(place: &Place<'_>, root: usize) -> Round {
 /// its host.
 pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
     if index > 0 {
-        return within_hosts(place, Owner::Lane);
+        return within_hosts(place, Owner::LocalRank);
     }
     let (hosts, me) = (place.hosts, place.rank);
     let mut moves = Moves::default();
-    for (rank, block) in kept(place, Owner::Lane, me) {
+    for (rank, block) in kept(place, Owner::LocalRank, me) {
         if hosts.share(me, root) {
             let keepers = others(hosts, me).map(|host| (keeper(hosts, host, rank), block));
             moves.out.extend(keepers);
@@ -103,7 +103,7 @@ pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
 /// The blocks of a host from the root to one rank there, which hands them out.
 pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
     let (hosts, me) = (place.hosts, place.rank);
-    let deputy = |host| hosts.at(host, hosts.lane(root));
+    let deputy = |host| hosts.at(host, hosts.local_rank(root));
     let home = hosts.host(me);
     let mut moves = Moves::default();
     match index {
@@ -134,20 +134,20 @@ pub(super) fn all_to_all(place: &Place<'_>, index: usize) -> Round {
     let home = hosts.host(me);
     let block = |from: usize, to: usize| from * world + to;
     // Who carries what `home` has for `host`, and who what it has for `home`.
-    let carrier = |host: usize| hosts.at(home, host);
+    let data_transport = |host: usize| hosts.at(home, host);
     let mut moves = Moves::default();
     for host in 0..hosts.count() {
         let (there, abroad) = (hosts.at(host, home), host != home);
         match index {
             0 => {
                 for to in hosts.members(host) {
-                    let first = if abroad { carrier(host) } else { to };
+                    let first = if abroad { data_transport(host) } else { to };
                     moves.out.push((first, block(me, to)));
                     let mine = hosts.members(home).filter(|_| first == me);
                     moves.into.extend(mine.map(|from| (from, block(from, to))));
                 }
             }
-            1 if abroad && carrier(host) == me => {
+            1 if abroad && data_transport(host) == me => {
                 for (here, other) in pairs(hosts, home, host) {
                     moves.out.push((there, block(here, other)));
                     moves.into.push((there, block(other, here)));
@@ -155,9 +155,9 @@ pub(super) fn all_to_all(place: &Place<'_>, index: usize) -> Round {
             }
             2 if abroad => {
                 for from in hosts.members(host) {
-                    let mine = hosts.members(home).filter(|_| carrier(host) == me);
+                    let mine = hosts.members(home).filter(|_| data_transport(host) == me);
                     moves.out.extend(mine.map(|to| (to, block(from, to))));
-                    moves.into.push((carrier(host), block(from, me)));
+                    moves.into.push((data_transport(host), block(from, me)));
                 }
             }
             _ => {}
@@ -196,7 +196,7 @@ fn kept<'a>(
 
 /// The rank of a host that keeps what another rank owns.
 fn keeper(hosts: &Hosts, host: usize, owner: usize) -> usize {
-    hosts.at(host, hosts.lane(owner))
+    hosts.at(host, hosts.local_rank(owner))
 }
 
 fn others(hosts: &Hosts, rank: usize) -> impl Iterator<Item = usize> + '_ {

@@ -21,11 +21,11 @@ struct Shared {
     /// The ranks of each host, in order.
     members: Vec<Vec<usize>>,
     /// Of each rank, its host and its place among the host's ranks.
-    seats: Vec<(usize, usize)>,
+    host_places: Vec<(usize, usize)>,
     /// The ranks by place, then by host.
-    by_lane: Vec<usize>,
-    /// Where each rank stands in `by_lane`.
-    lane_places: Vec<usize>,
+    by_local_rank: Vec<usize>,
+    /// Where each rank stands in `by_local_rank`.
+    local_rank_places: Vec<usize>,
 }
 
 impl Hosts {
@@ -43,28 +43,28 @@ impl Hosts {
     pub fn of<H: Ord>(names: impl IntoIterator<Item = H>) -> Self {
         let mut known = BTreeMap::new();
         let mut members: Vec<Vec<usize>> = Vec::new();
-        let mut seats = Vec::new();
+        let mut host_places = Vec::new();
         for (rank, name) in names.into_iter().enumerate() {
             let next = members.len();
             let host = *known.entry(name).or_insert(next);
             if host == next {
                 members.push(Vec::new());
             }
-            seats.push((host, members[host].len()));
+            host_places.push((host, members[host].len()));
             members[host].push(rank);
         }
-        let world = seats.len();
-        let mut by_lane: Vec<usize> = (0..world).collect();
-        by_lane.sort_by_key(|rank| (seats[*rank].1, seats[*rank].0));
-        let mut lane_places = vec![0; world];
-        for (place, rank) in by_lane.iter().enumerate() {
-            lane_places[*rank] = place;
+        let world = host_places.len();
+        let mut by_local_rank: Vec<usize> = (0..world).collect();
+        by_local_rank.sort_by_key(|rank| (host_places[*rank].1, host_places[*rank].0));
+        let mut local_rank_places = vec![0; world];
+        for (place, rank) in by_local_rank.iter().enumerate() {
+            local_rank_places[*rank] = place;
         }
         let shared = Arc::new(Shared {
             members,
-            seats,
-            by_lane,
-            lane_places,
+            host_places,
+            by_local_rank,
+            local_rank_places,
         });
         Self {
             world,
@@ -104,14 +104,14 @@ impl Hosts {
     pub(crate) fn host(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
-            .map_or(rank, |shared| shared.seats[rank].0)
+            .map_or(rank, |shared| shared.host_places[rank].0)
     }
 
     /// A rank's place among those of its host.
-    pub(crate) fn lane(&self, rank: usize) -> usize {
+    pub(crate) fn local_rank(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
-            .map_or(0, |shared| shared.seats[rank].1)
+            .map_or(0, |shared| shared.host_places[rank].1)
     }
 
     /// How many ranks a host has.
@@ -121,30 +121,31 @@ impl Hosts {
             .map_or(1, |shared| shared.members[host].len())
     }
 
-    /// The rank of a host in a lane; a host with fewer ranks has several lanes for some of them.
-    pub(crate) fn at(&self, host: usize, lane: usize) -> usize {
+    /// The rank of a host with a local rank; a host with fewer ranks has several local ranks for
+    /// some of them.
+    pub(crate) fn at(&self, host: usize, local_rank: usize) -> usize {
         self.shared.as_ref().map_or(host, |shared| {
             let members = &shared.members[host];
-            members[lane % members.len()]
+            members[local_rank % members.len()]
         })
     }
 
     /// The ranks of a host.
     pub(crate) fn members(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
-        (0..self.size(host)).map(move |lane| self.at(host, lane))
+        (0..self.size(host)).map(move |local_rank| self.at(host, local_rank))
     }
 
-    /// Where a rank stands when all are sorted by lane; inverse of [`Hosts::in_lanes`].
-    pub(super) fn lane_place(&self, rank: usize) -> usize {
+    /// Where a rank stands when all are sorted by local rank; inverse of [`Hosts::in_local_ranks`].
+    pub(super) fn local_rank_place(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
-            .map_or(rank, |shared| shared.lane_places[rank])
+            .map_or(rank, |shared| shared.local_rank_places[rank])
     }
 
-    /// The ranks by lane, then by host.
-    pub(super) fn in_lanes(&self, place: usize) -> usize {
+    /// The ranks by local rank, then by host.
+    pub(super) fn in_local_ranks(&self, place: usize) -> usize {
         self.shared
             .as_ref()
-            .map_or(place, |shared| shared.by_lane[place])
+            .map_or(place, |shared| shared.by_local_rank[place])
     }
 }

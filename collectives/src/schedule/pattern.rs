@@ -33,7 +33,8 @@ pub(super) enum Way {
 }
 
 /// Who sends what to whom. A broadcast takes all that one rank has to all others, a scatter to each
-/// its own, and an all-gather what each has to all; who passes what on is the first half of the name.
+/// its own, and an all-gather what each has to all; who passes what on is the first half of the
+/// name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pattern {
     StarBroadcast(usize),
@@ -69,8 +70,8 @@ impl Phase {
         Self { pattern, way }
     }
 
-    /// The same transfers in reverse order. What was handed out comes back as it is, what was copied
-    /// to many is reduced from many.
+    /// The same transfers in reverse order. What was handed out comes back as it is, what was
+    /// copied to many is reduced from many.
     pub(super) fn backwards(self) -> Self {
         let way = match (self.way, self.pattern.hands_out()) {
             (Way::Out, true) => Way::Back,

@@ -69,7 +69,7 @@ fn all_reduce(algorithm: Algorithm) -> Phases {
             Phase::out(Pattern::PairBroadcast),
         ],
         Algorithm::Ring | Algorithm::Direct | Algorithm::Hierarchical => {
-            all_gather(algorithm, Owner::Lane)
+            all_gather(algorithm, Owner::LocalRank)
         }
     };
     let mut phases = backwards(spread.clone());

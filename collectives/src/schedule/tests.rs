@@ -40,8 +40,8 @@ fn rooted(root: u32) -> [Collective; 4] {
 /// Asks for the proofs that take minutes too, where it is `all`.
 const PROOFS: &str = "MESHWORK_PROOFS";
 
-/// With every root. Where not all proofs are asked for, worlds of more than 16 have the first root and
-/// an odd one, and few of them all-to-all, whose proof is a cube of the world's size.
+/// With every root. Where not all proofs are asked for, worlds of more than 16 have the first root
+/// and an odd one, and few of them all-to-all, whose proof is a cube of the world's size.
 fn every_collective(world: u32) -> Vec<Collective> {
     let all = world <= 16 || std::env::var_os(PROOFS).is_some_and(|proofs| proofs == "all");
     let roots = match all {
@@ -86,7 +86,8 @@ fn every_collective_is_proved_for_every_algorithm_and_every_world_up_to_64() {
     }
 }
 
-/// Hosts of equally many ranks, in rows and in turn; of 1, 1, 2, 4, 8 …; one of most and many of one.
+/// Hosts of equally many ranks, in rows and in turn; of 1, 1, 2, 4, 8 …; one of most and many of
+/// one.
 fn placements(world: u32) -> Vec<Hosts> {
     let rows = |size: u32| Hosts::of((0..world).map(|rank| rank / size));
     let in_turn = |hosts: u32| Hosts::of((0..world).map(|rank| rank % hosts));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::communication::LinkCost;
-use crate::membership::{Event, Membership, Patience};
+use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, Round, Schedule};
 use crate::{Member, Rank};
 
@@ -188,19 +188,19 @@ impl Fabric {
 pub fn signs_of_life(ranks: u32, now: Instant) -> usize {
     let named = |rank| Member::new(rank, "a simulated rank");
     let members: Arc<[Member]> = Rank::all(ranks).map(named).collect();
-    let patience = Patience {
+    let timeouts = MembershipTimeouts {
         join: Duration::from_secs(30),
         heartbeat: Duration::from_millis(250),
         silence: Duration::from_millis(1500),
     };
-    let mut membership = Membership::new(Rank::CHIEF, members, patience, now);
+    let mut membership = Membership::new(Rank::CHIEF, members, timeouts, now);
     let mut out = Vec::new();
     // The last first: who looks for one that is missing finds it soon.
     for rank in (1..ranks).rev().map(Rank::new) {
         membership.handle(now, Event::Joined(rank), &mut out);
     }
     out.clear();
-    membership.handle(now + patience.heartbeat, Event::Tick, &mut out);
+    membership.handle(now + timeouts.heartbeat, Event::Tick, &mut out);
     out.len()
 }
 

@@ -6,23 +6,23 @@ use std::ops::Range;
 use super::Scenario;
 use super::dice::Dice;
 use super::net::{Cut, Link, MICROSECOND, MILLISECOND, SECOND, Time};
-use crate::agreement::{Pair, Seat};
-use crate::wire::Newcomer;
+use crate::agreement::{MemberId, TwoMemberPolicy};
+use crate::wire::MemberProcess;
 
 /// Everything that is decided before a job begins.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     pub(super) ranks: u32,
     /// Which of two ranks may go on alone.
-    pub(super) pair: Pair,
-    /// The host of each seat.
+    pub(super) pair: TwoMemberPolicy,
+    /// The host of each member id.
     pub(super) hosts: Vec<u64>,
-    pub(super) links: BTreeMap<(Seat, Seat), Link>,
+    pub(super) links: BTreeMap<(MemberId, MemberId), Link>,
     pub(super) cuts: Vec<Cut>,
     pub(super) crashes: Vec<Crash>,
     pub(super) pauses: Vec<Pause>,
     pub(super) rumours: Vec<Rumour>,
-    /// Offset and millionths of haste of each seat's clock.
+    /// Offset and millionths of haste of each member id's clock.
     pub(super) clocks: Vec<(Time, u64)>,
     pub(super) works: u64,
 }
@@ -31,8 +31,8 @@ pub(super) struct Faults {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crash {
     pub(super) at: Time,
-    pub(super) seat: Seat,
-    /// When another one starts at its seat, if ever, and as what.
+    pub(super) member_id: MemberId,
+    /// When another one starts with its member id, if ever, and as what.
     pub(super) again: Option<(Time, Comeback)>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Crash {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Comeback {
     /// It asks to be let in.
-    Newcomer,
+    MemberProcess,
     /// It does what the first one did: it knows nothing of what has been.
     Founder,
 }
@@ -48,7 +48,7 @@ pub(super) enum Comeback {
 /// A process stands still.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pause {
-    pub(super) seat: Seat,
+    pub(super) member_id: MemberId,
     pub(super) from: Time,
     pub(super) until: Time,
 }
@@ -57,8 +57,8 @@ pub(super) struct Pause {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rumour {
     pub(super) at: Time,
-    pub(super) to: Seat,
-    pub(super) about: Seat,
+    pub(super) to: MemberId,
+    pub(super) about: MemberId,
 }
 
 impl Faults {
@@ -66,7 +66,7 @@ impl Faults {
         let mut dice = Dice::new(seed);
         let any = u32::try_from(dice.between(2, 8)).unwrap_or(2);
         let ranks = match scenario {
-            Scenario::Pair => 2,
+            Scenario::TwoMemberPolicy => 2,
             _ => ranks.unwrap_or(any),
         };
         let spread = dice.between(1, 4);
@@ -75,9 +75,9 @@ impl Faults {
         let mut faults = Self {
             ranks,
             pair: match dice.between(0, 3) {
-                0 => Pair::Proven,
-                1 => Pair::Chief,
-                _ => Pair::Stop,
+                0 => TwoMemberPolicy::Proven,
+                1 => TwoMemberPolicy::Chief,
+                _ => TwoMemberPolicy::Stop,
             },
             links,
             cuts: Vec::new(),
@@ -109,9 +109,9 @@ impl Faults {
     }
 
     /// The processes that the job begins with.
-    pub(super) fn founders(&self) -> Vec<Newcomer> {
-        let founder = |seat| Newcomer {
-            seat,
+    pub(super) fn founders(&self) -> Vec<MemberProcess> {
+        let founder = |member_id| MemberProcess {
+            member_id,
             incarnation: 1,
         };
         (0..self.ranks).map(founder).collect()
@@ -129,33 +129,42 @@ impl Faults {
         lines.extend(self.rumours.iter().map(|rumour| format!("{rumour:?}")));
     }
 
-    /// Whether two seats could hear each other all this time, and neither stood still.
-    pub(super) fn together(&self, one: Seat, other: Seat, during: &Range<Time>) -> bool {
+    /// Whether two member ids could hear each other all this time, and neither stood still.
+    pub(super) fn together(&self, one: MemberId, other: MemberId, during: &Range<Time>) -> bool {
         let meets = |from, until| from < during.end && during.start < until;
-        let stood =
-            |pause: &Pause| [one, other].contains(&pause.seat) && meets(pause.from, pause.until);
+        let stood = |pause: &Pause| {
+            [one, other].contains(&pause.member_id) && meets(pause.from, pause.until)
+        };
         let cut = |cut: &Cut| cut.parts(one, other) && meets(cut.from, cut.until);
         !self.pauses.iter().any(stood) && !self.cuts.iter().any(cut)
     }
 
-    /// Seats that nobody ever has a reason to take for lost.
-    pub(super) fn innocent(&self) -> BTreeSet<Seat> {
-        let cut = |seat| {
-            let parted = |cut: &Cut| (0..self.ranks).any(|other| cut.parts(seat, other));
+    /// Member ids that nobody ever has a reason to take for lost.
+    pub(super) fn innocent(&self) -> BTreeSet<MemberId> {
+        let cut = |member_id| {
+            let parted = |cut: &Cut| (0..self.ranks).any(|other| cut.parts(member_id, other));
             self.cuts.iter().any(parted)
         };
-        let suspicious = |seat: &Seat| {
-            cut(*seat)
-                || self.crashes.iter().any(|crash| crash.seat == *seat)
-                || self.pauses.iter().any(|pause| pause.seat == *seat)
-                || self.rumours.iter().any(|rumour| rumour.about == *seat)
+        let suspicious = |member_id: &MemberId| {
+            cut(*member_id)
+                || self
+                    .crashes
+                    .iter()
+                    .any(|crash| crash.member_id == *member_id)
+                || self
+                    .pauses
+                    .iter()
+                    .any(|pause| pause.member_id == *member_id)
+                || self.rumours.iter().any(|rumour| rumour.about == *member_id)
         };
-        (0..self.ranks).filter(|seat| !suspicious(seat)).collect()
+        (0..self.ranks)
+            .filter(|member_id| !suspicious(member_id))
+            .collect()
     }
 
     fn add(&mut self, scenario: Scenario, dice: &mut Dice) {
         let at = dice.between(50 * MILLISECOND, 3 * SECOND);
-        let seat = self.seat(dice);
+        let member_id = self.member_id(dice);
         let any = [
             Scenario::Crash,
             Scenario::Restart,
@@ -166,50 +175,53 @@ impl Faults {
             Scenario::Rumour,
         ];
         let kind = match scenario {
-            Scenario::Mixed | Scenario::Pair => {
+            Scenario::Mixed | Scenario::TwoMemberPolicy => {
                 any[usize::try_from(dice.between(0, any.len() as u64)).unwrap_or_default()]
             }
             one => one,
         };
         let soon = dice.between(10 * MILLISECOND, 3 * SECOND);
         match kind {
-            Scenario::Crash => self.crash(at, seat, None),
-            Scenario::Restart => self.crash(at, seat, Some((at + soon, Comeback::Newcomer))),
-            Scenario::Amnesia => self.crash(at, seat, Some((at + soon, Comeback::Founder))),
+            Scenario::Crash => self.crash(at, member_id, None),
+            Scenario::Restart => {
+                self.crash(at, member_id, Some((at + soon, Comeback::MemberProcess)))
+            }
+            Scenario::Amnesia => self.crash(at, member_id, Some((at + soon, Comeback::Founder))),
             Scenario::Partition => self.cuts.push(Cut {
                 from: at,
                 until: at + dice.between(100 * MILLISECOND, 8 * SECOND),
                 side: dice.between(1, 1 << self.ranks),
             }),
             Scenario::Pause => self.pauses.push(Pause {
-                seat,
+                member_id,
                 from: at,
                 until: at + dice.between(50 * MILLISECOND, 6 * SECOND),
             }),
             Scenario::Stop => self.pauses.push(Pause {
-                seat,
+                member_id,
                 from: at,
                 until: at + dice.between(4 * SECOND, 25 * SECOND),
             }),
             Scenario::Rumour => {
-                let about = self.seat(dice);
+                let about = self.member_id(dice);
                 self.rumours.push(Rumour {
                     at,
-                    to: seat,
+                    to: member_id,
                     about,
                 });
             }
-            Scenario::Calm | Scenario::Mixed | Scenario::Pair => {}
+            Scenario::Calm | Scenario::Mixed | Scenario::TwoMemberPolicy => {}
         }
     }
 
-    fn seat(&self, dice: &mut Dice) -> Seat {
-        Seat::try_from(dice.between(0, self.ranks.into())).unwrap_or_default()
+    fn member_id(&self, dice: &mut Dice) -> MemberId {
+        MemberId::try_from(dice.between(0, self.ranks.into())).unwrap_or_default()
     }
 
-    /// Once for each seat: whoever starts again there is not ended again. Of founders that forget
-    /// there are never so many that they are half of all: nobody could tell them from a new job.
-    fn crash(&mut self, at: Time, seat: Seat, again: Option<(Time, Comeback)>) {
+    /// Once for each member id: whoever starts again there is not ended again. Of founders that
+    /// forget there are never so many that they are half of all: nobody could tell them from a new
+    /// job.
+    fn crash(&mut self, at: Time, member_id: MemberId, again: Option<(Time, Comeback)>) {
         let forgets = |again: Option<(Time, _)>| {
             again.is_some_and(|(_, comeback)| comeback == Comeback::Founder)
         };
@@ -221,23 +233,31 @@ impl Faults {
         if forgets(again) && 2 * (forgetful + 1) >= self.ranks as usize {
             return;
         }
-        if self.crashes.iter().all(|crash| crash.seat != seat) {
-            self.crashes.push(Crash { at, seat, again });
+        if self
+            .crashes
+            .iter()
+            .all(|crash| crash.member_id != member_id)
+        {
+            self.crashes.push(Crash {
+                at,
+                member_id,
+                again,
+            });
         }
     }
 }
 
-fn links(hosts: &[u64], dice: &mut Dice) -> BTreeMap<(Seat, Seat), Link> {
+fn links(hosts: &[u64], dice: &mut Dice) -> BTreeMap<(MemberId, MemberId), Link> {
     let far = dice.between(20, 20_000) * MICROSECOND;
     let loss = if dice.happens(400) {
         dice.between(1, 60)
     } else {
         0
     };
-    let seats = || (0..).zip(hosts);
+    let member_ids = || (0..).zip(hosts);
     let mut links = BTreeMap::new();
     for ((from, here), (to, there)) in
-        seats().flat_map(|one| seats().map(move |other| (one, other)))
+        member_ids().flat_map(|one| member_ids().map(move |other| (one, other)))
     {
         let link = match here == there {
             true => Link {

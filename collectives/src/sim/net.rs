@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Plant;
 use super::dice::Dice;
 use super::faults::Faults;
-use crate::agreement::Seat;
+use crate::agreement::MemberId;
 
 /// Nanoseconds since a job began.
 pub(super) type Time = u64;
@@ -23,23 +23,23 @@ pub(super) const SECOND: Time = 1_000_000_000;
 /// What may be under way on one stream, in bytes; a writer waits for more.
 const WINDOW: usize = 4 << 10;
 
-/// The network between all seats.
+/// The network between all member ids.
 #[derive(Debug)]
 pub(super) struct Net {
     pub(super) now: Time,
-    links: BTreeMap<(Seat, Seat), Link>,
+    links: BTreeMap<(MemberId, MemberId), Link>,
     cuts: Vec<Cut>,
     dice: Dice,
     plant: Plant,
     /// Pieces that have been written to streams.
     written: u64,
-    /// When bytes of a stream arrive, and at which seats somebody waits for that.
-    pub(super) arrivals: Vec<(Time, [Seat; 2])>,
+    /// When bytes of a stream arrive, and with which member ids somebody waits for that.
+    pub(super) arrivals: Vec<(Time, [MemberId; 2])>,
     /// Whose process is being killed: no packet tells the end of its streams.
-    pub(super) killed: Option<Seat>,
+    pub(super) killed: Option<MemberId>,
 }
 
-/// One direction between two seats.
+/// One direction between two member ids.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) latency: Time,
@@ -51,12 +51,12 @@ pub(super) struct Link {
     pub(super) bandwidth: u64,
 }
 
-/// For some time, seats of a side and all others do not hear each other.
+/// For some time, member ids of a side and all others do not hear each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     pub(super) from: Time,
     pub(super) until: Time,
-    /// One bit for each seat.
+    /// One bit for each member id.
     pub(super) side: u64,
 }
 
@@ -75,7 +75,7 @@ impl Net {
     }
 
     /// When bytes that are sent now arrive; none is lost for good while both ends live.
-    pub(super) fn transit(&mut self, (from, to): (Seat, Seat), bytes: usize) -> Time {
+    pub(super) fn transit(&mut self, (from, to): (MemberId, MemberId), bytes: usize) -> Time {
         let Some(link) = self.links.get(&(from, to)).copied() else {
             return self.now;
         };
@@ -96,13 +96,13 @@ impl Net {
 }
 
 impl Cut {
-    fn holds(&self, at: Time, one: Seat, other: Seat) -> bool {
+    fn holds(&self, at: Time, one: MemberId, other: MemberId) -> bool {
         (self.from..self.until).contains(&at) && self.parts(one, other)
     }
 
     /// Whether these two do not hear each other while it lasts.
-    pub(super) fn parts(&self, one: Seat, other: Seat) -> bool {
-        let side = |seat: Seat| self.side >> seat & 1;
+    pub(super) fn parts(&self, one: MemberId, other: MemberId) -> bool {
+        let side = |member_id: MemberId| self.side >> member_id & 1;
         side(one) != side(other)
     }
 }
@@ -128,7 +128,7 @@ pub(super) struct Wire {
 pub(super) struct Writer {
     wire: Arc<Mutex<Wire>>,
     net: Shared,
-    way: (Seat, Seat),
+    way: (MemberId, MemberId),
 }
 
 /// The end that reads.
@@ -139,7 +139,7 @@ pub(super) struct Reader {
 }
 
 impl Writer {
-    pub(super) fn new(wire: &Arc<Mutex<Wire>>, net: &Shared, way: (Seat, Seat)) -> Self {
+    pub(super) fn new(wire: &Arc<Mutex<Wire>>, net: &Shared, way: (MemberId, MemberId)) -> Self {
         let (wire, net) = (wire.clone(), net.clone());
         Self { wire, net, way }
     }

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Problem;
 use super::net::{MILLISECOND, SECOND, Time};
 use super::program::{Job, Plan, Step, result, step_at};
-use crate::agreement::{Pair, Seat};
+use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::schedule::Collective;
-use crate::wire::{Decision, Newcomer};
+use crate::wire::{Decision, MemberProcess};
 
 #[derive(Debug)]
 pub(super) struct Oracle {
     job: Job,
     epochs: BTreeMap<u64, Record>,
-    /// Seats that nothing ever happens to.
-    innocent: BTreeSet<Seat>,
+    /// Member ids that nothing ever happens to.
+    innocent: BTreeSet<MemberId>,
     pub(super) problem: Option<Problem>,
     /// What happened, if it is to be told.
     pub(super) story: Option<Vec<String>>,
@@ -29,22 +29,26 @@ pub(super) struct Oracle {
 #[derive(Debug, Default)]
 struct Record {
     /// In the order of their ranks.
-    members: Vec<Newcomer>,
+    members: Vec<MemberProcess>,
     /// What began it; the first began with nothing.
     decision: Option<Decision>,
     /// Works that the program has behind it when the epoch begins.
     start: u64,
     /// Members that have met all the others.
-    met: BTreeSet<Newcomer>,
+    met: BTreeSet<MemberProcess>,
     /// Members that have ended it for themselves.
-    left: BTreeSet<Newcomer>,
+    left: BTreeSet<MemberProcess>,
     /// What each member brought to each operation.
-    begun: BTreeMap<u64, BTreeMap<Newcomer, Vec<i64>>>,
+    begun: BTreeMap<u64, BTreeMap<MemberProcess, Vec<i64>>>,
 }
 
 impl Oracle {
     /// Watches over a job whose ranks are these at first, and nothing ever happens to the innocent.
-    pub(super) fn new(job: Job, founders: Vec<Newcomer>, innocent: BTreeSet<Seat>) -> Self {
+    pub(super) fn new(
+        job: Job,
+        founders: Vec<MemberProcess>,
+        innocent: BTreeSet<MemberId>,
+    ) -> Self {
         let first = Record {
             members: founders,
             ..Record::default()
@@ -65,19 +69,22 @@ impl Oracle {
         self.epochs.len() as u64
     }
 
-    pub(super) fn note(&mut self, now: Time, of: Newcomer, what: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, now: Time, of: MemberProcess, what: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             let (seconds, millis) = (now / SECOND, now % SECOND / MILLISECOND);
-            let Newcomer { seat, incarnation } = of;
+            let MemberProcess {
+                member_id,
+                incarnation,
+            } = of;
             story.push(format!(
-                "{seconds:3}.{millis:03} s  seat {seat}.{incarnation} {}",
+                "{seconds:3}.{millis:03} s  member {member_id}.{incarnation} {}",
                 what()
             ));
         }
     }
 
     /// A process has met all other members of its epoch.
-    pub(super) fn met(&mut self, by: Newcomer, epoch: u64) {
+    pub(super) fn met(&mut self, by: MemberProcess, epoch: u64) {
         if let Some(record) = self.epochs.get_mut(&epoch) {
             record.met.insert(by);
         }
@@ -95,24 +102,24 @@ impl Oracle {
     }
 
     /// A process takes no more part in its epoch.
-    pub(super) fn left(&mut self, by: Newcomer, epoch: u64) {
+    pub(super) fn left(&mut self, by: MemberProcess, epoch: u64) {
         if let Some(record) = self.epochs.get_mut(&epoch) {
             record.left.insert(by);
         }
     }
 
     /// Nobody is called lost whom nothing has happened to, and who has not ended the epoch itself.
-    pub(super) fn blamed(&mut self, by: Newcomer, epoch: u64, blamed: Seat) {
-        let left = |record: &Record| record.left.iter().any(|member| member.seat == blamed);
+    pub(super) fn blamed(&mut self, by: MemberProcess, epoch: u64, blamed: MemberId) {
+        let left = |record: &Record| record.left.iter().any(|member| member.member_id == blamed);
         let left = self.epochs.get(&epoch).is_some_and(left);
         if self.innocent.contains(&blamed) && !left {
-            let seat = by.seat;
-            self.found(Problem::WrongBlame { seat, blamed });
+            let member_id = by.member_id;
+            self.found(Problem::WrongBlame { member_id, blamed });
         }
     }
 
     /// A process begins an operation with this in its buffer.
-    pub(super) fn began(&mut self, by: Newcomer, operation: Place, buffer: &[i64]) {
+    pub(super) fn began(&mut self, by: MemberProcess, operation: Place, buffer: &[i64]) {
         if let Some(record) = self.epochs.get_mut(&operation.epoch) {
             let begun = record.begun.entry(operation.sequence).or_default();
             begun.insert(by, buffer.to_vec());
@@ -120,14 +127,20 @@ impl Oracle {
     }
 
     /// Validity of what an operation gave a process, and of its coming back at all.
-    pub(super) fn completed(&mut self, by: Newcomer, operation: Place, step: Step, buffer: &[i64]) {
+    pub(super) fn completed(
+        &mut self,
+        by: MemberProcess,
+        operation: Place,
+        step: Step,
+        buffer: &[i64],
+    ) {
         self.works += u64::from(matches!(step, Step::Work(_)));
         let Place { epoch, sequence } = operation;
-        let seat = by.seat;
+        let member_id = by.member_id;
         let wrong = Problem::WrongValue {
             epoch,
             sequence,
-            seat,
+            member_id,
         };
         let Some(record) = self.epochs.get(&epoch) else {
             return self.found(wrong);
@@ -139,7 +152,7 @@ impl Oracle {
         let world = u32::try_from(record.members.len()).unwrap_or(u32::MAX);
         let plan = Plan::of(step, &self.job, world);
         let begun = record.begun.get(&sequence);
-        let has_begun = |member: &Newcomer| begun.is_some_and(|all| all.contains_key(member));
+        let has_begun = |member: &MemberProcess| begun.is_some_and(|all| all.contains_key(member));
         let early = match plan.collective {
             Collective::Barrier => !record.members.iter().all(has_begun),
             // Nothing comes of nothing, and nobody waits for it.
@@ -151,7 +164,7 @@ impl Oracle {
             return self.found(Problem::TooEarly {
                 epoch,
                 sequence,
-                seat,
+                member_id,
             });
         }
         let right = match step {
@@ -165,8 +178,8 @@ impl Oracle {
         }
     }
 
-    /// Agreement on who follows, process by process: a seat's next process is another one.
-    pub(super) fn decided(&mut self, by: Newcomer, decision: &Decision) {
+    /// Agreement on who follows, process by process: a member id's next process is another one.
+    pub(super) fn decided(&mut self, by: MemberProcess, decision: &Decision) {
         let epoch = decision.epoch;
         self.learned(by, decision);
         let member = |record: &Record| record.members.contains(&by);
@@ -176,7 +189,7 @@ impl Oracle {
     }
 
     /// A process learns what was decided, be it in the next epoch or not.
-    pub(super) fn learned(&mut self, by: Newcomer, decision: &Decision) {
+    pub(super) fn learned(&mut self, by: MemberProcess, decision: &Decision) {
         let epoch = decision.epoch;
         if let Some(known) = self.epochs.get(&epoch) {
             if known.decision.as_ref() != Some(decision) {
@@ -184,46 +197,46 @@ impl Oracle {
             }
             return;
         }
-        let voted = |past: &&Record| {
+        let voted = |previous_epoch: &&Record| {
             let mut survivors = decision.survivors.iter();
-            survivors.all(|survivor| past.members.contains(survivor))
+            survivors.all(|survivor| previous_epoch.members.contains(survivor))
         };
-        let Some(past) = self.epochs.get(&(epoch - 1)).filter(voted) else {
+        let Some(previous_epoch) = self.epochs.get(&(epoch - 1)).filter(voted) else {
             return self.parted(by, epoch);
         };
-        let steps =
-            (1..=decision.completed).map(|sequence| step_at(past.start, sequence, self.job.works));
+        let steps = (1..=decision.completed)
+            .map(|sequence| step_at(previous_epoch.start, sequence, self.job.works));
         let done = steps.filter(|step| matches!(step, Step::Work(_))).count();
         let record = Record {
             members: decision.members().collect(),
             decision: Some(decision.clone()),
-            start: past.start + done as u64,
+            start: previous_epoch.start + done as u64,
             ..Record::default()
         };
         self.epochs.insert(epoch, record);
     }
 
     /// A process is in another epoch than others with the same number.
-    fn parted(&mut self, by: Newcomer, epoch: u64) {
-        let seat = by.seat;
-        self.found(Problem::TwoDecisions { epoch, seat });
+    fn parted(&mut self, by: MemberProcess, epoch: u64) {
+        let member_id = by.member_id;
+        self.found(Problem::TwoDecisions { epoch, member_id });
     }
 
     /// A survivor is held to have completed so much, and has completed so much.
-    pub(super) fn held_to(&mut self, by: Newcomer, epoch: u64, agreed: u64, completed: u64) {
+    pub(super) fn held_to(&mut self, by: MemberProcess, epoch: u64, agreed: u64, completed: u64) {
         if completed < agreed {
-            let seat = by.seat;
-            self.found(Problem::NotCompleted { epoch, seat });
+            let member_id = by.member_id;
+            self.found(Problem::NotCompleted { epoch, member_id });
         }
     }
 
     /// Whether a process of an epoch that is not decided yet may not give up, since those that it
     /// hears could go on.
-    pub(super) fn must_go_on(&self, by: Newcomer, heard: &Heard<'_>) -> bool {
+    pub(super) fn must_go_on(&self, by: MemberProcess, heard: &Heard<'_>) -> bool {
         let Some(record) = self.epochs.get(&heard.epoch) else {
             return false;
         };
-        let here = |member: &&Newcomer| **member == by || (heard.living)(**member);
+        let here = |member: &&MemberProcess| **member == by || (heard.living)(**member);
         if !record.members.contains(&by) {
             return false;
         }
@@ -231,9 +244,9 @@ impl Oracle {
         let (all, count) = (record.members.len(), present.len());
         let chief = present.contains(&record.members[0]);
         match (all, count, self.job.pair) {
-            (2, 1, Pair::Stop) => false,
-            (2, 1, Pair::Chief) => chief,
-            (2, 1, Pair::Proven) => {
+            (2, 1, TwoMemberPolicy::Stop) => false,
+            (2, 1, TwoMemberPolicy::Chief) => chief,
+            (2, 1, TwoMemberPolicy::Proven) => {
                 let mut others = record.members.iter().filter(|member| **member != by);
                 record.met.contains(&by) && others.all(|other| (heard.buried)(*other))
             }
@@ -242,10 +255,10 @@ impl Oracle {
     }
 
     /// The last epoch, if these are a majority of it and come from the epoch before.
-    pub(super) fn lives_on(&self, these: impl Fn(Newcomer) -> bool) -> Option<u64> {
+    pub(super) fn lives_on(&self, these: impl Fn(MemberProcess) -> bool) -> Option<u64> {
         let (epoch, record) = self.epochs.last_key_value()?;
-        let survived = |member: &Newcomer| match self.epochs.get(&(epoch - 1)) {
-            Some(past) => past.members.contains(member),
+        let survived = |member: &MemberProcess| match self.epochs.get(&(epoch - 1)) {
+            Some(previous_epoch) => previous_epoch.members.contains(member),
             None => true,
         };
         let members = record.members.iter();
@@ -253,8 +266,8 @@ impl Oracle {
         (2 * here.count() > record.members.len()).then_some(*epoch)
     }
 
-    pub(super) fn garbled(&mut self, seat: Seat) {
-        self.found(Problem::Garbled { seat });
+    pub(super) fn garbled(&mut self, member_id: MemberId) {
+        self.found(Problem::Garbled { member_id });
     }
 
     pub(super) fn found(&mut self, problem: Problem) {
@@ -273,9 +286,9 @@ pub(super) struct Place {
 pub(super) struct Heard<'a> {
     pub(super) epoch: u64,
     /// Whether a member takes part, and has been within reach for long.
-    pub(super) living: &'a dyn Fn(Newcomer) -> bool,
+    pub(super) living: &'a dyn Fn(MemberProcess) -> bool,
     /// Whether the kernel has told long ago that it has ended.
-    pub(super) buried: &'a dyn Fn(Newcomer) -> bool,
+    pub(super) buried: &'a dyn Fn(MemberProcess) -> bool,
 }
 
 fn largest<'a>(buffers: impl Iterator<Item = &'a Vec<i64>>, count: usize) -> Vec<i64> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::ProblemKind;
 use super::process::{Parcel, Posted};
-use crate::agreement::{Pace, Seat};
-use crate::wire::{Decision, Message, Newcomer, Word};
+use crate::agreement::{AgreementTimeouts, MemberId};
+use crate::wire::{AgreementMessage, Decision, MemberProcess, Message};
 
 /// A mistake that simulated processes make.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -26,7 +26,7 @@ pub enum Plant {
     SilenceAsProof,
     /// A voter forgets what it has accepted, and nobody tells what was decided.
     ForgottenVotes,
-    /// Whoever is at a seat is taken for the one that was there.
+    /// Whoever is with a member id is taken for the one that was there.
     Impostors,
     /// A rank says that it has completed one operation more than it has.
     InflatedStanding,
@@ -94,8 +94,12 @@ impl Plant {
             (Self::LostGoodbyes, Message::Goodbye) | (Self::LostHeartbeats, Message::Heartbeat) => {
                 true
             }
-            (Self::LostVotes, Message::Spoken(said)) => matches!(said.word, Word::Accept { .. }),
-            (Self::ForgottenVotes, Message::Spoken(said)) => matches!(said.word, Word::Decided(_)),
+            (Self::LostVotes, Message::Spoken(said)) => {
+                matches!(said.message, AgreementMessage::Accept { .. })
+            }
+            (Self::ForgottenVotes, Message::Spoken(said)) => {
+                matches!(said.message, AgreementMessage::Decided(_))
+            }
             _ => false,
         };
         if lost {
@@ -111,17 +115,17 @@ impl Plant {
         Some(bytes)
     }
 
-    /// Whether a parcel is heard, in a job with so many seats.
-    pub(super) fn hears(self, seats: usize, posted: &Posted) -> bool {
+    /// Whether a parcel is heard, in a job with so many member ids.
+    pub(super) fn hears(self, member_ids: usize, posted: &Posted) -> bool {
         let call = !matches!(posted.parcel, Parcel::Message { .. });
-        let last = |seat: Seat| seat as usize + 1 == seats;
-        !(self == Self::UnheardRank && call && (last(posted.from.seat) || last(posted.to)))
+        let last = |member_id: MemberId| member_id as usize + 1 == member_ids;
+        !(self == Self::UnheardRank && call && (last(posted.from.member_id) || last(posted.to)))
     }
 
     /// How long agreements wait for what.
-    pub(super) fn pace(self, pace: Pace) -> Pace {
+    pub(super) fn pace(self, pace: AgreementTimeouts) -> AgreementTimeouts {
         match self {
-            Self::NoDeadline => Pace {
+            Self::NoDeadline => AgreementTimeouts {
                 limit: Duration::from_secs(86_400),
                 ..pace
             },
@@ -130,10 +134,10 @@ impl Plant {
     }
 
     /// A decision as a process takes it that learns it.
-    pub(super) fn learn(self, me: Newcomer, decision: &mut Decision) {
+    pub(super) fn learn(self, me: MemberProcess, decision: &mut Decision) {
         let mut survivors = decision.survivors.iter_mut();
         if self == Self::Impostors
-            && let Some(same) = survivors.find(|survivor| survivor.seat == me.seat)
+            && let Some(same) = survivors.find(|survivor| survivor.member_id == me.member_id)
         {
             *same = me;
         }

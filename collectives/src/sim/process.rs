@@ -11,20 +11,20 @@ use super::net::{MILLISECOND, SECOND, Shared, Time, Wire};
 use super::oracle::Oracle;
 use super::program::Job;
 use super::{Plant, dice::Dice};
-use crate::agreement::{Pace, Seat};
-use crate::membership::{self, Event, Patience};
-use crate::wire::{Decision, Message, Newcomer};
+use crate::agreement::{AgreementTimeouts, MemberId};
+use crate::membership::{self, Event, MembershipTimeouts};
+use crate::wire::{Decision, MemberProcess, Message};
 use crate::{Error, LossCause, Member};
 use change::{Changing, Waiting};
 use member::Epoch;
 
 /// How patient simulated groups are: the product's defaults, but for the join.
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(5),
     heartbeat: Duration::from_millis(250),
     silence: Duration::from_millis(1500),
 };
-const PACE: Pace = Pace {
+const PACE: AgreementTimeouts = AgreementTimeouts {
     gather: Duration::from_millis(1500),
     retry: Duration::from_millis(400),
     limit: Duration::from_secs(20),
@@ -52,8 +52,8 @@ pub(super) enum Parcel {
 /// A parcel, from whom, and to which process.
 #[derive(Clone, Debug)]
 pub(super) struct Posted {
-    pub(super) from: Newcomer,
-    pub(super) to: Seat,
+    pub(super) from: MemberProcess,
+    pub(super) to: MemberId,
     pub(super) parcel: Parcel,
 }
 
@@ -62,23 +62,23 @@ pub(super) struct Surroundings {
     pub(super) job: Job,
     pub(super) plant: Plant,
     pub(super) net: Shared,
-    pub(super) wires: BTreeMap<(u64, Newcomer, Newcomer), Arc<Mutex<Wire>>>,
+    pub(super) wires: BTreeMap<(u64, MemberProcess, MemberProcess), Arc<Mutex<Wire>>>,
     pub(super) oracle: Oracle,
     pub(super) outbox: Vec<Posted>,
     /// Who has given up for want of a majority, and in which epoch.
-    pub(super) given_up: Vec<(Newcomer, u64)>,
+    pub(super) given_up: Vec<(MemberProcess, u64)>,
     pub(super) dice: Dice,
     pub(super) now: Time,
 }
 
 pub(super) struct Process {
-    pub(super) me: Newcomer,
+    pub(super) me: MemberProcess,
     clock: Clock,
     stage: Stage,
-    /// Who has knocked, by seat.
-    knocks: BTreeMap<Seat, u64>,
+    /// Who has asked to join, by member id.
+    join_requests: BTreeMap<MemberId, u64>,
     /// Processes of this host whose end the kernel has told.
-    ended: BTreeSet<Newcomer>,
+    ended: BTreeSet<MemberProcess>,
     /// What followed each epoch that this process was in.
     decisions: BTreeMap<u64, Decision>,
     /// Works that the program has behind it.
@@ -133,26 +133,31 @@ impl Clock {
 
 impl Process {
     /// One that begins with the first epoch, whatever has been before.
-    pub(super) fn founder(me: Newcomer, clock: Clock, around: &mut Surroundings) -> Self {
+    pub(super) fn founder(me: MemberProcess, clock: Clock, around: &mut Surroundings) -> Self {
         let mut process = Self::new(me, clock);
-        let seats = (0..).take(around.job.seats).collect();
-        process.enter(1, seats, [(me.seat, me.incarnation)].into(), around);
+        let member_ids = (0..).take(around.job.member_ids).collect();
+        process.enter(
+            1,
+            member_ids,
+            [(me.member_id, me.incarnation)].into(),
+            around,
+        );
         process
     }
 
     /// One that asks to be let in.
-    pub(super) fn newcomer(me: Newcomer, clock: Clock, around: &mut Surroundings) -> Self {
+    pub(super) fn newcomer(me: MemberProcess, clock: Clock, around: &mut Surroundings) -> Self {
         let mut process = Self::new(me, clock);
         process.wait(around);
         process
     }
 
-    fn new(me: Newcomer, clock: Clock) -> Self {
+    fn new(me: MemberProcess, clock: Clock) -> Self {
         Self {
             me,
             clock,
             stage: Stage::Over(End::LeftOut),
-            knocks: BTreeMap::new(),
+            join_requests: BTreeMap::new(),
             ended: BTreeSet::new(),
             decisions: BTreeMap::new(),
             position: 0,
@@ -194,7 +199,7 @@ impl Process {
     }
 
     /// The kernel tells that a process of this host has ended.
-    pub(super) fn sees_end(&mut self, of: Newcomer, around: &mut Surroundings) {
+    pub(super) fn sees_end(&mut self, of: MemberProcess, around: &mut Surroundings) {
         self.ended.insert(of);
         match &self.stage {
             Stage::Member(_) => self.member_died(of, around),
@@ -203,37 +208,45 @@ impl Process {
         }
     }
 
-    /// Somebody who is not the kernel says that the process at a seat has ended: the launcher, or
-    /// another rank if it is this one.
-    pub(super) fn hears_rumour(&mut self, about: Seat, around: &mut Surroundings) {
+    /// Somebody who is not the kernel says that the process with a member id has ended: the
+    /// launcher, or another rank if it is this one.
+    pub(super) fn hears_rumour(&mut self, about: MemberId, around: &mut Surroundings) {
         let Stage::Member(epoch) = &self.stage else {
             return;
         };
         let Some(rank) = epoch.rank_of(about) else {
             return;
         };
-        let mut others = epoch.admitted.keys().filter(|seat| **seat != about);
-        let event = match others.find_map(|seat| epoch.rank_of(*seat)) {
-            Some(by) if about == self.me.seat => {
+        let mut others = epoch
+            .admitted
+            .keys()
+            .filter(|member_id| **member_id != about);
+        let event = match others.find_map(|member_id| epoch.rank_of(*member_id)) {
+            Some(by) if about == self.me.member_id => {
                 let error = Error::lost(Member::new(rank, ""), LossCause::Died);
                 let abort = membership::tell(&error, by);
                 Event::Aborted { by, abort }
             }
-            _ if about == self.me.seat => return,
+            _ if about == self.me.member_id => return,
             _ => Event::Reported(rank),
         };
         self.member_event(event, around);
     }
 
-    pub(super) fn receive(&mut self, from: Newcomer, parcel: Parcel, around: &mut Surroundings) {
+    pub(super) fn receive(
+        &mut self,
+        from: MemberProcess,
+        parcel: Parcel,
+        around: &mut Surroundings,
+    ) {
         // A process that has come to its end is there no more.
         if self.end().is_some() {
             return;
         }
         match parcel {
-            Parcel::Hello { epoch: 0 } => self.knocked(from, around),
+            Parcel::Hello { epoch: 0 } => self.join_requested(from, around),
             Parcel::Hello { epoch } => self.greeted(from, epoch, Greeting::First, around),
-            Parcel::Welcome { epoch: 0 } => self.nobody_there(from.seat, around),
+            Parcel::Welcome { epoch: 0 } => self.nobody_there(from.member_id, around),
             Parcel::Welcome { epoch } => self.greeted(from, epoch, Greeting::Answer, around),
             Parcel::Join { epoch } => self.joined_by(from, epoch, Greeting::First, around),
             Parcel::Joined { epoch } => self.joined_by(from, epoch, Greeting::Answer, around),
@@ -242,36 +255,37 @@ impl Process {
                 match message {
                     Some(Message::Spoken(spoken)) => self.told(from, spoken, around),
                     Some(message) => self.member_hears(from, epoch, message, around),
-                    None => around.oracle.garbled(self.me.seat),
+                    None => around.oracle.garbled(self.me.member_id),
                 }
             }
         }
     }
 
     /// Somebody asks to be let in.
-    fn knocked(&mut self, from: Newcomer, around: &mut Surroundings) {
+    fn join_requested(&mut self, from: MemberProcess, around: &mut Surroundings) {
         if matches!(self.stage, Stage::Member(_)) {
-            self.knocks.insert(from.seat, from.incarnation);
-            self.supplanted(from.seat, around);
+            self.join_requests.insert(from.member_id, from.incarnation);
+            self.supplanted(from.member_id, around);
         }
     }
 
-    /// Another process is at a seat: if the one before is still waited for, it will not come.
-    fn supplanted(&mut self, seat: Seat, around: &mut Surroundings) {
+    /// Another process is with a member id: if the one before is still waited for, it will not
+    /// come.
+    fn supplanted(&mut self, member_id: MemberId, around: &mut Surroundings) {
         if let Stage::Member(epoch) = &self.stage
-            && !epoch.admitted.contains_key(&seat)
-            && let Some(rank) = epoch.rank_of(seat)
+            && !epoch.admitted.contains_key(&member_id)
+            && let Some(rank) = epoch.rank_of(member_id)
         {
             self.member_event(Event::Reported(rank), around);
         }
     }
 
-    fn send(&self, to: Seat, parcel: Parcel, around: &mut Surroundings) {
+    fn send(&self, to: MemberId, parcel: Parcel, around: &mut Surroundings) {
         let from = self.me;
         around.outbox.push(Posted { from, to, parcel });
     }
 
-    fn tell(&self, to: Seat, epoch: u64, message: Message, around: &mut Surroundings) {
+    fn tell(&self, to: MemberId, epoch: u64, message: Message, around: &mut Surroundings) {
         if let Some(bytes) = around.plant.encode(message) {
             self.send(to, Parcel::Message { epoch, bytes }, around);
         }

@@ -10,22 +10,22 @@ use meshwork_accel::{Element, ReduceOp};
 use super::Plant;
 use super::dice::hash;
 use crate::Rank;
-use crate::agreement::{Pair, Seat};
+use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::contract::{Call, Contract, Kind};
 use crate::execute::{Operation, Scratch, Stopped};
 use crate::links::Links;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
-use crate::wire::Newcomer;
+use crate::wire::MemberProcess;
 
 /// What all processes of a job know before it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) seed: u64,
-    pub(super) seats: usize,
+    pub(super) member_ids: usize,
     /// How many works the program has.
     pub(super) works: u64,
     /// Which of two ranks may go on alone.
-    pub(super) pair: Pair,
+    pub(super) pair: TwoMemberPolicy,
 }
 
 /// The next operation of a program.
@@ -35,7 +35,7 @@ pub(super) enum Step {
     Resume,
     /// Work of the program, with its number.
     Work(u64),
-    /// Every rank tells who has knocked at its door.
+    /// Every rank tells who has asked to join at its door.
     Census,
     /// All have finished.
     Leave,
@@ -76,7 +76,7 @@ impl Plan {
                 Collective::AllReduce,
                 Algorithm::Tree,
                 Some(ReduceOp::Max),
-                job.seats,
+                job.member_ids,
             ),
             Step::Leave => Self::new(Collective::Barrier, Algorithm::Tree, None, 0),
             Step::Work(number) => {
@@ -143,10 +143,10 @@ fn below(dice: u64, limit: usize) -> usize {
 }
 
 /// What this process brings to a work, element by element.
-pub(super) fn contribution(process: Newcomer, number: u64, count: usize) -> Vec<i64> {
+pub(super) fn contribution(process: MemberProcess, number: u64, count: usize) -> Vec<i64> {
     let value = |index: usize| {
         let words = [
-            process.seat.into(),
+            process.member_id.into(),
             process.incarnation,
             number,
             index as u64,
@@ -157,7 +157,7 @@ pub(super) fn contribution(process: Newcomer, number: u64, count: usize) -> Vec<
 }
 
 /// What comes out of a work of these processes, in the order of their ranks.
-pub(super) fn result(plan: &Plan, members: &[Newcomer], number: u64) -> Vec<i64> {
+pub(super) fn result(plan: &Plan, members: &[MemberProcess], number: u64) -> Vec<i64> {
     if let Collective::Broadcast { root } = plan.collective {
         return contribution(members[root.index()], number, plan.count);
     }
@@ -248,21 +248,29 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// Who has knocked at each seat's door, as a buffer.
-pub(super) fn census(knocks: impl Iterator<Item = Newcomer>, seats: usize) -> Vec<i64> {
-    let mut buffer = vec![0; seats];
-    for Newcomer { seat, incarnation } in knocks {
-        buffer[seat as usize] = incarnation.cast_signed();
+/// Who has asked to join with each member id's door, as a buffer.
+pub(super) fn census(
+    join_requests: impl Iterator<Item = MemberProcess>,
+    member_ids: usize,
+) -> Vec<i64> {
+    let mut buffer = vec![0; member_ids];
+    for MemberProcess {
+        member_id,
+        incarnation,
+    } in join_requests
+    {
+        buffer[member_id as usize] = incarnation.cast_signed();
     }
     buffer
 }
 
-/// Inverse of [`census`], leaving out seats that are taken.
-pub(super) fn knocked(buffer: &[i64], taken: &[Seat]) -> Vec<Newcomer> {
+/// Inverse of [`census`], leaving out member ids that are taken.
+pub(super) fn join_requested(buffer: &[i64], taken: &[MemberId]) -> Vec<MemberProcess> {
     let entries = (0..).zip(buffer);
-    let new = entries.filter(|(seat, incarnation)| **incarnation > 0 && !taken.contains(seat));
-    new.map(|(seat, incarnation)| Newcomer {
-        seat,
+    let new =
+        entries.filter(|(member_id, incarnation)| **incarnation > 0 && !taken.contains(member_id));
+    new.map(|(member_id, incarnation)| MemberProcess {
+        member_id,
         incarnation: incarnation.cast_unsigned(),
     })
     .collect()

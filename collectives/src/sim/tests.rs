@@ -55,7 +55,7 @@ fn whoever_is_stopped_until_it_is_lost_is_left_out_and_the_others_finish() {
 #[test]
 fn of_two_ranks_never_both_go_on_alone() {
     let setting = Setting {
-        scenario: Scenario::Pair,
+        scenario: Scenario::TwoMemberPolicy,
         ..Setting::default()
     };
     let played = check(setting, 350..500);

@@ -11,8 +11,8 @@ use super::oracle::{Heard, Oracle};
 use super::process::{Clock, End, Posted, Process, Surroundings};
 use super::program::Job;
 use super::{Problem, Setting, dice::Dice};
-use crate::agreement::Seat;
-use crate::wire::Newcomer;
+use crate::agreement::MemberId;
+use crate::wire::MemberProcess;
 
 /// By then everybody must have come to an end.
 const LIMIT: Time = 150 * SECOND;
@@ -25,13 +25,14 @@ pub(super) struct World {
     faults: Faults,
     around: Surroundings,
     processes: Vec<Option<Process>>,
-    /// Until when a seat stands still.
+    /// Until when a member id stands still.
     paused: Vec<Time>,
-    /// When each seat wants to be called again; what is queued for another time is out of date.
+    /// When each member id wants to be called again; what is queued for another time is out of
+    /// date.
     timers: Vec<Time>,
     queue: Queue,
-    /// When the last parcel from one seat to another arrives: streams keep their order.
-    latest: BTreeMap<(Seat, Seat), Time>,
+    /// When the last parcel from one member id to another arrives: streams keep their order.
+    latest: BTreeMap<(MemberId, MemberId), Time>,
     restarts: usize,
 }
 
@@ -49,27 +50,29 @@ struct Queue {
 #[derive(Clone, Debug)]
 enum Happening {
     /// Bytes may have arrived.
-    Stir(Seat),
-    Timer(Seat),
+    Stir(MemberId),
+    Timer(MemberId),
     Arrive(Posted),
-    Crash(Seat),
-    Restart(Seat, Comeback),
-    Pause(Seat, Time),
+    Crash(MemberId),
+    Restart(MemberId, Comeback),
+    Pause(MemberId, Time),
     Rumour {
-        to: Seat,
-        about: Seat,
+        to: MemberId,
+        about: MemberId,
     },
     SeesEnd {
-        by: Seat,
-        of: Newcomer,
+        by: MemberId,
+        of: MemberProcess,
     },
 }
 
 impl Happening {
     /// Who cannot take part in it while it stands still.
-    fn to(&self) -> Option<Seat> {
+    fn to(&self) -> Option<MemberId> {
         match self {
-            Self::Stir(seat) | Self::Timer(seat) | Self::SeesEnd { by: seat, .. } => Some(*seat),
+            Self::Stir(member_id)
+            | Self::Timer(member_id)
+            | Self::SeesEnd { by: member_id, .. } => Some(*member_id),
             Self::Arrive(posted) => Some(posted.to),
             Self::Rumour { to, .. } => Some(*to),
             Self::Crash(_) | Self::Restart(..) | Self::Pause(..) => None,
@@ -85,7 +88,7 @@ impl World {
         let net = Net::new(&faults, setting.plant, dice.split(1));
         let job = Job {
             seed,
-            seats: faults.ranks as usize,
+            member_ids: faults.ranks as usize,
             works: faults.works,
             pair: faults.pair,
         };
@@ -105,14 +108,14 @@ impl World {
             dice: dice.split(2),
             now: 0,
         };
-        let seats = faults.ranks as usize;
+        let member_ids = faults.ranks as usize;
         Self {
             // Where clocks begin changes nothing: only differences are looked at.
             base: Instant::now(),
             around,
-            processes: (0..seats).map(|_| None).collect(),
-            paused: vec![0; seats],
-            timers: vec![Time::MAX; seats],
+            processes: (0..member_ids).map(|_| None).collect(),
+            paused: vec![0; member_ids],
+            timers: vec![Time::MAX; member_ids],
             queue: Queue::default(),
             latest: BTreeMap::new(),
             restarts: 0,
@@ -137,9 +140,9 @@ impl World {
                 return self.judged();
             }
         }
-        let seats: Vec<_> = self.open().collect();
-        if !seats.is_empty() {
-            self.around.oracle.found(Problem::Hangs { seats });
+        let member_ids: Vec<_> = self.open().collect();
+        if !member_ids.is_empty() {
+            self.around.oracle.found(Problem::Hangs { member_ids });
         }
         self.around.oracle
     }
@@ -150,17 +153,18 @@ impl World {
             let now = self.around.now;
             let lately = now.saturating_sub(CALM)..now;
             let hosts = &self.faults.hosts;
-            let process = |of: Newcomer| self.processes[of.seat as usize].as_ref();
-            let here = |of: Newcomer| process(of).is_some_and(|process| process.me == of);
+            let process = |of: MemberProcess| self.processes[of.member_id as usize].as_ref();
+            let here = |of: MemberProcess| process(of).is_some_and(|process| process.me == of);
             let heard = Heard {
                 epoch,
                 living: &|of| {
                     let at_work = process(of).is_some_and(|process| process.end().is_none());
-                    here(of) && at_work && self.faults.together(by.seat, of.seat, &lately)
+                    here(of) && at_work && self.faults.together(by.member_id, of.member_id, &lately)
                 },
                 buried: &|of| {
-                    let ended = |crash: &Crash| crash.seat == of.seat && crash.at < lately.start;
-                    let near = hosts[by.seat as usize] == hosts[of.seat as usize];
+                    let ended =
+                        |crash: &Crash| crash.member_id == of.member_id && crash.at < lately.start;
+                    let near = hosts[by.member_id as usize] == hosts[of.member_id as usize];
                     near && !here(of) && self.faults.crashes.iter().any(ended)
                 },
             };
@@ -170,7 +174,8 @@ impl World {
         }
     }
 
-    /// A group that nothing happened to has done all its work, and no majority is left out by itself.
+    /// A group that nothing happened to has done all its work, and no majority is left out by
+    /// itself.
     fn judged(mut self) -> Oracle {
         let ends = |end: End| {
             let processes = self.processes.iter().flatten();
@@ -190,40 +195,40 @@ impl World {
         self.around.oracle
     }
 
-    /// Seats whose processes have come to no end yet.
-    fn open(&self) -> impl Iterator<Item = Seat> + '_ {
-        let seats = (0..).zip(&self.processes);
+    /// Member ids whose processes have come to no end yet.
+    fn open(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let member_ids = (0..).zip(&self.processes);
         let open =
             |process: &Option<Process>| process.as_ref().is_some_and(|one| one.end().is_none());
-        seats
+        member_ids
             .filter(move |(_, process)| open(process))
-            .map(|(seat, _)| seat)
+            .map(|(member_id, _)| member_id)
     }
 
     fn found_group(&mut self) {
         for founder in self.faults.founders() {
-            let clock = self.clock(founder.seat);
+            let clock = self.clock(founder.member_id);
             let process = Process::founder(founder, clock, &mut self.around);
-            self.processes[founder.seat as usize] = Some(process);
-            self.happens_at(0, Happening::Stir(founder.seat));
+            self.processes[founder.member_id as usize] = Some(process);
+            self.happens_at(0, Happening::Stir(founder.member_id));
         }
     }
 
-    fn clock(&self, seat: Seat) -> Clock {
-        let (offset, fast) = self.faults.clocks[seat as usize];
+    fn clock(&self, member_id: MemberId) -> Clock {
+        let (offset, fast) = self.faults.clocks[member_id as usize];
         Clock::new(self.base, offset, fast)
     }
 
     fn plan_faults(&mut self) {
         for crash in self.faults.crashes.clone() {
-            self.happens_at(crash.at, Happening::Crash(crash.seat));
+            self.happens_at(crash.at, Happening::Crash(crash.member_id));
             if let Some((at, comeback)) = crash.again {
                 self.restarts += 1;
-                self.happens_at(at, Happening::Restart(crash.seat, comeback));
+                self.happens_at(at, Happening::Restart(crash.member_id, comeback));
             }
         }
         for pause in self.faults.pauses.clone() {
-            self.happens_at(pause.from, Happening::Pause(pause.seat, pause.until));
+            self.happens_at(pause.from, Happening::Pause(pause.member_id, pause.until));
         }
         for Rumour { at, to, about } in self.faults.rumours.clone() {
             self.happens_at(at, Happening::Rumour { to, about });
@@ -235,24 +240,24 @@ impl World {
     }
 
     fn happen(&mut self, happening: Happening) {
-        if let Happening::Timer(seat) = happening
-            && !self.is_due(seat)
+        if let Happening::Timer(member_id) = happening
+            && !self.is_due(member_id)
         {
             return;
         }
-        if let Some(seat) = happening.to() {
-            let until = self.paused[seat as usize];
+        if let Some(member_id) = happening.to() {
+            let until = self.paused[member_id as usize];
             if until > self.around.now {
                 return self.happens_at(until, happening);
             }
         }
         let around = &mut self.around;
         match happening {
-            Happening::Stir(seat) | Happening::Timer(seat) => {
-                if let Some(process) = &mut self.processes[seat as usize] {
+            Happening::Stir(member_id) | Happening::Timer(member_id) => {
+                if let Some(process) = &mut self.processes[member_id as usize] {
                     process.stir(around);
                 }
-                self.set_timer(seat);
+                self.set_timer(member_id);
             }
             Happening::Arrive(Posted { from, to, parcel }) => {
                 if let Some(process) = &mut self.processes[to as usize] {
@@ -266,8 +271,8 @@ impl World {
                 }
                 self.set_timer(by);
             }
-            Happening::Pause(seat, until) => {
-                let paused = &mut self.paused[seat as usize];
+            Happening::Pause(member_id, until) => {
+                let paused = &mut self.paused[member_id as usize];
                 *paused = until.max(*paused);
             }
             Happening::Rumour { to, about } => {
@@ -276,54 +281,54 @@ impl World {
                 }
                 self.set_timer(to);
             }
-            Happening::Crash(seat) => self.crash(seat),
-            Happening::Restart(seat, comeback) => self.restart(seat, comeback),
+            Happening::Crash(member_id) => self.crash(member_id),
+            Happening::Restart(member_id, comeback) => self.restart(member_id, comeback),
         }
     }
 
-    /// Whether the timer is the last one that was set, and its seat does not stand still; if it
-    /// does, it is set for later.
-    fn is_due(&mut self, seat: Seat) -> bool {
-        let (now, paused) = (self.around.now, self.paused[seat as usize]);
-        let timer = &mut self.timers[seat as usize];
+    /// Whether the timer is the last one that was set, and its member id does not stand still; if
+    /// it does, it is set for later.
+    fn is_due(&mut self, member_id: MemberId) -> bool {
+        let (now, paused) = (self.around.now, self.paused[member_id as usize]);
+        let timer = &mut self.timers[member_id as usize];
         if *timer != now {
             return false;
         }
         *timer = Time::MAX;
         if paused > now {
             *timer = paused;
-            self.happens_at(paused, Happening::Timer(seat));
+            self.happens_at(paused, Happening::Timer(member_id));
         }
         paused <= now
     }
 
-    fn crash(&mut self, seat: Seat) {
-        let Some(process) = self.processes[seat as usize].take() else {
+    fn crash(&mut self, member_id: MemberId) {
+        let Some(process) = self.processes[member_id as usize].take() else {
             return;
         };
         let (now, of) = (self.around.now, process.me);
         self.around.oracle.note(now, of, || "is killed".to_owned());
-        let host = self.faults.hosts[seat as usize];
+        let host = self.faults.hosts[member_id as usize];
         for (by, other) in (0..).zip(self.faults.hosts.clone()) {
-            if by != seat && other == host {
+            if by != member_id && other == host {
                 self.happens_at(now + 50 * MICROSECOND, Happening::SeesEnd { by, of });
             }
         }
-        lock(&self.around.net).killed = Some(seat);
+        lock(&self.around.net).killed = Some(member_id);
         drop(process);
         lock(&self.around.net).killed = None;
     }
 
-    fn restart(&mut self, seat: Seat, comeback: Comeback) {
+    fn restart(&mut self, member_id: MemberId, comeback: Comeback) {
         self.restarts -= 1;
-        let me = Newcomer {
-            seat,
+        let me = MemberProcess {
+            member_id,
             incarnation: 2,
         };
         self.around
             .oracle
             .note(self.around.now, me, || format!("starts as {comeback:?}"));
-        let clock = self.clock(seat);
+        let clock = self.clock(member_id);
         let process = match comeback {
             // Before all founders have met, nobody can tell that another one has been there.
             Comeback::Founder if self.around.oracle.founded() => {
@@ -331,16 +336,19 @@ impl World {
             }
             _ => Process::newcomer(me, clock, &mut self.around),
         };
-        self.processes[seat as usize] = Some(process);
-        self.happens_at(self.around.now, Happening::Stir(seat));
+        self.processes[member_id as usize] = Some(process);
+        self.happens_at(self.around.now, Happening::Stir(member_id));
     }
 
     /// Puts what was sent on its way.
     fn deliver(&mut self) {
-        let (plant, seats) = (self.around.plant, self.around.job.seats);
+        let (plant, member_ids) = (self.around.plant, self.around.job.member_ids);
         let sent = std::mem::take(&mut self.around.outbox);
-        for posted in sent.into_iter().filter(|posted| plant.hears(seats, posted)) {
-            let way = (posted.from.seat, posted.to);
+        for posted in sent
+            .into_iter()
+            .filter(|posted| plant.hears(member_ids, posted))
+        {
+            let way = (posted.from.member_id, posted.to);
             let at = lock(&self.around.net).transit(way, 64);
             let latest = self.latest.entry(way).or_default();
             let at = at.max(*latest);
@@ -348,22 +356,22 @@ impl World {
             self.happens_at(at, Happening::Arrive(posted));
         }
         let arrivals = std::mem::take(&mut lock(&self.around.net).arrivals);
-        for (at, seats) in arrivals {
-            for seat in seats {
-                self.happens_at(at, Happening::Stir(seat));
+        for (at, member_ids) in arrivals {
+            for member_id in member_ids {
+                self.happens_at(at, Happening::Stir(member_id));
             }
         }
     }
 
-    fn set_timer(&mut self, seat: Seat) {
-        let process = self.processes[seat as usize].as_ref();
+    fn set_timer(&mut self, member_id: MemberId) {
+        let process = self.processes[member_id as usize].as_ref();
         let Some(wake) = process.and_then(Process::wake) else {
             return;
         };
         let wake = wake.max(self.around.now + MICROSECOND);
-        if wake < self.timers[seat as usize] {
-            self.timers[seat as usize] = wake;
-            self.happens_at(wake, Happening::Timer(seat));
+        if wake < self.timers[member_id as usize] {
+            self.timers[member_id as usize] = wake;
+            self.happens_at(wake, Happening::Timer(member_id));
         }
     }
 }

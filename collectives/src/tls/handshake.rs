@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use super::record::{Opener, Sealer, Secret};
 use super::stream::Secured;
 
-/// What the other may have sent beyond what could be made use of: two certificates and the rest of a
-/// handshake have a tenth of it.
+/// What the other may have sent beyond what could be made use of: two certificates and the rest of
+/// a handshake have a tenth of it.
 const UNREAD: usize = 64 << 10;
 
 /// Why there is no connection.
@@ -147,7 +147,7 @@ enum Next {
 
 /// Bytes of a handshake under way.
 #[derive(Default)]
-struct Desk {
+struct PeerChannel {
     /// From the other, not made use of yet.
     arrived: Vec<u8>,
     /// For the other.
@@ -156,7 +156,7 @@ struct Desk {
     early: Vec<u8>,
 }
 
-impl Desk {
+impl PeerChannel {
     fn step<S: Side>(&mut self, side: &mut S) -> Result<Next, rustls::Error> {
         let UnbufferedStatus { discard, state, .. } = side.process(&mut self.arrived);
         let next = match state? {
@@ -191,28 +191,32 @@ impl Desk {
 }
 
 async fn shake<S: Side>(mut side: S, mut stream: TcpStream) -> Result<Secured, Failed> {
-    let mut desk = Desk::default();
+    let mut peer_channel = PeerChannel::default();
     loop {
-        match desk.step(&mut side)? {
+        match peer_channel.step(&mut side)? {
             Next::Go => {}
             Next::Send => {
-                stream.write_all(&desk.leaving).await?;
-                desk.leaving.clear();
+                stream.write_all(&peer_channel.leaving).await?;
+                peer_channel.leaving.clear();
             }
-            Next::Receive if desk.arrived.len() > UNREAD => {
+            Next::Receive if peer_channel.arrived.len() > UNREAD => {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             Next::Receive => {
-                if stream.read_buf(&mut desk.arrived).await? == 0 {
+                if stream.read_buf(&mut peer_channel.arrived).await? == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
             }
-            Next::Done => return secured(side, stream, desk),
+            Next::Done => return secured(side, stream, peer_channel),
         }
     }
 }
 
-fn secured<S: Side>(side: S, stream: TcpStream, desk: Desk) -> Result<Secured, Failed> {
+fn secured<S: Side>(
+    side: S,
+    stream: TcpStream,
+    peer_channel: PeerChannel,
+) -> Result<Secured, Failed> {
     let state = side.state();
     let protocol = state.alpn_protocol().map(<[u8]>::to_vec);
     let peer = state
@@ -229,8 +233,8 @@ fn secured<S: Side>(side: S, stream: TcpStream, desk: Desk) -> Result<Secured, F
         sealer: Sealer::new(secrets.tx)?,
         opener: Opener::new(secrets.rx)?,
         keys,
-        sealed: desk.arrived,
-        opened: desk.early,
+        sealed: peer_channel.arrived,
+        opened: peer_channel.early,
     })
 }
 

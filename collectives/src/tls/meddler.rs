@@ -31,8 +31,8 @@ struct Meddler {
     honest: bool,
 }
 
-/// Sends what these bytes ask for over a new connection: the receiver reads what was sealed before the
-/// first thing that no honest end does, and nothing else.
+/// Sends what these bytes ask for over a new connection: the receiver reads what was sealed before
+/// the first thing that no honest end does, and nothing else.
 pub(crate) fn meddle(bytes: &[u8]) {
     static JOB: LazyLock<Job> = LazyLock::new(Job::new);
     let carried = JOB.runtime.block_on(JOB.carry(bytes));

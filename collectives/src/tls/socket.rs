@@ -10,9 +10,9 @@ use crate::Congestion;
 /// Callers that the kernel keeps until they are looked at.
 const BACKLOG: i32 = 1024;
 
-/// Bytes that the kernel keeps beyond what is under way. What is more goes out when acknowledgements come,
-/// on whichever core they come to: beside what this one sends meanwhile, so segments overtake each
-/// other, are taken for lost, and the connection is slow for seconds.
+/// Bytes that the kernel keeps beyond what is under way. What is more goes out when
+/// acknowledgements come, on whichever core they come to: beside what this one sends meanwhile, so
+/// segments overtake each other, are taken for lost, and the connection is slow for seconds.
 const UNSENT: u32 = 64 << 10;
 
 /// Listens at exactly this address.

@@ -25,7 +25,7 @@ use super::record::{self, LONGEST, MOST, Opened, Opener, Sealer};
 /// does not take them, who writes more waits.
 const FULL: usize = 256 << 10;
 /// Bytes that one write seals.
-const PORTION: usize = 64 << 10;
+const CHUNK: usize = 64 << 10;
 /// Bytes that are asked from the kernel at a time: as many as fit in a core's cache, for the same
 /// reason.
 const RECEIVED: usize = 1 << 20;
@@ -94,7 +94,7 @@ enum End {
     Open,
     /// Nobody writes any more.
     Dropped,
-    Broken(io::ErrorKind),
+    LinkBroken(io::ErrorKind),
 }
 
 impl Secured {
@@ -158,7 +158,7 @@ impl Line {
                 Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    self.end = End::Broken(error.kind());
+                    self.end = End::LinkBroken(error.kind());
                     return Err(error);
                 }
             }
@@ -196,7 +196,7 @@ impl Outlet {
             self.left.notified().await;
             loop {
                 match self.hand_over() {
-                    (End::Broken(_), _) | (End::Dropped, 0) => return,
+                    (End::LinkBroken(_), _) | (End::Dropped, 0) => return,
                     (End::Open, 0) => break,
                     (end, _) => {
                         let room = timeout(LINGER, self.socket.writable()).await;
@@ -218,7 +218,7 @@ impl AsyncWrite for Outgoing {
     ) -> Poll<io::Result<usize>> {
         let outlet = &self.0;
         let mut line = outlet.line();
-        if let End::Broken(kind) = line.end {
+        if let End::LinkBroken(kind) = line.end {
             return Poll::Ready(Err(kind.into()));
         }
         if line.rest() >= FULL {
@@ -230,10 +230,10 @@ impl AsyncWrite for Outgoing {
             }
             return Poll::Pending;
         }
-        let portion = &bytes[..bytes.len().min(PORTION)];
-        line.seal(portion)?;
+        let chunk = &bytes[..bytes.len().min(CHUNK)];
+        line.seal(chunk)?;
         outlet.left.notify_one();
-        Poll::Ready(Ok(portion.len()))
+        Poll::Ready(Ok(chunk.len()))
     }
 
     /// There is nothing to do: what was written goes out by itself.

@@ -1,9 +1,9 @@
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
-use super::told::{ToldCall, Waiting};
-use super::word::{Newcomer, Word};
+use super::agreement_message::{AgreementMessage, MemberProcess};
+use super::call::{WaitReport, WireCall};
 use super::{MAGIC, VERSION, WireError, begins_well};
-use crate::Carrier;
+use crate::DataTransport;
 
 /// Bytes before each message body.
 pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
@@ -12,8 +12,8 @@ pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
 /// because it travels as the reason of a closed connection.
 pub(crate) const TEXT_LIMIT: usize = 900;
 
-/// Bytes a message body may have: the seats of all members that a group can have, twice, and room
-/// for the numbers.
+/// Bytes a message body may have: the member ids of all members that a group can have, twice, and
+/// room for the numbers.
 const BODY_LIMIT: u32 = 32 << 10;
 
 /// What goes over a control stream.
@@ -36,9 +36,9 @@ pub(crate) enum Message {
     /// On the next epoch.
     Spoken(Spoken),
     /// I have waited for some time.
-    Waiting(Waiting),
+    WaitReport(WaitReport),
     /// First: I want to be in the next epoch. The answer, if it is the same: so do I.
-    Knock(Knock),
+    JoinRequest(JoinRequest),
 }
 
 /// Who a process is.
@@ -57,7 +57,7 @@ pub(crate) struct Hello {
     /// Connections that each pair of ranks has.
     pub(crate) connections: u8,
     /// The code of what carries the bytes of operations.
-    pub(crate) carrier: u8,
+    pub(crate) data_transport: u8,
 }
 
 /// Which connection this is.
@@ -75,16 +75,16 @@ pub(crate) struct Lane {
 pub(crate) struct Spoken {
     /// The one that is over.
     pub(crate) epoch: u64,
-    pub(crate) word: Word,
+    pub(crate) message: AgreementMessage,
 }
 
 /// Who wants to be in the next epoch.
 #[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Knock {
+pub(crate) struct JoinRequest {
     /// The one that it was in last; 0 if in none.
     pub(crate) epoch: u64,
-    pub(crate) newcomer: Newcomer,
-    /// How often its launcher has seen a process at its seat end, and started another.
+    pub(crate) newcomer: MemberProcess,
+    /// How often its launcher has seen a process with its member id end, and started another.
     pub(crate) restarts: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Abort {
     pub(crate) heard_ms: Option<u64>,
     pub(crate) text: String,
     /// The two calls that disagree, where that is the cause.
-    pub(crate) calls: Vec<ToldCall>,
+    pub(crate) calls: Vec<WireCall>,
 }
 
 /// The head of a message, decoded: how many bytes of which type follow.
@@ -149,8 +149,8 @@ impl Message {
             Self::Abort(abort) => rkyv::to_bytes(abort),
             Self::Lane(lane) => rkyv::to_bytes(lane),
             Self::Spoken(spoken) => rkyv::to_bytes(spoken),
-            Self::Waiting(waiting) => rkyv::to_bytes(waiting),
-            Self::Knock(knock) => rkyv::to_bytes(knock),
+            Self::WaitReport(waiting) => rkyv::to_bytes(waiting),
+            Self::JoinRequest(join_request) => rkyv::to_bytes(join_request),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -175,11 +175,15 @@ impl Message {
             (6, []) => Ok(Self::Goodbye),
             (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
             (8, _) => match rkyv::from_bytes::<Spoken, _>(body).map_err(malformed)? {
-                spoken if spoken.word.makes_sense() => Ok(Self::Spoken(spoken)),
+                spoken if spoken.message.makes_sense() => Ok(Self::Spoken(spoken)),
                 _ => Err(WireError::Body { kind: head.kind }),
             },
-            (9, _) => rkyv::from_bytes(body).map(Self::Waiting).map_err(malformed),
-            (10, _) => rkyv::from_bytes(body).map(Self::Knock).map_err(malformed),
+            (9, _) => rkyv::from_bytes(body)
+                .map(Self::WaitReport)
+                .map_err(malformed),
+            (10, _) => rkyv::from_bytes(body)
+                .map(Self::JoinRequest)
+                .map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -198,8 +202,8 @@ impl Message {
             Self::Goodbye => 6,
             Self::Lane(_) => 7,
             Self::Spoken(_) => 8,
-            Self::Waiting(_) => 9,
-            Self::Knock(_) => 10,
+            Self::WaitReport(_) => 9,
+            Self::JoinRequest(_) => 10,
         }
     }
 }
@@ -207,7 +211,8 @@ impl Message {
 impl From<crate::Refusal> for Refusal {
     fn from(reason: crate::Refusal) -> Self {
         use crate::Refusal::{
-            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, Version, World,
+            Connections, DataTransport, Members, RankTaken, RankUnexpected, RankUnproved, Version,
+            World,
         };
         let (code, expected, found) = match reason {
             World { expected, found } => (1, expected, found),
@@ -216,7 +221,7 @@ impl From<crate::Refusal> for Refusal {
             RankUnproved { claimed } => (4, 0, claimed),
             RankUnexpected { claimed } => (5, 0, claimed),
             Connections { expected, found } => (6, expected, found),
-            Carrier { expected, found } => (7, expected.code().into(), found.code().into()),
+            DataTransport { expected, found } => (7, expected.code().into(), found.code().into()),
             Version { expected, found } => (8, expected.into(), found.into()),
         };
         Self {
@@ -242,8 +247,8 @@ impl From<Refusal> for crate::Refusal {
             3 => Self::RankTaken,
             4 => Self::RankUnproved { claimed: found },
             6 => Self::Connections { expected, found },
-            7 => match [expected, found].map(Carrier::from_code) {
-                [Some(expected), Some(found)] => Self::Carrier { expected, found },
+            7 => match [expected, found].map(DataTransport::from_code) {
+                [Some(expected), Some(found)] => Self::DataTransport { expected, found },
                 _ => Self::RankUnexpected { claimed: found },
             },
             8 => match [expected, found].map(u8::try_from) {
@@ -268,7 +273,7 @@ pub(crate) fn truncate(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Ballot, Decision, Standing, ToldLetters};
+    use super::super::{Ballot, Decision, MemberState, WireMessageCounts};
     use super::*;
 
     fn decode(bytes: &[u8]) -> Result<Message, WireError> {
@@ -285,7 +290,7 @@ mod tests {
             process: 4711,
             host: "a host".to_owned(),
             connections: 2,
-            carrier: 1,
+            data_transport: 1,
         }
     }
 
@@ -300,7 +305,7 @@ mod tests {
             text: truncate(&"ä\n".repeat(900)),
             calls: Vec::new(),
         };
-        let call = ToldCall::longest(1);
+        let call = WireCall::longest(1);
         let disagreement = Abort {
             culprit: 1,
             cause: 6,
@@ -308,19 +313,19 @@ mod tests {
             text: String::new(),
             calls: vec![call.clone(), call.clone()],
         };
-        let letters = ToldLetters {
+        let message_counts = WireMessageCounts {
             group: u64::MAX,
             with: u32::MAX,
             sent: u64::MAX,
             received: u64::MAX,
         };
-        let waiting = Waiting {
+        let waiting = WaitReport {
             call,
             awaited: 3,
             serial: 9,
             receives: true,
-            holds: vec![(u64::MAX, u64::MAX); Waiting::HOLDS],
-            letters: Some(vec![letters; Waiting::LETTERS]),
+            held_groups: vec![(u64::MAX, u64::MAX); WaitReport::HOLDS],
+            message_counts: Some(vec![message_counts; WaitReport::MESSAGE_COUNTS]),
         };
         vec![
             Message::Hello(hello()),
@@ -333,7 +338,7 @@ mod tests {
             Message::Heartbeat,
             Message::Abort(abort),
             Message::Abort(disagreement),
-            Message::Waiting(waiting),
+            Message::WaitReport(waiting),
             Message::Goodbye,
             Message::Lane(Lane {
                 rank: 3,
@@ -341,10 +346,10 @@ mod tests {
                 index: 2,
             }),
             spoken(3),
-            Message::Knock(Knock {
+            Message::JoinRequest(JoinRequest {
                 epoch: 4,
-                newcomer: Newcomer {
-                    seat: 3,
+                newcomer: MemberProcess {
+                    member_id: 3,
                     incarnation: 17,
                 },
                 restarts: 1,
@@ -354,8 +359,8 @@ mod tests {
 
     /// The longest word there is, with so many members.
     fn spoken(members: u32) -> Message {
-        let newcomer = |seat| Newcomer {
-            seat,
+        let newcomer = |member_id| MemberProcess {
+            member_id,
             incarnation: u64::MAX,
         };
         let ballot = Ballot {
@@ -368,17 +373,17 @@ mod tests {
             newcomers: (0..members).map(newcomer).collect(),
             completed: 17,
         };
-        let standing = Standing {
+        let standing = MemberState {
             completed: 18,
             newcomers: decision.newcomers.clone(),
         };
         let accepted = Some((ballot, decision));
-        let word = Word::Promise {
+        let message = AgreementMessage::Promise {
             ballot,
             standing,
             accepted,
         };
-        Message::Spoken(Spoken { epoch: 1, word })
+        Message::Spoken(Spoken { epoch: 1, message })
     }
 
     #[test]
@@ -401,19 +406,19 @@ mod tests {
 
     #[test]
     fn a_decision_that_cannot_be_is_no_message() {
-        let newcomer = |seat| Newcomer {
-            seat,
+        let newcomer = |member_id| MemberProcess {
+            member_id,
             incarnation: 1,
         };
-        let decided = |epoch, seats: &[u32]| {
+        let decided = |epoch, member_ids: &[u32]| {
             let decision = Decision {
                 epoch,
                 survivors: Vec::new(),
-                newcomers: seats.iter().copied().map(newcomer).collect(),
+                newcomers: member_ids.iter().copied().map(newcomer).collect(),
                 completed: 0,
             };
-            let word = Word::Decided(decision);
-            decode(&Message::Spoken(Spoken { epoch: 1, word }).encode())
+            let message = AgreementMessage::Decided(decision);
+            decode(&Message::Spoken(Spoken { epoch: 1, message }).encode())
         };
         assert!(decided(2, &[0, 1]).is_ok());
         let malformed = Err(WireError::Body { kind: 8 });
@@ -429,7 +434,8 @@ mod tests {
     #[test]
     fn every_reason_of_a_refusal_is_understood() {
         use crate::Refusal::{
-            Carrier, Connections, Members, RankTaken, RankUnexpected, RankUnproved, Version, World,
+            Connections, DataTransport, Members, RankTaken, RankUnexpected, RankUnproved, Version,
+            World,
         };
         let world = World {
             expected: 4,
@@ -445,9 +451,9 @@ mod tests {
                 expected: 4,
                 found: 1,
             },
-            Carrier {
-                expected: crate::Carrier::Quic,
-                found: crate::Carrier::Tls,
+            DataTransport {
+                expected: crate::DataTransport::Quic,
+                found: crate::DataTransport::Tls,
             },
             Version {
                 expected: 2,

@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 
-use meshwork_accel::{ElementType, ReduceOp, Steps};
+use meshwork_accel::{ElementType, ReduceOp, StridedSlice};
 
-use super::{Backend, Made, Stored};
+use super::{Backend, BackendResult, DeviceBlock};
 
 impl Backend {
     /// The op of each element along the middle one of three axes and of those before it.
-    pub(crate) fn scan(&self, op: ReduceOp, sizes: [usize; 3], of: &Stored) -> Made {
+    pub(crate) fn scan(&self, op: ReduceOp, sizes: [usize; 3], of: &DeviceBlock) -> BackendResult {
         self.by(self.0.shaping.as_deref(), of.bytes, |shaping| {
             shaping.scan(op, sizes, self.own(of)?)
         })
     }
 
     /// Some indices along each axis.
-    pub(crate) fn step(&self, of: &Stored, by: &Steps) -> Made {
+    pub(crate) fn step(&self, of: &DeviceBlock, by: &StridedSlice) -> BackendResult {
         let bytes = of.share(by.len(), by.whole_len());
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             shaping.step(self.own(of)?, by)
@@ -25,10 +25,10 @@ impl Backend {
     /// The elements along the middle one of three axes at some indices; so many in all.
     pub(crate) fn take(
         &self,
-        of: &Stored,
+        of: &DeviceBlock,
         (sizes, len): ([usize; 3], usize),
-        indices: &Stored,
-    ) -> Made {
+        indices: &DeviceBlock,
+    ) -> BackendResult {
         let bytes = of.share(len, sizes.iter().product());
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             shaping.take(self.own(of)?, sizes, self.own(indices)?)
@@ -38,9 +38,9 @@ impl Backend {
     /// A row for each index, with elements of a type for a range of classes; so many in all.
     pub(crate) fn one_hot(
         &self,
-        indices: &Stored,
+        indices: &DeviceBlock,
         (classes, element, len): (Range<usize>, ElementType, usize),
-    ) -> Made {
+    ) -> BackendResult {
         let bytes = (len * element.size()) as u64;
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
             shaping.one_hot(self.own(indices)?, classes, element)
@@ -48,7 +48,11 @@ impl Backend {
     }
 
     /// The elements, of which there are so many, as those of another type.
-    pub(crate) fn convert(&self, of: &Stored, (to, len): (ElementType, usize)) -> Made {
+    pub(crate) fn convert(
+        &self,
+        of: &DeviceBlock,
+        (to, len): (ElementType, usize),
+    ) -> BackendResult {
         let bytes = (len * to.size()) as u64;
         self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
             arithmetic.convert(self.own(of)?, to)
@@ -56,7 +60,11 @@ impl Backend {
     }
 
     /// The first elements where the conditions are not 0, and the second ones elsewhere.
-    pub(crate) fn select(&self, conditions: &Stored, [yes, no]: [&Stored; 2]) -> Made {
+    pub(crate) fn select(
+        &self,
+        conditions: &DeviceBlock,
+        [yes, no]: [&DeviceBlock; 2],
+    ) -> BackendResult {
         self.by(self.0.arithmetic.as_deref(), yes.bytes, |arithmetic| {
             arithmetic.select(self.own(conditions)?, [self.own(yes)?, self.own(no)?])
         })

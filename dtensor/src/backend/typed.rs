@@ -7,7 +7,7 @@ use std::sync::Arc;
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, DeviceBuffer, DeviceId, Element, ElementTask, ElementType,
     Elementwise, Error, Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape,
-    ReduceOp, Region, Steps, balanced_split,
+    ReduceOp, Region, StridedSlice, balanced_split,
 };
 
 /// A buffer of an accelerator.
@@ -33,7 +33,8 @@ pub(super) trait Memory: Send + Sync {
     /// Some elements of a buffer, on any device.
     fn span(&self, device: DeviceId, from: &Raw, range: Range<usize>) -> Answer;
 
-    /// The op of buffers on one device, as a balanced tree over them, with the bits that the host has.
+    /// The op of buffers on one device, as a balanced tree over them, with the bits that the host
+    /// has.
     fn reduced(&self, op: ReduceOp, terms: &[&Raw]) -> Answer;
 }
 
@@ -62,7 +63,7 @@ pub(super) trait Shaping: Send + Sync {
 
     fn scan(&self, op: ReduceOp, sizes: [usize; 3], from: &Raw) -> Answer;
 
-    fn step(&self, from: &Raw, by: &Steps) -> Answer;
+    fn step(&self, from: &Raw, by: &StridedSlice) -> Answer;
 
     fn take(&self, from: &Raw, sizes: [usize; 3], indices: &Raw) -> Answer;
 
@@ -163,7 +164,7 @@ impl<A: Arrange<Buffer: Sync> + Fold + 'static> Shaping for Typed<A> {
         Some(raw(self.0.scan(op, sizes, from.downcast_ref()?)))
     }
 
-    fn step(&self, from: &Raw, by: &Steps) -> Answer {
+    fn step(&self, from: &Raw, by: &StridedSlice) -> Answer {
         Some(raw(self.0.step(from.downcast_ref()?, by)))
     }
 

@@ -10,13 +10,13 @@ use ndarray::ArrayViewD;
 use safetensors::tensor::{Dtype, Metadata, TensorView};
 use serde_json::{Value, json};
 
-use super::pieces;
+use super::chunks;
 use crate::{Error, Scalar};
 
 /// A tensor, without its elements.
 #[derive(Clone, Debug)]
 #[expect(unnameable_types, reason = "part of a sealed trait")]
-pub struct Described {
+pub struct TensorInfo {
     pub(super) shape: Vec<usize>,
     pub(super) element: ElementType,
 }
@@ -48,20 +48,20 @@ impl Stored {
 
 /// The tensors that all files have together.
 #[derive(Debug, Default)]
-pub(super) struct Tensors(BTreeMap<String, Described>);
+pub(super) struct Tensors(BTreeMap<String, TensorInfo>);
 
 impl Tensors {
-    pub(super) fn add(&mut self, name: &str, described: Described) {
+    pub(super) fn add(&mut self, name: &str, described: TensorInfo) {
         self.0.insert(name.to_owned(), described);
     }
 
-    pub(super) fn described(&self, name: &str) -> Option<&Described> {
+    pub(super) fn described(&self, name: &str) -> Option<&TensorInfo> {
         self.0.get(name)
     }
 
     /// What stands in the index.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let tensor = |(name, described): (&String, &Described)| {
+        let tensor = |(name, described): (&String, &TensorInfo)| {
             let form = json!({"shape": described.shape, "element": described.element.to_string()});
             (name.clone(), form)
         };
@@ -76,7 +76,7 @@ impl Tensors {
             let size = |size: &Value| usize::try_from(size.as_u64()?).ok();
             let shape = form.get("shape")?.as_array()?.iter().map(size);
             let named = |element: &ElementType| form["element"] == element.to_string();
-            let described = Described {
+            let described = TensorInfo {
                 shape: shape.collect::<Option<_>>()?,
                 element: ElementType::ALL.into_iter().find(named)?,
             };
@@ -87,7 +87,7 @@ impl Tensors {
     }
 }
 
-impl Described {
+impl TensorInfo {
     /// Whether files of so many bytes can have all of its elements, and memory all of its indices.
     pub(super) fn fits(&self, bytes: u64) -> bool {
         let sizes = self.shape.iter().map(|size| (*size).max(1));
@@ -115,7 +115,7 @@ pub(super) struct Entry {
     /// Where its elements are, in bytes from the start of the file.
     pub(super) bytes: Range<u64>,
     pub(super) element: ElementType,
-    /// Of each piece of them.
+    /// Of each chunk of them.
     pub(super) hashes: Vec<u64>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn entries(
     head: &[u8],
     length: u64,
     name: &str,
-    described: &Described,
+    described: &TensorInfo,
 ) -> Option<Vec<Entry>> {
     let metadata = metadata(head)?;
     let all = metadata.tensors();
@@ -143,14 +143,14 @@ pub(super) fn entries(
             held: ranges_of(ranges)?,
             bytes: place(start)?..place(end)?,
             element: element_of(info.dtype)?,
-            hashes: pieces::hashes_of(stated)?,
+            hashes: chunks::hashes_of(stated)?,
         };
         let bytes = end.checked_sub(start)?;
         let is_whole = described.holds(&entry.held)
             && described.element == entry.element
             && entry.len() == Some(bytes)
             && entry.bytes.end <= length
-            && entry.hashes.len() == bytes.div_ceil(pieces::PIECE);
+            && entry.hashes.len() == bytes.div_ceil(chunks::CHUNK);
         is_whole.then_some(entry)
     };
     of_tensor.map(entry).collect()
@@ -191,9 +191,10 @@ pub(super) fn to_bytes(stored: &[Stored]) -> Option<(Vec<u8>, usize)> {
     for block in stored {
         let view = TensorView::new(dtype_of(block.element)?, block.shape.clone(), &block.bytes);
         views.push((block.name.as_str(), view.ok()?));
-        hashes.insert(block.name.clone(), pieces::text_of(&block.bytes));
+        hashes.insert(block.name.clone(), chunks::text_of(&block.bytes));
     }
-    // Of no tensors with metadata, even if there is none of it, safetensors 0.8 makes what it cannot read.
+    // Of no tensors with metadata, even if there is none of it, safetensors 0.8 makes what it
+    // cannot read.
     let hashes = (!hashes.is_empty()).then_some(hashes);
     let bytes = safetensors::serialize(views, hashes).ok()?;
     let length = u64::from_le_bytes(*bytes.first_chunk()?);
@@ -233,7 +234,7 @@ pub(super) fn decode(bytes: &[u8]) {
         assert!(Tensors::from_bytes(&tensors.to_bytes()).is_some());
         let _ = tensors.0.values().all(|described| described.fits(1 << 20));
     }
-    let described = Described {
+    let described = TensorInfo {
         shape: vec![4, 2],
         element: ElementType::F32,
     };
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn a_client_without_blocks_has_a_file_without_blocks() {
         let (bytes, head) = to_bytes(&[]).unwrap();
-        let described = Described {
+        let described = TensorInfo {
             shape: vec![4, 2],
             element: ElementType::F32,
         };

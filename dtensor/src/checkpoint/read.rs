@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use meshwork_accel::{ElementType, bf16};
 use meshwork_checkpoint::{Entry as FileEntry, Generation, Opened, Series};
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 use meshwork_layout::{Layout, Ranges};
 use ndarray::ArrayD;
 
-use super::format::{Described, Entry, Tensors, entries, misshapen};
-use super::pieces::Pieces;
+use super::chunks::ChunkReader;
+use super::format::{Entry, TensorInfo, Tensors, entries, misshapen};
 use crate::exchange::from_bytes;
-use crate::route::region;
+use crate::transfer_plan::region;
 use crate::{Block, Error, Scalar};
 
 /// A tensor in the files of one save.
@@ -21,7 +21,7 @@ pub(super) struct Reader<'a> {
     /// What makes the files count.
     index: PathBuf,
     name: &'a str,
-    described: Described,
+    described: TensorInfo,
     files: Vec<(FileEntry, Vec<Entry>)>,
 }
 
@@ -67,9 +67,9 @@ impl<'a> Reader<'a> {
     pub(super) fn blocks<T: Scalar>(
         &self,
         layout: &Layout,
-        ranks: &[Rank],
+        ranks: &[MeshRank],
     ) -> Result<Vec<Block<T>>, Error> {
-        let block = |rank: &Rank| {
+        let block = |rank: &MeshRank| {
             let held = layout.shard(*rank, self.shape())?;
             Ok(self.block::<T>(&held)?.into_shared())
         };
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         let (outer, rest) = shape.split_at(first.min(shape.len()));
         let row: usize = rest.iter().skip(1).product();
         let run = inner.get(first).map_or(0..1, Clone::clone);
-        let mut pieces = Pieces::new(file, entry, &self.index);
+        let mut chunks = ChunkReader::new(file, entry, &self.index);
         let mut bytes = Vec::new();
         for index in indices(&inner[..outer.len()]) {
             let place = index
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
                 .zip(outer)
                 .fold(0, |place, (i, size)| place * size + i);
             let start = (place * rest.iter().product::<usize>() + run.start * row) * size;
-            pieces.read(start..start + run.len() * row * size, &mut bytes)?;
+            chunks.read(start..start + run.len() * row * size, &mut bytes)?;
         }
         self.parsed(&bytes, entry.element)
             .ok_or_else(|| misshapen(file.path()))?

@@ -149,7 +149,7 @@ fn what_is_not_there_or_broken_is_named() {
         let (stated, found) = (whole.len() as u64, length as u64);
         assert_eq!(
             (path, damage),
-            (file.clone(), Damage::Length { stated, found })
+            (file.clone(), FileDamage::Length { stated, found })
         );
     }
     fs::write(&file, &whole).unwrap();
@@ -189,8 +189,8 @@ fn a_changed_element_is_refused_and_the_save_before_it_can_be_gone_back_to() {
     let folder = tempfile::tempdir().unwrap();
     let prefix = folder.path().join("ck");
     let rows = layout(&["x", "unsharded"], &mesh());
-    // Pieces end within rows.
-    let shape = [6, pieces::PIECE / 16 + 1];
+    // Chunks end within rows.
+    let shape = [6, chunks::CHUNK / 16 + 1];
     let save = |number: i64| {
         let tensor = context().full(&shape, &rows, number).unwrap();
         context().save(&prefix, &[("t", &tensor)]).unwrap();

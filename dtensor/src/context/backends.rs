@@ -7,20 +7,22 @@ use meshwork_core::{DeviceSpec, Mesh};
 
 use super::Context;
 use crate::backend::Backend;
-use crate::blocks::Site;
+use crate::blocks::LocalDevices;
 use crate::{DeviceType, Error};
 
 impl Context {
-    /// From now on, tensors on devices of a type lie on those of an accelerator, which computes with
-    /// them: device `i` of this client is its device `i`. Clones of this context do the same.
+    /// From now on, tensors on devices of a type lie on those of an accelerator, which computes
+    /// with them: device `i` of this client is its device `i`. Clones of this context do the same.
     ///
     /// Blocks go to the devices when an op needs them there, and stay: what the op makes is on the
     /// devices only, until somebody asks for it ([`unpack`](crate::DTensor::unpack),
-    /// [`to_host`](crate::DTensor::to_host)), or an op that the backend does not have. Nothing goes either way
-    /// twice. Which ops a backend has, its capabilities say; see [`Offer`](crate::Offer).
+    /// [`to_host`](crate::DTensor::to_host)), or an op that the backend does not have. Nothing goes
+    /// either way twice. Which ops a backend has, its capabilities say; see
+    /// [`BackendBuilder`](crate::BackendBuilder).
     ///
-    /// Results may differ from the host's in the last places, NaN and the sign of zero. Clients that
-    /// compute the same, as with tensors that are not cut, are to have accelerators of one kind.
+    /// Results may differ from the host's in the last places, NaN and the sign of zero. Clients
+    /// that compute the same, as with tensors that are not cut, are to have accelerators of one
+    /// kind.
     ///
     /// ```
     /// use meshwork_core::Client;
@@ -70,9 +72,9 @@ impl Context {
         backends.contains_key(&device_type)
     }
 
-    /// The backend of a mesh's devices, and the one of each of this client's places; none where only
-    /// the host computes.
-    pub(crate) fn site(&self, mesh: &Mesh) -> Option<Site> {
+    /// The backend of a mesh's devices, and the one of each of this client's places; none where
+    /// only the host computes.
+    pub(crate) fn site(&self, mesh: &Mesh) -> Option<LocalDevices> {
         let device_type: DeviceType = mesh.device_type()?.parse().ok()?;
         let backends = self
             .0
@@ -86,6 +88,6 @@ impl Context {
         };
         let devices = mesh.local_devices().iter().map(device);
         let devices = devices.collect::<Option<_>>()?;
-        Some(Site { backend, devices })
+        Some(LocalDevices { backend, devices })
     }
 }

@@ -1,6 +1,6 @@
 use std::thread;
 
-use super::homes::Home;
+use super::device_placement::RankLocation;
 use super::*;
 
 /// Runs each client as a thread of its own, and returns what they end with, in their order.
@@ -27,21 +27,27 @@ fn clients<R: Send>(count: u32, run: impl Fn(Context) -> R + Sync) -> Vec<R> {
 
 #[test]
 fn clients_that_agree_know_where_every_rank_is() {
-    let homes = clients(4, |context| {
+    let device_placement = clients(4, |context| {
         let mesh = CreateMesh::new().dims([("x", 4), ("y", 2)]);
         let mesh = context.create_distributed_mesh(mesh).unwrap();
-        let homes = context.homes(&mesh).unwrap();
-        assert_eq!(homes.local().len(), 2);
-        let homes: Vec<Home> = mesh.ranks().map(|rank| homes.of_rank(rank)).collect();
+        let device_placement = context.device_placement(&mesh).unwrap();
+        assert_eq!(device_placement.local().len(), 2);
+        let device_placement: Vec<RankLocation> = mesh
+            .ranks()
+            .map(|rank| device_placement.of_rank(rank))
+            .collect();
         context.leave().unwrap();
-        homes
+        device_placement
     });
-    let home = |rank: usize| Home {
+    let home = |rank: usize| RankLocation {
         client: rank / 2,
         place: rank % 2,
     };
-    let expected: Vec<Home> = (0..8).map(home).collect();
-    assert!(homes.iter().all(|found| *found == expected), "{homes:?}");
+    let expected: Vec<RankLocation> = (0..8).map(home).collect();
+    assert!(
+        device_placement.iter().all(|found| *found == expected),
+        "{device_placement:?}"
+    );
 }
 
 #[test]
@@ -107,7 +113,7 @@ fn barriers_of_different_names_are_told_apart() {
 }
 
 #[test]
-fn devices_of_others_need_company_and_own_ones_have_to_exist() {
+fn devices_of_others_need_a_process_group_and_own_ones_have_to_exist() {
     let client = Client::new("localhost", 0, 1)
         .unwrap()
         .with_devices("CPU", 2)
@@ -118,7 +124,7 @@ fn devices_of_others_need_company_and_own_ones_have_to_exist() {
     let device = "/job:localhost/replica:0/task:0/device:CPU:2".to_owned();
     let available = 2;
     assert_eq!(
-        context.homes(&mesh).unwrap_err(),
+        context.device_placement(&mesh).unwrap_err(),
         Error::UnknownDevice { device, available }
     );
     let first = Client::new("localhost", 0, 2)
@@ -130,7 +136,7 @@ fn devices_of_others_need_company_and_own_ones_have_to_exist() {
         .create_distributed(&first)
         .unwrap();
     assert!(matches!(
-        context.homes(&mesh),
+        context.device_placement(&mesh),
         Err(Error::RemoteMesh { remote: 2, .. })
     ));
 }

@@ -6,38 +6,41 @@ use meshwork_accel::{DeviceId, Region};
 use meshwork_layout::Shape;
 
 use super::rounds::operation;
-use crate::backend::{Made, Stored, Whole};
-use crate::blocks::{Site, There};
-use crate::route::{Exchange, Make, Route, Runs, Source, Taken, Together};
+use crate::backend::{BackendResult, DeviceBlock, Whole};
+use crate::blocks::{DeviceBlocks, LocalDevices};
+use crate::transfer_plan::{
+    BlockSource, Exchange, LocalAllReduce, LocalPart, Runs, TermSource, TransferPlan,
+};
 use crate::{Error, Scalar};
 
-/// Carries a route out on blocks on the devices of a site, and returns those of the target and their
-/// sizes; none where blocks have to go to other clients, or the backend does not have what it takes.
+/// Carries a transfer plan out on blocks on the devices of a site, and returns those of the target
+/// and their sizes; none where blocks have to go to other clients, or the backend does not have
+/// what it takes.
 pub(crate) fn run_there<T: Scalar>(
-    route: &Route,
-    [from, to]: [&Site; 2],
-    (sizes, blocks): (&[Shape], &There),
-) -> Result<Option<(Vec<Shape>, There)>, Error> {
+    transfer_plan: &TransferPlan,
+    [from, to]: [&LocalDevices; 2],
+    (sizes, blocks): (&[Shape], &DeviceBlocks),
+) -> Result<Option<(Vec<Shape>, DeviceBlocks)>, Error> {
     let stays = |(place, device): (&usize, &DeviceId)| from.devices.get(*place) == Some(device);
-    let all_stay = route.places.iter().zip(&to.devices).all(stays);
-    if route.crosses || !from.backend.arranges() || !all_stay {
+    let all_stay = transfer_plan.places.iter().zip(&to.devices).all(stays);
+    if transfer_plan.crosses || !from.backend.arranges() || !all_stay {
         return Ok(None);
     }
-    let mut held = Held {
+    let mut held = Blocks {
         site: from,
         sizes: sizes.to_vec(),
         blocks: blocks.clone(),
     };
     let mut number = 0;
-    while let Some(exchange) = route.exchanges.get(number) {
-        let together = route.together.get(&number);
-        let (next, done) = match together
-            .map(|together| held.all_reduced(together))
+    while let Some(exchange) = transfer_plan.exchanges.get(number) {
+        let local_all_reduce = transfer_plan.local_all_reduce.get(&number);
+        let (next, done) = match local_all_reduce
+            .map(|local_all_reduce| held.all_reduced(local_all_reduce))
             .transpose()?
         {
             Some(Some(next)) => (
                 Some(next),
-                together.map_or(1, |together| together.exchanges),
+                local_all_reduce.map_or(1, |local_all_reduce| local_all_reduce.exchanges),
             ),
             _ => (held.exchanged::<T>(exchange)?, 1),
         };
@@ -46,26 +49,26 @@ pub(crate) fn run_there<T: Scalar>(
         number += done;
     }
     let of_target = |place: &usize| (held.sizes[*place].clone(), held.blocks[*place].clone());
-    Ok(Some(route.places.iter().map(of_target).unzip()))
+    Ok(Some(transfer_plan.places.iter().map(of_target).unzip()))
 }
 
 /// The blocks between two exchanges.
-struct Held<'a> {
-    site: &'a Site,
+struct Blocks<'a> {
+    site: &'a LocalDevices,
     sizes: Vec<Shape>,
-    blocks: There,
+    blocks: DeviceBlocks,
 }
 
-impl<'a> Held<'a> {
+impl<'a> Blocks<'a> {
     /// The sum, or whatever it is, of each group's blocks, by the links that their devices have.
-    fn all_reduced(&self, together: &Together) -> Result<Option<Self>, Error> {
+    fn all_reduced(&self, local_all_reduce: &LocalAllReduce) -> Result<Option<Self>, Error> {
         let mut blocks = self.blocks.clone();
-        for group in &together.groups {
-            let terms: There = group
+        for group in &local_all_reduce.groups {
+            let terms: DeviceBlocks = group
                 .iter()
                 .map(|place| self.blocks[*place].clone())
                 .collect();
-            let op = operation(together.reduction);
+            let op = operation(local_all_reduce.reduction);
             let Some(made) = self.site.backend.all_reduced(op, &terms)? else {
                 return Ok(None);
             };
@@ -83,20 +86,20 @@ impl<'a> Held<'a> {
 
     /// The blocks after an exchange.
     fn exchanged<T: Scalar>(&self, exchange: &Exchange) -> Result<Option<Self>, Error> {
-        let mut made: Vec<Option<Arc<Stored>>> = vec![None; exchange.targets.len()];
+        let mut made: Vec<Option<Arc<DeviceBlock>>> = vec![None; exchange.targets.len()];
         for (place, target) in exchange.targets.iter().enumerate() {
             let len = target.shape.iter().product();
-            let block = match &target.make {
-                Make::Kept(from) => self.on(place, &self.blocks[*from], len),
-                Make::Joined(parts, fill) => {
+            let block = match &target.source {
+                BlockSource::Kept(from) => self.on(place, &self.blocks[*from], len),
+                BlockSource::Joined(parts, fill) => {
                     let neutral = fill.map(T::neutral);
                     let fill = neutral.as_ref().map(bytemuck::bytes_of);
                     self.joined(self.whole::<T>(place, len, fill), parts)
                 }
-                Make::Reduced(terms, reduction) => {
+                BlockSource::Reduced(terms, reduction) => {
                     let mut pieces = Vec::new();
                     for term in terms {
-                        let Source::Here(taken) = term else {
+                        let TermSource::Here(taken) = term else {
                             return Ok(None);
                         };
                         let Some(piece) = self.part(place, taken)? else {
@@ -109,13 +112,13 @@ impl<'a> Held<'a> {
                         false => self.site.backend.reduced(operation(*reduction), &pieces),
                     }
                 }
-                Make::Shared(_) => continue,
+                BlockSource::Shared(_) => continue,
             };
             let Some(block) = block? else { return Ok(None) };
             made[place] = Some(block);
         }
         for (place, target) in exchange.targets.iter().enumerate() {
-            if let (Make::Shared(from), None) = (&target.make, &made[place]) {
+            if let (BlockSource::Shared(from), None) = (&target.source, &made[place]) {
                 let Some(block) = made[*from].clone() else {
                     return Ok(None);
                 };
@@ -123,7 +126,7 @@ impl<'a> Held<'a> {
             }
         }
         let sizes = exchange.targets.iter().map(|target| target.shape.clone());
-        let blocks: Option<There> = made.into_iter().collect();
+        let blocks: Option<DeviceBlocks> = made.into_iter().collect();
         Ok(blocks.map(|blocks| Self {
             sizes: sizes.collect(),
             blocks,
@@ -141,7 +144,7 @@ impl<'a> Held<'a> {
     }
 
     /// A new block of parts of others.
-    fn joined(&self, whole: Whole<'_>, parts: &[(Taken, Runs)]) -> Made {
+    fn joined(&self, whole: Whole<'_>, parts: &[(LocalPart, Runs)]) -> BackendResult {
         let place = self
             .site
             .devices
@@ -162,7 +165,7 @@ impl<'a> Held<'a> {
     }
 
     /// A part of a block, on the device of a place.
-    fn part(&self, place: usize, taken: &Taken) -> Made {
+    fn part(&self, place: usize, taken: &LocalPart) -> BackendResult {
         let block = &self.blocks[taken.place];
         let held: usize = self.sizes[taken.place].iter().product();
         if taken.runs.as_span() == Some(0..held) {
@@ -176,7 +179,7 @@ impl<'a> Held<'a> {
     }
 
     /// So many elements on the device of a place; those that are there already, as they are.
-    fn on(&self, place: usize, block: &Arc<Stored>, len: usize) -> Made {
+    fn on(&self, place: usize, block: &Arc<DeviceBlock>, len: usize) -> BackendResult {
         let device = self.site.devices[place];
         match block.device() == device {
             true => Ok(Some(Arc::clone(block))),

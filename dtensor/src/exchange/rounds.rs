@@ -1,43 +1,44 @@
-//! What goes between clients, in rounds: the next piece of every parcel is packed, sent, and put where
-//! it belongs while it is still in a cache.
+//! What goes between clients, in rounds: the next piece of every message is packed, sent, and put
+//! where it belongs while it is still in a cache.
 
 use std::ops::Range;
 
 use meshwork_accel::{ReduceOp, Reduction};
-use meshwork_layout::Reduction as Reduces;
+use meshwork_layout::PartialReduction;
 
-use crate::context::{Context, Together};
-use crate::route::{Exchange, Make, Parcel, Source, Taken};
+use crate::context::{Connected, Context};
+use crate::transfer_plan::{BlockSource, Exchange, LocalPart, Message, TermSource};
 use crate::{Error, Scalar};
 
-/// What the pieces of a round take at most, in bytes, however long the parcels are.
+/// What the pieces of a round take at most, in bytes, however long the messages are.
 const STAGE: usize = 1 << 20;
 
-/// Elements that are reduced at a time, so that what has to be brought together first stays in a cache.
+/// Elements that are reduced at a time, so that what has to be brought together first stays in a
+/// cache.
 const TILE: usize = 8192;
 
-/// The elements of all parcels that one round carries, and where what arrives lies.
+/// The elements of all messages that one round carries, and where what arrives lies.
 pub(super) struct Round {
     elements: Range<usize>,
-    /// For each client and parcel from there, its place among the elements that arrive.
+    /// For each client and message from there, its place among the elements that arrive.
     arriving: Vec<Vec<Range<usize>>>,
     /// How many elements arrive from each client.
     received: Vec<usize>,
 }
 
 impl Round {
-    /// The round for these elements of each parcel, by their numbers.
+    /// The round for these elements of each message, by their numbers.
     pub(super) fn of(exchange: &Exchange, elements: Range<usize>) -> Self {
         let mut end = 0;
-        let mut place = |parcel: &Parcel| {
+        let mut place = |message: &Message| {
             let start = end;
-            end += within(parcel.len, &elements).len();
+            end += within(message.len, &elements).len();
             start..end
         };
         let arriving: Vec<Vec<Range<usize>>> = exchange
             .received
             .iter()
-            .map(|parcels| parcels.iter().map(&mut place).collect())
+            .map(|messages| messages.iter().map(&mut place).collect())
             .collect();
         let received = arriving
             .iter()
@@ -50,21 +51,21 @@ impl Round {
     }
 }
 
-/// Gives all clients their parcels, and puts those of this one into its new blocks.
+/// Gives all clients their messages, and puts those of this one into its new blocks.
 #[track_caller]
-pub(super) fn carry_over<T: Scalar>(
+pub(super) fn exchange_messages<T: Scalar>(
     context: &Context,
     exchange: &Exchange,
     (held, made): (&[&[T]], &mut [Vec<T>]),
 ) -> Result<(), Error> {
     let traffic = &exchange.traffic;
-    let most = STAGE / size_of::<T>() / traffic.parcels.max(1);
+    let most = STAGE / size_of::<T>() / traffic.messages.max(1);
     let piece = most.max(1).min(traffic.longest);
-    let mut company = context.company();
-    let Together { group, stage } = company.together()?;
-    let stage = stage.elements::<T>(group, piece * traffic.parcels)?;
+    let mut process_group = context.process_group();
+    let Connected { group, staging } = process_group.connected()?;
+    let staging = staging.elements::<T>(group, piece * traffic.messages)?;
     let leaving = exchange.sent.iter().map(Vec::len).sum::<usize>() * piece;
-    let (leaving, arrived) = stage.split_at_mut(leaving);
+    let (leaving, arrived) = staging.split_at_mut(leaving);
     let mut start = 0;
     while start < traffic.longest {
         let round = Round::of(exchange, start..start + piece);
@@ -97,13 +98,13 @@ fn pack<T: Scalar>(
     leaving: &mut [T],
 ) -> Vec<usize> {
     let mut rest = leaving;
-    let sent = exchange.sent.iter().map(|parcels| {
+    let sent = exchange.sent.iter().map(|messages| {
         let mut sent = 0;
-        for Taken { place, runs } in parcels {
+        for LocalPart { place, runs } in messages {
             let elements = within(runs.count(), &round.elements);
-            let (parcel, behind) = std::mem::take(&mut rest).split_at_mut(elements.len());
-            sent += parcel.len();
-            runs.take(elements, held[*place], parcel);
+            let (message, behind) = std::mem::take(&mut rest).split_at_mut(elements.len());
+            sent += message.len();
+            runs.take(elements, held[*place], message);
             rest = behind;
         }
         sent
@@ -112,10 +113,10 @@ fn pack<T: Scalar>(
 }
 
 fn unpack<T: Scalar>(exchange: &Exchange, round: &Round, arrived: &[T], made: &mut [Vec<T>]) {
-    let parcels = exchange.received.iter().flatten();
-    for (parcel, place) in parcels.zip(round.arriving.iter().flatten()) {
-        let elements = within(parcel.len, &round.elements);
-        for (target, runs) in &parcel.uses {
+    let messages = exchange.received.iter().flatten();
+    for (message, place) in messages.zip(round.arriving.iter().flatten()) {
+        let elements = within(message.len, &round.elements);
+        for (target, runs) in &message.uses {
             runs.put(
                 elements.clone(),
                 &mut made[*target],
@@ -125,15 +126,15 @@ fn unpack<T: Scalar>(exchange: &Exchange, round: &Round, arrived: &[T], made: &m
     }
 }
 
-/// Reduces the terms that are here and those that have arrived in a round, in the order of a balanced
-/// tree over them.
+/// Reduces the terms that are here and those that have arrived in a round, in the order of a
+/// balanced tree over them.
 pub(super) fn reduce<T: Scalar>(
     exchange: &Exchange,
     round: &Round,
     (held, arrived, made): (&[&[T]], &[T], &mut [Vec<T>]),
 ) -> Result<(), Error> {
     for (target, made) in exchange.targets.iter().zip(made) {
-        let Make::Reduced(terms, reduction) = &target.make else {
+        let BlockSource::Reduced(terms, reduction) = &target.source else {
             continue;
         };
         let reduction = Reduction::new(operation(*reduction))?;
@@ -144,12 +145,12 @@ pub(super) fn reduce<T: Scalar>(
             let gathered: Vec<Vec<T>> = gathered.collect();
             let terms = terms.iter().zip(&gathered);
             let terms = terms.map(|(term, gathered)| match term {
-                Source::There(client, number) => {
+                TermSource::There(client, number) => {
                     let start = tile.start - elements.start;
-                    let parcel = &arrived[round.arriving[*client][*number].clone()];
-                    &parcel[start..start + tile.len()]
+                    let message = &arrived[round.arriving[*client][*number].clone()];
+                    &message[start..start + tile.len()]
                 }
-                Source::Here(taken) => match taken.runs.as_span() {
+                TermSource::Here(taken) => match taken.runs.as_span() {
                     Some(span) => &held[taken.place][span][tile.clone()],
                     None => gathered,
                 },
@@ -161,24 +162,24 @@ pub(super) fn reduce<T: Scalar>(
 }
 
 /// Elements of a term that lie here, but not in one piece.
-fn scattered<T: Scalar>(term: &Source, elements: &Range<usize>, held: &[&[T]]) -> Vec<T> {
+fn scattered<T: Scalar>(term: &TermSource, elements: &Range<usize>, held: &[&[T]]) -> Vec<T> {
     match term {
-        Source::Here(taken) if taken.runs.as_span().is_none() => {
+        TermSource::Here(taken) if taken.runs.as_span().is_none() => {
             let mut gathered = vec![T::default(); elements.len()];
             let elements = elements.clone();
             taken.runs.take(elements, held[taken.place], &mut gathered);
             gathered
         }
-        Source::Here(_) | Source::There(..) => Vec::new(),
+        TermSource::Here(_) | TermSource::There(..) => Vec::new(),
     }
 }
 
-pub(super) fn operation(reduction: Reduces) -> ReduceOp {
+pub(super) fn operation(reduction: PartialReduction) -> ReduceOp {
     match reduction {
-        Reduces::Product => ReduceOp::Product,
-        Reduces::Min => ReduceOp::Min,
-        Reduces::Max => ReduceOp::Max,
-        Reduces::Sum => ReduceOp::Sum,
+        PartialReduction::Product => ReduceOp::Product,
+        PartialReduction::Min => ReduceOp::Min,
+        PartialReduction::Max => ReduceOp::Max,
+        PartialReduction::Sum => ReduceOp::Sum,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Ops as data: carried out, and their gradients.
 
-use meshwork_layout::ops::{GradientInput, Labels, Op, Placement, Reducer, gradients};
+use meshwork_layout::ops::{GradientInput, Labels, Op, Reducer, TensorLayout, gradients};
 use ndarray::ArrayD;
 
-use super::{Along, Call, kernel, place, views};
+use super::{Call, ReduceAxes, kernel, place, views};
 use crate::{DTensor, Error, Float, Scalar};
 
 /// What an element-wise op makes of the elements at one index, one of each operand.
@@ -19,7 +19,7 @@ impl<T: Scalar> DTensor<T> {
     pub fn elementwise(tensors: &[&Self], function: Function<'_, T>) -> Result<Self, Error> {
         let op = Op::Elementwise;
         let first = *tensors.first().ok_or_else(|| no_operands(&op))?;
-        let placements: Vec<&Placement> = tensors.iter().map(|t| t.placement()).collect();
+        let placements: Vec<&TensorLayout> = tensors.iter().map(|t| t.placement()).collect();
         let call = Call::of(&op, first.context(), &placements)?;
         let mut operands = Vec::new();
         for (number, tensor) in tensors.iter().enumerate() {
@@ -132,7 +132,7 @@ impl<T: Float> DTensor<T> {
                 reducer,
                 axes,
                 reduced,
-            } => self.apply_reducer(*reducer, &Along::of(axes, *reduced)),
+            } => self.apply_reducer(*reducer, &ReduceAxes::of(axes, *reduced)),
             Op::ArgReduce { axis } => self.argmax(*axis)?.cast(),
             Op::Scan { axis } => self.cumsum(*axis),
             Op::Softmax { axis } => self.softmax(*axis),
@@ -153,7 +153,7 @@ impl<T: Float> DTensor<T> {
     }
 
     #[track_caller]
-    fn apply_reducer(&self, reducer: Reducer, along: &Along) -> Result<Self, Error> {
+    fn apply_reducer(&self, reducer: Reducer, along: &ReduceAxes) -> Result<Self, Error> {
         match reducer {
             Reducer::Sum => self.sum(along),
             Reducer::Mean => self.mean(along),
@@ -169,9 +169,9 @@ impl<T: Float> DTensor<T> {
     /// element-wise op's gradient by each operand makes of the upstream element and those of all
     /// operands; of other ops it is not asked.
     ///
-    /// They lie as [`gradients`] says, which need not be how the operands do. Besides the ops that it
-    /// knows there are those of softmax, gather (by the tensor that is gathered from), select, concat,
-    /// slice, pad, bias and broadcast; of split, it is a [`concat`](Self::concat).
+    /// They lie as [`gradients`] says, which need not be how the operands do. Besides the ops that
+    /// it knows there are those of softmax, gather (by the tensor that is gathered from), select,
+    /// concat, slice, pad, bias and broadcast; of split, it is a [`concat`](Self::concat).
     ///
     /// # Errors
     /// [`Error::Op`] for an op without a gradient, or an upstream of another shape than the result;
@@ -186,7 +186,8 @@ impl<T: Float> DTensor<T> {
         if let Some(composed) = Self::composed(op, operands, upstream)? {
             return Ok(composed);
         }
-        let placements: Vec<Placement> = operands.iter().map(|o| o.placement().clone()).collect();
+        let placements: Vec<TensorLayout> =
+            operands.iter().map(|o| o.placement().clone()).collect();
         let count = averaged(op, operands);
         let mut found = Vec::new();
         for (number, gradient) in gradients(op, &placements, upstream.placement())?

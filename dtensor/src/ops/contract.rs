@@ -1,6 +1,6 @@
 //! Sums of products.
 
-use meshwork_layout::ops::{Equation, Op, Orientation, Placement};
+use meshwork_layout::ops::{Equation, Op, Orientation, TensorLayout};
 
 use super::einsum::einsum;
 use super::local::Local;
@@ -14,8 +14,9 @@ impl<T: Number> DTensor<T> {
     /// `[.., m, k]` and `[.., k, n]` give `[.., m, n]`.
     ///
     /// # Errors
-    /// [`Error::Op`] for shapes that do not fit, and where the axes along which is summed are cut by
-    /// different mesh dimensions; [`Error::OtherContext`], and those of [`relayout`](Self::relayout).
+    /// [`Error::Op`] for shapes that do not fit, and where the axes along which is summed are cut
+    /// by different mesh dimensions; [`Error::OtherContext`], and those of
+    /// [`relayout`](Self::relayout).
     #[track_caller]
     pub fn matmul(&self, other: &Self) -> Result<Self, Error> {
         self.matmul_stored(other, [Orientation::Plain; 2])
@@ -44,11 +45,13 @@ impl<T: Number> DTensor<T> {
     ///
     /// # Errors
     /// [`Error::Op`] for an equation that does not fit the shapes, and where an axis is cut by
-    /// different mesh dimensions; [`Error::OtherContext`], and those of [`relayout`](Self::relayout).
+    /// different mesh dimensions; [`Error::OtherContext`], and those of
+    /// [`relayout`](Self::relayout).
     #[track_caller]
     pub fn einsum(&self, equation: &Equation, others: &[&Self]) -> Result<Self, Error> {
         let all: Vec<&Self> = [self].into_iter().chain(others.iter().copied()).collect();
-        let placements: Vec<&Placement> = all.iter().map(|operand| operand.placement()).collect();
+        let placements: Vec<&TensorLayout> =
+            all.iter().map(|operand| operand.placement()).collect();
         let call = Call::of(&Op::Einsum(equation.clone()), self.context(), &placements)?;
         let mut operands = Vec::new();
         for ((number, operand), letters) in all.iter().enumerate().zip(equation.operands()) {

@@ -50,9 +50,9 @@ impl<T: Number> DTensor<T> {
         pointwise: Pointwise,
         function: impl Fn(T) -> T,
     ) -> Result<Self, Error> {
-        let settled = self.settled()?;
-        let made = Local::of(&settled).pointwise(pointwise, function)?;
-        made.tensor(settled.placement().clone())
+        let reduced = self.reduce_partial()?;
+        let made = Local::of(&reduced).pointwise(pointwise, function)?;
+        made.tensor(reduced.placement().clone())
     }
 
     /// An op of each element and a number.
@@ -62,20 +62,20 @@ impl<T: Number> DTensor<T> {
         (pairwise, function): (Pairwise, impl Fn(T, T) -> T),
         number: T,
     ) -> Result<Self, Error> {
-        let settled = self.settled()?;
-        let local = Local::of(&settled);
+        let reduced = self.reduce_partial()?;
+        let local = Local::of(&reduced);
         if local.shaped().is_none() {
-            return settled.map(|element| function(element, number));
+            return reduced.map(|element| function(element, number));
         }
         let sizes = local.sizes().to_vec();
         let numbers = sizes.iter().map(|sizes| {
             let one = vec![1; sizes.len()];
             kernel::filled(&one, [number])
         });
-        let mesh = settled.layout().mesh();
+        let mesh = reduced.layout().mesh();
         let numbers = Local::on(self.context(), mesh, numbers.collect());
         let made = local.pairwise((pairwise, function), &numbers.carried()?, &sizes)?;
-        made.tensor(settled.placement().clone())
+        made.tensor(reduced.placement().clone())
     }
 }
 
@@ -100,8 +100,8 @@ impl<T: Number> Local<T> {
         turned.spread(&wide)
     }
 
-    /// The products of stacks of matrices, which have these sizes; none where the backend does not have
-    /// them.
+    /// The products of stacks of matrices, which have these sizes; none where the backend does not
+    /// have them.
     fn times(&self, right: &Self, sizes: &[Shape]) -> Result<Option<Self>, Error> {
         let Some(site) = self.computing() else {
             return Ok(None);

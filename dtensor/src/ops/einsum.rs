@@ -2,14 +2,14 @@
 
 use std::num::NonZeroIsize;
 
-use meshwork_accel::{ReduceOp, Stride};
+use meshwork_accel::{ReduceOp, StridedRange};
 use meshwork_layout::Shape;
 
 use super::local::Local;
 use crate::{Error, Number};
 
-/// The sums of products of some operands, each with a letter for each of its axes, along the axes that the
-/// result has not.
+/// The sums of products of some operands, each with a letter for each of its axes, along the axes
+/// that the result has not.
 pub(super) fn einsum<T: Number>(
     operands: Vec<(&[char], Local<T>)>,
     result: &[char],
@@ -62,7 +62,8 @@ impl<T: Number> Named<T> {
         pairs.next()
     }
 
-    /// What has the same index along two axes: every so many elements of both as one axis, the last.
+    /// What has the same index along two axes: every so many elements of both as one axis, the
+    /// last.
     fn diagonal(self, first: usize, second: usize) -> Result<Self, Error> {
         let others = (0..self.labels.len()).filter(|axis| *axis != first && *axis != second);
         let mut order: Vec<usize> = others.collect();
@@ -80,14 +81,14 @@ impl<T: Number> Named<T> {
             let (others, both) = sizes.split_at(sizes.len() - 2);
             let step = NonZeroIsize::new(both[1].cast_signed() + 1);
             let step = step.expect("one more than a size, which is not negative");
-            let along = Stride {
+            let along = StridedRange {
                 first: 0,
                 step,
                 count: both[0],
             };
             others
                 .iter()
-                .map(|size| Stride::all(*size))
+                .map(|size| StridedRange::all(*size))
                 .chain([along])
                 .collect()
         })?;

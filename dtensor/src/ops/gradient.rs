@@ -1,9 +1,9 @@
 //! Gradients that are made of several ops on tensors, where one rule of layouts is not enough.
 
-use meshwork_layout::ops::{Equation, Error as OpError, Op, Placement, infer};
+use meshwork_layout::ops::{Equation, Error as OpError, Op, TensorLayout, infer};
 use meshwork_layout::{Layout, Shape, ShardingSpec};
 
-use super::{Along, place};
+use super::{ReduceAxes, place};
 use crate::{DTensor, Error, Float};
 
 impl<T: Float> DTensor<T> {
@@ -24,7 +24,7 @@ impl<T: Float> DTensor<T> {
             | (Op::Select, [_, _, _])
             | (Op::Concat { .. }, _) => {
                 check_upstream(op, operands, upstream)?;
-                upstream.settled()?.through(op, operands)?
+                upstream.reduce_partial()?.through(op, operands)?
             }
             _ => return Ok(None),
         };
@@ -64,7 +64,9 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     fn through_softmax(&self, logits: &Self, axis: isize) -> Result<Self, Error> {
         let softmax = logits.softmax(axis)?;
-        let mean = softmax.mul(self)?.sum(&Along::axes([axis]).kept())?;
+        let mean = softmax
+            .mul(self)?
+            .sum(&ReduceAxes::axes([axis]).keep_dims())?;
         softmax.mul(&self.sub(&mean)?)
     }
 
@@ -123,7 +125,7 @@ impl<T: Float> DTensor<T> {
         if axes.is_empty() {
             return Ok(self.clone());
         }
-        let sum = self.sum(&Along::axes(axes.into_iter().map(usize::cast_signed)))?;
+        let sum = self.sum(&ReduceAxes::axes(axes.into_iter().map(usize::cast_signed)))?;
         sum.reshape(&all(shape))
     }
 }
@@ -134,7 +136,7 @@ fn check_upstream<T: Float>(
     operands: &[&DTensor<T>],
     upstream: &DTensor<T>,
 ) -> Result<(), Error> {
-    let placements: Vec<Placement> = operands.iter().map(|o| o.placement().clone()).collect();
+    let placements: Vec<TensorLayout> = operands.iter().map(|o| o.placement().clone()).collect();
     let inferred = infer(op, &placements)?;
     let found = upstream.shape();
     match inferred.results() {
@@ -162,7 +164,8 @@ mod tests {
     use super::super::tests::{context, mesh, numbers};
     use super::*;
 
-    /// Each gradient by these operands against how much the sum of the squares of the results changes.
+    /// Each gradient by these operands against how much the sum of the squares of the results
+    /// changes.
     #[track_caller]
     fn check(op: &Op, whole: &[ArrayD<f64>], names: &[&[&str]], by: &[usize]) {
         let context = context();
@@ -277,7 +280,7 @@ mod tests {
     fn a_gradient_of_another_shape_than_the_result_is_refused() {
         let layout = Layout::replicated(&mesh(), 2);
         let tensor = context().zeros::<f64>(&[2, 3], &layout).unwrap();
-        let other = tensor.sum(&Along::axes([0])).unwrap();
+        let other = tensor.sum(&ReduceAxes::axes([0])).unwrap();
         let op = Op::Softmax { axis: 1 };
         let refused = DTensor::gradients(&op, &[&tensor], &other, &|_, _| 0.0).unwrap_err();
         assert!(

@@ -1,7 +1,7 @@
 //! Several tensors as one, and one as several.
 
 use meshwork_layout::Shape;
-use meshwork_layout::ops::{Op, Parts, Placement};
+use meshwork_layout::ops::{Op, Parts, TensorLayout};
 
 use super::local::Local;
 use super::{Call, place};
@@ -102,7 +102,8 @@ impl<T: Scalar> DTensor<T> {
         results.collect()
     }
 
-    /// What a client makes of the blocks of all, of which there are some, and the sizes of the result's.
+    /// What a client makes of the blocks of all, of which there are some, and the sizes of the
+    /// result's.
     #[track_caller]
     fn joint(
         op: &Op,
@@ -112,7 +113,7 @@ impl<T: Scalar> DTensor<T> {
         let Some(first) = tensors.first() else {
             return Err(meshwork_layout::ops::Error::NoOperands { op: op.name() }.into());
         };
-        let placements: Vec<&Placement> = tensors.iter().map(|t| t.placement()).collect();
+        let placements: Vec<&TensorLayout> = tensors.iter().map(|t| t.placement()).collect();
         let call = Call::of(op, first.context(), &placements)?;
         let mut operands = Vec::new();
         for (number, tensor) in tensors.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! What one client does with its blocks in the middle of an op: on their devices as far as the backend
-//! has it, else on the host.
+//! What one client does with its blocks in the middle of an op: on their devices as far as the
+//! backend has it, else on the host.
 //!
-//! Arithmetic takes blocks to the devices; what moves them or makes them fewer is done where they are.
+//! Arithmetic takes blocks to the devices; what moves them or makes them fewer is done where they
+//! are.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use meshwork_accel::{Arrangement, Pairwise, Pointwise, ReduceOp, Region};
 use meshwork_core::Mesh;
 use meshwork_layout::Shape;
-use meshwork_layout::ops::Placement;
+use meshwork_layout::ops::TensorLayout;
 use ndarray::{ArrayD, ArrayViewD};
 
 use super::{kernel, standard};
-use crate::backend::{Made, Whole};
-use crate::blocks::{Blocks, Site, There};
+use crate::backend::{BackendResult, Whole};
+use crate::blocks::{Blocks, DeviceBlocks, LocalDevices};
 use crate::{Context, DTensor, Error, Scalar};
 
 mod choose;
@@ -22,7 +23,7 @@ mod choose;
 /// The blocks of all of this client's places.
 pub(crate) struct Local<T: Scalar> {
     context: Context,
-    site: Option<Arc<Site>>,
+    site: Option<Arc<LocalDevices>>,
     blocks: Arc<Blocks<T>>,
 }
 
@@ -48,7 +49,7 @@ impl<T: Scalar> Local<T> {
     }
 
     /// A tensor that has these blocks, which fit.
-    pub(crate) fn tensor(self, placement: Placement) -> Result<DTensor<T>, Error> {
+    pub(crate) fn tensor(self, placement: TensorLayout) -> Result<DTensor<T>, Error> {
         DTensor::made(&self.context, placement, self.blocks)
     }
 
@@ -187,8 +188,8 @@ impl<T: Scalar> Local<T> {
         })
     }
 
-    /// The elements along some axes of each block made one, which leaves these sizes: by the backend's
-    /// op, or the host's first value and function.
+    /// The elements along some axes of each block made one, which leaves these sizes: by the
+    /// backend's op, or the host's first value and function.
     pub(super) fn fold(
         &self,
         op: ReduceOp,
@@ -232,7 +233,7 @@ impl<T: Scalar> Local<T> {
         sizes: &[Shape],
     ) -> Result<Self, Error> {
         let there = all.iter().map(|local| Some((local, local.shaped()?.1)));
-        let there: Option<Vec<(&Self, &There)>> = there.collect();
+        let there: Option<Vec<(&Self, &DeviceBlocks)>> = there.collect();
         if let (Some((site, _)), Some(there)) = (self.shaped(), there) {
             let made = self.there(sizes.to_vec(), |place| {
                 let (mut start, mut parts) = (0, Vec::new());
@@ -271,22 +272,22 @@ impl<T: Scalar> Local<T> {
     pub(super) fn there<R: Scalar>(
         &self,
         sizes: Vec<Shape>,
-        make: impl Fn(usize) -> Made,
+        make: impl Fn(usize) -> BackendResult,
     ) -> Result<Option<Local<R>>, Error> {
         let made = (0..sizes.len()).map(make);
-        let made: Option<There> = made.collect::<Result<_, _>>()?;
+        let made: Option<DeviceBlocks> = made.collect::<Result<_, _>>()?;
         let blocks = made.map(|made| Blocks::there(&self.context, sizes, made));
         Ok(blocks.map(|blocks| self.with(blocks)))
     }
 
     /// Where arithmetic is done; none where that is the host.
-    pub(super) fn computing(&self) -> Option<&Site> {
+    pub(super) fn computing(&self) -> Option<&LocalDevices> {
         let site = self.site.as_deref();
         site.filter(|site| site.backend.computes(T::TYPE))
     }
 
     /// The blocks on the devices of a site.
-    pub(super) fn at(&self, site: &Site) -> Result<There, Error> {
+    pub(super) fn at(&self, site: &LocalDevices) -> Result<DeviceBlocks, Error> {
         self.blocks.at(site)
     }
 
@@ -310,11 +311,11 @@ impl<T: Scalar> Local<T> {
     }
 
     /// The blocks on devices that arrange them; none where they are only on the host.
-    pub(super) fn shaped(&self) -> Option<(&Site, &There)> {
+    pub(super) fn shaped(&self) -> Option<(&LocalDevices, &DeviceBlocks)> {
         self.stored().filter(|(site, _)| site.backend.arranges())
     }
 
-    fn stored(&self) -> Option<(&Site, &There)> {
+    fn stored(&self) -> Option<(&LocalDevices, &DeviceBlocks)> {
         let (site, blocks) = self.site.as_deref().zip(self.blocks.stored())?;
         site.has(blocks).then_some((site, blocks))
     }

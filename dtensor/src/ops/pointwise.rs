@@ -1,15 +1,15 @@
 //! Ops on elements at the same index.
 
 use meshwork_accel::{Pairwise, Pointwise};
-use meshwork_layout::ops::{Op, Placement};
+use meshwork_layout::ops::{Op, TensorLayout};
 
 use super::local::Local;
 use super::{Call, kernel};
 use crate::{DTensor, Error, Float, Number, Scalar};
 
 impl<T: Scalar> DTensor<T> {
-    /// The elements of two tensors at the same index by a function; shapes are broadcast: aligned at
-    /// the last axis, an axis of size 1 fits any.
+    /// The elements of two tensors at the same index by a function; shapes are broadcast: aligned
+    /// at the last axis, an axis of size 1 fits any.
     ///
     /// # Errors
     /// [`Error::Op`] for shapes that do not fit or another mesh, [`Error::OtherContext`], and those
@@ -35,7 +35,7 @@ impl<T: Scalar> DTensor<T> {
     /// [`Error::Element`] where an accelerator fails, or has no memory.
     pub fn zeros_like(&self) -> Result<Self, Error> {
         let shape = self.shape().iter().copied();
-        let placement = Placement::new(shape, self.whole_layout()?)?;
+        let placement = TensorLayout::new(shape, self.whole_layout()?)?;
         Local::of(self).zeros()?.tensor(placement)
     }
 

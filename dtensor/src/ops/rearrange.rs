@@ -19,7 +19,8 @@ impl<T: Scalar> DTensor<T> {
         self.by_local(&op, |local, _| local.transposed(perm))
     }
 
-    /// The same elements, row-major, in another shape; one size may be [`None`] and is what is left.
+    /// The same elements, row-major, in another shape; one size may be [`None`] and is what is
+    /// left.
     ///
     /// # Errors
     /// [`Error::Op`] for a shape of another number of elements, and those of
@@ -34,7 +35,8 @@ impl<T: Scalar> DTensor<T> {
     /// A new axis of size 1, at this place in the result, negative counted from the end.
     ///
     /// # Errors
-    /// [`Error::Op`] for a place that the result has not, and those of [`relayout`](Self::relayout).
+    /// [`Error::Op`] for a place that the result has not, and those of
+    /// [`relayout`](Self::relayout).
     #[track_caller]
     pub fn expand_dims(&self, axis: isize) -> Result<Self, Error> {
         self.in_order(&Op::ExpandDims { axis })

@@ -8,12 +8,12 @@ use crate::{DTensor, Error, Number, Scalar};
 
 /// Along which axes, and what becomes of them.
 #[derive(Clone, Debug)]
-pub struct Along {
+pub struct ReduceAxes {
     axes: Vec<isize>,
     reduced: ReducedAxes,
 }
 
-impl Along {
+impl ReduceAxes {
     /// These axes, negative ones counted from the end, which go away.
     pub fn axes(axes: impl IntoIterator<Item = isize>) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Along {
     /// The same axes, which stay with size 1.
     #[must_use]
     #[doc(alias = "keepdims")]
-    pub fn kept(self) -> Self {
+    pub fn keep_dims(self) -> Self {
         Self {
             reduced: ReducedAxes::Kept,
             ..self
@@ -46,7 +46,7 @@ impl<T: Number> DTensor<T> {
     /// [`relayout`](Self::relayout).
     #[track_caller]
     #[doc(alias = "reduce_sum")]
-    pub fn sum(&self, along: &Along) -> Result<Self, Error> {
+    pub fn sum(&self, along: &ReduceAxes) -> Result<Self, Error> {
         self.reduced(Reducer::Sum, along, (T::default(), T::plus))
     }
 
@@ -56,7 +56,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn sum_all(&self) -> Result<Self, Error> {
-        self.sum(&Along::axes((0..self.rank()).map(usize::cast_signed)))
+        self.sum(&ReduceAxes::axes((0..self.rank()).map(usize::cast_signed)))
     }
 
     /// The mean along axes; of whole numbers, towards zero.
@@ -65,7 +65,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     #[doc(alias = "reduce_mean")]
-    pub fn mean(&self, along: &Along) -> Result<Self, Error> {
+    pub fn mean(&self, along: &ReduceAxes) -> Result<Self, Error> {
         // A sum may be beyond 65,504, where the mean is not.
         if T::TYPE == ElementType::F16 {
             return self.cast::<f32>()?.mean(along)?.cast();
@@ -92,7 +92,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     #[doc(alias = "reduce_prod")]
-    pub fn product(&self, along: &Along) -> Result<Self, Error> {
+    pub fn product(&self, along: &ReduceAxes) -> Result<Self, Error> {
         let neutral = T::neutral(Reducer::Product.reduction());
         self.reduced(Reducer::Product, along, (neutral, T::times))
     }
@@ -103,7 +103,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     #[doc(alias = "reduce_min")]
-    pub fn min(&self, along: &Along) -> Result<Self, Error> {
+    pub fn min(&self, along: &ReduceAxes) -> Result<Self, Error> {
         let smaller = |a, b| if b < a { b } else { a };
         let neutral = T::neutral(Reducer::Min.reduction());
         self.reduced(Reducer::Min, along, (neutral, smaller))
@@ -115,7 +115,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     #[doc(alias = "reduce_max")]
-    pub fn max(&self, along: &Along) -> Result<Self, Error> {
+    pub fn max(&self, along: &ReduceAxes) -> Result<Self, Error> {
         let larger = |a, b| if b > a { b } else { a };
         let neutral = T::neutral(Reducer::Max.reduction());
         self.reduced(Reducer::Max, along, (neutral, larger))
@@ -155,7 +155,7 @@ impl DTensor<bool> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     #[doc(alias = "reduce_any")]
-    pub fn any(&self, along: &Along) -> Result<Self, Error> {
+    pub fn any(&self, along: &ReduceAxes) -> Result<Self, Error> {
         self.reduced(Reducer::Any, along, (false, |a, b| a || b))
     }
 
@@ -165,7 +165,7 @@ impl DTensor<bool> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     #[doc(alias = "reduce_all")]
-    pub fn all(&self, along: &Along) -> Result<Self, Error> {
+    pub fn all(&self, along: &ReduceAxes) -> Result<Self, Error> {
         self.reduced(Reducer::All, along, (true, |a, b| a && b))
     }
 }
@@ -175,7 +175,7 @@ impl<T: Scalar> DTensor<T> {
     fn reduced(
         &self,
         reducer: Reducer,
-        along: &Along,
+        along: &ReduceAxes,
         (first, function): (T, impl Fn(T, T) -> T),
     ) -> Result<Self, Error> {
         let op = Op::Reduce {

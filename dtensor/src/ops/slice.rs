@@ -1,6 +1,6 @@
 //! Parts of a tensor, by their indices.
 
-use meshwork_accel::Stride;
+use meshwork_accel::StridedRange;
 use meshwork_layout::ops::{Index, Op};
 
 use super::local::Local;
@@ -44,8 +44,8 @@ impl<T: Scalar> DTensor<T> {
     /// place of that one.
     ///
     /// # Errors
-    /// [`Error::Op`] for an axis that is not there, [`Error::IndexOutside`] (which ends the company
-    /// of all clients), [`Error::OtherContext`], and those of [`relayout`](Self::relayout).
+    /// [`Error::Op`] for an axis that is not there, [`Error::IndexOutside`] (which ends the process
+    /// group of all clients), [`Error::OtherContext`], and those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn gather<I: Scalar>(&self, indices: &DTensor<I>, axis: isize) -> Result<Self, Error> {
         let along = place(axis, self.rank());
@@ -53,7 +53,8 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(&Op::Gather { axis }, self.context(), &placements)?;
         let (params, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
         let size = self.shape()[along];
-        // What chooses is looked at before anything is chosen: devices have no word for what is not there.
+        // What chooses is looked at before anything is chosen: devices have no word for what is not
+        // there.
         for index in indices.unpack()?.iter().flatten() {
             if index.to_index().is_none_or(|index| index >= size) {
                 let outside = Error::IndexOutside {
@@ -81,20 +82,21 @@ impl<T: Scalar> DTensor<T> {
     }
 }
 
-/// What brackets take along each axis of a block, of which the sizes and those of the result are known.
-fn strides(indices: &[Index], (own, sizes): (&[usize], &[usize])) -> Vec<Stride> {
+/// What brackets take along each axis of a block, of which the sizes and those of the result are
+/// known.
+fn strides(indices: &[Index], (own, sizes): (&[usize], &[usize])) -> Vec<StridedRange> {
     let mut counts = sizes.iter().copied();
     let mut along = Vec::with_capacity(own.len());
     for index in spelled_out(indices, own.len()) {
         let size = own.get(along.len()).copied().unwrap_or_default();
         match index {
-            Index::At(at) => along.push(Stride {
+            Index::At(at) => along.push(StridedRange {
                 first: place(at, size),
-                ..Stride::all(1)
+                ..StridedRange::all(1)
             }),
             Index::Range { begin, step, .. } => {
                 let count = counts.next().unwrap_or_default();
-                along.push(Stride {
+                along.push(StridedRange {
                     first: first(size, (begin, step.get())),
                     step,
                     count,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use meshwork_accel::{Pairwise, Pointwise, ReduceOp};
 use meshwork_layout::Shape;
-use meshwork_layout::ops::{Labels, Op, Placement};
+use meshwork_layout::ops::{Labels, Op, TensorLayout};
 
 use super::local::Local;
 use super::{Call, place};
@@ -87,7 +87,7 @@ impl<T: Float> DTensor<T> {
         (form, labels): (Labels, &DTensor<I>),
         probabilities: impl Fn(&[Range<usize>], &Local<I>, &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<(Self, Self), Error> {
-        let placements: [&Placement; 2] = [self.placement(), labels.placement()];
+        let placements: [&TensorLayout; 2] = [self.placement(), labels.placement()];
         let call = Call::of(&Op::CrossEntropy(form), self.context(), &placements)?;
         let (logits, labels) = (call.operand(0, self)?, call.operand(1, labels)?);
         // An axis of classes is there, or the op would have been refused.
@@ -121,7 +121,7 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     fn shifted(&self, call: &Call, axis: usize) -> Result<Shifted<T>, Error> {
         let larger = |a: T, b: T| if b > a { b } else { a };
-        let lowest = T::neutral(meshwork_layout::Reduction::Max);
+        let lowest = T::neutral(meshwork_layout::PartialReduction::Max);
         let blocks = Local::of(self);
         let sizes = blocks.sizes();
         let mut one = sizes.to_vec();
@@ -140,7 +140,8 @@ impl<T: Float> DTensor<T> {
     }
 }
 
-/// For each place how far elements are below the largest, their exponentials, and the sums of those.
+/// For each place how far elements are below the largest, their exponentials, and the sums of
+/// those.
 struct Shifted<T: Scalar> {
     below: Local<T>,
     powers: Local<T>,

@@ -1,6 +1,6 @@
 use meshwork_core::{Client, Mesh};
 use meshwork_layout::ops::{Labels, Op, Orientation, ReducedAxes, Reducer};
-use meshwork_layout::{Layout, Reduction};
+use meshwork_layout::{Layout, PartialReduction};
 use ndarray::{Array, ArrayD, IxDyn, array};
 
 use super::*;
@@ -150,23 +150,34 @@ fn means_of_short_floats_are_there_where_their_sums_are_not() {
     let layout = Layout::from_names(["x", "y"], &mesh()).unwrap();
     let large = f16::from_f32(60_000.0);
     let tensor = context().full(&[4, 6], &layout, large).unwrap();
-    let mean = tensor.mean(&Along::axes([0, 1])).unwrap();
+    let mean = tensor.mean(&ReduceAxes::axes([0, 1])).unwrap();
     assert_eq!(mean.to_host().unwrap(), ndarray::arr0(large).into_dyn());
     assert_eq!(mean.layout(), &Layout::replicated(&mesh(), 0));
     // More of them than such a number counts.
     let many = context().full(&[2, 40_000], &layout, f16::ONE).unwrap();
-    let mean = many.mean(&Along::axes([0, 1])).unwrap().to_host().unwrap();
+    let mean = many
+        .mean(&ReduceAxes::axes([0, 1]))
+        .unwrap()
+        .to_host()
+        .unwrap();
     assert_eq!(mean, ndarray::arr0(f16::ONE).into_dyn());
     // A sum of as many bits does not grow beyond 256.
     let ones = context().full(&[2, 2048], &layout, bf16::ONE).unwrap();
-    let mean = ones.mean(&Along::axes([-1])).unwrap().to_host().unwrap();
+    let mean = ones
+        .mean(&ReduceAxes::axes([-1]))
+        .unwrap()
+        .to_host()
+        .unwrap();
     assert!(mean.iter().all(|mean| *mean == bf16::ONE), "{mean}");
 }
 
 #[test]
 fn zeros_lie_as_what_they_are_like_with_nothing_partial() {
     let layout = Layout::from_names(["x", "unsharded"], &mesh()).unwrap();
-    let partial = layout.clone().with_partial(["y"], Reduction::Sum).unwrap();
+    let partial = layout
+        .clone()
+        .with_partial(["y"], PartialReduction::Sum)
+        .unwrap();
     let tensor = context().full(&[3, 5], &partial, 7.0).unwrap();
     let zeros = tensor.zeros_like().unwrap();
     assert_eq!(zeros.layout(), &layout);
@@ -180,7 +191,7 @@ fn zeros_lie_as_what_they_are_like_with_nothing_partial() {
 fn empty_shards_reduce_to_what_changes_nothing() {
     let layout = Layout::from_names(["x", "y"], &mesh()).unwrap();
     let one = context().copy_to_mesh(array![[7_i32]], &layout).unwrap();
-    let along = Along::axes([0, 1]);
+    let along = ReduceAxes::axes([0, 1]);
     for reduced in [
         one.sum(&along),
         one.min(&along),

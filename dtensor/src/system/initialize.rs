@@ -74,8 +74,9 @@ impl Initialize {
         }
     }
 
-    /// Without the checks that TensorFlow's coordination service makes: that all clients have the same
-    /// list of jobs, and that a barrier has the same name on all. Clients watch each other all the same.
+    /// Without the checks that TensorFlow's coordination service makes: that all clients have the
+    /// same list of jobs, and that a barrier has the same name on all. Clients watch each other all
+    /// the same.
     #[doc(alias = "enable_coordination_service")]
     pub fn without_coordination_service(self) -> Self {
         Self {

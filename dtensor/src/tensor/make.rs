@@ -1,6 +1,6 @@
 //! Where tensors come from.
 
-use meshwork_layout::ops::Placement;
+use meshwork_layout::ops::TensorLayout;
 use meshwork_layout::{Layout, Ranges};
 use ndarray::{Array, ArrayD, Dimension, IxDyn};
 
@@ -15,7 +15,8 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::ComponentCount`], [`Error::ComponentRank`], [`Error::ComponentShape`],
-    /// [`Error::UnknownDevice`], [`Error::RemoteMesh`], and [`Error::Layout`] for a tensor too large.
+    /// [`Error::UnknownDevice`], [`Error::RemoteMesh`], and [`Error::Layout`] for a tensor too
+    /// large.
     #[track_caller]
     pub fn pack<T: Scalar, D: Dimension>(
         &self,
@@ -30,11 +31,11 @@ impl Context {
             check_shape(place, component, expected)?;
         }
         let shape = layout.global_shape(expected)?;
-        DTensor::of(self, Placement::new(shape, layout.clone())?, components)
+        DTensor::of(self, TensorLayout::new(shape, layout.clone())?, components)
     }
 
-    /// The tensor of this shape of these blocks, whose sizes the layout says: they may be uneven, or
-    /// empty.
+    /// The tensor of this shape of these blocks, whose sizes the layout says: they may be uneven,
+    /// or empty.
     ///
     /// # Errors
     /// Those of [`pack`](Self::pack).
@@ -46,18 +47,20 @@ impl Context {
         shape: &[usize],
     ) -> Result<DTensor<T>, Error> {
         let components: Vec<Block<T>> = blocks(components);
-        let placement = Placement::new(shape.iter().copied(), layout.clone())?;
+        let placement = TensorLayout::new(shape.iter().copied(), layout.clone())?;
         self.check_count(&components, layout)?;
         check_ranks(&components, layout)?;
-        let homes = self.homes(layout.mesh())?;
-        for (place, (component, rank)) in components.iter().zip(homes.local()).enumerate() {
+        let device_placement = self.device_placement(layout.mesh())?;
+        for (place, (component, rank)) in
+            components.iter().zip(device_placement.local()).enumerate()
+        {
             check_shape(place, component, &layout.local_shape(*rank, shape)?)?;
         }
         DTensor::of(self, placement, components)
     }
 
-    /// The tensor with the elements of an array of the host, which all clients have alike; inverse of
-    /// [`DTensor::to_host`]. Each device gets its part.
+    /// The tensor with the elements of an array of the host, which all clients have alike; inverse
+    /// of [`DTensor::to_host`]. Each device gets its part.
     ///
     /// # Errors
     /// [`Error::Layout`] for a layout of another rank, [`Error::UnknownDevice`],
@@ -70,7 +73,7 @@ impl Context {
         layout: &Layout,
     ) -> Result<DTensor<T>, Error> {
         let array = array.into_dyn();
-        let placement = Placement::new(array.shape().iter().copied(), layout.clone())?;
+        let placement = TensorLayout::new(array.shape().iter().copied(), layout.clone())?;
         self.made(placement, |held| {
             let part = array.slice_each_axis(|axis| held[axis.axis.index()].clone().into());
             part.to_owned()
@@ -88,7 +91,7 @@ impl Context {
         layout: &Layout,
         element: impl Fn(&[usize]) -> T,
     ) -> Result<DTensor<T>, Error> {
-        let placement = Placement::new(shape.iter().copied(), layout.clone())?;
+        let placement = TensorLayout::new(shape.iter().copied(), layout.clone())?;
         self.made(placement, |held| {
             let sizes: Vec<usize> = held.iter().map(ExactSizeIterator::len).collect();
             ArrayD::from_shape_fn(sizes, |index| {
@@ -110,7 +113,7 @@ impl Context {
         layout: &Layout,
         element: T,
     ) -> Result<DTensor<T>, Error> {
-        let placement = Placement::new(shape.iter().copied(), layout.clone())?;
+        let placement = TensorLayout::new(shape.iter().copied(), layout.clone())?;
         self.made(placement, |held| {
             let sizes: Vec<usize> = held.iter().map(ExactSizeIterator::len).collect();
             ArrayD::from_elem(sizes, element)
@@ -135,7 +138,7 @@ impl Context {
         block: impl Fn(&Ranges) -> ArrayD<T>,
     ) -> Result<DTensor<T>, Error> {
         self.made(
-            Placement::new(shape.iter().copied(), layout.clone())?,
+            TensorLayout::new(shape.iter().copied(), layout.clone())?,
             block,
         )
     }
@@ -145,13 +148,13 @@ impl Context {
     #[track_caller]
     pub(crate) fn made<T: Scalar>(
         &self,
-        placement: Placement,
+        placement: TensorLayout,
         block: impl Fn(&Ranges) -> ArrayD<T>,
     ) -> Result<DTensor<T>, Error> {
         let layout = placement.layout();
-        let homes = self.homes(layout.mesh())?;
+        let device_placement = self.device_placement(layout.mesh())?;
         let mut blocks = Vec::new();
-        for rank in homes.local() {
+        for rank in device_placement.local() {
             let held = layout.shard(*rank, placement.shape())?;
             let mut coords = layout.mesh().named_coords(*rank)?;
             let repeats = coords.any(|(dim, at)| at != 0 && layout.partial().any(|p| p == dim));
@@ -168,7 +171,10 @@ impl Context {
     }
 
     fn check_count<T: Scalar>(&self, blocks: &[Block<T>], layout: &Layout) -> Result<(), Error> {
-        let (found, expected) = (blocks.len(), self.homes(layout.mesh())?.local().len());
+        let (found, expected) = (
+            blocks.len(),
+            self.device_placement(layout.mesh())?.local().len(),
+        );
         match found == expected {
             true => Ok(()),
             false => Err(Error::ComponentCount { found, expected }),

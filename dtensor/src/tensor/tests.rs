@@ -1,5 +1,5 @@
 use meshwork_core::{CreateMesh, Mesh};
-use meshwork_layout::{Collective, Reduction, Relayout};
+use meshwork_layout::{Collective, PartialReduction, Relayout};
 use ndarray::{Array, IxDyn};
 
 use super::*;
@@ -23,7 +23,7 @@ fn layouts(mesh: &Mesh) -> Vec<Layout> {
     let layout = |[rows, columns, partial]: [Vec<&'static str>; 3]| {
         let spec = |names: Vec<&'static str>| meshwork_layout::ShardingSpec::nested(names).unwrap();
         let layout = Layout::new([spec(rows), spec(columns)], mesh).unwrap();
-        layout.with_partial(partial, Reduction::Sum).unwrap()
+        layout.with_partial(partial, PartialReduction::Sum).unwrap()
     };
     states.into_iter().map(layout).collect()
 }
@@ -177,8 +177,8 @@ fn a_tensor_moves_to_another_mesh_of_its_devices_and_to_some_of_them() {
     }
 }
 
-/// A tensor of this layout moved to another, as the only one that has its blocks; what that took at most
-/// beside them, in bytes.
+/// A tensor of this layout moved to another, as the only one that has its blocks; what that took at
+/// most beside them, in bytes.
 fn moved_away(context: &Context, whole: &ArrayD<i32>, [from, to]: [&Layout; 2]) -> u64 {
     let owned = context.copy_to_mesh(whole.clone(), from).unwrap();
     let mut moved = None;
@@ -197,7 +197,7 @@ fn memory_of_blocks_that_are_gone_is_used_again() {
         let columns = Layout::inner_sharded(&mesh, "x", 2).unwrap();
         let large = 4 * SHAPE.iter().product::<usize>() as u64;
         assert!(moved_away(context, &whole, [&rows, &columns]) >= large);
-        assert!(context.spares().bytes() > 0);
+        assert!(context.buffer_pool().bytes() > 0);
         // The new blocks of the first time are gone, and so those of the next time need no memory.
         context
             .copy_to_mesh(whole.clone(), &rows)
@@ -206,7 +206,7 @@ fn memory_of_blocks_that_are_gone_is_used_again() {
             .unwrap();
         assert!(moved_away(context, &whole, [&rows, &columns]) < ASIDE);
         context.leave().unwrap();
-        assert_eq!(context.spares().bytes(), 0);
+        assert_eq!(context.buffer_pool().bytes(), 0);
     });
 }
 
@@ -218,9 +218,9 @@ fn spare_memory_has_no_part_in_elements_and_counts_within_the_bound() {
         let whole = numbered(&SHAPE);
         for from in &layouts {
             for to in layouts.iter().filter(|to| *to != from) {
-                *context.spares() = Default::default();
+                *context.buffer_pool() = Default::default();
                 moved_away(context, &whole, [from, to]);
-                let spare = context.spares().bytes() as u64;
+                let spare = context.buffer_pool().bytes() as u64;
                 let before = context.copy_to_mesh(whole.clone(), from).unwrap();
                 let before: usize = before
                     .unpack()

@@ -9,7 +9,8 @@ use clap::Parser;
 
 use crate::error::Error;
 
-/// Trains a small convolutional network on MNIST, with several worker processes that share every batch.
+/// Trains a small convolutional network on MNIST, with several worker processes that share every
+/// batch.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "mnist", version)]
 pub(crate) struct Args {
@@ -17,7 +18,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = count, default_value_t = cores())]
     pub(crate) workers: NonZeroUsize,
 
-    /// Start MAX workers, and go on without those that fail, while MIN are there or come back: each is started again
+    /// Start MAX workers, and go on without those that fail, while MIN are there or come back: each
+    /// is started again
     #[arg(long, value_name = "MIN:MAX", conflicts_with = "workers")]
     pub(crate) elastic: Option<Range>,
 
@@ -49,13 +51,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", default_value = "mnist-loss.svg")]
     pub(crate) plot: PathBuf,
 
-    /// Go on from the latest checkpoint in this folder, and write new ones; SIGTERM then writes one and exits with status 75
+    /// Go on from the latest checkpoint in this folder, and write new ones; SIGTERM then writes one
+    /// and exits with status 75
     #[arg(long, value_name = "DIR")]
     pub(crate) checkpoint: Option<PathBuf>,
 
-    /// Reduce gradients in packs of about so many bytes, while others are still computed; all at once by default
+    /// Reduce gradients in buckets of about so many bytes, while others are still computed; all at
+    /// once by default
     #[arg(long, value_name = "BYTES", value_parser = count)]
-    pub(crate) bytes_per_pack: Option<NonZeroUsize>,
+    pub(crate) bytes_per_bucket: Option<NonZeroUsize>,
 
     /// Compute threads of each worker
     #[arg(long, value_name = "T", value_parser = count, default_value = "1")]

@@ -44,7 +44,8 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// A `Data…` variant that names the file which is missing, damaged, or at odds with its partner.
+    /// A `Data…` variant that names the file which is missing, damaged, or at odds with its
+    /// partner.
     pub(crate) fn load(folder: &Path, split: Split) -> Result<Self, Error> {
         let (image_path, images) = idx::read(folder, split.image_file(), Kind::Images)?;
         let (label_path, labels) = idx::read(folder, split.label_file(), Kind::Labels)?;

@@ -204,7 +204,8 @@ impl From<meshwork_strategy::Error> for Error {
     }
 }
 
-/// One line for `error` and its causes, outermost first, without the backtraces some of them append.
+/// One line for `error` and its causes, outermost first, without the backtraces some of them
+/// append.
 pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |cause| cause.source())
         .map(|cause| {

@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::Error;
 
-/// Sets each variable to values that depend on the seed, its name and its shape only: candle's own are drawn from a
-/// generator that cannot be seeded on the CPU.
+/// Sets each variable to values that depend on the seed, its name and its shape only: candle's own
+/// are drawn from a generator that cannot be seeded on the CPU.
 pub(crate) fn seed_variables(map: &VarMap, seed: u64) -> Result<(), Error> {
     let variables = map
         .data()
@@ -21,7 +21,8 @@ pub(crate) fn seed_variables(map: &VarMap, seed: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Biases start at 0, weights uniformly with variance 1 / inputs of a neuron (LeCun et al., Efficient BackProp, 1998).
+/// Biases start at 0, weights uniformly with variance 1 / inputs of a neuron (LeCun et al.,
+/// Efficient BackProp, 1998).
 fn initial_values(name: &str, dims: &[usize], seed: u64) -> Vec<f32> {
     let &[neurons, _, ..] = dims else {
         return vec![0.0; dims.iter().product()];
@@ -36,7 +37,8 @@ fn initial_values(name: &str, dims: &[usize], seed: u64) -> Vec<f32> {
         .collect()
 }
 
-/// Fowler, Noll and Vo's hash, which unlike the standard library's is the same everywhere and always.
+/// Fowler, Noll and Vo's hash, which unlike the standard library's is the same everywhere and
+/// always.
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

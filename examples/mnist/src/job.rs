@@ -4,7 +4,7 @@ use std::env;
 use std::fs::OpenOptions;
 
 use meshwork_cli::launch::{Cores, Elastic, Launch, Outcome, Output};
-use meshwork_strategy::{Entry, MultiWorkerMirroredStrategy};
+use meshwork_strategy::{JoinMode, MultiWorkerMirroredStrategy};
 use signal_hook::consts::SIGTERM;
 
 use crate::args::Args;
@@ -14,8 +14,8 @@ use crate::report::{self, Reporter};
 use crate::train::{self, Images, Settings};
 use crate::{plot, threads};
 
-/// Trains as the worker that `TF_CONFIG` says this process is. Without it, starts as many workers as asked for, and is
-/// itself the only one if that is one.
+/// Trains as the worker that `TF_CONFIG` says this process is. Without it, starts as many workers
+/// as asked for, and is itself the only one if that is one.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
     if env::var_os("TF_CONFIG").is_none() && args.started() > 1 {
         return start_workers(args);
@@ -24,7 +24,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     threads::within(args.threads, || work(args))
 }
 
-/// Starts this program again as the workers; the chief draws on this terminal, the others are prefixed.
+/// Starts this program again as the workers; the chief draws on this terminal, the others are
+/// prefixed.
 fn start_workers(args: &Args) -> Result<(), Error> {
     // What would stop every worker is said once, before there are any.
     let workers = args.started();
@@ -72,13 +73,13 @@ fn work(args: &Args) -> Result<(), Error> {
     let settings = Settings::new(args);
     let keep = args.checkpoint.as_deref().map(Keep::new).transpose()?;
     // First of all, so that the others know soon whether this worker lives.
-    let mut strategy = match Entry::from_env()? {
+    let mut strategy = match JoinMode::from_env()? {
         // Whoever started this process starts workers again that fail.
         Some(_) => MultiWorkerMirroredStrategy::elastic_from_env(),
         None => MultiWorkerMirroredStrategy::from_env(),
     }?;
-    if let Some(bytes) = args.bytes_per_pack {
-        let options = strategy.options().with_bytes_per_pack(bytes.get());
+    if let Some(bytes) = args.bytes_per_bucket {
+        let options = strategy.options().with_bytes_per_bucket(bytes.get());
         strategy = strategy.with_options(options);
     }
     let worked = train(args, settings, &mut strategy, keep.as_ref());

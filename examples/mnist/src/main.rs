@@ -1,7 +1,8 @@
 //! Trains a small convolutional network on MNIST and shows how its loss falls.
 //!
-//! The workers find each other, share every batch and hold the same network at every step; how is the business of
-//! `meshwork-strategy`, and of `meshwork-candle` for candle's variables and gradients.
+//! The workers find each other, share every batch and hold the same network at every step; how is
+//! the business of `meshwork-strategy`, and of `meshwork-candle` for candle's variables and
+//! gradients.
 //!
 //! ```text
 //!              ┌ worker 0: its part of the batch ─ gradients ┐

@@ -4,8 +4,9 @@
 //! 1×28×28 ─ conv 5×5, stride 2 ─ 8×14×14 ─ conv 3×3 ─ 24×14×14 ─ mean of 2×2 ─ 24×7×7 ─ linear ─ 48 ─ linear ─ 10
 //! ```
 //!
-//! All of it is smooth (SiLU, mean pooling): with kinks, as in ReLU and max pooling, two runs whose sums differ in the last
-//! bit can part within a hundred steps, and a job with several workers could not be compared with one worker's.
+//! All of it is smooth (SiLU, mean pooling): with kinks, as in ReLU and max pooling, two runs whose
+//! sums differ in the last bit can part within a hundred steps, and a job with several workers
+//! could not be compared with one worker's.
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::{Conv2d, Conv2dConfig, Linear, Module, VarBuilder, VarMap, loss};

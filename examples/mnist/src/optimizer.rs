@@ -75,7 +75,8 @@ impl Momentum {
         Ok(())
     }
 
-    /// Up to the given rate over the first steps, and in a straight line down to a fraction of it over the whole run.
+    /// Up to the given rate over the first steps, and in a straight line down to a fraction of it
+    /// over the whole run.
     fn current_rate(&self) -> f64 {
         let warm = ((self.done + 1) as f64 / WARM_UP as f64).min(1.0);
         let progress = (self.done as f64 / self.steps as f64).min(1.0);
@@ -83,13 +84,16 @@ impl Momentum {
     }
 }
 
-/// How much of its velocity a variable keeps. Higher values learn no faster here, and amplify rounding.
+/// How much of its velocity a variable keeps. Higher values learn no faster here, and amplify
+/// rounding.
 const INERTIA: f64 = 0.8;
 
-/// Steps until the full rate is reached; without them some seeds lose in one step what they learned in ten.
+/// Steps until the full rate is reached; without them some seeds lose in one step what they learned
+/// in ten.
 const WARM_UP: usize = 10;
 
-/// A rate that ends low averages out the noise of single batches, which at full rate costs 1 % of accuracy.
+/// A rate that ends low averages out the noise of single batches, which at full rate costs 1 % of
+/// accuracy.
 const LAST_FRACTION: f64 = 0.02;
 
 #[cfg(test)]

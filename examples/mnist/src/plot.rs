@@ -74,7 +74,8 @@ fn svg(losses: &[f32]) -> Result<String, DrawError> {
     Ok(picture)
 }
 
-/// The mean of each loss with its neighbours, as many on both sides as there are on the shorter one.
+/// The mean of each loss with its neighbours, as many on both sides as there are on the shorter
+/// one.
 fn smoothed(losses: &[f32]) -> Vec<f32> {
     (0..losses.len())
         .map(|at| {

@@ -130,7 +130,8 @@ impl Reporter {
 }
 
 impl Report {
-    /// Reports `epochs` times `epoch_steps` steps on standard error, and to the log if there is one.
+    /// Reports `epochs` times `epoch_steps` steps on standard error, and to the log if there is
+    /// one.
     fn new(epoch_steps: usize, epochs: usize, json: Option<JsonLog>) -> Self {
         let total = epoch_steps.saturating_mul(epochs);
         let screen = if io::stderr().is_terminal() {
@@ -145,7 +146,8 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// [`Error::Write`] if the file cannot be written; what happens to standard error never stops training.
+    /// [`Error::Write`] if the file cannot be written; what happens to standard error never stops
+    /// training.
     fn step(&mut self, step: &Step) -> Result<(), Error> {
         match &self.screen {
             Screen::Bar(bar) => {

@@ -1,8 +1,9 @@
 //! How many threads the numerical libraries of one worker use.
 //!
-//! candle asks an environment variable each time it multiplies matrices, and without it takes all cores, which makes
-//! the small products of this network half as fast again; for the rest it uses rayon's current pool. A process cannot
-//! safely change its own environment, but it can start others with one, restart as one of them, and work inside a pool.
+//! candle asks an environment variable each time it multiplies matrices, and without it takes all
+//! cores, which makes the small products of this network half as fast again; for the rest it uses
+//! rayon's current pool. A process cannot safely change its own environment, but it can start
+//! others with one, restart as one of them, and work inside a pool.
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +20,8 @@ pub(crate) fn environment(threads: NonZeroUsize) -> [(&'static str, String); 2] 
     VARIABLES.map(|name| (name, threads.to_string()))
 }
 
-/// Starts this program over in the same process, with the same arguments and [`environment`], unless that is set already.
+/// Starts this program over in the same process, with the same arguments and [`environment`],
+/// unless that is set already.
 ///
 /// # Errors
 ///
@@ -40,10 +42,11 @@ pub(crate) fn require_environment(threads: NonZeroUsize) -> Result<(), Error> {
     Err(Error::Restart { source })
 }
 
-/// Runs `work` as the calling thread's share of a pool of this size, so that everything it splits up stays inside.
+/// Runs `work` as the calling thread's share of a pool of this size, so that everything it splits
+/// up stays inside.
 ///
-/// The calling thread is one of the pool's: with a pool of one nothing is handed over, and the memory of the main thread,
-/// which the allocator trims least, is used. A thread can do this once.
+/// The calling thread is one of the pool's: with a pool of one nothing is handed over, and the
+/// memory of the main thread, which the allocator trims least, is used. A thread can do this once.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use candle_nn::VarMap;
 use meshwork_candle::MirroredVars;
 use meshwork_strategy::{
-    Batch, Change, Cursor, DistributedDataset, Epoch, MultiWorkerMirroredStrategy, Progress,
-    ReduceOp, Snapshot, Training, VariableSpec,
+    Batch, Change, Cursor, DataEpoch, DistributedDataset, MultiWorkerMirroredStrategy, Progress,
+    ReplicaReduceOp, Snapshot, Training, VariableSpec,
 };
 
 use crate::args::{Args, LearningRate};
@@ -54,9 +54,9 @@ pub(crate) struct Outcome {
 ///
 /// # Errors
 ///
-/// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be written,
-/// [`Error::Workers`] if a worker is lost or differs, [`Error::Preempted`] if it was asked to end, and is saved,
-/// [`Error::OtherSettings`] if the checkpoint is of another run.
+/// [`Error::LossNotFinite`] if the learning rate is too high, [`Error::Write`] if the log cannot be
+/// written, [`Error::Workers`] if a worker is lost or differs, [`Error::Preempted`] if it was asked
+/// to end, and is saved, [`Error::OtherSettings`] if the checkpoint is of another run.
 pub(crate) fn run(
     settings: Settings,
     images: &Images,
@@ -182,7 +182,7 @@ struct Batches {
     /// Behind the last step that was made.
     cursor: Cursor,
     /// What is left of the epoch; `None` until it is taken up from the cursor.
-    epoch: Option<Epoch>,
+    epoch: Option<DataEpoch>,
 }
 
 impl Training for Run<'_> {
@@ -229,7 +229,8 @@ impl Training for Run<'_> {
         self.losses.len() as u64
     }
 
-    /// All that decides the steps to come. What is random, order and initial values, follows from the settings.
+    /// All that decides the steps to come. What is random, order and initial values, follows from
+    /// the settings.
     fn snapshot(&mut self) -> Result<Snapshot, Error> {
         let step = self.steps();
         let mut snapshot = Snapshot::new(step, self.batches.cursor)
@@ -288,7 +289,7 @@ impl Run<'_> {
         batch: &Batch,
         cursor: Cursor,
     ) -> Result<bool, Error> {
-        let (start, before) = (Instant::now(), strategy.traffic());
+        let (start, before) = (Instant::now(), strategy.communication_stats());
         let number = self.losses.len() + 1;
         let (loss, ending) = self.descend(strategy, batch)?;
         self.losses.push(loss);
@@ -299,14 +300,18 @@ impl Run<'_> {
                 loss,
                 samples: batch.global_len(),
                 elapsed: start.elapsed(),
-                allreduce_gbps: strategy.traffic().since(before).gigabytes_per_second(),
+                allreduce_gbps: strategy
+                    .communication_stats()
+                    .since(before)
+                    .gigabytes_per_second(),
             };
             self.reporter.step(&step)?;
         }
         Ok(ending)
     }
 
-    /// One global batch: this worker's gradients, their sum over all workers, the same update everywhere.
+    /// One global batch: this worker's gradients, their sum over all workers, the same update
+    /// everywhere.
     fn descend(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -315,8 +320,8 @@ impl Run<'_> {
         let asked = self.keep.map_or(0.0, Keep::asked_to_end);
         let (rate, step) = (self.settings.rate.value(), self.losses.len() + 1);
         let data = &self.images.train;
-        // One pack is reduced behind the backward pass anyway.
-        let overlaps = strategy.options().bytes_per_pack() > 0;
+        // One bucket is reduced behind the backward pass anyway.
+        let overlaps = strategy.options().bytes_per_bucket() > 0;
         let Self {
             model,
             mirrored,
@@ -324,7 +329,8 @@ impl Run<'_> {
             ..
         } = self;
         let made = strategy.run(|replica| {
-            // A worker without samples in a short last batch takes part with any sample, at weight 0.
+            // A worker without samples in a short last batch takes part with any sample, at weight
+            // 0.
             let part = if batch.indices().is_empty() {
                 &[0]
             } else {
@@ -336,7 +342,7 @@ impl Run<'_> {
             )]
             let weight = batch.weight() as f32;
             let loss = if overlaps {
-                Model::over(&mirrored.tapped()?)?.loss(data.gather(part))?
+                Model::over(&mirrored.hooked()?)?.loss(data.gather(part))?
             } else {
                 model.loss(data.gather(part))?
             };
@@ -374,7 +380,7 @@ impl Run<'_> {
                 Ok::<_, Error>(correct + model.count_correct(data.gather(indices))?)
             })
         })?;
-        let correct: f64 = strategy.reduce(ReduceOp::Sum, counted)?;
+        let correct: f64 = strategy.reduce(ReplicaReduceOp::Sum, counted)?;
         Ok(correct / data.len() as f64)
     }
 }

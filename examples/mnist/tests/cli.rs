@@ -201,8 +201,8 @@ fn a_chief_that_is_killed_is_replaced_and_the_log_goes_on() {
         .collect();
     let (last, steps) = lines.split_last().unwrap();
     assert_eq!(last["final"], Value::Bool(true));
-    // The step in which the chief died may be there twice, or not at all: all may have made it before
-    // the chief had written its line.
+    // The step in which the chief died may be there twice, or not at all: all may have made it
+    // before the chief had written its line.
     let mut steps: Vec<u64> = steps
         .iter()
         .map(|line| line["step"].as_u64().unwrap())
@@ -283,7 +283,8 @@ fn help_is_no_mistake() {
     );
 }
 
-/// Runs the program in `folder`, with batches of 16 out of the files there unless `args` say otherwise.
+/// Runs the program in `folder`, with batches of 16 out of the files there unless `args` say
+/// otherwise.
 fn mnist(folder: &Path, args: &[&str]) -> Output {
     command(folder, args).output().expect("the program starts")
 }
@@ -305,7 +306,8 @@ fn command(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A folder with 40 training and 10 test images, plain files: digit d is a bright row at height 2 d.
+/// A folder with 40 training and 10 test images, plain files: digit d is a bright row at height 2
+/// d.
 fn data_folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a new folder");
     for (name, count) in [("train", 40u8), ("t10k", 10)] {

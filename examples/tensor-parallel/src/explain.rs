@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use meshwork_dtensor::Error as TensorError;
-use meshwork_layout::{Layout, Reduction, Relayout};
+use meshwork_layout::{Layout, PartialReduction, Relayout};
 
 use crate::Error;
 use crate::model::{HIDDEN, Layouts};
@@ -29,9 +29,12 @@ pub(crate) fn print(layouts: &Layouts, text: &Text, batch: usize) -> Result<(), 
     let logits = layouts
         .inputs
         .clone()
-        .with_partial(["model"], Reduction::Sum);
+        .with_partial(["model"], PartialReduction::Sum);
     let logits = logits.map_err(TensorError::from)?;
-    let gradient = layouts.first.clone().with_partial(["data"], Reduction::Sum);
+    let gradient = layouts
+        .first
+        .clone()
+        .with_partial(["data"], PartialReduction::Sum);
     let gradient = gradient.map_err(TensorError::from)?;
     let moved: [(&str, &Layout, &Layout, [usize; 2]); 2] = [
         (

@@ -1,5 +1,5 @@
-//! Trains a small network on a sonnet: the batch is cut by `data`, the weights by `model`, on a mesh of
-//! 2×2 devices, in one process or in four.
+//! Trains a small network on a sonnet: the batch is cut by `data`, the weights by `model`, on a
+//! mesh of 2×2 devices, in one process or in four.
 //!
 //! ```text
 //!              model 0             model 1
@@ -8,8 +8,8 @@
 //!            the left columns    the right ones of the first weights
 //! ```
 //!
-//! `tensor-parallel --processes 4` starts four processes of this program; without it, one process has all
-//! four devices. Both print the same losses, to the last bit.
+//! `tensor-parallel --processes 4` starts four processes of this program; without it, one process
+//! has all four devices. Both print the same losses, to the last bit.
 
 mod explain;
 mod model;

@@ -1,8 +1,8 @@
-//! Two layers: the first is cut by columns and the second by rows, so that what the one gives is what the
-//! other takes, and one sum over `model` ends both.
+//! Two layers: the first is cut by columns and the second by rows, so that what the one gives is
+//! what the other takes, and one sum over `model` ends both.
 
 use meshwork_core::Mesh;
-use meshwork_dtensor::{Along, Context, DTensor, DVariable, Error};
+use meshwork_dtensor::{Context, DTensor, DVariable, Error, ReduceAxes};
 use meshwork_layout::ops::Orientation::{Plain, Transposed};
 use meshwork_layout::{Layout, UNSHARDED};
 
@@ -61,7 +61,7 @@ impl Model {
         let hidden = before.relu()?;
         let logits = hidden.matmul(self.second.value())?;
         let (losses, by_logits) = logits.sparse_cross_entropy(labels)?;
-        let loss = losses.mean(&Along::axes([0]))?;
+        let loss = losses.mean(&ReduceAxes::axes([0]))?;
 
         let by_logits = by_logits.scale(rate / batch_size(inputs))?;
         let by_second = hidden.matmul_stored(&by_logits, [Transposed, Plain])?;
@@ -69,7 +69,7 @@ impl Model {
         let by_before =
             by_hidden.zip_with(&before, |slope, x| if x > 0.0 { slope } else { 0.0 })?;
         let by_first = inputs.matmul_stored(&by_before, [Transposed, Plain])?;
-        let by_bias = by_before.sum(&Along::axes([0]))?;
+        let by_bias = by_before.sum(&ReduceAxes::axes([0]))?;
 
         self.first.assign_sub(&by_first)?;
         self.bias.assign_sub(&by_bias)?;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use meshwork_strategy::{
     Aggregation, AutoShard, Cursor, DistributedVariable, Error, Input, MultiWorkerMirroredStrategy,
-    ReduceOp, Synchronization, VariablePolicy,
+    ReplicaReduceOp, Synchronization, VariablePolicy,
 };
 use ndarray::{Array1, arr0};
 
@@ -79,13 +79,13 @@ fn steps(
         };
         cursor = batches.cursor();
         let rows = share.global_rows();
-        let mut pieces = share.into_pieces();
+        let mut pieces = share.into_shards();
         strategy.run_with(&mut pieces, |replica, piece| {
             let piece = piece.take().unwrap_or_default();
             let count = i64::try_from(piece.len()).unwrap_or(i64::MAX);
             replica.assign_add(seen, arr0(count).into_dyn())?;
             let mut sum = [piece.iter().sum::<u64>() as f64];
-            replica.all_reduce(ReduceOp::Sum, &mut sum)?;
+            replica.all_reduce(ReplicaReduceOp::Sum, &mut sum)?;
             replica.update(weight, |weight| *weight -= sum[0] / 64.0);
             Ok::<_, Error>(())
         })?;
@@ -100,7 +100,10 @@ fn steps(
 /// Reductions and gathers in and outside of steps, of arrays whose length is the replica's number.
 fn exchange(strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
     let mut own = strategy.per_replica(|id| Array1::from_elem(id, id as f64).into_dyn());
-    say!("mean {}", strategy.reduce_axes(ReduceOp::Mean, &own, &[0])?);
+    say!(
+        "mean {}",
+        strategy.reduce_axes(ReplicaReduceOp::Mean, &own, &[0])?
+    );
     say!("gathered {}", strategy.gather(&own, 0)?);
     let inside = strategy.run_with(&mut own, |replica, own| replica.all_gather(own.clone(), 0))?;
     for all in inside.local_results().take(1) {
@@ -109,7 +112,7 @@ fn exchange(strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
     let merged = strategy.run_each(|replica| {
         let own = f64::from(replica.replica_id().number());
         replica.merge_call(own, |cross, values| {
-            let sum = cross.reduce(ReduceOp::Sum, values.clone())?;
+            let sum = cross.reduce(ReplicaReduceOp::Sum, values.clone())?;
             Ok(values.map(|_| sum))
         })
     })?;

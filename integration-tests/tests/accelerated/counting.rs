@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use meshwork_accel::{
     Accelerator, Arrange, Arrangement, Device, DeviceId, Element, ElementType, Elementwise, Error,
-    Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Region, Steps,
+    Fold, Matmul, NativeCollectives, Pairwise, Pointwise, ProductShape, ReduceOp, Region,
+    StridedSlice,
 };
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
 
@@ -156,7 +157,7 @@ impl Arrange for Counting {
         self.asked().arrange(from, to)
     }
 
-    fn step(&self, from: &CpuBuffer, by: &Steps) -> Result<CpuBuffer, Error> {
+    fn step(&self, from: &CpuBuffer, by: &StridedSlice) -> Result<CpuBuffer, Error> {
         self.asked().step(from, by)
     }
 

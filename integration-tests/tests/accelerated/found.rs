@@ -13,8 +13,8 @@ use crate::plugins;
 /// Says to this program, started again, that it is to look for devices.
 const LOOKS: &str = "MESHWORK_TEST_LOOKS";
 
-/// What a process says that looks for devices of a type where `names` have values, run as the test of this
-/// name.
+/// What a process says that looks for devices of a type where `names` have values, run as the test
+/// of this name.
 fn told(test: &str, device_type: DeviceType, names: &[(&str, &Path)]) -> String {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(program);

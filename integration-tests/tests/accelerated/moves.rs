@@ -5,7 +5,7 @@ use std::sync::Arc;
 use meshwork_accel::{Arrange, Elementwise, Fold, Matmul, NativeCollectives};
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DeviceType};
-use meshwork_layout::{Layout, Reduction};
+use meshwork_layout::{Layout, PartialReduction};
 
 use crate::cuda::eight_devices;
 use crate::fake::Fake;
@@ -22,8 +22,8 @@ fn cube() -> (Context, Mesh) {
     (context, mesh)
 }
 
-/// Every layout of a matrix whose axes are cut by one mesh dimension each, or not at all; with a sum over
-/// z where z cuts nothing.
+/// Every layout of a matrix whose axes are cut by one mesh dimension each, or not at all; with a
+/// sum over z where z cuts nothing.
 fn layouts(mesh: &Mesh) -> Vec<Layout> {
     let mut all = Vec::new();
     for first in ["unsharded", "x", "y", "z"] {
@@ -31,14 +31,20 @@ fn layouts(mesh: &Mesh) -> Vec<Layout> {
             let Ok(layout) = Layout::from_names([first, second], mesh) else {
                 continue;
             };
-            all.extend(layout.clone().with_partial(["z"], Reduction::Sum).ok());
+            all.extend(
+                layout
+                    .clone()
+                    .with_partial(["z"], PartialReduction::Sum)
+                    .ok(),
+            );
             all.push(layout);
         }
     }
     all
 }
 
-/// Relayouts between all pairs of layouts leave what they leave on the host, and bring nothing there.
+/// Relayouts between all pairs of layouts leave what they leave on the host, and bring nothing
+/// there.
 fn all_pairs_agree<A>(accelerator: &Arc<A>, shape: &[usize])
 where
     A: Elementwise<Buffer: Sync> + Matmul + Arrange + Fold + NativeCollectives + 'static,

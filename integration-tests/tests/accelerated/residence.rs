@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::Mesh;
-use meshwork_dtensor::{Along, Backend, Context, DTensor, DeviceType, Offer, bf16};
+use meshwork_dtensor::{Backend, BackendBuilder, Context, DTensor, DeviceType, ReduceAxes, bf16};
 use meshwork_layout::Layout;
 use meshwork_layout::ops::{Index, Orientation};
 use ndarray::ArrayD;
@@ -15,12 +15,12 @@ use crate::{eight, numbers};
 
 /// Eight devices that count and have arithmetic only, and what lies on them.
 fn counting() -> (Arc<Counting>, Backend, Context, Mesh) {
-    offering(Offer::arithmetic)
+    offering(BackendBuilder::arithmetic)
 }
 
 /// Eight devices that count, and what lies on them.
 fn offering(
-    offer: impl Fn(Offer<Counting>) -> Offer<Counting>,
+    offer: impl Fn(BackendBuilder<Counting>) -> BackendBuilder<Counting>,
 ) -> (Arc<Counting>, Backend, Context, Mesh) {
     let eight_devices = NonZeroUsize::new(8).unwrap();
     let cpus = CpuAccelerator::with_logical_devices(eight_devices);
@@ -92,7 +92,7 @@ fn an_op_that_a_backend_lacks_takes_its_operand_back_once() {
 
 #[test]
 fn ops_that_look_at_indices_stay_on_the_devices() {
-    let all = |offer: Offer<Counting>| offer.arithmetic().arrangement().collectives();
+    let all = |offer: BackendBuilder<Counting>| offer.arithmetic().arrangement().collectives();
     let (counting, backend, context, mesh) = offering(all);
     let chosen = |context: &Context, mesh: &Mesh| -> Vec<DTensor<f32>> {
         let rows = Layout::from_names(["x", "unsharded"], mesh).unwrap();
@@ -214,8 +214,8 @@ fn tensors_of_a_backend_that_was_replaced_go_on_with_the_new_one() {
     assert!(new.crossings().0 > 0);
 }
 
-/// A layer as transformers have them: queries of the rows meet their keys, and take what they attend to;
-/// weights are cut as tensor parallelism cuts them.
+/// A layer as transformers have them: queries of the rows meet their keys, and take what they
+/// attend to; weights are cut as tensor parallelism cuts them.
 fn attention(context: &Context, mesh: &Mesh) -> DTensor<f32> {
     let place = |shape: &[usize], seed, names: &[&str]| {
         let layout = Layout::from_names(names.iter().copied(), mesh).unwrap();
@@ -236,13 +236,13 @@ fn attention(context: &Context, mesh: &Mesh) -> DTensor<f32> {
     let seen = seen.reshape(&[2, 6, 8].map(Some)).unwrap();
     let out = place(&[8, 8], 5, &["y", "unsharded"]);
     let sum = seen.matmul(&out).unwrap().add(&rows).unwrap();
-    let mean = sum.mean(&Along::axes([-1]).kept()).unwrap();
+    let mean = sum.mean(&ReduceAxes::axes([-1]).keep_dims()).unwrap();
     sum.sub(&mean).unwrap()
 }
 
 #[test]
 fn a_layer_of_a_transformer_stays_on_the_devices_and_they_reduce_among_themselves() {
-    let all = |offer: Offer<Counting>| offer.arithmetic().arrangement().collectives();
+    let all = |offer: BackendBuilder<Counting>| offer.arithmetic().arrangement().collectives();
     let (counting, backend, context, mesh) = offering(all);
     let found = attention(&context, &mesh);
     assert_eq!(counting.crossings().1, 0, "something came to the host");

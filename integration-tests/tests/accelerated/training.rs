@@ -1,11 +1,12 @@
-//! A training whose weights, samples and gradients stay on devices: the strategy reduces them there.
+//! A training whose weights, samples and gradients stay on devices: the strategy reduces them
+//! there.
 
 use meshwork_accel::{
     Accelerator, DeviceBuffer, DeviceId, Elementwise, Matmul, NativeCollectives, Pairwise,
     ProductShape,
 };
 use meshwork_collectives::Group;
-use meshwork_strategy::{DeviceReducer, Error, MultiWorkerMirroredStrategy, ReduceOp};
+use meshwork_strategy::{DeviceReducer, Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 
 use crate::{cpus, pjrt, plugins};
 
@@ -113,7 +114,7 @@ fn alone<A: Elementwise + Matmul>(
         strategy
             .run(|replica| {
                 let mut gradient = model.gradient();
-                devices.all_reduce(replica, ReduceOp::Mean, &mut gradient)?;
+                devices.all_reduce(replica, ReplicaReduceOp::Mean, &mut gradient)?;
                 model.apply(gradient);
                 Ok::<_, Error>(())
             })
@@ -139,7 +140,7 @@ where
         let mut model = Model::new(accelerator, device, first + replica.local_id());
         for _ in 0..STEPS {
             let gradient = replica.merge_call(model.gradient(), |cross, mut gradients| {
-                devices.all_reduce_each(cross, ReduceOp::Mean, &mut gradients)?;
+                devices.all_reduce_each(cross, ReplicaReduceOp::Mean, &mut gradients)?;
                 Ok(gradients)
             })?;
             model.apply(gradient);
@@ -216,7 +217,7 @@ where
         let device = DeviceId::new(strategy.rank().index());
         let devices = strategy.on_devices(accelerator);
         let weights = alone(&mut strategy, (accelerator, device), &devices);
-        let reduced = strategy.traffic().operations();
+        let reduced = strategy.communication_stats().operations();
         assert_eq!(reduced, STEPS as u64);
         devices.close(&mut strategy).unwrap();
         strategy.leave().unwrap();
@@ -249,7 +250,7 @@ fn what_a_strategy_cannot_reduce_on_devices_is_refused_before_anything_is_sent()
     let devices = strategy.on_devices(accelerator);
     let mut whole = accelerator.allocate(DeviceId::new(0), int, 2).unwrap();
     let mean = strategy
-        .run(|replica| devices.all_reduce(replica, ReduceOp::Mean, &mut whole))
+        .run(|replica| devices.all_reduce(replica, ReplicaReduceOp::Mean, &mut whole))
         .map(drop);
     let found = meshwork_strategy::ElementType::I32;
     assert_eq!(mean, Err(Error::IntegerMean { found }));
@@ -258,7 +259,7 @@ fn what_a_strategy_cannot_reduce_on_devices_is_refused_before_anything_is_sent()
     let each = pair
         .run_each(|replica| {
             let mut own = accelerator.allocate(DeviceId::new(0), int, 2)?;
-            devices.all_reduce(replica, ReduceOp::Sum, &mut own)
+            devices.all_reduce(replica, ReplicaReduceOp::Sum, &mut own)
         })
         .map(drop);
     assert_eq!(each, Err(Error::SeveralReplicas { replicas: 2 }));

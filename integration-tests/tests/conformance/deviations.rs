@@ -1,7 +1,7 @@
 //! Where this project means to answer otherwise than the recorded system, and why.
 //!
-//! Each rule holds for any case it fits, whether or not it was recorded. Who names one has held our own
-//! answer against what the rule says it is.
+//! Each rule holds for any case it fits, whether or not it was recorded. Who names one has held our
+//! own answer against what the rule says it is.
 
 /// A rule by which an answer differs, and the reason in one line.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -1,8 +1,8 @@
-//! Recorded cases in one process with eight devices of a backend: the CPU's logical devices, and those of
-//! XLA's CPU plugin, which stand for TPUs and GPUs.
+//! Recorded cases in one process with eight devices of a backend: the CPU's logical devices, and
+//! those of XLA's CPU plugin, which stand for TPUs and GPUs.
 //!
-//! What the devices hold has to be what ranks hold that are told nothing of backends. Results of ops may
-//! differ by a part in 10⁹, as those of the host may: sums are added in another order.
+//! What the devices hold has to be what ranks hold that are told nothing of backends. Results of
+//! ops may differ by a part in 10⁹, as those of the host may: sums are added in another order.
 
 #[path = "../../../accel-tpu/tests/support/plugins.rs"]
 mod plugins;
@@ -38,7 +38,7 @@ fn eight_pjrt_devices_hold_what_is_recorded() {
         return;
     };
     let count = [("cpu_device_count", PluginValue::Int(DEVICES as i64))];
-    let client = meshwork_accel_tpu::Client::new(&plugin, &count).expect("eight devices");
+    let client = meshwork_accel_tpu::PjrtClient::new(&plugin, &count).expect("eight devices");
     let accelerator = Arc::new(PjrtAccelerator::new(client));
     let offer = Backend::of(&accelerator).arithmetic();
     hold_what_is_recorded(&offer.arrangement().collectives().into());

@@ -69,7 +69,8 @@ impl Verdict {
 }
 
 impl Topic {
-    /// A file with one JSON object a line, each with an answer or an error, those of metadata left out.
+    /// A file with one JSON object a line, each with an answer or an error, those of metadata left
+    /// out.
     pub(crate) const fn lines(
         name: &'static str,
         file: &'static str,

@@ -1,7 +1,7 @@
 //! Recorded cases by four processes with two devices each, beside one process with eight.
 //!
-//! The test starts its own program four times, and each of them runs every case as one client: what its
-//! two devices hold has to be what ranks hold that are told nothing of processes.
+//! The test starts its own program four times, and each of them runs every case as one client: what
+//! its two devices hold has to be what ranks hold that are told nothing of processes.
 
 use std::net::UdpSocket;
 use std::num::NonZeroU32;

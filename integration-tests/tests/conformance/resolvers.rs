@@ -1,4 +1,5 @@
-//! Cluster specs, and resolvers that need no network, beside what TensorFlow and Slurm made of them.
+//! Cluster specs, and resolvers that need no network, beside what TensorFlow and Slurm made of
+//! them.
 
 #[path = "resolvers/environments.rs"]
 mod environments;

@@ -1,5 +1,5 @@
-//! Cases of the recorded forms that were written here: forms that no record of the project's own has,
-//! and what a record may get wrong. Each says in `verdict` what has to come of it.
+//! Cases of the recorded forms that were written here: forms that no record of the project's own
+//! has, and what a record may get wrong. Each says in `verdict` what has to come of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Groups whose ranks, each a thread here, have a GPU each: a driver in host memory, and a library that
-//! does between threads what NCCL does between processes.
+//! Groups whose ranks, each a thread here, have a GPU each: a driver in host memory, and a library
+//! that does between threads what NCCL does between processes.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -13,10 +13,10 @@ use meshwork_accel_cuda::{
     CudaAccelerator, CudaBuffer, CudaConfig, Error as Absent, KernelCache, Library,
 };
 use meshwork_collectives::{
-    Detour, DeviceGroup, Error, Group, GroupConfig, JobSecret, Pinning, Rank, Reach, Route,
-    Timeouts, Transport,
+    CommunicatorScope, DeviceGroup, Error, FallbackReason, Group, GroupConfig, JobSecret, Pinning,
+    Rank, Route, Timeouts, Transport,
 };
-use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp::Mean};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp::Mean};
 use meshwork_testing::Need;
 
 use crate::fake::{Count, Fake};
@@ -209,7 +209,7 @@ fn all_operations_have_the_values_of_host_memory_by_nccl_where_it_has_them_and_s
     ] {
         let before = fake.performed();
         let direct = run(&fake, over, world, |mut group, cuda| {
-            let reach = Reach::ClearTextBetweenHosts;
+            let reach = CommunicatorScope::ClearTextBetweenHosts;
             let mut devices = group.over(&cuda, DEVICE, reach).unwrap();
             assert_eq!(
                 devices.route().to_string(),
@@ -239,7 +239,7 @@ fn all_operations_have_the_values_of_host_memory_by_nccl_where_it_has_them_and_s
 fn route(
     mut group: Group,
     cuda: &CudaAccelerator,
-    (device, reach): (DeviceId, Reach),
+    (device, reach): (DeviceId, CommunicatorScope),
 ) -> (String, Route) {
     let world = group.world() as f32;
     let mut devices = group.over(cuda, device, reach).unwrap();
@@ -279,7 +279,7 @@ fn where_one_rank_has_no_nccl_or_another_all_go_through_host_memory_and_say_who(
                 _ => second.clone(),
             };
             let cuda = CudaAccelerator::open(&config).unwrap();
-            route(group, &cuda, (DEVICE, Reach::OneHost)).0
+            route(group, &cuda, (DEVICE, CommunicatorScope::OneHost)).0
         });
         assert_eq!(routes[0], told);
         // Whoever lacks it knows more.
@@ -295,20 +295,25 @@ fn two_ranks_on_one_gpu_and_hosts_between_which_nothing_may_be_in_clear_go_throu
     let shared = each(Over::Threads.groups(2), |group| {
         let cuda = CudaAccelerator::open(&fake.config()).unwrap();
         let device = DeviceId::new(2);
-        route(group, &cuda, (device, Reach::ClearTextBetweenHosts)).1
+        route(
+            group,
+            &cuda,
+            (device, CommunicatorScope::ClearTextBetweenHosts),
+        )
+        .1
     });
     let (rank, peer) = (Rank::new(0), Rank::new(1));
-    let expected = Route::Staged(Detour::DeviceShared { rank, peer });
+    let expected = Route::Staged(FallbackReason::DeviceShared { rank, peer });
     assert_eq!(shared, [expected.clone(), expected]);
     let apart = run(&fake, Over::Hosts, 2, |group, cuda| {
         let reach = match group.rank().number() {
-            0 => Reach::ClearTextBetweenHosts,
-            _ => Reach::OneHost,
+            0 => CommunicatorScope::ClearTextBetweenHosts,
+            _ => CommunicatorScope::OneHost,
         };
         route(group, &cuda, (DEVICE, reach)).1
     });
     let (rank, peer) = (peer, rank);
-    let expected = Route::Staged(Detour::SeveralHosts { rank, peer });
+    let expected = Route::Staged(FallbackReason::SeveralHosts { rank, peer });
     assert_eq!(apart, [expected.clone(), expected]);
     assert_eq!(fake.performed(), 0);
     fake.is_clean();
@@ -323,7 +328,7 @@ fn where_one_rank_is_refused_all_give_the_communicator_up_and_name_it() {
     let routes = each(connected(3, |config| config), |group| {
         let gpu = group.rank().index();
         let cuda = CudaAccelerator::open(&fake.config().with_gpus([gpu])).unwrap();
-        route(group, &cuda, (DEVICE, Reach::OneHost)).0
+        route(group, &cuda, (DEVICE, CommunicatorScope::OneHost)).0
     });
     let told = "through host memory, as rank 1 could not join the communicator";
     assert!(begun.elapsed() < PATIENCE, "the others are told at once");
@@ -365,7 +370,7 @@ fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_
         for (named, culprit) in culprits {
             let (begun, all_are_in) = (Instant::now(), Barrier::new(3));
             let told = run(&fake, over, 3, |mut group, cuda| {
-                let reach = Reach::ClearTextBetweenHosts;
+                let reach = CommunicatorScope::ClearTextBetweenHosts;
                 let last = group.rank().number() == 2;
                 let mut devices = group.over(&cuda, DEVICE, reach).unwrap();
                 all_are_in.wait();
@@ -400,7 +405,9 @@ fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_
 fn a_rank_that_never_calls_is_named_when_the_time_is_up() {
     let (fake, begun) = (four_quiet_gpus(), Instant::now());
     let told = run(&fake, Over::Quic, 3, |mut group, cuda| {
-        let mut devices = group.over(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut devices = group
+            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         match devices.group().rank().number() {
             // It waits for rank 2, and rank 1 for both in the communicator.
@@ -429,7 +436,9 @@ fn a_rank_that_never_calls_is_named_when_the_time_is_up() {
 fn a_device_that_fails_in_the_communicator_ends_the_group_by_name() {
     let fake = four_gpus();
     let told = run(&fake, Over::Memory, 2, |mut group, cuda| {
-        let mut devices = group.over(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut devices = group
+            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         let completed = devices.group().completed();
@@ -463,7 +472,7 @@ fn a_strategy_reduces_by_a_communicator_that_it_keeps_between_steps() {
     run(&fake, Over::Memory, 3, |group, cuda| {
         let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
         let devices = strategy
-            .over_devices(&cuda, DEVICE, Reach::OneHost)
+            .over_devices(&cuda, DEVICE, CommunicatorScope::OneHost)
             .unwrap();
         assert!(matches!(devices.route(), Route::Direct { .. }));
         for step in 0..5 {
@@ -491,7 +500,9 @@ fn a_strategy_reduces_by_a_communicator_that_it_keeps_between_steps() {
 fn a_route_is_of_the_group_that_found_it() {
     let fake = four_gpus();
     run(&fake, Over::Threads, 2, |mut group, cuda| {
-        let mut route = group.device_route(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut route = group
+            .device_route(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .unwrap();
         let mut other = group.split(Some(0), 0).unwrap().unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         let mut lent = other.through(&cuda, &mut route);
@@ -514,7 +525,9 @@ fn a_group_that_has_shrunk_makes_another_communicator() {
     let all_are_in = Barrier::new(3);
     run(&fake, Over::Memory, 3, |mut group, cuda| {
         let last = group.rank().number() == 2;
-        let mut devices = group.over(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut devices = group
+            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .unwrap();
         all_are_in.wait();
         if last {
             return;
@@ -526,7 +539,9 @@ fn a_group_that_has_shrunk_makes_another_communicator() {
         let outdated = devices.all_reduce(&mut buffer, ReduceOp::Sum);
         let (made, now) = (1, 2);
         assert_eq!(outdated, Err(Error::CommunicatorOutdated { made, now }));
-        let mut devices = group.over(&cuda, DEVICE, Reach::OneHost).unwrap();
+        let mut devices = group
+            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .unwrap();
         assert!(matches!(devices.route(), Route::Direct { .. }));
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
@@ -545,7 +560,7 @@ fn staged_buffers_pass_through_pinned_memory_with_the_values_of_host_memory() {
         run(&fake, over, world, |mut group, cuda| {
             let mut devices = group.on(&cuda);
             assert_eq!(devices.pinning(), &Pinning::Unused);
-            devices.set_portion(crate::portions_of(800));
+            devices.set_chunk(crate::portions_of(800));
             for element in ElementType::ALL {
                 for len in [0, 1, 500] {
                     element.run(Everything {
@@ -572,7 +587,7 @@ fn where_locked_memory_is_limited_buffers_pass_unpinned_and_the_group_says_why()
             fake.fail("cuMemHostRegister_v2", slot, 2);
             let mut buffer = with(&cuda, &[1.0_f32; 1000]);
             let mut devices = group.on(&cuda);
-            devices.set_portion(crate::portions_of(400));
+            devices.set_chunk(crate::portions_of(400));
             devices.all_reduce(&mut buffer, ReduceOp::Mean).unwrap();
             let Pinning::Refused(reason) = devices.pinning() else {
                 panic!("{:?}", devices.pinning());
@@ -603,7 +618,7 @@ fn any_call_of_the_driver_may_fail_while_buffers_are_staged_and_nothing_is_left(
                 let mut buffer = with(&cuda, &[1.0_f32; 500]);
                 fake.fail(function, after, 700);
                 let mut devices = group.on(&cuda);
-                devices.set_portion(crate::portions_of(400));
+                devices.set_chunk(crate::portions_of(400));
                 let done = devices.all_reduce(&mut buffer, ReduceOp::Max);
                 let refused = matches!(devices.pinning(), Pinning::Refused(_));
                 fake.fail("", 0, 0);
@@ -625,12 +640,12 @@ fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
         let cuda = CudaAccelerator::open(&fake.config()).unwrap();
         let own = DeviceId::new(group.rank().index());
         let far = DeviceId::new(3);
-        let nowhere = group.over(&cuda, DeviceId::new(4), Reach::OneHost);
+        let nowhere = group.over(&cuda, DeviceId::new(4), CommunicatorScope::OneHost);
         assert!(matches!(
             nowhere.map(drop),
             Err(Error::Unsupported(Refusal::UnknownDevice { .. }))
         ));
-        let mut devices = group.over(&cuda, own, Reach::OneHost).unwrap();
+        let mut devices = group.over(&cuda, own, CommunicatorScope::OneHost).unwrap();
         let mut there = cuda.allocate(far, f32::TYPE, 3).unwrap();
         let refused = devices.all_reduce(&mut there, ReduceOp::Sum);
         let mismatch = Refusal::DeviceMismatch {
@@ -657,7 +672,9 @@ fn have_the_values_of_host_memory(config: &CudaConfig, gpus: u32) {
             let gpu = group.rank().index();
             let cuda = CudaAccelerator::open(&config.clone().with_gpus([gpu])).unwrap();
             let mut devices = match direct {
-                true => group.over(&cuda, DEVICE, Reach::OneHost).unwrap(),
+                true => group
+                    .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+                    .unwrap(),
                 false => group.on(&cuda),
             };
             for element in ElementType::ALL {

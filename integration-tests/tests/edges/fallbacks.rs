@@ -71,7 +71,8 @@ fn take(entries: &mut [Entry<'_>], file: &str, line: &str) -> bool {
     })
 }
 
-/// Lines `file: reason`, or `folder/: reason`, each with indented parts of lines below it; `#` begins a comment.
+/// Lines `file: reason`, or `folder/: reason`, each with indented parts of lines below it; `#`
+/// begins a comment.
 fn read(list: &str) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     let lines = list.lines().filter(|line| !line.starts_with('#'));

@@ -1,5 +1,5 @@
-//! Buffers of accelerators in groups: the same bits as on host memory, between threads, processes of
-//! one host and links.
+//! Buffers of accelerators in groups: the same bits as on host memory, between threads, processes
+//! of one host and links.
 
 use std::process::Command;
 
@@ -23,8 +23,8 @@ fn all_the_same(ended: &Ended, ranks: usize) {
         panic!("one line, not {ended:?}");
     };
     let compared: usize = line.split(' ').next().unwrap().parse().unwrap();
-    // 8 integer types with 8 ops, 4 floats with 5 and bool with 5: 89 pairs. Each is reduced, reduced
-    // to a root and reduced and scattered, of which both sides are looked at, in 5 lengths.
+    // 8 integer types with 8 ops, 4 floats with 5 and bool with 5: 89 pairs. Each is reduced,
+    // reduced to a root and reduced and scattered, of which both sides are looked at, in 5 lengths.
     assert_eq!(compared, ranks * 5 * (89 * 4 + 13 * 2), "{line}");
 }
 

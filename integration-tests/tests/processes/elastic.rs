@@ -8,8 +8,8 @@ use meshwork_collectives::{JobSecret, Rank, announce_loss};
 use crate::worker::{Worker, free_addresses, over};
 
 /// From the death to the first result without the dead rank, on every survivor. Far above what that
-/// takes, which the soak measures, as these tests share a machine with others; below every patience but that
-/// of joining.
+/// takes, which the soak measures, as these tests share a machine with others; below every patience
+/// but that of joining.
 const LIMIT: Duration = Duration::from_secs(10);
 
 struct Job {

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::{
-    Carrier, Error, Group, GroupConfig, JobSecret, Network, Rank, ReduceOp, StrangerCause,
-    Timeouts, Transport,
+    DataTransport, Error, Group, GroupConfig, JobSecret, Network, Rank, ReduceOp, Timeouts,
+    Transport, UnauthenticatedCause,
 };
 
 use crate::relay::Relay;
@@ -23,13 +23,13 @@ fn payload() -> Vec<u32> {
 }
 
 /// Rank 1 reaches rank 0 through the relay only.
-fn through(relay: &Relay, server: &str, secret: &JobSecret, carrier: Carrier) -> Vec<u32> {
+fn through(relay: &Relay, server: &str, secret: &JobSecret, carrier: DataTransport) -> Vec<u32> {
     let members = [relay.address().to_string(), free_addresses(1).remove(0)];
     let config = |rank| {
         GroupConfig::new(members.clone(), Rank::new(rank), secret.clone())
             .unwrap()
             .with_transport(Transport::Quic)
-            .with_network(Network::default().with_carrier(carrier))
+            .with_network(Network::default().with_data_transport(carrier))
     };
     let configs = [config(0).with_bind(server.parse().unwrap()), config(1)];
     let run = |config: &GroupConfig| {
@@ -63,12 +63,12 @@ fn through(relay: &Relay, server: &str, secret: &JobSecret, carrier: Carrier) ->
 
 #[test]
 fn no_payload_and_no_secret_is_readable_on_the_wire() {
-    for carrier in [Carrier::Quic, Carrier::Tls] {
+    for carrier in [DataTransport::Quic, DataTransport::Tls] {
         nothing_is_readable(carrier);
     }
 }
 
-fn nothing_is_readable(carrier: Carrier) {
+fn nothing_is_readable(carrier: DataTransport) {
     let server = free_addresses(1).remove(0);
     let relay = Relay::to(server.parse().unwrap());
     let secret = JobSecret::generate().unwrap();
@@ -136,10 +136,10 @@ fn a_process_with_another_secret_is_refused_by_name_and_the_others_say_who_knock
         &format!("rank 0 ({zero}) belongs to another job"),
         "MESHWORK_JOB_SECRET",
     ]);
-    let knocked = format!("the process at {one} holds another job secret");
+    let join_requested = format!("the process at {one} holds another job secret");
     honest.end().failed_naming(&[
         &format!("rank 1 ({one}) did not join within 2.0s"),
-        &knocked,
+        &join_requested,
     ]);
 }
 
@@ -192,7 +192,7 @@ fn a_relay_between_two_jobs_brings_nobody_into_the_other() {
     let Error::NotJoined { refused, .. } = &waits else {
         panic!("{waits}")
     };
-    assert_eq!(refused[0].cause(), StrangerCause::OtherJob);
+    assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);
 }
 
 #[test]

@@ -22,13 +22,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The launcher of a training, which is watched through the lines of its workers.
 struct Job {
     launcher: Worker,
-    /// By seat.
+    /// By member id.
     workers: Vec<Seen>,
     story: Story,
     dice: u64,
 }
 
-/// What is known of the worker at a seat.
+/// What is known of the worker with a member id.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     process: Option<i32>,
@@ -121,14 +121,14 @@ impl Job {
                 .all(|seen| seen.place.1 == WORKERS && seen.made > 0)
     }
 
-    /// Kills the worker at a seat with `kill -9`.
+    /// Kills the worker with a member id with `kill -9`.
     fn kill(&mut self, seat: usize) {
         let process = self.workers[seat].process.take().unwrap();
         let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
         self.workers[seat] = Seen::default();
     }
 
-    fn seat_of_the_chief(&self) -> usize {
+    fn member_id_of_the_chief(&self) -> usize {
         self.workers
             .iter()
             .position(|seen| seen.place.0 == 0)
@@ -151,7 +151,7 @@ impl Job {
         self.read_until(Self::is_whole);
         for turn in 0..kills {
             let seat = match turn {
-                0 => self.seat_of_the_chief(),
+                0 => self.member_id_of_the_chief(),
                 _ => usize::try_from(self.roll(WORKERS as u64)).unwrap(),
             };
             let at = self.workers[seat].made + self.roll(40);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::{Carrier, JobSecret, Transport};
+use meshwork_collectives::{DataTransport, JobSecret, Transport};
 
 /// Beyond any time a correct program takes; a test that waits this long has found a hang.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
@@ -23,8 +23,8 @@ pub(crate) struct Worker {
     stderr: Option<thread::JoinHandle<String>>,
 }
 
-/// Sets the transport of a worker: `auto`, `quic`, or `tls` for QUIC with the bytes of operations over
-/// TCP.
+/// Sets the transport of a worker: `auto`, `quic`, or `tls` for QUIC with the bytes of operations
+/// over TCP.
 pub(crate) fn over<'a>(worker: &'a mut Command, transport: &str) -> &'a mut Command {
     let (transport, carrier) = match transport {
         "tls" => ("quic", "tls"),
@@ -32,7 +32,7 @@ pub(crate) fn over<'a>(worker: &'a mut Command, transport: &str) -> &'a mut Comm
     };
     worker
         .env(Transport::ENV, transport)
-        .env(Carrier::ENV, carrier)
+        .env(DataTransport::ENV, carrier)
 }
 
 /// How a process ended.

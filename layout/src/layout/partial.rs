@@ -2,12 +2,12 @@ use meshwork_core::DimName;
 use smallvec::SmallVec;
 
 use super::{Cut, Layout, Partial, idle};
-use crate::{Error, Reduction};
+use crate::{Error, PartialReduction};
 
 /// What is still to be reduced.
 impl Layout {
-    /// The same layout with exactly these mesh dimensions partial: along them each rank holds a term
-    /// of every element, and the value is what `reduction` makes of the terms.
+    /// The same layout with exactly these mesh dimensions partial: along them each rank holds a
+    /// term of every element, and the value is what `reduction` makes of the terms.
     ///
     /// This is what is left of a sum over an axis that they cut, until an all-reduce or a
     /// reduce-scatter finishes it. Their order does not matter; without any, nothing is partial.
@@ -15,22 +15,23 @@ impl Layout {
     ///
     /// ```
     /// use meshwork_core::Mesh;
-    /// use meshwork_layout::{Layout, Reduction};
+    /// use meshwork_layout::{Layout, PartialReduction};
     ///
     /// let mesh = Mesh::new([("batch", 4), ("model", 2)])?;
-    /// let loss = Layout::replicated(&mesh, 0).with_partial(["batch"], Reduction::Sum)?;
-    /// assert_eq!(loss.reduction(), Some(Reduction::Sum));
+    /// let loss = Layout::replicated(&mesh, 0).with_partial(["batch"], PartialReduction::Sum)?;
+    /// assert_eq!(loss.reduction(), Some(PartialReduction::Sum));
     /// assert_eq!((loss.terms(), loss.copies()), (4, 2));
     /// # Ok::<(), meshwork_layout::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Mesh`] for a mesh dimension that the mesh does not have, [`Error::CutAndPartial`] for
-    /// one that cuts a tensor dimension, [`Error::RepeatedPartial`] for one that is given twice.
+    /// [`Error::Mesh`] for a mesh dimension that the mesh does not have, [`Error::CutAndPartial`]
+    /// for one that cuts a tensor dimension, [`Error::RepeatedPartial`] for one that is given
+    /// twice.
     pub fn with_partial(
         self,
         dims: impl IntoIterator<Item = impl AsRef<str>>,
-        reduction: Reduction,
+        reduction: PartialReduction,
     ) -> Result<Self, Error> {
         let mut cuts: SmallVec<[Cut; 1]> = SmallVec::new();
         for dim in dims {
@@ -62,7 +63,7 @@ impl Layout {
 
     /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
     #[must_use]
-    pub fn reduction(&self) -> Option<Reduction> {
+    pub fn reduction(&self) -> Option<PartialReduction> {
         self.partial.as_ref().map(|partial| partial.reduction)
     }
 

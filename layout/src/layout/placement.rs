@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use meshwork_core::{Coords, Rank};
+use meshwork_core::{Coords, MeshRank};
 use smallvec::SmallVec;
 
 use super::{Axis, Cut, Layout, Ranges, Shape};
@@ -14,7 +14,7 @@ impl Layout {
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the mesh, [`Error::RankMismatch`] for a shape of another
     /// rank.
-    pub fn shard(&self, rank: Rank, global_shape: &[usize]) -> Result<Ranges, Error> {
+    pub fn shard(&self, rank: MeshRank, global_shape: &[usize]) -> Result<Ranges, Error> {
         self.check_rank(global_shape)?;
         let coords = self.mesh.coords(rank)?;
         let held = |(axis, &size): (&Axis, &usize)| {
@@ -29,13 +29,13 @@ impl Layout {
     ///
     /// # Errors
     /// Those of [`shard`](Self::shard).
-    pub fn local_shape(&self, rank: Rank, global_shape: &[usize]) -> Result<Shape, Error> {
+    pub fn local_shape(&self, rank: MeshRank, global_shape: &[usize]) -> Result<Shape, Error> {
         let shard = self.shard(rank, global_shape)?;
         Ok(shard.iter().map(Range::len).collect())
     }
 
-    /// The shape of what every rank holds of a tensor of this shape, where all hold as much; inverse
-    /// of [`global_shape`](Self::global_shape).
+    /// The shape of what every rank holds of a tensor of this shape, where all hold as much;
+    /// inverse of [`global_shape`](Self::global_shape).
     ///
     /// # Errors
     /// [`Error::RankMismatch`] for a shape of another rank, [`Error::Uneven`] for a size that is no
@@ -82,7 +82,7 @@ impl Layout {
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the mesh.
     #[doc(alias = "offset_to_shard")]
-    pub fn shard_coords(&self, rank: Rank) -> Result<Coords, Error> {
+    pub fn shard_coords(&self, rank: MeshRank) -> Result<Coords, Error> {
         let coords = self.mesh.coords(rank)?;
         let nested = |axis: &Axis| {
             let inner = |shard: usize, cut: &Cut| shard * cut.size + coords[cut.dim];
@@ -91,8 +91,8 @@ impl Layout {
         Ok(self.axes.iter().map(nested).collect())
     }
 
-    /// The number of the shard with these coordinates, row-major, counted from 0: ranks whose shards
-    /// have one number hold the same part.
+    /// The number of the shard with these coordinates, row-major, counted from 0: ranks whose
+    /// shards have one number hold the same part.
     ///
     /// # Errors
     /// [`Error::RankMismatch`] for more or fewer coordinates than tensor dimensions,
@@ -125,7 +125,7 @@ impl Layout {
         &self,
         index: &[usize],
         global_shape: &[usize],
-    ) -> Result<impl ExactSizeIterator<Item = Rank>, Error> {
+    ) -> Result<impl ExactSizeIterator<Item = MeshRank>, Error> {
         self.check_rank(global_shape)?;
         self.check_rank(index)?;
         let mut first = 0;
@@ -144,7 +144,7 @@ impl Layout {
         let mut whole: SmallVec<[Cut; 4]> = idle.copied().collect();
         whole.sort_unstable_by_key(|cut| cut.dim);
         let holders = self.copies() * self.terms();
-        Ok((0..holders).map(move |holder| Rank::new(first + offset(holder, &whole))))
+        Ok((0..holders).map(move |holder| MeshRank::new(first + offset(holder, &whole))))
     }
 
     fn check_rank(&self, numbers: &[usize]) -> Result<(), Error> {
@@ -158,8 +158,8 @@ impl Layout {
     }
 }
 
-/// How far the rank of this number lies behind that of number 0, where ranks are counted along these
-/// mesh dimensions, the last fastest.
+/// How far the rank of this number lies behind that of number 0, where ranks are counted along
+/// these mesh dimensions, the last fastest.
 fn offset(number: usize, along: &[Cut]) -> usize {
     let digit = |(number, offset): (usize, usize), cut: &Cut| {
         (number / cut.size, offset + number % cut.size * cut.stride)

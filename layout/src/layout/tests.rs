@@ -1,4 +1,4 @@
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 use proptest::prelude::*;
 
 use super::*;
@@ -37,7 +37,7 @@ fn all_layouts(mesh: &Mesh, axes: usize) -> Vec<Layout> {
 }
 
 /// The indices that a rank holds along one axis, by dealing out lists of them.
-fn dealt(layout: &Layout, axis: usize, rank: Rank, size: usize) -> Vec<usize> {
+fn dealt(layout: &Layout, axis: usize, rank: MeshRank, size: usize) -> Vec<usize> {
     let mut held: Vec<usize> = (0..size).collect();
     for dim in layout.axes[axis].spec.dims() {
         let ranks = layout.mesh().dim_size(dim.as_str()).unwrap();
@@ -162,7 +162,7 @@ fn copies_are_the_ranks_along_idle_mesh_dimensions() {
     let mesh = mesh(&[2, 3, 2]);
     let layout = Layout::from_names(["y"], &mesh).unwrap();
     assert_eq!(layout.copies(), 4);
-    let owners = layout.owners(&[3], &[6]).unwrap().map(Rank::index);
+    let owners = layout.owners(&[3], &[6]).unwrap().map(MeshRank::index);
     assert!(owners.eq([2, 3, 8, 9]));
     assert_eq!(Layout::replicated(&mesh, 2).copies(), 12);
 }
@@ -177,9 +177,12 @@ fn partial_mesh_dimensions_turn_copies_into_terms() {
         (vec!["z"], 2),
         (vec!["z", "x"], 4),
     ] {
-        let partial = layout.clone().with_partial(&dims, Reduction::Sum).unwrap();
+        let partial = layout
+            .clone()
+            .with_partial(&dims, PartialReduction::Sum)
+            .unwrap();
         assert_eq!((partial.copies(), partial.terms()), (4 / terms, terms));
-        let owners = partial.owners(&[3], &[6]).unwrap().map(Rank::index);
+        let owners = partial.owners(&[3], &[6]).unwrap().map(MeshRank::index);
         assert!(owners.eq([2, 3, 8, 9]), "{partial}");
         for rank in mesh.ranks() {
             assert_eq!(partial.shard(rank, &[6]), layout.shard(rank, &[6]));
@@ -191,28 +194,36 @@ fn partial_mesh_dimensions_turn_copies_into_terms() {
 fn partial_mesh_dimensions_are_shown_and_replaced() {
     let mesh = mesh(&[2, 3, 2]);
     let whole = Layout::replicated(&mesh, 1);
-    let both = whole.clone().with_partial(["z", "x"], Reduction::Min);
+    let both = whole
+        .clone()
+        .with_partial(["z", "x"], PartialReduction::Min);
     let both = both.unwrap();
     assert!(both.partial().map(DimName::as_str).eq(["x", "z"]));
-    assert_eq!(both.reduction(), Some(Reduction::Min));
+    assert_eq!(both.reduction(), Some(PartialReduction::Min));
     assert!(!both.is_fully_replicated());
-    let one = both.clone().with_partial(["z"], Reduction::Min).unwrap();
+    let one = both
+        .clone()
+        .with_partial(["z"], PartialReduction::Min)
+        .unwrap();
     assert!(one.partial().map(DimName::as_str).eq(["z"]));
     assert_ne!(
         Ok(&one),
-        whole.clone().with_partial(["z"], Reduction::Sum).as_ref()
+        whole
+            .clone()
+            .with_partial(["z"], PartialReduction::Sum)
+            .as_ref()
     );
-    assert_eq!(both.with_partial([""; 0], Reduction::Min), Ok(whole));
+    assert_eq!(both.with_partial([""; 0], PartialReduction::Min), Ok(whole));
 }
 
 #[test]
 fn deleting_axes_leaves_partial_dimensions_partial() {
     let mesh = mesh(&[2, 2]);
     let layout = Layout::from_names([UNSHARDED, "y"], &mesh).unwrap();
-    let partial = layout.with_partial(["x"], Reduction::Sum).unwrap();
+    let partial = layout.with_partial(["x"], PartialReduction::Sum).unwrap();
     assert_eq!(
         partial.delete(&[1]),
-        Layout::replicated(&mesh, 1).with_partial(["x"], Reduction::Sum)
+        Layout::replicated(&mesh, 1).with_partial(["x"], PartialReduction::Sum)
     );
 }
 
@@ -220,7 +231,7 @@ fn deleting_axes_leaves_partial_dimensions_partial() {
 fn a_partial_mesh_dimension_is_idle_known_and_listed_once() {
     let mesh = mesh(&[2, 2]);
     let layout = Layout::from_names([UNSHARDED, "y"], &mesh).unwrap();
-    let partial = |dims: &[&str]| layout.clone().with_partial(dims, Reduction::Sum);
+    let partial = |dims: &[&str]| layout.clone().with_partial(dims, PartialReduction::Sum);
     let dim = |name| DimName::new(name).unwrap();
     assert_eq!(
         partial(&["x", "y"]),
@@ -253,9 +264,12 @@ fn an_owner_on_a_mesh_of_a_million_ranks_is_found_without_a_search() {
     let layout = Layout::from_names(["x", "y"], &mesh).unwrap();
     let shape = [usize::MAX, 3];
     let owners = layout.owners(&[usize::MAX - 1, 2], &shape).unwrap();
-    assert!(owners.eq([Rank::new(1023 * 1024 + 2)]));
+    assert!(owners.eq([MeshRank::new(1023 * 1024 + 2)]));
     assert_eq!(
-        layout.local_shape(Rank::new(3), &shape).unwrap().as_slice(),
+        layout
+            .local_shape(MeshRank::new(3), &shape)
+            .unwrap()
+            .as_slice(),
         [1 << 54, 0]
     );
 }
@@ -375,9 +389,9 @@ fn shapes_and_indices_have_the_rank_of_the_layout() {
         found: found.to_vec(),
         expected: 2,
     };
-    assert_eq!(layout.shard(Rank::new(0), &[4]), Err(mismatch(&[4])));
+    assert_eq!(layout.shard(MeshRank::new(0), &[4]), Err(mismatch(&[4])));
     assert_eq!(
-        layout.local_shape(Rank::new(0), &[1, 2, 3]),
+        layout.local_shape(MeshRank::new(0), &[1, 2, 3]),
         Err(mismatch(&[1, 2, 3]))
     );
     assert_eq!(layout.owners(&[0], &[4, 4]).err(), Some(mismatch(&[0])));
@@ -389,11 +403,11 @@ fn shapes_and_indices_have_the_rank_of_the_layout() {
     };
     assert_eq!(layout.owners(&[0, 4], &[4, 4]).err(), Some(outside));
     let outside = meshwork_core::Error::RankOutside {
-        rank: Rank::new(2),
+        rank: MeshRank::new(2),
         size: 2,
     };
     assert_eq!(
-        layout.shard(Rank::new(2), &[4, 4]),
+        layout.shard(MeshRank::new(2), &[4, 4]),
         Err(Error::Mesh(outside))
     );
 }
@@ -403,7 +417,7 @@ fn messages_name_the_thing_the_numbers_and_the_remedy() {
     let layout = Layout::replicated(&mesh(&[2]), 2);
     let message = |error: Error| error.to_string();
     assert_eq!(
-        message(layout.shard(Rank::new(0), &[4]).unwrap_err()),
+        message(layout.shard(MeshRank::new(0), &[4]).unwrap_err()),
         "[4] has the rank 1, but the layout is for tensors of rank 2: give one number for each dimension"
     );
     assert_eq!(
@@ -427,7 +441,7 @@ proptest! {
         let layouts = all_layouts(&mesh, shape.len());
         let layout = &layouts[choice % layouts.len()];
         let index: Vec<usize> = shape.iter().zip(at).map(|(size, at)| at % size).collect();
-        let owners: Vec<Rank> = layout.owners(&index, &shape)?.collect();
+        let owners: Vec<MeshRank> = layout.owners(&index, &shape)?.collect();
         for rank in mesh.ranks() {
             let shard = layout.shard(rank, &shape)?;
             let held = shard.iter().zip(&index).all(|(range, index)| range.contains(index));

@@ -2,20 +2,20 @@
 
 use meshwork_core::{DimName, Mesh};
 
+use super::conflicts::resolve_conflicts;
 use super::rule::{Axis, Factor, Kind, ResultRule, Rule};
-use super::settle::settle;
-use super::{Collective, Error, Inferred, Outcome, Placement};
-use crate::{Layout, Reduction, ShardingSpec};
+use super::{Error, Inferred, Outcome, PartialAllReduce, TensorLayout};
+use crate::{Layout, PartialReduction, ShardingSpec};
 
-/// What the rule says about operands that lie so. There is one operand at least, they are on one mesh,
-/// and they have the ranks for which the rule was made.
-pub(super) fn apply(rule: &Rule, operands: &[Placement]) -> Result<Inferred, Error> {
+/// What the rule says about operands that lie so. There is one operand at least, they are on one
+/// mesh, and they have the ranks for which the rule was made.
+pub(super) fn apply(rule: &Rule, operands: &[TensorLayout]) -> Result<Inferred, Error> {
     let engine = Engine {
         rule,
         operands,
         mesh: operands[0].layout().mesh(),
     };
-    let cuts = settle(rule, operands)?;
+    let cuts = resolve_conflicts(rule, operands)?;
     let cuts = cuts.into_iter().enumerate();
     let cuts = cuts
         .map(|(factor, spec)| engine.allowed(factor, spec))
@@ -35,7 +35,7 @@ pub(super) fn apply(rule: &Rule, operands: &[Placement]) -> Result<Inferred, Err
 
 struct Engine<'a> {
     rule: &'a Rule,
-    operands: &'a [Placement],
+    operands: &'a [TensorLayout],
     mesh: &'a Mesh,
 }
 
@@ -155,14 +155,14 @@ impl Engine<'_> {
             }
             None => produced,
         };
-        let placement = Placement::new(result.shape.iter().copied(), finished)?;
+        let placement = TensorLayout::new(result.shape.iter().copied(), finished)?;
         Ok(Outcome {
             produced,
             placement,
         })
     }
 
-    fn reduction(&self) -> Option<Reduction> {
+    fn reduction(&self) -> Option<PartialReduction> {
         self.rule
             .factors
             .iter()
@@ -172,14 +172,14 @@ impl Engine<'_> {
             })
     }
 
-    fn within(&self, cuts: &[ShardingSpec]) -> Vec<Collective> {
+    fn within(&self, cuts: &[ShardingSpec]) -> Vec<PartialAllReduce> {
         let dims = self.dims(cuts, |kind| kind == Kind::Joint);
         if dims.is_empty() {
             return Vec::new();
         }
         let reductions = self.rule.within.iter();
         reductions
-            .map(|&reduction| Collective {
+            .map(|&reduction| PartialAllReduce {
                 dims: dims.clone(),
                 reduction,
             })

@@ -3,11 +3,11 @@ use std::str::FromStr;
 
 use super::Error;
 
-/// The equation of an einsum, such as `bij,jk->bik`: a letter for each axis of each operand, and for
-/// each axis of the result.
+/// The equation of an einsum, such as `bij,jk->bik`: a letter for each axis of each operand, and
+/// for each axis of the result.
 ///
-/// Spaces do not count. Without an arrow the result has the letters that occur once, in the order of
-/// the alphabet, capitals first.
+/// Spaces do not count. Without an arrow the result has the letters that occur once, in the order
+/// of the alphabet, capitals first.
 ///
 /// ```
 /// use meshwork_layout::ops::{Equation, Error};

@@ -1,5 +1,5 @@
 use super::{
-    Equation, Error, Inferred, Op, Orientation, Placement, ReducedAxes, Reducer, infer, rules,
+    Equation, Error, Inferred, Op, Orientation, ReducedAxes, Reducer, TensorLayout, infer, rules,
 };
 use crate::Shape;
 
@@ -7,7 +7,7 @@ use crate::Shape;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Gradient {
     steps: Vec<GradientStep>,
-    placement: Placement,
+    placement: TensorLayout,
 }
 
 /// One op of a [`Gradient`].
@@ -36,9 +36,10 @@ impl Gradient {
         &self.steps
     }
 
-    /// How the gradient lies, which need not be how the operand does. Its shape is that of the operand.
+    /// How the gradient lies, which need not be how the operand does. Its shape is that of the
+    /// operand.
     #[must_use]
-    pub fn placement(&self) -> &Placement {
+    pub fn placement(&self) -> &TensorLayout {
         &self.placement
     }
 }
@@ -71,12 +72,12 @@ impl GradientStep {
 /// ```
 /// use meshwork_core::Mesh;
 /// use meshwork_layout::Layout;
-/// use meshwork_layout::ops::{Op, Orientation, Placement, gradients, infer};
+/// use meshwork_layout::ops::{Op, Orientation, TensorLayout, gradients, infer};
 ///
 /// // Data parallelism: each rank has a part of the batch, and all have the weights.
 /// let mesh = Mesh::new([("batch", 4)])?;
-/// let inputs = Placement::new([32, 8], Layout::batch_sharded(&mesh, "batch", 2)?)?;
-/// let weights = Placement::new([8, 2], Layout::replicated(&mesh, 2))?;
+/// let inputs = TensorLayout::new([32, 8], Layout::batch_sharded(&mesh, "batch", 2)?)?;
+/// let weights = TensorLayout::new([8, 2], Layout::replicated(&mesh, 2))?;
 /// let product = Op::MatMul { lhs: Orientation::Plain, rhs: Orientation::Plain };
 /// let operands = [inputs, weights.clone()];
 /// let outputs = infer(&product, &operands)?.results()[0].placement().clone();
@@ -87,14 +88,15 @@ impl GradientStep {
 /// ```
 ///
 /// # Errors
-/// Those of [`infer`] for the op itself and for the ops of its gradient; [`Error::UpstreamShape`] for a
-/// gradient by the result that has another shape than the result; [`Error::NoGradient`] for ops other
-/// than element-wise ones, matmul, einsum, sum and mean, transpose, reshape, expand, squeeze and
-/// relayout, and for an einsum with a diagonal, or with a label that is in one operand only.
+/// Those of [`infer`] for the op itself and for the ops of its gradient; [`Error::UpstreamShape`]
+/// for a gradient by the result that has another shape than the result; [`Error::NoGradient`] for
+/// ops other than element-wise ones, matmul, einsum, sum and mean, transpose, reshape, expand,
+/// squeeze and relayout, and for an einsum with a diagonal, or with a label that is in one operand
+/// only.
 pub fn gradients(
     op: &Op,
-    operands: &[Placement],
-    upstream: &Placement,
+    operands: &[TensorLayout],
+    upstream: &TensorLayout,
 ) -> Result<Vec<Gradient>, Error> {
     check_upstream(op, operands, upstream)?;
     (0..operands.len())
@@ -114,7 +116,11 @@ pub fn gradients(
         .collect()
 }
 
-fn check_upstream(op: &Op, operands: &[Placement], upstream: &Placement) -> Result<(), Error> {
+fn check_upstream(
+    op: &Op,
+    operands: &[TensorLayout],
+    upstream: &TensorLayout,
+) -> Result<(), Error> {
     let inferred = infer(op, operands)?;
     let op = op.name();
     let [result] = inferred.results() else {
@@ -132,9 +138,9 @@ fn check_upstream(op: &Op, operands: &[Placement], upstream: &Placement) -> Resu
 }
 
 struct Builder<'a> {
-    operands: &'a [Placement],
-    upstream: &'a Placement,
-    previous: Placement,
+    operands: &'a [TensorLayout],
+    upstream: &'a TensorLayout,
+    previous: TensorLayout,
     steps: Vec<GradientStep>,
 }
 
@@ -180,7 +186,8 @@ impl Builder<'_> {
         let upstream = GradientInput::Upstream;
         let (plain, transposed) = (Orientation::Plain, Orientation::Transposed);
         // The gradient by the left is G·Bᵀ, by the right Aᵀ·G: the other operand is turned round
-        // unless it is stored so. Where the operand itself is stored turned round, so is the product.
+        // unless it is stored so. Where the operand itself is stored turned round, so is the
+        // product.
         let turned = match stored[1 - operand] {
             Orientation::Plain => transposed,
             Orientation::Transposed => plain,

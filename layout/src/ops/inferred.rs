@@ -1,17 +1,17 @@
 use meshwork_core::DimName;
 
-use super::Placement;
-use crate::{Layout, Reduction};
+use super::TensorLayout;
+use crate::{Layout, PartialReduction};
 
 /// How an op is carried out by ranks that each work on what they hold.
 ///
-/// First each operand is brought into the layout that [`operands`](Self::operands) states; then every
-/// rank applies the op to its shards, during which [`within`](Self::within) may be needed; and then
-/// each result goes from the layout in which it was produced to its final one.
+/// First each operand is brought into the layout that [`operands`](Self::operands) states; then
+/// every rank applies the op to its shards, during which [`within`](Self::within) may be needed;
+/// and then each result goes from the layout in which it was produced to its final one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inferred {
     pub(super) operands: Vec<Layout>,
-    pub(super) within: Vec<Collective>,
+    pub(super) within: Vec<PartialAllReduce>,
     pub(super) results: Vec<Outcome>,
 }
 
@@ -19,14 +19,14 @@ pub struct Inferred {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outcome {
     pub(super) produced: Layout,
-    pub(super) placement: Placement,
+    pub(super) placement: TensorLayout,
 }
 
 /// An all-reduce among the ranks that differ only along some mesh dimensions.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Collective {
+pub struct PartialAllReduce {
     pub(super) dims: Vec<DimName>,
-    pub(super) reduction: Reduction,
+    pub(super) reduction: PartialReduction,
 }
 
 impl Inferred {
@@ -36,10 +36,10 @@ impl Inferred {
         &self.operands
     }
 
-    /// The all-reduces that ranks need while they compute, in order. A softmax along a cut axis needs
-    /// the largest element, then the sum of the exponentials.
+    /// The all-reduces that ranks need while they compute, in order. A softmax along a cut axis
+    /// needs the largest element, then the sum of the exponentials.
     #[must_use]
-    pub fn within(&self) -> &[Collective] {
+    pub fn within(&self) -> &[PartialAllReduce] {
         &self.within
     }
 
@@ -51,15 +51,16 @@ impl Inferred {
 
     /// Every all-reduce, in order: those [`within`](Self::within), then those that finish results.
     /// Relayouts of operands are not among them, nor of results that only have to be cut.
-    pub fn collectives(&self) -> impl Iterator<Item = Collective> {
+    pub fn collectives(&self) -> impl Iterator<Item = PartialAllReduce> {
         let finishing = self.results.iter().filter_map(Outcome::finish);
         self.within.iter().cloned().chain(finishing)
     }
 }
 
 impl Outcome {
-    /// The layout in which ranks have the result at first. It is partial after a reduction along cut
-    /// axes, and whole where the final layout is cut if every rank has to work on all of an axis.
+    /// The layout in which ranks have the result at first. It is partial after a reduction along
+    /// cut axes, and whole where the final layout is cut if every rank has to work on all of an
+    /// axis.
     #[must_use]
     pub fn produced(&self) -> &Layout {
         &self.produced
@@ -67,7 +68,7 @@ impl Outcome {
 
     /// The shape of the result and its final layout, the one TensorFlow infers.
     #[must_use]
-    pub fn placement(&self) -> &Placement {
+    pub fn placement(&self) -> &TensorLayout {
         &self.placement
     }
 
@@ -79,15 +80,15 @@ impl Outcome {
 
     /// The all-reduce that finishes the result, if it is produced in terms.
     #[must_use]
-    pub fn finish(&self) -> Option<Collective> {
-        Some(Collective {
+    pub fn finish(&self) -> Option<PartialAllReduce> {
+        Some(PartialAllReduce {
             dims: self.produced.partial().cloned().collect(),
             reduction: self.produced.reduction()?,
         })
     }
 }
 
-impl Collective {
+impl PartialAllReduce {
     /// The mesh dimensions along which ranks take part, major to minor.
     #[must_use]
     pub fn dims(&self) -> &[DimName] {
@@ -96,7 +97,7 @@ impl Collective {
 
     /// What is done.
     #[must_use]
-    pub fn reduction(&self) -> Reduction {
+    pub fn reduction(&self) -> PartialReduction {
         self.reduction
     }
 }

@@ -1,18 +1,18 @@
-//! Ops carried out on tensors in memory, as plainly as can be: once on whole tensors, and once on the
-//! shards of all ranks as [`Inferred`] says. Tests hold the one against the other.
+//! Ops carried out on tensors in memory, as plainly as can be: once on whole tensors, and once on
+//! the shards of all ranks as [`Inferred`] says. Tests hold the one against the other.
 //!
 //! Every element is a number of 64 bits, every index is visited, and nothing is fast.
 //!
 //! ```
 //! use meshwork_core::Mesh;
 //! use meshwork_layout::ops::naive::{Tensor, shards, whole};
-//! use meshwork_layout::ops::{Op, Placement, ReducedAxes, Reducer, infer};
+//! use meshwork_layout::ops::{Op, TensorLayout, ReducedAxes, Reducer, infer};
 //! use meshwork_layout::Layout;
 //!
 //! let mesh = Mesh::new([("x", 2)])?;
 //! let (reducer, axes, reduced) = (Reducer::Sum, vec![0], ReducedAxes::Removed);
 //! let sum = Op::Reduce { reducer, axes, reduced };
-//! let placement = Placement::new([5], Layout::batch_sharded(&mesh, "x", 1)?)?;
+//! let placement = TensorLayout::new([5], Layout::batch_sharded(&mesh, "x", 1)?)?;
 //! let inferred = infer(&sum, &[placement])?;
 //! let numbers = [Tensor::new([5], [1.0, 2.0, 3.0, 4.0, 5.0])];
 //! assert_eq!(whole(&sum, |_| 0.0, &numbers, &inferred)[0].values(), [15.0]);
@@ -22,7 +22,7 @@
 
 use std::ops::Range;
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 
 use super::{Inferred, Op};
 use crate::{Layout, Shape};
@@ -69,7 +69,7 @@ impl Tensor {
     /// # Panics
     /// If the layout is for tensors of another rank, or has no such rank.
     #[must_use]
-    pub fn shard(&self, layout: &Layout, rank: Rank) -> Self {
+    pub fn shard(&self, layout: &Layout, rank: MeshRank) -> Self {
         let held = layout.shard(rank, &self.shape);
         self.part(&held.expect("the layout fits the tensor"))
     }

@@ -3,8 +3,8 @@ use crate::Layout;
 
 /// What is done to tensors, as far as layouts and shapes can tell.
 ///
-/// Axes count from 0; where they are signed, negative ones count from the end, −1 is the last. Sizes
-/// are in elements and those of whole tensors, never of shards.
+/// Axes count from 0; where they are signed, negative ones count from the end, −1 is the last.
+/// Sizes are in elements and those of whole tensors, never of shards.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Op {
@@ -53,8 +53,8 @@ pub enum Op {
         /// The axis of classes.
         axis: isize,
     },
-    /// The cross-entropy of a softmax along the last axis with labels. Two results: the loss, without
-    /// that axis, and its gradient by the logits.
+    /// The cross-entropy of a softmax along the last axis with labels. Two results: the loss,
+    /// without that axis, and its gradient by the logits.
     #[doc(alias = "softmax_cross_entropy_with_logits")]
     CrossEntropy(Labels),
     /// Axes in another order: axis i of the result is axis `perm[i]` of the operand.
@@ -131,7 +131,8 @@ pub enum Op {
         /// How many from there on along each axis; [`None`] is all that are left.
         size: Vec<Option<usize>>,
     },
-    /// Indices taken along each axis as Python's brackets do; axes that are not named are taken whole.
+    /// Indices taken along each axis as Python's brackets do; axes that are not named are taken
+    /// whole.
     #[doc(alias = "getitem")]
     StridedSlice(Vec<Index>),
     /// The slices of the first operand along an axis at the indices that the second one holds. The

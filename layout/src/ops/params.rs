@@ -1,6 +1,6 @@
 use std::num::NonZeroIsize;
 
-use crate::Reduction;
+use crate::PartialReduction;
 
 /// How a matrix is stored, by [`Op::MatMul`](super::Op::MatMul).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -38,12 +38,12 @@ impl Reducer {
     /// For a [`Mean`](Self::Mean) each divides its sum by the count of elements on all ranks.
     /// [`Any`](Self::Any) is the largest and [`All`](Self::All) the smallest, where holding is 1.
     #[must_use]
-    pub fn reduction(self) -> Reduction {
+    pub fn reduction(self) -> PartialReduction {
         match self {
-            Self::Sum | Self::Mean => Reduction::Sum,
-            Self::Product => Reduction::Product,
-            Self::Min | Self::All => Reduction::Min,
-            Self::Max | Self::Any => Reduction::Max,
+            Self::Sum | Self::Mean => PartialReduction::Sum,
+            Self::Product => PartialReduction::Product,
+            Self::Min | Self::All => PartialReduction::Min,
+            Self::Max | Self::Any => PartialReduction::Max,
         }
     }
 }

@@ -12,7 +12,7 @@
 //!                                                              4 elements each
 //! ```
 
-use crate::{Reduction, Shape};
+use crate::{PartialReduction, Shape};
 
 /// The rule of one op for operands of certain shapes.
 pub(super) struct Rule {
@@ -24,7 +24,7 @@ pub(super) struct Rule {
     pub(super) claims: Option<Vec<(usize, usize)>>,
     pub(super) clashes: Clashes,
     /// What ranks that share a factor of [`Kind::Joint`] do meanwhile, in this order.
-    pub(super) within: &'static [Reduction],
+    pub(super) within: &'static [PartialReduction],
 }
 
 /// The factor that an axis has, if any.
@@ -48,8 +48,8 @@ pub(super) struct ResultRule {
 pub(super) struct Factor {
     pub(super) kind: Kind,
     pub(super) disagreement: Disagreement,
-    /// Where two factors claim a mesh dimension, the one of the lower number loses, and of equal ones
-    /// both.
+    /// Where two factors claim a mesh dimension, the one of the lower number loses, and of equal
+    /// ones both.
     pub(super) precedence: usize,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Kind {
     /// Each part of it by itself.
     Apart,
     /// Reduces it away.
-    Reduced(Reduction),
+    Reduced(PartialReduction),
     /// Works on parts of it whose holders talk meanwhile.
     Joint,
     /// Needs all of it, although its cuts compete with others.

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::naive::{Tensor, shards, whole};
 use super::*;
-use crate::{Layout, Reduction, ShardingSpec, UNSHARDED};
+use crate::{Layout, PartialReduction, ShardingSpec, UNSHARDED};
 
 /// A mesh, sizes and choices, all at random.
 #[derive(Debug)]
@@ -94,10 +94,10 @@ impl World {
         (self.choose(3) == 0).then_some(bound)
     }
 
-    fn placed(&mut self, shapes: &[Vec<usize>]) -> Vec<Placement> {
+    fn placed(&mut self, shapes: &[Vec<usize>]) -> Vec<TensorLayout> {
         let placed = shapes.iter().map(|shape| {
             let layout = self.layout(shape.len());
-            Placement::new(shape.iter().copied(), layout).unwrap()
+            TensorLayout::new(shape.iter().copied(), layout).unwrap()
         });
         placed.collect()
     }
@@ -140,7 +140,7 @@ fn mixed(values: &[f64]) -> f64 {
 }
 
 /// Every rank ends with its part of the right results, unless the op is refused as it is cut.
-fn check(op: &Op, placed: &[Placement], operands: &[Tensor]) {
+fn check(op: &Op, placed: &[TensorLayout], operands: &[Tensor]) {
     let inferred = match infer(op, placed) {
         Ok(inferred) => inferred,
         Err(Error::SpecsDiffer { .. } | Error::AxisCut { .. } | Error::StepAcrossShards { .. }) => {
@@ -170,7 +170,7 @@ fn assert_close(found: &Tensor, expected: &Tensor, context: impl Fn() -> String)
     assert!(same, "{found:?} instead of {expected:?}: {}", context());
 }
 
-fn check_that_needed_layouts_are_kept(op: &Op, placed: &[Placement], inferred: &Inferred) {
+fn check_that_needed_layouts_are_kept(op: &Op, placed: &[TensorLayout], inferred: &Inferred) {
     // The axes of a strided slice that are not named take the cuts of others.
     if matches!(op, Op::StridedSlice(_)) {
         return;
@@ -179,7 +179,7 @@ fn check_that_needed_layouts_are_kept(op: &Op, placed: &[Placement], inferred: &
         .iter()
         .zip(inferred.operands())
         .map(|(placed, layout)| {
-            Placement::new(placed.shape().iter().copied(), layout.clone()).unwrap()
+            TensorLayout::new(placed.shape().iter().copied(), layout.clone()).unwrap()
         });
     let again = infer(op, &moved.collect::<Vec<_>>()).unwrap();
     assert_eq!(again.operands(), inferred.operands(), "{op:?} {placed:?}");
@@ -229,7 +229,7 @@ fn elementwise_ops_follow_their_rule_for_all_layouts() {
     let all = layouts(&mesh, 3);
     for left in &all {
         for right in &all {
-            let placed = [left, right].map(|layout| Placement::new([4, 4, 4], layout.clone()));
+            let placed = [left, right].map(|layout| TensorLayout::new([4, 4, 4], layout.clone()));
             let inferred = infer(&Op::Elementwise, &placed.map(Result::unwrap)).unwrap();
             let expected = Layout::from_names(elementwise_specs(left, right), &mesh).unwrap();
             assert_eq!(inferred.results()[0].layout(), &expected, "{left} {right}");
@@ -259,7 +259,7 @@ fn products_follow_their_rule_for_all_layouts() {
     let all = layouts(&mesh, 2);
     for left in &all {
         for right in &all {
-            let placed = [left, right].map(|layout| Placement::new([4, 4], layout.clone()));
+            let placed = [left, right].map(|layout| TensorLayout::new([4, 4], layout.clone()));
             let found = infer(&Op::MatMul { lhs, rhs }, &placed.map(Result::unwrap)).ok();
             let found = found.map(|inferred| inferred.results()[0].layout().clone());
             let expected = product_specs(left, right);
@@ -273,8 +273,11 @@ fn products_follow_their_rule_for_all_layouts() {
 fn operands_that_are_partial_are_finished_first() {
     let mesh = Mesh::new([("x", 2), ("y", 3)]).unwrap();
     let layout = Layout::from_names(["y"], &mesh).unwrap();
-    let partial = layout.clone().with_partial(["x"], Reduction::Sum).unwrap();
-    let operand = Placement::new([6], partial).unwrap();
+    let partial = layout
+        .clone()
+        .with_partial(["x"], PartialReduction::Sum)
+        .unwrap();
+    let operand = TensorLayout::new([6], partial).unwrap();
     let inferred = infer(&Op::Elementwise, &[operand]).unwrap();
     assert_eq!(inferred.operands(), std::slice::from_ref(&layout));
     assert_eq!(inferred.results()[0].layout(), &layout);
@@ -287,7 +290,7 @@ fn check_all_pairs(op: &Op, shapes: [&[usize]; 2]) {
     for left in layouts(&mesh, shapes[0].len()) {
         for right in layouts(&mesh, shapes[1].len()) {
             let placed = [(shapes[0], left.clone()), (shapes[1], right)];
-            let placed = placed.map(|(shape, layout)| Placement::new(shape.to_vec(), layout));
+            let placed = placed.map(|(shape, layout)| TensorLayout::new(shape.to_vec(), layout));
             check(op, &placed.map(Result::unwrap), &operands);
         }
     }
@@ -340,7 +343,7 @@ fn ranges_with_any_bounds_are_taken_right_from_every_layout() {
             let step = NonZeroIsize::new(step).unwrap();
             let op = Op::StridedSlice(vec![Index::Range { begin, end, step }]);
             for layout in layouts(&mesh, 1) {
-                let placed = Placement::new(vec![size], layout).unwrap();
+                let placed = TensorLayout::new(vec![size], layout).unwrap();
                 check(&op, &[placed], &operand);
             }
         }

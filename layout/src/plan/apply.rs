@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 
 use super::Plan;
-use crate::Reduction;
+use crate::PartialReduction;
 
 mod broken;
 mod execution;
@@ -116,8 +116,8 @@ impl Plan {
     }
 }
 
-/// Whether each rank of the target ends with what is wanted: as it is, or after the reduction that is
-/// still to be done.
+/// Whether each rank of the target ends with what is wanted: as it is, or after the reduction that
+/// is still to be done.
 fn check(
     grid: &Grid,
     plan: &Plan,
@@ -137,15 +137,15 @@ fn check(
     }
     for ((rank, index), sum) in sums {
         if sum != wanted(&index) {
-            let rank = Rank::new(rank);
+            let rank = MeshRank::new(rank);
             return Err(Broken::Wrong { rank, index });
         }
     }
     Ok(())
 }
 
-fn reduced(terms: &[i64], reduction: Option<Reduction>) -> i64 {
-    let reduction = reduction.unwrap_or(Reduction::Max);
+fn reduced(terms: &[i64], reduction: Option<PartialReduction>) -> i64 {
+    let reduction = reduction.unwrap_or(PartialReduction::Max);
     let all = terms
         .iter()
         .copied()

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::frame::Frame;
 use super::problem::{Cost, Held, Problem};
-use super::state::{AtomId, AtomSet, Cuts, State, bit, members};
+use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
 
 /// What states have in common whose blocks are the same, on other devices: where tensor dimensions
 /// are cut, and how many terms there are of each element.
@@ -20,12 +20,12 @@ pub(super) struct Class {
 impl Class {
     pub(super) fn of(problem: &Problem, frame: u8, state: &State) -> Self {
         let frame = problem.frame(frame);
-        let cuts = |(cuts, &size): (&[AtomId], &usize)| {
+        let cuts = |(cuts, &size): (&[SubAxisId], &usize)| {
             let parts = frame.count(cuts.iter().copied());
             if size.is_multiple_of(parts) {
                 return SmallVec::from_iter([parts]);
             }
-            cuts.iter().map(|&atom| frame.size(atom)).collect()
+            cuts.iter().map(|&sub_axis| frame.size(sub_axis)).collect()
         };
         Self {
             cuts: state.dims().zip(&problem.tensor.shape).map(cuts).collect(),
@@ -69,8 +69,8 @@ struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Fills the next tensor dimension with some of these atoms, and then the others.
-    fn fill(&mut self, free: AtomSet) {
+    /// Fills the next tensor dimension with some of these sub-axes, and then the others.
+    fn fill(&mut self, free: SubAxisSet) {
         let dim = self.dims.len();
         match self.class.cuts.get(dim) {
             Some(sizes) => {
@@ -86,43 +86,45 @@ impl Filling<'_> {
         }
     }
 
-    /// Extends the last tensor dimension by atoms with this product, in any order.
-    fn fill_product(&mut self, parts: usize, free: AtomSet) {
+    /// Extends the last tensor dimension by sub-axes with this product, in any order.
+    fn fill_product(&mut self, parts: usize, free: SubAxisSet) {
         if parts == 1 {
             return self.fill(free);
         }
-        for atom in members(free) {
-            let size = self.frame.size(atom);
+        for sub_axis in members(free) {
+            let size = self.frame.size(sub_axis);
             if parts.is_multiple_of(size) {
-                self.with(atom, |filling| {
-                    filling.fill_product(parts / size, free & !bit(atom));
+                self.with(sub_axis, |filling| {
+                    filling.fill_product(parts / size, free & !bit(sub_axis));
                 });
             }
         }
     }
 
-    /// Extends the last tensor dimension by atoms of these sizes, in this order.
-    fn fill_sizes(&mut self, sizes: &[usize], free: AtomSet) {
+    /// Extends the last tensor dimension by sub-axes of these sizes, in this order.
+    fn fill_sizes(&mut self, sizes: &[usize], free: SubAxisSet) {
         let Some((&size, rest)) = sizes.split_first() else {
             return self.fill(free);
         };
-        for atom in members(free) {
-            if self.frame.size(atom) == size {
-                self.with(atom, |filling| filling.fill_sizes(rest, free & !bit(atom)));
+        for sub_axis in members(free) {
+            if self.frame.size(sub_axis) == size {
+                self.with(sub_axis, |filling| {
+                    filling.fill_sizes(rest, free & !bit(sub_axis));
+                });
             }
         }
     }
 
-    fn with(&mut self, atom: AtomId, then: impl FnOnce(&mut Self)) {
+    fn with(&mut self, sub_axis: SubAxisId, then: impl FnOnce(&mut Self)) {
         let dim = self.dims.len() - 1;
-        self.dims[dim].push(atom);
+        self.dims[dim].push(sub_axis);
         then(self);
         // What follows closes the dimensions it opens.
         self.dims[dim].pop();
     }
 
-    /// Makes atoms partial, ascending, until there are as many terms as wanted.
-    fn fill_partial(&mut self, terms: usize, partial: AtomSet, free: AtomSet) {
+    /// Makes sub-axes partial, ascending, until there are as many terms as wanted.
+    fn fill_partial(&mut self, terms: usize, partial: SubAxisSet, free: SubAxisSet) {
         if terms == self.class.terms {
             let state = State::new(self.dims.iter().map(SmallVec::as_slice), partial);
             self.found.push(if self.class.renewed {
@@ -132,11 +134,11 @@ impl Filling<'_> {
             });
             return;
         }
-        for atom in members(free) {
-            let terms = terms * self.frame.size(atom);
+        for sub_axis in members(free) {
+            let terms = terms * self.frame.size(sub_axis);
             if self.class.terms.is_multiple_of(terms) {
-                let above = free & !(bit(atom) | (bit(atom) - 1));
-                self.fill_partial(terms, partial | bit(atom), above);
+                let above = free & !(bit(sub_axis) | (bit(sub_axis) - 1));
+                self.fill_partial(terms, partial | bit(sub_axis), above);
             }
         }
     }

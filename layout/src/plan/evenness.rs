@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::geometry;
 
-/// Whether the parts of a length are the same when it is cut at once, and when it is cut by one size
-/// after the other, major to minor.
+/// Whether the parts of a length are the same when it is cut at once, and when it is cut by one
+/// size after the other, major to minor.
 pub(super) fn splits_alike(length: usize, sizes: &[usize]) -> bool {
     let parts: usize = sizes.iter().product();
     if sizes.len() < 2 || length.is_multiple_of(parts) {

@@ -32,7 +32,7 @@ impl Display for Explanation<'_> {
         let first = plan.steps()[0].before();
         writeln!(f, "from {first} to {}", last.after())?;
         for (number, step) in (1..).zip(plan.steps()) {
-            writeln!(f, "{number:>3}. {}", Told(step))?;
+            writeln!(f, "{number:>3}. {}", StepSentence(step))?;
             writeln!(
                 f,
                 "     then {}, {} held meanwhile, {:.1?}",
@@ -54,9 +54,9 @@ impl Display for Explanation<'_> {
 }
 
 /// A step in a sentence.
-struct Told<'a>(&'a Step);
+struct StepSentence<'a>(&'a Step);
 
-impl Display for Told<'_> {
+impl Display for StepSentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = self.0;
         let others = step.over().iter().map(DimPart::size).product::<usize>() - 1;
@@ -142,7 +142,7 @@ mod tests {
     use meshwork_core::Mesh;
 
     use super::*;
-    use crate::{Layout, Reduction, Relayout, UNSHARDED};
+    use crate::{Layout, PartialReduction, Relayout, UNSHARDED};
 
     #[test]
     fn bytes_are_told_in_a_unit_of_which_there_is_one() {
@@ -162,7 +162,10 @@ mod tests {
     fn a_plan_is_told_step_by_step() {
         let mesh = Mesh::new([("x", 2), ("y", 2)]).unwrap();
         let whole = Layout::replicated(&mesh, 2);
-        let terms = whole.clone().with_partial(["x"], Reduction::Sum).unwrap();
+        let terms = whole
+            .clone()
+            .with_partial(["x"], PartialReduction::Sum)
+            .unwrap();
         let plan = Relayout::new(&terms, &whole, &[16, 8], 4)
             .unwrap()
             .plan()

@@ -1,31 +1,32 @@
-//! The atoms of a mesh: the parts of its dimensions that collectives are planned over.
+//! The sub-axes of a mesh: the parts of its dimensions that collectives are planned over.
 
 use meshwork_core::{DimName, Mesh};
 use smallvec::SmallVec;
 
-use super::digits::{Digit, dim_digits, joint_digits};
 use super::evenness::splits_alike;
-use super::state::{AtomId, AtomSet, Cuts, State, bit};
+use super::rank_digits::{RankDigit, dim_digits, joint_digits};
+use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit};
 use crate::Layout;
 
-/// One layout to plan from or to, with the digit of each mesh dimension as the frame's ranks see it.
+/// One layout to plan from or to, with the digit of each mesh dimension as the frame's ranks see
+/// it.
 #[derive(Debug)]
 pub(super) struct Endpoint<'a> {
     pub(super) layout: &'a Layout,
-    pub(super) digits: Vec<SmallVec<[Digit; 1]>>,
+    pub(super) digits: Vec<SmallVec<[RankDigit; 1]>>,
 }
 
-/// The atoms of a mesh, major to minor.
+/// The sub-axes of a mesh, major to minor.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) mesh: Mesh,
-    pub(super) atoms: Vec<Atom>,
+    pub(super) sub_axes: Vec<SubAxis>,
 }
 
 /// A digit of rank numbers that lies within one mesh dimension.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Atom {
-    pub(super) digit: Digit,
+pub(super) struct SubAxis {
+    pub(super) digit: RankDigit,
     /// The mesh dimension.
     pub(super) dim: usize,
 }
@@ -48,28 +49,29 @@ impl Frame {
         Self::of_digits(layout.mesh(), digits).refined(&[end], shape)
     }
 
-    fn of_digits(mesh: &Mesh, digits: Vec<Digit>) -> Self {
-        let within = |digit: &Digit| {
+    fn of_digits(mesh: &Mesh, digits: Vec<RankDigit>) -> Self {
+        let within = |digit: &RankDigit| {
             let strides = mesh.strides().iter().zip(mesh.shape());
-            let mut holds = strides.map(|(&stride, size)| Digit { stride, size }.contains(*digit));
+            let mut holds =
+                strides.map(|(&stride, size)| RankDigit { stride, size }.contains(*digit));
             holds.position(|holds| holds)
         };
-        let atoms = digits
+        let sub_axes = digits
             .into_iter()
-            .filter_map(|digit| within(&digit).map(|dim| Atom { digit, dim }));
+            .filter_map(|digit| within(&digit).map(|dim| SubAxis { digit, dim }));
         Self {
             mesh: mesh.clone(),
-            atoms: atoms.collect(),
+            sub_axes: sub_axes.collect(),
         }
     }
 
-    /// Whether an endpoint cuts the tensor into the same blocks when its mesh dimensions are cut into
-    /// this frame's atoms.
+    /// Whether an endpoint cuts the tensor into the same blocks when its mesh dimensions are cut
+    /// into this frame's sub-axes.
     fn writes(&self, end: &Endpoint<'_>, shape: &[usize]) -> bool {
         end.cuts(shape).all(|(digits, lengths)| {
-            let sizes = |digits: &[Digit]| -> SmallVec<[usize; 4]> {
-                let atoms = digits.iter().flat_map(|&digit| self.within(digit));
-                atoms.map(|atom| self.size(atom)).collect()
+            let sizes = |digits: &[RankDigit]| -> SmallVec<[usize; 4]> {
+                let sub_axes = digits.iter().flat_map(|&digit| self.within(digit));
+                sub_axes.map(|sub_axis| self.size(sub_axis)).collect()
             };
             lengths
                 .iter()
@@ -77,82 +79,93 @@ impl Frame {
         })
     }
 
-    /// The atoms that make up a digit, major to minor.
-    fn within(&self, digit: Digit) -> impl Iterator<Item = AtomId> {
-        let inside = move |(_, atom): &(AtomId, &Atom)| digit.contains(atom.digit);
+    /// The sub-axes that make up a digit, major to minor.
+    fn within(&self, digit: RankDigit) -> impl Iterator<Item = SubAxisId> {
+        let inside = move |(_, sub_axis): &(SubAxisId, &SubAxis)| digit.contains(sub_axis.digit);
         (0..)
-            .zip(&self.atoms)
+            .zip(&self.sub_axes)
             .filter(inside)
             .map(|(number, _)| number)
     }
 
-    /// How many ranks there are along an atom.
-    pub(super) fn size(&self, atom: AtomId) -> usize {
-        self.atoms[usize::from(atom)].digit.size
+    /// How many ranks there are along a sub-axis.
+    pub(super) fn size(&self, sub_axis: SubAxisId) -> usize {
+        self.sub_axes[usize::from(sub_axis)].digit.size
     }
 
-    /// How many ranks there are along several atoms.
-    pub(super) fn count(&self, atoms: impl IntoIterator<Item = AtomId>) -> usize {
+    /// How many ranks there are along several sub-axes.
+    pub(super) fn count(&self, sub_axes: impl IntoIterator<Item = SubAxisId>) -> usize {
         // A factor of the mesh's size, which fits.
-        atoms.into_iter().map(|atom| self.size(atom)).product()
+        sub_axes
+            .into_iter()
+            .map(|sub_axis| self.size(sub_axis))
+            .product()
     }
 
-    /// All atoms.
-    pub(super) fn all(&self) -> AtomSet {
+    /// All sub-axes.
+    pub(super) fn all(&self) -> SubAxisSet {
         (0..)
-            .zip(&self.atoms)
-            .fold(0, |set, (atom, _)| set | bit(atom))
+            .zip(&self.sub_axes)
+            .fold(0, |set, (sub_axis, _)| set | bit(sub_axis))
     }
 
     /// A layout in terms of this frame.
     pub(super) fn state(&self, end: &Endpoint<'_>) -> State {
-        let atoms = |dim: usize| end.digits[dim].iter().flat_map(|&digit| self.within(digit));
+        let sub_axes = |dim: usize| end.digits[dim].iter().flat_map(|&digit| self.within(digit));
         let cuts = end
             .dims()
-            .map(|dims| dims.iter().flat_map(|&dim| atoms(dim)).collect());
+            .map(|dims| dims.iter().flat_map(|&dim| sub_axes(dim)).collect());
         let cuts: SmallVec<[Cuts; 4]> = cuts.collect();
-        let partial = end.partial().flat_map(atoms);
-        let partial = partial.fold(0, |set, atom| set | bit(atom));
+        let partial = end.partial().flat_map(sub_axes);
+        let partial = partial.fold(0, |set, sub_axis| set | bit(sub_axis));
         State::new(cuts.iter().map(|list| list.as_slice()), partial)
     }
 
-    /// This frame with atoms cut into primes where no endpoint's blocks change by it, as long as that
-    /// does not give more than [`MOST_PRIMES`]: one frame for each order of the prime factors, the
-    /// first [`MOST_ORDERS`].
+    /// This frame with sub-axes cut into primes where no endpoint's blocks change by it, as long as
+    /// that does not give more than [`MOST_PRIMES`]: one frame for each order of the prime factors,
+    /// the first [`MOST_ORDERS`].
     fn refined(self, ends: &[Endpoint<'_>], shape: &[usize]) -> Vec<Self> {
         let orders: Vec<_> = self
-            .atoms
+            .sub_axes
             .iter()
-            .map(|atom| orders(atom.digit.size))
+            .map(|sub_axis| orders(sub_axis.digit.size))
             .collect();
         if orders.iter().map(|orders| orders[0].len()).sum::<usize>() > MOST_PRIMES {
             return vec![self];
         }
         let mut frames = vec![Vec::new()];
-        for (atom, orders) in self.atoms.iter().zip(&orders) {
-            let extended = frames.iter().flat_map(|atoms: &Vec<Atom>| {
+        for (sub_axis, orders) in self.sub_axes.iter().zip(&orders) {
+            let extended = frames.iter().flat_map(|sub_axes: &Vec<SubAxis>| {
                 orders
                     .iter()
-                    .map(|sizes| [atoms.as_slice(), &atom.split(sizes)].concat())
+                    .map(|sizes| [sub_axes.as_slice(), &sub_axis.split(sizes)].concat())
             });
             frames = extended.take(MOST_ORDERS).collect();
         }
         let refined = frames
             .into_iter()
-            .map(|atoms| self.unless_changed(atoms, ends, shape));
+            .map(|sub_axes| self.unless_changed(sub_axes, ends, shape));
         refined.collect()
     }
 
-    /// This frame with these atoms, but whole wherever an endpoint's blocks would change.
-    fn unless_changed(&self, atoms: Vec<Atom>, ends: &[Endpoint<'_>], shape: &[usize]) -> Self {
+    /// This frame with these sub-axes, but whole wherever an endpoint's blocks would change.
+    fn unless_changed(
+        &self,
+        sub_axes: Vec<SubAxis>,
+        ends: &[Endpoint<'_>],
+        shape: &[usize],
+    ) -> Self {
         let mut refined = Self {
             mesh: self.mesh.clone(),
-            atoms,
+            sub_axes,
         };
-        for atom in &self.atoms {
-            let whole = |digits: &[Digit]| digits.iter().any(|digit| digit.contains(atom.digit));
+        for sub_axis in &self.sub_axes {
+            let whole =
+                |digits: &[RankDigit]| digits.iter().any(|digit| digit.contains(sub_axis.digit));
             let alike = |length: usize| {
-                let parts = refined.within(atom.digit).map(|part| refined.size(part));
+                let parts = refined
+                    .within(sub_axis.digit)
+                    .map(|part| refined.size(part));
                 splits_alike(length, &parts.collect::<SmallVec<[usize; 4]>>())
             };
             let changed = ends.iter().any(|end| {
@@ -162,26 +175,26 @@ impl Frame {
             });
             if changed {
                 refined
-                    .atoms
-                    .retain(|part| !atom.digit.contains(part.digit));
-                refined.atoms.push(*atom);
+                    .sub_axes
+                    .retain(|part| !sub_axis.digit.contains(part.digit));
+                refined.sub_axes.push(*sub_axis);
             }
         }
         refined
-            .atoms
-            .sort_unstable_by_key(|atom| std::cmp::Reverse(atom.digit.stride));
+            .sub_axes
+            .sort_unstable_by_key(|sub_axis| std::cmp::Reverse(sub_axis.digit.stride));
         refined
     }
 }
 
-impl Atom {
-    /// The atom in parts of these sizes, major to minor.
+impl SubAxis {
+    /// The sub-axis in parts of these sizes, major to minor.
     fn split(self, sizes: &[usize]) -> Vec<Self> {
         let mut stride = self.digit.stride * self.digit.size;
         let part = |&size: &usize| {
             stride /= size;
             Self {
-                digit: Digit { stride, size },
+                digit: RankDigit { stride, size },
                 dim: self.dim,
             }
         };
@@ -216,7 +229,7 @@ impl<'a> Endpoint<'a> {
 
     /// For each mesh dimension that cuts a tensor dimension, its digits, and the lengths of what it
     /// cuts.
-    fn cuts(&self, shape: &[usize]) -> impl Iterator<Item = (&[Digit], Vec<usize>)> {
+    fn cuts(&self, shape: &[usize]) -> impl Iterator<Item = (&[RankDigit], Vec<usize>)> {
         self.dims().zip(shape).flat_map(|(dims, &size)| {
             let mut lengths = vec![size];
             let cut = |dim: usize| {
@@ -256,6 +269,6 @@ fn orders(size: usize) -> SmallVec<[SmallVec<[usize; 4]>; 2]> {
     orders
 }
 
-/// Above this many atoms the search takes mesh dimensions as they are.
+/// Above this many sub-axes the search takes mesh dimensions as they are.
 const MOST_PRIMES: usize = 6;
 const MOST_ORDERS: usize = 6;

@@ -3,15 +3,15 @@
 use smallvec::SmallVec;
 
 use super::problem::{Cost, Place, Problem};
-use super::state::{AtomId, AtomSet, Cuts, State, bit, members};
+use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
 use super::step::Collective;
 
 /// A step from a state to another of the same frame.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Move {
     pub(super) kind: Collective,
-    /// The atoms along which devices exchange, or that begin or cease to cut or to be partial.
-    pub(super) over: AtomSet,
+    /// The sub-axes along which devices exchange, or that begin or cease to cut or to be partial.
+    pub(super) over: SubAxisSet,
     /// What each device receives at most.
     pub(super) bytes: u64,
     pub(super) cost: Cost,
@@ -45,7 +45,7 @@ pub(super) struct Moves<'a> {
     frame: u8,
     state: &'a State,
     dims: SmallVec<[Cuts; 4]>,
-    idle: AtomSet,
+    idle: SubAxisSet,
     block: u64,
     makes_partial: bool,
     limit: &'a mut Limit,
@@ -95,20 +95,25 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// An idle atom cuts what is left of one tensor dimension.
+    /// An idle sub-axis cuts what is left of one tensor dimension.
     fn slice(&mut self) {
-        for atom in members(self.idle) {
+        for sub_axis in members(self.idle) {
             for dim in 0..self.dims.len() {
-                self.dims[dim].push(atom);
-                self.push(Collective::Slice, bit(atom), self.state.partial(), |_| 0);
+                self.dims[dim].push(sub_axis);
+                self.push(
+                    Collective::Slice,
+                    bit(sub_axis),
+                    self.state.partial(),
+                    |_| 0,
+                );
                 self.dims[dim].pop();
             }
         }
     }
 
-    /// The most minor atoms of tensor dimensions, as many of each as there are ways to choose, are
-    /// gathered, or exchanged so that they cut other dimensions, or made partial: what a rank does
-    /// not hold is filled with terms that change nothing.
+    /// The most minor sub-axes of tensor dimensions, as many of each as there are ways to choose,
+    /// are gathered, or exchanged so that they cut other dimensions, or made partial: what a rank
+    /// does not hold is filled with terms that change nothing.
     fn take_suffixes(&mut self) {
         let whole = self.dims.clone();
         let mut kept: SmallVec<[usize; 4]> = whole.iter().map(SmallVec::len).collect();
@@ -148,8 +153,8 @@ impl<'a> Moves<'a> {
         }
         self.distribute(over, targets, &mut |moves| {
             let longer = moves.dims.iter().zip(whole).map(|(dim, whole)| {
-                let atoms = if dim.len() > whole.len() { dim } else { whole };
-                problem.frame(frame).count(atoms.iter().copied())
+                let sub_axes = if dim.len() > whole.len() { dim } else { whole };
+                problem.frame(frame).count(sub_axes.iter().copied())
             });
             let chunk = problem.tensor.block(longer);
             let partial = moves.state.partial();
@@ -157,7 +162,7 @@ impl<'a> Moves<'a> {
         });
     }
 
-    /// Partial atoms are reduced, and cut tensor dimensions or are idle from then on.
+    /// Partial sub-axes are reduced, and cut tensor dimensions or are idle from then on.
     fn reduce(&mut self) {
         let partial = self.state.partial();
         let targets: SmallVec<[usize; 4]> = (0..self.dims.len()).collect();
@@ -178,40 +183,45 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// Where ranks hold the same along an idle atom, all but the first take for their term one that
-    /// changes nothing.
+    /// Where ranks hold the same along an idle sub-axis, all but the first take for their term one
+    /// that changes nothing.
     fn make_partial(&mut self) {
-        for atom in members(self.idle) {
-            let partial = self.state.partial() | bit(atom);
-            self.push(Collective::MakePartial, bit(atom), partial, |_| 0);
+        for sub_axis in members(self.idle) {
+            let partial = self.state.partial() | bit(sub_axis);
+            self.push(Collective::MakePartial, bit(sub_axis), partial, |_| 0);
         }
     }
 
-    /// Every way to append these atoms, in any order, to some of the tensor dimensions.
-    fn distribute(&mut self, atoms: AtomSet, targets: &[usize], found: &mut dyn FnMut(&mut Self)) {
+    /// Every way to append these sub-axes, in any order, to some of the tensor dimensions.
+    fn distribute(
+        &mut self,
+        sub_axes: SubAxisSet,
+        targets: &[usize],
+        found: &mut dyn FnMut(&mut Self),
+    ) {
         if self.limit.effort == 0 {
             return;
         }
-        if atoms == 0 {
+        if sub_axes == 0 {
             return found(self);
         }
         let Some((&dim, later)) = targets.split_first() else {
             return;
         };
-        for atom in members(atoms) {
-            self.dims[dim].push(atom);
-            self.distribute(atoms & !bit(atom), targets, found);
+        for sub_axis in members(sub_axes) {
+            self.dims[dim].push(sub_axis);
+            self.distribute(sub_axes & !bit(sub_axis), targets, found);
             self.dims[dim].pop();
         }
-        self.distribute(atoms, later, found);
+        self.distribute(sub_axes, later, found);
     }
 
     /// The move to what the dimensions are now; its bytes depend on those of the block there.
     fn push(
         &mut self,
         kind: Collective,
-        over: AtomSet,
-        partial: AtomSet,
+        over: SubAxisSet,
+        partial: SubAxisSet,
         bytes: impl FnOnce(u64) -> u64,
     ) {
         self.limit.effort = self.limit.effort.saturating_sub(1);
@@ -248,6 +258,8 @@ impl<'a> Moves<'a> {
     }
 }
 
-fn set(atoms: &[AtomId]) -> AtomSet {
-    atoms.iter().fold(0, |set, &atom| set | bit(atom))
+fn set(sub_axes: &[SubAxisId]) -> SubAxisSet {
+    sub_axes
+        .iter()
+        .fold(0, |set, &sub_axis| set | bit(sub_axis))
 }

@@ -1,7 +1,7 @@
 //! A way from a layout to another.
 
 use super::problem::{Cost, Place, Problem};
-use super::state::{AtomId, AtomSet, State, bit};
+use super::state::{State, SubAxisId, SubAxisSet, bit};
 use super::step::Collective;
 
 /// Steps from start to goal.
@@ -17,7 +17,7 @@ pub(super) struct Path {
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) kind: Collective,
-    pub(super) over: AtomSet,
+    pub(super) over: SubAxisSet,
     pub(super) bytes: u64,
     pub(super) from: Place,
     pub(super) to: Place,
@@ -66,7 +66,7 @@ impl Path {
         };
         let block = problem.block(0, start);
         let [ranks, terms] = [start.cutting(), start.partial()]
-            .map(|atoms| problem.frame(0).count(super::state::members(atoms)) as u64);
+            .map(|sub_axes| problem.frame(0).count(super::state::members(sub_axes)) as u64);
         let at = |frame, state| Place { frame, state };
         let reduced = State::new(start.dims(), 0);
         let all_reduce = (2 * (terms - 1) * block).div_ceil(terms);
@@ -133,22 +133,24 @@ pub(super) fn permuted(problem: &Problem, from: &Place, to: &Place) -> Found {
     }
 }
 
-/// The atoms of the source along which a permutation moves blocks: those that do not cut as before.
-fn moved(problem: &Problem, from: &Place, to: &Place) -> AtomSet {
+/// The sub-axes of the source along which a permutation moves blocks: those that do not cut as
+/// before.
+fn moved(problem: &Problem, from: &Place, to: &Place) -> SubAxisSet {
     if from.frame != to.frame {
         return problem.frame(from.frame).all();
     }
-    let differing = |(from, to): (&[AtomId], &[AtomId])| {
+    let differing = |(from, to): (&[SubAxisId], &[SubAxisId])| {
         let same = from
             .iter()
             .zip(to)
             .take_while(|(from, to)| from == to)
             .count();
         let rest = from[same..].iter().chain(&to[same..]);
-        rest.fold(0, |set, &atom| set | bit(atom))
+        rest.fold(0, |set, &sub_axis| set | bit(sub_axis))
     };
     let cut = from.state.dims().zip(to.state.dims()).map(differing);
-    cut.fold(from.state.partial() ^ to.state.partial(), |set, atoms| {
-        set | atoms
-    })
+    cut.fold(
+        from.state.partial() ^ to.state.partial(),
+        |set, sub_axes| set | sub_axes,
+    )
 }

@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::frame::Frame;
 use super::links::{Link, Links};
-use super::state::{AtomId, AtomSet, State, members};
+use super::state::{State, SubAxisId, SubAxisSet, members};
 use crate::{Error, Shape};
 
-/// One relayout to be planned, in terms of atoms.
+/// One relayout to be planned, in terms of sub-axes.
 #[derive(Debug)]
 pub(super) struct Problem {
     /// The frame of the source, then that of the target unless it is the same.
@@ -17,7 +17,7 @@ pub(super) struct Problem {
     pub(super) tensor: Tensor,
     /// Whether source and target are partial by different reductions.
     pub(super) two_reductions: bool,
-    /// For each frame the link of each atom.
+    /// For each frame the link of each sub-axis.
     links: SmallVec<[Vec<Link>; 2]>,
     slowest: Link,
     fastest: Link,
@@ -65,7 +65,10 @@ impl Problem {
         links: &Links,
     ) -> Self {
         let of_frame = |frame: &Frame| {
-            let dims = frame.atoms.iter().map(|atom| &frame.mesh.dims()[atom.dim]);
+            let dims = frame
+                .sub_axes
+                .iter()
+                .map(|sub_axis| &frame.mesh.dims()[sub_axis.dim]);
             dims.map(|dim| links.link(dim.name())).collect()
         };
         let of_atoms: SmallVec<[Vec<Link>; 2]> = frames.iter().map(of_frame).collect();
@@ -104,7 +107,7 @@ impl Problem {
         place.frame == self.goal_frame() && place.state == self.goal
     }
 
-    /// Whether atoms of a state may be made partial.
+    /// Whether sub-axes of a state may be made partial.
     ///
     /// Where neither end is partial this is left out: what would be reduced can be gathered or
     /// exchanged as well, but for blocks of very few elements that are cut unevenly. Terms of two
@@ -126,10 +129,11 @@ impl Problem {
         state.dims().map(|cuts| frame.count(cuts.iter().copied()))
     }
 
-    /// What a step costs that is over these atoms and in which each device receives this many bytes.
-    pub(super) fn cost(&self, frame: u8, over: AtomSet, bytes: u64) -> Cost {
+    /// What a step costs that is over these sub-axes and in which each device receives this many
+    /// bytes.
+    pub(super) fn cost(&self, frame: u8, over: SubAxisSet, bytes: u64) -> Cost {
         let links = &self.links[usize::from(frame)];
-        let links = members(over).map(|atom| links[usize::from(atom)]);
+        let links = members(over).map(|sub_axis| links[usize::from(sub_axis)]);
         let slower = links.reduce(Link::slower);
         slower.map_or_else(Cost::free, |link| Cost::of(link, bytes))
     }
@@ -158,15 +162,15 @@ impl Problem {
         self.bound_of(held, self.parts(*frame, state))
     }
 
-    /// What a device holds of what it will hold, in the worst case, when these atoms cut each tensor
-    /// dimension.
+    /// What a device holds of what it will hold, in the worst case, when these sub-axes cut each
+    /// tensor dimension.
     pub(super) fn held<'a>(
         &self,
         frame: u8,
-        dims: impl Iterator<Item = &'a [AtomId]>,
-        partial: AtomSet,
+        dims: impl Iterator<Item = &'a [SubAxisId]>,
+        partial: SubAxisSet,
     ) -> Held {
-        let apart = |(now, then): (&[AtomId], &[AtomId])| {
+        let apart = |(now, then): (&[SubAxisId], &[SubAxisId])| {
             now.iter().zip(then).any(|(now, then)| now != then)
         };
         let same_frame = frame == self.goal_frame();
@@ -176,8 +180,8 @@ impl Problem {
         Held::Overlap
     }
 
-    /// The same, knowing only into how many parts tensor dimensions are cut, and what a device holds
-    /// at least.
+    /// The same, knowing only into how many parts tensor dimensions are cut, and what a device
+    /// holds at least.
     pub(super) fn bound_of(&self, held: Held, parts: impl Iterator<Item = usize>) -> Cost {
         if !self.has_bounds() {
             return Cost::default();

@@ -9,7 +9,7 @@ use super::class::Class;
 use super::moves::{Limit, Move, Moves};
 use super::path::{Found, Path, permuted};
 use super::problem::{Cost, Place, Problem};
-use super::state::AtomSet;
+use super::state::SubAxisSet;
 use super::step::Collective;
 
 /// What a path is chosen by.
@@ -48,8 +48,8 @@ pub(super) fn search(problem: &Problem, aim: Aim) -> Option<Path> {
 /// A node of the graph that is searched.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 enum Key {
-    /// A state. Where memory counts, inside a run of slices, which are made in one go: with the bytes
-    /// of the block that the run began with.
+    /// A state. Where memory counts, inside a run of slices, which are made in one go: with the
+    /// bytes of the block that the run began with.
     At(Place, Option<u64>),
     /// On the way from a state to any other of its class, so that no two states have to be linked.
     Permuting(Box<Class>),
@@ -67,7 +67,7 @@ struct Node {
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     kind: Collective,
-    over: AtomSet,
+    over: SubAxisSet,
     bytes: u64,
 }
 
@@ -220,8 +220,8 @@ impl<'a> Search<'a> {
         self.limit.effort = limit.effort;
     }
 
-    /// Every state that a permutation leads to. The first node to come here came with the least cost,
-    /// so this happens once a class.
+    /// Every state that a permutation leads to. The first node to come here came with the least
+    /// cost, so this happens once a class.
     fn arrive(&mut self, node: usize, class: &Class) {
         for (number, frame) in (0..).zip(&self.problem.frames) {
             for state in class.states(self.problem, frame) {
@@ -350,8 +350,8 @@ impl<'a> Search<'a> {
         Path::of(self.problem, steps)
     }
 
-    /// The step between two nodes, if it is one: to arrive from a permutation is one, to begin it or
-    /// to end a run of slices is none.
+    /// The step between two nodes, if it is one: to arrive from a permutation is one, to begin it
+    /// or to end a run of slices is none.
     fn found(&self, before: usize, node: usize, taken: Option<Taken>) -> Option<Found> {
         let Key::At(to, _) = &self.nodes[node].key else {
             return None;

@@ -1,9 +1,9 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 
-use super::placement::{DimPart, Placement};
+use super::mesh_placement::{DimPart, MeshPlacement};
 use crate::Error;
 
 /// What devices do together in one step of a plan.
@@ -61,8 +61,8 @@ impl Display for Collective {
 pub struct Step {
     pub(super) collective: Collective,
     pub(super) over: Vec<DimPart>,
-    pub(super) before: Placement,
-    pub(super) after: Placement,
+    pub(super) before: MeshPlacement,
+    pub(super) after: MeshPlacement,
     pub(super) bytes: u64,
     pub(super) peak_bytes: u64,
     pub(super) time: Duration,
@@ -90,7 +90,10 @@ impl Step {
     ///
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the mesh.
-    pub fn group_of(&self, rank: Rank) -> Result<impl ExactSizeIterator<Item = Rank>, Error> {
+    pub fn group_of(
+        &self,
+        rank: MeshRank,
+    ) -> Result<impl ExactSizeIterator<Item = MeshRank>, Error> {
         self.before.mesh().coords(rank)?;
         let first = self.over.iter().fold(rank.index(), |first, part| {
             first - part.coord(rank) * part.stride()
@@ -103,19 +106,19 @@ impl Step {
                     rank + place % part.size() * part.stride(),
                 )
             };
-            Rank::new(self.over.iter().rev().fold((place, first), along).1)
+            MeshRank::new(self.over.iter().rev().fold((place, first), along).1)
         }))
     }
 
     /// How the tensor lies before the step.
     #[must_use]
-    pub fn before(&self) -> &Placement {
+    pub fn before(&self) -> &MeshPlacement {
         &self.before
     }
 
     /// How the tensor lies after the step.
     #[must_use]
-    pub fn after(&self) -> &Placement {
+    pub fn after(&self) -> &MeshPlacement {
         &self.after
     }
 

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use meshwork_core::{DeviceSpec, Mesh, Rank};
+use meshwork_core::{DeviceSpec, Mesh, MeshRank};
 
-use super::digits::Numbering;
+use super::rank_digits::Numbering;
 use crate::{Error, Layout};
 
 /// A target on as many devices as the source.
@@ -64,8 +64,8 @@ fn same_places(mesh: &Mesh, other: &Mesh) -> bool {
         && mesh.local_devices() == other.local_devices()
 }
 
-/// The place of each device of a mesh in another; none, if one is not there. Devices are told apart by
-/// their names where both meshes know all, and by their ids otherwise.
+/// The place of each device of a mesh in another; none, if one is not there. Devices are told apart
+/// by their names where both meshes know all, and by their ids otherwise.
 fn table(of: &Mesh, within: &Mesh) -> Option<Vec<usize>> {
     if let (Some(of), Some(within)) = (devices(of), devices(within)) {
         let places: HashMap<_, _> = within.iter().zip(0..).collect();
@@ -74,7 +74,7 @@ fn table(of: &Mesh, within: &Mesh) -> Option<Vec<usize>> {
             .map(|device| places.get(device).copied())
             .collect();
     }
-    let place = |id| within.rank_of_device_id(id).map(Rank::index);
+    let place = |id| within.rank_of_device_id(id).map(MeshRank::index);
     of.global_device_ids().iter().map(place).collect()
 }
 

@@ -2,7 +2,7 @@ use meshwork_core::{DeviceSpec, DimName, Mesh};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Reduction, UNSHARDED};
+use crate::{PartialReduction, UNSHARDED};
 
 mod brute;
 mod worlds;
@@ -63,7 +63,10 @@ fn an_exchange_over_two_mesh_dimensions_at_once_keeps_a_quarter() {
 fn a_reduction_uses_ranks_that_would_do_the_same_twice() {
     let mesh = mesh(&[4, 2]);
     let whole = Layout::replicated(&mesh, 2);
-    let terms = whole.clone().with_partial(["x"], Reduction::Sum).unwrap();
+    let terms = whole
+        .clone()
+        .with_partial(["x"], PartialReduction::Sum)
+        .unwrap();
     let plan = planned(&terms, &whole, &[16, 8], alpha(0));
     // An all-reduce over x alone moves 768.
     assert_eq!(plan.bytes(), 3 * 64 + 7 * 64);
@@ -169,7 +172,7 @@ fn a_tensor_may_end_on_some_of_its_devices() {
     let to = Layout::from_names(["z"], &few).unwrap();
     for from in arrangements(2, 1, 0) {
         let plan = planned(&layout(&mesh, &from), &to, &[8], alpha(0));
-        assert_eq!(plan.source_rank(Rank::new(0)), Ok(Rank::new(6)));
+        assert_eq!(plan.source_rank(MeshRank::new(0)), Ok(MeshRank::new(6)));
     }
 }
 
@@ -178,15 +181,18 @@ fn reductions_that_differ_are_done_one_after_the_other() {
     let mesh = mesh(&[2, 2]);
     let whole = Layout::replicated(&mesh, 1);
     let partial = |dims: &[&str], reduction| whole.clone().with_partial(dims, reduction).unwrap();
-    let sums = partial(&["x"], Reduction::Sum);
+    let sums = partial(&["x"], PartialReduction::Sum);
     for dims in [["x"].as_slice(), &["y"], &["x", "y"]] {
-        let plan = planned(&sums, &partial(dims, Reduction::Max), &[5], alpha(0));
+        let plan = planned(&sums, &partial(dims, PartialReduction::Max), &[5], alpha(0));
         assert!(plan.bytes() > 0);
-        let reductions = |placement: &Placement| placement.reduction();
-        assert_eq!(reductions(plan.steps()[0].before()), Some(Reduction::Sum));
+        let reductions = |placement: &MeshPlacement| placement.reduction();
+        assert_eq!(
+            reductions(plan.steps()[0].before()),
+            Some(PartialReduction::Sum)
+        );
         assert_eq!(
             plan.steps().last().map(|step| reductions(step.after())),
-            Some(Some(Reduction::Max))
+            Some(Some(PartialReduction::Max))
         );
     }
 }
@@ -195,7 +201,10 @@ fn reductions_that_differ_are_done_one_after_the_other() {
 fn scalars_and_empty_tensors_are_laid_out_too() {
     let mesh = mesh(&[2, 2]);
     let scalar = Layout::replicated(&mesh, 0);
-    let terms = scalar.clone().with_partial(["x"], Reduction::Sum).unwrap();
+    let terms = scalar
+        .clone()
+        .with_partial(["x"], PartialReduction::Sum)
+        .unwrap();
     assert_eq!(planned(&terms, &scalar, &[], alpha(0)).bytes(), 4);
     for from in arrangements(2, 2, 1) {
         for to in arrangements(2, 2, 1) {
@@ -272,7 +281,7 @@ fn shards_that_do_not_fit_are_refused() {
     };
     assert_eq!(plan.apply(&[vec![1_i64, 2]]), Err(count));
     let length = Broken::ShardLength {
-        rank: Rank::new(1),
+        rank: MeshRank::new(1),
         found: 2,
         expected: 1,
     };

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arbitrary::any_pattern;
-use crate::{Layout, Reduction};
+use crate::{Layout, PartialReduction};
 
 const MESH: &str = "|x=2,y=1|0,1||";
 
@@ -80,7 +80,7 @@ fn what_tensorflow_cannot_express_is_not_sent() {
         "tensor dimension 1 is cut by y|x, which the protobuf form cannot say: send the text"
     );
     let whole = Layout::replicated(&MESH.parse().unwrap(), 1);
-    let partial = whole.with_partial(["y"], Reduction::Sum).unwrap();
+    let partial = whole.with_partial(["y"], PartialReduction::Sum).unwrap();
     assert_eq!(
         AnyLayout::from(partial).encode().unwrap_err().to_string(),
         "mesh dimension y is partial, which the protobuf form cannot say: send the text"

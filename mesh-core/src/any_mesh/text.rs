@@ -19,8 +19,8 @@ impl AnyMesh {
     /// Reads the text form.
     ///
     /// As TensorFlow does, except that numbers have nothing behind them but blanks, that a device
-    /// alone has to be one, that global devices are read where `use_xla_spmd` follows them, and that
-    /// no text brings the process down. Sizes and ids go up to 2,147,483,647 in text.
+    /// alone has to be one, that global devices are read where `use_xla_spmd` follows them, and
+    /// that no text brings the process down. Sizes and ids go up to 2,147,483,647 in text.
     ///
     /// # Errors
     /// - [`Error::TextParts`], [`Error::TextDim`], [`Error::TextNumber`], [`Error::TextGenerator`],

@@ -1,7 +1,7 @@
 //! What a mesh says about ids and devices.
 
 use super::Mesh;
-use crate::{DeviceIds, DeviceSpec, Devices, Error, Rank};
+use crate::{DeviceIds, DeviceSpec, Devices, Error, MeshRank};
 
 impl Mesh {
     /// The device ids, in rank order.
@@ -23,7 +23,7 @@ impl Mesh {
     ///
     /// # Errors
     /// [`Error::RankOutside`].
-    pub fn device_id(&self, rank: Rank) -> Result<i64, Error> {
+    pub fn device_id(&self, rank: MeshRank) -> Result<i64, Error> {
         let size = self.size();
         let id = self.0.ids.get(rank.index());
         id.ok_or(Error::RankOutside { rank, size })
@@ -31,8 +31,8 @@ impl Mesh {
 
     /// The rank that has this device id; inverse of [`device_id`](Self::device_id).
     #[must_use]
-    pub fn rank_of_device_id(&self, id: i64) -> Option<Rank> {
-        self.0.ids.position(id).map(Rank::new)
+    pub fn rank_of_device_id(&self, id: i64) -> Option<MeshRank> {
+        self.0.ids.position(id).map(MeshRank::new)
     }
 
     /// The ids of this process's devices.
@@ -64,7 +64,7 @@ impl Mesh {
     /// Their [`named_coords`](Self::named_coords) are what TensorFlow calls
     /// `local_device_locations`; there it fails for ids that do not start at 0.
     #[doc(alias = "local_device_locations")]
-    pub fn local_ranks(&self) -> impl Iterator<Item = Rank> + '_ {
+    pub fn local_ranks(&self) -> impl Iterator<Item = MeshRank> + '_ {
         let ids = self.0.local_ids.iter();
         ids.filter_map(|id| self.rank_of_device_id(id))
     }
@@ -73,7 +73,7 @@ impl Mesh {
     ///
     /// # Errors
     /// [`Error::RankOutside`].
-    pub fn device(&self, rank: Rank) -> Result<Option<DeviceSpec>, Error> {
+    pub fn device(&self, rank: MeshRank) -> Result<Option<DeviceSpec>, Error> {
         let id = self.device_id(rank)?;
         let local = || self.0.local_devices.get(self.0.local_ids.position(id)?);
         Ok(self.0.global_devices.get(rank.index()).or_else(local))

@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 
 use super::Mesh;
 use crate::strided::{Digit, Strided};
-use crate::{Error, Group, Groups, Rank};
+use crate::{DeviceGroup, DeviceGroups, Error, MeshRank};
 
 impl Mesh {
     /// The ranks that have all coordinates of `rank` but the one along `dim`, `rank` among them.
     ///
     /// # Errors
     /// [`Error::UnknownDim`], [`Error::RankOutside`].
-    pub fn group_of(&self, rank: Rank, dim: &str) -> Result<Group, Error> {
+    pub fn group_of(&self, rank: MeshRank, dim: &str) -> Result<DeviceGroup, Error> {
         self.group_along(rank, [dim])
     }
 
@@ -21,12 +21,12 @@ impl Mesh {
     /// The order of `dims` is that of the group: its ranks are counted along the last fastest.
     ///
     /// ```
-    /// use meshwork_core::{Mesh, Rank};
+    /// use meshwork_core::{Mesh, MeshRank};
     ///
     /// let mesh = Mesh::new([("x", 2), ("y", 2), ("z", 2)])?;
     /// let ranks = |dims: [&str; 2]| -> Result<Vec<usize>, _> {
-    ///     let group = mesh.group_along(Rank::new(3), dims)?;
-    ///     Ok::<_, meshwork_core::Error>(group.ranks().map(Rank::index).collect())
+    ///     let group = mesh.group_along(MeshRank::new(3), dims)?;
+    ///     Ok::<_, meshwork_core::Error>(group.ranks().map(MeshRank::index).collect())
     /// };
     /// assert_eq!(ranks(["x", "z"])?, [2, 3, 6, 7]);
     /// assert_eq!(ranks(["z", "x"])?, [2, 6, 3, 7]);
@@ -37,9 +37,9 @@ impl Mesh {
     /// [`Error::UnknownDim`], [`Error::RepeatedDim`], [`Error::RankOutside`].
     pub fn group_along(
         &self,
-        rank: Rank,
+        rank: MeshRank,
         dims: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Group, Error> {
+    ) -> Result<DeviceGroup, Error> {
         let dims = self.dim_indices(dims)?;
         self.check_rank(rank)?;
         let digits = dims.iter().map(|&dim| self.digit(dim));
@@ -47,14 +47,14 @@ impl Mesh {
             .clone()
             .map(|digit| rank.index() / digit.stride % digit.size * digit.stride)
             .sum();
-        Ok(Group::new(rank.index() - past_first, digits))
+        Ok(DeviceGroup::new(rank.index() - past_first, digits))
     }
 
     /// All groups along `dim`, by their first rank, ascending: each rank is in one of them.
     ///
     /// # Errors
     /// [`Error::UnknownDim`].
-    pub fn groups(&self, dim: &str) -> Result<Groups, Error> {
+    pub fn groups(&self, dim: &str) -> Result<DeviceGroups, Error> {
         self.groups_along([dim])
     }
 
@@ -65,11 +65,11 @@ impl Mesh {
     pub fn groups_along(
         &self,
         dims: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Groups, Error> {
+    ) -> Result<DeviceGroups, Error> {
         let dims = self.dim_indices(dims)?;
         // The first ranks of all groups count along the other dimensions.
         let others = (0..self.dims().len()).filter(|dim| !dims.contains(dim));
-        Ok(Groups::new(
+        Ok(DeviceGroups::new(
             Strided::new(0, others.map(|dim| self.digit(dim))),
             dims.iter().map(|&dim| self.digit(dim)).collect(),
         ))

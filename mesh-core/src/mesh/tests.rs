@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Group;
+use crate::DeviceGroup;
 
 fn mesh(shape: &[usize]) -> Mesh {
     Mesh::new(
@@ -38,7 +38,7 @@ fn check_against_odometer(shape: &[usize]) {
     let mesh = mesh(shape);
     let rows = odometer(shape);
     assert_eq!(mesh.size(), rows.len());
-    assert!(mesh.ranks().eq((0..rows.len()).map(Rank::new)));
+    assert!(mesh.ranks().eq((0..rows.len()).map(MeshRank::new)));
     for (rank, row) in mesh.ranks().zip(&rows) {
         assert_eq!(mesh.coords(rank).unwrap().as_slice(), row);
         assert_eq!(mesh.rank_of(row), Ok(rank));
@@ -104,14 +104,19 @@ fn groups_along_several_dimensions_match_sorted_lists_on_every_small_mesh() {
                 assert!(seen.last() < Some(&expected[0]), "{shape:?} {dims:?}");
                 seen.push(expected[0]);
                 expected.sort_by_key(place);
-                assert!(group.ranks().map(Rank::index).eq(expected.iter().copied()));
+                assert!(
+                    group
+                        .ranks()
+                        .map(MeshRank::index)
+                        .eq(expected.iter().copied())
+                );
                 assert_eq!(
-                    mesh.group_along(Rank::new(expected[expected.len() / 2]), along()),
+                    mesh.group_along(MeshRank::new(expected[expected.len() / 2]), along()),
                     Ok(group.clone())
                 );
                 for rank in 0..=rows.len() {
                     let position = expected.iter().position(|&other| other == rank);
-                    assert_eq!(group.position(Rank::new(rank)), position);
+                    assert_eq!(group.position(MeshRank::new(rank)), position);
                 }
             }
             assert_eq!(
@@ -127,8 +132,8 @@ fn groups_along_a_dimension_hold_each_rank_once() {
     for shape in small_shapes() {
         let mesh = mesh(&shape);
         for name in mesh.dim_names() {
-            let groups: Vec<Group> = mesh.groups(name.as_str()).unwrap().collect();
-            let mut members: Vec<Rank> = groups.iter().flat_map(Group::ranks).collect();
+            let groups: Vec<DeviceGroup> = mesh.groups(name.as_str()).unwrap().collect();
+            let mut members: Vec<MeshRank> = groups.iter().flat_map(DeviceGroup::ranks).collect();
             members.sort();
             assert!(members.into_iter().eq(mesh.ranks()));
             assert!(groups.iter().is_sorted_by_key(|group| group.rank_at(0)));
@@ -147,20 +152,20 @@ fn groups_along_a_dimension_hold_each_rank_once() {
 fn a_mesh_without_dimensions_has_one_rank() {
     let mesh = mesh(&[]);
     assert_eq!(mesh.size(), 1);
-    assert_eq!(mesh.rank_of(&[]), Ok(Rank::new(0)));
-    assert!(mesh.coords(Rank::new(0)).unwrap().is_empty());
+    assert_eq!(mesh.rank_of(&[]), Ok(MeshRank::new(0)));
+    assert!(mesh.coords(MeshRank::new(0)).unwrap().is_empty());
 }
 
 #[test]
 fn a_mesh_of_a_million_ranks_answers_for_one_of_them() {
     let mesh = mesh(&[64, 128, 128]);
     assert_eq!(mesh.size(), 1_048_576);
-    let last = Rank::new(1_048_575);
+    let last = MeshRank::new(1_048_575);
     assert_eq!(mesh.coords(last).unwrap().as_slice(), [63, 127, 127]);
     let group = mesh.group_of(last, "a").unwrap();
     assert_eq!(
         (group.len(), group.rank_at(0)),
-        (64, Some(Rank::new(16_383)))
+        (64, Some(MeshRank::new(16_383)))
     );
 }
 
@@ -212,7 +217,7 @@ fn one_name_for_two_dimensions_is_refused() {
 #[test]
 fn what_the_mesh_does_not_have_is_refused() {
     let mesh = mesh(&[2, 4]);
-    let rank = Rank::new(8);
+    let rank = MeshRank::new(8);
     let outside = Error::RankOutside { rank, size: 8 };
     assert_eq!(mesh.coords(rank), Err(outside.clone()));
     assert_eq!(mesh.group_of(rank, "a"), Err(outside));
@@ -222,10 +227,10 @@ fn what_the_mesh_does_not_have_is_refused() {
         known,
     };
     assert_eq!(mesh.dim_size("q"), Err(unknown.clone()));
-    assert_eq!(mesh.group_of(Rank::new(0), "q"), Err(unknown.clone()));
+    assert_eq!(mesh.group_of(MeshRank::new(0), "q"), Err(unknown.clone()));
     assert_eq!(mesh.groups("q").err(), Some(unknown));
     let name = DimName::new("a").unwrap();
-    let repeated = mesh.group_along(Rank::new(0), ["a", "b", "a"]);
+    let repeated = mesh.group_along(MeshRank::new(0), ["a", "b", "a"]);
     assert_eq!(repeated, Err(Error::RepeatedDim { name }));
     assert!(mesh.contains_dim("a") && !mesh.contains_dim("q"));
     assert_eq!(
@@ -280,12 +285,12 @@ fn devices_come_in_rank_order_and_share_a_type() {
         .unwrap();
     let expected = devices(&["GPU:5", "GPU:2"]);
     assert!(mesh.local_devices().iter().eq(expected.clone()));
-    assert_eq!(mesh.device(Rank::new(1)), Ok(Some(expected[1].clone())));
+    assert_eq!(mesh.device(MeshRank::new(1)), Ok(Some(expected[1].clone())));
     assert_eq!(mesh.device_type(), Some("GPU"));
     assert!(!mesh.is_remote());
     let bare = Mesh::new([("a", 2)]).unwrap();
     assert_eq!((bare.device_type(), bare.is_remote()), (None, true));
-    assert_eq!(bare.device(Rank::new(1)), Ok(None));
+    assert_eq!(bare.device(MeshRank::new(1)), Ok(None));
 }
 
 #[test]
@@ -395,13 +400,13 @@ fn ids_that_start_elsewhere_stand_for_ranks_from_0() {
         .build()
         .unwrap();
     assert_eq!(mesh.min_global_device_id(), 8);
-    assert!(mesh.local_ranks().eq([Rank::new(3), Rank::new(1)]));
-    assert_eq!(mesh.device_id(Rank::new(3)), Ok(11));
-    assert_eq!(mesh.rank_of_device_id(11), Some(Rank::new(3)));
+    assert!(mesh.local_ranks().eq([MeshRank::new(3), MeshRank::new(1)]));
+    assert_eq!(mesh.device_id(MeshRank::new(3)), Ok(11));
+    assert_eq!(mesh.rank_of_device_id(11), Some(MeshRank::new(3)));
     assert_eq!(mesh.rank_of_device_id(7), None);
-    let first = mesh.device(Rank::new(3)).unwrap().unwrap();
+    let first = mesh.device(MeshRank::new(3)).unwrap().unwrap();
     assert_eq!(first.to_string(), "/device:GPU:0");
-    let rank = Rank::new(4);
+    let rank = MeshRank::new(4);
     assert_eq!(
         mesh.device_id(rank),
         Err(Error::RankOutside { rank, size: 4 })
@@ -448,7 +453,7 @@ proptest! {
         seed: usize,
     ) {
         let mesh = mesh(&shape);
-        let rank = Rank::new(seed % mesh.size());
+        let rank = MeshRank::new(seed % mesh.size());
         let coords = mesh.coords(rank)?;
         prop_assert_eq!(mesh.rank_of(&coords)?, rank);
         // Horner's rule reads the coordinates as one number in a mixed base.

@@ -296,8 +296,8 @@ proptest! {
             prop_assert_eq!(&ranks(&view), &listed.ranks, "{:?}", next);
         }
         for rank in 0..=mesh.size() {
-            let expected = listed.ranks.iter().position(|&other| other == rank).map(Rank::new);
-            prop_assert_eq!(view.rank_of(Rank::new(rank)), expected);
+            let expected = listed.ranks.iter().position(|&other| other == rank).map(MeshRank::new);
+            prop_assert_eq!(view.rank_of(MeshRank::new(rank)), expected);
         }
     }
 }

@@ -121,8 +121,8 @@ impl TpuTopology {
         }
     }
 
-    /// All cores: tile by tile, in each host by host, in each core by core, and every time the first
-    /// of `axes` fastest.
+    /// All cores: tile by tile, in each host by host, in each core by core, and every time the
+    /// first of `axes` fastest.
     ///
     /// # Errors
     /// [`TpuError::RingBounds`] when hosts do not fill a tile or tiles the slice.

@@ -34,8 +34,8 @@ pub enum RingAcross {
 /// How the ranks of a mesh are laid over the cores of a TPU slice.
 ///
 /// By default a ring holds all dimensions but the first; cores are counted core, x, y, z with the
-/// cores of a chip fastest, over the whole slice at once; hosts may be split; rings follow each other
-/// straight.
+/// cores of a chip fastest, over the whole slice at once; hosts may be split; rings follow each
+/// other straight.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[must_use]
 pub struct TpuRings {
@@ -125,7 +125,8 @@ impl TpuRings {
     /// The cores in the order of the ranks of a mesh of this shape.
     ///
     /// # Errors
-    /// [`TpuError::CoreCount`], [`TpuError::RingDims`], and those of [`enumerate`](Self::enumerate).
+    /// [`TpuError::CoreCount`], [`TpuError::RingDims`], and those of
+    /// [`enumerate`](Self::enumerate).
     pub fn order(&self, topology: &TpuTopology, shape: &[usize]) -> Result<Vec<TpuCore>, TpuError> {
         let ranks = shape.iter().copied().fold(1, usize::saturating_mul);
         let ring_size = self.ring_size(shape)?;

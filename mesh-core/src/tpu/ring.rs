@@ -13,9 +13,9 @@ pub enum RingPlane {
 
 /// The order in which `cores` lie on a ring, as positions in `cores`.
 ///
-/// In a plane the ring takes the first row from left to right, the other rows by turns without their
-/// first column, and goes back along that column. Over several planes it takes one after the other,
-/// every second one backwards, and goes back along the corners.
+/// In a plane the ring takes the first row from left to right, the other rows by turns without
+/// their first column, and goes back along that column. Over several planes it takes one after the
+/// other, every second one backwards, and goes back along the corners.
 #[must_use]
 pub fn all_reduce_ring(cores: &[TpuCore], plane: RingPlane) -> Vec<usize> {
     let places: Vec<Place> = cores.iter().map(|core| Place::new(*core, plane)).collect();
@@ -41,8 +41,8 @@ pub fn all_reduce_ring(cores: &[TpuCore], plane: RingPlane) -> Vec<usize> {
 /// The cores with each block of `ring_size` on a ring, and the blocks on rings as well.
 ///
 /// The order within the first block is that of all, and so is the order of the first cores of all
-/// blocks; those rings wind along `plane`. `ring_size` divides the number of cores, or all cores stay
-/// as they are.
+/// blocks; those rings wind along `plane`. `ring_size` divides the number of cores, or all cores
+/// stay as they are.
 #[must_use]
 pub fn rings_across(cores: &[TpuCore], ring_size: usize, plane: RingPlane) -> Vec<TpuCore> {
     let cores = rings_within(cores, ring_size);

@@ -40,10 +40,10 @@ pub struct Snapshot {
 /// What is wrong with a snapshot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum SnapshotDamage {
     /// A file, or the index that names it, is not what was saved.
     #[error(transparent)]
-    File(#[from] meshwork_checkpoint::Damage),
+    File(#[from] meshwork_checkpoint::FileDamage),
     /// The bytes end early, or were never a safetensors file.
     #[error("it is no whole safetensors file")]
     Format,
@@ -186,18 +186,18 @@ impl Snapshot {
     /// The inverse of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// [`Damage`]
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Damage> {
-        let file = SafeTensors::deserialize(bytes).map_err(|_| Damage::Format)?;
-        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| Damage::Format)?;
+    /// [`SnapshotDamage`]
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, SnapshotDamage> {
+        let file = SafeTensors::deserialize(bytes).map_err(|_| SnapshotDamage::Format)?;
+        let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| SnapshotDamage::Format)?;
         let metadata = header.metadata().clone().unwrap_or_default();
-        let field = |field| metadata.get(field).ok_or(Damage::Field { field });
+        let field = |field| metadata.get(field).ok_or(SnapshotDamage::Field { field });
         let step = field(STEP)?.parse();
         let cursor = field(CURSOR)?.parse();
         let stated = u64::from_str_radix(field(HASH)?, 16);
         let mut snapshot = Self::new(
-            step.map_err(|_| Damage::Field { field: STEP })?,
-            cursor.map_err(|_| Damage::Field { field: CURSOR })?,
+            step.map_err(|_| SnapshotDamage::Field { field: STEP })?,
+            cursor.map_err(|_| SnapshotDamage::Field { field: CURSOR })?,
         );
         for (name, text) in &metadata {
             if let Some(name) = name.strip_prefix(TEXT) {
@@ -210,19 +210,19 @@ impl Snapshot {
                 snapshot.blobs.insert(name.to_owned(), bytes);
                 continue;
             }
-            let spec = VariableSpec::new(name, view.shape()).map_err(|_| Damage::Format)?;
+            let spec = VariableSpec::new(name, view.shape()).map_err(|_| SnapshotDamage::Format)?;
             let numbers = view.data().chunks_exact(size_of::<f32>());
             if view.dtype() != Dtype::F32 {
-                return Err(Damage::Format);
+                return Err(SnapshotDamage::Format);
             }
             // Bytes of a file lie at any address.
             let values = numbers.map(bytemuck::pod_read_unaligned).collect();
             snapshot.arrays.insert(name.to_owned(), (spec, values));
         }
-        let stated = stated.map_err(|_| Damage::Field { field: HASH })?;
+        let stated = stated.map_err(|_| SnapshotDamage::Field { field: HASH })?;
         match snapshot.hash() {
             found if found == stated => Ok(snapshot),
-            found => Err(Damage::Hash { stated, found }),
+            found => Err(SnapshotDamage::Hash { stated, found }),
         }
     }
 

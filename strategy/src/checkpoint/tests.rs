@@ -68,7 +68,7 @@ fn a_file_torn_or_changed_at_any_place_is_passed_over_for_the_one_before() {
     let restored = checkpoints.load().unwrap();
     assert_eq!(restored.snapshot(), Some(&at(1)));
     let (path, damage) = &restored.damaged()[0];
-    let is_found = matches!(damage, Damage::File(crate::FileDamage::Hash { .. }));
+    let is_found = matches!(damage, SnapshotDamage::File(crate::FileDamage::Hash { .. }));
     assert!(path == &latest && is_found, "{damage:?}");
 }
 
@@ -164,7 +164,7 @@ fn files_without_an_index_are_read_where_there_is_nothing_else_and_never_removed
     fs::write(&latest, "damaged").unwrap();
     let restored = checkpoints.load().unwrap();
     assert_eq!(restored.snapshot(), Some(&at(10)));
-    assert_eq!(restored.damaged(), [(latest, Damage::Format)]);
+    assert_eq!(restored.damaged(), [(latest, SnapshotDamage::Format)]);
     for step in 1..=3 {
         checkpoints.save(&at(step)).unwrap();
         assert_eq!(checkpoints.load().unwrap().snapshot(), Some(&at(step)));

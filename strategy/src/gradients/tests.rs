@@ -8,7 +8,7 @@ use crate::CommunicationOptions;
 
 fn each<R: Send>(
     world: u32,
-    bytes_per_pack: usize,
+    bytes_per_bucket: usize,
     program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
 ) -> Vec<R> {
     thread::scope(|scope| {
@@ -18,7 +18,8 @@ fn each<R: Send>(
             .into_iter()
             .map(|group| {
                 scope.spawn(move || {
-                    let options = CommunicationOptions::new().with_bytes_per_pack(bytes_per_pack);
+                    let options =
+                        CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
                     let strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
                     program(strategy.with_options(options))
                 })
@@ -38,14 +39,14 @@ fn specs(lengths: &[usize]) -> Vec<VariableSpec> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn packs_of_any_size_and_gradients_in_any_order_give_the_sums(
+    fn buckets_of_any_size_and_gradients_in_any_order_give_the_sums(
         lengths in prop::collection::vec(0_usize..40, 0..6), limit in 0_usize..200,
         world in 1_u32..4, forwards in any::<bool>(),
     ) {
         let specs = specs(&lengths);
         each(world, limit, |mut strategy| {
             let rank = strategy.rank().number() as f32;
-            let mut gradients = GradientPacks::new(&mut strategy, &specs, 2).unwrap();
+            let mut gradients = GradientBuckets::new(&mut strategy, &specs, 2).unwrap();
             for step in 1..3_u8 {
                 let order: Vec<usize> = (0..specs.len()).collect();
                 let order: Vec<usize> = if forwards { order } else { order.into_iter().rev().collect() };
@@ -74,7 +75,7 @@ proptest! {
 fn several_passes_add_up_and_are_reduced_once() {
     let specs = specs(&[3]);
     each(2, 0, |mut strategy| {
-        let mut gradients = GradientPacks::new(&mut strategy, &specs, 0).unwrap();
+        let mut gradients = GradientBuckets::new(&mut strategy, &specs, 0).unwrap();
         for _ in 0..4 {
             gradients
                 .gradient_mut(0)
@@ -84,7 +85,7 @@ fn several_passes_add_up_and_are_reduced_once() {
         }
         strategy.run(|replica| gradients.finish(replica)).unwrap();
         assert_eq!(gradients.gradient(0), [4.0; 3]);
-        assert_eq!(strategy.traffic().operations(), 1);
+        assert_eq!(strategy.communication_stats().operations(), 1);
         gradients.clear();
         assert_eq!(gradients.gradient(0), [0.0; 3]);
         strategy.leave().unwrap();
@@ -96,9 +97,9 @@ fn half_the_bytes_give_sums_to_two_roundings() {
     let specs = specs(&[1000, 37]);
     let sums = each(3, 0, |mut strategy| {
         let rank = strategy.rank().index();
-        let mut gradients = GradientPacks::new(&mut strategy, &specs, 1)
+        let mut gradients = GradientBuckets::new(&mut strategy, &specs, 1)
             .unwrap()
-            .with_wire(Wire::Bf16);
+            .with_communication_dtype(CommunicationDtype::Bf16);
         for index in 0..2 {
             for (at, value) in gradients
                 .gradient_mut(index)
@@ -130,15 +131,15 @@ fn half_the_bytes_give_sums_to_two_roundings() {
 fn what_is_under_way_is_not_touched_and_nothing_is_ready_twice() {
     let specs = specs(&[4, 4]);
     each(2, 1, |mut strategy| {
-        let mut gradients = GradientPacks::new(&mut strategy, &specs, 0).unwrap();
-        assert_eq!(gradients.packs(), 2);
+        let mut gradients = GradientBuckets::new(&mut strategy, &specs, 0).unwrap();
+        assert_eq!(gradients.buckets(), 2);
         strategy
             .run(|replica| {
                 gradients.ready(replica, 1)?;
                 let name = "v1".to_owned();
                 assert_eq!(
                     gradients.gradient_mut(1).map(drop),
-                    Err(Error::GradientUnderWay { name: name.clone() })
+                    Err(Error::GradientInFlight { name: name.clone() })
                 );
                 assert_eq!(
                     gradients.ready(replica, 1),
@@ -155,7 +156,7 @@ fn what_is_under_way_is_not_touched_and_nothing_is_ready_twice() {
 fn gradients_that_are_no_numbers_reach_every_worker() {
     let specs = specs(&[2]);
     each(2, 0, |mut strategy| {
-        let mut gradients = GradientPacks::new(&mut strategy, &specs, 0).unwrap();
+        let mut gradients = GradientBuckets::new(&mut strategy, &specs, 0).unwrap();
         if strategy.is_chief() {
             gradients.gradient_mut(0).unwrap()[1] = f32::NAN;
         }

@@ -117,7 +117,7 @@ impl Display for InputContext {
     }
 }
 
-/// One of several shares: of `count` things dealt out in turn, number `index` and each `count`th
+/// One of several shares: of `count` things handed out in turn, number `index` and each `count`th
 /// after it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Shard {

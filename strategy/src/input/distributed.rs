@@ -1,4 +1,4 @@
-use super::{AutoShard, Cursor, Input, InputContext, Pieces, Rows};
+use super::{AutoShard, Cursor, Input, InputContext, ReplicaShards, Rows};
 use crate::{Error, MultiWorkerMirroredStrategy, PerReplica};
 
 /// The steps of one epoch over an [`Input`]: what this worker's replicas take in each of them.
@@ -7,15 +7,15 @@ use crate::{Error, MultiWorkerMirroredStrategy, PerReplica};
 /// without samples, so that none of them waits for it in a reduction.
 #[derive(Debug)]
 pub struct DistributedBatches<B> {
-    pieces: Pieces<B>,
+    shards: ReplicaShards<B>,
     context: InputContext,
     cursor: Cursor,
 }
 
 /// What this worker's replicas take in one step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Share<B> {
-    pieces: PerReplica<Option<B>>,
+pub struct StepShards<B> {
+    shards: PerReplica<Option<B>>,
     global_rows: usize,
 }
 
@@ -28,9 +28,9 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
     ) -> Result<Self, Error> {
         let replicas = context.num_replicas_in_sync();
         from.check(replicas)?;
-        let mut pieces = input.pieces(policy, &context, from.epoch())?;
+        let mut shards = input.replica_shards(policy, &context, from.epoch())?;
         for _ in 0..from.position() * context.local_replicas() as u64 {
-            if pieces.next().is_none() {
+            if shards.next().is_none() {
                 break;
             }
         }
@@ -39,19 +39,19 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
             cursor = cursor.bound_to(replicas);
         }
         Ok(Self {
-            pieces,
+            shards,
             context,
             cursor,
         })
     }
 
     /// Batches of this worker alone, each for one replica, as they come.
-    pub(crate) fn dealt(
+    pub(crate) fn distributed(
         batches: impl Iterator<Item = B> + Send + 'static,
         context: InputContext,
     ) -> Self {
         Self {
-            pieces: Pieces::whole(batches),
+            shards: ReplicaShards::whole(batches),
             context,
             cursor: Cursor::start().bound_to(context.num_replicas_in_sync()),
         }
@@ -66,22 +66,22 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
     pub fn next_step(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
-    ) -> Result<Option<Share<B>>, Error> {
-        let mut pieces = Vec::with_capacity(self.context.local_replicas());
+    ) -> Result<Option<StepShards<B>>, Error> {
+        let mut shards = Vec::with_capacity(self.context.local_replicas());
         let mut had = 0_u64;
         for _ in 0..self.context.local_replicas() {
-            let piece = self.pieces.next();
-            had += u64::from(piece.is_some());
-            pieces.push(piece.flatten());
+            let shard = self.shards.next();
+            had += u64::from(shard.is_some());
+            shards.push(shard.flatten());
         }
-        let rows: usize = pieces.iter().flatten().map(Rows::rows).sum();
+        let rows: usize = shards.iter().flatten().map(Rows::rows).sum();
         let [had, rows] = strategy.sum_over_workers([had, rows as u64])?;
         if had == 0 {
             return Ok(None);
         }
         self.cursor = self.cursor.step();
-        Ok(Some(Share {
-            pieces: PerReplica::new(pieces),
+        Ok(Some(StepShards {
+            shards: PerReplica::new(shards),
             // The rows of all workers are held in memory at the same time.
             global_rows: usize::try_from(rows).unwrap_or(usize::MAX),
         }))
@@ -95,17 +95,17 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
     }
 }
 
-impl<B: Rows> Share<B> {
+impl<B: Rows> StepShards<B> {
     /// What each of this worker's replicas takes; `None` for one without samples in this step.
     #[must_use]
-    pub fn pieces(&self) -> &PerReplica<Option<B>> {
-        &self.pieces
+    pub fn shards(&self) -> &PerReplica<Option<B>> {
+        &self.shards
     }
 
-    /// As [`pieces`](Self::pieces).
+    /// As [`shards`](Self::shards).
     #[must_use]
-    pub fn into_pieces(self) -> PerReplica<Option<B>> {
-        self.pieces
+    pub fn into_shards(self) -> PerReplica<Option<B>> {
+        self.shards
     }
 
     /// Samples of all workers' replicas together.
@@ -115,12 +115,12 @@ impl<B: Rows> Share<B> {
     }
 
     /// The share of each replica in the samples of the step, 0 to 1: means over own samples, times
-    /// this, summed over all replicas are the mean over all samples, however uneven the pieces are.
+    /// this, summed over all replicas are the mean over all samples, however uneven the shards are.
     #[must_use]
     pub fn weights(&self) -> PerReplica<f64> {
         let all = self.global_rows.max(1) as f64;
-        self.pieces
-            .map(|piece| piece.as_ref().map_or(0, Rows::rows) as f64 / all)
+        self.shards
+            .map(|shard| shard.as_ref().map_or(0, Rows::rows) as f64 / all)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{InputContext, Pieces, Rows, Shard, piece_sizes};
+use super::{InputContext, ReplicaShards, Rows, Shard, replica_batch_sizes};
 use crate::Error;
 
 /// How the input is split among the workers.
@@ -35,7 +35,7 @@ pub enum AutoShard {
 ///     numbers.chunks(4).map(<[u32]>::to_vec).collect::<Vec<_>>()
 /// });
 /// let second_of_two = InputContext::new(2, 1, 2)?;
-/// let own: Vec<_> = input.pieces(AutoShard::Auto, &second_of_two, 0)?.flatten().collect();
+/// let own: Vec<_> = input.replica_shards(AutoShard::Auto, &second_of_two, 0)?.flatten().collect();
 /// assert_eq!(own, [vec![2, 3], vec![6, 7], vec![9]]);
 /// # Ok::<(), meshwork_strategy::Error>(())
 /// ```
@@ -111,7 +111,7 @@ impl<B: Rows + Send + 'static> Input<B> {
 
     /// Says that all batches but the last have `rows` samples.
     ///
-    /// Where the input is not split by data, pieces then differ by one sample at most; otherwise
+    /// Where the input is not split by data, shards then differ by one sample at most; otherwise
     /// the last replicas of a batch may have none.
     ///
     /// # Errors
@@ -128,25 +128,27 @@ impl<B: Rows + Send + 'static> Input<B> {
     ///
     /// # Errors
     /// [`Error::NotFiles`] to split by file what is none, [`Error::TooFewFiles`].
-    pub fn pieces(
+    pub fn replica_shards(
         &self,
         policy: AutoShard,
         context: &InputContext,
         epoch: u64,
-    ) -> Result<Pieces<B>, Error> {
-        let policy = self.settle(policy, context)?;
+    ) -> Result<ReplicaShards<B>, Error> {
+        let policy = self.resolve_policy(policy, context)?;
         let batches = self.open(policy, context.shard(), epoch);
         let replicas = context.num_replicas_in_sync();
         if replicas == 1 {
-            return Ok(Pieces::whole(batches));
+            return Ok(ReplicaShards::whole(batches));
         }
         Ok(match (policy, self.batch) {
-            (Settled::Data, _) => Pieces::even(batches, replicas).shard(context.shard()),
-            (_, None) => Pieces::even(batches, replicas),
+            (ResolvedPolicy::Data, _) => {
+                ReplicaShards::even(batches, replicas).shard(context.shard())
+            }
+            (_, None) => ReplicaShards::even(batches, replicas),
             (_, Some(batch)) => {
                 let (workers, local) = (context.pipelines(), context.local_replicas());
-                let sizes = piece_sizes(batch, workers, local, context.pipeline());
-                Pieces::of_sizes(batches, sizes)
+                let sizes = replica_batch_sizes(batch, workers, local, context.pipeline());
+                ReplicaShards::of_sizes(batches, sizes)
             }
         })
     }
@@ -157,10 +159,14 @@ impl<B: Rows + Send + 'static> Input<B> {
         policy: AutoShard,
         context: &InputContext,
     ) -> Result<bool, Error> {
-        Ok(self.settle(policy, context)? == Settled::Data)
+        Ok(self.resolve_policy(policy, context)? == ResolvedPolicy::Data)
     }
 
-    fn settle(&self, policy: AutoShard, context: &InputContext) -> Result<Settled, Error> {
+    fn resolve_policy(
+        &self,
+        policy: AutoShard,
+        context: &InputContext,
+    ) -> Result<ResolvedPolicy, Error> {
         let workers = context.pipelines();
         let files = match &self.source {
             Source::Files { files, .. } => Some(files.len()),
@@ -168,31 +174,33 @@ impl<B: Rows + Send + 'static> Input<B> {
         };
         let asks = matches!(self.source, Source::Sharded(_));
         match policy {
-            AutoShard::Off => Ok(Settled::Off),
-            AutoShard::Data => Ok(Settled::Data),
-            AutoShard::Hint if asks => Ok(Settled::Hint),
-            AutoShard::Hint => Ok(Settled::Off),
-            AutoShard::Auto if files.is_some_and(|files| files >= workers) => Ok(Settled::File),
-            AutoShard::Auto if asks => Ok(Settled::Hint),
-            AutoShard::Auto => Ok(Settled::Data),
-            AutoShard::File if workers == 1 => Ok(Settled::File),
+            AutoShard::Off => Ok(ResolvedPolicy::Off),
+            AutoShard::Data => Ok(ResolvedPolicy::Data),
+            AutoShard::Hint if asks => Ok(ResolvedPolicy::Hint),
+            AutoShard::Hint => Ok(ResolvedPolicy::Off),
+            AutoShard::Auto if files.is_some_and(|files| files >= workers) => {
+                Ok(ResolvedPolicy::File)
+            }
+            AutoShard::Auto if asks => Ok(ResolvedPolicy::Hint),
+            AutoShard::Auto => Ok(ResolvedPolicy::Data),
+            AutoShard::File if workers == 1 => Ok(ResolvedPolicy::File),
             AutoShard::File => match files {
                 None => Err(Error::NotFiles { workers }),
                 Some(files) if files < workers => Err(Error::TooFewFiles { files, workers }),
-                Some(_) => Ok(Settled::File),
+                Some(_) => Ok(ResolvedPolicy::File),
             },
         }
     }
 
-    fn open(&self, policy: Settled, shard: Shard, epoch: u64) -> Batches<B> {
+    fn open(&self, policy: ResolvedPolicy, shard: Shard, epoch: u64) -> Batches<B> {
         match (&self.source, policy) {
             (Source::Memory(open), _) => open(epoch),
-            (Source::Files { files, open }, Settled::File) => {
+            (Source::Files { files, open }, ResolvedPolicy::File) => {
                 let own: Vec<PathBuf> = shard.of(files).cloned().collect();
                 open(&own, epoch)
             }
             (Source::Files { files, open }, _) => open(files, epoch),
-            (Source::Sharded(open), Settled::Hint) => open(shard, epoch),
+            (Source::Sharded(open), ResolvedPolicy::Hint) => open(shard, epoch),
             (Source::Sharded(open), _) => open(Shard::WHOLE, epoch),
         }
     }
@@ -200,7 +208,7 @@ impl<B: Rows + Send + 'static> Input<B> {
 
 /// A policy when it is known what the input can do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Settled {
+enum ResolvedPolicy {
     Off,
     File,
     Data,

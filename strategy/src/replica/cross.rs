@@ -3,9 +3,9 @@ use std::time::Instant;
 use meshwork_collectives::{self as collectives, Group, Rank};
 use ndarray::{ArrayD, Axis, IxDyn, concatenate};
 
-use super::ReduceOp;
+use super::ReplicaReduceOp;
 use crate::distributed::{PerReplica, Reduce, of_one_shape};
-use crate::strategy::Traffic;
+use crate::strategy::CommunicationStats;
 use crate::sum::{self, SumOrder};
 use crate::value::sealed::Arithmetic;
 use crate::{Error, Value};
@@ -15,7 +15,7 @@ use crate::{Error, Value};
 #[derive(Debug)]
 pub struct CrossReplica<'a> {
     group: &'a mut Group,
-    traffic: &'a mut Traffic,
+    communication_stats: &'a mut CommunicationStats,
     local: usize,
     order: SumOrder,
 }
@@ -23,12 +23,12 @@ pub struct CrossReplica<'a> {
 impl<'a> CrossReplica<'a> {
     pub(crate) fn new(
         group: &'a mut Group,
-        traffic: &'a mut Traffic,
+        communication_stats: &'a mut CommunicationStats,
         (local, order): (usize, SumOrder),
     ) -> Self {
         Self {
             group,
-            traffic,
+            communication_stats,
             local,
             order,
         }
@@ -48,7 +48,11 @@ impl<'a> CrossReplica<'a> {
     /// # Errors
     /// [`Error::ShapesDiffer`], [`Error::IntegerMean`], [`Error::Group`].
     #[track_caller]
-    pub fn reduce<V: Reduce>(&mut self, op: ReduceOp, values: PerReplica<V>) -> Result<V, Error> {
+    pub fn reduce<V: Reduce>(
+        &mut self,
+        op: ReplicaReduceOp,
+        values: PerReplica<V>,
+    ) -> Result<V, Error> {
         // In one process a reduction adds on one device, in order, whatever a ring would do.
         let order = match self.group.world() {
             1 => SumOrder::Fastest,
@@ -61,7 +65,7 @@ impl<'a> CrossReplica<'a> {
     pub(crate) fn reduce_in<V: Reduce>(
         &mut self,
         order: SumOrder,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: PerReplica<V>,
     ) -> Result<V, Error> {
         refuse_integer_mean::<V::Element>(op)?;
@@ -77,7 +81,7 @@ impl<'a> CrossReplica<'a> {
                 sum::around_ring(&self.contributions_of_all(contributions)?)
             }
         };
-        if op == ReduceOp::Mean {
+        if op == ReplicaReduceOp::Mean {
             let replicas = self.num_replicas_in_sync();
             sum.iter_mut()
                 .for_each(|value| *value = value.divided(replicas));
@@ -98,7 +102,7 @@ impl<'a> CrossReplica<'a> {
     #[track_caller]
     pub fn reduce_axes<T: Value>(
         &mut self,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: &PerReplica<ArrayD<T>>,
         axes: &[usize],
     ) -> Result<ArrayD<T>, Error> {
@@ -109,8 +113,8 @@ impl<'a> CrossReplica<'a> {
             count += counted(array, axes)?;
             sums.push(sum_along(array, axes));
         }
-        let sum = self.reduce(ReduceOp::Sum, PerReplica::new(sums))?;
-        if op == ReduceOp::Sum {
+        let sum = self.reduce(ReplicaReduceOp::Sum, PerReplica::new(sums))?;
+        if op == ReplicaReduceOp::Sum {
             return Ok(sum);
         }
         let mut counts = [count];
@@ -136,9 +140,9 @@ impl<'a> CrossReplica<'a> {
         joined(&arrays, axis)
     }
 
-    /// The group of the workers, and where traffic is counted.
-    pub(crate) fn worker(&mut self) -> (&mut Group, &mut Traffic) {
-        (self.group, self.traffic)
+    /// The group of the workers, and where communication is counted.
+    pub(crate) fn worker(&mut self) -> (&mut Group, &mut CommunicationStats) {
+        (self.group, self.communication_stats)
     }
 
     /// Gives every worker the values that the first replica of all has.
@@ -147,7 +151,7 @@ impl<'a> CrossReplica<'a> {
         Ok(self.group.broadcast(values, Rank::CHIEF)?)
     }
 
-    /// Numbers summed over workers, once for each; counted as traffic.
+    /// Numbers summed over workers, once for each; counted in the stats.
     #[track_caller]
     pub(crate) fn add_over_workers<T: collectives::Element>(
         &mut self,
@@ -158,7 +162,8 @@ impl<'a> CrossReplica<'a> {
         }
         let began = Instant::now();
         self.group.all_reduce(values, collectives::ReduceOp::Sum)?;
-        self.traffic.count(size_of_val(values), began.elapsed());
+        self.communication_stats
+            .count(size_of_val(values), began.elapsed());
         Ok(())
     }
 
@@ -276,8 +281,8 @@ pub(crate) fn inside(axis: usize, dimensions: usize) -> Result<(), Error> {
     }
 }
 
-pub(crate) fn refuse_integer_mean<T: Value>(op: ReduceOp) -> Result<(), Error> {
-    if op == ReduceOp::Mean && !T::IS_FLOAT {
+pub(crate) fn refuse_integer_mean<T: Value>(op: ReplicaReduceOp) -> Result<(), Error> {
+    if op == ReplicaReduceOp::Mean && !T::IS_FLOAT {
         return Err(Error::IntegerMean { found: T::TYPE });
     }
     Ok(())
@@ -286,9 +291,9 @@ pub(crate) fn refuse_integer_mean<T: Value>(op: ReduceOp) -> Result<(), Error> {
 /// How many elements become one.
 fn counted<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> Result<u64, Error> {
     let mut count = 1_u64;
-    for (place, axis) in axes.iter().enumerate() {
+    for (position, axis) in axes.iter().enumerate() {
         inside(*axis, array.ndim())?;
-        if axes[..place].contains(axis) {
+        if axes[..position].contains(axis) {
             return Err(Error::NoSuchAxis {
                 axis: *axis,
                 dimensions: array.ndim(),

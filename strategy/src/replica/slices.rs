@@ -1,7 +1,7 @@
 use ndarray::ArrayD;
 
 use super::cross::{joined, refuse_integer_mean};
-use super::{ReduceOp, ReplicaContext};
+use super::{ReplicaContext, ReplicaReduceOp};
 use crate::distributed::PerReplica;
 use crate::{Error, Value};
 
@@ -53,7 +53,7 @@ impl ReplicaContext<'_> {
     #[track_caller]
     pub fn all_reduce_slices<T: Value>(
         &mut self,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         slices: IndexedSlices<T>,
     ) -> Result<IndexedSlices<T>, Error> {
         refuse_integer_mean::<T>(op)?;
@@ -68,7 +68,7 @@ impl ReplicaContext<'_> {
             }
             let indices = cross.gather(&PerReplica::new(indices), 0)?;
             let mut values = joined(&cross.arrays_of_all(&PerReplica::new(values))?, 0)?;
-            if op == ReduceOp::Mean {
+            if op == ReplicaReduceOp::Mean {
                 let replicas = cross.num_replicas_in_sync();
                 values.mapv_inplace(|value| value.divided(replicas));
             }

@@ -4,7 +4,7 @@ use ndarray::ArrayD;
 
 use super::MultiWorkerMirroredStrategy;
 use crate::distributed::{PerReplica, Reduce};
-use crate::{DistributedVariable, Error, ReduceOp, Value};
+use crate::{DistributedVariable, Error, ReplicaReduceOp, Value};
 
 impl MultiWorkerMirroredStrategy {
     /// Reduces what the replicas of all workers have; every worker gets the result.
@@ -12,8 +12,8 @@ impl MultiWorkerMirroredStrategy {
     /// What is not one value for each replica is not reduced, as it would count once or many times:
     ///
     /// ```compile_fail
-    /// # use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp};
-    /// MultiWorkerMirroredStrategy::alone()?.reduce(ReduceOp::Sum, 3.0)?;
+    /// # use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
+    /// MultiWorkerMirroredStrategy::alone()?.reduce(ReplicaReduceOp::Sum, 3.0)?;
     /// # Ok::<(), meshwork_strategy::Error>(())
     /// ```
     ///
@@ -23,22 +23,26 @@ impl MultiWorkerMirroredStrategy {
     /// # Errors
     /// [`Error::ShapesDiffer`], [`Error::IntegerMean`], [`Error::Group`].
     #[track_caller]
-    pub fn reduce<V: Reduce>(&mut self, op: ReduceOp, values: PerReplica<V>) -> Result<V, Error> {
+    pub fn reduce<V: Reduce>(
+        &mut self,
+        op: ReplicaReduceOp,
+        values: PerReplica<V>,
+    ) -> Result<V, Error> {
         let reduced = self.cross().reduce(op, values);
-        self.told(reduced)
+        self.abort_on_error(reduced)
     }
 
     /// As [`reduce`](Self::reduce), along `axes` too: see
     /// [`CrossReplica::reduce_axes`](crate::CrossReplica::reduce_axes).
     ///
     /// ```
-    /// use meshwork_strategy::{MultiWorkerMirroredStrategy, ReduceOp};
+    /// use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
     /// use ndarray::{Array1, arr0};
     ///
     /// let mut strategy = MultiWorkerMirroredStrategy::mirrored(2)?;
     /// // One loss on the first replica, three on the second.
     /// let losses = strategy.per_replica(|id| Array1::from_elem(1 + 2 * id, id as f32).into_dyn());
-    /// let mean = strategy.reduce_axes(ReduceOp::Mean, &losses, &[0])?;
+    /// let mean = strategy.reduce_axes(ReplicaReduceOp::Mean, &losses, &[0])?;
     /// assert_eq!(mean, arr0(3.0 / 4.0).into_dyn());
     /// # Ok::<(), meshwork_strategy::Error>(())
     /// ```
@@ -48,12 +52,12 @@ impl MultiWorkerMirroredStrategy {
     #[track_caller]
     pub fn reduce_axes<T: Value>(
         &mut self,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: &PerReplica<ArrayD<T>>,
         axes: &[usize],
     ) -> Result<ArrayD<T>, Error> {
         let reduced = self.cross().reduce_axes(op, values, axes);
-        self.told(reduced)
+        self.abort_on_error(reduced)
     }
 
     /// As [`reduce`](Self::reduce), with the result for each replica of this worker.
@@ -63,7 +67,7 @@ impl MultiWorkerMirroredStrategy {
     #[track_caller]
     pub fn reduce_to<V: Reduce + Clone>(
         &mut self,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: PerReplica<V>,
     ) -> Result<PerReplica<V>, Error> {
         let reduced = self.reduce(op, values)?;
@@ -77,7 +81,7 @@ impl MultiWorkerMirroredStrategy {
     #[track_caller]
     pub fn batch_reduce_to<V: Reduce + Clone>(
         &mut self,
-        op: ReduceOp,
+        op: ReplicaReduceOp,
         values: Vec<PerReplica<V>>,
     ) -> Result<Vec<PerReplica<V>>, Error> {
         let mut reduced = Vec::with_capacity(values.len());
@@ -102,7 +106,7 @@ impl MultiWorkerMirroredStrategy {
         axis: usize,
     ) -> Result<ArrayD<T>, Error> {
         let gathered = self.cross().gather(values, axis);
-        self.told(gathered)
+        self.abort_on_error(gathered)
     }
 
     /// The value of a variable, its copies brought together as its policy says; what to save of it.
@@ -115,7 +119,7 @@ impl MultiWorkerMirroredStrategy {
         variable: &DistributedVariable<T>,
     ) -> Result<ArrayD<T>, Error> {
         let value = self.cross().read(variable);
-        self.told(value)
+        self.abort_on_error(value)
     }
 
     /// Makes a variable read as `value`, which is the same on every worker; how it is restored.
@@ -128,7 +132,7 @@ impl MultiWorkerMirroredStrategy {
         value: &ArrayD<T>,
     ) -> Result<(), Error> {
         let assigned = self.cross().assign(variable, value);
-        self.told(assigned)
+        self.abort_on_error(assigned)
     }
 
     /// Adds to what a variable reads as.
@@ -142,7 +146,7 @@ impl MultiWorkerMirroredStrategy {
         delta: &ArrayD<T>,
     ) -> Result<(), Error> {
         let assigned = self.cross().assign_add(variable, delta);
-        self.told(assigned)
+        self.abort_on_error(assigned)
     }
 
     /// Subtracts from what a variable reads as.
@@ -156,7 +160,7 @@ impl MultiWorkerMirroredStrategy {
         delta: &ArrayD<T>,
     ) -> Result<(), Error> {
         let assigned = self.cross().assign_sub(variable, delta);
-        self.told(assigned)
+        self.abort_on_error(assigned)
     }
 
     /// Changes each copy of a variable by its replica's argument.
@@ -170,6 +174,6 @@ impl MultiWorkerMirroredStrategy {
         change: impl FnMut(&mut ArrayD<T>, &A),
     ) -> Result<(), Error> {
         let updated = self.cross().update(variable, arguments, change);
-        self.told(updated)
+        self.abort_on_error(updated)
     }
 }

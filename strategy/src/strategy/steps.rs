@@ -5,8 +5,8 @@ use std::thread;
 
 use super::MultiWorkerMirroredStrategy;
 use crate::distributed::PerReplica;
-use crate::replica::meeting::{Ended, Meeting};
-use crate::replica::{Place, ReplicaContext};
+use crate::replica::rendezvous::{Ended, Rendezvous};
+use crate::replica::{ReplicaContext, ReplicaPosition};
 use crate::{Error, Rows};
 
 impl MultiWorkerMirroredStrategy {
@@ -23,12 +23,16 @@ impl MultiWorkerMirroredStrategy {
     ) -> Result<PerReplica<R>, E> {
         if self.local_replicas > 1 {
             let replicas = self.local_replicas;
-            return self.told(Err(Error::SeveralReplicas { replicas }.into()));
+            return self.abort_on_error(Err(Error::SeveralReplicas { replicas }.into()));
         }
-        let place = self.place(0);
-        let (group, traffic) = (&mut self.group, &mut self.traffic);
-        let result = step(&mut ReplicaContext::alone(group, traffic, place));
-        self.told(result).map(PerReplica::only)
+        let position = self.position(0);
+        let (group, communication_stats) = (&mut self.group, &mut self.communication_stats);
+        let result = step(&mut ReplicaContext::alone(
+            group,
+            communication_stats,
+            position,
+        ));
+        self.abort_on_error(result).map(PerReplica::only)
     }
 
     /// Runs one step on each of this worker's replicas, at the same time.
@@ -36,10 +40,10 @@ impl MultiWorkerMirroredStrategy {
     /// A strategy cannot be used while its step runs:
     ///
     /// ```compile_fail
-    /// # use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReduceOp};
+    /// # use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
     /// let mut strategy = MultiWorkerMirroredStrategy::mirrored(2)?;
     /// let values = strategy.per_replica(|_| 1.0);
-    /// strategy.run_each(|_| strategy.reduce(ReduceOp::Sum, values.clone()))?;
+    /// strategy.run_each(|_| strategy.reduce(ReplicaReduceOp::Sum, values.clone()))?;
     /// # Ok::<(), Error>(())
     /// ```
     ///
@@ -58,11 +62,11 @@ impl MultiWorkerMirroredStrategy {
     /// `states`: what a replica has for itself, such as its model or its piece of a batch.
     ///
     /// ```
-    /// use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReduceOp};
+    /// use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
     ///
     /// let mut strategy = MultiWorkerMirroredStrategy::mirrored(2)?;
     /// let mut sums = strategy.per_replica(|replica| vec![replica as f32]);
-    /// strategy.run_with(&mut sums, |replica, sum| replica.all_reduce(ReduceOp::Sum, sum))?;
+    /// strategy.run_with(&mut sums, |replica, sum| replica.all_reduce(ReplicaReduceOp::Sum, sum))?;
     /// assert!(sums.local_results().all(|sum| *sum == [0.0 + 1.0]));
     /// # Ok::<(), Error>(())
     /// ```
@@ -81,22 +85,22 @@ impl MultiWorkerMirroredStrategy {
     ) -> Result<PerReplica<R>, E> {
         let (found, needed) = (states.len(), self.local_replicas);
         if found != needed {
-            return self.told(Err(Error::ReplicaCount { found, needed }.into()));
+            return self.abort_on_error(Err(Error::ReplicaCount { found, needed }.into()));
         }
-        let places: Vec<Place> = (0..needed).map(|local| self.place(local)).collect();
+        let places: Vec<ReplicaPosition> = (0..needed).map(|local| self.position(local)).collect();
         let results = match (states.as_mut_slice(), &places[..]) {
-            ([only], [place]) => {
-                let (group, traffic) = (&mut self.group, &mut self.traffic);
-                let mut replica = ReplicaContext::alone(group, traffic, *place);
+            ([only], [position]) => {
+                let (group, communication_stats) = (&mut self.group, &mut self.communication_stats);
+                let mut replica = ReplicaContext::alone(group, communication_stats, *position);
                 step(&mut replica, only).map(PerReplica::only)
             }
             (states, places) => {
-                let patience = self.patience();
-                let meeting = Meeting::new(self.cross(), needed, patience);
-                run_threads(&meeting, (places, states), &step).map(PerReplica::new)
+                let timeout = self.timeout();
+                let rendezvous = Rendezvous::new(self.cross(), needed, timeout);
+                run_threads(&rendezvous, (places, states), &step).map(PerReplica::new)
             }
         };
-        self.told(results)
+        self.abort_on_error(results)
     }
 
     /// A value for each of this worker's replicas, made of its number among all replicas.
@@ -147,17 +151,20 @@ impl MultiWorkerMirroredStrategy {
 
 /// The first replica's step on this thread, each other one's on its own.
 fn run_threads<'a, S: Send, R: Send, E: From<Error> + Display + Send>(
-    meeting: &'a Meeting<'a>,
-    (places, states): (&[Place], &mut [S]),
+    rendezvous: &'a Rendezvous<'a>,
+    (places, states): (&[ReplicaPosition], &mut [S]),
     step: &(impl Fn(&mut ReplicaContext<'_>, &mut S) -> Result<R, E> + Sync),
 ) -> Result<Vec<R>, E> {
-    let run = |place: &Place, state: &mut S| {
+    let run = |position: &ReplicaPosition, state: &mut S| {
         let mut leaving = Leaving {
-            meeting,
-            replica: place.local,
+            rendezvous,
+            replica: position.local,
             ended: Ended::Failed,
         };
-        let result = step(&mut ReplicaContext::in_team(meeting, *place), state);
+        let result = step(
+            &mut ReplicaContext::among_several(rendezvous, *position),
+            state,
+        );
         if result.is_ok() {
             leaving.ended = Ended::Done;
         }
@@ -168,16 +175,16 @@ fn run_threads<'a, S: Send, R: Send, E: From<Error> + Display + Send>(
         let mut replicas = places.iter().zip(states);
         let first = replicas.next();
         let threads: Vec<_> = replicas
-            .map(|(place, state)| scope.spawn(move || run(place, state)))
+            .map(|(position, state)| scope.spawn(move || run(position, state)))
             .collect();
-        let first = first.map(|(place, state)| run(place, state));
+        let first = first.map(|(position, state)| run(position, state));
         let others = threads.into_iter().map(|thread| match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
         first.into_iter().chain(others).collect::<Vec<_>>()
     });
-    if let Some(failed) = meeting.first_failed() {
+    if let Some(failed) = rendezvous.first_failed() {
         // What the others failed with may be that this one has left.
         results.swap(0, failed);
     }
@@ -186,14 +193,14 @@ fn run_threads<'a, S: Send, R: Send, E: From<Error> + Display + Send>(
 
 /// Tells the others that the step of a replica has ended, however it has.
 struct Leaving<'a, 'b> {
-    meeting: &'a Meeting<'b>,
+    rendezvous: &'a Rendezvous<'b>,
     replica: usize,
     ended: Ended,
 }
 
 impl Drop for Leaving<'_, '_> {
     fn drop(&mut self) {
-        self.meeting.leave(self.replica, self.ended);
+        self.rendezvous.leave(self.replica, self.ended);
     }
 }
 

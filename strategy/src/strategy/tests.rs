@@ -4,7 +4,7 @@ use meshwork_cluster_resolver::{ClusterSpec, SimpleResolver};
 
 use super::*;
 use crate::distributed::PerReplica;
-use crate::replica::ReduceOp;
+use crate::replica::ReplicaReduceOp;
 
 fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn workers_with_different_shapes_all_fail_and_name_the_variable() {
         let built =
             strategy.scope(|scope| scope.variable("fc.weight", &[2, width], vec![0.0; 2 * width]));
         built
-            .and_then(|_| strategy.reduce(ReduceOp::Sum, PerReplica::new(vec![1.0_f32])))
+            .and_then(|_| strategy.reduce(ReplicaReduceOp::Sum, PerReplica::new(vec![1.0_f32])))
             .unwrap_err()
     });
     for error in errors {
@@ -75,20 +75,23 @@ fn one_name_for_two_variables_is_refused() {
 }
 
 #[test]
-fn sums_and_means_are_over_all_replicas_and_counted_as_traffic() {
+fn sums_and_means_are_over_all_replicas_and_counted_in_the_stats() {
     each(4, |mut strategy| {
         let step = strategy.run(|replica| {
             let own = replica.replica_id().number() as f32;
             let (mut sum, mut mean) = ([own, 1.0], [own, 1.0]);
-            replica.all_reduce(ReduceOp::Sum, &mut sum)?;
-            replica.all_reduce(ReduceOp::Mean, &mut mean)?;
+            replica.all_reduce(ReplicaReduceOp::Sum, &mut sum)?;
+            replica.all_reduce(ReplicaReduceOp::Mean, &mut mean)?;
             Ok::<_, Error>((sum, mean))
         });
         assert_eq!(step.unwrap().into_first(), ([6.0, 4.0], [1.5, 1.0]));
         let rank = PerReplica::new(vec![f64::from(strategy.rank().number())]);
-        assert_eq!(strategy.reduce(ReduceOp::Mean, rank).unwrap(), 1.5);
+        assert_eq!(strategy.reduce(ReplicaReduceOp::Mean, rank).unwrap(), 1.5);
         assert_eq!(
-            (strategy.traffic().operations(), strategy.traffic().bytes()),
+            (
+                strategy.communication_stats().operations(),
+                strategy.communication_stats().bytes()
+            ),
             (3, 24)
         );
         strategy.leave().unwrap();
@@ -101,7 +104,7 @@ fn a_mean_of_short_floats_is_there_where_their_sum_is_not() {
         let large = crate::f16::from_f32(60_000.0);
         let mut mean = [large; 5];
         strategy
-            .run(|replica| replica.all_reduce(ReduceOp::Mean, &mut mean))
+            .run(|replica| replica.all_reduce(ReplicaReduceOp::Mean, &mut mean))
             .unwrap();
         assert_eq!(mean, [large; 5]);
         strategy.leave().unwrap();
@@ -117,7 +120,7 @@ fn the_error_of_one_workers_step_ends_all_with_its_reason() {
                 if broken {
                     return Err(Error::NoSamples);
                 }
-                replica.all_reduce(ReduceOp::Sum, &mut [1.0])
+                replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0])
             })
             .unwrap_err()
     });
@@ -218,7 +221,7 @@ fn workers_of_several_replicas_reduce_over_all_of_them() {
             let mut strategy = strategy.with_local_replicas(replicas).unwrap();
             let mut own = strategy.per_replica(|id| vec![id as f32, 1.0]);
             let step = strategy.run_with(&mut own, |replica, own| {
-                replica.all_reduce(ReduceOp::Sum, own)?;
+                replica.all_reduce(ReplicaReduceOp::Sum, own)?;
                 Ok::<_, Error>(replica.replica_id().index())
             });
             let ids = step.unwrap().into_vec();
@@ -257,7 +260,9 @@ fn a_weighted_mean_over_uneven_batches_is_the_mean_over_all_samples() {
         let rank = strategy.rank().index();
         let losses =
             strategy.per_replica(|_| ndarray::Array1::from_elem(rank, rank as f64).into_dyn());
-        let mean = strategy.reduce_axes(ReduceOp::Mean, &losses, &[0]).unwrap();
+        let mean = strategy
+            .reduce_axes(ReplicaReduceOp::Mean, &losses, &[0])
+            .unwrap();
         assert_eq!(mean, ndarray::arr0((1.0 + 2.0 + 2.0) / 3.0).into_dyn());
         let gathered = strategy.gather(&losses, 0).unwrap();
         assert_eq!(gathered.into_iter().collect::<Vec<_>>(), [1.0, 2.0, 2.0]);

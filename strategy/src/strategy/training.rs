@@ -9,20 +9,20 @@ use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
 use meshwork_collectives::{self as collectives, Group, GroupConfig, JobSecret, Rank, Timeouts};
 
 use super::{MultiWorkerMirroredStrategy, config, place_in};
-use crate::elastic::pace::Pace;
+use crate::elastic::poll_interval::PollInterval;
 use crate::{CommunicationOptions, Error, Training};
 use session::Session;
 
 /// What a strategy keeps whose workers may change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elastic {
-    pace: Pace,
+    poll_interval: PollInterval,
     looked: Instant,
 }
 
 /// How a process comes to a job whose workers may change.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Entry {
+pub enum JoinMode {
     /// With all the others, when the job begins; most are enough where one is lost before all have
     /// met, or does not come within [`Timeouts::join`].
     Founding,
@@ -41,7 +41,7 @@ impl MultiWorkerMirroredStrategy {
     /// Those of [`from_env`](Self::from_env), [`Error::Restarts`], and [`Error::Group`] when nobody
     /// lets this process in within [`Timeouts::join`].
     pub fn elastic_from_env() -> Result<Self, Error> {
-        let entry = Entry::from_env()?.unwrap_or(Entry::Founding);
+        let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
         let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
             return Ok(Self::alone()?.made_elastic());
         };
@@ -60,7 +60,7 @@ impl MultiWorkerMirroredStrategy {
         resolver: &dyn ClusterResolver,
         secret: JobSecret,
         options: CommunicationOptions,
-        entry: Entry,
+        entry: JoinMode,
     ) -> Result<Self, Error> {
         let Some(cluster) = place_in(resolver)? else {
             return Ok(Self::alone()?.with_options(options).made_elastic());
@@ -104,18 +104,18 @@ impl MultiWorkerMirroredStrategy {
 
 impl Elastic {
     fn new() -> Self {
-        Self::at(Pace::new())
+        Self::at(PollInterval::new())
     }
 
-    fn at(pace: Pace) -> Self {
+    fn at(poll_interval: PollInterval) -> Self {
         Self {
-            pace,
+            poll_interval,
             looked: Instant::now(),
         }
     }
 }
 
-impl Entry {
+impl JoinMode {
     fn join(self, config: &GroupConfig) -> Result<Group, collectives::Error> {
         match self {
             Self::Founding => Group::connect_majority(config),

@@ -1,5 +1,5 @@
-//! How the kernels of tensors are called. Parts that are too short for what a kernel is to read or write
-//! are refused.
+//! How the kernels of tensors are called. Parts that are too short for what a kernel is to read or
+//! write are refused.
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape, ReduceOp};
 
@@ -66,7 +66,8 @@ impl Module {
         in_order(into, &[from], launch)
     }
 
-    /// Makes elements along an axis one. Either part may hold what the elements are computed in instead.
+    /// Makes elements along an axis one. Either part may hold what the elements are computed in
+    /// instead.
     pub(crate) fn along(
         &self,
         (op, element, pass): (ReduceOp, ElementType, Pass),

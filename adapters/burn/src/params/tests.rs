@@ -6,8 +6,8 @@ use burn_core::{self as burn};
 use burn_optim::{AdamConfig, GradientsParams, ModuleOptimizer, SgdConfig};
 use meshwork_collectives::Group;
 use meshwork_strategy::{
-    CommunicationOptions, Cursor, MultiWorkerMirroredStrategy, ReplicaContext, Snapshot,
-    VariableSpec, Wire,
+    CommunicationDtype, CommunicationOptions, Cursor, MultiWorkerMirroredStrategy, ReplicaContext,
+    Snapshot, VariableSpec,
 };
 
 use super::MirroredParams;
@@ -196,12 +196,18 @@ fn a_parameter_without_a_gradient_counts_as_zero_with_one_worker_or_more() {
 }
 
 #[test]
-fn packs_and_stages_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
-    let exact = sums_of(0, Wire::F32, Backward::Whole);
+fn buckets_and_stages_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
+    let exact = sums_of(0, CommunicationDtype::F32, Backward::Whole);
     for bytes in [0, 1, 30] {
-        assert_eq!(sums_of(bytes, Wire::F32, Backward::Whole), exact);
-        assert_eq!(sums_of(bytes, Wire::F32, Backward::Staged), exact);
-        let rounded = sums_of(bytes, Wire::Bf16, Backward::Staged);
+        assert_eq!(
+            sums_of(bytes, CommunicationDtype::F32, Backward::Whole),
+            exact
+        );
+        assert_eq!(
+            sums_of(bytes, CommunicationDtype::F32, Backward::Staged),
+            exact
+        );
+        let rounded = sums_of(bytes, CommunicationDtype::Bf16, Backward::Staged);
         for (rounded, exact) in rounded.iter().flatten().zip(exact.iter().flatten()) {
             assert!(
                 (rounded - exact).abs() <= 0.01 * exact.abs(),
@@ -218,12 +224,16 @@ enum Backward {
 }
 
 /// The sums of the second of two equal steps.
-fn sums_of(bytes_per_pack: usize, wire: Wire, backward: Backward) -> Vec<Vec<f32>> {
+fn sums_of(
+    bytes_per_bucket: usize,
+    dtype: CommunicationDtype,
+    backward: Backward,
+) -> Vec<Vec<f32>> {
     let results = each(2, |strategy, own| {
-        let options = CommunicationOptions::new().with_bytes_per_pack(bytes_per_pack);
+        let options = CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
         let mut strategy = strategy.with_options(options);
         let (mirrored, network) = MirroredParams::new(&mut strategy, Network::new(own)).unwrap();
-        let mut mirrored = mirrored.with_wire(wire);
+        let mut mirrored = mirrored.with_communication_dtype(dtype);
         let mut last = Vec::new();
         for _ in 0..2 {
             let sums = step(&mut strategy, |replica| match backward {

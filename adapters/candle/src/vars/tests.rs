@@ -83,11 +83,11 @@ fn gradients_are_summed_with_their_weights_and_the_optimizer_applies_the_sum() {
 }
 
 #[test]
-fn a_tapped_backward_pass_gives_the_bits_of_a_plain_one() {
-    // One pack, several, and each variable in its own.
+fn a_hooked_backward_pass_gives_the_bits_of_a_plain_one() {
+    // One bucket, several, and each variable in its own.
     for bytes in [0, 30, 1] {
         each(2, |strategy| {
-            let options = CommunicationOptions::new().with_bytes_per_pack(bytes);
+            let options = CommunicationOptions::new().with_bytes_per_bucket(bytes);
             let mut strategy = strategy.with_options(options);
             let model = model(0.5);
             let mut mirrored = MirroredVars::with_extra(&mut strategy, &model, 1).unwrap();
@@ -105,13 +105,13 @@ fn a_tapped_backward_pass_gives_the_bits_of_a_plain_one() {
                     mirrored.all_reduce(replica, &mut plain, 0.25)
                 });
                 reduced.unwrap();
-                let tapped = strategy.run(|replica| {
-                    let vars = mirrored.tapped()?;
+                let hooked = strategy.run(|replica| {
+                    let vars = mirrored.hooked()?;
                     let loss = loss(&vars.get((2, 3), "a")?, &vars.get((2, 3), "m")?);
                     mirrored.extra_mut()?[0] = 1.0;
                     mirrored.backward(replica, &loss, 0.25)
                 });
-                let tapped = tapped.unwrap().into_first();
+                let hooked = hooked.unwrap().into_first();
                 assert_eq!(mirrored.extra(), [2.0]);
                 for name in ["a", "m", "z"] {
                     let bits = |gradients: &GradStore| {
@@ -123,7 +123,7 @@ fn a_tapped_backward_pass_gives_the_bits_of_a_plain_one() {
                             .map(f32::to_bits)
                             .collect::<Vec<_>>()
                     };
-                    assert_eq!(bits(&plain), bits(&tapped), "{name}");
+                    assert_eq!(bits(&plain), bits(&hooked), "{name}");
                 }
             }
             strategy.leave().unwrap();
@@ -132,11 +132,11 @@ fn a_tapped_backward_pass_gives_the_bits_of_a_plain_one() {
 }
 
 #[test]
-fn taps_let_gradients_through_outside_of_a_step() {
+fn hooks_let_gradients_through_outside_of_a_step() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let model = model(2.0);
     let mirrored = MirroredVars::new(&mut strategy, &model).unwrap();
-    let a = mirrored.tapped().unwrap().get((2, 3), "a").unwrap();
+    let a = mirrored.hooked().unwrap().get((2, 3), "a").unwrap();
     let gradients = a.sqr().unwrap().sum_all().unwrap().backward().unwrap();
     let gradient = gradients.get(&var(&model, "a")).unwrap();
     assert_eq!(
@@ -146,20 +146,20 @@ fn taps_let_gradients_through_outside_of_a_step() {
 }
 
 #[test]
-fn packs_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
-    for (bytes, wire) in [
-        (0, Wire::F32),
-        (1, Wire::F32),
-        (30, Wire::F32),
-        (0, Wire::Bf16),
+fn buckets_give_the_sums_of_one_buffer_and_rounded_ones_come_close() {
+    for (bytes, dtype) in [
+        (0, CommunicationDtype::F32),
+        (1, CommunicationDtype::F32),
+        (30, CommunicationDtype::F32),
+        (0, CommunicationDtype::Bf16),
     ] {
         each(2, |strategy| {
-            let options = CommunicationOptions::new().with_bytes_per_pack(bytes);
+            let options = CommunicationOptions::new().with_bytes_per_bucket(bytes);
             let mut strategy = strategy.with_options(options);
             let model = model(1.0);
             let mut mirrored = MirroredVars::new(&mut strategy, &model)
                 .unwrap()
-                .with_wire(wire);
+                .with_communication_dtype(dtype);
             let own = f64::from(strategy.rank().number()) + 1.0;
             for _ in 0..3 {
                 let loss = (var(&model, "a").as_tensor() * own)

@@ -51,14 +51,14 @@ pub(crate) fn train(
     let labels = Tensor::from_vec(digits, batch, &Device::Cpu)?;
     let is_chief = strategy.is_chief();
     let weight = 1.0 / strategy.num_replicas_in_sync() as f32;
-    let overlaps = strategy.options().bytes_per_pack() > 0;
+    let overlaps = strategy.options().bytes_per_bucket() > 0;
     let (steps, time) = crate::measured(duration, |goes_on| {
         strategy
             .run(|replica| {
                 // Only the chief decides.
                 mirrored.extra_mut()?[0] = if is_chief { goes_on } else { 0.0 };
                 let gradients = if overlaps {
-                    let network = Network::new(&mirrored.tapped()?)?;
+                    let network = Network::new(&mirrored.hooked()?)?;
                     let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
                     mirrored.backward(replica, &loss, weight)?
                 } else {

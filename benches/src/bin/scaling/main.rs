@@ -1,5 +1,5 @@
-//! Samples a second of data-parallel training, by the number of workers: each computes on a batch of
-//! the same size with one thread, so that ideal scaling is a straight line.
+//! Samples a second of data-parallel training, by the number of workers: each computes on a batch
+//! of the same size with one thread, so that ideal scaling is a straight line.
 //!
 //! ```text
 //! cargo run --release -p meshwork-benches --bin scaling -- --model small --workers 1,2 --csv
@@ -43,9 +43,10 @@ struct Args {
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
 
-    /// Reduce gradients in packs of about so many bytes, while others are computed; 0 for one pack
+    /// Reduce gradients in buckets of about so many bytes, while others are computed; 0 for one
+    /// bucket
     #[arg(long, default_value_t = 0)]
-    bytes_per_pack: usize,
+    bytes_per_bucket: usize,
 }
 
 /// What is trained, on numbers that are made up.
@@ -130,7 +131,7 @@ fn launch_all(args: &Args) -> Result<(), Failure> {
 }
 
 fn work(args: &Args) -> Result<(), Failure> {
-    let options = CommunicationOptions::new().with_bytes_per_pack(args.bytes_per_pack);
+    let options = CommunicationOptions::new().with_bytes_per_bucket(args.bytes_per_bucket);
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?.with_options(options);
     let duration = Duration::try_from_secs_f64(args.seconds)?;
     let (steps, time, batch) = match args.model {

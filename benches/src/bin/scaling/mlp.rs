@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use meshwork_strategy::{
-    Error, GradientPacks, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec,
+    Error, GradientBuckets, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec,
 };
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayViewMut2, Axis};
@@ -20,7 +20,7 @@ pub(crate) fn train(
     duration: Duration,
 ) -> Result<(usize, Duration, usize), Error> {
     let (mut layers, specs) = initial(strategy, sizes)?;
-    let mut gradients = GradientPacks::new(strategy, &specs, 1)?;
+    let mut gradients = GradientBuckets::new(strategy, &specs, 1)?;
     let inputs = Array2::from_shape_fn((batch, sizes[0]), |(row, column)| noise(row * 31 + column));
     let classes = sizes[sizes.len() - 1];
     let is_chief = strategy.is_chief();
@@ -108,7 +108,7 @@ fn backward(
     replica: &mut ReplicaContext<'_>,
     (layers, inputs, outputs): (&[Layer], &Array2<f32>, &[Array2<f32>]),
     mut delta: Array2<f32>,
-    gradients: &mut GradientPacks,
+    gradients: &mut GradientBuckets,
 ) -> Result<(), Error> {
     for (number, layer) in layers.iter().enumerate().rev() {
         let input = number
@@ -140,7 +140,7 @@ fn backward(
     Ok(())
 }
 
-fn update(layers: &mut [Layer], gradients: &GradientPacks) {
+fn update(layers: &mut [Layer], gradients: &GradientBuckets) {
     for (number, layer) in layers.iter_mut().enumerate() {
         let shape = layer.weight.raw_dim();
         let weight = ArrayView2::from_shape(shape, gradients.gradient(2 * number))

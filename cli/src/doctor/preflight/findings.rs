@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use meshwork_collectives::{Error, Rank};
 
-use super::pairs::Pair;
+use super::pairs::RankPair;
 
 /// What was seen from this machine.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ const CERTIFICATES: f64 = 3600.0;
 const WORSE: f64 = 4.0;
 
 /// Judges everything, in a fixed order.
-pub(super) fn findings(facts: &Facts, pairs: &[Pair]) -> Vec<Finding> {
+pub(super) fn findings(facts: &Facts, pairs: &[RankPair]) -> Vec<Finding> {
     let mut found = vec![names(facts), families(facts), reach(facts), port(facts)];
     found.extend(tcp_port(facts));
     found.extend(mtu(facts));
@@ -289,7 +289,7 @@ fn meeting(facts: &Facts) -> Finding {
     }
 }
 
-fn clocks(pairs: &[Pair]) -> Option<Finding> {
+fn clocks(pairs: &[RankPair]) -> Option<Finding> {
     let worst = pairs
         .iter()
         .max_by(|one, other| one.clock.abs().total_cmp(&other.clock.abs()))?;
@@ -306,7 +306,7 @@ fn clocks(pairs: &[Pair]) -> Option<Finding> {
 }
 
 /// Pairs that are much worse than most.
-fn links(pairs: &[Pair]) -> Vec<Finding> {
+fn links(pairs: &[RankPair]) -> Vec<Finding> {
     // With one or two pairs there is no telling which is the odd one.
     if pairs.len() < 3 {
         return Vec::new();
@@ -315,7 +315,7 @@ fn links(pairs: &[Pair]) -> Vec<Finding> {
     let bandwidth = middle(pairs, |pair| pair.bandwidth);
     let mut found = Vec::new();
     for pair in pairs {
-        let Pair { one, other, .. } = pair;
+        let RankPair { one, other, .. } = pair;
         if pair.latency > WORSE * latency {
             found.push(wrong(
                 Level::Warning,
@@ -344,7 +344,7 @@ fn links(pairs: &[Pair]) -> Vec<Finding> {
     found
 }
 
-fn middle(pairs: &[Pair], number: impl Fn(&Pair) -> f64) -> f64 {
+fn middle(pairs: &[RankPair], number: impl Fn(&RankPair) -> f64) -> f64 {
     let mut numbers: Vec<f64> = pairs.iter().map(number).collect();
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or_default()

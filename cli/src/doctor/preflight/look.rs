@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 
-use meshwork_collectives::{Carrier, Rank};
+use meshwork_collectives::{DataTransport, Rank};
 
 use super::findings::{Facts, Member};
 
 /// Looks at the members' names, and at this machine as the host of `rank`.
-pub(super) fn at(members: &[String], rank: Rank, carrier: Carrier) -> Facts {
+pub(super) fn at(members: &[String], rank: Rank, carrier: DataTransport) -> Facts {
     let members: Vec<Member> = Rank::all(u32::MAX)
         .zip(members)
         .map(|(rank, address)| Member {
@@ -30,7 +30,7 @@ pub(super) fn at(members: &[String], rank: Rank, carrier: Carrier) -> Facts {
         rank,
         port: local.map(|address| (address, taken(address))),
         tcp_port: local
-            .filter(|_| carrier == Carrier::Tls)
+            .filter(|_| carrier == DataTransport::Tls)
             .map(|address| (address, taken_for_tcp(address))),
         mtu: local.and_then(|address| mtu(address.ip())),
         receive_buffer: limit("rmem_max"),
@@ -110,11 +110,11 @@ mod tests {
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         let members = [held.local_addr().unwrap().to_string()];
         let tcp = |carrier| at(&members, Rank::CHIEF, carrier).tcp_port;
-        assert_eq!(tcp(Carrier::Quic), None);
+        assert_eq!(tcp(DataTransport::Quic), None);
         let taken = (held.local_addr().unwrap(), Some(io::ErrorKind::AddrInUse));
-        assert_eq!(tcp(Carrier::Tls), Some(taken));
+        assert_eq!(tcp(DataTransport::Tls), Some(taken));
         drop(held);
-        assert_eq!(tcp(Carrier::Tls), Some((taken.0, None)));
+        assert_eq!(tcp(DataTransport::Tls), Some((taken.0, None)));
     }
 
     #[test]

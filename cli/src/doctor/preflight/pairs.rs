@@ -6,7 +6,7 @@ use meshwork_collectives::{Error, Group, Rank, ReduceOp};
 
 /// Two ranks, and what is between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Pair {
+pub(super) struct RankPair {
     pub(super) one: Rank,
     pub(super) other: Rank,
     /// Seconds for a small message, one way.
@@ -25,7 +25,7 @@ const LARGE: usize = 1 << 21;
 const REPEATS: usize = 3;
 
 /// Measures all pairs; every rank calls it, and gets all results.
-pub(super) fn measure(group: &mut Group) -> Result<Vec<Pair>, Error> {
+pub(super) fn measure(group: &mut Group) -> Result<Vec<RankPair>, Error> {
     let world = group.world();
     let ranks: Vec<Rank> = Rank::all(world).collect();
     let both: Vec<(Rank, Rank)> = ranks
@@ -48,7 +48,7 @@ pub(super) fn measure(group: &mut Group) -> Result<Vec<Pair>, Error> {
     }
     let pairs = both.iter().zip(numbers.chunks(3));
     Ok(pairs
-        .map(|((one, other), numbers)| Pair {
+        .map(|((one, other), numbers)| RankPair {
             one: *one,
             other: *other,
             latency: numbers[0],

@@ -23,8 +23,8 @@ pub(in crate::launch) struct Pipe {
 
 /// The one thread that reads all workers' output and writes it, prefixed, to the launcher's own.
 ///
-/// It ends when all pipes are at their end and no more can come, and soon after [`Pump::stop`] or when dropped, then with
-/// what is in the pipes at that moment.
+/// It ends when all pipes are at their end and no more can come, and soon after [`Pump::stop`] or
+/// when dropped, then with what is in the pipes at that moment.
 #[derive(Debug)]
 pub(in crate::launch) struct Pump {
     thread: JoinHandle<Vec<Option<String>>>,

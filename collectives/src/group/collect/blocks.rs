@@ -7,17 +7,17 @@ use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use crate::group::Group;
-use crate::group::engine::{Asked, Work};
-use crate::memory::{Errand, Offer, Take, Then};
+use crate::group::session::{OperationSpec, Work};
+use crate::shm::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
 use crate::{Error, Rank};
 
 pub(in crate::group) type Ranges = SmallVec<[Range<usize>; 8]>;
-pub(super) type Takes = SmallVec<[Take; 8]>;
+pub(super) type ReceiveBlocks = SmallVec<[ReceiveBlock; 8]>;
 
 impl Group {
     pub(in crate::group) fn fold_blocks<T: Element>(
         &mut self,
-        asked: Asked,
+        spec: OperationSpec,
         caller: &'static Location<'static>,
         (input, output, blocks): (&[T], &mut [T], &[Range<usize>]),
         reduction: Reduction<T>,
@@ -26,52 +26,52 @@ impl Group {
         length("reduce_scatter", "input", input.len(), end_of(blocks))?;
         length("reduce_scatter", "output", output.len(), blocks[me].len())?;
         let own = blocks[me].clone();
-        let takes: Takes = self
+        let receives: ReceiveBlocks = self
             .other_places()
             .map(|from| take(from, me, own.start, 0..own.len()))
             .collect();
-        let errand = Errand {
-            offer: Offer::each(input, blocks),
-            takes: &takes,
+        let transfer = Transfer {
+            outgoing_blocks: SendBlocks::each(input, blocks),
+            receives: &receives,
             output,
-            then: Then::Fold(reduction),
+            then: OnArrival::Fold(reduction),
         };
-        self.perform(asked, caller, Work::Pull(errand))
+        self.perform(spec, caller, Work::Pull(transfer))
     }
 
     pub(in crate::group) fn gather_blocks<T: Element>(
         &mut self,
-        asked: Asked,
+        spec: OperationSpec,
         caller: &'static Location<'static>,
         (input, output, blocks): (&[T], Option<&mut [T]>, &[Range<usize>]),
     ) -> Result<(), Error> {
         let me = self.rank().index();
-        let operation = asked.kind.name();
+        let operation = spec.kind.name();
         length(operation, "input", input.len(), blocks[me].len())?;
         let whole = 0..input.len();
-        let mut offer = Offer::whole(input, std::slice::from_ref(&whole));
-        offer.taker = asked.root.map(Rank::index);
+        let mut outgoing_blocks = SendBlocks::whole(input, std::slice::from_ref(&whole));
+        outgoing_blocks.taker = spec.root.map(Rank::index);
         let Some(output) = output else {
-            return self.copy(asked, caller, (offer, &[], &mut []));
+            return self.copy(spec, caller, (outgoing_blocks, &[], &mut []));
         };
         length(operation, "output", output.len(), end_of(blocks))?;
         output[blocks[me].clone()].copy_from_slice(input);
-        let takes: Takes = self
+        let receives: ReceiveBlocks = self
             .other_places()
             .map(|from| take(from, 0, 0, blocks[from].clone()))
             .collect();
         // The root of a gather is asked for nothing.
-        let offer = if asked.root.is_some() {
-            Offer::nothing(1)
+        let outgoing_blocks = if spec.root.is_some() {
+            SendBlocks::nothing(1)
         } else {
-            offer
+            outgoing_blocks
         };
-        self.copy(asked, caller, (offer, &takes, output))
+        self.copy(spec, caller, (outgoing_blocks, &receives, output))
     }
 
     pub(super) fn scatter_blocks<T: Element>(
         &mut self,
-        asked: Asked,
+        spec: OperationSpec,
         caller: &'static Location<'static>,
         (input, output, blocks): (&[T], &mut [T], &[Range<usize>]),
         root: Rank,
@@ -81,22 +81,22 @@ impl Group {
         if root == self.rank() {
             length("scatter", "input", input.len(), end_of(blocks))?;
             output.copy_from_slice(&input[blocks[me].clone()]);
-            let offer = Offer::each(input, blocks);
-            return self.copy(asked, caller, (offer, &[], &mut []));
+            let outgoing_blocks = SendBlocks::each(input, blocks);
+            return self.copy(spec, caller, (outgoing_blocks, &[], &mut []));
         }
         let taken = take(root.index(), me, blocks[me].start, 0..output.len());
-        let offer = Offer::nothing(self.world() as usize);
-        self.copy(asked, caller, (offer, &[taken], output))
+        let outgoing_blocks = SendBlocks::nothing(self.world() as usize);
+        self.copy(spec, caller, (outgoing_blocks, &[taken], output))
     }
 
     pub(super) fn exchange_blocks<T: Element>(
         &mut self,
-        asked: Asked,
+        spec: OperationSpec,
         caller: &'static Location<'static>,
-        (offer, output, taken): (Offer<'_, T>, &mut [T], &[Range<usize>]),
+        (outgoing_blocks, output, taken): (SendBlocks<'_, T>, &mut [T], &[Range<usize>]),
     ) -> Result<(), Error> {
         let me = self.rank().index();
-        let (input, offered) = (offer.input, offer.blocks);
+        let (input, offered) = (outgoing_blocks.input, outgoing_blocks.blocks);
         let (own, into) = (offered[me].clone(), taken[me].clone());
         if own.len() != into.len() {
             return Err(Error::Uneven {
@@ -107,26 +107,26 @@ impl Group {
             });
         }
         output[into].copy_from_slice(&input[own.clone()]);
-        let takes: Takes = self
+        let receives: ReceiveBlocks = self
             .other_places()
             .map(|from| take(from, me, own.start, taken[from].clone()))
             .collect();
-        self.copy(asked, caller, (offer, &takes, output))
+        self.copy(spec, caller, (outgoing_blocks, &receives, output))
     }
 
     pub(super) fn copy<T: Element>(
         &mut self,
-        asked: Asked,
+        spec: OperationSpec,
         caller: &'static Location<'static>,
-        (offer, takes, output): (Offer<'_, T>, &[Take], &mut [T]),
+        (outgoing_blocks, receives, output): (SendBlocks<'_, T>, &[ReceiveBlock], &mut [T]),
     ) -> Result<(), Error> {
-        let errand = Errand {
-            offer,
-            takes,
+        let transfer = Transfer {
+            outgoing_blocks,
+            receives,
             output,
-            then: Then::Copy,
+            then: OnArrival::Copy,
         };
-        self.perform(asked, caller, Work::Pull(errand))
+        self.perform(spec, caller, Work::Pull(transfer))
     }
 
     /// The other ranks, beginning behind this one, so that not all turn to the same.
@@ -163,8 +163,8 @@ impl Group {
     }
 }
 
-pub(super) fn take(from: usize, block: usize, start: usize, into: Range<usize>) -> Take {
-    Take {
+pub(super) fn take(from: usize, block: usize, start: usize, into: Range<usize>) -> ReceiveBlock {
+    ReceiveBlock {
         from,
         block,
         start,

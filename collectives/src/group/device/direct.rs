@@ -5,14 +5,14 @@
 //!   each call    announce (the contract) ──> carry out, with an eye on the group
 //! ```
 //!
-//! What all must agree on goes over the group, which is encrypted and knows who is alive; the bytes go
-//! past it.
+//! What all must agree on goes over the group, which is encrypted and knows who is alive; the bytes
+//! go past it.
 //!
-//! Who is missing is known by name where the group knows it: a process that is gone, a rank that has not
-//! announced the call, one whose device or library has failed, one that was refused. A rank that has
-//! announced it and whose device does not get there cannot be told from those that wait for it: NCCL says
-//! of itself that something is missing and not who. Then all give up when the time is up, and NCCL's own
-//! service for this, which its program `ncclras` asks, may know more.
+//! Who is missing is known by name where the group knows it: a process that is gone, a rank that
+//! has not announced the call, one whose device or library has failed, one that was refused. A rank
+//! that has announced it and whose device does not get there cannot be told from those that wait
+//! for it: NCCL says of itself that something is missing and not who. Then all give up when the
+//! time is up, and NCCL's own service for this, which its program `ncclras` asks, may know more.
 
 use std::ops::ControlFlow;
 use std::panic::Location;
@@ -20,13 +20,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use meshwork_accel::{
-    self as accel, Collective, CommunicatorName, DeviceBuffer, DeviceCommunicator,
-    DeviceCommunicators, DeviceId, Element, ElementTask, Place,
+    self as accel, CommunicatorId, CommunicatorRank, DeviceBuffer, DeviceCollective,
+    DeviceCommunicator, DeviceCommunicators, DeviceId, Element, ElementTask,
 };
 
 use super::rounds::Rounds;
-use super::route::{Detour, Offer, Reach, Route, decide};
-use crate::group::engine::{Asked, Engine, Work};
+use super::route::{CommunicatorScope, FallbackReason, Route, SendBlocks, decide};
+use crate::group::session::{OperationSpec, Session, Work};
 use crate::{Error, Group, Rank};
 
 /// A communicator, and the members that it is of.
@@ -34,8 +34,9 @@ pub(super) struct Direct<B> {
     communicator: Box<dyn DeviceCommunicator<Buffer = B>>,
     device: DeviceId,
     epoch: u64,
-    /// The group, as only its ranks announce what is carried out; another one after a change of members.
-    of: Weak<Mutex<Engine>>,
+    /// The group, as only its ranks announce what is carried out; another one after a change of
+    /// members.
+    of: Weak<Mutex<Session>>,
 }
 
 impl<B: DeviceBuffer> Direct<B> {
@@ -45,13 +46,13 @@ impl<B: DeviceBuffer> Direct<B> {
         group: &mut Group,
         accelerator: &A,
         device: DeviceId,
-        reach: Reach,
+        reach: CommunicatorScope,
     ) -> Result<(Option<Self>, Route), Error> {
         match Self::try_join(group, accelerator, device, reach)? {
             Ok((direct, library)) => Ok((Some(direct), Route::Direct { library })),
-            Err(detour) => {
-                tracing::info!(%detour, "device buffers go through host memory");
-                Ok((None, Route::Staged(detour)))
+            Err(fallback_reason) => {
+                tracing::info!(%fallback_reason, "device buffers go through host memory");
+                Ok((None, Route::Staged(fallback_reason)))
             }
         }
     }
@@ -61,31 +62,33 @@ impl<B: DeviceBuffer> Direct<B> {
         group: &mut Group,
         accelerator: &A,
         device: DeviceId,
-        reach: Reach,
-    ) -> Result<Result<(Self, String), Detour>, Error> {
+        reach: CommunicatorScope,
+    ) -> Result<Result<(Self, String), FallbackReason>, Error> {
         let available = accelerator.devices().len();
         let found = accelerator.devices().get(device.index());
         let found = found.ok_or(accel::Error::UnknownDevice { device, available })?;
         let own = accelerator.library();
-        let offer = Offer::new(own.as_deref().ok(), found.address(), reach);
+        let offer = SendBlocks::new(own.as_deref().ok(), found.address(), reach);
         let library = match decide(&group.hear_all(&offer)?, &group.settled().hosts()) {
             Ok(library) => library,
-            Err(detour) => return Ok(Err(detour.known_here(group.rank(), own.err()))),
+            Err(fallback_reason) => {
+                return Ok(Err(fallback_reason.known_here(group.rank(), own.err())));
+            }
         };
         let name = match group.agree_on_name(accelerator)? {
             Ok(name) => name,
-            Err(detour) => return Ok(Err(detour)),
+            Err(fallback_reason) => return Ok(Err(fallback_reason)),
         };
-        let place = Place::new(group.rank().index(), group.world() as usize)?;
+        let place = CommunicatorRank::new(group.rank().index(), group.world() as usize)?;
         let patience = group.settled().timeouts.join();
         let (joined, missing) = Rounds::of(group, patience, Location::caller())
             .join(|watch| accelerator.join(device, &name, place, watch))?;
         if let Some(rank) = missing {
-            let detour = Detour::NotJoined { rank, error: None };
-            return Ok(Err(detour.known_here(group.rank(), joined.err())));
+            let fallback_reason = FallbackReason::NotJoined { rank, error: None };
+            return Ok(Err(fallback_reason.known_here(group.rank(), joined.err())));
         }
         let epoch = group.epoch().number();
-        let of = Arc::downgrade(&group.engine);
+        let of = Arc::downgrade(&group.session);
         Ok(joined
             .map(|communicator| Self {
                 communicator,
@@ -94,31 +97,31 @@ impl<B: DeviceBuffer> Direct<B> {
                 of,
             })
             .map(|direct| (direct, library))
-            .map_err(|error| Detour::NotJoined {
+            .map_err(|error| FallbackReason::NotJoined {
                 rank: group.rank(),
                 error: Some(Box::new(error)),
             }))
     }
 
     /// Whether it carries such a collective out; if not, no rank's does.
-    pub(super) fn takes(&self, work: &Collective<'_, B>) -> bool {
+    pub(super) fn takes(&self, work: &DeviceCollective<'_, B>) -> bool {
         let (op, element) = (work.op(), work.target().element_type());
         op.is_none_or(|op| op.supports(element)) && self.communicator.supports(op, element)
     }
 
-    /// Announces a collective, whose `asked` is all but its lengths, and carries it out.
+    /// Announces a collective, whose `spec` is all but its lengths, and carries it out.
     pub(super) fn carry_out(
         &mut self,
         group: &mut Group,
-        (asked, caller): (Asked, &'static Location<'static>),
-        work: Collective<'_, B>,
+        (spec, caller): (OperationSpec, &'static Location<'static>),
+        work: DeviceCollective<'_, B>,
     ) -> Result<(), Error> {
         let now = group.epoch().number();
         if self.epoch != now {
             let made = self.epoch;
             return Err(Error::CommunicatorOutdated { made, now });
         }
-        if !self.of.ptr_eq(&Arc::downgrade(&group.engine)) {
+        if !self.of.ptr_eq(&Arc::downgrade(&group.session)) {
             return Err(Error::CommunicatorOfOtherGroup);
         }
         for buffer in [Some(work.target()), work.source()].into_iter().flatten() {
@@ -129,7 +132,7 @@ impl<B: DeviceBuffer> Direct<B> {
         }
         work.target().element_type().run(Agree {
             group: &mut *group,
-            asked: asked.with_lengths(PAST_THE_GROUP),
+            spec: spec.with_lengths(PAST_THE_GROUP),
             caller,
         })?;
         let patience = group.settled().timeouts.operation();
@@ -141,7 +144,7 @@ impl<B: DeviceBuffer> Direct<B> {
 /// All ranks make one call, before any of them begins.
 pub(super) struct Agree<'a> {
     pub(super) group: &'a mut Group,
-    pub(super) asked: Asked,
+    pub(super) spec: OperationSpec,
     pub(super) caller: &'static Location<'static>,
 }
 
@@ -149,12 +152,11 @@ impl ElementTask for Agree<'_> {
     type Output = Result<(), Error>;
 
     fn run<T: Element>(self) -> Result<(), Error> {
-        self.group
-            .perform(self.asked, self.caller, Work::<T>::Agree)
+        self.group.perform(self.spec, self.caller, Work::<T>::Agree)
     }
 }
 
-impl Detour {
+impl FallbackReason {
     /// With the error, on the rank that has it.
     fn known_here(self, here: Rank, known: Option<accel::Error>) -> Self {
         let known = known.map(Box::new);
@@ -169,11 +171,11 @@ impl Detour {
 impl Group {
     /// What every rank offers, by rank.
     #[track_caller]
-    fn hear_all(&mut self, own: &Offer) -> Result<Vec<Offer>, Error> {
-        let mut all = vec![0; Offer::BYTES * self.world() as usize];
+    fn hear_all(&mut self, own: &SendBlocks) -> Result<Vec<SendBlocks>, Error> {
+        let mut all = vec![0; SendBlocks::BYTES * self.world() as usize];
         self.all_gather(&own.encode(), &mut all)?;
         let (offers, _) = all.as_chunks();
-        Ok(offers.iter().map(Offer::decode).collect())
+        Ok(offers.iter().map(SendBlocks::decode).collect())
     }
 
     /// The name that rank 0 gives all others, if it has one.
@@ -181,29 +183,33 @@ impl Group {
     fn agree_on_name(
         &mut self,
         accelerator: &impl DeviceCommunicators,
-    ) -> Result<Result<CommunicatorName, Detour>, Error> {
+    ) -> Result<Result<CommunicatorId, FallbackReason>, Error> {
         let rank = Rank::CHIEF;
         let made = (self.rank() == rank).then(|| accelerator.name());
         let (made, error) = match made.transpose() {
             Ok(made) => (made, None),
             Err(error) => (None, Some(error)),
         };
-        let mut told = [0; 1 + CommunicatorName::BYTES];
+        let mut told = [0; 1 + CommunicatorId::BYTES];
         if let Some(name) = made {
             told[0] = 1;
             told[1..].copy_from_slice(name.as_bytes());
         }
         self.broadcast(&mut told, rank)?;
         let [1, name @ ..] = told else {
-            let detour = Detour::NoLibrary { rank, error: None };
-            return Ok(Err(detour.known_here(self.rank(), error)));
+            let fallback_reason = FallbackReason::NoLibrary { rank, error: None };
+            return Ok(Err(fallback_reason.known_here(self.rank(), error)));
         };
-        Ok(Ok(CommunicatorName::from_bytes(name)))
+        Ok(Ok(CommunicatorId::from_bytes(name)))
     }
 
     /// Waits for a device until the group fails or the time is up.
-    fn watched<R>(&self, patience: Duration, run: impl FnOnce(&mut accel::Watch<'_>) -> R) -> R {
-        let (failure, begun) = (self.settled().ties.bond.failure(), Instant::now());
+    fn watched<R>(
+        &self,
+        patience: Duration,
+        run: impl FnOnce(&mut accel::CancelCheck<'_>) -> R,
+    ) -> R {
+        let (failure, begun) = (self.settled().context.control.failure(), Instant::now());
         run(&mut || {
             if failure.borrow().is_some() || begun.elapsed() >= patience {
                 ControlFlow::Break(())
@@ -215,18 +221,18 @@ impl Group {
 
     /// Ends the group after a communicator has failed, unless that was for the group's own end.
     fn communicator_failed(&mut self, error: accel::Error) -> Error {
-        let mut engine = self.settled();
-        engine.undo();
+        let mut session = self.settled();
+        session.undo();
         // Who is lost to a device is soon lost to the group, which knows by name whom.
         if let accel::Error::PeerLost { .. } = error {
-            let silence = engine.timeouts.silence();
-            engine.failure_within(silence);
+            let silence = session.timeouts.silence();
+            session.failure_within(silence);
         }
-        let told = engine.alive().err();
-        drop(engine);
+        let told = session.alive().err();
+        drop(session);
         told.unwrap_or_else(|| self.device_failed(error))
     }
 }
 
-/// Stands in an announcement for the way that the bytes go; no portions are cut so.
+/// Stands in an announcement for the way that the bytes go; no chunks are cut so.
 const PAST_THE_GROUP: &[usize] = &[usize::MAX, 0];

@@ -1,4 +1,4 @@
-//! Where portions come from and go to on this rank.
+//! Where chunks come from and go to on this rank.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use super::slot::{Side, Slot};
 
 /// Both ends of a pipeline.
 pub(super) trait Ends<S, E> {
-    /// Fetches a portion, or begins to.
-    fn load(&mut self, slot: &mut S, portion: Range<usize>) -> Result<(), E>;
+    /// Fetches a chunk, or begins to.
+    fn load(&mut self, slot: &mut S, chunk: Range<usize>) -> Result<(), E>;
 
     /// Puts it where it belongs, or begins to.
-    fn store(&mut self, slot: &mut S, portion: Range<usize>) -> Result<(), E>;
+    fn store(&mut self, slot: &mut S, chunk: Range<usize>) -> Result<(), E>;
 }
 
-/// One buffer, of which portions are fetched, replaced, or both.
+/// One buffer, of which chunks are fetched, replaced, or both.
 pub(super) struct InPlace<'a, A: Accelerator, T> {
     pub(super) accelerator: &'a A,
     pub(super) buffer: &'a mut A::Buffer,
@@ -26,20 +26,20 @@ pub(super) struct InPlace<'a, A: Accelerator, T> {
 }
 
 impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for InPlace<'_, A, T> {
-    fn load(&mut self, slot: &mut Slot<A::Buffer>, portion: Range<usize>) -> Result<(), Error> {
+    fn load(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         if !self.gives {
             return Ok(());
         }
-        let into = (Side::Given, 0..portion.len());
-        slot.load::<T>(self.accelerator, (self.buffer, portion.start), into)
+        let into = (Side::Given, 0..chunk.len());
+        slot.load::<T>(self.accelerator, (self.buffer, chunk.start), into)
     }
 
-    fn store(&mut self, slot: &mut Slot<A::Buffer>, portion: Range<usize>) -> Result<(), Error> {
+    fn store(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         if !self.gets {
             return Ok(());
         }
-        let from = (Side::Given, 0..portion.len());
-        slot.store::<T>(self.accelerator, from, (self.buffer, portion.start))
+        let from = (Side::Given, 0..chunk.len());
+        slot.store::<T>(self.accelerator, from, (self.buffer, chunk.start))
     }
 }
 
@@ -54,19 +54,19 @@ pub(super) struct Blocks<'a, A: Accelerator, T> {
     pub(super) elements: PhantomData<T>,
 }
 
-/// Portions of this rank's block become portions of every block.
+/// Chunks of this rank's block become chunks of every block.
 pub(super) struct Gathered<'a, A: Accelerator, T>(pub(super) Blocks<'a, A, T>);
 
 impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for Gathered<'_, A, T> {
-    fn load(&mut self, slot: &mut Slot<A::Buffer>, portion: Range<usize>) -> Result<(), Error> {
+    fn load(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &self.0;
-        let into = (Side::Given, 0..portion.len());
-        slot.load::<T>(blocks.accelerator, (blocks.input, portion.start), into)
+        let into = (Side::Given, 0..chunk.len());
+        slot.load::<T>(blocks.accelerator, (blocks.input, chunk.start), into)
     }
 
-    fn store(&mut self, slot: &mut Slot<A::Buffer>, portion: Range<usize>) -> Result<(), Error> {
+    fn store(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &mut self.0;
-        let (len, start) = (portion.len(), portion.start);
+        let (len, start) = (chunk.len(), chunk.start);
         for place in 0..blocks.world {
             let from = (Side::Got, place * len..(place + 1) * len);
             let at = place * blocks.len + start;
@@ -76,13 +76,13 @@ impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for Gathered<'_, A
     }
 }
 
-/// Portions of every block become portions of this rank's block.
+/// Chunks of every block become chunks of this rank's block.
 pub(super) struct Scattered<'a, A: Accelerator, T>(pub(super) Blocks<'a, A, T>);
 
 impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for Scattered<'_, A, T> {
-    fn load(&mut self, slot: &mut Slot<A::Buffer>, portion: Range<usize>) -> Result<(), Error> {
+    fn load(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &self.0;
-        let (len, start) = (portion.len(), portion.start);
+        let (len, start) = (chunk.len(), chunk.start);
         for place in 0..blocks.world {
             let into = (Side::Given, place * len..(place + 1) * len);
             let at = place * blocks.len + start;
@@ -91,9 +91,9 @@ impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for Scattered<'_, 
         Ok(())
     }
 
-    fn store(&mut self, slot: &mut Slot<A::Buffer>, portion: Range<usize>) -> Result<(), Error> {
+    fn store(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &mut self.0;
-        let from = (Side::Got, 0..portion.len());
-        slot.store::<T>(blocks.accelerator, from, (blocks.output, portion.start))
+        let from = (Side::Got, 0..chunk.len());
+        slot.store::<T>(blocks.accelerator, from, (blocks.output, chunk.start))
     }
 }

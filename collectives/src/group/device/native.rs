@@ -2,24 +2,24 @@
 
 use std::panic::Location;
 
-use meshwork_accel::{Collective, DeviceBuffer, NativeCollectives, ReduceOp};
+use meshwork_accel::{DeviceBuffer, DeviceCollective, NativeCollectives, ReduceOp};
 
 use super::DeviceGroup;
 use super::direct::Agree;
 use crate::Error;
 use crate::contract::Kind;
 use crate::group::collect::length;
-use crate::group::engine::Asked;
+use crate::group::session::OperationSpec;
 
 impl<A: NativeCollectives> DeviceGroup<'_, A> {
     /// Replaces every buffer, one of each device of every rank, by the reduction of all of them.
     ///
-    /// The devices of a rank reduce among themselves first, as they can without host memory; then the
-    /// first of them takes part for all, and shares the result with the others.
+    /// The devices of a rank reduce among themselves first, as they can without host memory; then
+    /// the first of them takes part for all, and shares the result with the others.
     ///
     /// # Shapes
-    /// All buffers have the same length, on every rank, and every rank has as many, at least one, on
-    /// devices of their own; the first is on that of the communicator, if there is one.
+    /// All buffers have the same length, on every rank, and every rank has as many, at least one,
+    /// on devices of their own; the first is on that of the communicator, if there is one.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce); [`Error::Length`] without a buffer; and
@@ -33,16 +33,16 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
         let caller = Location::caller();
         let element = alike(buffers, op)?.element_type();
         let elements = buffers.iter().map(|buffer| buffer.len()).sum();
-        let asked = Asked::new(Kind::AllReduce, elements).with_op(op);
+        let spec = OperationSpec::new(Kind::AllReduce, elements).with_op(op);
         element.run(Agree {
             group: &mut *self.group,
-            asked: asked.with_lengths(&[buffers.len()]),
+            spec: spec.with_lengths(&[buffers.len()]),
             caller,
         })?;
         let native = self.accelerator.all_reduce(op, buffers);
         native.map_err(|error| self.group.device_failed(error))?;
         if let Some(values) = buffers.first_mut() {
-            self.carry_out(caller, Collective::AllReduce { op, values })?;
+            self.carry_out(caller, DeviceCollective::AllReduce { op, values })?;
         }
         let native = self.accelerator.broadcast(0, buffers);
         native.map_err(|error| self.group.device_failed(error))

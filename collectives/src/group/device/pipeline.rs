@@ -1,4 +1,4 @@
-//! Portions that pass through three stages, of which the middle one goes on beside the others.
+//! Chunks that pass through three stages, of which the middle one goes on beside the others.
 //!
 //! ```text
 //!   this thread    load 0 | load 1 | store 0, load 2 | store 1, load 3 | …
@@ -12,7 +12,7 @@ use std::thread;
 
 use super::ends::Ends;
 
-/// Why a portion did not arrive.
+/// Why a chunk did not arrive.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Stop<E, F> {
     /// Its way from or to the device.
@@ -21,14 +21,14 @@ pub(super) enum Stop<E, F> {
     Between(F),
 }
 
-/// Sends all portions through: loaded and stored by `ends`, passed on in between by `pass`. Each takes
-/// a slot, and gives it back when it is stored. Portions keep their order in every stage. After the
-/// first failure no other portion is loaded.
+/// Sends all chunks through: loaded and stored by `ends`, passed on in between by `pass`. Each
+/// takes a slot, and gives it back when it is stored. Chunks keep their order in every stage. After
+/// the first failure no other chunk is loaded.
 ///
 /// `pass` must come to an end by itself.
 pub(super) fn run<S, E, F>(
     slots: &mut Vec<S>,
-    portions: &[Range<usize>],
+    chunks: &[Range<usize>],
     ends: &mut impl Ends<S, E>,
     mut pass: impl FnMut(&mut S, Range<usize>) -> Result<(), F> + Send,
 ) -> Result<(), Stop<E, F>>
@@ -36,26 +36,26 @@ where
     S: Send,
     F: Send,
 {
-    if let ([portion], Some(slot)) = (portions, slots.first_mut()) {
-        ends.load(slot, portion.clone()).map_err(Stop::Here)?;
-        pass(slot, portion.clone()).map_err(Stop::Between)?;
-        return ends.store(slot, portion.clone()).map_err(Stop::Here);
+    if let ([chunk], Some(slot)) = (chunks, slots.first_mut()) {
+        ends.load(slot, chunk.clone()).map_err(Stop::Here)?;
+        pass(slot, chunk.clone()).map_err(Stop::Between)?;
+        return ends.store(slot, chunk.clone()).map_err(Stop::Here);
     }
     thread::scope(|threads| {
         let (loaded, to_pass) = mpsc::channel::<(S, Range<usize>)>();
         let (passed, to_store) = mpsc::channel();
         threads.spawn(move || {
-            for (mut slot, portion) in to_pass {
-                let done = pass(&mut slot, portion.clone());
+            for (mut slot, chunk) in to_pass {
+                let done = pass(&mut slot, chunk.clone());
                 let failed = done.is_err();
                 // The other end waits for it, or has failed itself.
-                let _ = passed.send((slot, portion, done));
+                let _ = passed.send((slot, chunk, done));
                 if failed {
                     break;
                 }
             }
         });
-        let mut waiting: VecDeque<_> = portions.iter().cloned().collect();
+        let mut waiting: VecDeque<_> = chunks.iter().cloned().collect();
         let mut under_way = 0_usize;
         let mut outcome = Ok(());
         while under_way > 0 || (outcome.is_ok() && !waiting.is_empty()) {
@@ -63,24 +63,22 @@ where
                 Ok(()) if !slots.is_empty() => waiting.pop_front(),
                 _ => None,
             };
-            if let Some((portion, mut slot)) =
-                next.and_then(|portion| Some((portion, slots.pop()?)))
-            {
-                match ends.load(&mut slot, portion.clone()) {
-                    Ok(()) if loaded.send((slot, portion)).is_ok() => under_way += 1,
+            if let Some((chunk, mut slot)) = next.and_then(|chunk| Some((chunk, slots.pop()?))) {
+                match ends.load(&mut slot, chunk.clone()) {
+                    Ok(()) if loaded.send((slot, chunk)).is_ok() => under_way += 1,
                     Ok(()) => {}
                     Err(error) => outcome = Err(Stop::Here(error)),
                 }
                 continue;
             }
             // The other thread ends after a failure, and what it has not passed on is dropped.
-            let Ok((mut slot, portion, done)) = to_store.recv() else {
+            let Ok((mut slot, chunk, done)) = to_store.recv() else {
                 break;
             };
             under_way -= 1;
             let stored = done
                 .map_err(Stop::Between)
-                .and_then(|()| ends.store(&mut slot, portion).map_err(Stop::Here));
+                .and_then(|()| ends.store(&mut slot, chunk).map_err(Stop::Here));
             slots.push(slot);
             outcome = outcome.and(stored);
         }
@@ -94,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Loads numbers, notes what it does, and fails at one stage of one portion.
+    /// Loads numbers, notes what it does, and fails at one stage of one chunk.
     struct Noted {
         steps: Vec<(&'static str, usize)>,
         fails: (&'static str, usize),
@@ -117,32 +115,32 @@ mod tests {
     }
 
     impl Ends<usize, usize> for Noted {
-        fn load(&mut self, slot: &mut usize, portion: Range<usize>) -> Result<(), usize> {
-            *slot = portion.start;
-            self.step("load", portion.start)
+        fn load(&mut self, slot: &mut usize, chunk: Range<usize>) -> Result<(), usize> {
+            *slot = chunk.start;
+            self.step("load", chunk.start)
         }
 
-        fn store(&mut self, slot: &mut usize, portion: Range<usize>) -> Result<(), usize> {
-            assert_eq!(*slot, portion.start + 1000, "another portion is stored");
-            self.step("store", portion.start)
+        fn store(&mut self, slot: &mut usize, chunk: Range<usize>) -> Result<(), usize> {
+            assert_eq!(*slot, chunk.start + 1000, "another portion is stored");
+            self.step("store", chunk.start)
         }
     }
 
-    /// Passes portions of one element through three slots.
+    /// Passes chunks of one element through three slots.
     fn walk(count: usize, fails: (&'static str, usize)) -> (Result<(), Stop<usize, usize>>, Noted) {
-        let portions: Vec<_> = (0..count).map(|at| at..at + 1).collect();
+        let chunks: Vec<_> = (0..count).map(|at| at..at + 1).collect();
         let steps = Vec::new();
         let mut ends = Noted { steps, fails };
         let mut passed = Vec::new();
         let done = run(
             &mut vec![usize::MAX; 3],
-            &portions,
+            &chunks,
             &mut ends,
-            |slot, portion| {
-                assert_eq!(*slot, portion.start, "a slot was loaded again too early");
-                passed.push(("pass", portion.start));
+            |slot, chunk| {
+                assert_eq!(*slot, chunk.start, "a slot was loaded again too early");
+                passed.push(("pass", chunk.start));
                 *slot += 1000;
-                verdict(fails, ("pass", portion.start))
+                verdict(fails, ("pass", chunk.start))
             },
         );
         ends.steps.extend(passed);
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn all_portions_pass_all_stages_in_order() {
+    fn all_chunks_pass_all_stages_in_order() {
         for count in 0..20 {
             let (done, ends) = walk(count, ("", 0));
             assert_eq!(done, Ok(()));
@@ -161,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_any_stage_of_any_portion_is_told_and_ends_the_walk() {
+    fn a_failure_in_any_stage_of_any_chunk_is_told_and_ends_the_walk() {
         for count in 1..8 {
             for at in 0..count {
                 let (done, ends) = walk(count, ("pass", at));
@@ -178,12 +176,12 @@ mod tests {
         }
     }
 
-    /// Says when the second portion is loaded.
+    /// Says when the second chunk is loaded.
     struct Telling(Sender<()>);
 
     impl Ends<(), ()> for Telling {
-        fn load(&mut self, (): &mut (), portion: Range<usize>) -> Result<(), ()> {
-            if portion.start == 1 {
+        fn load(&mut self, (): &mut (), chunk: Range<usize>) -> Result<(), ()> {
+            if chunk.start == 1 {
                 self.0.send(()).unwrap();
             }
             Ok(())
@@ -195,15 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn one_portion_is_loaded_while_the_one_before_is_between_ranks() {
+    fn one_chunk_is_loaded_while_the_one_before_is_between_ranks() {
         let (second_is_loaded, wait) = channel();
-        let portions = [0..1, 1..2, 2..3];
+        let chunks = [0..1, 1..2, 2..3];
         let done = run(
             &mut vec![(); 2],
-            &portions,
+            &chunks,
             &mut Telling(second_is_loaded),
-            move |(), portion| {
-                if portion.start == 0 {
+            move |(), chunk| {
+                if chunk.start == 0 {
                     // Would never come if stages did not overlap.
                     wait.recv().map_err(drop)?;
                 }

@@ -1,5 +1,5 @@
-//! How far the ranks are with a communicator, told among them while it is made: where one is refused, the
-//! others wait for it no longer.
+//! How far the ranks are with a communicator, told among them while it is made: where one is
+//! refused, the others wait for it no longer.
 
 use std::ops::ControlFlow;
 use std::panic::Location;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use meshwork_accel::{self as accel, Reduction};
 
 use crate::contract::Kind;
-use crate::group::engine::{Asked, Work};
+use crate::group::session::{OperationSpec, Work};
 use crate::{Error, Group, Rank, ReduceOp};
 
-/// Rounds in which every rank tells where it stands, those that are there already as well as those that
-/// still wait; the last is the one in which all stand there, or one will not come.
+/// Rounds in which every rank tells where it stands, those that are there already as well as those
+/// that still wait; the last is the one in which all stand there, or one will not come.
 pub(super) struct Rounds<'a> {
     group: &'a mut Group,
     caller: &'static Location<'static>,
@@ -26,10 +26,10 @@ pub(super) struct Rounds<'a> {
 
 /// Where a rank stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Standing {
+enum JoinState {
     Refused,
     GaveUp,
-    Waits,
+    WaitForGraph,
     Joined,
 }
 
@@ -60,20 +60,20 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// Joins, and waits until all have or one will not; the first that will not is named, rather one that
-    /// was refused than one that waited for it in vain.
+    /// Joins, and waits until all have or one will not; the first that will not is named, rather
+    /// one that was refused than one that waited for it in vain.
     pub(super) fn join<R>(
         mut self,
-        join: impl FnOnce(&mut accel::Watch<'_>) -> Result<R, accel::Error>,
+        join: impl FnOnce(&mut accel::CancelCheck<'_>) -> Result<R, accel::Error>,
     ) -> Result<(Result<R, accel::Error>, Option<Rank>), Error> {
         let joined = join(&mut || self.look());
-        let standing = match &joined {
-            Ok(_) => Standing::Joined,
-            Err(accel::Error::GivenUp { .. }) => Standing::GaveUp,
-            Err(_) => Standing::Refused,
+        let state = match &joined {
+            Ok(_) => JoinState::Joined,
+            Err(accel::Error::GivenUp { .. }) => JoinState::GaveUp,
+            Err(_) => JoinState::Refused,
         };
         while self.told == Ok(Verdict::Open) {
-            self.round(standing);
+            self.round(state);
         }
         match self.told? {
             Verdict::Without(rank) => Ok((joined, Some(rank))),
@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
             return ControlFlow::Break(());
         }
         if Instant::now() >= self.due {
-            self.round(Standing::Waits);
+            self.round(JoinState::WaitForGraph);
             self.due = Instant::now() + BETWEEN;
         }
         match self.told {
@@ -97,39 +97,39 @@ impl<'a> Rounds<'a> {
     }
 
     /// The smallest number of all ranks, which each hears.
-    fn round(&mut self, standing: Standing) {
-        let mut least = [standing.number(self.group.rank())];
+    fn round(&mut self, state: JoinState) {
+        let mut least = [state.number(self.group.rank())];
         let op = ReduceOp::Min;
         let told = Reduction::new(op)
             .map_err(Error::from)
             .and_then(|reduction| {
-                let asked = Asked::new(Kind::AllReduce, least.len()).with_op(op);
+                let spec = OperationSpec::new(Kind::AllReduce, least.len()).with_op(op);
                 let (buffer, root) = (&mut least[..], None);
                 let work = Work::Reduce {
                     buffer,
                     reduction,
                     root,
                 };
-                self.group.perform(asked, self.caller, work)
+                self.group.perform(spec, self.caller, work)
             });
         self.told = told.map(|()| Verdict::of(least[0]));
     }
 }
 
-impl Standing {
+impl JoinState {
     /// Smaller for what counts more, and then for the rank that comes first.
     fn number(self, rank: Rank) -> u32 {
         match self {
             Self::Refused => rank.number(),
             Self::GaveUp => RANKS + rank.number(),
-            Self::Waits => 2 * RANKS + rank.number(),
+            Self::WaitForGraph => 2 * RANKS + rank.number(),
             Self::Joined => u32::MAX,
         }
     }
 }
 
 impl Verdict {
-    /// Inverse of [`Standing::number`], as far as all ranks must know.
+    /// Inverse of [`JoinState::number`], as far as all ranks must know.
     fn of(least: u32) -> Self {
         match least {
             u32::MAX => Self::AllJoined,
@@ -152,21 +152,21 @@ mod tests {
     #[test]
     fn who_was_refused_counts_more_than_who_gave_up_and_that_more_than_who_waits() {
         let all = [
-            Standing::Refused,
-            Standing::GaveUp,
-            Standing::Waits,
-            Standing::Joined,
+            JoinState::Refused,
+            JoinState::GaveUp,
+            JoinState::WaitForGraph,
+            JoinState::Joined,
         ];
         let (first, last) = (Rank::new(0), Rank::new(RANKS - 1));
         for pair in all.windows(2) {
             assert!(pair[0].number(last) < pair[1].number(first), "{pair:?}");
         }
         for rank in [first, Rank::new(7), last] {
-            let verdict = |standing: Standing| Verdict::of(standing.number(rank));
-            assert_eq!(verdict(Standing::Refused), Verdict::Without(rank));
-            assert_eq!(verdict(Standing::GaveUp), Verdict::Without(rank));
-            assert_eq!(verdict(Standing::Waits), Verdict::Open);
-            assert_eq!(verdict(Standing::Joined), Verdict::AllJoined);
+            let verdict = |state: JoinState| Verdict::of(state.number(rank));
+            assert_eq!(verdict(JoinState::Refused), Verdict::Without(rank));
+            assert_eq!(verdict(JoinState::GaveUp), Verdict::Without(rank));
+            assert_eq!(verdict(JoinState::WaitForGraph), Verdict::Open);
+            assert_eq!(verdict(JoinState::Joined), Verdict::AllJoined);
         }
     }
 }

@@ -8,33 +8,35 @@ use crate::Rank;
 
 /// How far a communicator of devices may reach.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Reach {
-    /// The ranks of one host, which nothing leaves. Over several hosts buffers are staged, and so are
-    /// encrypted on their way.
+pub enum CommunicatorScope {
+    /// The ranks of one host, which nothing leaves. Over several hosts buffers are staged, and so
+    /// are encrypted on their way.
     OneHost,
-    /// Any hosts. **What devices send between hosts then crosses the network in clear text**, and nothing
-    /// proves who sent it: for networks that nobody else is on. Operations are still announced, and
-    /// failures told, over the group's encrypted connections.
+    /// Any hosts. **What devices send between hosts then crosses the network in clear text**, and
+    /// nothing proves who sent it: for networks that nobody else is on. Operations are still
+    /// announced, and failures told, over the group's encrypted connections.
     ClearTextBetweenHosts,
 }
 
-/// By which way the buffers of a [`DeviceGroup`](crate::DeviceGroup) go between ranks: the same on all.
+/// By which way the buffers of a [`DeviceGroup`](crate::DeviceGroup) go between ranks: the same on
+/// all.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Route {
-    /// From device to device, by a communicator of the backend. Elements and ops that its library lacks
-    /// are staged.
+    /// From device to device, by a communicator of the backend. Elements and ops that its library
+    /// lacks are staged.
     Direct {
         /// The library, with its version.
         library: String,
     },
     /// Through host memory.
-    Staged(Detour),
+    Staged(FallbackReason),
 }
 
-/// Why buffers go through host memory. Ranks are those of this group, also where it was split from another.
+/// Why buffers go through host memory. Ranks are those of this group, also where it was split from
+/// another.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Detour {
+pub enum FallbackReason {
     /// The program has not asked for more, by [`Group::on`](crate::Group::on).
     NotAsked,
     /// A rank has no library for communicators, or cannot use it.
@@ -87,13 +89,13 @@ impl Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct { library } => write!(f, "from device to device by {library}"),
-            Self::Staged(detour) => write!(f, "through host memory, as {detour}"),
+            Self::Staged(fallback_reason) => write!(f, "through host memory, as {fallback_reason}"),
         }
     }
 }
 
 /// Reads on after "as".
-impl Display for Detour {
+impl Display for FallbackReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = |error: &Option<Box<accel::Error>>| {
             error
@@ -129,19 +131,23 @@ impl Display for Detour {
 
 /// What a rank tells all others before a communicator is made.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Offer {
+pub(super) struct SendBlocks {
     /// The library, cut to what fits; none if it cannot be used.
     pub(super) library: Option<String>,
     /// Stands for the device's address on its host; none if it has none.
     pub(super) device: Option<u64>,
-    pub(super) reach: Reach,
+    pub(super) reach: CommunicatorScope,
 }
 
-impl Offer {
+impl SendBlocks {
     /// As sent: flags, the device, and the text of the library.
     pub(super) const BYTES: usize = 9 + TEXT;
 
-    pub(super) fn new(library: Option<&str>, address: Option<&str>, reach: Reach) -> Self {
+    pub(super) fn new(
+        library: Option<&str>,
+        address: Option<&str>,
+        reach: CommunicatorScope,
+    ) -> Self {
         Self {
             library: library.map(|text| text[..text.floor_char_boundary(TEXT)].to_owned()),
             device: address.map(fnv),
@@ -155,7 +161,7 @@ impl Offer {
         let text = self.library.as_deref().unwrap_or_default().as_bytes();
         bytes[0] = u8::from(self.library.is_some())
             | u8::from(self.device.is_some()) << 1
-            | u8::from(self.reach == Reach::ClearTextBetweenHosts) << 2;
+            | u8::from(self.reach == CommunicatorScope::ClearTextBetweenHosts) << 2;
         bytes[1..9].copy_from_slice(&self.device.unwrap_or_default().to_le_bytes());
         bytes[9..9 + text.len()].copy_from_slice(text);
         bytes
@@ -171,9 +177,9 @@ impl Offer {
             library: has(0).then(|| text.trim_end_matches('\0').to_owned()),
             device: has(1).then(|| u64::from_le_bytes(device)),
             reach: if has(2) {
-                Reach::ClearTextBetweenHosts
+                CommunicatorScope::ClearTextBetweenHosts
             } else {
-                Reach::OneHost
+                CommunicatorScope::OneHost
             },
         }
     }
@@ -183,34 +189,34 @@ impl Offer {
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn decide_any(bytes: &[u8]) {
     let (offers, _) = bytes.as_chunks();
-    let offers: Vec<Offer> = offers.iter().map(Offer::decode).collect();
+    let offers: Vec<SendBlocks> = offers.iter().map(SendBlocks::decode).collect();
     for offer in &offers {
         let sent = offer.library.as_deref().unwrap_or_default();
         if sent.len() <= TEXT {
-            assert_eq!(Offer::decode(&offer.encode()), *offer);
+            assert_eq!(SendBlocks::decode(&offer.encode()), *offer);
         }
     }
     let hosts: Vec<usize> = (0..offers.len()).map(|rank| rank / 2).collect();
     if !offers.is_empty() {
-        let _ = decide(&offers, &hosts).map_err(|detour| detour.to_string());
+        let _ = decide(&offers, &hosts).map_err(|fallback_reason| fallback_reason.to_string());
     }
 }
 
-/// The library by which all ranks can join, or why they cannot: from what all have offered, by rank,
-/// and the host that each is on.
-pub(super) fn decide(offers: &[Offer], hosts: &[usize]) -> Result<String, Detour> {
+/// The library by which all ranks can join, or why they cannot: from what all have offered, by
+/// rank, and the host that each is on.
+pub(super) fn decide(offers: &[SendBlocks], hosts: &[usize]) -> Result<String, FallbackReason> {
     let ranks: Vec<Rank> = (0..).map(Rank::new).take(offers.len()).collect();
     let first = |wanted: &dyn Fn(usize) -> bool| {
         let mut ranks = ranks.iter().copied();
         ranks.find(|rank| wanted(rank.index()))
     };
     if let Some(rank) = first(&|at| offers[at].library.is_none()) {
-        return Err(Detour::NoLibrary { rank, error: None });
+        return Err(FallbackReason::NoLibrary { rank, error: None });
     }
     let of = |rank: Rank| offers[rank.index()].library.clone().unwrap_or_default();
     let library = of(Rank::CHIEF);
     if let Some(peer) = first(&|at| offers[at].library != offers[0].library) {
-        return Err(Detour::Libraries {
+        return Err(FallbackReason::Libraries {
             rank: Rank::CHIEF,
             library,
             peer,
@@ -218,19 +224,19 @@ pub(super) fn decide(offers: &[Offer], hosts: &[usize]) -> Result<String, Detour
         });
     }
     if let Some(rank) = first(&|at| offers[at].device.is_none()) {
-        return Err(Detour::NoAddress { rank });
+        return Err(FallbackReason::NoAddress { rank });
     }
-    let seat = |at: usize| (hosts[at], offers[at].device);
+    let member_id = |at: usize| (hosts[at], offers[at].device);
     for peer in ranks.iter().copied() {
-        let before = first(&|at| at < peer.index() && seat(at) == seat(peer.index()));
+        let before = first(&|at| at < peer.index() && member_id(at) == member_id(peer.index()));
         if let Some(rank) = before {
-            return Err(Detour::DeviceShared { rank, peer });
+            return Err(FallbackReason::DeviceShared { rank, peer });
         }
     }
-    if let Some(rank) = first(&|at| offers[at].reach == Reach::OneHost)
+    if let Some(rank) = first(&|at| offers[at].reach == CommunicatorScope::OneHost)
         && let Some(peer) = first(&|at| hosts[at] != hosts[rank.index()])
     {
-        return Err(Detour::SeveralHosts { rank, peer });
+        return Err(FallbackReason::SeveralHosts { rank, peer });
     }
     Ok(library)
 }
@@ -248,8 +254,8 @@ const TEXT: usize = 39;
 mod tests {
     use super::*;
 
-    fn offer(library: &str, address: &str) -> Offer {
-        Offer::new(Some(library), Some(address), Reach::OneHost)
+    fn offer(library: &str, address: &str) -> SendBlocks {
+        SendBlocks::new(Some(library), Some(address), CommunicatorScope::OneHost)
     }
 
     #[test]
@@ -257,13 +263,16 @@ mod tests {
         let long = "é".repeat(TEXT);
         for library in [None, Some(""), Some("NCCL 2.30.7"), Some(&*long)] {
             for address in [None, Some("0000:17:00.0")] {
-                for reach in [Reach::OneHost, Reach::ClearTextBetweenHosts] {
-                    let told = Offer::new(library, address, reach);
-                    assert_eq!(Offer::decode(&told.encode()), told);
+                for reach in [
+                    CommunicatorScope::OneHost,
+                    CommunicatorScope::ClearTextBetweenHosts,
+                ] {
+                    let told = SendBlocks::new(library, address, reach);
+                    assert_eq!(SendBlocks::decode(&told.encode()), told);
                 }
             }
         }
-        let torn = Offer::decode(&[0xff; Offer::BYTES]);
+        let torn = SendBlocks::decode(&[0xff; SendBlocks::BYTES]);
         assert_eq!(torn.device, Some(u64::MAX));
     }
 
@@ -271,12 +280,12 @@ mod tests {
     fn ranks_with_one_library_and_devices_of_their_own_join_and_all_others_say_why_not() {
         let rank = Rank::new;
         let (one, two) = (offer("N 1", "a"), offer("N 1", "b"));
-        let far = |offer: &Offer| Offer {
-            reach: Reach::ClearTextBetweenHosts,
+        let far = |offer: &SendBlocks| SendBlocks {
+            reach: CommunicatorScope::ClearTextBetweenHosts,
             ..offer.clone()
         };
-        let none = Offer::new(None, Some("b"), Reach::OneHost);
-        let blind = Offer::new(Some("N 1"), None, Reach::OneHost);
+        let none = SendBlocks::new(None, Some("b"), CommunicatorScope::OneHost);
+        let blind = SendBlocks::new(Some("N 1"), None, CommunicatorScope::OneHost);
         let other = offer("N 2", "b");
         let (here, apart) = ([0, 0], [0, 1]);
         let cases = [
@@ -302,11 +311,11 @@ mod tests {
         ];
         for (offers, hosts, expected) in cases {
             let decided = decide(&offers.map(Clone::clone), &hosts);
-            let text = decided.unwrap_or_else(|detour| detour.to_string());
+            let text = decided.unwrap_or_else(|fallback_reason| fallback_reason.to_string());
             assert_eq!(text, expected);
         }
         let shared = decide(&[one.clone(), two, one], &[0; 3]);
         let (rank, peer) = (rank(0), rank(2));
-        assert_eq!(shared, Err(Detour::DeviceShared { rank, peer }));
+        assert_eq!(shared, Err(FallbackReason::DeviceShared { rank, peer }));
     }
 }

@@ -1,17 +1,17 @@
-//! Host memory that portions pass through.
+//! Host memory that chunks pass through.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytemuck::checked;
 use meshwork_accel::{
-    Accelerator, DeviceBuffer, DeviceId, Dock, Element, ElementType, Error as Refusal, HostMemory,
-    Undocked,
+    Accelerator, DeviceBuffer, DeviceId, Element, ElementType, Error as Refusal, HostMemory,
+    NotPinned, PinnedBuffer,
 };
 
 use crate::{Error, Group};
 
-/// Room for one portion: what this rank gives, and behind it what it gets, where that is another
+/// Room for one chunk: what this rank gives, and behind it what it gets, where that is another
 /// buffer.
 pub(super) struct Slot<B> {
     memory: Memory<B>,
@@ -24,7 +24,7 @@ pub(super) struct Slot<B> {
 /// Registered with the group; pinned for a device, too, where its backend does that.
 enum Memory<B> {
     Plain(Box<dyn HostMemory>),
-    Docked(Box<dyn Dock<Buffer = B>>, DeviceId),
+    Pinned(Box<dyn PinnedBuffer<Buffer = B>>, DeviceId),
 }
 
 /// In which of a slot's parts elements are.
@@ -65,10 +65,10 @@ impl<B: DeviceBuffer> Slot<B> {
     ) -> Result<(), Refusal> {
         let bytes = self.place::<T>(side, &range);
         match &mut self.memory {
-            Memory::Docked(dock, device) if *device == from.device() => {
-                dock.download(from, at, bytes)
+            Memory::Pinned(pinned_buffer, device) if *device == from.device() => {
+                pinned_buffer.download(from, at, bytes)
             }
-            Memory::Plain(_) | Memory::Docked(..) => {
+            Memory::Plain(_) | Memory::Pinned(..) => {
                 accelerator.download(from, at, elements::<T>(&mut self.memory()?[bytes])?)
             }
         }
@@ -83,8 +83,10 @@ impl<B: DeviceBuffer> Slot<B> {
     ) -> Result<(), Refusal> {
         let bytes = self.place::<T>(side, &range);
         match &mut self.memory {
-            Memory::Docked(dock, device) if *device == to.device() => dock.upload(bytes, to, at),
-            Memory::Plain(_) | Memory::Docked(..) => {
+            Memory::Pinned(pinned_buffer, device) if *device == to.device() => {
+                pinned_buffer.upload(bytes, to, at)
+            }
+            Memory::Plain(_) | Memory::Pinned(..) => {
                 accelerator.upload(elements::<T>(&mut self.memory()?[bytes])?, to, at)
             }
         }
@@ -103,7 +105,7 @@ impl<B: DeviceBuffer> Slot<B> {
     fn memory(&mut self) -> Result<&mut [u8], Refusal> {
         match &mut self.memory {
             Memory::Plain(memory) => Ok(memory.bytes()),
-            Memory::Docked(dock, _) => dock.memory(),
+            Memory::Pinned(pinned_buffer, _) => pinned_buffer.memory(),
         }
     }
 }
@@ -114,9 +116,9 @@ fn elements<T: Element>(bytes: &mut [u8]) -> Result<&mut [T], Refusal> {
     checked::try_cast_slice_mut(bytes).map_err(|_| refused)
 }
 
-/// The slots of each element type that was used so far: so they only ever hold its values. They are made
-/// once: registered, as other ranks map them when they first see them, and pinned for the device of the
-/// buffer that was there first.
+/// The slots of each element type that was used so far: so they only ever hold its values. They are
+/// made once: registered, as other ranks map them when they first see them, and pinned for the
+/// device of the buffer that was there first.
 pub(super) struct Slots<B> {
     of_type: BTreeMap<ElementType, Vec<Slot<B>>>,
     pinning: Pinning,
@@ -131,9 +133,11 @@ pub enum Pinning {
     Unused,
     /// It is: the device copies from and to it by itself, both ways at once.
     Pinned,
-    /// The backend does not do that: buffers are copied by the processor, or through memory of the backend.
+    /// The backend does not do that: buffers are copied by the processor, or through memory of the
+    /// backend.
     Unneeded,
-    /// It was refused, and the same is done as if it were not needed: see the limit of locked memory.
+    /// It was refused, and the same is done as if it were not needed: see the limit of locked
+    /// memory.
     Refused(Refusal),
 }
 
@@ -147,8 +151,8 @@ impl<B> Default for Slots<B> {
 }
 
 impl<B: DeviceBuffer> Slots<B> {
-    /// All slots of a type, with room for so many bytes that are given and so many that are gotten, of a
-    /// buffer on `device`.
+    /// All slots of a type, with room for so many bytes that are given and so many that are gotten,
+    /// of a buffer on `device`.
     pub(super) fn take(
         &mut self,
         group: &mut Group,
@@ -162,7 +166,7 @@ impl<B: DeviceBuffer> Slots<B> {
         slots.retain(|slot| slot.room >= room);
         while slots.len() < COUNT {
             let memory = Box::new(group.alloc::<u8>(room)?);
-            let memory = self.docked(accelerator, device, memory);
+            let memory = self.pinned(accelerator, device, memory);
             slots.push(Slot {
                 memory,
                 room,
@@ -173,8 +177,9 @@ impl<B: DeviceBuffer> Slots<B> {
             slot.given = given;
         }
         for slot in &mut slots {
-            if let Memory::Docked(dock, _) = &mut slot.memory {
-                dock.catch_up()
+            if let Memory::Pinned(pinned_buffer, _) = &mut slot.memory {
+                pinned_buffer
+                    .catch_up()
                     .map_err(|error| group.device_failed(error))?;
                 break;
             }
@@ -183,20 +188,20 @@ impl<B: DeviceBuffer> Slots<B> {
     }
 
     /// Memory that is pinned, if that can be.
-    fn docked(
+    fn pinned(
         &mut self,
         accelerator: &impl Accelerator<Buffer = B>,
         device: DeviceId,
         memory: Box<dyn HostMemory>,
     ) -> Memory<B> {
-        match accelerator.dock(device, memory) {
-            Ok(dock) => {
+        match accelerator.pin(device, memory) {
+            Ok(pinned_buffer) => {
                 if !matches!(self.pinning, Pinning::Refused(_)) {
                     self.pinning = Pinning::Pinned;
                 }
-                Memory::Docked(dock, device)
+                Memory::Pinned(pinned_buffer, device)
             }
-            Err(Undocked { memory, reason }) => {
+            Err(NotPinned { memory, reason }) => {
                 tracing::debug!(?reason, "host memory of device buffers is not pinned");
                 self.pinning = reason.map_or(Pinning::Unneeded, Pinning::Refused);
                 Memory::Plain(memory)

@@ -1,4 +1,4 @@
-//! Each operation as portions: between which ends they pass, and how between ranks.
+//! Each operation as chunks: between which ends they pass, and how between ranks.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::ends::{Blocks, Ends, Gathered, InPlace, Scattered};
 use super::pipeline::{Stop, run};
 use super::slot::{Slot, Slots};
 use crate::contract::Kind;
-use crate::group::engine::{Asked, Work};
+use crate::group::session::{OperationSpec, Work};
 use crate::{Error, Group, Rank};
 
 /// What all operations need.
@@ -20,7 +20,7 @@ pub(super) struct Plan<'a, A: Accelerator> {
     pub(super) group: &'a mut Group,
     pub(super) accelerator: &'a A,
     /// Elements that pass at a time.
-    pub(super) portion: usize,
+    pub(super) chunk: usize,
     pub(super) slots: &'a mut Slots<A::Buffer>,
     /// Where the slots are pinned for.
     pub(super) device: DeviceId,
@@ -64,9 +64,9 @@ impl<A: Accelerator> ElementTask for Reduce<'_, A> {
             root,
         } = self;
         let (reduction, caller) = (Reduction::<T>::new(op)?, plan.caller);
-        let asked = match root {
-            Some(root) => Asked::new(Kind::Reduce, 0).with_root(root),
-            None => Asked::new(Kind::AllReduce, 0),
+        let spec = match root {
+            Some(root) => OperationSpec::new(Kind::Reduce, 0).with_root(root),
+            None => OperationSpec::new(Kind::AllReduce, 0),
         };
         let extent = Extent::whole(buffer.len());
         let gets = root.is_none_or(|root| root == plan.group.rank());
@@ -78,17 +78,17 @@ impl<A: Accelerator> ElementTask for Reduce<'_, A> {
             elements: PhantomData::<T>,
         };
         plan.walk::<T>(
-            asked.with_op(op),
+            spec.with_op(op),
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<A::Buffer>| {
-                let buffer = group.reached(slot.given::<T>(asked.count))?;
+            |group, spec, slot: &mut Slot<A::Buffer>| {
+                let buffer = group.reached(slot.given::<T>(spec.count))?;
                 let work = Work::Reduce {
                     buffer,
                     reduction,
                     root,
                 };
-                group.perform(asked, caller, work)
+                group.perform(spec, caller, work)
             },
         )
     }
@@ -100,7 +100,7 @@ impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
     fn run<T: Element>(self) -> Result<(), Error> {
         let Self { plan, buffer, root } = self;
         let caller = plan.caller;
-        let asked = Asked::new(Kind::Broadcast, 0).with_root(root);
+        let spec = OperationSpec::new(Kind::Broadcast, 0).with_root(root);
         let extent = Extent::whole(buffer.len());
         let gives = root == plan.group.rank();
         let mut ends = InPlace {
@@ -111,12 +111,12 @@ impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
             elements: PhantomData::<T>,
         };
         plan.walk::<T>(
-            asked,
+            spec,
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<A::Buffer>| {
-                let buffer = group.reached(slot.given::<T>(asked.count))?;
-                group.perform(asked, caller, Work::Broadcast { buffer, root })
+            |group, spec, slot: &mut Slot<A::Buffer>| {
+                let buffer = group.reached(slot.given::<T>(spec.count))?;
+                group.perform(spec, caller, Work::Broadcast { buffer, root })
             },
         )
     }
@@ -141,16 +141,16 @@ impl<A: Accelerator> ElementTask for AllGather<'_, A> {
             world,
             elements: PhantomData::<T>,
         });
-        let asked = Asked::new(Kind::AllGather, 0);
+        let spec = OperationSpec::new(Kind::AllGather, 0);
         plan.walk::<T>(
-            asked,
+            spec,
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<A::Buffer>| {
-                let len = asked.count / world;
-                let (given, got) = group.reached(slot.both::<T>(len, asked.count))?;
+            |group, spec, slot: &mut Slot<A::Buffer>| {
+                let len = spec.count / world;
+                let (given, got) = group.reached(slot.both::<T>(len, spec.count))?;
                 let blocks = group.even(len);
-                group.gather_blocks(asked, caller, (given, Some(got), &blocks))
+                group.gather_blocks(spec, caller, (given, Some(got), &blocks))
             },
         )
     }
@@ -177,16 +177,16 @@ impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
             world,
             elements: PhantomData::<T>,
         });
-        let asked = Asked::new(Kind::ReduceScatter, 0).with_op(op);
+        let spec = OperationSpec::new(Kind::ReduceScatter, 0).with_op(op);
         plan.walk::<T>(
-            asked,
+            spec,
             extent,
             &mut ends,
-            |group, asked, slot: &mut Slot<A::Buffer>| {
-                let len = asked.count / world;
-                let (given, got) = group.reached(slot.both::<T>(asked.count, len))?;
+            |group, spec, slot: &mut Slot<A::Buffer>| {
+                let len = spec.count / world;
+                let (given, got) = group.reached(slot.both::<T>(spec.count, len))?;
                 let blocks = group.even(len);
-                group.fold_blocks(asked, caller, (given, got, &blocks), reduction)
+                group.fold_blocks(spec, caller, (given, got, &blocks), reduction)
             },
         )
     }
@@ -195,7 +195,7 @@ impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
 /// How much an operation moves.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// Elements that are cut into portions.
+    /// Elements that are cut into chunks.
     len: usize,
     /// Elements that pass for each of them.
     times: usize,
@@ -222,15 +222,15 @@ impl Extent {
     }
 
     /// Ranges of at most so many elements, of which at least one, so that all ranks meet.
-    fn portions(self, most: usize) -> Vec<Range<usize>> {
+    fn chunks(self, most: usize) -> Vec<Range<usize>> {
         let starts = (0..self.len.max(1)).step_by(most);
         let ranges = starts.map(|start| start..self.len.min(start.saturating_add(most)));
         ranges.collect()
     }
 
-    /// Bytes of a slot on either side, for portions of so many elements of a size.
-    fn room(self, portion: usize, size: usize) -> (usize, usize) {
-        let (one, all) = (portion * size, portion * size * self.times);
+    /// Bytes of a slot on either side, for chunks of so many elements of a size.
+    fn room(self, chunk: usize, size: usize) -> (usize, usize) {
+        let (one, all) = (chunk * size, chunk * size * self.times);
         match self.side {
             Side::Neither => (one, 0),
             Side::Given => (all, one),
@@ -255,38 +255,39 @@ impl Group {
 }
 
 impl<A: Accelerator> Plan<'_, A> {
-    /// Moves all portions; `asked` lacks its count only.
+    /// Moves all chunks; `spec` lacks its count only.
     fn walk<T: Element>(
         self,
-        asked: Asked,
+        spec: OperationSpec,
         extent: Extent,
         ends: &mut impl Ends<Slot<A::Buffer>, meshwork_accel::Error>,
-        mut pass: impl FnMut(&mut Group, Asked, &mut Slot<A::Buffer>) -> Result<(), Error> + Send,
+        mut pass: impl FnMut(&mut Group, OperationSpec, &mut Slot<A::Buffer>) -> Result<(), Error>
+        + Send,
     ) -> Result<(), Error> {
         let Self {
             group,
             accelerator,
-            portion,
+            chunk,
             slots,
             device,
             caller,
         } = self;
-        let most = (portion / extent.times).max(1);
-        let portions = extent.portions(most);
-        let counted = |len: usize| Asked {
+        let most = (chunk / extent.times).max(1);
+        let chunks = extent.chunks(most);
+        let counted = |len: usize| OperationSpec {
             count: len * extent.times,
-            ..asked
+            ..spec
         };
-        if portions.len() > 1 {
-            // Ranks that differ in length might else do so after most portions have passed.
+        if chunks.len() > 1 {
+            // Ranks that differ in length might else do so after most chunks have passed.
             let whole = counted(extent.len).with_lengths(&[most]);
             group.perform(whole, caller, Work::<T>::Agree)?;
         }
         let room = extent.room(most.min(extent.len), size_of::<T>());
         let mut held = slots.take(group, accelerator, (T::TYPE, device), room)?;
         let passing = &mut *group;
-        let done = run(&mut held, &portions, ends, move |slot, portion| {
-            pass(passing, counted(portion.len()), slot)
+        let done = run(&mut held, &chunks, ends, move |slot, chunk| {
+            pass(passing, counted(chunk.len()), slot)
         });
         slots.put(T::TYPE, held);
         done.map_err(|stop| match stop {
@@ -301,21 +302,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn portions_tile_what_is_moved_and_are_never_none() {
+    fn chunks_tile_what_is_moved_and_are_never_none() {
         for len in 0..40 {
             for most in 1..10 {
-                let portions = Extent::whole(len).portions(most);
-                assert_eq!(portions.len(), len.div_ceil(most).max(1));
-                assert!(portions.iter().all(|portion| portion.len() <= most));
-                let all: Vec<usize> = portions.into_iter().flatten().collect();
+                let chunks = Extent::whole(len).chunks(most);
+                assert_eq!(chunks.len(), len.div_ceil(most).max(1));
+                assert!(chunks.iter().all(|chunk| chunk.len() <= most));
+                let all: Vec<usize> = chunks.into_iter().flatten().collect();
                 assert!(all.into_iter().eq(0..len));
             }
         }
     }
 
     #[test]
-    fn the_largest_portion_of_all_does_not_overflow() {
-        let only = Extent::whole(3).portions(usize::MAX);
+    fn the_largest_chunk_of_all_does_not_overflow() {
+        let only = Extent::whole(3).chunks(usize::MAX);
         assert_eq!(only.len(), 1);
         assert_eq!(only[0], 0..3);
     }

@@ -11,7 +11,7 @@ use super::{Job, Line};
 use crate::Error;
 use crate::contract::Kind;
 use crate::group::Group;
-use crate::group::engine::{Asked, Engine, Work};
+use crate::group::session::{OperationSpec, Session, Work};
 
 /// An all-reduce that can be started as often as its group lasts, on any thread, without taking
 /// memory; and the buffer that it works on.
@@ -33,7 +33,7 @@ trait Task<B>: Send + Sync {
 
 /// What the thread of the operations can do again.
 pub(super) trait Again: Send + Sync {
-    fn run(&self, engine: &mut Engine);
+    fn run(&self, session: &mut Session);
 }
 
 struct AllReduce<T, B> {
@@ -183,7 +183,7 @@ impl<T: Element, B: AsMut<[T]> + Send + 'static> Task<B> for AllReduce<T, B> {
 }
 
 impl<T: Element, B: AsMut<[T]> + Send + 'static> Again for AllReduce<T, B> {
-    fn run(&self, engine: &mut Engine) {
+    fn run(&self, session: &mut Session) {
         let started = std::mem::replace(&mut *self.slot.state(), State::Running);
         let State::Started(mut owned, caller) = started else {
             return self.slot.set(State::Idle);
@@ -191,13 +191,13 @@ impl<T: Element, B: AsMut<[T]> + Send + 'static> Again for AllReduce<T, B> {
         // Whoever waits learns it on every way out of here, a panic included.
         let mut end = End(&self.slot, State::Idle);
         let buffer = owned.as_mut();
-        let asked = Asked::new(Kind::AllReduce, buffer.len()).with_op(self.op);
+        let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(self.op);
         let work = Work::Reduce {
             buffer,
             reduction: self.reduction,
             root: None,
         };
-        let done = engine.perform(asked, caller, work);
+        let done = session.perform(spec, caller, work);
         end.1 = State::Done(owned, done);
     }
 }

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::*;
 use crate::contract::Kind;
-use crate::group::engine::{Asked, Work};
+use crate::group::session::{OperationSpec, Work};
 
 /// What a rank calls.
 type Program = fn(&mut Groups) -> Result<(), Error>;
@@ -296,7 +296,7 @@ fn groups_that_are_used_in_another_order_by_threads_of_their_own_agree() {
 fn ranks_that_cut_one_buffer_in_unlike_ways_disagree_however_bytes_go() {
     for over in Over::ALL {
         let errors = over.run(2, |mut group| {
-            let cut = Asked::new(Kind::AllReduce, 8).with_lengths(&[group.rank().index()]);
+            let cut = OperationSpec::new(Kind::AllReduce, 8).with_lengths(&[group.rank().index()]);
             let agreed = group.perform(cut, Location::caller(), Work::<u8>::Agree);
             agreed.unwrap_err()
         });

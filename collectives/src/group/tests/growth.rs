@@ -14,8 +14,8 @@ pub(super) fn resident() -> u64 {
     kilobytes.parse::<u64>().unwrap() * 1024
 }
 
-/// Whether this process runs nothing but this test. Other tests would be counted too, so if not, this
-/// starts one that does.
+/// Whether this process runs nothing but this test. Other tests would be counted too, so if not,
+/// this starts one that does.
 #[track_caller]
 pub(super) fn is_alone() -> bool {
     if std::env::var_os(ALONE).is_some() {

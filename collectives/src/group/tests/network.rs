@@ -48,8 +48,8 @@ fn ranks_may_bound_their_packets_differently() {
 
 #[test]
 fn either_congestion_control_on_either_side_carries_the_same() {
-    for carrier in CARRIERS {
-        let cubic = Network::default().with_carrier(carrier);
+    for data_transport in DATA_TRANSPORTS {
+        let cubic = Network::default().with_data_transport(data_transport);
         let bbr = cubic.with_congestion(Congestion::Bbr);
         sums_are_right(&[bbr, cubic], 1_000_000);
         sums_are_right(&[bbr; 2], 1_000_000);
@@ -58,9 +58,9 @@ fn either_congestion_control_on_either_side_carries_the_same() {
 
 #[test]
 fn several_connections_carry_the_same() {
-    for carrier in CARRIERS {
+    for data_transport in DATA_TRANSPORTS {
         for connections in [2, 3, 16] {
-            let network = Network::default().with_carrier(carrier);
+            let network = Network::default().with_data_transport(data_transport);
             let network = network.with_connections(connections).unwrap();
             sums_are_right(&[network; 3], 300_001);
         }
@@ -94,11 +94,15 @@ fn ranks_with_different_numbers_of_connections_refuse_each_other() {
 }
 
 #[test]
-fn ranks_with_different_carriers_refuse_each_other_and_say_so() {
-    for [expected, found] in [[Carrier::Quic, Carrier::Tls], [Carrier::Tls, Carrier::Quic]] {
-        let networks = [expected, found].map(|carrier| Network::default().with_carrier(carrier));
+fn ranks_with_different_data_transports_refuse_each_other_and_say_so() {
+    for [expected, found] in [
+        [DataTransport::Quic, DataTransport::Tls],
+        [DataTransport::Tls, DataTransport::Quic],
+    ] {
+        let networks = [expected, found]
+            .map(|data_transport| Network::default().with_data_transport(data_transport));
         let refusal = refusal_between(networks);
-        assert_eq!(refusal, Refusal::Carrier { expected, found });
+        assert_eq!(refusal, Refusal::DataTransport { expected, found });
         let text =
             format!("the carrier {expected} and this process with {found}; give all the same");
         assert!(refusal.to_string().contains(&text), "{refusal}");
@@ -107,12 +111,12 @@ fn ranks_with_different_carriers_refuse_each_other_and_say_so() {
 
 #[test]
 fn a_lost_rank_is_named_over_several_connections_too() {
-    CARRIERS.into_iter().for_each(one_of_two_is_lost);
+    DATA_TRANSPORTS.into_iter().for_each(one_of_two_is_lost);
 }
 
-fn one_of_two_is_lost(carrier: Carrier) {
+fn one_of_two_is_lost(data_transport: DataTransport) {
     let (members, secret) = (free_addresses(2), JobSecret::generate().unwrap());
-    let network = Network::default().with_carrier(carrier);
+    let network = Network::default().with_data_transport(data_transport);
     let network = network.with_connections(4).unwrap();
     let groups = each(Rank::all(2), |rank| {
         let config = config(&members, rank, &secret)

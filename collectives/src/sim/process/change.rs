@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use super::{AGAIN, End, Greeting, PACE, Parcel, Process, Stage, Surroundings, WAITING};
 use crate::Error;
-use crate::agreement::{Action, Agreement, Event, Pair, Past, Proof, Seat};
+use crate::agreement::{Action, Agreement, Event, MemberId, PreviousEpoch, Proof, TwoMemberPolicy};
 use crate::sim::Plant;
 use crate::sim::net::Time;
 use crate::sim::program::Step;
-use crate::wire::{Decision, Message, Newcomer, Spoken, Standing, Word};
+use crate::wire::{AgreementMessage, Decision, MemberProcess, MemberState, Message, Spoken};
 
 pub(super) struct Changing {
     pub(super) agreement: Agreement,
-    past: Past,
-    own: Standing,
+    previous_epoch: PreviousEpoch,
+    own: MemberState,
     history: Vec<Step>,
     base: u64,
     /// Who has answered.
-    heard: BTreeSet<Seat>,
+    heard: BTreeSet<MemberId>,
     pub(super) again: Time,
 }
 
@@ -32,7 +32,7 @@ impl Process {
     /// Ends the epoch that this process is in, and asks the others which one follows.
     pub(super) fn change(
         &mut self,
-        newcomers: Vec<Newcomer>,
+        newcomers: Vec<MemberProcess>,
         end: Option<&Error>,
         around: &mut Surroundings,
     ) {
@@ -40,13 +40,13 @@ impl Process {
             return;
         };
         around.oracle.left(self.me, epoch.number);
-        let past = Past {
+        let previous_epoch = PreviousEpoch {
             epoch: epoch.number,
-            members: epoch.seats.clone().into(),
+            members: epoch.member_ids.clone().into(),
             incarnations: epoch.known.clone(),
         };
         let completed = epoch.history.len() as u64;
-        let own = Standing {
+        let own = MemberState {
             completed: match around.plant {
                 Plant::InflatedStanding => completed + 1,
                 _ => completed,
@@ -54,23 +54,25 @@ impl Process {
             newcomers,
         };
         let culprit = match end {
-            Some(Error::RankLost { peer, .. }) => epoch.seats.get(peer.rank().index()).copied(),
+            Some(Error::RankLost { peer, .. }) => {
+                epoch.member_ids.get(peer.rank().index()).copied()
+            }
             _ => None,
         };
         let now = self.clock.local(around.now);
         let rules = (around.job.pair, around.plant.pace(PACE));
         self.stage = Stage::Changing(Box::new(Changing {
-            agreement: Agreement::new(self.me, past.clone(), rules, own.clone(), now),
-            past,
+            agreement: Agreement::new(self.me, previous_epoch.clone(), rules, own.clone(), now),
+            previous_epoch,
             own,
             history: std::mem::take(&mut epoch.history),
             base: epoch.base,
-            heard: BTreeSet::from([self.me.seat]),
+            heard: BTreeSet::from([self.me.member_id]),
             again: around.now,
         }));
         // Who is blamed may live on: only the kernel has proof.
-        if let Some(seat) = culprit.filter(|seat| *seat != self.me.seat) {
-            self.change_event(Event::Lost(seat, Proof::Unreached), around);
+        if let Some(member_id) = culprit.filter(|member_id| *member_id != self.me.member_id) {
+            self.change_event(Event::Lost(member_id, Proof::Unreached), around);
         }
         for dead in self.ended.clone() {
             self.voter_died(dead, around);
@@ -80,10 +82,16 @@ impl Process {
 
     /// Asks to be let in.
     pub(super) fn wait(&mut self, around: &mut Surroundings) {
-        let rules = (Pair::Proven, PACE);
+        let rules = (TwoMemberPolicy::Proven, PACE);
         let now = self.clock.local(around.now);
         self.stage = Stage::Waiting(Box::new(Waiting {
-            agreement: Agreement::new(self.me, Past::nowhere(), rules, Standing::default(), now),
+            agreement: Agreement::new(
+                self.me,
+                PreviousEpoch::nowhere(),
+                rules,
+                MemberState::default(),
+                now,
+            ),
             until: around.now + WAITING,
             again: around.now,
         }));
@@ -94,9 +102,12 @@ impl Process {
             && change.again <= around.now
         {
             change.again = around.now + AGAIN;
-            let Past { epoch, members, .. } = change.past.clone();
-            for seat in members.iter().filter(|seat| **seat != self.me.seat) {
-                self.send(*seat, Parcel::Hello { epoch }, around);
+            let PreviousEpoch { epoch, members, .. } = change.previous_epoch.clone();
+            for member_id in members
+                .iter()
+                .filter(|member_id| **member_id != self.me.member_id)
+            {
+                self.send(*member_id, Parcel::Hello { epoch }, around);
             }
         }
         self.change_event(Event::Tick, around);
@@ -111,89 +122,93 @@ impl Process {
         }
         if waiting.again <= around.now {
             waiting.again = around.now + AGAIN;
-            for seat in (0..)
-                .take(around.job.seats)
-                .filter(|seat| *seat != self.me.seat)
+            for member_id in (0..)
+                .take(around.job.member_ids)
+                .filter(|member_id| *member_id != self.me.member_id)
             {
-                self.send(seat, Parcel::Hello { epoch: 0 }, around);
+                self.send(member_id, Parcel::Hello { epoch: 0 }, around);
             }
         }
     }
 
-    pub(super) fn voter_died(&mut self, of: Newcomer, around: &mut Surroundings) {
+    pub(super) fn voter_died(&mut self, of: MemberProcess, around: &mut Surroundings) {
         if let Stage::Changing(change) = &self.stage
-            && change.past.incarnations.get(&of.seat) == Some(&of.incarnation)
+            && change.previous_epoch.incarnations.get(&of.member_id) == Some(&of.incarnation)
         {
-            self.change_event(Event::Lost(of.seat, Proof::Ended), around);
+            self.change_event(Event::Lost(of.member_id, Proof::Ended), around);
         }
     }
 
     /// A member of an epoch that is over wants to be in the next.
     pub(super) fn greeted(
         &mut self,
-        from: Newcomer,
+        from: MemberProcess,
         epoch: u64,
         greeting: Greeting,
         around: &mut Surroundings,
     ) {
         if let Some(decision) = self.decisions.get(&epoch) {
-            let word = Word::Decided(decision.clone());
-            return self.say(from.seat, Spoken { epoch, word }, around);
+            let message = AgreementMessage::Decided(decision.clone());
+            return self.say(from.member_id, Spoken { epoch, message }, around);
         }
         match &mut self.stage {
             Stage::Changing(change)
-                if change.past.epoch == epoch && change.past.members.contains(&from.seat) =>
+                if change.previous_epoch.epoch == epoch
+                    && change.previous_epoch.members.contains(&from.member_id) =>
             {
-                change.heard.insert(from.seat);
+                change.heard.insert(from.member_id);
             }
-            // Whoever had this seat before has gone.
+            // Whoever had this member id before has gone.
             Stage::Waiting(_) if greeting == Greeting::First => {
-                return self.send(from.seat, Parcel::Welcome { epoch: 0 }, around);
+                return self.send(from.member_id, Parcel::Welcome { epoch: 0 }, around);
             }
             _ => return,
         }
         if greeting == Greeting::First {
-            self.send(from.seat, Parcel::Welcome { epoch }, around);
+            self.send(from.member_id, Parcel::Welcome { epoch }, around);
         }
         let by = self.taken_for(from, around);
         self.change_event(Event::Reached(by), around);
     }
 
-    /// Whoever is called at this seat has been in no epoch.
-    pub(super) fn nobody_there(&mut self, seat: Seat, around: &mut Surroundings) {
+    /// Whoever is called with this member id has been in no epoch.
+    pub(super) fn nobody_there(&mut self, member_id: MemberId, around: &mut Surroundings) {
         if matches!(self.stage, Stage::Changing(_)) {
-            self.change_event(Event::Lost(seat, Proof::Unreached), around);
+            self.change_event(Event::Lost(member_id, Proof::Unreached), around);
         }
     }
 
-    pub(super) fn told(&mut self, from: Newcomer, spoken: Spoken, around: &mut Surroundings) {
-        let Spoken { epoch, mut word } = spoken;
-        if let Word::Decided(decision) = &mut word {
+    pub(super) fn told(&mut self, from: MemberProcess, spoken: Spoken, around: &mut Surroundings) {
+        let Spoken { epoch, mut message } = spoken;
+        if let AgreementMessage::Decided(decision) = &mut message {
             around.plant.learn(self.me, decision);
         }
-        let late = matches!(word, Word::Prepare(_) | Word::Propose { .. });
+        let late = matches!(
+            message,
+            AgreementMessage::Prepare(_) | AgreementMessage::Propose { .. }
+        );
         if let (Some(decision), true) = (self.decisions.get(&epoch), late) {
-            let word = Word::Decided(decision.clone());
-            return self.say(from.seat, Spoken { epoch, word }, around);
+            let message = AgreementMessage::Decided(decision.clone());
+            return self.say(from.member_id, Spoken { epoch, message }, around);
         }
         let concerns = match &self.stage {
-            Stage::Changing(change) => change.past.epoch == epoch,
+            Stage::Changing(change) => change.previous_epoch.epoch == epoch,
             Stage::Waiting(_) => true,
             _ => false,
         };
         if concerns {
             let by = self.taken_for(from, around);
-            self.change_event(Event::Said { by, word }, around);
+            self.change_event(Event::Said { by, message }, around);
         }
     }
 
-    /// The mistake of taking whoever is at a seat for the one that was there.
-    fn taken_for(&self, from: Newcomer, around: &Surroundings) -> Newcomer {
+    /// The mistake of taking whoever is with a member id for the one that was there.
+    fn taken_for(&self, from: MemberProcess, around: &Surroundings) -> MemberProcess {
         match (&self.stage, around.plant) {
             (Stage::Changing(change), Plant::Impostors) => {
-                let known = change.past.incarnations.get(&from.seat);
+                let known = change.previous_epoch.incarnations.get(&from.member_id);
                 let incarnation = known.copied().unwrap_or(from.incarnation);
-                Newcomer {
+                MemberProcess {
                     incarnation,
                     ..from
                 }
@@ -202,7 +217,7 @@ impl Process {
         }
     }
 
-    fn say(&self, to: Seat, spoken: Spoken, around: &mut Surroundings) {
+    fn say(&self, to: MemberId, spoken: Spoken, around: &mut Surroundings) {
         self.tell(to, spoken.epoch, Message::Spoken(spoken), around);
     }
 
@@ -219,7 +234,7 @@ impl Process {
                     }
                     _ => {}
                 }
-                change.past.epoch
+                change.previous_epoch.epoch
             }
             Stage::Waiting(waiting) => {
                 waiting.agreement.handle(now, event, &mut out);
@@ -229,7 +244,7 @@ impl Process {
         };
         for action in out {
             match action {
-                Action::Send(to, word) => self.say(to, Spoken { epoch, word }, around),
+                Action::Send(to, message) => self.say(to, Spoken { epoch, message }, around),
                 Action::Decided(decision) if around.plant != Plant::FalseExclusion => {
                     self.decided(decision, around);
                 }
@@ -251,19 +266,22 @@ impl Process {
     fn decided(&mut self, decision: Decision, around: &mut Surroundings) {
         around.oracle.decided(self.me, &decision);
         if let Stage::Changing(change) = &self.stage {
-            let (past, completed) = (change.past.epoch, change.history.len() as u64);
+            let (previous_epoch, completed) =
+                (change.previous_epoch.epoch, change.history.len() as u64);
             let agreed = decision.completed;
-            around.oracle.held_to(self.me, past, agreed, completed);
+            around
+                .oracle
+                .held_to(self.me, previous_epoch, agreed, completed);
             if around.plant != Plant::ForgottenRollback {
                 self.position = change.position_after(agreed);
             }
-            self.decisions.insert(past, decision.clone());
+            self.decisions.insert(previous_epoch, decision.clone());
         }
-        self.knocks.clear();
+        self.join_requests.clear();
         let members: Vec<_> = decision.members().collect();
-        let known = members.iter().map(|one| (one.seat, one.incarnation));
-        let seats = members.iter().map(|one| one.seat).collect();
-        self.enter(decision.epoch, seats, known.collect(), around);
+        let known = members.iter().map(|one| (one.member_id, one.incarnation));
+        let member_ids = members.iter().map(|one| one.member_id).collect();
+        self.enter(decision.epoch, member_ids, known.collect(), around);
     }
 }
 
@@ -277,19 +295,29 @@ impl Changing {
     }
 
     /// The mistake of a voter that remembers nothing once it has voted.
-    fn forget_votes(&mut self, me: Newcomer, pair: Pair, out: &[Action], now: Instant) {
-        let vote = |action: &Action| matches!(action, Action::Send(_, Word::Accept { .. }));
+    fn forget_votes(
+        &mut self,
+        me: MemberProcess,
+        pair: TwoMemberPolicy,
+        out: &[Action],
+        now: Instant,
+    ) {
+        let vote =
+            |action: &Action| matches!(action, Action::Send(_, AgreementMessage::Accept { .. }));
         if out.iter().any(vote) {
-            let (past, own) = (self.past.clone(), self.own.clone());
-            self.agreement = Agreement::new(me, past, (pair, PACE), own, now);
+            let (previous_epoch, own) = (self.previous_epoch.clone(), self.own.clone());
+            self.agreement = Agreement::new(me, previous_epoch, (pair, PACE), own, now);
         }
     }
 
     /// The mistake of taking silence for proof.
     fn bury_the_silent(&mut self, now: Instant, out: &mut Vec<Action>) {
-        let members = self.past.members.clone();
+        let members = self.previous_epoch.members.clone();
         if members.len() == 2 {
-            for silent in members.iter().filter(|seat| !self.heard.contains(seat)) {
+            for silent in members
+                .iter()
+                .filter(|member_id| !self.heard.contains(member_id))
+            {
                 let lost = Event::Lost(*silent, Proof::Ended);
                 self.agreement.handle(now, lost, out);
             }

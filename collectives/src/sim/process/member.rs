@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{AGAIN, End, Greeting, PATIENCE, Parcel, Process, Stage, Surroundings};
-use crate::agreement::Seat;
+use super::{AGAIN, End, Greeting, Parcel, Process, Stage, Surroundings, TIMEOUTS};
+use crate::agreement::MemberId;
 use crate::execute::{Scratch, Stopped};
 use crate::links::{Incoming, Links, Outgoing};
 use crate::membership::{Action, Event, Membership};
@@ -14,21 +14,22 @@ use crate::schedule::Collective;
 use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
 use crate::sim::oracle::Place;
 use crate::sim::program::{
-    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, census, contribution, knocked,
+    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, census, contribution,
+    join_requested,
 };
-use crate::wire::{Message, Newcomer};
+use crate::wire::{MemberProcess, Message};
 use crate::{Error, LossCause, Member, Rank};
 
 pub(super) struct Epoch {
     pub(super) number: u64,
-    /// The seats of its members in the order of their ranks.
-    pub(super) seats: Vec<Seat>,
+    /// The member ids of its members in the order of their ranks.
+    pub(super) member_ids: Vec<MemberId>,
     rank: Rank,
     pub(super) membership: Membership,
-    /// The incarnation at each seat that is known, this one's among them.
-    pub(super) known: BTreeMap<Seat, u64>,
-    /// Which process was let in for each seat, this one among them.
-    pub(super) admitted: BTreeMap<Seat, Newcomer>,
+    /// The incarnation with each member id that is known, this one's among them.
+    pub(super) known: BTreeMap<MemberId, u64>,
+    /// Which process was let in for each member id, this one among them.
+    pub(super) admitted: BTreeMap<MemberId, MemberProcess>,
     again: Option<Time>,
     /// Everybody is in; here until an operation takes it.
     means: Option<Means>,
@@ -52,19 +53,22 @@ impl Epoch {
             .min()
     }
 
-    pub(super) fn rank_of(&self, seat: Seat) -> Option<Rank> {
-        let place = self.seats.iter().position(|member| *member == seat)?;
+    pub(super) fn rank_of(&self, member_id: MemberId) -> Option<Rank> {
+        let place = self
+            .member_ids
+            .iter()
+            .position(|member| *member == member_id)?;
         u32::try_from(place).ok().map(Rank::new)
     }
 
     /// The rank of a process that has been let in.
-    fn rank_of_process(&self, process: Newcomer) -> Option<Rank> {
-        let admitted = self.admitted.get(&process.seat) == Some(&process);
-        admitted.then(|| self.rank_of(process.seat))?
+    fn rank_of_process(&self, process: MemberProcess) -> Option<Rank> {
+        let admitted = self.admitted.get(&process.member_id) == Some(&process);
+        admitted.then(|| self.rank_of(process.member_id))?
     }
 
     fn world(&self) -> u32 {
-        u32::try_from(self.seats.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.member_ids.len()).unwrap_or(u32::MAX)
     }
 
     /// What comes next, from what is behind.
@@ -87,32 +91,34 @@ impl Process {
     pub(super) fn enter(
         &mut self,
         number: u64,
-        seats: Vec<Seat>,
-        known: BTreeMap<Seat, u64>,
+        member_ids: Vec<MemberId>,
+        known: BTreeMap<MemberId, u64>,
         around: &mut Surroundings,
     ) {
         around.oracle.note(around.now, self.me, || {
-            format!("enters epoch {number} of seats {seats:?}")
+            format!("enters epoch {number} of members {member_ids:?}")
         });
-        let place = seats.iter().position(|seat| *seat == self.me.seat);
+        let place = member_ids
+            .iter()
+            .position(|member_id| *member_id == self.me.member_id);
         let rank = Rank::new(
             place
                 .and_then(|place| u32::try_from(place).ok())
                 .unwrap_or_default(),
         );
-        let named = (0..).map(Rank::new).zip(&seats);
+        let named = (0..).map(Rank::new).zip(&member_ids);
         let named: Arc<[Member]> = named
-            .map(|(rank, seat)| Member::new(rank, format!("seat {seat}")))
+            .map(|(rank, member_id)| Member::new(rank, format!("member {member_id}")))
             .collect();
-        let membership = Membership::new(rank, named, PATIENCE, self.clock.local(around.now));
-        let alone = seats.len() == 1;
+        let membership = Membership::new(rank, named, TIMEOUTS, self.clock.local(around.now));
+        let alone = member_ids.len() == 1;
         self.stage = Stage::Member(Box::new(Epoch {
             number,
-            seats,
+            member_ids,
             rank,
             membership,
             known,
-            admitted: BTreeMap::from([(self.me.seat, self.me)]),
+            admitted: BTreeMap::from([(self.me.member_id, self.me)]),
             again: Some(around.now),
             means: None,
             task: None,
@@ -135,11 +141,11 @@ impl Process {
         let now = around.now;
         if epoch.again.is_some_and(|again| again <= now) {
             let number = epoch.number;
-            let missing = |seat: &&Seat| !epoch.admitted.contains_key(*seat);
-            let missing: Vec<_> = epoch.seats.iter().filter(missing).copied().collect();
+            let missing = |member_id: &&MemberId| !epoch.admitted.contains_key(*member_id);
+            let missing: Vec<_> = epoch.member_ids.iter().filter(missing).copied().collect();
             epoch.again = (!missing.is_empty()).then_some(now + AGAIN);
-            for seat in missing {
-                self.send(seat, Parcel::Join { epoch: number }, around);
+            for member_id in missing {
+                self.send(member_id, Parcel::Join { epoch: number }, around);
             }
         }
         self.work(around);
@@ -166,9 +172,13 @@ impl Process {
                 Step::Resume => vec![self.position.cast_signed()],
                 Step::Leave => Vec::new(),
                 Step::Census => {
-                    let knocks = self.knocks.iter();
-                    let knocks = knocks.map(|(&seat, &incarnation)| Newcomer { seat, incarnation });
-                    census(knocks, around.job.seats)
+                    let join_requests = self.join_requests.iter();
+                    let join_requests =
+                        join_requests.map(|(&member_id, &incarnation)| MemberProcess {
+                            member_id,
+                            incarnation,
+                        });
+                    census(join_requests, around.job.member_ids)
                 }
                 Step::Work(number) => match plan.collective {
                     Collective::Broadcast { root } if root != epoch.rank => vec![0; plan.count],
@@ -219,8 +229,8 @@ impl Process {
             }
             // Membership sees the same connection end, and knows why.
             Err(Stopped::Link(_) | Stopped::TimedOut) => {
-                let patience = u64::try_from(PATIENCE.silence.as_nanos()).unwrap_or(Time::MAX);
-                epoch.broken = Some(around.now + patience);
+                let timeouts = u64::try_from(TIMEOUTS.silence.as_nanos()).unwrap_or(Time::MAX);
+                epoch.broken = Some(around.now + timeouts);
                 epoch.means = Some(means);
             }
             Err(Stopped::Error(error)) => self.member_event(Event::GiveUp(error), around),
@@ -243,7 +253,7 @@ impl Process {
             }
             Step::Work(_) => self.position += 1,
             Step::Census => {
-                let newcomers = knocked(buffer, &epoch.seats);
+                let newcomers = join_requested(buffer, &epoch.member_ids);
                 if !newcomers.is_empty() {
                     self.change(newcomers, None, around);
                 }
@@ -258,7 +268,7 @@ impl Process {
 
     pub(super) fn joined_by(
         &mut self,
-        from: Newcomer,
+        from: MemberProcess,
         number: u64,
         greeting: Greeting,
         around: &mut Surroundings,
@@ -266,16 +276,19 @@ impl Process {
         let Stage::Member(epoch) = &mut self.stage else {
             return;
         };
-        let (true, Some(rank)) = (epoch.number == number, epoch.rank_of(from.seat)) else {
+        let (true, Some(rank)) = (epoch.number == number, epoch.rank_of(from.member_id)) else {
             return;
         };
-        let known = epoch.known.entry(from.seat).or_insert(from.incarnation);
+        let known = epoch
+            .known
+            .entry(from.member_id)
+            .or_insert(from.incarnation);
         if *known != from.incarnation {
-            return self.supplanted(from.seat, around);
+            return self.supplanted(from.member_id, around);
         }
-        epoch.admitted.insert(from.seat, from);
+        epoch.admitted.insert(from.member_id, from);
         if greeting == Greeting::First {
-            self.send(from.seat, Parcel::Joined { epoch: number }, around);
+            self.send(from.member_id, Parcel::Joined { epoch: number }, around);
         }
         self.member_event(Event::Joined(rank), around);
         if self.ended.contains(&from) {
@@ -283,7 +296,7 @@ impl Process {
         }
     }
 
-    pub(super) fn member_died(&mut self, of: Newcomer, around: &mut Surroundings) {
+    pub(super) fn member_died(&mut self, of: MemberProcess, around: &mut Surroundings) {
         if let Stage::Member(epoch) = &self.stage
             && let Some(rank) = epoch.rank_of_process(of)
         {
@@ -293,7 +306,7 @@ impl Process {
 
     pub(super) fn member_hears(
         &mut self,
-        from: Newcomer,
+        from: MemberProcess,
         number: u64,
         message: Message,
         around: &mut Surroundings,
@@ -308,7 +321,7 @@ impl Process {
             Message::Heartbeat => Event::Heard(by),
             Message::Goodbye => Event::Goodbye(by),
             Message::Abort(abort) => Event::Aborted { by, abort },
-            _ => return around.oracle.garbled(self.me.seat),
+            _ => return around.oracle.garbled(self.me.member_id),
         };
         self.member_event(event, around);
     }
@@ -331,7 +344,7 @@ impl Process {
             };
             match action {
                 Action::Send(rank, message) => {
-                    let (to, number) = (epoch.seats[rank.index()], epoch.number);
+                    let (to, number) = (epoch.member_ids[rank.index()], epoch.number);
                     self.tell(to, number, message, around);
                 }
                 Action::Ready => {
@@ -344,16 +357,19 @@ impl Process {
                         .oracle
                         .note(around.now, self.me, || format!("fails: {error}"));
                     if let Error::RankLost { peer, .. } = &error {
-                        let blamed = epoch.seats[peer.rank().index()];
+                        let blamed = epoch.member_ids[peer.rank().index()];
                         around.oracle.blamed(self.me, epoch.number, blamed);
                     }
                     self.change(Vec::new(), Some(&error), around);
                 }
                 Action::Over => {
                     // Its connections close, and that says goodbye to whoever waits for it.
-                    let (number, seats) = (epoch.number, epoch.seats.clone());
-                    for seat in seats.into_iter().filter(|seat| *seat != self.me.seat) {
-                        self.tell(seat, number, Message::Goodbye, around);
+                    let (number, member_ids) = (epoch.number, epoch.member_ids.clone());
+                    for member_id in member_ids
+                        .into_iter()
+                        .filter(|member_id| *member_id != self.me.member_id)
+                    {
+                        self.tell(member_id, number, Message::Goodbye, around);
                     }
                     around.oracle.left(self.me, number);
                     self.end_with(End::Finished, around);
@@ -386,16 +402,16 @@ impl Wake for Asked {
 }
 
 /// Streams to and from all members.
-fn means(me: Newcomer, epoch: &Epoch, around: &mut Surroundings) -> Means {
+fn means(me: MemberProcess, epoch: &Epoch, around: &mut Surroundings) -> Means {
     let mut streams = Vec::new();
-    for seat in &epoch.seats {
-        let other = epoch.admitted.get(seat).filter(|other| **other != me);
+    for member_id in &epoch.member_ids {
+        let other = epoch.admitted.get(member_id).filter(|other| **other != me);
         streams.push(other.map(|member| {
-            let mut wire = |from: Newcomer, to: Newcomer| {
+            let mut wire = |from: MemberProcess, to: MemberProcess| {
                 let wire = around.wires.entry((epoch.number, from, to));
                 wire.or_default().clone()
             };
-            let way = (me.seat, member.seat);
+            let way = (me.member_id, member.member_id);
             let outgoing = Writer::new(&wire(me, *member), &around.net, way);
             let incoming = Reader::new(&wire(*member, me), &around.net);
             let streams: (Outgoing, Incoming) = (Box::new(outgoing), Box::new(incoming));

@@ -146,7 +146,7 @@ async fn who_writes_more_than_is_read_waits_with_bounded_memory() {
         }
     };
     stuck.await;
-    assert!(out.0.line().rest() < FULL + 2 * PORTION);
+    assert!(out.0.line().rest() < FULL + 2 * CHUNK);
     // And goes on when it is read.
     let mut all = vec![0; written + bytes.len()];
     let (wrote, got) = tokio::join!(out.write_all(&bytes), read.read_exact(&mut all));

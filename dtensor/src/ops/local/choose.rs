@@ -1,26 +1,29 @@
-//! Elements of blocks that are chosen, by their places or by the values of others, and laid out anew.
+//! Elements of blocks that are chosen, by their places or by the values of others, and laid out
+//! anew.
 
 use std::ops::Range;
 
-use meshwork_accel::{Arrangement, ElementType, ReduceOp, Region, Steps, Stride, convert_slice};
+use meshwork_accel::{
+    Arrangement, ElementType, ReduceOp, Region, StridedRange, StridedSlice, convert_slice,
+};
 use meshwork_layout::Shape;
 use ndarray::{Axis, Slice};
 
 use super::super::kernel;
 use super::Local;
 use crate::backend::Whole;
-use crate::blocks::{Site, There};
+use crate::blocks::{DeviceBlocks, LocalDevices};
 use crate::{Error, Number, Scalar};
 
 impl<T: Scalar> Local<T> {
     /// Some indices along each axis of each block.
     pub(in crate::ops) fn stepped(
         &self,
-        along: impl Fn(usize) -> Vec<Stride>,
+        along: impl Fn(usize) -> Vec<StridedRange>,
     ) -> Result<Self, Error> {
         let places = self.sizes().iter().enumerate();
-        let steps = places.map(|(place, whole)| Steps::new(whole, &along(place)));
-        let steps: Vec<Steps> = steps.collect::<Result<_, _>>()?;
+        let steps = places.map(|(place, whole)| StridedSlice::new(whole, &along(place)));
+        let steps: Vec<StridedSlice> = steps.collect::<Result<_, _>>()?;
         if let Some((site, blocks)) = self.shaped() {
             let sizes = steps.iter().map(|steps| {
                 let counts = steps.along().iter().map(|stride| stride.count);
@@ -78,15 +81,16 @@ impl<T: Scalar> Local<T> {
         })
     }
 
-    /// A row for each element, with 1 for the class that it states and 0 for all others of a range, which
-    /// makes these sizes.
+    /// A row for each element, with 1 for the class that it states and 0 for all others of a range,
+    /// which makes these sizes.
     pub(in crate::ops) fn one_hot<R: Scalar>(
         &self,
         classes: impl Fn(usize) -> Range<usize>,
         sizes: &[Shape],
     ) -> Result<Local<R>, Error> {
         let site = self.site.as_deref();
-        let computes = |site: &&Site| site.backend.computes(R::TYPE) && site.backend.arranges();
+        let computes =
+            |site: &&LocalDevices| site.backend.computes(R::TYPE) && site.backend.arranges();
         let there = site
             .filter(computes)
             .or_else(|| self.shaped().map(|(site, _)| site));
@@ -111,7 +115,8 @@ impl<T: Scalar> Local<T> {
         })
     }
 
-    /// Zeros around each block, which makes these sizes; `before` are those before it along each axis.
+    /// Zeros around each block, which makes these sizes; `before` are those before it along each
+    /// axis.
     pub(in crate::ops) fn padded(&self, before: &[usize], sizes: &[Shape]) -> Result<Self, Error> {
         if let Some((site, blocks)) = self.shaped() {
             let made = self.there(sizes.to_vec(), |place| {
@@ -175,7 +180,8 @@ impl<T: Scalar> Local<T> {
         })
     }
 
-    /// Elements of `yes` where these are not 0 and of `no` elsewhere, after repetition to these sizes.
+    /// Elements of `yes` where these are not 0 and of `no` elsewhere, after repetition to these
+    /// sizes.
     pub(in crate::ops) fn select<U: Scalar>(
         &self,
         [yes, no]: [&Local<U>; 2],
@@ -208,7 +214,7 @@ impl<T: Scalar> Local<T> {
     }
 
     /// The elements as whole numbers on the devices of a site; what is no index becomes −1.
-    fn numbers(&self, site: &Site) -> Result<There, Error> {
+    fn numbers(&self, site: &LocalDevices) -> Result<DeviceBlocks, Error> {
         if !T::TYPE.is_float() && T::TYPE != ElementType::Bool {
             return self.at(site);
         }

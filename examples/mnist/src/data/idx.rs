@@ -127,7 +127,8 @@ fn checked_dims(words: &[u32], path: &Path) -> Result<(Vec<usize>, u64), Error> 
     Ok((dims, (addressable / size_of::<f32>()) as u64))
 }
 
-/// Reads `len` bytes or what there is; the buffer grows with what arrives, never with what was announced.
+/// Reads `len` bytes or what there is; the buffer grows with what arrives, never with what was
+/// announced.
 fn read_up_to(stream: &mut impl Read, len: u64, path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     match stream.take(len).read_to_end(&mut bytes) {
@@ -141,7 +142,8 @@ fn read_up_to(stream: &mut impl Read, len: u64, path: &Path) -> Result<Vec<u8>, 
     }
 }
 
-/// Checks that nothing is left after `len` bytes; of a compressed stream this also compares its checksum.
+/// Checks that nothing is left after `len` bytes; of a compressed stream this also compares its
+/// checksum.
 fn require_end(mut stream: impl Read, path: &Path, len: u64) -> Result<(), Error> {
     match stream.read(&mut [0]) {
         Ok(0) => Ok(()),

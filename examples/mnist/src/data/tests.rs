@@ -34,7 +34,8 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Loads a folder with these two files; a name ends in `.gz` where the content is to be taken as such.
+/// Loads a folder with these two files; a name ends in `.gz` where the content is to be taken as
+/// such.
 fn load(files: [(&str, &[u8]); 2]) -> Result<Dataset, Error> {
     let folder = TempDir::new().unwrap();
     for (name, bytes) in files {

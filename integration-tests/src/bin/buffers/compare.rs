@@ -1,4 +1,4 @@
-//! Both ways of each operation, for every element type and op, and lengths around whole portions.
+//! Both ways of each operation, for every element type and op, and lengths around whole chunks.
 
 use std::num::NonZeroUsize;
 
@@ -27,14 +27,14 @@ pub(crate) enum Mismatch {
     },
 }
 
-/// Bytes of a portion.
-const PORTION: NonZeroUsize = NonZeroUsize::new(800).expect("more than nothing");
+/// Bytes of a chunk.
+const CHUNK: NonZeroUsize = NonZeroUsize::new(800).expect("more than nothing");
 
 /// Compares all operations; returns how many results were the same.
 pub(crate) fn compare(group: &mut Group) -> Result<usize, Mismatch> {
     let mut compared = 0;
     for element in ElementType::ALL {
-        let of_a_portion = PORTION.get() / element.size();
+        let of_a_portion = CHUNK.get() / element.size();
         for len in [0, 1, of_a_portion, of_a_portion + 1, 7 * of_a_portion + 3] {
             compared += element.run(OfType {
                 group: &mut *group,
@@ -94,7 +94,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut device = self.put(&host)?;
         self.group.all_reduce(&mut host, op)?;
         let mut devices = self.group.on(&self.cpu);
-        devices.set_portion(PORTION);
+        devices.set_chunk(CHUNK);
         devices.all_reduce(&mut device, op)?;
         self.same(&format!("all_reduce, {op}"), &device, &host)
     }
@@ -106,7 +106,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let root = self.last();
         self.group.reduce(&mut host, op, root)?;
         let mut devices = self.group.on(&self.cpu);
-        devices.set_portion(PORTION);
+        devices.set_chunk(CHUNK);
         devices.reduce(&mut device, op, root)?;
         self.same(&format!("reduce, {op}"), &device, &host)
     }
@@ -117,7 +117,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut output = self.put(&host)?;
         self.group.reduce_scatter(&self.own, &mut host, op)?;
         let mut devices = self.group.on(&self.cpu);
-        devices.set_portion(PORTION);
+        devices.set_chunk(CHUNK);
         devices.reduce_scatter(&input, &mut output, op)?;
         self.same(&format!("reduce_scatter, {op}"), &output, &host)?;
         self.same("the input of reduce_scatter", &input, &self.own.clone())
@@ -129,7 +129,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let root = self.last();
         self.group.broadcast(&mut host, root)?;
         let mut devices = self.group.on(&self.cpu);
-        devices.set_portion(PORTION);
+        devices.set_chunk(CHUNK);
         devices.broadcast(&mut device, root)?;
         self.same("broadcast", &device, &host)
     }
@@ -141,7 +141,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut output = self.put(&host)?;
         self.group.all_gather(&given, &mut host)?;
         let mut devices = self.group.on(&self.cpu);
-        devices.set_portion(PORTION);
+        devices.set_chunk(CHUNK);
         devices.all_gather(&input, &mut output)?;
         self.same("all_gather", &output, &host)
     }

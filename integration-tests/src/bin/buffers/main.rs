@@ -1,5 +1,5 @@
-//! Every operation of a group on buffers of an accelerator, beside the same on host memory: a worker
-//! for tests of whole processes. It says how many results had the same bits.
+//! Every operation of a group on buffers of an accelerator, beside the same on host memory: a
+//! worker for tests of whole processes. It says how many results had the same bits.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "tests read what it prints")]
 
@@ -61,7 +61,7 @@ fn run(args: &Args) -> Result<usize, Mismatch> {
 }
 
 fn member(mut group: Group) -> Result<usize, Mismatch> {
-    // Links may else take another algorithm for a portion than for the whole.
+    // Links may else take another algorithm for a chunk than for the whole.
     group.set_communication(Communication::Reproducible);
     let compared = compare(&mut group)?;
     group.leave()?;

@@ -1,5 +1,6 @@
 //! A program that goes on when ranks are lost, and takes new ones in: a worker for tests of whole
-//! processes. It reduces numbers, checks every sum, and says on standard output what it has reached.
+//! processes. It reduces numbers, checks every sum, and says on standard output what it has
+//! reached.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "tests read what it prints")]
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReduceOp};
+use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 
 /// Trains on what the case says.
 #[derive(Debug, Parser)]
@@ -54,15 +54,15 @@ fn uneven(mut strategy: MultiWorkerMirroredStrategy) -> Result<(), Error> {
     // 5 batches of 4 samples, 2 of 3, and none.
     let (count, rows) = [(5, 4), (2, 3), (0, 1)][rank];
     let mine = (0..count).map(move |step| vec![(10 * rank + step) as f64; rows]);
-    let mut batches = strategy.deal(mine);
+    let mut batches = strategy.distribute_local_batches(mine);
     let mut step = 0;
     while let Some(share) = batches.next_step(&mut strategy)? {
         let rows = share.global_rows();
-        let (weights, pieces) = (share.weights().into_first(), share.into_pieces());
+        let (weights, pieces) = (share.weights().into_first(), share.into_shards());
         let piece = pieces.into_first().unwrap_or_default();
         let mean = piece.iter().sum::<f64>() / piece.len().max(1) as f64;
         let part = strategy.per_replica(|_| vec![mean * weights, weights]);
-        let sums = strategy.reduce(ReduceOp::Sum, part)?;
+        let sums = strategy.reduce(ReplicaReduceOp::Sum, part)?;
         step += 1;
         say!(
             "step {step}: {rows} rows, mean {:.6}, weights {:.6}",
@@ -81,7 +81,7 @@ fn nan(mut strategy: MultiWorkerMirroredStrategy) -> Result<(), Error> {
     for step in 1..=3 {
         let spoilt = step == 2 && rank == 1;
         let mut gradient = vec![if spoilt { f32::NAN } else { 1.0 }; weight.len()];
-        strategy.run(|replica| replica.all_reduce(ReduceOp::Mean, &mut gradient))?;
+        strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Mean, &mut gradient))?;
         weight
             .iter_mut()
             .zip(&gradient)
@@ -97,7 +97,7 @@ fn early(mut strategy: MultiWorkerMirroredStrategy) -> Result<(), Error> {
     let steps = if strategy.rank().number() == 1 { 2 } else { 3 };
     for _ in 0..steps {
         let mut gradient = [1.0_f32];
-        strategy.run(|replica| replica.all_reduce(ReduceOp::Sum, &mut gradient))?;
+        strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut gradient))?;
     }
     strategy.leave()
 }

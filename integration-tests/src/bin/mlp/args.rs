@@ -23,7 +23,7 @@ pub(crate) struct Args {
     hidden: usize,
     /// Another width on one rank, as RANK:WIDTH
     #[arg(long)]
-    hidden_on: Option<Pair>,
+    hidden_on: Option<HiddenWidth>,
     /// Where a rank holds until it is killed, as RANK:start, RANK:end or RANK:STEP
     #[arg(long)]
     hold: Option<Hold>,
@@ -50,7 +50,7 @@ struct Hold {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Pair {
+struct HiddenWidth {
     rank: u32,
     width: usize,
 }
@@ -114,7 +114,7 @@ impl FromStr for Hold {
     }
 }
 
-impl FromStr for Pair {
+impl FromStr for HiddenWidth {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

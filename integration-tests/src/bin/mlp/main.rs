@@ -21,7 +21,9 @@ use std::process::ExitCode;
 use args::{Args, Point};
 use clap::Parser;
 use meshwork_cli::launch::Launch;
-use meshwork_strategy::{Batch, Error, FlatBuffer, MultiWorkerMirroredStrategy, ReduceOp};
+use meshwork_strategy::{
+    Batch, Error, FlatGradients, MultiWorkerMirroredStrategy, ReplicaReduceOp,
+};
 use model::Model;
 
 fn main() -> ExitCode {
@@ -71,7 +73,7 @@ fn train(args: &Args) -> Result<(), Error> {
         strategy.num_replicas_in_sync()
     );
     let mut model = strategy.scope(|scope| Model::new(scope, args.hidden_on(rank), rank))?;
-    let mut gradients = FlatBuffer::new(&model.specs(), 1)?;
+    let mut gradients = FlatGradients::new(&model.specs(), 1)?;
     let data = strategy
         .distribute_dataset(args.samples(), args.global_batch())?
         .shuffled(1);
@@ -85,7 +87,7 @@ fn train(args: &Args) -> Result<(), Error> {
             if held {
                 hold();
             }
-            replica.all_reduce(ReduceOp::Sum, gradients.as_mut_slice())?;
+            replica.all_reduce(ReplicaReduceOp::Sum, gradients.as_mut_slice())?;
             model.apply(&gradients);
             Ok::<_, Error>(gradients.extra()[0])
         })?;
@@ -100,7 +102,7 @@ fn train(args: &Args) -> Result<(), Error> {
 }
 
 /// This worker's part of the mean loss over the global batch, and of its gradient.
-fn part_of(model: &Model, batch: &Batch, gradients: &mut FlatBuffer) -> Result<(), Error> {
+fn part_of(model: &Model, batch: &Batch, gradients: &mut FlatGradients) -> Result<(), Error> {
     let scale = 1.0 / batch.global_len() as f32;
     let mut loss = 0.0;
     for index in batch.indices() {

@@ -1,4 +1,4 @@
-use meshwork_strategy::{Error, FlatBuffer, MirroredVariable, Scope, VariableSpec};
+use meshwork_strategy::{Error, FlatGradients, MirroredVariable, Scope, VariableSpec};
 
 const INPUTS: usize = 16;
 const CLASSES: usize = 10;
@@ -53,7 +53,12 @@ impl Model {
     }
 
     /// Adds `scale` times the gradient of one sample's loss, and returns `scale` times its loss.
-    pub(crate) fn accumulate(&self, index: usize, scale: f32, gradients: &mut FlatBuffer) -> f32 {
+    pub(crate) fn accumulate(
+        &self,
+        index: usize,
+        scale: f32,
+        gradients: &mut FlatGradients,
+    ) -> f32 {
         let (inputs, class) = sample(index);
         let [w1, b1, w2, b2] = &self.layers;
         let hidden: Vec<f32> = (0..self.hidden)
@@ -76,7 +81,7 @@ impl Model {
     fn backward(
         &self,
         (inputs, hidden, errors): (&[f32], &[f32], &[f32]),
-        gradients: &mut FlatBuffer,
+        gradients: &mut FlatGradients,
     ) {
         let w2 = self.layers[2].values();
         let back: Vec<f32> = (0..self.hidden)
@@ -94,7 +99,7 @@ impl Model {
         outer(&[1.0], errors, gradients.gradient_mut(3));
     }
 
-    pub(crate) fn apply(&mut self, gradients: &FlatBuffer) {
+    pub(crate) fn apply(&mut self, gradients: &FlatGradients) {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             for (value, gradient) in layer.values_mut().iter_mut().zip(gradients.gradient(index)) {
                 *value -= RATE * gradient;

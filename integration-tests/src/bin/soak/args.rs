@@ -14,15 +14,15 @@ pub(crate) struct Args {
     kills: u32,
     /// What the bytes of the job go through
     #[arg(long, value_enum, default_value = "shm")]
-    transport: Carrier,
+    transport: DataTransport,
     /// How many ranks a job has
     #[arg(long, default_value_t = 3, value_name = "R", value_parser = clap::value_parser!(u32).range(2..=64))]
     ranks: u32,
     /// Of how many faults one stops its process (SIGSTOP) instead of killing it; 0 for none
     #[arg(long, default_value_t = 10, value_name = "K")]
     stop_every: u32,
-    /// Of how many faults one is followed by another process in the place of the one that was killed,
-    /// in a job of three or more that goes on; 0 for none
+    /// Of how many faults one is followed by another process in the place of the one that was
+    /// killed, in a job of three or more that goes on; 0 for none
     #[arg(long, default_value_t = 4, value_name = "K")]
     restart_every: u32,
     /// Of how many faults one stops its process for a while, in a job of three or more that goes on
@@ -35,8 +35,8 @@ pub(crate) struct Args {
     /// What the faults, their victims and moments are drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Elements of 4 bytes in an all-reduce [default: so many that it has 16 KiB to 64 MiB, drawn for
-    /// each job]
+    /// Elements of 4 bytes in an all-reduce [default: so many that it has 16 KiB to 64 MiB, drawn
+    /// for each job]
     #[arg(long, value_name = "N")]
     elements: Option<usize>,
     /// Whose reach the buffers are in [default: drawn for each job]
@@ -65,11 +65,11 @@ pub(crate) struct Args {
     patience: f64,
     /// What the rank does otherwise, as STEP:WHAT
     #[arg(long, requires = "as_rank", hide = true)]
-    at: Option<Turn>,
+    at: Option<FaultStep>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Carrier {
+pub(crate) enum DataTransport {
     /// Memory that the processes share
     Shm,
     /// QUIC
@@ -101,7 +101,7 @@ pub(crate) enum Deviation {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Turn {
+pub(crate) struct FaultStep {
     step: u32,
     what: Deviation,
 }
@@ -114,7 +114,7 @@ impl Args {
         self.kills
     }
 
-    pub(crate) fn carrier(&self) -> Carrier {
+    pub(crate) fn carrier(&self) -> DataTransport {
         self.transport
     }
 
@@ -139,7 +139,7 @@ impl Args {
 
     /// Every how many faults a rank is parted from others, where there are links.
     pub(crate) fn cut_every(&self) -> Option<u32> {
-        let links = self.transport != Carrier::Shm;
+        let links = self.transport != DataTransport::Shm;
         (links && self.cut_every > 0).then_some(self.cut_every)
     }
 
@@ -194,7 +194,7 @@ impl Args {
     }
 }
 
-impl FromStr for Turn {
+impl FromStr for FaultStep {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use meshwork_collectives::{self as collectives, JobSecret, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::args::{Args, Buffers, Carrier};
+use crate::args::{Args, Buffers, DataTransport};
 use crate::fault::Load;
 use crate::namespaces::Namespaces;
 
@@ -42,14 +42,14 @@ pub(crate) struct Crew {
     members: Vec<String>,
     between: Between,
     secret: JobSecret,
-    carrier: Carrier,
+    carrier: DataTransport,
     load: Load,
     heard: (Sender<Heard>, Receiver<Heard>),
 }
 
 /// What is heard of a rank.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum RankEvent {
     /// It has printed this.
     Line(String),
     /// Its process has ended.
@@ -102,9 +102,12 @@ impl Crew {
         &self.members
     }
 
-    /// What is heard next of any rank before the deadline. Processes in whose place others are by now
-    /// are not heard any more.
-    pub(crate) fn news(&mut self, deadline: Instant) -> io::Result<Option<(usize, News)>> {
+    /// What is heard next of any rank before the deadline. Processes in whose place others are by
+    /// now are not heard any more.
+    pub(crate) fn rank_event(
+        &mut self,
+        deadline: Instant,
+    ) -> io::Result<Option<(usize, RankEvent)>> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let Ok(Heard {
@@ -118,12 +121,12 @@ impl Crew {
             if self.ranks[rank].id() != process {
                 continue;
             }
-            let news = match line {
-                Some(line) => News::Line(line),
+            let rank_event = match line {
+                Some(line) => RankEvent::Line(line),
                 // Whoever says nothing more is about to end.
-                None => News::Ended(self.ranks[rank].wait()?),
+                None => RankEvent::Ended(self.ranks[rank].wait()?),
             };
-            return Ok(Some((rank, news)));
+            return Ok(Some((rank, rank_event)));
         }
     }
 
@@ -174,9 +177,9 @@ impl Crew {
             Between::Loopback | Between::Relay(..) => Command::new(&self.program),
         };
         let (transport, carrier) = match self.carrier {
-            Carrier::Shm => ("auto", "quic"),
-            Carrier::Quic => ("quic", "quic"),
-            Carrier::Tls => ("quic", "tls"),
+            DataTransport::Shm => ("auto", "quic"),
+            DataTransport::Quic => ("quic", "quic"),
+            DataTransport::Tls => ("quic", "tls"),
         };
         let buffers = match self.load.buffers {
             Buffers::Registered => "registered",
@@ -190,7 +193,7 @@ impl Crew {
             .args(more)
             .env(JobSecret::ENV, self.secret.to_hex().as_str())
             .env(Transport::ENV, transport)
-            .env(collectives::Carrier::ENV, carrier)
+            .env(collectives::DataTransport::ENV, carrier)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         if let (0, Between::Relay(_, front)) = (rank, &self.between) {

@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Instant, SystemTime};
 
 use crate::args::Args;
-use crate::crew::{Between, Crew, HANG, News, free_addresses};
+use crate::crew::{Between, Crew, HANG, RankEvent, free_addresses};
 use crate::fault::{Fault, Load, Moments};
 use crate::namespaces::Namespaces;
 use crate::story::Story;
@@ -70,11 +70,11 @@ fn reaches_work(crew: &mut Crew) -> io::Result<Begun> {
     let deadline = Instant::now() + HANG;
     let mut at_work = 0;
     while at_work < crew.members().len() {
-        match crew.news(deadline)? {
-            Some((_, News::Line(line))) if line.starts_with("reached") => at_work += 1,
-            Some((_, News::Line(line))) if line.starts_with("joined") => {}
-            Some((_, News::Line(line))) => return Ok(Begun::Otherwise(line)),
-            Some((rank, News::Ended(status))) => {
+        match crew.rank_event(deadline)? {
+            Some((_, RankEvent::Line(line))) if line.starts_with("reached") => at_work += 1,
+            Some((_, RankEvent::Line(line))) if line.starts_with("joined") => {}
+            Some((_, RankEvent::Line(line))) => return Ok(Begun::Otherwise(line)),
+            Some((rank, RankEvent::Ended(status))) => {
                 return Ok(Begun::Otherwise(format!("rank {rank} ended by {status}")));
             }
             None => return Ok(Begun::Hangs),
@@ -101,8 +101,8 @@ fn strike(crew: &mut Crew, fault: Fault) -> io::Result<SystemTime> {
 fn hear_out(crew: &mut Crew, mut watch: Watch, story: &mut Story) -> io::Result<()> {
     let deadline = Instant::now() + HANG;
     while !watch.is_over() {
-        match crew.news(deadline)? {
-            Some((rank, news)) => watch.hear(rank, &news, story),
+        match crew.rank_event(deadline)? {
+            Some((rank, rank_event)) => watch.hear(rank, &rank_event, story),
             None => break,
         }
     }

@@ -1,11 +1,11 @@
-//! One job that goes on: of its processes one is killed or stopped, the others go on without it, and
-//! another process takes its place, again and again.
+//! One job that goes on: of its processes one is killed or stopped, the others go on without it,
+//! and another process takes its place, again and again.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::args::Args;
-use crate::crew::{Between, Crew, HANG, News, free_addresses};
+use crate::crew::{Between, Crew, HANG, RankEvent, free_addresses};
 use crate::fault::{Load, Moments};
 use crate::pause::Pause;
 use crate::story::{Story, since};
@@ -85,15 +85,15 @@ impl Lasting {
         let mut pause = Pause::of(victim, &members, SystemTime::now());
         self.crew.stop(victim)?;
         let until = Instant::now() + length;
-        while let Some((rank, news)) = self.crew.news(until)? {
-            pause.hear(rank, &news, &mut story);
+        while let Some((rank, rank_event)) = self.crew.rank_event(until)? {
+            pause.hear(rank, &rank_event, &mut story);
         }
         self.crew.proceed(victim)?;
         pause.continues(SystemTime::now());
         let deadline = Instant::now() + HANG;
         while !pause.is_settled() && story.problem().is_none() {
-            match self.crew.news(deadline)? {
-                Some((rank, news)) => pause.hear(rank, &news, &mut story),
+            match self.crew.rank_event(deadline)? {
+                Some((rank, rank_event)) => pause.hear(rank, &rank_event, &mut story),
                 None => pause.give_up(&mut story),
             }
         }
@@ -144,7 +144,7 @@ impl Lasting {
         let deadline = Instant::now() + HANG;
         let (mut left, mut moments) = (who.to_vec(), Vec::new());
         while !left.is_empty() && story.problem().is_none() {
-            let Some((rank, news)) = self.crew.news(deadline)? else {
+            let Some((rank, rank_event)) = self.crew.rank_event(deadline)? else {
                 let silent = |rank: &usize| format!("rank {rank} does not go on");
                 story.hangs.extend(left.iter().map(silent));
                 break;
@@ -153,9 +153,9 @@ impl Lasting {
             if !who.contains(&rank) {
                 continue;
             }
-            let line = match news {
-                News::Line(line) => line,
-                News::Ended(status) => format!("ended by {status}"),
+            let line = match rank_event {
+                RankEvent::Line(line) => line,
+                RankEvent::Ended(status) => format!("ended by {status}"),
             };
             let (what, rest) = line.split_once(' ').unwrap_or((&line, ""));
             match (what, expected) {

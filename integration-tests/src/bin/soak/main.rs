@@ -1,10 +1,10 @@
-//! Faults at random moments in jobs of real processes under load: each must end every survivor within
-//! three seconds, with an error that names the right rank, and never with a wrong value.
+//! Faults at random moments in jobs of real processes under load: each must end every survivor
+//! within three seconds, with an error that names the right rank, and never with a wrong value.
 //!
-//! A fault ends its job, and a new one begins, with buffers of another size, in memory that the ranks
-//! share or in their own. But there are jobs that go on: a process is killed, the others go on without
-//! it, and another takes its place; or it is stopped, and continues when the others have gone on
-//! without it, whose memory it must not touch any more. The last line is for programs:
+//! A fault ends its job, and a new one begins, with buffers of another size, in memory that the
+//! ranks share or in their own. But there are jobs that go on: a process is killed, the others go
+//! on without it, and another takes its place; or it is stopped, and continues when the others have
+//! gone on without it, whose memory it must not touch any more. The last line is for programs:
 //!
 //! ```text
 //! 1000 faults, 0 hangs, 0 wrong values, detection p50 3 p99 21 max 40 ms
@@ -95,7 +95,8 @@ fn soak(args: &Args) -> io::Result<Tally> {
     Ok(tally)
 }
 
-/// Lets the job that goes on suffer, or another if there is none; what it reduces, and what came of it.
+/// Lets the job that goes on suffer, or another if there is none; what it reduces, and what came of
+/// it.
 fn outlive(
     args: &Args,
     load: Load,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::crew::News;
+use crate::crew::RankEvent;
 use crate::story::{LATE, Story, since};
 use crate::watch::FAILED;
 
@@ -52,10 +52,10 @@ impl<'a> Pause<'a> {
         self.continued = Some(at);
     }
 
-    pub(crate) fn hear(&mut self, rank: usize, news: &News, story: &mut Story) {
-        let line = match news {
-            News::Line(line) => line,
-            News::Ended(status) => {
+    pub(crate) fn hear(&mut self, rank: usize, rank_event: &RankEvent, story: &mut Story) {
+        let line = match rank_event {
+            RankEvent::Line(line) => line,
+            RankEvent::Ended(status) => {
                 self.ranks[rank] = Rank::Ended;
                 if rank != self.victim || status.code() != Some(FAILED) {
                     story
@@ -158,11 +158,11 @@ mod tests {
         pause.continues(moment(AT + length));
         let mut story = Story::default();
         for (rank, line) in heard {
-            let news = match *line {
-                "ends" => News::Ended(ExitStatus::from_raw(FAILED << 8)),
-                line => News::Line(line.to_owned()),
+            let rank_event = match *line {
+                "ends" => RankEvent::Ended(ExitStatus::from_raw(FAILED << 8)),
+                line => RankEvent::Line(line.to_owned()),
             };
-            pause.hear(*rank, &news, &mut story);
+            pause.hear(*rank, &rank_event, &mut story);
         }
         assert_eq!(pause.is_settled(), then == Then::Settled);
         pause.judge(Duration::from_secs(length), &mut story);

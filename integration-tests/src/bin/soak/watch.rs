@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use crate::crew::News;
+use crate::crew::RankEvent;
 use crate::fault::Fault;
 use crate::story::Story;
 
@@ -53,10 +53,10 @@ impl Watch {
         self.running.is_empty()
     }
 
-    pub(crate) fn hear(&mut self, rank: usize, news: &News, story: &mut Story) {
-        let line = match news {
-            News::Line(line) => line,
-            News::Ended(status) => {
+    pub(crate) fn hear(&mut self, rank: usize, rank_event: &RankEvent, story: &mut Story) {
+        let line = match rank_event {
+            RankEvent::Line(line) => line,
+            RankEvent::Ended(status) => {
                 let unexpected = self.silent.remove(&rank) || status.code() != Some(FAILED);
                 if self.running.remove(&rank) && unexpected {
                     story
@@ -100,25 +100,25 @@ mod tests {
     use super::*;
 
     /// What comes of news after rank 1 of three was killed.
-    fn told(news: &[(usize, News)]) -> Story {
+    fn told(rank_event: &[(usize, RankEvent)]) -> Story {
         let at = UNIX_EPOCH + Duration::from_secs(1_000);
         let members = ["a:1", "b:1", "c:1"].map(str::to_owned);
         let mut watch = Watch::for_survivors(Fault::Kill(1), at, &members);
         let mut story = Story::default();
-        for (rank, news) in news {
-            watch.hear(*rank, news, &mut story);
+        for (rank, rank_event) in rank_event {
+            watch.hear(*rank, rank_event, &mut story);
         }
         watch.give_up(&mut story);
         story
     }
 
-    fn fails(rank: usize, culprit: usize) -> (usize, News) {
+    fn fails(rank: usize, culprit: usize) -> (usize, RankEvent) {
         let line = format!("failed 1000000001 rank {culprit} (b:1) was lost");
-        (rank, News::Line(line))
+        (rank, RankEvent::Line(line))
     }
 
-    fn ends(rank: usize, status: i32) -> (usize, News) {
-        (rank, News::Ended(ExitStatus::from_raw(status)))
+    fn ends(rank: usize, status: i32) -> (usize, RankEvent) {
+        (rank, RankEvent::Ended(ExitStatus::from_raw(status)))
     }
 
     const EXIT: i32 = FAILED << 8;

@@ -91,9 +91,9 @@ impl Args {
         self.fails_before
     }
 
-    /// Packs that are smaller than the model, so that there are several.
+    /// Buckets that are smaller than the model, so that there are several.
     pub(crate) fn options(&self) -> CommunicationOptions {
-        CommunicationOptions::new().with_bytes_per_pack(16)
+        CommunicationOptions::new().with_bytes_per_bucket(16)
     }
 
     /// Inputs that the model takes.

@@ -23,7 +23,7 @@ use args::{Args, Range};
 use clap::Parser;
 use meshwork_cli::launch::{Elastic, Launch};
 use meshwork_strategy::{
-    ClusterResolver, Entry, Error, MultiWorkerMirroredStrategy, TfConfigResolver,
+    ClusterResolver, Error, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };
 use run::Run;
 
@@ -66,7 +66,7 @@ fn place() -> Result<Option<u32>, Error> {
 
 fn train(args: &Args) -> Result<(), Error> {
     say!("process {}", std::process::id());
-    let late = Entry::from_env()? == Some(Entry::Late);
+    let late = JoinMode::from_env()? == Some(JoinMode::Late);
     if late && args.fails_again() {
         eprintln!("trainer: fails again");
         std::process::exit(3);

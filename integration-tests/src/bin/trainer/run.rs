@@ -2,8 +2,9 @@ use std::io::Write;
 use std::time::Instant;
 
 use meshwork_strategy::{
-    Batch, Change, Cursor, DistributedDataset, Epoch, Error, GradientPacks,
-    MultiWorkerMirroredStrategy, PerReplica, Progress, ReduceOp, Snapshot, Training, VariableSpec,
+    Batch, Change, Cursor, DataEpoch, DistributedDataset, Error, GradientBuckets,
+    MultiWorkerMirroredStrategy, PerReplica, Progress, ReplicaReduceOp, Snapshot, Training,
+    VariableSpec,
 };
 
 use crate::args::Args;
@@ -19,16 +20,16 @@ pub(crate) struct Run {
     cursor: Cursor,
     data: DistributedDataset,
     /// What is left of the epoch; `None` before it is taken up from the cursor.
-    batches: Option<Epoch>,
+    batches: Option<DataEpoch>,
     gradients: Gradients,
     membership: u64,
     /// When a worker was lost, until the first step without it is made.
     lost: Option<Instant>,
 }
 
-/// Where gradients are summed: in packs, or in a buffer for each of several replicas.
+/// Where gradients are summed: in buckets, or in a buffer for each of several replicas.
 enum Gradients {
-    Packs(GradientPacks),
+    Buckets(GradientBuckets),
     Buffers(PerReplica<Vec<f32>>),
 }
 
@@ -94,17 +95,17 @@ impl Run {
             part
         };
         match &mut self.gradients {
-            Gradients::Packs(packs) => {
+            Gradients::Buckets(buckets) => {
                 let part = part_of(batch.indices());
                 let (weight, bias) = part.split_at(self.specs[0].len());
                 strategy.run(|replica| {
                     for (index, part) in [(1, bias), (0, weight)] {
-                        packs.gradient_mut(index)?.copy_from_slice(part);
-                        packs.ready(replica, index)?;
+                        buckets.gradient_mut(index)?.copy_from_slice(part);
+                        buckets.ready(replica, index)?;
                     }
-                    packs.finish(replica)
+                    buckets.finish(replica)
                 })?;
-                Ok([packs.gradient(0), packs.gradient(1)].concat())
+                Ok([buckets.gradient(0), buckets.gradient(1)].concat())
             }
             Gradients::Buffers(buffers) => {
                 let replicas = strategy.local_replicas();
@@ -112,7 +113,7 @@ impl Run {
                     let share = batch.indices().len().div_ceil(replicas).max(1);
                     let own = batch.indices().chunks(share).nth(replica.local_id());
                     *buffer = part_of(own.unwrap_or_default());
-                    replica.all_reduce(ReduceOp::Sum, buffer)?;
+                    replica.all_reduce(ReplicaReduceOp::Sum, buffer)?;
                     Ok::<_, Error>(buffer.clone())
                 })?;
                 Ok(sums.into_first())
@@ -129,7 +130,7 @@ impl Gradients {
         if strategy.local_replicas() > 1 {
             return Ok(Self::Buffers(strategy.per_replica(|_| Vec::new())));
         }
-        GradientPacks::new(strategy, specs, 0).map(Self::Packs)
+        GradientBuckets::new(strategy, specs, 0).map(Self::Buckets)
     }
 }
 

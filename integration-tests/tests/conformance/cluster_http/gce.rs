@@ -120,9 +120,9 @@ fn server(input: &Value) -> Loopback {
     })
 }
 
-/// The requests of one look in the recorded form. Further pages are not recorded. Machines are asked
-/// about several at a time, so they are put into the order of the list, and those after the first
-/// one that makes the look fail may have been asked about or not.
+/// The requests of one look in the recorded form. Further pages are not recorded. Machines are
+/// asked about several at a time, so they are put into the order of the list, and those after the
+/// first one that makes the look fail may have been asked about or not.
 fn calls(asked: &[Asked], input: &Value) -> Value {
     let mut calls = Vec::new();
     let mut machines: Vec<(&str, Value)> = Vec::new();
@@ -170,7 +170,8 @@ fn has_address(input: &Value, machine: &str) -> bool {
     input["instances"][machine][0].is_string()
 }
 
-/// The requests of one look: one page after the other, up to a page or a machine that makes it fail.
+/// The requests of one look: one page after the other, up to a page or a machine that makes it
+/// fail.
 fn expected_calls(input: &Value, whose: Whose) -> Value {
     let given = &input["kwargs"];
     let (project, zone) = (&given["project"], &given["zone"]);

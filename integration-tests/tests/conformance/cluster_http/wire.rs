@@ -363,8 +363,8 @@ fn kubernetes(case: &Value) -> Verdict {
     answers.verdict(expected, Some((rules::K8S_POD_IP, &model)))
 }
 
-/// TensorFlow then looks for a kubeconfig, which no pod has. Ours asks the API server that the pod is
-/// told of: nothing listens there, and this is what it says.
+/// TensorFlow then looks for a kubeconfig, which no pod has. Ours asks the API server that the pod
+/// is told of: nothing listens there, and this is what it says.
 fn within_cluster() -> Verdict {
     let folder = tempfile::tempdir().expect("a folder for a service account");
     let authority = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]);

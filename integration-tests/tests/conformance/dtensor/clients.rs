@@ -1,6 +1,6 @@
-//! `{"clients", "local_devices_per_client", "mesh_dims"}`: what each of several clients finds, who make
-//! a mesh together, lay tensors out anew, reduce them and part. Clients are threads here; processes
-//! do the same in a test of their own.
+//! `{"clients", "local_devices_per_client", "mesh_dims"}`: what each of several clients finds, who
+//! make a mesh together, lay tensors out anew, reduce them and part. Clients are threads here;
+//! processes do the same in a test of their own.
 
 use std::thread;
 

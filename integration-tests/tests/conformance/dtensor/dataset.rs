@@ -1,6 +1,6 @@
-//! `{"mesh", "n", "gbs", "layouts", "batch_dim", "elem", "prebatch", "already"}`: n samples of shape
-//! `elem`, whose elements count up, dealt in batches of `gbs`; `prebatch` of them at a time come as one
-//! element, which `already` says is a batch.
+//! `{"mesh", "n", "gbs", "layouts", "batch_dim", "elem", "prebatch", "already"}`: n samples of
+//! shape `elem`, whose elements count up, distributed in batches of `gbs`; `prebatch` of them at a
+//! time come as one element, which `already` says is a batch.
 
 use meshwork_dtensor::{Context, DTensor, DTensorDataset, Error};
 use meshwork_layout::{Layout, UNSHARDED};
@@ -19,25 +19,25 @@ pub(super) fn judge(case: &Value) -> Verdict {
 /// Judges what one of several clients holds, or the only one.
 pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
     let input = &case["input"];
-    let problem = match (dealt(input, context), case.get("expect")) {
-        (Ok(dealt), Some(expected)) => match misdealt(&dealt, input, expected) {
-            Some(rule) if dealt.is_right() && sizes_agree(&dealt, expected) => {
+    let problem = match (distributed(input, context), case.get("expect")) {
+        (Ok(distributed), Some(expected)) => match misdealt(&distributed, input, expected) {
+            Some(rule) if distributed.is_right() && sizes_agree(&distributed, expected) => {
                 return Verdict::by(rule);
             }
             Some(_) => Some("batches are not the slices that they should be".to_owned()),
-            None => compare(&dealt, input, expected),
+            None => compare(&distributed, input, expected),
         },
         (Err(error), None) => misfit(&error, &case["expect_error"]),
         (Err(error), Some(_)) => Some(error.to_string()),
-        (Ok(dealt), None) => {
-            // Without replicas nothing has to be dealt evenly: shards may be uneven.
+        (Ok(distributed), None) => {
+            // Without replicas nothing has to be distributed evenly: shards may be uneven.
             let uneven = case["expect_error"]["category"] == "not_divisible";
-            if uneven && dealt.is_right() && input["batch_dim"].is_null() {
+            if uneven && distributed.is_right() && input["batch_dim"].is_null() {
                 return Verdict::by(UNEVEN_BATCH);
             }
             Some(format!(
                 "{} batches instead of {}",
-                dealt.batches.len(),
+                distributed.batches.len(),
                 case["expect_error"]
             ))
         }
@@ -45,12 +45,12 @@ pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
     problem.map_or(Verdict::Passed, Verdict::Failed)
 }
 
-struct Dealt {
+struct Distributed {
     shape: Vec<usize>,
     batches: Vec<DTensor<i32>>,
 }
 
-impl Dealt {
+impl Distributed {
     /// Whether each batch has the samples that it should, in order.
     fn is_right(&self) -> bool {
         let mut batches = self.batches.iter().enumerate();
@@ -58,7 +58,7 @@ impl Dealt {
     }
 }
 
-fn dealt(input: &Value, context: &Context) -> Result<Dealt, Error> {
+fn distributed(input: &Value, context: &Context) -> Result<Distributed, Error> {
     let mesh = mesh(context, &input["mesh"])?;
     let names = &input["layouts"];
     let layout: Layout = layout(names, &mesh)?;
@@ -80,7 +80,7 @@ fn dealt(input: &Value, context: &Context) -> Result<Dealt, Error> {
         true => dataset.iterate_batched(elements).collect(),
         false => dataset.iterate(elements).collect(),
     };
-    Ok(Dealt {
+    Ok(Distributed {
         shape: dataset.batch_shape(),
         batches: batches?,
     })
@@ -102,19 +102,19 @@ fn elements(count: usize, sample: &[usize], together: Option<usize>) -> Vec<Arra
 }
 
 /// The rule by which the recorded batches are wrong without being called so.
-fn misdealt(dealt: &Dealt, input: &Value, expected: &Value) -> Option<Deviation> {
-    // What is dealt is lost where another axis of it is cut.
+fn misdealt(distributed: &Distributed, input: &Value, expected: &Value) -> Option<Deviation> {
+    // What is distributed is lost where another axis of it is cut.
     let mut others = list(&input["layouts"]).iter().skip(1);
     let is_cut = input["batch_dim"].is_string() && others.any(|name| name != UNSHARDED);
-    if is_cut && loses(dealt, expected) {
+    if is_cut && loses(distributed, expected) {
         return Some(ALL_SAMPLES);
     }
-    is_dealt_by_number(input, expected).then_some(BATCH_DIM)
+    is_distributed_by_number(input, expected).then_some(BATCH_DIM)
 }
 
 /// Whether the replicas are those of the devices in turn, though another dimension of the mesh than
 /// the first has them.
-fn is_dealt_by_number(input: &Value, expected: &Value) -> bool {
+fn is_distributed_by_number(input: &Value, expected: &Value) -> bool {
     let mut dims = list(&input["mesh"]).iter().map(|dim| &dim[0]);
     let has_first = dims.next() == Some(&input["batch_dim"]);
     let mut places = list(&expected["batches"]).iter().map(|batch| {
@@ -125,12 +125,12 @@ fn is_dealt_by_number(input: &Value, expected: &Value) -> bool {
 }
 
 /// Whether no device has some element of a batch that TensorFlow does not call wrong.
-fn loses(dealt: &Dealt, expected: &Value) -> bool {
+fn loses(distributed: &Distributed, expected: &Value) -> bool {
     let recorded = list(&expected["batches"]).iter().enumerate();
     let mut lost = recorded.map(|(step, recorded)| {
         let mut found = Vec::new();
         numbers(&recorded["shards"]["unique"], &mut found);
-        let length = dealt.batches.get(step).map_or(0, DTensor::size);
+        let length = distributed.batches.get(step).map_or(0, DTensor::size);
         let mut all = (step * length..(step + 1) * length).map(|element| json!(element));
         all.any(|element| !found.contains(&&element))
     });
@@ -144,17 +144,21 @@ fn numbers<'a>(value: &'a Value, found: &mut Vec<&'a Value>) {
     }
 }
 
-fn sizes_agree(dealt: &Dealt, expected: &Value) -> bool {
-    json!(dealt.shape) == expected["element_spec_shape"]
-        && json!(dealt.batches.len()) == expected["num_batches"]
+fn sizes_agree(distributed: &Distributed, expected: &Value) -> bool {
+    json!(distributed.shape) == expected["element_spec_shape"]
+        && json!(distributed.batches.len()) == expected["num_batches"]
 }
 
-fn compare(dealt: &Dealt, input: &Value, expected: &Value) -> Option<String> {
+fn compare(distributed: &Distributed, input: &Value, expected: &Value) -> Option<String> {
     let recorded = list(&expected["batches"]);
-    if !sizes_agree(dealt, expected) || recorded.len() > dealt.batches.len() {
-        return Some(format!("{} of {:?}", dealt.batches.len(), dealt.shape));
+    if !sizes_agree(distributed, expected) || recorded.len() > distributed.batches.len() {
+        return Some(format!(
+            "{} of {:?}",
+            distributed.batches.len(),
+            distributed.shape
+        ));
     }
-    let mut both = dealt.batches.iter().zip(recorded).enumerate();
+    let mut both = distributed.batches.iter().zip(recorded).enumerate();
     both.find_map(|(step, (batch, recorded))| {
         // Where TensorFlow loses samples, each batch has to be the slice that it is.
         if expected["TF_WRONG_VALUE"] == true {

@@ -1,5 +1,6 @@
-//! `{"env": {..}, "calls": [["init", {..}], ["shutdown", {}], ["mesh", {}], ["touch", {}]]}`, and after
-//! each call what it returned, whether the system is initialised, and how many CPUs there are.
+//! `{"env": {..}, "calls": [["init", {..}], ["shutdown", {}], ["mesh", {}], ["touch", {}]]}`, and
+//! after each call what it returned, whether the system is initialised, and how many CPUs there
+//! are.
 
 use std::num::NonZeroU32;
 

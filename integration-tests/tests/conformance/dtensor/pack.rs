@@ -1,5 +1,5 @@
-//! `{"kind", ..}`: blocks packed (`pack_global` cuts a whole value into them, `pack_raw` lists them),
-//! and what may go wrong with that.
+//! `{"kind", ..}`: blocks packed (`pack_global` cuts a whole value into them, `pack_raw` lists
+//! them), and what may go wrong with that.
 
 use meshwork_core::{CreateMesh, DeviceSpec};
 use meshwork_dtensor::{Context, DTensor, Error, Scalar};
@@ -31,8 +31,8 @@ pub(super) fn judge_in(case: &Value, context: &Context) -> Verdict {
         "pack_missing_cpu" => settle(case, &ninth_of_eight(context)),
         "numpy_on_sharded" => gathered(context),
         "pack_in_function" => Verdict::NotAskable(TRACING),
-        // Where an error is recorded, these are arguments of other types, among them the layout of a
-        // single device, which nothing packs.
+        // Where an error is recorded, these are arguments of other types, among them the layout of
+        // a single device, which nothing packs.
         _ if case.get("expect_error").is_some() => Verdict::NotAskable(TYPES),
         // Whatever was packed is on the devices as it was.
         kind if kind.starts_with("pack") && case["expect"].get("shards").is_some() => {

@@ -14,8 +14,8 @@ pub(super) fn context() -> Context {
     Context::alone(client.expect("a process with eight CPUs"))
 }
 
-/// The mesh of `[[dim, size], ..]`, of the first devices of a process that is alone, or of all devices
-/// of several.
+/// The mesh of `[[dim, size], ..]`, of the first devices of a process that is alone, or of all
+/// devices of several.
 pub(super) fn mesh(context: &Context, dims: &Value) -> Result<Mesh, Error> {
     let dims = list(dims).iter().map(|dim| (text(&dim[0]), size(&dim[1])));
     let dims: Vec<_> = dims.collect();
@@ -136,7 +136,8 @@ pub(super) fn differs<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Optio
 
 fn devices_differ<T: Scalar>(tensor: &DTensor<T>, expected: &Value) -> Option<String> {
     let recorded = recorded_blocks(expected);
-    // Devices of other clients are looked at there; where only those of one are recorded, these are they.
+    // Devices of other clients are looked at there; where only those of one are recorded, these are
+    // they.
     let is_whole = recorded.len() == tensor.layout().mesh().size();
     let here = tensor.local_ranks().iter().enumerate();
     let here = here.map(|(place, rank)| recorded.get(if is_whole { rank.index() } else { place }));

@@ -1,10 +1,12 @@
-//! `{"kind"}`: small programs with variables, scopes, checkpoints and plain values, on a mesh x=2, y=4.
+//! `{"kind"}`: small programs with variables, scopes, checkpoints and plain values, on a mesh x=2,
+//! y=4.
 
 use std::path::Path;
 
 use meshwork_core::Mesh;
 use meshwork_dtensor::{
-    Along, Context, DTensor, DVariable, Error, SavedAs, Scalar, current_default_mesh, range, zeros,
+    Context, DTensor, DVariable, Error, ReduceAxes, SavedAs, Scalar, current_default_mesh, range,
+    zeros,
 };
 use meshwork_layout::Layout;
 use meshwork_layout::ops::Op;
@@ -55,7 +57,7 @@ pub(super) fn judge_in(case: &Value, context: &Context, folder: &Path) -> Verdic
         | "assign_plain"
         | "dtensor_plus_large_plain"
         | "dtensor_plus_small_plain" => Ok(Verdict::unsayable(case, TYPES)),
-        _ if VALUES.contains(&kind) => Ok(settled(case, &world.value(kind))),
+        _ if VALUES.contains(&kind) => Ok(judge_outcome(case, &world.value(kind))),
         // A misuse that no type allows, such as a default mesh that is no mesh.
         _ if case.get("expect_error").is_some() => Ok(Verdict::NotAskable(TYPES)),
         _ => world.named_by_answer(kind, case),
@@ -80,7 +82,7 @@ const VALUES: &[&str] = &[
     "while_loop",
 ];
 
-fn settled(case: &Value, result: &Result<DTensor<f32>, Error>) -> Verdict {
+fn judge_outcome(case: &Value, result: &Result<DTensor<f32>, Error>) -> Verdict {
     let problem = match (result, case.get("expect")) {
         (Ok(tensor), Some(expected)) => differs(tensor, expected),
         (Ok(tensor), None) => Some(format!("{tensor:?} instead of {}", case["expect_error"])),
@@ -205,7 +207,7 @@ impl<'a> World<'a> {
     fn named_by_answer(&self, kind: &str, case: &Value) -> Result<Verdict, Error> {
         let expected = &case["expect"];
         if expected.get("attr_layout").is_some() {
-            return Ok(settled(case, &self.value(kind)));
+            return Ok(judge_outcome(case, &self.value(kind)));
         }
         // A variable that was written, and read by the layout that it has then.
         if let Some(names) = expected["var"]["layout"].as_array() {
@@ -401,7 +403,7 @@ impl<'a> World<'a> {
 /// The gradient of the sum of the squares of a tensor.
 fn squares_gradient(tensor: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
     let squares = tensor.mul(tensor)?;
-    let sum = squares.sum(&Along::axes([0, 1]))?;
+    let sum = squares.sum(&ReduceAxes::axes([0, 1]))?;
     let seed = sum.map(|_| 1.0)?;
     let op = Op::Reduce {
         reducer: meshwork_layout::ops::Reducer::Sum,
@@ -413,8 +415,8 @@ fn squares_gradient(tensor: &DTensor<f32>) -> Result<DTensor<f32>, Error> {
     Ok(DTensor::gradients(&Op::Elementwise, &[tensor], &by_squares, &slope)?.remove(0))
 }
 
-/// Whether what is shown of a tensor has all that TensorFlow prints of it: the shape, the block of each
-/// device in order, and the layout, of which the beginning is recorded.
+/// Whether what is shown of a tensor has all that TensorFlow prints of it: the shape, the block of
+/// each device in order, and the layout, of which the beginning is recorded.
 fn shows(shown: &str, recorded: &str) -> bool {
     let part = |begin: &str, end: &str| {
         let rest = &recorded[recorded.find(begin)? + begin.len()..];

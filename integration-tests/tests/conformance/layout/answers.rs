@@ -178,8 +178,8 @@ pub(super) fn is_misuse_of_types(case: &Value) -> bool {
     case["input"]["python_only"] == true && case.get("expect_error").is_some()
 }
 
-/// Judges that something is refused which TensorFlow takes: a text that names no device, by the part
-/// of it that is none.
+/// Judges that something is refused which TensorFlow takes: a text that names no device, by the
+/// part of it that is none.
 pub(super) fn judge_refusal(device: &Value, error: &Error) -> Verdict {
     let device = device.as_str().unwrap_or_default();
     let names_it = match error {

@@ -1,6 +1,6 @@
 //! `{"mesh", "specs"}`: the constructor, and all that a layout says about itself.
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 use meshwork_layout::{AnyLayout, Error, Layout, LayoutPattern, SpecPattern};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ fn closed_answer(layout: &Layout, field: &str) -> Option<Value> {
                 .collect::<Vec<_>>()
         ),
         "offset_tuple_to_global_index" => {
-            let number = |rank: Rank| layout.shard_number(&coords(rank)).expect("coordinates");
+            let number = |rank: MeshRank| layout.shard_number(&coords(rank)).expect("coordinates");
             json!(ranks().map(number).collect::<Vec<_>>())
         }
         _ => return answer(&layout.clone().into(), field),
@@ -51,8 +51,8 @@ fn counts(layout: &Layout) -> Vec<usize> {
     counts.collect()
 }
 
-/// A dimension that is open has no shards yet, and what is made of them is not asked of a pattern. All
-/// else is as recorded, the other dimensions' shards among it.
+/// A dimension that is open has no shards yet, and what is made of them is not asked of a pattern.
+/// All else is as recorded, the other dimensions' shards among it.
 fn judge_open(pattern: &LayoutPattern, expect: &Value) -> Verdict {
     let any = AnyLayout::from(pattern.clone());
     let verdict = compare(expect, |field| match field {

@@ -1,7 +1,8 @@
 //! `{"mesh", "specs", "shapes"}`: local shapes of global ones, and the other way round.
 //!
-//! Nearly every case has a shape that TensorFlow gets wrong beside those that it gets right, so nearly
-//! every case deviates; the other answers of such a case have to be the recorded ones all the same.
+//! Nearly every case has a shape that TensorFlow gets wrong beside those that it gets right, so
+//! nearly every case deviates; the other answers of such a case have to be the recorded ones all
+//! the same.
 
 use std::collections::BTreeSet;
 
@@ -115,8 +116,8 @@ impl Direction {
         }
     }
 
-    /// TensorFlow leaves shapes as they are where nothing is cut. Else it drops the sizes that are too
-    /// many, and rounds down or multiplies the others.
+    /// TensorFlow leaves shapes as they are where nothing is cut. Else it drops the sizes that are
+    /// too many, and rounds down or multiplies the others.
     fn tensorflow(self, layout: &Layout, asked: &[i64]) -> Vec<i64> {
         if layout.is_fully_replicated() {
             return asked.to_vec();

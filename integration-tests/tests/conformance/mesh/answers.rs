@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use meshwork_core::{AnyMesh, Error, Mesh, Rank};
+use meshwork_core::{AnyMesh, Error, Mesh, MeshRank};
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
@@ -173,7 +173,7 @@ pub(crate) fn mesh_answer(mesh: &Mesh, field: &str) -> Option<Value> {
 }
 
 /// The coordinates of a rank, as `{"x": 0}`.
-pub(super) fn location(mesh: &Mesh, rank: Rank) -> Value {
+pub(super) fn location(mesh: &Mesh, rank: MeshRank) -> Value {
     let coords = mesh.named_coords(rank).expect("the mesh has the rank");
     let named = coords.map(|(name, coord)| (name.to_string(), json!(coord)));
     named.collect()

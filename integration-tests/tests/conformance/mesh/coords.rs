@@ -1,6 +1,6 @@
 //! `{"shape", "indices"}`: coordinates by both of TensorFlow's methods, and of all ranks.
 
-use meshwork_core::{Mesh, Rank};
+use meshwork_core::{Mesh, MeshRank};
 use serde_json::{Value, json};
 
 use super::answers::{integers, judge_error, location, same};
@@ -63,7 +63,7 @@ fn first_difference(mesh: &Mesh, input: &Value, expect: &Value) -> Option<String
 }
 
 /// The rank of this number, if the mesh has it and says so.
-fn rank(mesh: &Mesh, index: i64) -> Option<Rank> {
-    let rank = Rank::new(index.try_into().ok()?);
+fn rank(mesh: &Mesh, index: i64) -> Option<MeshRank> {
+    let rank = MeshRank::new(index.try_into().ok()?);
     mesh.coords(rank).is_ok().then_some(rank)
 }

@@ -69,7 +69,8 @@ fn create(input: &Value, expect: &Value) -> Result<Option<Value>, TpuError> {
     let Some(sizes) = sizes.map(size).collect::<Option<Vec<usize>>>() else {
         return Ok(None);
     };
-    // The simulated hosts were told which cores they have; where an error is recorded, they are not.
+    // The simulated hosts were told which cores they have; where an error is recorded, they are
+    // not.
     let Some(local) = expect["device_coordinates_of_client"].as_array() else {
         let cores = rings.order(&slice, &sizes)?;
         return Ok(Some(json!(locations(&cores))));

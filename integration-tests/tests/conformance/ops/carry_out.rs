@@ -1,8 +1,8 @@
 //! A function carried out, one op after the other.
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 use meshwork_layout::ops::naive::{Tensor, shards, whole};
-use meshwork_layout::ops::{Error, GradientInput, Inferred, Op, Placement, gradients, infer};
+use meshwork_layout::ops::{Error, GradientInput, Inferred, Op, TensorLayout, gradients, infer};
 
 use super::case::Case;
 use super::translate::{Call, calls};
@@ -19,7 +19,7 @@ pub(super) enum Answer {
 /// A tensor and how it lies.
 #[derive(Clone, Debug)]
 pub(super) struct Computed {
-    pub(super) placement: Placement,
+    pub(super) placement: TensorLayout,
     pub(super) whole: Tensor,
     /// What each rank holds after doing its part.
     pub(super) shards: Vec<Tensor>,
@@ -51,9 +51,9 @@ pub(super) fn carry_out(case: &Case) -> Result<Option<Vec<Answer>>, Error> {
 }
 
 /// A tensor that lies so from the start.
-fn given(placement: Placement, whole: &Tensor) -> Computed {
+fn given(placement: TensorLayout, whole: &Tensor) -> Computed {
     let ranks = placement.layout().mesh().ranks();
-    let shard = |rank: Rank| whole.shard(placement.layout(), rank);
+    let shard = |rank: MeshRank| whole.shard(placement.layout(), rank);
     Computed {
         shards: ranks.map(shard).collect(),
         whole: whole.clone(),
@@ -66,7 +66,7 @@ fn apply(
     function: fn(&[f64]) -> f64,
     operands: &[Computed],
 ) -> Result<Vec<Computed>, Error> {
-    let placed: Vec<Placement> = operands.iter().map(|o| o.placement.clone()).collect();
+    let placed: Vec<TensorLayout> = operands.iter().map(|o| o.placement.clone()).collect();
     Ok(compute(op, function, operands, &infer(op, &placed)?))
 }
 
@@ -100,7 +100,7 @@ fn differentiate(
         .map(|result| given(result.placement, &one))
         .collect();
     for (call, operands) in applied.iter().rev() {
-        let placed: Vec<Placement> = operands.iter().map(|o| o.placement.clone()).collect();
+        let placed: Vec<TensorLayout> = operands.iter().map(|o| o.placement.clone()).collect();
         let after = upstream.swap_remove(0);
         upstream.clear();
         for gradient in gradients(&call.op, &placed, &after.placement)? {

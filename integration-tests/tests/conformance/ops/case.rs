@@ -2,7 +2,7 @@
 
 use meshwork_core::Mesh;
 use meshwork_layout::Layout;
-use meshwork_layout::ops::Placement;
+use meshwork_layout::ops::TensorLayout;
 use meshwork_layout::ops::naive::Tensor;
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 pub(super) struct Case {
     pub(super) op: String,
     pub(super) params: Value,
-    pub(super) operands: Vec<Placement>,
+    pub(super) operands: Vec<TensorLayout>,
     /// The elements of the operands.
     pub(super) tensors: Vec<Tensor>,
     mesh: Mesh,
@@ -38,7 +38,7 @@ impl Case {
             case.tensors
                 .push(Tensor::new(shape.clone(), elements(operand)));
             case.operands
-                .push(Placement::new(shape, layout).expect("a placement"));
+                .push(TensorLayout::new(shape, layout).expect("a placement"));
         }
         case
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use meshwork_accel::{Accelerator, Arrange, Elementwise, Fold, Matmul, NativeCollectives};
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_core::{Client, CreateMesh, Rank};
+use meshwork_core::{Client, CreateMesh, MeshRank};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Error};
 use meshwork_layout::Layout;
 use meshwork_layout::ops::{Error as InferError, Op};
@@ -72,7 +72,7 @@ fn is_alike(found: &DTensor<f64>, expected: &Computed) -> bool {
     let names = |layout: &Layout| Vec::from_iter(layout.specs().cloned());
     let blocks = found.unpack().expect("blocks are fetched");
     let mut ranks = found.local_ranks().iter().zip(blocks);
-    let close = |(rank, block): (&Rank, &_)| is_close(block, &expected.shards[rank.index()]);
+    let close = |(rank, block): (&MeshRank, &_)| is_close(block, &expected.shards[rank.index()]);
     names(found.layout()) == names(expected.placement.layout()) && ranks.all(close)
 }
 

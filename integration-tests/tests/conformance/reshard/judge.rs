@@ -1,8 +1,8 @@
 //! Holds plans against everything that a record says about a pair of layouts.
 //!
 //! Not compared are the recorded plans themselves (`oracle_plan`, `expected`, a planner's `steps`),
-//! because optima tie; what torch said when it was run (`torch_ran`); and `lower_bound` where blocks
-//! are cut otherwise, or where elements are terms, some of which may be left to be nothing.
+//! because optima tie; what torch said when it was run (`torch_ran`); and `lower_bound` where
+//! blocks are cut otherwise, or where elements are terms, some of which may be left to be nothing.
 
 use std::time::Duration;
 
@@ -111,8 +111,8 @@ impl Asked {
 /// Bytes and collectives, where they are recorded.
 type Figures = (Option<u64>, Option<u64>);
 
-/// With this memory there is a plan that moves not more; with one byte less than the least on record
-/// there may be one as well, but then the planner knows of it.
+/// With this memory there is a plan that moves not more; with one byte less than the least on
+/// record there may be one as well, but then the planner knows of it.
 fn keeps_within(asked: &Asked, point: &Value) -> Result<(), String> {
     let peak = bytes(&point["peak"]);
     let plan = asked.plan(0, Some(peak)).map_err(told)?;
@@ -135,7 +135,8 @@ fn keeps_within(asked: &Asked, point: &Value) -> Result<(), String> {
     }
 }
 
-/// Whether a plan costs at most these bytes and steps; nothing is asked where they are not recorded.
+/// Whether a plan costs at most these bytes and steps; nothing is asked where they are not
+/// recorded.
 fn at_most(plan: &Plan, alpha: u64, (bytes, steps): &Figures, whose: &str) -> Result<(), String> {
     let (Some(bytes), Some(steps)) = (bytes, steps) else {
         return Ok(());

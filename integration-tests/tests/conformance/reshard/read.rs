@@ -1,7 +1,7 @@
 //! Reads what each kind of record asks for.
 
 use meshwork_core::{DeviceSpec, Mesh};
-use meshwork_layout::{Layout, MATCH, Reduction, ShardingSpec};
+use meshwork_layout::{Layout, MATCH, PartialReduction, ShardingSpec};
 use serde_json::Value;
 
 use super::judge::Asked;
@@ -23,7 +23,9 @@ pub(super) fn torch(case: &Value) -> Text<Asked> {
             .zip(list(&case[placements]))
             .filter(|(_, does)| *does == "P");
         let partial: Vec<_> = partial.map(|(dim, _)| dim).collect();
-        layout.with_partial(partial, Reduction::Sum).map_err(told)
+        layout
+            .with_partial(partial, PartialReduction::Sum)
+            .map_err(told)
     };
     Ok(Asked {
         from: layout("from", "from_order")?,
@@ -78,7 +80,7 @@ pub(super) fn shardy(case: &Value) -> Text<Asked> {
             .flat_map(list)
             .flat_map(|axis| parts.named(axis));
         layout
-            .with_partial(partial.collect::<Vec<_>>(), Reduction::Sum)
+            .with_partial(partial.collect::<Vec<_>>(), PartialReduction::Sum)
             .map_err(told)
     };
     Ok(Asked {

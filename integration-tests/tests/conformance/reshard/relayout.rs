@@ -111,8 +111,8 @@ fn moved<T: Scalar>(
     Ok(moved.unpack()?.iter().map(flat).collect())
 }
 
-/// Holds what one of several clients has after a relayout on their mesh against what ranks have that
-/// are told nothing of clients.
+/// Holds what one of several clients has after a relayout on their mesh against what ranks have
+/// that are told nothing of clients.
 pub(crate) fn among_clients(case: &Value, context: &Context, mesh: &Mesh) -> Verdict {
     let input = &case["input"];
     // Meshes of other names and sizes are made by one process.
@@ -154,8 +154,8 @@ fn moved_among_clients(
     }
 }
 
-/// The mesh that a tensor goes to: the one it is on, the same under another name, or one of its first
-/// four devices.
+/// The mesh that a tensor goes to: the one it is on, the same under another name, or one of its
+/// first four devices.
 fn target_mesh(input: &Value, mesh: &Mesh) -> Result<Mesh, String> {
     match input["via"].as_str() {
         Some("to_other_named_mesh") => mesh.clone().with_name("other").map_err(told),

@@ -120,8 +120,8 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// The hosts of a list as Slurm reads it: commas and blanks outside of brackets separate them, nothing
-/// between two of those is no host, and each bracket stands for all that it lists.
+/// The hosts of a list as Slurm reads it: commas and blanks outside of brackets separate them,
+/// nothing between two of those is no host, and each bracket stands for all that it lists.
 pub(super) fn hosts(list: &str) -> Option<Vec<String>> {
     let mut depth = 0_usize;
     let mut items = vec![String::new()];

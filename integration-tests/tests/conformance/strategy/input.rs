@@ -19,7 +19,7 @@ pub(super) fn mirrored(
     let n = number(input, "n")?;
     let made = match number(input, "per_replica_batch") {
         // Batches as a function gives them go to the replicas as they are.
-        Some(batch) => return Some(dealt(strategy, chunks(0..n, batch))),
+        Some(batch) => return Some(distributed(strategy, chunks(0..n, batch))),
         None => memory(input)?,
     };
     Some(steps(strategy, &made, AutoShard::Auto))
@@ -40,12 +40,12 @@ pub(super) fn of_worker(
         }
         ["from_function", "uneven_lengths"] => {
             let own = 2 + 3 * strategy.rank().index();
-            Some(dealt(strategy, chunks(0..own, 2)))
+            Some(distributed(strategy, chunks(0..own, 2)))
         }
         ["from_function", "user_shard"] => {
             let shard: Shard = strategy.input_context().shard();
             let own: Vec<usize> = shard.of(0..12).collect();
-            Some(dealt(strategy, chunks(own, 2)))
+            Some(distributed(strategy, chunks(own, 2)))
         }
         _ => None,
     }
@@ -80,7 +80,7 @@ fn steps(
     let mut batches = strategy.distribute_batches(input, policy, Cursor::start())?;
     let mut steps = Vec::new();
     while let Some(share) = batches.next_step(strategy)? {
-        let pieces = share.into_pieces().into_vec().into_iter();
+        let pieces = share.into_shards().into_vec().into_iter();
         steps.push(json!(
             pieces.map(Option::unwrap_or_default).collect::<Vec<_>>()
         ));
@@ -89,11 +89,11 @@ fn steps(
 }
 
 /// A worker's own batches, each for one replica.
-fn dealt(strategy: &mut Strategy, batches: Vec<Vec<usize>>) -> Result<Value, Error> {
-    let mut dealt = strategy.deal(batches);
+fn distributed(strategy: &mut Strategy, batches: Vec<Vec<usize>>) -> Result<Value, Error> {
+    let mut distributed = strategy.distribute_local_batches(batches);
     let mut steps = Vec::new();
-    while let Some(share) = dealt.next_step(strategy)? {
-        let pieces = share.into_pieces().into_vec().into_iter();
+    while let Some(share) = distributed.next_step(strategy)? {
+        let pieces = share.into_shards().into_vec().into_iter();
         steps.push(json!(
             pieces.map(Option::unwrap_or_default).collect::<Vec<_>>()
         ));

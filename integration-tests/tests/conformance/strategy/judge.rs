@@ -1,6 +1,6 @@
 //! Answers of a strategy beside recorded ones: by value, by what an error is about, and by rules.
 
-use meshwork_strategy::{Error, ReduceOp};
+use meshwork_strategy::{Error, ReplicaReduceOp};
 use serde_json::{Value, json};
 
 use super::mirrored::op;
@@ -123,7 +123,7 @@ fn nest_of_sums(input: &Value) -> Option<Value> {
         pairs.for_each(|(sum, own)| *sum += own.as_f64().unwrap_or(f64::NAN));
     }
     let (op, count) = (op(input)?, all.len() as f64);
-    if matches!(op, ReduceOp::Mean) {
+    if matches!(op, ReplicaReduceOp::Mean) {
         sums.iter_mut().for_each(|sum| *sum /= count);
     }
     let of_all = |dtype: &Value, values: Vec<f64>| {

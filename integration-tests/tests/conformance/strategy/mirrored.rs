@@ -1,7 +1,7 @@
 //! One process with one to four replicas.
 
 use meshwork_strategy::{
-    Error, IndexedSlices, MultiWorkerMirroredStrategy, PerReplica, ReduceOp, SumOrder,
+    Error, IndexedSlices, MultiWorkerMirroredStrategy, PerReplica, ReplicaReduceOp, SumOrder,
 };
 use ndarray::{ArrayD, Axis, Slice};
 use serde_json::{Value, json};
@@ -106,10 +106,10 @@ fn replica_ids(strategy: &mut Strategy) -> Result<Value, Error> {
     Ok(json!(ids.into_vec()))
 }
 
-pub(super) fn op(input: &Value) -> Option<ReduceOp> {
+pub(super) fn op(input: &Value) -> Option<ReplicaReduceOp> {
     match input["op"].as_str()?.to_ascii_uppercase().as_str() {
-        "SUM" => Some(ReduceOp::Sum),
-        "MEAN" => Some(ReduceOp::Mean),
+        "SUM" => Some(ReplicaReduceOp::Sum),
+        "MEAN" => Some(ReplicaReduceOp::Mean),
         _ => None,
     }
 }
@@ -171,7 +171,7 @@ fn gather_gradient(strategy: &mut Strategy, input: &Value) -> Result<Value, Erro
     let gradients = strategy.run_with(&mut values, |replica, own| {
         let gathered = replica.all_gather(own.clone(), 0)?;
         let mut gradient: Vec<f32> = (0_u16..).map(f32::from).take(gathered.len()).collect();
-        replica.all_reduce(ReduceOp::Sum, &mut gradient)?;
+        replica.all_reduce(ReplicaReduceOp::Sum, &mut gradient)?;
         let start: usize = lengths[..replica.local_id()].iter().sum();
         let own = Slice::from(start..start + own.len());
         let gradient = ndarray::Array1::from(gradient).into_dyn();
@@ -202,7 +202,7 @@ fn all_reduce(
 
 fn reduced<T: Named>(
     strategy: &mut Strategy,
-    op: ReduceOp,
+    op: ReplicaReduceOp,
     mut values: PerReplica<ArrayD<T>>,
 ) -> Result<Value, Error> {
     strategy.run_with(&mut values, |replica, own| {
@@ -222,7 +222,7 @@ fn reduce_in_step<T: Named>(
 /// `{'a': x, 'b': [2x, (x[:1], cast(x))]}`, each of them reduced.
 fn nest<T: Named>(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
     let values = values::<f32>(strategy, input);
-    let op = op(input).unwrap_or(ReduceOp::Sum);
+    let op = op(input).unwrap_or(ReplicaReduceOp::Sum);
     let doubled = values.map(|x| x * 2.0);
     let first = values.map(|x| x.slice_axis(Axis(0), Slice::from(..1)).to_owned());
     let cast = values.map(|x| x.mapv(|x| T::from_f64(x.into())));
@@ -239,7 +239,7 @@ fn reduce_gradient(strategy: &mut Strategy, input: &Value) -> Result<Value, Erro
     let mut values = values::<f32>(strategy, input);
     let gradients = strategy.run_with(&mut values, |replica, x| {
         let mut upstream = vec![3.0_f32; x.len()];
-        replica.all_reduce(ReduceOp::Sum, &mut upstream)?;
+        replica.all_reduce(ReplicaReduceOp::Sum, &mut upstream)?;
         let mut gradient = x.mapv(|x| 2.0 * x);
         gradient
             .iter_mut()
@@ -251,7 +251,7 @@ fn reduce_gradient(strategy: &mut Strategy, input: &Value) -> Result<Value, Erro
 }
 
 fn slices(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
-    let op = op(input).unwrap_or(ReduceOp::Sum);
+    let op = op(input).unwrap_or(ReplicaReduceOp::Sum);
     let mut own = strategy.per_replica(|replica| {
         let indices = input["per_replica_indices"][replica]
             .as_array()
@@ -274,7 +274,7 @@ fn slices(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
 
 /// What all replicas sum to, in a step and outside, bit for bit.
 pub(super) fn float_bits(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
-    let op = op(input).unwrap_or(ReduceOp::Sum);
+    let op = op(input).unwrap_or(ReplicaReduceOp::Sum);
     let own = |replica: usize| {
         from_bits(
             input["per_replica_float32_bits_be_hex"][replica]
@@ -302,7 +302,7 @@ fn merge(strategy: &mut Strategy, input: &Value) -> Result<Value, Error> {
     let mut values = values::<f32>(strategy, input);
     let merged = strategy.run_with(&mut values, |replica, own| {
         replica.merge_call(own.clone(), |cross, values| {
-            let sum = cross.reduce(ReduceOp::Sum, values.clone())?;
+            let sum = cross.reduce(ReplicaReduceOp::Sum, values.clone())?;
             Ok(values.map(|_| sum.clone()))
         })
     })?;

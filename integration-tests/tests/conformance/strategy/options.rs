@@ -1,10 +1,10 @@
-//! How workers communicate: options, packs, and names of devices.
+//! How workers communicate: options, buckets, and names of devices.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use meshwork_core::DeviceSpec;
-use meshwork_strategy::{Communication, CommunicationOptions, Error, InputContext, packs};
+use meshwork_strategy::{Communication, CommunicationOptions, Error, InputContext, bucket_ranges};
 use serde_json::{Value, json};
 
 use crate::deviations::strategy;
@@ -18,7 +18,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
     match parts[..] {
         ["options", "new", _] => judge_options(case, input),
         ["options", "merge", _] => judge_merge(case, input),
-        ["packing", "group_by_size", _] => judge_packs(case, input),
+        ["packing", "group_by_size", _] => judge_buckets(case, input),
         ["input_context", "per_replica", _] => judge_per_replica(case, input),
         ["input_context", "str"] => judge_context(case, input),
         ["device", "canonicalize", _] => judge_device(case, input),
@@ -47,7 +47,7 @@ fn options(given: &Value) -> Result<CommunicationOptions, Without> {
     let mut options = CommunicationOptions::new();
     if let Some(bytes) = given.get("bytes_per_pack") {
         let bytes = bytes.as_u64().and_then(|bytes| usize::try_from(bytes).ok());
-        options = options.with_bytes_per_pack(bytes.ok_or(Without::Unsayable(NOT_NEGATIVE))?);
+        options = options.with_bytes_per_bucket(bytes.ok_or(Without::Unsayable(NOT_NEGATIVE))?);
     }
     if let Some(seconds) = given.get("timeout_seconds").filter(|it| !it.is_null()) {
         let seconds = seconds.as_f64().unwrap_or(f64::NAN);
@@ -72,7 +72,7 @@ fn implementation(name: &str) -> Result<Communication, Error> {
 
 fn recorded_form(options: CommunicationOptions) -> Value {
     json!({
-        "bytes_per_pack": options.bytes_per_pack(),
+        "bytes_per_pack": options.bytes_per_bucket(),
         "timeout_seconds": options.operation_timeout().map(|time| time.as_secs_f64()),
         "implementation": match options.implementation() {
             Communication::Auto => "AUTO",
@@ -99,7 +99,7 @@ fn judge_merge(case: &Value, input: &Value) -> Verdict {
     compare(case, merged)
 }
 
-fn judge_packs(case: &Value, input: &Value) -> Verdict {
+fn judge_buckets(case: &Value, input: &Value) -> Verdict {
     let size = match input["dtype"].as_str() {
         Some("float16" | "bfloat16") => 2,
         Some("float64" | "int64") => 8,
@@ -115,9 +115,9 @@ fn judge_packs(case: &Value, input: &Value) -> Verdict {
         .iter()
         .map(|count| number(count.unwrap_or(0) * size))
         .collect();
-    let packs = packs(&bytes, number(limit)).into_iter();
-    let packs: Vec<Vec<usize>> = packs.map(Iterator::collect).collect();
-    compare(case, Ok(json!(packs)))
+    let buckets = bucket_ranges(&bytes, number(limit)).into_iter();
+    let buckets: Vec<Vec<usize>> = buckets.map(Iterator::collect).collect();
+    compare(case, Ok(json!(buckets)))
 }
 
 fn judge_per_replica(case: &Value, input: &Value) -> Verdict {

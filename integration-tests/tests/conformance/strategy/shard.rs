@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use meshwork_strategy::{AutoShard, Error, Input, InputContext, Prefetch, piece_sizes};
+use meshwork_strategy::{AutoShard, Error, Input, InputContext, Prefetch, replica_batch_sizes};
 use serde_json::{Value, json};
 
 use crate::deviations::strategy;
@@ -17,7 +17,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
     let local = number(input, "replicas_per_worker");
     if name.starts_with("batch_sizes/") {
         let global = number(input, "global_batch");
-        let sizes = |worker| piece_sizes(global, workers, local, worker);
+        let sizes = |worker| replica_batch_sizes(global, workers, local, worker);
         return equal(
             &case["expect"],
             &json!((0..workers).map(sizes).collect::<Vec<_>>()),
@@ -45,7 +45,7 @@ pub(super) fn judge(case: &Value) -> Verdict {
     };
     let worker = |worker| {
         let context = InputContext::new(workers, worker, workers * local)?;
-        let pieces = made.pieces(policy, &context, 0)?;
+        let pieces = made.replica_shards(policy, &context, 0)?;
         Ok(pieces.map(Option::unwrap_or_default).collect())
     };
     let ours: Vec<Result<Vec<Vec<Value>>, Error>> = (0..workers).map(worker).collect();
@@ -86,7 +86,8 @@ fn by_data(
     let taken = ours.iter().flatten().flatten().flatten();
     let mut taken: Vec<String> = taken.map(Value::to_string).collect();
     taken.sort_unstable();
-    let whole = InputContext::new(1, 0, 1).and_then(|one| input.pieces(AutoShard::Off, &one, 0));
+    let whole =
+        InputContext::new(1, 0, 1).and_then(|one| input.replica_shards(AutoShard::Off, &one, 0));
     let all = whole.into_iter().flatten().flatten().flatten();
     let mut all: Vec<String> = all.map(|sample| sample.to_string()).collect();
     all.sort_unstable();

@@ -4,7 +4,7 @@ use std::thread;
 
 use meshwork_collectives::Group;
 use meshwork_strategy::{
-    Aggregation, Error, MultiWorkerMirroredStrategy, PerReplica, ReduceOp, SumOrder,
+    Aggregation, Error, MultiWorkerMirroredStrategy, PerReplica, ReplicaReduceOp, SumOrder,
     Synchronization, VariablePolicy,
 };
 use ndarray::{ArrayD, arr0};
@@ -142,7 +142,7 @@ fn in_step(strategy: &mut Strategy, call: &str, input: &Value) -> Option<Result<
         }
         (_, op) => {
             let own = own.as_slice_mut().expect("a new array is in order");
-            replica.all_reduce(op.unwrap_or(ReduceOp::Sum), own)?;
+            replica.all_reduce(op.unwrap_or(ReplicaReduceOp::Sum), own)?;
             Ok(ndarray::Array1::from(own.to_vec()).into_dyn())
         }
     });

@@ -30,8 +30,8 @@ pub(super) const ADMIN: &str = "admin-token";
 /// An account without rights.
 pub(super) const STRANGER: &str = "stranger-token";
 
-/// The socket of the store in the folder, which is where it runs: older releases of etcd take no path,
-/// and want something like a port.
+/// The socket of the store in the folder, which is where it runs: older releases of etcd take no
+/// path, and want something like a port.
 const SOCKET: &str = "etcd:1";
 const STORE: &str = "unix://etcd:1";
 const PEERS: &str = "unix://peers:1";

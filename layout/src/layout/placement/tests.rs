@@ -62,7 +62,7 @@ fn a_local_shape_is_even_exactly_if_all_ranks_hold_as_much() {
         for (a, b) in (0..14).flat_map(|a| (0..14).map(move |b| (a, b))) {
             let shape = [a, b];
             let mut ranks = layout.mesh().ranks();
-            let largest = layout.local_shape(Rank::new(0), &shape).unwrap();
+            let largest = layout.local_shape(MeshRank::new(0), &shape).unwrap();
             let all = ranks.all(|rank| layout.local_shape(rank, &shape).unwrap() == largest);
             match layout.even_local_shape(&shape) {
                 Ok(local) => {
@@ -80,7 +80,7 @@ fn no_rank_holds_more_than_rank_0() {
     for layout in layouts() {
         for size in 0..30 {
             let shape = [size, 29 - size];
-            let largest = layout.local_shape(Rank::new(0), &shape).unwrap();
+            let largest = layout.local_shape(MeshRank::new(0), &shape).unwrap();
             for rank in layout.mesh().ranks() {
                 let local = layout.local_shape(rank, &shape).unwrap();
                 assert!(local.iter().zip(&largest).all(|(size, most)| size <= most));
@@ -127,5 +127,5 @@ fn shapes_and_coordinates_have_the_rank_of_the_layout() {
             shards: 2
         })
     );
-    assert!(layout.shard_coords(Rank::new(12)).is_err());
+    assert!(layout.shard_coords(MeshRank::new(12)).is_err());
 }

@@ -6,8 +6,8 @@ use crate::Layout;
 
 type Function = fn(&[f64]) -> f64;
 
-/// The op, what its elements are made by, and the gradient of that by each operand, given the gradient
-/// by the result and the operands.
+/// The op, what its elements are made by, and the gradient of that by each operand, given the
+/// gradient by the result and the operands.
 struct Subject {
     op: Op,
     function: Function,
@@ -90,12 +90,13 @@ fn check(subject: &Subject, shapes: &[&[usize]]) {
     }
     for layouts in combinations {
         let placed = shapes.iter().zip(layouts);
-        let placed = placed.map(|(shape, layout)| Placement::new(shape.to_vec(), layout).unwrap());
+        let placed =
+            placed.map(|(shape, layout)| TensorLayout::new(shape.to_vec(), layout).unwrap());
         check_placed(subject, &placed.collect::<Vec<_>>());
     }
 }
 
-fn check_placed(subject: &Subject, placed: &[Placement]) {
+fn check_placed(subject: &Subject, placed: &[TensorLayout]) {
     let Ok(inferred) = infer(&subject.op, placed) else {
         return;
     };
@@ -235,8 +236,8 @@ fn the_gradient_of_a_relayout_lies_as_the_operand_does() {
     for from in layouts(&mesh, 2) {
         for to in layouts(&mesh, 2) {
             let op = Op::Relayout(Box::new(to.clone()));
-            let operand = Placement::new([4, 6], from.clone()).unwrap();
-            let upstream = Placement::new([4, 6], to).unwrap();
+            let operand = TensorLayout::new([4, 6], from.clone()).unwrap();
+            let upstream = TensorLayout::new([4, 6], to).unwrap();
             let gradients = gradients(&op, &[operand], &upstream).unwrap();
             assert_eq!(gradients[0].placement().layout(), &from);
         }
@@ -247,7 +248,7 @@ fn the_gradient_of_a_relayout_lies_as_the_operand_does() {
 fn gradients_that_are_not_known_are_refused() {
     let mesh = Mesh::new([("x", 2)]).unwrap();
     let placed =
-        |rank: usize| Placement::new(vec![2; rank], Layout::replicated(&mesh, rank)).unwrap();
+        |rank: usize| TensorLayout::new(vec![2; rank], Layout::replicated(&mesh, rank)).unwrap();
     let refused = |op: Op, rank: usize, operands: usize| {
         let name = op.name();
         let found = gradients(&op, &vec![placed(rank); operands], &placed(1));
@@ -262,7 +263,7 @@ fn gradients_that_are_not_known_are_refused() {
 #[test]
 fn the_gradient_by_the_result_has_its_shape() {
     let mesh = Mesh::new([("x", 2)]).unwrap();
-    let placed = |size: usize| Placement::new([size], Layout::replicated(&mesh, 1)).unwrap();
+    let placed = |size: usize| TensorLayout::new([size], Layout::replicated(&mesh, 1)).unwrap();
     let shape = Error::UpstreamShape {
         op: "elementwise",
         found: [3].as_slice().into(),

@@ -1,8 +1,8 @@
 //! Ops on the shards of all ranks, which go step by step together.
 
-use meshwork_core::{Mesh, Rank};
+use meshwork_core::{Mesh, MeshRank};
 
-use super::super::{Collective, Inferred, Op, Outcome, Reducer};
+use super::super::{Inferred, Op, Outcome, PartialAllReduce, Reducer};
 use super::single::{self, combined, number};
 use super::{Tensor, joint, place};
 use crate::Shape;
@@ -15,7 +15,7 @@ pub(super) fn apply(
     inferred: &Inferred,
 ) -> Vec<Vec<Tensor>> {
     let mesh = inferred.operands()[0].mesh();
-    let held = |rank: Rank| -> Vec<Tensor> {
+    let held = |rank: MeshRank| -> Vec<Tensor> {
         let layouts = operands.iter().zip(inferred.operands());
         layouts
             .map(|(operand, layout)| operand.shard(layout, rank))
@@ -42,7 +42,7 @@ fn alone(
     function: &dyn Fn(&[f64]) -> f64,
     (whole, held): (&[Tensor], &[Tensor]),
     inferred: &Inferred,
-    rank: Rank,
+    rank: MeshRank,
 ) -> Vec<Tensor> {
     let shape = |result: &Outcome| -> Shape {
         let shape = result
@@ -91,7 +91,7 @@ fn finished(mesh: &Mesh, result: &Outcome, produced: Vec<Tensor>) -> Vec<Tensor>
         Some(collective) => all_reduce(mesh, &collective, produced),
         None => produced,
     };
-    let cut = |(rank, tensor): (Rank, Tensor)| {
+    let cut = |(rank, tensor): (MeshRank, Tensor)| {
         let shape = result.placement().shape();
         let ranges = |layout: &crate::Layout| layout.shard(rank, shape);
         let had = ranges(result.produced()).expect("the layout fits the result");
@@ -106,10 +106,10 @@ fn finished(mesh: &Mesh, result: &Outcome, produced: Vec<Tensor>) -> Vec<Tensor>
 /// What ranks hold after each has reduced what all of its group hold.
 pub(super) fn all_reduce(
     mesh: &Mesh,
-    collective: &Collective,
+    collective: &PartialAllReduce,
     tensors: Vec<Tensor>,
 ) -> Vec<Tensor> {
-    let group_of = |rank: Rank| -> Vec<(String, usize)> {
+    let group_of = |rank: MeshRank| -> Vec<(String, usize)> {
         let coords = mesh.named_coords(rank).expect("a rank of the mesh");
         let outside = coords.filter(|(dim, _)| !collective.dims().contains(dim));
         outside
@@ -117,7 +117,7 @@ pub(super) fn all_reduce(
             .collect()
     };
     let reduction = collective.reduction();
-    let reduced = |rank: Rank| {
+    let reduced = |rank: MeshRank| {
         let others = mesh.ranks().zip(&tensors);
         let group = others.filter(|(other, _)| group_of(*other) == group_of(rank));
         let terms = group.map(|(_, tensor)| tensor.clone());

@@ -2,7 +2,7 @@
 
 use super::super::{Index, Labels, Op, Orientation, Parts, Reducer};
 use super::{Tensor, place};
-use crate::Reduction;
+use crate::PartialReduction;
 
 /// The results, whose shapes are known.
 pub(super) fn apply(
@@ -229,21 +229,21 @@ fn reduced_element(operand: &Tensor, reducer: Reducer, axes: &[isize], index: &[
 }
 
 /// What changes nothing where it is combined.
-fn neutral(reduction: Reduction) -> f64 {
+fn neutral(reduction: PartialReduction) -> f64 {
     match reduction {
-        Reduction::Sum => 0.0,
-        Reduction::Product => 1.0,
-        Reduction::Min => f64::INFINITY,
-        Reduction::Max => f64::NEG_INFINITY,
+        PartialReduction::Sum => 0.0,
+        PartialReduction::Product => 1.0,
+        PartialReduction::Min => f64::INFINITY,
+        PartialReduction::Max => f64::NEG_INFINITY,
     }
 }
 
-pub(super) fn combined(reduction: Reduction, a: f64, b: f64) -> f64 {
+pub(super) fn combined(reduction: PartialReduction, a: f64, b: f64) -> f64 {
     match reduction {
-        Reduction::Sum => a + b,
-        Reduction::Product => a * b,
-        Reduction::Min => a.min(b),
-        Reduction::Max => a.max(b),
+        PartialReduction::Sum => a + b,
+        PartialReduction::Product => a * b,
+        PartialReduction::Min => a.min(b),
+        PartialReduction::Max => a.max(b),
     }
 }
 

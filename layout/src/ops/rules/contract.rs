@@ -4,11 +4,11 @@ use super::super::rule::{Axis, Disagreement, Kind, Rule, along};
 use super::super::{Equation, Error, Orientation};
 use super::pointwise::{aligned, broadcast};
 use super::{check_rank, check_rank_of_at_least, check_size};
-use crate::Reduction;
+use crate::PartialReduction;
 
-/// Rows and columns come first, then the sum, then the stack: a mesh dimension that one operand uses
-/// for rows or columns and the other for the sum is taken from the sum; one that is used for the
-/// stack and for anything else is taken from the stack.
+/// Rows and columns come first, then the sum, then the stack: a mesh dimension that one operand
+/// uses for rows or columns and the other for the sum is taken from the sum; one that is used for
+/// the stack and for anything else is taken from the stack.
 pub(super) fn matmul(
     op: &'static str,
     shapes: [&[usize]; 2],
@@ -33,7 +33,11 @@ pub(super) fn matmul(
 
     let mut rule = Rule::new(op);
     let stacked = rule.apart(stack.len());
-    let sum = rule.ranked_factor(Kind::Reduced(Reduction::Sum), Disagreement::Refused, 1);
+    let sum = rule.ranked_factor(
+        Kind::Reduced(PartialReduction::Sum),
+        Disagreement::Refused,
+        1,
+    );
     let row = rule.ranked_factor(Kind::Apart, Disagreement::First, 2);
     let column = rule.ranked_factor(Kind::Apart, Disagreement::First, 2);
     rule.operand(
@@ -102,7 +106,7 @@ fn label_kind(equation: &Equation, label: char) -> Kind {
     match (equation.result().contains(&label), diagonal) {
         (true, false) => Kind::Apart,
         (true, true) => Kind::Recut,
-        (false, false) => Kind::Reduced(Reduction::Sum),
+        (false, false) => Kind::Reduced(PartialReduction::Sum),
         (false, true) => Kind::Whole,
     }
 }

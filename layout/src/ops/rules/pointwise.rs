@@ -52,8 +52,8 @@ pub(super) fn identity(op: &'static str, shape: &[usize]) -> Rule {
     rule
 }
 
-/// Unlike an addition, this keeps the first operand as it is cut: the bias can but cut the last axis
-/// if nothing does.
+/// Unlike an addition, this keeps the first operand as it is cut: the bias can but cut the last
+/// axis if nothing does.
 pub(super) fn bias_add(op: &'static str, value: &[usize], bias: &[usize]) -> Result<Rule, Error> {
     check_rank_of_at_least(op, 0, value, 1)?;
     check_rank(op, 1, bias, 1)?;

@@ -53,9 +53,9 @@ pub(super) fn squeeze(op: &'static str, shape: &[usize], axes: &[isize]) -> Resu
     Ok(rule)
 }
 
-/// Shapes are taken apart into the shortest runs of axes that hold equally many elements. In each run
-/// the first axes share a factor, whose indices are elements of the run; the others have none, as a
-/// cut along them is none of the run's.
+/// Shapes are taken apart into the shortest runs of axes that hold equally many elements. In each
+/// run the first axes share a factor, whose indices are elements of the run; the others have none,
+/// as a cut along them is none of the run's.
 pub(super) fn reshape(
     op: &'static str,
     from: &[usize],
@@ -111,8 +111,8 @@ struct Run {
     elements: usize,
 }
 
-/// The runs of two shapes of equally many elements. Axes of size 1 begin none. Without elements there
-/// is nothing to keep cut, and no run.
+/// The runs of two shapes of equally many elements. Axes of size 1 begin none. Without elements
+/// there is nothing to keep cut, and no run.
 fn runs(from: &[usize], to: &[usize]) -> Vec<Run> {
     let mut runs = Vec::new();
     if from.contains(&0) {

@@ -3,7 +3,7 @@
 use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along};
 use super::super::{Error, Labels, ReducedAxes, Reducer};
 use super::{check_rank, check_rank_of_at_least, check_size, resolve, resolve_all};
-use crate::Reduction;
+use crate::PartialReduction;
 
 pub(super) fn reduce(
     op: &'static str,
@@ -78,14 +78,14 @@ pub(super) fn softmax(op: &'static str, shape: &[usize], axis: isize) -> Result<
     let axes: Vec<Axis> = (0..shape.len())
         .map(|axis| along(rule.factor(kind(axis))))
         .collect();
-    rule.within = &[Reduction::Max, Reduction::Sum];
+    rule.within = &[PartialReduction::Max, PartialReduction::Sum];
     rule.operand(axes.iter().copied());
     rule.result(shape.iter().copied(), axes);
     Ok(rule)
 }
 
-/// The axes of the batch come before that of the classes, and the logits before the labels. The last
-/// sum is that of the loss.
+/// The axes of the batch come before that of the classes, and the logits before the labels. The
+/// last sum is that of the loss.
 pub(super) fn cross_entropy(
     op: &'static str,
     [logits, labels]: [&[usize]; 2],
@@ -103,7 +103,11 @@ pub(super) fn cross_entropy(
     }
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;
-    rule.within = &[Reduction::Max, Reduction::Sum, Reduction::Sum];
+    rule.within = &[
+        PartialReduction::Max,
+        PartialReduction::Sum,
+        PartialReduction::Sum,
+    ];
     let kind = |axis: usize| {
         if axis == classes {
             Kind::Joint

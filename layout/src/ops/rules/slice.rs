@@ -47,10 +47,10 @@ fn box_size((begin, size): (usize, Option<usize>), whole: usize) -> Result<usize
     }
 }
 
-/// Axes that are named are cut as they were where they are taken whole, those that are not are cut as
-/// the operand's axis at their place in the result is. TensorFlow mistakes the one for the other, which
-/// shows if an axis goes away before them: of `[x, y]`, `t[0]` is `[x]` and `t[0, :]` is `[y]`. Where it
-/// reads past the last axis that way, they stay cut as they were.
+/// Axes that are named are cut as they were where they are taken whole, those that are not are cut
+/// as the operand's axis at their place in the result is. TensorFlow mistakes the one for the
+/// other, which shows if an axis goes away before them: of `[x, y]`, `t[0]` is `[x]` and `t[0, :]`
+/// is `[y]`. Where it reads past the last axis that way, they stay cut as they were.
 pub(super) fn strided_slice(
     op: &'static str,
     shape: &[usize],
@@ -203,8 +203,8 @@ impl Taken {
         })
     }
 
-    /// The factor of the axis, if it has one. TensorFlow keeps an axis cut whatever the steps if no bound
-    /// is written; where that would not do, what it gives is wrong or refused.
+    /// The factor of the axis, if it has one. TensorFlow keeps an axis cut whatever the steps if no
+    /// bound is written; where that would not do, what it gives is wrong or refused.
     fn kind(&self, size: usize, (begin, end): (Option<isize>, Option<isize>)) -> Option<Kind> {
         let unbounded = begin.is_none() && end.is_none();
         // What is counted from the end of the whole axis means something else in a shard of it.

@@ -11,14 +11,14 @@ fn mesh() -> Mesh {
     Mesh::new([("x", 2), ("y", 4)]).unwrap()
 }
 
-fn whole(shape: &[usize]) -> Placement {
+fn whole(shape: &[usize]) -> TensorLayout {
     let layout = Layout::replicated(&mesh(), shape.len());
-    Placement::new(shape.to_vec(), layout).unwrap()
+    TensorLayout::new(shape.to_vec(), layout).unwrap()
 }
 
-fn cut(shape: &[usize], names: &[&str]) -> Placement {
+fn cut(shape: &[usize], names: &[&str]) -> TensorLayout {
     let layout = Layout::from_names(names, &mesh()).unwrap();
-    Placement::new(shape.to_vec(), layout).unwrap()
+    TensorLayout::new(shape.to_vec(), layout).unwrap()
 }
 
 fn inferred(op: &Op, shapes: &[&[usize]]) -> Result<Inferred, Error> {
@@ -42,7 +42,7 @@ fn refuses(op: &Op, shapes: &[&[usize]], expected: Error) {
 }
 
 /// The specs of the only result.
-fn specs(op: &Op, placed: Placement) -> Vec<String> {
+fn specs(op: &Op, placed: TensorLayout) -> Vec<String> {
     let inferred = infer(op, &[placed]).unwrap();
     let layout = inferred.results()[0].layout();
     layout.specs().map(ToString::to_string).collect()
@@ -255,7 +255,7 @@ fn operands_are_counted_and_share_a_mesh() {
         Error::NoOperands { op: "elementwise" },
     );
     let other = Mesh::new([("x", 2)]).unwrap();
-    let elsewhere = Placement::new([2], Layout::replicated(&other, 1)).unwrap();
+    let elsewhere = TensorLayout::new([2], Layout::replicated(&other, 1)).unwrap();
     let differ = Error::MeshesDiffer {
         op: "elementwise",
         operand: 2,
@@ -342,7 +342,7 @@ fn operands_that_are_summed_together_are_cut_alike() {
 fn mesh_dimensions_that_make_one_shard_cut_nothing_off() {
     let mesh = Mesh::new([("x", 1)]).unwrap();
     let layout = Layout::batch_sharded(&mesh, "x", 1).unwrap();
-    let operand = Placement::new([5], layout).unwrap();
+    let operand = TensorLayout::new([5], layout).unwrap();
     let tile = Op::Tile { multiples: vec![2] };
     assert!(infer(&tile, std::slice::from_ref(&operand)).is_ok());
     let steps = Op::StridedSlice(vec![range(None, None, 2)]);
@@ -368,7 +368,7 @@ fn merged_axes_stay_cut_by_what_cuts_all_of_them_at_the_same_places() {
     let nested = ShardingSpec::nested(["x", "y"]).unwrap();
     let of = |spec: &ShardingSpec, size| {
         let layout = Layout::new([spec.clone()], &mesh()).unwrap();
-        Placement::new([size], layout).unwrap()
+        TensorLayout::new([size], layout).unwrap()
     };
     let halves = |rows| Op::Reshape {
         shape: vec![Some(rows), None],

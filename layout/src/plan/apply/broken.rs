@@ -1,4 +1,4 @@
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 
 /// How a plan, or the shards it is carried out on, is wrong.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum Broken {
     #[error("the shard of {rank} has {found} elements, but it holds {expected}")]
     ShardLength {
         /// The rank.
-        rank: Rank,
+        rank: MeshRank,
         /// How many elements were given.
         found: usize,
         /// How many the layout says.
@@ -28,7 +28,7 @@ pub enum Broken {
         /// The step, counted from 0.
         step: usize,
         /// The rank.
-        rank: Rank,
+        rank: MeshRank,
         /// Which part, in boundaries of all blocks.
         index: Vec<usize>,
     },
@@ -38,7 +38,7 @@ pub enum Broken {
         /// The step, counted from 0.
         step: usize,
         /// The rank.
-        rank: Rank,
+        rank: MeshRank,
         /// How many elements it receives.
         received: usize,
         /// How many it should receive at most.
@@ -50,13 +50,13 @@ pub enum Broken {
         /// The step, counted from 0; the number of steps for the end.
         step: usize,
         /// The rank.
-        rank: Rank,
+        rank: MeshRank,
     },
     /// A rank ends with other values than it should.
     #[error("{rank} ends with a wrong value at {index:?}")]
     Wrong {
         /// The rank.
-        rank: Rank,
+        rank: MeshRank,
         /// Which part, in boundaries of all blocks.
         index: Vec<usize>,
     },

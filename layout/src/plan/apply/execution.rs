@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use meshwork_core::Rank;
+use meshwork_core::MeshRank;
 
 use super::broken::Broken;
 use super::grid::{Grid, shard};
 use super::value::Value;
-use crate::plan::{Collective, DimPart, Placement, Plan, Step};
+use crate::plan::{Collective, DimPart, MeshPlacement, Plan, Step};
 
 /// What a rank holds: a range of cells for each tensor dimension, and a value for each, row-major.
 #[derive(Clone, Debug)]
@@ -68,13 +68,14 @@ impl<'a> Execution<'a> {
         new.collect()
     }
 
-    /// The value of a cell that a rank holds after the step, and how many values it received for it.
+    /// The value of a cell that a rank holds after the step, and how many values it received for
+    /// it.
     fn value<T: Value>(
         &self,
-        rank: Rank,
+        rank: MeshRank,
         cell: &[usize],
         held: &[Block<T>],
-        group: &[Rank],
+        group: &[MeshRank],
     ) -> Result<(T, usize), Broken> {
         let own = held[rank.index()].at(cell);
         let mut found = group.iter().filter_map(|peer| held[peer.index()].at(cell));
@@ -110,7 +111,7 @@ impl<'a> Execution<'a> {
     }
 
     /// The ranks that a rank may receive from, and itself.
-    fn group(&self, rank: Rank, donors: Option<&[Rank]>) -> Vec<Rank> {
+    fn group(&self, rank: MeshRank, donors: Option<&[MeshRank]>) -> Vec<MeshRank> {
         if let Some(donors) = donors {
             return vec![donors[rank.index()]];
         }
@@ -123,16 +124,16 @@ impl<'a> Execution<'a> {
 
     /// For a permutation, the rank whose block each rank receives: one with the same block and the
     /// same term, and another for each copy.
-    fn permutation(&self) -> Result<Option<Vec<Rank>>, Broken> {
+    fn permutation(&self) -> Result<Option<Vec<MeshRank>>, Broken> {
         if self.step.collective() != Collective::Permute {
             return Ok(None);
         }
-        let key = |placement: &Placement, rank| {
+        let key = |placement: &MeshPlacement, rank| {
             let cells = self.covered(placement, rank);
             let bounds = cells.iter().flat_map(|range| [range.start, range.end]);
             (bounds.collect::<Vec<_>>(), placement.term(rank))
         };
-        let mut donors: BTreeMap<_, Vec<Rank>> = BTreeMap::new();
+        let mut donors: BTreeMap<_, Vec<MeshRank>> = BTreeMap::new();
         for rank in self.step.before().mesh().ranks() {
             donors
                 .entry(key(self.step.before(), rank))
@@ -147,11 +148,11 @@ impl<'a> Execution<'a> {
                 rank,
             })
         };
-        let donors: Result<Vec<Rank>, Broken> = after.mesh().ranks().map(donor).collect();
+        let donors: Result<Vec<MeshRank>, Broken> = after.mesh().ranks().map(donor).collect();
         donors.map(Some)
     }
 
-    fn check_received(&self, rank: Rank, received: usize) -> Result<(), Broken> {
+    fn check_received(&self, rank: MeshRank, received: usize) -> Result<(), Broken> {
         let bytes = usize::try_from(self.step.bytes()).unwrap_or(usize::MAX);
         let planned = bytes / self.plan.element_size().max(1);
         if received <= planned {
@@ -167,17 +168,17 @@ impl<'a> Execution<'a> {
 
     /// Whether all ranks of a group held the same before they hold terms.
     fn begins_to_be_partial(&self) -> bool {
-        let cuts = |placement: &Placement| -> usize {
+        let cuts = |placement: &MeshPlacement| -> usize {
             placement.axes().flatten().map(DimPart::size).product()
         };
         cuts(self.step.before()) == cuts(self.step.after())
     }
 
-    fn is_first(&self, rank: Rank) -> bool {
+    fn is_first(&self, rank: MeshRank) -> bool {
         self.step.over().iter().all(|part| part.coord(rank) == 0)
     }
 
-    fn covered(&self, placement: &Placement, rank: Rank) -> Vec<Range<usize>> {
+    fn covered(&self, placement: &MeshPlacement, rank: MeshRank) -> Vec<Range<usize>> {
         self.grid
             .covered(&shard(placement, rank, self.plan.shape()))
     }

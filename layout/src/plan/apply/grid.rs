@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use meshwork_core::{DimName, Rank};
+use meshwork_core::{DimName, MeshRank};
 
-use crate::plan::{Placement, Plan};
+use crate::plan::{MeshPlacement, Plan};
 use crate::{Layout, Ranges};
 
 /// Where the tensor may be cut: for each dimension the indices between which nothing cuts.
@@ -100,20 +100,20 @@ impl<'a> End<'a> {
         }
     }
 
-    pub(super) fn held(&self, rank: Rank, shape: &[usize]) -> Ranges {
+    pub(super) fn held(&self, rank: MeshRank, shape: &[usize]) -> Ranges {
         self.layout
             .shard(rank, shape)
             .expect("a rank of the mesh, a shape of the right rank")
     }
 
-    pub(super) fn term(&self, rank: Rank) -> usize {
+    pub(super) fn term(&self, rank: MeshRank) -> usize {
         let digit =
             |term, (stride, size): &(usize, usize)| term * size + rank.index() / stride % size;
         self.partial.iter().fold(0, digit)
     }
 
     /// The first of the ranks that hold terms of the same elements.
-    pub(super) fn first(&self, rank: Rank) -> usize {
+    pub(super) fn first(&self, rank: MeshRank) -> usize {
         let below = |number, (stride, size): &(usize, usize)| {
             number - rank.index() / stride % size * stride
         };
@@ -122,7 +122,7 @@ impl<'a> End<'a> {
 }
 
 /// What a rank of the placement's mesh holds of a tensor of the plan's shape.
-pub(super) fn shard(placement: &Placement, rank: Rank, shape: &[usize]) -> Ranges {
+pub(super) fn shard(placement: &MeshPlacement, rank: MeshRank, shape: &[usize]) -> Ranges {
     placement
         .shard(rank, shape)
         .expect("a rank of the mesh, a shape of the right rank")

@@ -1,53 +1,53 @@
-use crate::Reduction;
+use crate::PartialReduction;
 
 /// What a plan is carried out on: something that can be reduced.
 pub trait Value: Copy {
     /// What a reduction makes of two terms.
     #[must_use]
-    fn reduce(self, other: Self, reduction: Reduction) -> Self;
+    fn reduce(self, other: Self, reduction: PartialReduction) -> Self;
 
     /// The term that leaves any other as it is.
     #[must_use]
-    fn neutral(reduction: Reduction) -> Self;
+    fn neutral(reduction: PartialReduction) -> Self;
 }
 
 /// Sums and products wrap around.
 impl Value for i64 {
-    fn reduce(self, other: Self, reduction: Reduction) -> Self {
+    fn reduce(self, other: Self, reduction: PartialReduction) -> Self {
         match reduction {
-            Reduction::Sum => self.wrapping_add(other),
-            Reduction::Product => self.wrapping_mul(other),
-            Reduction::Min => self.min(other),
-            Reduction::Max => self.max(other),
+            PartialReduction::Sum => self.wrapping_add(other),
+            PartialReduction::Product => self.wrapping_mul(other),
+            PartialReduction::Min => self.min(other),
+            PartialReduction::Max => self.max(other),
         }
     }
 
-    fn neutral(reduction: Reduction) -> Self {
+    fn neutral(reduction: PartialReduction) -> Self {
         match reduction {
-            Reduction::Sum => 0,
-            Reduction::Product => 1,
-            Reduction::Min => Self::MAX,
-            Reduction::Max => Self::MIN,
+            PartialReduction::Sum => 0,
+            PartialReduction::Product => 1,
+            PartialReduction::Min => Self::MAX,
+            PartialReduction::Max => Self::MIN,
         }
     }
 }
 
 impl Value for f64 {
-    fn reduce(self, other: Self, reduction: Reduction) -> Self {
+    fn reduce(self, other: Self, reduction: PartialReduction) -> Self {
         match reduction {
-            Reduction::Sum => self + other,
-            Reduction::Product => self * other,
-            Reduction::Min => self.min(other),
-            Reduction::Max => self.max(other),
+            PartialReduction::Sum => self + other,
+            PartialReduction::Product => self * other,
+            PartialReduction::Min => self.min(other),
+            PartialReduction::Max => self.max(other),
         }
     }
 
-    fn neutral(reduction: Reduction) -> Self {
+    fn neutral(reduction: PartialReduction) -> Self {
         match reduction {
-            Reduction::Sum => 0.0,
-            Reduction::Product => 1.0,
-            Reduction::Min => Self::INFINITY,
-            Reduction::Max => Self::NEG_INFINITY,
+            PartialReduction::Sum => 0.0,
+            PartialReduction::Product => 1.0,
+            PartialReduction::Min => Self::INFINITY,
+            PartialReduction::Max => Self::NEG_INFINITY,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The planner held against all shortest paths through all layouts of small meshes.
 //!
 //! Nothing is shared with the planner but the rule that cuts a dimension. Steps are recognised by
-//! what each rank holds before and after, whatever the layouts are called, and costs are counted from
-//! the sizes of what is held and exchanged.
+//! what each rank holds before and after, whatever the layouts are called, and costs are counted
+//! from the sizes of what is held and exchanged.
 
 use std::ops::Range;
 
@@ -174,8 +174,8 @@ impl World {
     }
 }
 
-/// The largest part that a rank sends another of its group, if each has a part for each, and what they
-/// hold, before as after, is the same and is held once.
+/// The largest part that a rank sends another of its group, if each has a part for each, and what
+/// they hold, before as after, is the same and is held once.
 fn exchange(groups: &[Vec<usize>], before: &[Block], after: &[Block]) -> Option<u64> {
     let mut largest = 0;
     for group in groups {
@@ -324,8 +324,8 @@ fn check(
     }
 }
 
-/// Sizes so that every part holds something, and no two ways of cutting unevenly give the same parts:
-/// what is recognised by blocks is then recognised by layouts as well.
+/// Sizes so that every part holds something, and no two ways of cutting unevenly give the same
+/// parts: what is recognised by blocks is then recognised by layouts as well.
 fn check_shapes(
     sizes: &[usize],
     finer: (&[usize], &[Vec<usize>]),

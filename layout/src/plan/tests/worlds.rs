@@ -2,7 +2,7 @@
 
 use meshwork_core::Mesh;
 
-use crate::{Layout, Reduction, ShardingSpec};
+use crate::{Layout, PartialReduction, ShardingSpec};
 
 /// What cuts each tensor dimension, and what is partial: mesh dimensions by their numbers.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -11,8 +11,8 @@ pub(super) struct Arrangement {
     pub(super) partial: Vec<usize>,
 }
 
-/// Every arrangement of some of these mesh dimensions on a tensor with so many axes, with at most so
-/// many partial ones.
+/// Every arrangement of some of these mesh dimensions on a tensor with so many axes, with at most
+/// so many partial ones.
 pub(super) fn arrangements(mesh_dims: usize, axes: usize, partial: usize) -> Vec<Arrangement> {
     let mut found = vec![Arrangement {
         dims: vec![Vec::new(); axes],
@@ -51,7 +51,7 @@ pub(super) fn layout(mesh: &Mesh, arrangement: &Arrangement) -> Layout {
         .map(|dims| ShardingSpec::nested(names(dims)).unwrap());
     let layout = Layout::new(specs, mesh).unwrap();
     layout
-        .with_partial(names(&arrangement.partial), Reduction::Sum)
+        .with_partial(names(&arrangement.partial), PartialReduction::Sum)
         .unwrap()
 }
 

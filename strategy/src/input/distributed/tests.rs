@@ -16,7 +16,7 @@ fn take(
     input: &Input<Vec<usize>>,
     policy: AutoShard,
     (workers, from, steps): (u32, Cursor, usize),
-) -> Vec<(Vec<Share<Vec<usize>>>, Cursor)> {
+) -> Vec<(Vec<StepShards<Vec<usize>>>, Cursor)> {
     thread::scope(|scope| {
         let worker = |group: Group| {
             let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
@@ -41,10 +41,10 @@ fn take(
     })
 }
 
-fn samples(taken: &[(Vec<Share<Vec<usize>>>, Cursor)]) -> Vec<usize> {
+fn samples(taken: &[(Vec<StepShards<Vec<usize>>>, Cursor)]) -> Vec<usize> {
     let shares = taken.iter().flat_map(|(shares, _)| shares);
-    let pieces = shares.flat_map(|share| share.pieces().local_results().flatten());
-    let mut samples: Vec<usize> = pieces.flatten().copied().collect();
+    let shards = shares.flat_map(|share| share.shards().local_results().flatten());
+    let mut samples: Vec<usize> = shards.flatten().copied().collect();
     samples.sort_unstable();
     samples
 }

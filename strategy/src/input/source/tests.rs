@@ -22,8 +22,8 @@ fn files(count: usize, batch: usize) -> Input<Vec<usize>> {
 fn all(input: &Input<Vec<usize>>, policy: AutoShard, workers: usize) -> Vec<Vec<usize>> {
     let own = |worker| {
         let context = InputContext::new(workers, worker, workers).unwrap();
-        let pieces = input.pieces(policy, &context, 0).unwrap();
-        pieces.flatten().flatten().collect()
+        let shards = input.replica_shards(policy, &context, 0).unwrap();
+        shards.flatten().flatten().collect()
     };
     (0..workers).map(own).collect()
 }
@@ -65,8 +65,8 @@ fn files_stay_whole_where_there_are_enough_of_them() {
 fn files_that_are_none_or_too_few_are_refused_by_number() {
     let context = InputContext::new(3, 0, 3).unwrap();
     let refused = |input: Input<Vec<usize>>| {
-        let pieces = input.pieces(AutoShard::File, &context, 0);
-        pieces.map(drop).unwrap_err()
+        let shards = input.replica_shards(AutoShard::File, &context, 0);
+        shards.map(drop).unwrap_err()
     };
     let expected = Error::TooFewFiles {
         files: 2,
@@ -88,8 +88,10 @@ fn each_epoch_is_opened_anew_and_told_its_number() {
     .unwrap();
     let context = InputContext::new(1, 0, 1).unwrap();
     for epoch in 0..2 {
-        let pieces = input.pieces(AutoShard::Auto, &context, epoch).unwrap();
-        let names: Vec<String> = pieces.flatten().flatten().collect();
+        let shards = input
+            .replica_shards(AutoShard::Auto, &context, epoch)
+            .unwrap();
+        let names: Vec<String> = shards.flatten().flatten().collect();
         assert_eq!(names, [format!("a{epoch}"), format!("b{epoch}")]);
     }
 }

@@ -4,7 +4,7 @@ use ndarray::Array1;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{CommunicationOptions, PerReplica, ReduceOp, SumOrder};
+use crate::{CommunicationOptions, PerReplica, ReplicaReduceOp, SumOrder};
 
 fn mirrored(replicas: usize) -> MultiWorkerMirroredStrategy {
     MultiWorkerMirroredStrategy::mirrored(replicas).unwrap()
@@ -31,10 +31,10 @@ proptest! {
         let mut strategy = mirrored(replicas).with_sum_order(order);
         let own = |id: usize| (0..len).map(|at| (id * 31 + at) as f32).collect::<Vec<_>>();
         let mut values = strategy.per_replica(own);
-        // Twice, as the second meeting must not find anything of the first.
+        // Twice, as the second rendezvous must not find anything of the first.
         for _ in 0..2 {
             values = strategy.per_replica(own);
-            strategy.run_with(&mut values, |replica, own| replica.all_reduce(ReduceOp::Sum, own)).unwrap();
+            strategy.run_with(&mut values, |replica, own| replica.all_reduce(ReplicaReduceOp::Sum, own)).unwrap();
         }
         // Whole numbers, so every order has the same sum.
         let sum: Vec<f32> = (0..len).map(|at| (0..replicas).map(|id| own(id)[at]).sum()).collect();
@@ -48,7 +48,7 @@ fn a_replica_that_ends_early_is_named_to_those_that_wait() {
     let error = strategy
         .run_each(|replica| match replica.local_id() {
             1 => Ok(()),
-            _ => replica.all_reduce(ReduceOp::Sum, &mut [1.0_f32]),
+            _ => replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32]),
         })
         .unwrap_err();
     let Error::ReplicaLeft { left: 1, call, .. } = error else {
@@ -65,7 +65,7 @@ fn the_error_that_came_first_is_the_one_that_is_told() {
     let mut strategy = mirrored(3);
     let error = strategy.run_each(|replica| match replica.local_id() {
         2 => Err(Error::NoSamples),
-        _ => replica.all_reduce(ReduceOp::Sum, &mut [1.0_f32]),
+        _ => replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32]),
     });
     assert_eq!(error, Err(Error::NoSamples));
 }
@@ -75,7 +75,7 @@ fn different_calls_and_types_are_told_on_both_sides() {
     let mut strategy = mirrored(2);
     let error = strategy
         .run_each(|replica| match replica.local_id() {
-            0 => replica.all_reduce(ReduceOp::Sum, &mut [1.0_f32]),
+            0 => replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32]),
             _ => replica
                 .all_gather(Array1::from(vec![1.0_f32]).into_dyn(), 0)
                 .map(drop),
@@ -87,8 +87,8 @@ fn different_calls_and_types_are_told_on_both_sides() {
         "{error}"
     );
     let error = strategy.run_each(|replica| match replica.local_id() {
-        0 => replica.all_reduce(ReduceOp::Sum, &mut [1.0_f32]),
-        _ => replica.all_reduce(ReduceOp::Sum, &mut [1.0_f64]),
+        0 => replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32]),
+        _ => replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f64]),
     });
     assert!(matches!(
         error,
@@ -110,7 +110,7 @@ fn a_replica_that_hangs_is_waited_for_until_the_deadline() {
             let _ = hold.lock().unwrap().recv();
             return Ok(());
         }
-        let waited = replica.all_reduce(ReduceOp::Sum, &mut [1.0_f32]);
+        let waited = replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32]);
         drop(release.lock().unwrap().take());
         waited
     });
@@ -125,7 +125,7 @@ fn a_replica_that_hangs_is_waited_for_until_the_deadline() {
 fn a_panic_of_one_replica_ends_the_step_of_all() {
     let _ = mirrored(2).run_each(|replica| {
         assert_eq!(replica.local_id(), 0, "in replica 1");
-        replica.all_reduce(ReduceOp::Sum, &mut [1.0_f32])
+        replica.all_reduce(ReplicaReduceOp::Sum, &mut [1.0_f32])
     });
 }
 
@@ -134,7 +134,7 @@ fn shapes_that_differ_between_replicas_are_named() {
     let mut strategy = mirrored(2);
     let mut values = strategy.per_replica(|id| vec![1.0_f32; id + 1]);
     let error = strategy.run_with(&mut values, |replica, own| {
-        replica.all_reduce(ReduceOp::Sum, own)
+        replica.all_reduce(ReplicaReduceOp::Sum, own)
     });
     let expected = Error::ShapesDiffer {
         replica: 1,

@@ -3,8 +3,8 @@ use std::time::Instant;
 use meshwork_collectives::{self as collectives, Rank};
 
 use super::{Elastic, is_loss};
-use crate::elastic::pace::Pace;
-use crate::elastic::roll::{self, Roll, Standing};
+use crate::elastic::poll_interval::PollInterval;
+use crate::elastic::roster::{self, StateSource, WorkerState};
 use crate::strategy::mesh_of;
 use crate::{Change, Error, MultiWorkerMirroredStrategy, Progress, Snapshot, Training};
 
@@ -44,7 +44,7 @@ impl<'a, T: Training> Session<'a, T> {
         let progress = self.training.step(self.strategy)?;
         let due = match (&mut self.strategy.elastic, progress) {
             (None, _) => false,
-            (Some(elastic), Progress::Step) => elastic.pace.step(),
+            (Some(elastic), Progress::Step) => elastic.poll_interval.step(),
             // Later nobody is here any more to let anybody in.
             (Some(_), Progress::Done) => true,
         };
@@ -62,7 +62,7 @@ impl<'a, T: Training> Session<'a, T> {
         loop {
             let noticed = Instant::now();
             let Some(cause) = self.strategy.lost_others() else {
-                return self.strategy.told(Err(error));
+                return self.strategy.abort_on_error(Err(error));
             };
             self.strategy.shrink()?;
             let change = Change {
@@ -80,20 +80,20 @@ impl<'a, T: Training> Session<'a, T> {
     /// All workers of a membership come together: who is behind takes over the state of who is
     /// furthest.
     fn assemble(&mut self, change: &Change) -> Result<(), T::Error> {
-        let own = Standing {
+        let own = WorkerState {
             steps: self.begun.then(|| self.training.steps()),
             replicas: self.strategy.local_replicas as u64,
         };
         let words = self.strategy.all_words(own.words())?;
-        let (roll, furthest) = roll::call(&words, self.strategy.rank())?;
+        let (state_source, furthest) = roster::state_source(&words, self.strategy.rank())?;
         self.training.regroup(self.strategy, change)?;
-        let source = match roll {
-            Roll::Begin => Rank::CHIEF,
-            Roll::From(rank) => rank,
-            Roll::Even => return Ok(()),
+        let source = match state_source {
+            StateSource::Begin => Rank::CHIEF,
+            StateSource::From(rank) => rank,
+            StateSource::Even => return Ok(()),
         };
         if self.strategy.rank() == source {
-            self.give(roll)?;
+            self.give(state_source)?;
         } else {
             let bytes = self.strategy.bytes_of(source, Vec::new())?;
             if !self.begun || own.is_behind(furthest) {
@@ -106,8 +106,8 @@ impl<'a, T: Training> Session<'a, T> {
     }
 
     /// Sends this worker's state to all others.
-    fn give(&mut self, roll: Roll) -> Result<(), T::Error> {
-        if roll == Roll::Begin {
+    fn give(&mut self, state_source: StateSource) -> Result<(), T::Error> {
+        if state_source == StateSource::Begin {
             self.training.begin()?;
         }
         if self.strategy.group.world() > 1 {
@@ -126,7 +126,7 @@ impl MultiWorkerMirroredStrategy {
         match self.group.grow() {
             // Nobody can join a process that was alone from the start.
             Err(collectives::Error::NoEpochs) => {
-                self.elastic = Some(Elastic::at(Pace::of(u64::MAX)));
+                self.elastic = Some(Elastic::at(PollInterval::of(u64::MAX)));
                 return Ok(false);
             }
             grown => grown?,
@@ -134,11 +134,15 @@ impl MultiWorkerMirroredStrategy {
         if self.group.epoch() != before {
             return Ok(true);
         }
-        if let Some(Elastic { pace, looked }) = self.elastic {
-            let mut steps = [pace.proposed(looked.elapsed())];
+        if let Some(Elastic {
+            poll_interval,
+            looked,
+        }) = self.elastic
+        {
+            let mut steps = [poll_interval.proposed(looked.elapsed())];
             self.group
                 .all_reduce(&mut steps, collectives::ReduceOp::Min)?;
-            self.elastic = Some(Elastic::at(Pace::of(steps[0])));
+            self.elastic = Some(Elastic::at(PollInterval::of(steps[0])));
         }
         Ok(false)
     }

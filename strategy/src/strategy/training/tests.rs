@@ -4,7 +4,7 @@ use std::thread;
 use meshwork_collectives::Group;
 
 use super::*;
-use crate::{Change, Cursor, Progress, ReduceOp, Snapshot, VariableSpec};
+use crate::{Change, Cursor, Progress, ReplicaReduceOp, Snapshot, VariableSpec};
 
 /// Adds up the ranks of all workers, so many times.
 struct Count {
@@ -38,7 +38,7 @@ impl Training for Count {
             return Ok(Progress::Done);
         }
         let mut own = [strategy.rank().number() as f32];
-        strategy.run(|replica| replica.all_reduce(ReduceOp::Sum, &mut own))?;
+        strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut own))?;
         self.sum += own[0];
         self.steps += 1;
         Ok(Progress::Step)
@@ -165,10 +165,10 @@ impl Training for Wrong {
 
 #[test]
 fn restarts_are_a_whole_number() {
-    assert_eq!(Entry::after("0"), Ok(Entry::Founding));
-    assert_eq!(Entry::after("1"), Ok(Entry::Late));
+    assert_eq!(JoinMode::after("0"), Ok(JoinMode::Founding));
+    assert_eq!(JoinMode::after("1"), Ok(JoinMode::Late));
     for wrong in ["", "-1", "often"] {
         let value = wrong.to_owned();
-        assert_eq!(Entry::after(wrong), Err(Error::Restarts { value }));
+        assert_eq!(JoinMode::after(wrong), Err(Error::Restarts { value }));
     }
 }

@@ -26,8 +26,8 @@ fn healthy() -> Facts {
     }
 }
 
-fn pair(one: u32, other: u32) -> Pair {
-    Pair {
+fn pair(one: u32, other: u32) -> RankPair {
+    RankPair {
         one: Rank::new(one),
         other: Rank::new(other),
         latency: 1e-5,
@@ -37,7 +37,7 @@ fn pair(one: u32, other: u32) -> Pair {
 }
 
 /// What is not fine, as level, subject and text.
-fn troubles(facts: &Facts, pairs: &[Pair]) -> Vec<(Level, &'static str, String)> {
+fn troubles(facts: &Facts, pairs: &[RankPair]) -> Vec<(Level, &'static str, String)> {
     let found = findings(facts, pairs);
     for finding in &found {
         assert_eq!(finding.level == Level::Fine, finding.remedy.is_none());
@@ -50,7 +50,7 @@ fn troubles(facts: &Facts, pairs: &[Pair]) -> Vec<(Level, &'static str, String)>
 }
 
 #[track_caller]
-fn finds(facts: &Facts, pairs: &[Pair], level: Level, subject: &str) {
+fn finds(facts: &Facts, pairs: &[RankPair], level: Level, subject: &str) {
     let found = troubles(facts, pairs);
     assert!(
         matches!(found.as_slice(), [one] if (one.0, one.1) == (level, subject)),
@@ -163,7 +163,7 @@ fn jobs_on_one_machine_may_use_its_loopback_address() {
 #[test]
 fn the_worst_pair_of_clocks_is_judged_whichever_is_ahead() {
     for (clock, level) in [(-0.2, Level::Warning), (7200.0, Level::Problem)] {
-        let apart = Pair {
+        let apart = RankPair {
             clock,
             ..pair(0, 1)
         };
@@ -176,7 +176,7 @@ fn the_worst_pair_of_clocks_is_judged_whichever_is_ahead() {
 #[test]
 fn a_pair_that_is_much_worse_than_most_is_named() {
     let usual = [pair(0, 1), pair(0, 2)];
-    let far = Pair {
+    let far = RankPair {
         latency: 1e-3,
         ..pair(1, 2)
     };
@@ -186,7 +186,7 @@ fn a_pair_that_is_much_worse_than_most_is_named() {
         Level::Warning,
         "latency",
     );
-    let thin = Pair {
+    let thin = RankPair {
         bandwidth: 1e8,
         ..pair(1, 2)
     };

@@ -1,0 +1,315 @@
+//! All-gather and reduce-scatter over several hosts: a block crosses to another host once, however
+//! many ranks it has.
+//!
+//! ```text
+//!   host A: ranks 0 1        host B: ranks 2 3          all-gather of blocks a b | c d
+//!
+//!   local    0 <-> 1   2 <-> 3     all-gather      0 and 1 have a b, 2 and 3 have c d
+//!   across   0 <-> 2   1 <-> 3     all-gather      0 has c too, 1 has d, 2 has a, 3 has b
+//!   local    0 <-> 1   2 <-> 3     all-gather      all have a b c d
+//! ```
+//!
+//! A reduce-scatter goes the same ways backwards. Where hosts have more ranks than the smallest,
+//! their further blocks are carried in further turns.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::panic::Location;
+
+use meshwork_accel::{Element, ReduceOp, Reduction};
+
+use super::HierarchicalGroups;
+use crate::Error;
+use crate::contract::Kind;
+use crate::group::session::{OperationSpec, Work};
+use crate::shm::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
+
+impl HierarchicalGroups {
+    /// Gives all ranks the blocks of all; all have agreed on the call before.
+    pub(in crate::group) fn all_gather<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        transfer: Transfer<'_, T>,
+    ) -> Result<(), Error> {
+        let Transfer {
+            outgoing_blocks,
+            receives,
+            output,
+            ..
+        } = transfer;
+        let mut blocks = vec![0..0; self.hosts.world()];
+        for take in receives {
+            blocks[take.from] = take.into.clone();
+        }
+        // Blocks stand in the order of the ranks.
+        let start = self
+            .me
+            .checked_sub(1)
+            .map_or(0, |before| blocks[before].end);
+        blocks[self.me] = start..start + outgoing_blocks.input.len();
+        let home = self.members(self.home());
+        self.gather_here(caller, outgoing_blocks.input, (&home, &blocks), output)?;
+        for turn in 0..self.turns() {
+            let wards = self.wards(self.local_rank(), turn);
+            let (carried, ranges) = self.gather_across(caller, (&wards, &blocks), output)?;
+            let own_host = self.home();
+            for host in (0..self.hosts.count()).filter(|host| *host != own_host) {
+                let of_host: Vec<_> = (0..home.len())
+                    .map(|local_rank| self.ward(host, local_rank, turn))
+                    .collect();
+                let own = &carried[ranges[host].clone()];
+                if let Some(ward) = wards[host] {
+                    output[blocks[ward].clone()].copy_from_slice(own);
+                }
+                self.gather_here(caller, own, (&of_host, &blocks), output)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the ranks of this host what each of them has: the block of this rank.
+    fn gather_here<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        own: &[T],
+        (of_lane, blocks): (&[Option<usize>], &[Range<usize>]),
+        output: &mut [T],
+    ) -> Result<(), Error> {
+        let spec = OperationSpec::new(Kind::AllGather, output.len());
+        let receives = self.receives(|_| 0, |_| 0, |from| range(blocks, of_lane[from]));
+        let whole = 0..own.len();
+        let transfer = Transfer {
+            outgoing_blocks: SendBlocks::whole(own, std::slice::from_ref(&whole)),
+            receives: &receives,
+            output,
+            then: OnArrival::Copy,
+        };
+        self.local.perform(spec, caller, Work::Pull(transfer))
+    }
+
+    /// What this rank carries of the other hosts in a turn, and where that of each host is in it.
+    fn gather_across<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        (wards, blocks): (&[Option<usize>], &[Range<usize>]),
+        output: &[T],
+    ) -> Result<(Vec<T>, Vec<Range<usize>>), Error> {
+        let (home, carriers) = (self.home(), self.carriers());
+        let ranges = laid_out(wards.iter().enumerate().map(|(host, ward)| match ward {
+            Some(ward) if host != home => blocks[*ward].len(),
+            Some(_) | None => 0,
+        }));
+        let mut carried = vec![T::default(); ranges.last().map_or(0, |last| last.end)];
+        let Some(across) = &mut self.across else {
+            return Ok((carried, ranges));
+        };
+        let own = &output[range(blocks, wards[home])];
+        let whole = 0..own.len();
+        let others = carriers
+            .iter()
+            .enumerate()
+            .filter(|(_, host)| **host != home);
+        let receives: Vec<ReceiveBlock> = others
+            .map(|(from, host)| take(from, (0, 0), ranges[*host].clone()))
+            .collect();
+        let transfer = Transfer {
+            outgoing_blocks: SendBlocks::whole(own, std::slice::from_ref(&whole)),
+            receives: &receives,
+            output: &mut carried,
+            then: OnArrival::Copy,
+        };
+        let spec = OperationSpec::new(Kind::AllGather, output.len());
+        across.perform(spec, caller, Work::Pull(transfer))?;
+        Ok((carried, ranges))
+    }
+
+    /// Leaves each rank with its block of the reduction; all have agreed on the call before.
+    pub(in crate::group) fn reduce_scatter<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        (outgoing_blocks, output): (SendBlocks<'_, T>, &mut [T]),
+        reduction: Reduction<T>,
+    ) -> Result<(), Error> {
+        // A mean is a sum until all contributions are in.
+        let op = match reduction.op() {
+            ReduceOp::Mean => ReduceOp::Sum,
+            other => other,
+        };
+        let inner = Reduction::new(op)?;
+        for turn in 0..self.turns() {
+            let carried = self.fold_here(caller, &outgoing_blocks, (turn, inner))?;
+            let folded = self.fold_across(caller, carried, inner)?;
+            if self.local_rank() / self.shares == turn && self.local_rank() < self.shares {
+                output.copy_from_slice(&folded);
+            } else if turn > 0 {
+                self.hand_over(caller, &folded, (turn, &mut *output))?;
+            }
+        }
+        if let Ok(Some(world)) = u32::try_from(self.hosts.world()).map(NonZeroU32::new) {
+            reduction.finish(output, world);
+        }
+        Ok(())
+    }
+
+    /// What this rank carries in a turn for the ranks of each host, folded over the ranks of this
+    /// one, in the order of the ranks that it exchanges it with.
+    fn fold_here<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        outgoing_blocks: &SendBlocks<'_, T>,
+        (turn, inner): (usize, Reduction<T>),
+    ) -> Result<Carried<T>, Error> {
+        let (me, hosts) = (self.local_rank(), self.carriers());
+        let wards = self.wards(me, turn);
+        let ranges = laid_out(
+            hosts
+                .iter()
+                .map(|host| range(outgoing_blocks.blocks, wards[*host]).len()),
+        );
+        let mut values = vec![T::default(); ranges.last().map_or(0, |last| last.end)];
+        for (host, into) in hosts.iter().zip(&ranges) {
+            let blocks: Vec<Range<usize>> = (0..self.local.world as usize)
+                .map(|local_rank| range(outgoing_blocks.blocks, self.ward(*host, local_rank, turn)))
+                .collect();
+            let receives = self.receives(|_| me, |_| blocks[me].start, |_| 0..blocks[me].len());
+            let transfer = Transfer {
+                outgoing_blocks: SendBlocks::each(outgoing_blocks.input, &blocks),
+                receives: &receives,
+                output: &mut values[into.clone()],
+                then: OnArrival::Fold(inner),
+            };
+            let spec = OperationSpec::new(Kind::ReduceScatter, outgoing_blocks.input.len())
+                .with_op(inner.op());
+            self.local.perform(spec, caller, Work::Pull(transfer))?;
+        }
+        Ok(Carried { values, ranges })
+    }
+
+    /// What this rank carries for its own host, folded over all hosts; nothing where it carries
+    /// none.
+    fn fold_across<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        Carried { values, ranges }: Carried<T>,
+        inner: Reduction<T>,
+    ) -> Result<Vec<T>, Error> {
+        let Some(across) = &mut self.across else {
+            return Ok(Vec::new());
+        };
+        let me = across.rank.index();
+        let own = ranges[me].clone();
+        let mut folded = vec![T::default(); own.len()];
+        let others = (0..ranges.len()).filter(|from| *from != me);
+        let receives: Vec<ReceiveBlock> = others
+            .map(|from| take(from, (me, own.start), 0..own.len()))
+            .collect();
+        let transfer = Transfer {
+            outgoing_blocks: SendBlocks::each(&values, &ranges),
+            receives: &receives,
+            output: &mut folded,
+            then: OnArrival::Fold(inner),
+        };
+        // Each has its own length: what its ranks get.
+        let spec = OperationSpec::new(Kind::ReduceScatter, 0).with_op(inner.op());
+        across.perform(spec, caller, Work::Pull(transfer))?;
+        Ok(folded)
+    }
+
+    /// Gives the ranks of this host that carry nothing what others have carried for them in this
+    /// turn.
+    fn hand_over<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        folded: &[T],
+        (turn, output): (usize, &mut [T]),
+    ) -> Result<(), Error> {
+        let whole = 0..folded.len();
+        let carrier = self.local_rank().checked_sub(turn * self.shares);
+        let carrier = carrier.filter(|local_rank| *local_rank < self.shares);
+        let receives: Vec<ReceiveBlock> = carrier
+            .map(|local_rank| take(local_rank, (0, 0), 0..output.len()))
+            .into_iter()
+            .collect();
+        let transfer = Transfer {
+            outgoing_blocks: SendBlocks::whole(folded, std::slice::from_ref(&whole)),
+            receives: &receives,
+            output,
+            then: OnArrival::Copy,
+        };
+        let spec = OperationSpec::new(Kind::Scatter, turn);
+        self.local.perform(spec, caller, Work::Pull(transfer))
+    }
+
+    /// How often each carries something, until all ranks of the largest host have had theirs.
+    fn turns(&self) -> usize {
+        let sizes = (0..self.hosts.count()).map(|host| self.hosts.size(host));
+        let largest = sizes.max().expect("a group has a rank, and it a host");
+        largest.div_ceil(self.shares)
+    }
+
+    /// The rank of a host whose block is carried in a turn by the ranks of this local rank, if
+    /// there is one.
+    fn ward(&self, host: usize, local_rank: usize, turn: usize) -> Option<usize> {
+        let of_host = local_rank + turn * self.shares;
+        let carries = local_rank < self.shares && of_host < self.hosts.size(host);
+        carries.then(|| self.hosts.at(host, of_host))
+    }
+
+    /// The same for each host.
+    fn wards(&self, local_rank: usize, turn: usize) -> Vec<Option<usize>> {
+        let hosts = 0..self.hosts.count();
+        hosts
+            .map(|host| self.ward(host, local_rank, turn))
+            .collect()
+    }
+
+    /// The hosts in the order of those of their ranks that carry what this one carries.
+    fn carriers(&self) -> Vec<usize> {
+        let mut hosts: Vec<usize> = (0..self.hosts.count()).collect();
+        hosts.sort_by_key(|host| self.hosts.at(*host, self.local_rank()));
+        hosts
+    }
+
+    fn members(&self, host: usize) -> Vec<Option<usize>> {
+        self.hosts.members(host).map(Some).collect()
+    }
+
+    fn home(&self) -> usize {
+        self.hosts.host(self.me)
+    }
+
+    fn local_rank(&self) -> usize {
+        self.hosts.local_rank(self.me)
+    }
+}
+
+/// What a rank carries for each host.
+struct Carried<T> {
+    values: Vec<T>,
+    ranges: Vec<Range<usize>>,
+}
+
+/// The block of a rank, an empty one where there is none.
+fn range(blocks: &[Range<usize>], rank: Option<usize>) -> Range<usize> {
+    rank.map_or(0..0, |rank| blocks[rank].clone())
+}
+
+/// Ranges of these lengths, one after the other.
+fn laid_out(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut end = 0_usize;
+    let range = |len| {
+        let start = end;
+        end = start.saturating_add(len);
+        start..end
+    };
+    lengths.map(range).collect()
+}
+
+fn take(from: usize, (block, start): (usize, usize), into: Range<usize>) -> ReceiveBlock {
+    ReceiveBlock {
+        from,
+        block,
+        start,
+        into,
+    }
+}

@@ -1,0 +1,280 @@
+//! From one epoch to the next: who survives goes on, and who waits outside is let in.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use meshwork_accel::ReduceOp;
+
+use super::session::{ControlPlane, Medium, Origin, Session, SessionContext, State, outside_async};
+use super::{Group, no_thread};
+use crate::agreement::PreviousEpoch;
+use crate::driver::Driver;
+use crate::execute::Scratch;
+use crate::links::Links;
+use crate::quic::{Evidence, Met, Node, Remote};
+use crate::shm::ShmCommunicator;
+use crate::wire::{MemberProcess, MemberState};
+use crate::{Error, GroupConfig};
+
+/// A membership of a group that does not change: the ranks between two changes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Epoch {
+    number: u64,
+    survivors: u32,
+    completed: u64,
+}
+
+impl Epoch {
+    /// Counted from 1, the same on all ranks.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How many ranks were in the epoch before, too: they are the first, in the order that they had
+    /// there, and the newcomers follow. 0 in the first epoch.
+    #[must_use]
+    pub fn survivors(&self) -> u32 {
+        self.survivors
+    }
+
+    /// Operations of the epoch before that all survivors have completed, counted from its
+    /// beginning; those that some have completed besides have to be made again.
+    #[must_use]
+    pub fn completed_before(&self) -> u64 {
+        self.completed
+    }
+
+    pub(super) fn of(control: &ControlPlane) -> Self {
+        let decided = match control {
+            ControlPlane::Remote(remote) => remote.view().decision.as_ref(),
+            ControlPlane::Local(_) => None,
+        };
+        decided.map_or(
+            Self {
+                number: 1,
+                survivors: 0,
+                completed: 0,
+            },
+            |decision| Self {
+                number: decision.epoch,
+                survivors: u32::try_from(decision.survivors.len())
+                    .expect("survivors have ranks, which are u32"),
+                completed: decision.completed,
+            },
+        )
+    }
+}
+
+impl Group {
+    /// The epoch that the group is in.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch::of(&self.settled().context.control)
+    }
+
+    /// Operations of this epoch that this rank has completed.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.settled().completed
+    }
+
+    /// Goes on without the ranks that were lost: the survivors agree on who they are, and become
+    /// the ranks of a new epoch, numbered anew from 0 without gaps.
+    ///
+    /// To be called by all survivors after an operation has failed with [`Error::RankLost`] or
+    /// another error; a group that has not failed is ended by it. It waits for a rank that is alive
+    /// but has not called it yet, for up to half of [`Timeouts::join`](crate::Timeouts::join).
+    ///
+    /// Two sides never go on: it takes more than half of the ranks of the epoch that is over, or
+    /// exactly half with rank 0 among them; for two ranks see
+    /// [`TwoMemberPolicy`](crate::TwoMemberPolicy). What all survivors have completed is in
+    /// [`Epoch::completed_before`]. Groups that were split from this one are over, and buffers of
+    /// [`alloc`](Self::alloc) are private ones from now on.
+    ///
+    /// ```no_run
+    /// use meshwork_collectives::{Error, Group, ReduceOp};
+    ///
+    /// fn step(group: &mut Group, gradients: &mut [f32]) -> Result<(), Error> {
+    ///     let mine = gradients.to_vec();
+    ///     while let Err(Error::RankLost { .. }) = group.all_reduce(gradients, ReduceOp::Sum) {
+    ///         group.shrink()?;
+    ///         gradients.copy_from_slice(&mine);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoMajority`] and [`Error::Excluded`], after which this group is over for good,
+    /// [`Error::NoEpochs`]; those of [`connect`](Self::connect) when yet another rank of the new
+    /// epoch is lost meanwhile: then it can be called again.
+    pub fn shrink(&mut self) -> Result<(), Error> {
+        outside_async()?;
+        let mut session = self.settled();
+        session.is_joined()?;
+        let end = session.ended();
+        let change = session.next(Vec::new(), end.as_ref())?;
+        drop(session);
+        self.become_next(change)
+    }
+
+    /// Lets in the processes that wait in [`rejoin`](Self::rejoin), if there are any.
+    ///
+    /// All ranks call it, like any operation. If somebody waits, a new epoch begins, in which the
+    /// ranks of this one keep their order and come first; otherwise nothing changes. Newcomers know
+    /// nothing of what was before: rank 0 never is one, so a [`broadcast`](Self::broadcast) from it
+    /// gives them what they need.
+    ///
+    /// # Errors
+    /// Those of [`all_reduce`](Self::all_reduce) and [`shrink`](Self::shrink).
+    #[track_caller]
+    pub fn grow(&mut self) -> Result<(), Error> {
+        let caller = Location::caller();
+        let mut pending_joiners = self.settled().pending_joiners()?;
+        self.all_reduce(&mut pending_joiners, ReduceOp::Max)?;
+        let newcomers: Vec<_> = (0..)
+            .zip(pending_joiners)
+            .filter(|(_, incarnation)| *incarnation > 0)
+            .map(|(member_id, incarnation)| MemberProcess {
+                member_id,
+                incarnation,
+            })
+            .collect();
+        if newcomers.is_empty() {
+            return Ok(());
+        }
+        let mut session = self.settled();
+        // A rank that is lost here is missed when they agree.
+        let end = session.leave(caller).err();
+        let change = session.next(newcomers, end.as_ref())?;
+        drop(session);
+        self.become_next(change)
+    }
+
+    /// Joins a group that is running, in the place of a process that was lost: blocks until its
+    /// ranks let this process in by [`grow`](Self::grow).
+    ///
+    /// The configuration is that of the process whose place it takes, whose rank in the member list
+    /// nobody else has at the moment; its rank in the group is another.
+    ///
+    /// # Errors
+    /// [`Error::NotAdmitted`] after [`Timeouts::join`](crate::Timeouts::join); those of
+    /// [`connect`](Self::connect).
+    pub fn rejoin(config: &GroupConfig) -> Result<Self, Error> {
+        outside_async()?;
+        let driver = Arc::new(Driver::with_background_thread().map_err(no_thread)?);
+        let met = driver.block_on(async {
+            let node = Node::open(config).await?;
+            let (own, evidence) = (MemberState::default(), Evidence::default());
+            let view = node.agree(PreviousEpoch::nowhere(), own, evidence).await?;
+            node.meet(view).await
+        });
+        let (group, begun) = Self::begin(driver, met?)?;
+        begun.map(|()| group)
+    }
+
+    /// A group whose members have met, or have not: then it has failed already, in the new epoch.
+    pub(super) fn begin(driver: Arc<Driver>, met: Met) -> Result<(Self, Result<(), Error>), Error> {
+        let Met { remote, links } = met;
+        let (place, settings) = (remote.place(), remote.settings());
+        if remote.has_cores() {
+            driver.allow_spinning();
+        }
+        let alone = match place.1.len() {
+            1 => ShmCommunicator::threads(vec![place.0], 1)
+                .map_err(no_thread)?
+                .pop(),
+            _ => None,
+        };
+        let may_share = settings.1 == crate::Transport::Auto && alone.is_none();
+        let (links, met) = match links {
+            Ok(links) => (links, Ok(())),
+            Err(error) => (Links::new([]), Err(error)),
+        };
+        let links = || Medium::Links(links, Scratch::new());
+        let transport = alone.map_or_else(links, Medium::Memory);
+        let (number, recorder) = (remote.view().number, remote.recorder().clone());
+        let context = SessionContext::new(ControlPlane::Remote(Box::new(remote)), driver, recorder);
+        let mut session = Session::new(place, transport, context, Origin::Joined, (number, 0))?;
+        session.timeouts = settings.0;
+        let begun = match met {
+            Ok(()) if may_share => session.find_fast_paths(),
+            Ok(()) => Ok(()),
+            Err(error) => {
+                session.state = State::Failed(error.clone());
+                Err(error)
+            }
+        };
+        session.completed = 0;
+        Ok((Self::with_session(session), begun))
+    }
+
+    /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any
+    /// more.
+    fn become_next(&mut self, (driver, met): NextEpoch) -> Result<(), Error> {
+        let (next, begun) = Self::begin(driver, met)?;
+        *self = next;
+        begun
+    }
+}
+
+/// What it takes to begin the next epoch.
+type NextEpoch = (Arc<Driver>, Met);
+
+impl Session {
+    /// Why the epoch is over, which it is from now on.
+    fn ended(&mut self) -> Option<Error> {
+        match (self.alive(), &self.state) {
+            (Err(error), _) => Some(error),
+            (Ok(()), State::Left) => None,
+            (Ok(()), _) => {
+                let peer = self.members[self.rank.index()].clone();
+                let message = "it shrinks".to_owned();
+                Some(self.end(Error::Aborted { peer, message }))
+            }
+        }
+    }
+
+    fn is_joined(&self) -> Result<&Remote, Error> {
+        match (&self.context.control, self.origin) {
+            (ControlPlane::Remote(remote), Origin::Joined) => Ok(remote.as_ref()),
+            _ => Err(Error::NoEpochs),
+        }
+    }
+
+    fn pending_joiners(&self) -> Result<Vec<u64>, Error> {
+        Ok(self.is_joined()?.at_the_door())
+    }
+
+    fn find_fast_paths(&mut self) -> Result<(), Error> {
+        self.may_share_memory = true;
+        self.share_memory()?;
+        self.find_hosts()
+    }
+
+    /// Agrees on the next epoch and meets its members.
+    fn next(
+        &mut self,
+        newcomers: Vec<MemberProcess>,
+        end: Option<&Error>,
+    ) -> Result<NextEpoch, Error> {
+        let completed = self.completed;
+        let remote = self.is_joined()?;
+        if let Some(error @ (Error::NoMajority { .. } | Error::Excluded { .. })) = end {
+            // Whoever has given up must not vote again: it has forgotten what it voted for.
+            return Err(error.clone());
+        }
+        remote.hand_over();
+        let own = MemberState {
+            completed,
+            newcomers,
+        };
+        let (node, driver) = (remote.node().clone(), self.context.driver.clone());
+        let agreed = node.agree(remote.previous_epoch(), own, remote.evidence(end));
+        let view = driver.block_on(agreed);
+        let view = view.inspect_err(|error| self.state = State::Failed(error.clone()))?;
+        let met = driver.block_on(node.meet(view))?;
+        Ok((driver, met))
+    }
+}

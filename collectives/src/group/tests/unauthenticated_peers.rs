@@ -1,0 +1,498 @@
+//! Strangers of every kind ask to join a group that goes on reducing, and none gets in or disturbs
+//! it.
+
+mod tcp;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Connection, Endpoint};
+use rustls::RootCertStore;
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::Certificates;
+use crate::identity::{ALPN, Authority, Papers, Role};
+
+/// Two ranks that reduce, each a sum that is checked, until the siege is over.
+struct Siege {
+    addresses: Vec<String>,
+    secret: JobSecret,
+    /// A word for each step of rank 0.
+    steps: Mutex<mpsc::Receiver<()>>,
+}
+
+/// Runs `attack` against a group that must not notice.
+fn besieged(attack: impl FnOnce(&Siege) + Send) {
+    besieged_over(DataTransport::Quic, attack);
+}
+
+fn besieged_over(data_transport: DataTransport, attack: impl FnOnce(&Siege) + Send) {
+    let network = Network::default().with_data_transport(data_transport);
+    let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let (stepped, steps) = mpsc::sync_channel(0);
+    let over = AtomicBool::new(false);
+    let siege = Siege {
+        addresses: addresses.clone(),
+        secret: secret.clone(),
+        steps: Mutex::new(steps),
+    };
+    thread::scope(|scope| {
+        for rank in Rank::all(2) {
+            let config = config(&addresses, rank, &secret)
+                .with_transport(Transport::Quic)
+                .with_network(network);
+            let (stepped, over) = (stepped.clone(), &over);
+            scope.spawn(move || reduce(Group::connect(&config).unwrap(), over, &stepped));
+        }
+        siege.goes_on();
+        attack(&siege);
+        siege.goes_on();
+        over.store(true, Ordering::SeqCst);
+    });
+}
+
+fn reduce(mut group: Group, over: &AtomicBool, stepped: &mpsc::SyncSender<()>) {
+    loop {
+        let mut buffer = [1.0_f32; 5000];
+        group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+        assert!(buffer.iter().all(|sum| *sum == 2.0));
+        let mut word = [u8::from(over.load(Ordering::SeqCst))];
+        group.broadcast(&mut word, Rank::CHIEF).unwrap();
+        if word == [1] {
+            return group.leave().unwrap();
+        }
+        if group.rank() == Rank::CHIEF {
+            // Whoever waits for steps hears of them; nobody else has to.
+            let _ = stepped.try_send(());
+        }
+    }
+}
+
+impl Siege {
+    /// Of a group that makes no steps.
+    fn of(addresses: &[String], secret: &JobSecret) -> Self {
+        Self {
+            addresses: addresses.to_vec(),
+            secret: secret.clone(),
+            steps: Mutex::new(mpsc::sync_channel(0).1),
+        }
+    }
+
+    /// The group makes ten more steps.
+    fn goes_on(&self) {
+        let steps = self.steps.lock().unwrap();
+        for _ in 0..10 {
+            steps.recv_timeout(PATIENCE).unwrap();
+        }
+    }
+
+    /// Asks to join at rank 0 with these papers, or none.
+    async fn join_request(
+        &self,
+        endpoint: &Endpoint,
+        papers: Option<Papers>,
+    ) -> Result<Connection, quinn::ConnectionError> {
+        let authority = Authority::derive(&self.secret).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.certificate().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut tls = match papers {
+            Some(papers) => builder
+                .with_client_auth_cert(papers.chain, papers.key.clone_key())
+                .unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        tls.alpn_protocols = vec![ALPN.to_vec()];
+        let quic = QuicClientConfig::try_from(tls).unwrap();
+        let name = format!("rank-0.{}.meshwork.invalid", self.secret.job());
+        let address = self.addresses[0].parse().unwrap();
+        let client = ClientConfig::new(Arc::new(quic));
+        let connecting = endpoint.connect_with(client, address, &name);
+        connecting.unwrap().await
+    }
+
+    /// Begins so many handshakes with rank 0 that never end, and then does this.
+    fn half_open(&self, count: usize, meanwhile: impl FnOnce()) {
+        let runtime = runtime();
+        let inside = runtime.enter();
+        // What the clients send gets through; what they should hear does not.
+        let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let deaf = Self::of(&[front.local_addr().unwrap().to_string()], &self.secret);
+        let endpoint = client();
+        runtime.block_on(async {
+            let join_requests = (0..count).map(|_| deaf.join_request(&endpoint, None));
+            let mut join_requests: Vec<_> = join_requests.map(Box::pin).collect();
+            let mut buffer = [0; 1500];
+            for join_request in &mut join_requests {
+                // Begins, and cannot end.
+                assert!(futures_now(join_request.as_mut()).await.is_none());
+            }
+            front.set_read_timeout(Some(PATIENCE)).unwrap();
+            for _ in 0..count {
+                tokio::task::yield_now().await;
+                let length = front.recv(&mut buffer).unwrap();
+                back.send_to(&buffer[..length], &self.addresses[0]).unwrap();
+            }
+        });
+        drop(inside);
+        meanwhile();
+    }
+
+    /// Papers of a rank of this job, issued at this time.
+    fn papers(&self, rank: u32, now: SystemTime) -> Papers {
+        let authority = Authority::derive(&self.secret).unwrap();
+        authority.papers(Role::Rank(Rank::new(rank)), now).unwrap()
+    }
+}
+
+fn client() -> Endpoint {
+    Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// Bytes that look like nothing, the same in each run.
+fn noise() -> impl FnMut() -> u8 {
+    let mut state = 0x1234_5678_u32;
+    move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_le_bytes()[3]
+    }
+}
+
+#[test]
+fn datagrams_of_noise_change_nothing() {
+    besieged(|siege| {
+        let (socket, mut noise) = (UdpSocket::bind("127.0.0.1:0").unwrap(), noise());
+        for length in (0..1400).chain((0..600).map(|_| 1200)) {
+            let mut datagram: Vec<u8> = (0..length).map(|_| noise()).collect();
+            if let Some(first) = datagram.first_mut().filter(|_| length % 2 == 0) {
+                // The first byte of a handshake packet (RFC 9000, section 17.2).
+                *first |= 0xc0;
+            }
+            for address in &siege.addresses {
+                // The kernel may have no room: a datagram less.
+                let _ = socket.send_to(&datagram, address);
+            }
+        }
+    });
+}
+
+#[test]
+fn who_has_no_certificate_or_an_expired_one_is_refused() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let expired = siege.papers(1, SystemTime::now() - Duration::from_secs(3 * 86_400));
+        for papers in [None, Some(expired)] {
+            let refused = runtime.block_on(async {
+                // In TLS 1.3 a client is done before its certificate is looked at.
+                match siege.join_request(&endpoint, papers).await {
+                    Ok(connection) => connection.closed().await,
+                    Err(error) => error,
+                }
+            });
+            let closed = matches!(refused, quinn::ConnectionError::ConnectionClosed(_));
+            assert!(closed, "{refused:?}");
+        }
+    });
+}
+
+#[test]
+fn a_member_that_claims_another_rank_or_talks_nonsense_is_refused() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let mut huge = crate::wire::Message::Heartbeat.encode();
+        huge[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+        let hello = crate::wire::Message::Goodbye.encode();
+        let mut noise = noise();
+        let random: Vec<u8> = (0..5000).map(|_| noise()).collect();
+        // Endless lengths, half a greeting, a greeting that is none, noise.
+        for bytes in [&huge[..], &hello[..7], &hello[..], &random[..]] {
+            runtime.block_on(async {
+                let papers = siege.papers(1, SystemTime::now());
+                let connection = siege.join_request(&endpoint, Some(papers)).await.unwrap();
+                let (mut send, mut receive) = connection.open_bi().await.unwrap();
+                // What is sent may find the other side gone.
+                let _ = send.write_all(bytes).await;
+                let _ = send.finish();
+                let answer = receive.read_to_end(64).await;
+                assert!(
+                    !matches!(&answer, Ok(bytes) if !bytes.is_empty()),
+                    "{answer:?}"
+                );
+            });
+        }
+    });
+}
+
+#[test]
+fn a_member_of_another_release_is_told_the_version_that_is_spoken_here() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let mut hello = crate::wire::Message::Goodbye.encode();
+        hello[4] = 1;
+        let head = runtime.block_on(async {
+            let papers = siege.papers(1, SystemTime::now());
+            let connection = siege.join_request(&endpoint, Some(papers)).await.unwrap();
+            let (mut send, mut receive) = connection.open_bi().await.unwrap();
+            send.write_all(&hello).await.unwrap();
+            let mut head = [0; 5];
+            receive.read_exact(&mut head).await.unwrap();
+            head
+        });
+        assert_eq!(head, *b"MSHW\x03");
+    });
+}
+
+#[test]
+fn who_says_nothing_for_long_keeps_nobody_out() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let silent: Vec<Connection> = (0..100)
+            .filter_map(|_| {
+                let papers = siege.papers(1, SystemTime::now());
+                runtime
+                    .block_on(siege.join_request(&endpoint, Some(papers)))
+                    .ok()
+            })
+            .collect();
+        assert!(!silent.is_empty());
+        siege.goes_on();
+    });
+}
+
+#[test]
+fn who_says_nothing_keeps_no_member_from_joining() {
+    let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+    let join = |rank| config(&addresses, Rank::new(rank), &secret);
+    thread::scope(|scope| {
+        let waits = join(0);
+        let first = scope.spawn(move || Group::connect(&waits).unwrap());
+        let siege = Siege::of(&addresses, &secret);
+        let runtime = runtime();
+        let inside = runtime.enter();
+        let endpoint = client();
+        let mut silent = Vec::new();
+        // Those who come first find nobody.
+        while silent.len() < 64 {
+            let papers = siege.papers(1, SystemTime::now());
+            silent.extend(
+                runtime
+                    .block_on(siege.join_request(&endpoint, Some(papers)))
+                    .ok(),
+            );
+        }
+        for _ in 0..40 {
+            let papers = siege.papers(1, SystemTime::now());
+            silent.extend(
+                runtime
+                    .block_on(siege.join_request(&endpoint, Some(papers)))
+                    .ok(),
+            );
+        }
+        // A group is not joined inside of a runtime.
+        drop(inside);
+        let began = Instant::now();
+        let second = Group::connect(&join(1)).unwrap();
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        drop((first.join().unwrap(), second));
+    });
+}
+
+#[test]
+fn who_writes_byte_by_byte_and_never_ends_is_cut_off() {
+    besieged(|siege| {
+        let runtime = runtime();
+        let _inside = runtime.enter();
+        let endpoint = client();
+        let mut greeting = crate::wire::Message::Heartbeat.encode();
+        // A body that never comes.
+        greeting[8..12].copy_from_slice(&1000_u32.to_le_bytes());
+        let began = Instant::now();
+        runtime.block_on(async {
+            let papers = siege.papers(1, SystemTime::now());
+            let connection = siege.join_request(&endpoint, Some(papers)).await.unwrap();
+            let (mut send, _receive) = connection.open_bi().await.unwrap();
+            for byte in greeting {
+                // A byte for every few steps of the group.
+                siege.goes_on();
+                if send.write_all(&[byte]).await.is_err() {
+                    break;
+                }
+            }
+            let cut = tokio::time::timeout(PATIENCE, connection.closed()).await;
+            assert!(cut.is_ok(), "still open after {:?}", began.elapsed());
+        });
+    });
+}
+
+#[test]
+fn a_thousand_half_open_handshakes_take_little_memory() {
+    if !growth::is_alone() {
+        return;
+    }
+    besieged(|siege| {
+        let before = growth::resident();
+        siege.half_open(1000, || siege.goes_on());
+        let grown = growth::resident().saturating_sub(before);
+        assert!(grown < 96 << 20, "{grown} bytes more");
+    });
+}
+
+#[test]
+fn half_open_handshakes_keep_no_member_from_the_next_epoch() {
+    let (addresses, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    let mut groups = each(Rank::all(3), |rank| {
+        Group::connect(&config(&addresses, rank, &secret)).unwrap()
+    });
+    drop(groups.remove(1));
+    for group in &mut groups {
+        assert!(group.barrier().is_err());
+    }
+    let siege = Siege::of(&addresses, &secret);
+    let mut third = groups.pop().unwrap();
+    thread::scope(|scope| {
+        // It takes calls from now on, and waits for the other.
+        scope.spawn(|| groups[0].shrink().unwrap());
+        siege.half_open(1100, || {
+            let began = Instant::now();
+            third.shrink().unwrap();
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        });
+    });
+}
+
+/// What a future comes to if it is looked at once.
+async fn futures_now<F: Future>(mut future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    std::future::poll_fn(|context| {
+        std::task::Poll::Ready(match future.as_mut().poll(context) {
+            std::task::Poll::Ready(output) => Some(output),
+            std::task::Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// An authority that is not the job's own.
+struct Issuer {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    certificate: Vec<u8>,
+}
+
+impl Issuer {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap().der().to_vec();
+        Self {
+            issuer: rcgen::Issuer::new(params, key),
+            certificate,
+        }
+    }
+
+    /// The files of a rank in this folder.
+    fn issue(&self, folder: &std::path::Path, rank: Rank) -> Certificates {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let names = vec![Certificates::name("night-run", rank)];
+        let params = rcgen::CertificateParams::new(names).unwrap();
+        let own = params.signed_by(&key, &self.issuer).unwrap();
+        let file = |name: &str, label: &str, bytes: &[u8]| {
+            let path = folder.join(format!("{name}-{}.pem", rank.number()));
+            std::fs::write(&path, pem(label, bytes)).unwrap();
+            let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, own).unwrap();
+            path
+        };
+        let authority = file("authority", "CERTIFICATE", &self.certificate);
+        let chain = file("chain", "CERTIFICATE", own.der());
+        let key = file("key", "PRIVATE KEY", &key.serialize_der());
+        Certificates::new("night-run", authority, chain, key).unwrap()
+    }
+}
+
+/// RFC 7468, by base64 as RFC 4648 has it.
+fn pem(label: &str, bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let quad = |three: &[u8]| {
+        let bits = three
+            .iter()
+            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+        let bits = bits << (8 * (3 - three.len()));
+        let digit = |place: usize| match place > three.len() {
+            true => '=',
+            false => char::from(DIGITS[(bits >> (18 - 6 * place)) as usize % 64]),
+        };
+        (0..4).map(digit).collect::<String>()
+    };
+    let lines: Vec<String> = bytes
+        .chunks(48)
+        .map(|line| line.chunks(3).map(quad).collect())
+        .collect();
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        lines.join("\n")
+    )
+}
+
+#[test]
+fn ranks_with_certificates_of_the_users_own_authority_form_a_group() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Issuer::new());
+    let members = free_addresses(3);
+    // The secrets differ: they prove nothing here.
+    let sums = each(Rank::all(3), |rank| {
+        let certificates = authority.issue(folder.path(), rank);
+        let config =
+            config(&members, rank, &JobSecret::generate().unwrap()).with_certificates(certificates);
+        let mut group = Group::connect(&config).unwrap();
+        let mut buffer = [rank.number() + 1];
+        group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
+        group.leave().unwrap();
+        buffer[0]
+    });
+    assert_eq!(sums, [6; 3]);
+}
+
+#[test]
+fn a_rank_that_another_authority_has_certified_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let members = free_addresses(2);
+    let secret = JobSecret::generate().unwrap();
+    let errors = each(Rank::all(2), |rank| {
+        let certificates = Issuer::new().issue(folder.path(), rank);
+        let short = Timeouts::default().with_join(Duration::from_secs(3));
+        let config = config(&members, rank, &secret)
+            .with_timeouts(short)
+            .with_certificates(certificates);
+        Group::connect(&config).unwrap_err()
+    });
+    assert!(matches!(errors[1], Error::OtherJob { .. }), "{}", errors[1]);
+    let Error::NotJoined { refused, .. } = &errors[0] else {
+        panic!("{}", errors[0])
+    };
+    assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);
+}

@@ -1,0 +1,135 @@
+//! A group's last error as it is told to the other ranks, and as they understand it.
+
+use std::time::Duration;
+
+use crate::wire::{Abort, WireCall, truncate};
+use crate::{Error, LossCause, Member, Rank};
+
+const DIED: u8 = 1;
+const SILENT: u8 = 2;
+const DISCONNECTED: u8 = 3;
+const LEFT: u8 = 4;
+const GAVE_UP: u8 = 5;
+const DISAGREED: u8 = 6;
+const STOPPED: u8 = 7;
+
+/// What `me` tells the others when its group ends with `error`.
+pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
+    let blame = |culprit: Rank, cause, text: &str| Abort {
+        culprit: culprit.number(),
+        cause,
+        heard_ms: None,
+        text: truncate(text),
+        calls: Vec::new(),
+    };
+    match error {
+        Error::RankLost {
+            peer, cause, heard, ..
+        } => {
+            let heard = match cause {
+                LossCause::Silent(silence) => Some(*silence),
+                _ => *heard,
+            };
+            let millis = |heard: Duration| u64::try_from(heard.as_millis()).unwrap_or(u64::MAX);
+            Abort {
+                heard_ms: heard.map(millis),
+                ..blame(peer.rank(), code(*cause), "")
+            }
+        }
+        Error::Aborted { peer, message } => blame(peer.rank(), GAVE_UP, message),
+        Error::Disagreement {
+            rank,
+            mine,
+            peer,
+            theirs,
+        } => Abort {
+            calls: vec![WireCall::new(*rank, mine), WireCall::new(*peer, theirs)],
+            ..blame(*peer, DISAGREED, "")
+        },
+        other => blame(me, GAVE_UP, &other.to_string()),
+    }
+}
+
+impl Abort {
+    /// Whether it says that the process of this rank has ended, which then need not be told.
+    pub(crate) fn reports_end_of(&self, rank: Rank) -> bool {
+        self.cause == DIED && self.culprit == rank.number()
+    }
+}
+
+/// What `by`'s abort means here. Codes and ranks from the wire are taken for what they can be at
+/// most: an unknown one is the reporter's own giving up.
+pub(super) fn from_wire(abort: &Abort, by: Rank, members: &[Member]) -> Error {
+    let culprit = members
+        .get(abort.culprit as usize)
+        .unwrap_or_else(|| &members[by.index()])
+        .clone();
+    let reporter = (culprit.rank() != by).then_some(by);
+    let heard = abort.heard_ms.map(Duration::from_millis);
+    let lost = |cause| Error::RankLost {
+        peer: culprit.clone(),
+        cause,
+        reporter,
+        heard,
+        completed: 0,
+    };
+    match abort.cause {
+        DIED => lost(LossCause::Died),
+        SILENT if let Some(silence) = heard => lost(LossCause::Silent(silence)),
+        DISCONNECTED => lost(LossCause::Disconnected),
+        LEFT => lost(LossCause::Left),
+        STOPPED => lost(LossCause::Stopped),
+        DISAGREED => disagreement(&abort.calls).unwrap_or_else(|| Error::Aborted {
+            peer: culprit,
+            message: "ranks made different calls".to_owned(),
+        }),
+        _ => Error::Aborted {
+            peer: culprit,
+            message: truncate(&abort.text),
+        },
+    }
+}
+
+fn disagreement(calls: &[WireCall]) -> Option<Error> {
+    let [mine, theirs] = calls else { return None };
+    let ((rank, mine), (peer, theirs)) = (mine.call().ok()?, theirs.call().ok()?);
+    Some(Error::Disagreement {
+        rank,
+        mine: Box::new(mine),
+        peer,
+        theirs: Box::new(theirs),
+    })
+}
+
+fn code(cause: LossCause) -> u8 {
+    match cause {
+        LossCause::Died => DIED,
+        LossCause::Silent(_) => SILENT,
+        LossCause::Disconnected => DISCONNECTED,
+        LossCause::Left => LEFT,
+        LossCause::Stopped => STOPPED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever is wrongly taken for dead, or silent, still has to hear why the group is over.
+    #[test]
+    fn only_the_dead_need_not_be_told() {
+        let [me, lost] = [0, 1].map(Rank::new);
+        let causes = [
+            (LossCause::Died, true),
+            (LossCause::Silent(Duration::ZERO), false),
+            (LossCause::Stopped, false),
+            (LossCause::Disconnected, false),
+            (LossCause::Left, false),
+        ];
+        for (cause, gone) in causes {
+            let abort = tell(&Error::lost(Member::new(lost, ""), cause), me);
+            assert_eq!(abort.reports_end_of(lost), gone, "{cause:?}");
+            assert!(!abort.reports_end_of(me), "{cause:?}");
+        }
+    }
+}

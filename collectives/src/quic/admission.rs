@@ -1,0 +1,420 @@
+//! Where members are admitted: shared by all that dial and accept.
+
+mod accept;
+mod control_sender;
+mod dial;
+mod join_requests;
+mod lanes;
+mod renewal;
+mod tcp;
+mod unauthenticated_log;
+mod wait_reports;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quinn::Connection;
+use ring::digest;
+use tokio::sync::mpsc;
+
+use super::node::{Node, View};
+use super::streams::{Arrivals, Data, Stream};
+use super::{ABORT, GOODBYE, TURNED_AWAY};
+use super::{control, streams};
+use crate::identity::{Identity, Role};
+use crate::links::Links;
+use crate::membership::Event;
+use crate::wait_for_graph::WaitForGraph;
+use crate::wire::{Decision, Hello, Lane, MemberProcess, Message};
+use crate::{DataTransport, Error, Member, Network, Rank, Refusal, Timeouts, agreement, host};
+
+pub(super) use accept::accept;
+use control_sender::ControlSender;
+pub(super) use dial::dial_lower_ranks;
+use join_requests::JoinRequests;
+pub(super) use renewal::renew;
+pub(super) use tcp::take_in;
+use tcp::{Tcp, TcpBinding};
+use unauthenticated_log::UnauthenticatedLog;
+
+/// The members so far, and what everyone who wants to be one is measured by.
+pub(super) struct Admission {
+    me: Rank,
+    members: Arc<[Member]>,
+    /// The member id of each rank.
+    member_ids: Arc<[agreement::MemberId]>,
+    identity: Arc<Identity>,
+    network: Network,
+    timeouts: Timeouts,
+    hello: Hello,
+    epoch: u64,
+    /// What began this epoch, for those who have missed it.
+    decision: Option<Decision>,
+    /// The incarnations of the members, by member id: of a later epoch all, as they were decided
+    /// on, of the first those who have greeted. Each member id has one in an epoch.
+    incarnations: Mutex<BTreeMap<agreement::MemberId, u64>>,
+    /// Members whose processes have ended, as the kernel has told this process or its launcher.
+    ended: Mutex<BTreeSet<Rank>>,
+    /// Who wants to be let in.
+    join_requests: JoinRequests,
+    events: mpsc::Sender<Event>,
+    admitted: Mutex<Vec<Option<AdmittedMember>>>,
+    /// Streams of split groups, by the rank at the other end, the group's number and the lane.
+    arrivals: Arrivals<(Rank, u64, u8)>,
+    /// Connections besides the one that was greeted, each with its data stream.
+    lanes: Arrivals<Lane, (Connection, Data)>,
+    /// Connections over TCP.
+    tcp: Tcp,
+    waits: Mutex<WaitForGraph>,
+    log: UnauthenticatedLog,
+}
+
+/// A member that has been admitted.
+struct AdmittedMember {
+    control_sender: ControlSender,
+    /// Its process id, if it runs on this host.
+    shares_host: Option<u32>,
+    /// What it calls its host; empty where it cannot tell.
+    host: String,
+    /// Taken when the group begins.
+    data: Option<Vec<Data>>,
+    /// What its connections over TCP have to prove, where there are such.
+    tcp_binding: Option<TcpBinding>,
+}
+
+/// A connection whose two ends have agreed on everything.
+struct MemberConnection {
+    connections: Vec<Connection>,
+    hello: Hello,
+    control: Stream,
+    /// One for each connection, or each lane over TCP.
+    data: Vec<Data>,
+    tcp_binding: Option<TcpBinding>,
+}
+
+impl Admission {
+    pub(super) fn new(node: &Node, view: View, events: mpsc::Sender<Event>) -> Arc<Self> {
+        let View {
+            rank: me, members, ..
+        } = view;
+        let network = node.config.network();
+        let hello = Hello {
+            rank: me.number(),
+            incarnation: node.me.incarnation,
+            world: u32::try_from(members.len()).expect("a group checks its size before it joins"),
+            members: fingerprint(view.number, &members),
+            process: std::process::id(),
+            host: node.host.clone(),
+            connections: network.connections(),
+            data_transport: network.data_transport().code(),
+        };
+        let admitted = Mutex::new(members.iter().map(|_| None).collect());
+        Arc::new(Self {
+            me,
+            members,
+            member_ids: view.member_ids,
+            epoch: view.number,
+            incarnations: Mutex::new(incarnations(view.decision.as_ref(), node.me)),
+            ended: Mutex::default(),
+            decision: view.decision,
+            join_requests: JoinRequests::default(),
+            identity: node.identity.clone(),
+            network,
+            timeouts: node.config.timeouts(),
+            hello,
+            events,
+            admitted,
+            arrivals: Arrivals::default(),
+            lanes: Arrivals::default(),
+            tcp: Tcp::default(),
+            waits: Mutex::default(),
+            log: UnauthenticatedLog::default(),
+        })
+    }
+
+    /// The data streams of all members, once they are all in.
+    pub(super) fn links(&self) -> Links {
+        let mut admitted = self.admitted();
+        let streams = admitted
+            .iter_mut()
+            .map(|member_id| Some(streams::joined(member_id.as_mut()?.data.take()?)));
+        Links::new(streams.collect::<Vec<_>>())
+    }
+
+    /// The members that run on this host, this one among them, and their process ids.
+    pub(super) fn neighbours(&self) -> Vec<(Rank, u32)> {
+        let mut neighbours = vec![(self.me, self.hello.process)];
+        let admitted = self.admitted();
+        for (rank, member_id) in self.members.iter().zip(admitted.iter()) {
+            if let Some(process) = member_id
+                .as_ref()
+                .and_then(|member_id| member_id.shares_host)
+            {
+                neighbours.push((rank.rank(), process));
+            }
+        }
+        neighbours.sort_unstable();
+        neighbours
+    }
+
+    /// The host of each member, as the first member on it. Those that cannot tell are apart.
+    pub(super) fn hosts(&self) -> Vec<usize> {
+        let admitted = self.admitted();
+        let name = |place: usize| match &admitted[place] {
+            Some(member_id) => member_id.host.as_str(),
+            None => self.hello.host.as_str(),
+        };
+        let same = |place: usize, other: usize| {
+            place == other || (!name(place).is_empty() && name(place) == name(other))
+        };
+        (0..admitted.len())
+            .map(|place| {
+                (0..place)
+                    .find(|other| same(place, *other))
+                    .unwrap_or(place)
+            })
+            .collect()
+    }
+
+    /// A member's connections, the one with control first.
+    pub(super) fn connections(&self, rank: Rank) -> Option<Vec<Connection>> {
+        let admitted = self.admitted();
+        let member_id = admitted.get(rank.index())?.as_ref()?;
+        Some(member_id.control_sender.connections().to_vec())
+    }
+
+    /// What ties a member's connections over TCP to it.
+    fn member_tcp_binding(&self, rank: Rank) -> Option<TcpBinding> {
+        self.admitted()
+            .get(rank.index())?
+            .as_ref()?
+            .tcp_binding
+            .clone()
+    }
+
+    /// How many connections each pair of ranks has.
+    pub(super) fn lane_count(&self) -> u8 {
+        self.hello.connections
+    }
+
+    /// What carries the bytes of operations.
+    pub(super) fn data_transport(&self) -> DataTransport {
+        self.network.data_transport()
+    }
+
+    /// The incarnations of the members that are known, by member id.
+    pub(super) fn incarnations(&self) -> BTreeMap<agreement::MemberId, u64> {
+        lock(&self.incarnations).clone()
+    }
+
+    /// Whether the process that greets is the member of this rank: the first that does is, where it
+    /// was not decided before. It may have met all others too, and voted, even if it ends at once.
+    fn meets(&self, rank: Rank, incarnation: u64) -> bool {
+        let member_id = self.member_ids.get(rank.index());
+        member_id.is_some_and(|member_id| {
+            *lock(&self.incarnations)
+                .entry(*member_id)
+                .or_insert(incarnation)
+                == incarnation
+        })
+    }
+
+    /// Members whose processes have ended, and not only by hearsay.
+    pub(super) fn ended(&self) -> Vec<Rank> {
+        lock(&self.ended).iter().copied().collect()
+    }
+
+    /// The rank of another member by its member id, if it is in this epoch.
+    fn rank_at(&self, member_id: agreement::MemberId) -> Option<Rank> {
+        let place = self
+            .member_ids
+            .iter()
+            .position(|place| *place == member_id)?;
+        let rank = Rank::new(u32::try_from(place).ok()?);
+        (rank != self.me).then_some(rank)
+    }
+
+    /// What the certificate of a rank says: its member id, which it keeps through all epochs.
+    fn role(&self, rank: Rank) -> Role {
+        let member_id = self.member_ids.get(rank.index());
+        Role::Rank(member_id.map_or(rank, |member_id| Rank::new(*member_id)))
+    }
+
+    pub(super) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+
+    pub(super) fn me(&self) -> Rank {
+        self.me
+    }
+
+    pub(super) fn arrivals(&self) -> &Arrivals<(Rank, u64, u8)> {
+        &self.arrivals
+    }
+
+    /// Sends a message to a member, without waiting. An abort is the last one.
+    pub(super) fn tell(&self, rank: Rank, message: Message) {
+        let mut admitted = self.admitted();
+        let Some(member_id) = &mut admitted[rank.index()] else {
+            return;
+        };
+        match message {
+            Message::Abort(abort) if abort.reports_end_of(rank) => {
+                member_id.control_sender.hang_up(ABORT)
+            }
+            Message::Abort(_) => member_id.control_sender.part(ABORT, Some(message)),
+            message => member_id.control_sender.tell(message),
+        }
+    }
+
+    /// Waits until all last words are confirmed, which takes a bounded time.
+    pub(super) async fn farewells(&self) {
+        let farewells: Vec<_> = {
+            let mut admitted = self.admitted();
+            let admitted = admitted.iter_mut().flatten();
+            admitted
+                .filter_map(|member_id| member_id.control_sender.farewell())
+                .collect()
+        };
+        for farewell in farewells {
+            let _ = farewell.await;
+        }
+    }
+
+    /// Ends all connections of a group that has finished.
+    pub(super) fn close_all(&self) {
+        for member_id in self.admitted().iter_mut().flatten() {
+            member_id.control_sender.part(GOODBYE, None);
+        }
+    }
+
+    fn admit(self: &Arc<Self>, rank: Rank, admitted: MemberConnection) {
+        let MemberConnection {
+            connections,
+            hello,
+            control: (send, receive),
+            data,
+            tcp_binding,
+        } = admitted;
+        let shares_host = self.shares_host(&hello).then_some(hello.process);
+        let mut admitted = self.admitted();
+        if admitted[rank.index()].is_some() {
+            control_sender::close(&connections, TURNED_AWAY, &[]);
+            return;
+        }
+        tracing::debug!("connected to {rank}");
+        admitted[rank.index()] = Some(AdmittedMember {
+            control_sender: ControlSender::new(send, connections.clone()),
+            shares_host,
+            host: hello.host,
+            data: Some(data),
+            tcp_binding,
+        });
+        drop(admitted);
+        for (lane, connection) in (0..).zip(&connections) {
+            let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
+            tokio::spawn(arriving);
+        }
+        let (admission, kernel, events) = (self.clone(), self.clone(), self.events.clone());
+        tokio::spawn(async move {
+            // First of all events of this rank: nobody can be lost who has not joined.
+            let _ = events.send(Event::Joined(rank)).await;
+            tokio::join!(
+                control::listen(rank, receive, admission),
+                control::until_any_closed(rank, connections, events.clone()),
+                async {
+                    if let Some(process) = shares_host
+                        && host::process_ended(process).await.is_ok()
+                    {
+                        lock(&kernel.ended).insert(rank);
+                        let _ = events.send(Event::Died(rank)).await;
+                    }
+                },
+                async {
+                    if let Some(process) = shares_host
+                        && host::process_stopped(process).await.is_ok()
+                    {
+                        let _ = events.send(Event::Stopped(rank)).await;
+                    }
+                },
+            );
+        });
+    }
+
+    fn shares_host(&self, hello: &Hello) -> bool {
+        !hello.host.is_empty() && hello.host == self.hello.host
+    }
+
+    /// Whether `hello` fits this group; the certificate has been checked before.
+    fn examine(&self, hello: &Hello) -> Result<(), Refusal> {
+        if hello.world != self.hello.world {
+            return Err(Refusal::World {
+                expected: self.hello.world,
+                found: hello.world,
+            });
+        }
+        if hello.members != self.hello.members {
+            return Err(Refusal::Members);
+        }
+        if hello.connections != self.hello.connections {
+            return Err(Refusal::Connections {
+                expected: self.hello.connections.into(),
+                found: hello.connections.into(),
+            });
+        }
+        if hello.data_transport != self.hello.data_transport {
+            let found = DataTransport::from_code(hello.data_transport.into());
+            return Err(Refusal::DataTransport {
+                expected: self.network.data_transport(),
+                found: found.unwrap_or_default(),
+            });
+        }
+        Ok(())
+    }
+
+    fn admitted(&self) -> MutexGuard<'_, Vec<Option<AdmittedMember>>> {
+        lock(&self.admitted)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds a lock of a lobby can panic half-way through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who is with which member id, as far as the decision that began an epoch says, or there was none.
+fn incarnations(
+    decision: Option<&Decision>,
+    me: MemberProcess,
+) -> BTreeMap<agreement::MemberId, u64> {
+    let decided = decision.into_iter().flat_map(Decision::members);
+    let known = decided.chain([me]);
+    known
+        .map(|process| (process.member_id, process.incarnation))
+        .collect()
+}
+
+/// Ends the group when the launcher ends, so that no rank is left behind.
+pub(super) fn watch_launcher(admission: &Arc<Admission>, launcher: Option<u32>) {
+    let Some(process) = launcher else { return };
+    let events = admission.events.clone();
+    tokio::spawn(async move {
+        if host::process_ended(process).await.is_ok() {
+            let _ = events
+                .send(Event::GiveUp(Error::LauncherLost { process }))
+                .await;
+        }
+    });
+}
+
+fn fingerprint(epoch: u64, members: &[Member]) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(&epoch.to_le_bytes());
+    for member in members {
+        context.update(member.address().as_bytes());
+        context.update(b"\n");
+    }
+    let mut fingerprint = [0; 32];
+    fingerprint.copy_from_slice(context.finish().as_ref());
+    fingerprint
+}

@@ -1,0 +1,213 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, Incoming, SendStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::{Admission, MemberConnection, TcpBinding};
+use crate::identity::{Distrust, Role, distrust};
+use crate::membership::Event;
+use crate::quic::control::{self, NoMessage};
+use crate::quic::handshake_limiter::HandshakePermit;
+use crate::quic::heads::DataHead;
+use crate::quic::node::Node;
+use crate::quic::streams::{self, Stream};
+use crate::wire::{Hello, Message, VERSION, WireError};
+use crate::{Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
+
+/// How long a caller may take from its first packet until it is a member.
+const JOINING: Duration = Duration::from_secs(10);
+
+/// Lets in whoever proves to be a member, and tells the membership whom it did not let in.
+pub(in crate::quic) async fn accept(admission: Arc<Admission>, node: Arc<Node>) {
+    // Ends with this, and with it all who are too late for this epoch.
+    let mut callers = JoinSet::new();
+    while let Some(incoming) = node.endpoint.accept().await {
+        while callers.try_join_next().is_some() {}
+        let Some((incoming, permit)) = node.handshake_limiter.admit(incoming) else {
+            continue;
+        };
+        let admission = admission.clone();
+        callers.spawn(async move {
+            let _ = timeout(JOINING, receive(&admission, incoming, permit)).await;
+        });
+    }
+}
+
+/// Tells the membership, and whoever reads the log, who was not let in.
+pub(super) async fn report(
+    admission: &Admission,
+    address: SocketAddr,
+    cause: UnauthenticatedCause,
+) {
+    let peer = UnauthenticatedPeer::new(address, cause);
+    if admission.log.is_news(&peer) {
+        tracing::warn!(rank = admission.me.number(), "{peer}");
+    }
+    let _ = admission.events.send(Event::Refused(peer)).await;
+}
+
+/// Makes a member of whoever calls, unless it breaks off or is refused.
+async fn receive(
+    admission: &Arc<Admission>,
+    incoming: Incoming,
+    permit: HandshakePermit,
+) -> Result<(), NoMessage> {
+    let proving = timeout(permit.patience(), prove(admission, incoming));
+    let (connection, (mut send, receive), said) = proving.await.map_err(|_| NoMessage::Ended)??;
+    let said = match said {
+        Err(NoMessage::Malformed(WireError::Version { found })) => {
+            let expected = VERSION;
+            let refusal = Refusal::Version { expected, found };
+            return refuse(admission, (connection, send), refusal).await;
+        }
+        said => said?,
+    };
+    let hello = match said {
+        Message::Hello(hello) => hello,
+        Message::Lane(lane) => {
+            admission.lane_arrived(lane, connection, (send, receive));
+            return Ok(());
+        }
+        Message::Abort(abort) if admission.identity.is(&connection, Role::Launcher) => {
+            // It knows places in the member list, and not who is in which epoch.
+            if let Some(rank) = admission.rank_at(abort.culprit) {
+                let _ = admission.events.send(Event::Reported(rank)).await;
+            }
+            return Ok(());
+        }
+        Message::JoinRequest(join_request) => {
+            return admission
+                .join_requested(join_request, connection, send)
+                .await;
+        }
+        Message::Welcome(_)
+        | Message::Refusal(_)
+        | Message::Heartbeat
+        | Message::Abort(_)
+        | Message::Goodbye
+        | Message::Spoken(_)
+        | Message::WaitReport(_) => return Ok(()),
+    };
+    if let Err(refusal) = answer(admission, &connection, &hello) {
+        if refusal == Refusal::RankTaken {
+            admission.miss(Rank::new(hello.rank)).await;
+        }
+        return refuse(admission, (connection, send), refusal).await;
+    }
+    let tcp_binding = admission.greet(Rank::new(hello.rank), &connection);
+    control::write(&mut send, &Message::Welcome(admission.hello.clone())).await?;
+    // It has proved itself; what it still has to open must not keep others out.
+    drop(permit);
+    let control = (send, receive);
+    let admitted = match tcp_binding {
+        None => follow(admission, connection, (hello, control)).await?,
+        Some(tcp_binding) => {
+            follow_over_tcp(admission, (connection, tcp_binding), (hello, control)).await?
+        }
+    };
+    admission.admit(Rank::new(admitted.hello.rank), admitted);
+    Ok(())
+}
+
+/// A caller that has a certificate of this job, and the first that it says.
+async fn prove(
+    admission: &Admission,
+    incoming: Incoming,
+) -> Result<(Connection, Stream, Result<Message, NoMessage>), NoMessage> {
+    let address = incoming.remote_address();
+    let connection = match incoming.await {
+        Ok(connection) => connection,
+        Err(error) => {
+            let cause = match distrust(&error) {
+                Some(Distrust::OtherJob) => UnauthenticatedCause::OtherJob,
+                Some(Distrust::Expired) => UnauthenticatedCause::Expired,
+                None => return Err(NoMessage::Ended),
+            };
+            report(admission, address, cause).await;
+            return Err(NoMessage::Ended);
+        }
+    };
+    let mut control = connection.accept_bi().await?;
+    let said = control::read(&mut control.1).await;
+    Ok((connection, control, said))
+}
+
+/// Says why, to the caller and to the membership. Whoever speaks another version understands at
+/// least the version that stands at the head of every message.
+async fn refuse(
+    admission: &Admission,
+    (connection, mut send): (Connection, SendStream),
+    refusal: Refusal,
+) -> Result<(), NoMessage> {
+    let address = connection.remote_address();
+    report(admission, address, UnauthenticatedCause::Refused(refusal)).await;
+    control::write(&mut send, &Message::Refusal(refusal.into())).await?;
+    // The refused one closes when it has read why.
+    connection.closed().await;
+    Ok(())
+}
+
+/// Takes in the data stream and the further connections of a caller that has been welcomed.
+async fn follow(
+    admission: &Admission,
+    connection: Connection,
+    (hello, control): (Hello, Stream),
+) -> Result<MemberConnection, NoMessage> {
+    let mut data = connection.accept_bi().await?;
+    let mut head = [0; DataHead::BYTES];
+    data.1
+        .read_exact(&mut head)
+        .await
+        .map_err(|_| NoMessage::Ended)?;
+    let DataHead { attempt } = DataHead::decode(&head).ok_or(NoMessage::Ended)?;
+    let lanes = admission.lanes((Rank::new(hello.rank), attempt), &connection);
+    let (others, streams): (Vec<_>, Vec<_>) = lanes.await?.into_iter().unzip();
+    Ok(MemberConnection {
+        connections: [vec![connection], others].concat(),
+        hello,
+        control,
+        data: std::iter::once(streams::data(data))
+            .chain(streams)
+            .collect(),
+        tcp_binding: None,
+    })
+}
+
+/// The same where the bytes of operations go over TCP.
+async fn follow_over_tcp(
+    admission: &Admission,
+    (connection, tcp_binding): (Connection, TcpBinding),
+    (hello, control): (Hello, Stream),
+) -> Result<MemberConnection, NoMessage> {
+    let data = tokio::select! {
+        data = admission.tcp.lanes(&tcp_binding, (0, admission.lane_count())) => data,
+        _ = connection.closed() => return Err(NoMessage::Ended),
+    };
+    Ok(MemberConnection {
+        connections: vec![connection],
+        hello,
+        control,
+        data,
+        tcp_binding: Some(tcp_binding),
+    })
+}
+
+/// Whether the caller is who it says, expected, and in the same group.
+fn answer(admission: &Admission, connection: &Connection, hello: &Hello) -> Result<(), Refusal> {
+    let claimed = hello.rank;
+    let rank = Rank::new(claimed);
+    if !admission.identity.is(connection, admission.role(rank)) {
+        return Err(Refusal::RankUnproved { claimed });
+    }
+    admission.examine(hello)?;
+    if claimed >= admission.hello.world || rank <= admission.me {
+        return Err(Refusal::RankUnexpected { claimed });
+    }
+    if admission.admitted()[rank.index()].is_some() || !admission.meets(rank, hello.incarnation) {
+        return Err(Refusal::RankTaken);
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+use std::time::Duration;
+
+use quinn::{Connection, SendStream, VarInt};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::quic::control;
+use crate::wire::Message;
+
+/// Messages that may wait for a slow control stream; heartbeats beyond it are dropped.
+const WAITING: usize = 16;
+/// How long a member may take to confirm the last word: several round trips and retransmissions in
+/// any network, and far less than [`Timeouts::silence`](crate::Timeouts::silence).
+const FAREWELL: Duration = Duration::from_millis(250);
+/// Control goes before the bytes of operations, which may be many.
+const FIRST: i32 = 1;
+
+/// Tells a member what the driver has for it, up to the last word.
+pub(super) struct ControlSender {
+    connections: Vec<Connection>,
+    /// Taken for the last word.
+    open_stream: Option<OpenStream>,
+    /// Ends when that is confirmed, or not to be.
+    farewell: Option<JoinHandle<()>>,
+}
+
+struct OpenStream {
+    messages: mpsc::Sender<Message>,
+    /// Ends when the member has confirmed everything, which it can once no more is to come.
+    confirmed: JoinHandle<()>,
+}
+
+impl ControlSender {
+    pub(super) fn new(control: SendStream, connections: Vec<Connection>) -> Self {
+        let (messages, outgoing) = mpsc::channel(WAITING);
+        let confirmed = tokio::spawn(send_all(control, outgoing));
+        Self {
+            connections,
+            open_stream: Some(OpenStream {
+                messages,
+                confirmed,
+            }),
+            farewell: None,
+        }
+    }
+
+    /// The one with control first.
+    pub(super) fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    /// Queues a message, or drops it if too many wait.
+    pub(super) fn tell(&self, message: Message) {
+        if let Some(open_stream) = &self.open_stream {
+            let _ = open_stream.messages.try_send(message);
+        }
+    }
+
+    /// Says the last word, and closes the connections once all is confirmed or has not been for
+    /// [`FAREWELL`]. The word is also the reason of the end, which arrives even where the stream is
+    /// stuck.
+    ///
+    /// The reason alone would not do: its packet is sent once and may be lost, and quinn does not
+    /// send it at all while the congestion window is full
+    /// (<https://github.com/quinn-rs/quinn/issues/2785>).
+    pub(super) fn part(&mut self, code: VarInt, last: Option<Message>) {
+        let Some(open_stream) = self.open_stream.take() else {
+            return;
+        };
+        let reason = last.as_ref().map(Message::encode).unwrap_or_default();
+        if let Some(word) = last {
+            let _ = open_stream.messages.try_send(word);
+        }
+        drop(open_stream.messages);
+        let connections = self.connections.clone();
+        self.farewell = Some(tokio::spawn(async move {
+            let _ = timeout(FAREWELL, open_stream.confirmed).await;
+            close(&connections, code, &reason);
+        }));
+    }
+
+    /// Closes the connections at once, as to a process that has ended.
+    pub(super) fn hang_up(&mut self, code: VarInt) {
+        self.open_stream = None;
+        close(&self.connections, code, &[]);
+    }
+
+    /// What is to be waited for before this process ends: the last word, no longer than
+    /// [`FAREWELL`].
+    pub(super) fn farewell(&mut self) -> Option<JoinHandle<()>> {
+        self.farewell.take()
+    }
+}
+
+pub(super) fn close(connections: &[Connection], code: VarInt, reason: &[u8]) {
+    for connection in connections {
+        connection.close(code, reason);
+    }
+}
+
+/// Sends messages until there are no more, and waits until the last has arrived.
+async fn send_all(mut control: SendStream, mut messages: mpsc::Receiver<Message>) {
+    let _ = control.set_priority(FIRST);
+    while let Some(message) = messages.recv().await {
+        if control::write(&mut control, &message).await.is_err() {
+            return;
+        }
+    }
+    if control.finish().is_ok() {
+        let _ = control.stopped().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

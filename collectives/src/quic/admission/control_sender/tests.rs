@@ -1,0 +1,98 @@
+use quinn::RecvStream;
+use tokio::runtime::Builder;
+use tokio::task::yield_now;
+
+use super::*;
+use crate::config::{GroupConfig, Network};
+use crate::identity::{Identity, Role};
+use crate::quic::{ABORT, endpoint};
+use crate::wire::Abort;
+use crate::{JobSecret, Rank};
+
+/// Far more than anything here takes, so that a test that hangs fails instead.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// More than any first congestion window, less than any flow control window.
+const LONG: usize = 1 << 20;
+
+fn word() -> Message {
+    Message::Abort(Abort {
+        culprit: 1,
+        cause: 5,
+        heard_ms: None,
+        text: "no".to_owned(),
+        calls: Vec::new(),
+    })
+}
+
+/// Two ends of a connection, the one that dialled first.
+async fn pair() -> [(Connection, quinn::Endpoint); 2] {
+    let secret = JobSecret::generate().unwrap();
+    let identity = |rank| Identity::new(&secret, Role::Rank(Rank::new(rank))).unwrap();
+    let (dialling, listening) = (identity(1), identity(0));
+    let members = ["127.0.0.1:1", "127.0.0.1:2"].map(str::to_owned).to_vec();
+    let config = GroupConfig::new(members, Rank::CHIEF, secret.clone())
+        .unwrap()
+        .with_bind("127.0.0.1:0".parse().unwrap());
+    let (listener, _) = endpoint::listen(&config, &listening).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let dialler = endpoint::dialler(address.ip()).unwrap();
+    let name = dialling.server_name(Role::Rank(Rank::CHIEF)).unwrap();
+    let client = endpoint::client(&dialling, Network::default());
+    let (dialled, accepted) = tokio::join!(
+        async {
+            let connecting = dialler.connect_with(client, address, &name.to_str());
+            connecting.unwrap().await.unwrap()
+        },
+        async { listener.accept().await.unwrap().await.unwrap() }
+    );
+    [(dialled, dialler), (accepted, listener)]
+}
+
+async fn heard(control: &mut RecvStream) -> Message {
+    let read = timeout(DEADLINE, control::read(control)).await;
+    read.expect("a word arrives").expect("it is a message")
+}
+
+#[test]
+fn the_last_word_arrives_however_many_bytes_wait_to_be_sent() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for pause in 0..12 {
+            let [(dialled, _dialler), (accepted, _listener)] = pair().await;
+            let (control, _) = dialled.open_bi().await.unwrap();
+            let (mut data, _) = dialled.open_bi().await.unwrap();
+            let mut control_sender = ControlSender::new(control, vec![dialled]);
+            control_sender.tell(Message::Heartbeat);
+            data.write_all(&vec![1; LONG]).await.unwrap();
+            for _ in 0..pause {
+                yield_now().await;
+            }
+            control_sender.part(ABORT, Some(word()));
+            // Nothing comes after it.
+            control_sender.part(ABORT, None);
+            control_sender.tell(Message::Heartbeat);
+            let accept = timeout(DEADLINE, accepted.accept_bi());
+            let (_, mut control) = accept.await.unwrap().unwrap();
+            assert_eq!(heard(&mut control).await, Message::Heartbeat);
+            assert_eq!(heard(&mut control).await, word());
+            let ended = timeout(DEADLINE, accepted.closed()).await;
+            assert!(ended.is_ok(), "the connection ends");
+        }
+    });
+}
+
+#[test]
+fn who_has_ended_is_not_waited_for() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let [(dialled, _dialler), (accepted, _listener)] = pair().await;
+        let (control, _) = dialled.open_bi().await.unwrap();
+        let mut control_sender = ControlSender::new(control, vec![dialled]);
+        control_sender.hang_up(ABORT);
+        // Nothing is left to say, nor to wait for.
+        control_sender.part(ABORT, Some(word()));
+        assert!(control_sender.farewell().is_none());
+        let ended = timeout(DEADLINE, accepted.closed()).await;
+        assert!(ended.is_ok(), "the connection ends");
+    });
+}

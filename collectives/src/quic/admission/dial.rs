@@ -1,0 +1,251 @@
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, Endpoint};
+use tokio::time::{sleep, timeout};
+
+use super::{Admission, MemberConnection, TcpBinding};
+use crate::identity::{Distrust, distrust};
+use crate::membership::Event;
+use crate::quic::control::{self, NoMessage};
+use crate::quic::heads::DataHead;
+use crate::quic::streams::{self, Stream};
+use crate::quic::{TURNED_AWAY, endpoint, resolve};
+use crate::wire::{Hello, Lane, Message, WireError};
+use crate::{Error, LossCause, Member, Rank};
+
+/// How long one attempt to reach a rank may take before a new one starts afresh.
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// The pause between two attempts that fail at once.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Starts to dial every rank below this one.
+pub(in crate::quic) fn dial_lower_ranks(admission: &Arc<Admission>, endpoint: &Endpoint) {
+    for rank in Rank::all(admission.me.number()) {
+        let (admission, endpoint) = (admission.clone(), endpoint.clone());
+        tokio::spawn(async move {
+            match dial(&admission, &endpoint, rank).await {
+                Ok(admitted) => admission.admit(rank, admitted),
+                Err(error) => {
+                    let _ = admission.events.send(Event::GiveUp(error)).await;
+                }
+            }
+        });
+    }
+}
+
+/// Dials until it is answered; the membership's join deadline ends it otherwise.
+async fn dial(
+    admission: &Arc<Admission>,
+    endpoint: &Endpoint,
+    rank: Rank,
+) -> Result<MemberConnection, Error> {
+    // Nobody listens any more once the group is over.
+    for number in (0_u32..).take_while(|_| !admission.events.is_closed()) {
+        match attempt(admission, endpoint, (rank, number)).await {
+            Ok(admitted) => return Ok(admitted),
+            Err(Attempt::Hopeless(error)) => return Err(error),
+            Err(Attempt::Failed) => sleep(PAUSE).await,
+            Err(Attempt::Slow) => {}
+        }
+    }
+    Err(Error::System {
+        what: "dialling",
+        kind: std::io::ErrorKind::TimedOut,
+    })
+}
+
+enum Attempt {
+    /// Another attempt may succeed: the peer is not there yet.
+    Failed,
+    /// The same, and long enough ago.
+    Slow,
+    /// None will.
+    Hopeless(Error),
+}
+
+impl<E: Into<NoMessage>> From<E> for Attempt {
+    fn from(_: E) -> Self {
+        Self::Failed
+    }
+}
+
+async fn attempt(
+    admission: &Arc<Admission>,
+    endpoint: &Endpoint,
+    (rank, number): (Rank, u32),
+) -> Result<MemberConnection, Attempt> {
+    let peer = admission.members[rank.index()].clone();
+    let greeted = timeout(ATTEMPT, greet(admission, endpoint, &peer)).await;
+    let greeted = greeted.map_err(|_| Attempt::Slow)??;
+    match admission.new_tcp_binding(&greeted.connection) {
+        Some(tcp_binding) => over_tcp(admission, &peer, (greeted, tcp_binding)).await,
+        None => {
+            let streams = over_streams(admission, endpoint, (&peer, number, greeted));
+            timeout(ATTEMPT, streams).await.map_err(|_| Attempt::Slow)?
+        }
+    }
+}
+
+/// A connection on which both have said who they are.
+struct Greeted {
+    connection: Connection,
+    hello: Hello,
+    control: Stream,
+}
+
+async fn greet(
+    admission: &Admission,
+    endpoint: &Endpoint,
+    peer: &Member,
+) -> Result<Greeted, Attempt> {
+    let address = peer_address(admission, endpoint, peer).await?;
+    let connection = connect(admission, endpoint, (address, peer)).await?;
+    let mut control = connection.open_bi().await?;
+    control::write(&mut control.0, &Message::Hello(admission.hello.clone())).await?;
+    let said = control::read(&mut control.1).await;
+    match said.map_err(|none| hopeless_version(none, peer))? {
+        // Whoever was there before has ended.
+        Message::Welcome(hello) if !admission.meets(peer.rank(), hello.incarnation) => Err(
+            Attempt::Hopeless(Error::lost(peer.clone(), LossCause::Died)),
+        ),
+        Message::Welcome(hello) => Ok(Greeted {
+            connection,
+            hello,
+            control,
+        }),
+        Message::Refusal(refusal) => {
+            connection.close(TURNED_AWAY, b"");
+            Err(Attempt::Hopeless(Error::Refused {
+                rank: admission.me,
+                peer: peer.clone(),
+                reason: refusal.into(),
+            }))
+        }
+        _ => Err(Attempt::Failed),
+    }
+}
+
+/// Another version stays another version, however often it is asked.
+fn hopeless_version(none: NoMessage, peer: &Member) -> Attempt {
+    match none {
+        NoMessage::Malformed(error @ WireError::Version { .. }) => {
+            let peer = peer.rank();
+            Attempt::Hopeless(Error::Protocol { peer, error })
+        }
+        NoMessage::Ended | NoMessage::Malformed(_) => Attempt::Failed,
+    }
+}
+
+/// Opens the data stream and the further connections.
+async fn over_streams(
+    admission: &Admission,
+    endpoint: &Endpoint,
+    (peer, number, greeted): (&Member, u32, Greeted),
+) -> Result<MemberConnection, Attempt> {
+    let Greeted {
+        connection,
+        hello,
+        control,
+    } = greeted;
+    let address = connection.remote_address();
+    let mut first = connection.open_bi().await?;
+    let head = DataHead { attempt: number }.encode();
+    first
+        .0
+        .write_all(&head)
+        .await
+        .map_err(|_| NoMessage::Ended)?;
+    let (mut connections, mut data) = (vec![connection], vec![streams::data(first)]);
+    for index in 1..admission.lane_count() {
+        let connection = connect(admission, endpoint, (address, peer)).await?;
+        let mut stream = connection.open_bi().await?;
+        let lane = Lane {
+            rank: admission.me.number(),
+            attempt: number,
+            index,
+        };
+        control::write(&mut stream.0, &Message::Lane(lane)).await?;
+        connections.push(connection);
+        data.push(streams::data(stream));
+    }
+    Ok(MemberConnection {
+        connections,
+        hello,
+        control,
+        data,
+        tcp_binding: None,
+    })
+}
+
+/// Connects over TCP, which a member that was reached over UDP must allow too.
+async fn over_tcp(
+    admission: &Arc<Admission>,
+    peer: &Member,
+    (greeted, tcp_binding): (Greeted, TcpBinding),
+) -> Result<MemberConnection, Attempt> {
+    let Greeted {
+        connection,
+        hello,
+        control,
+    } = greeted;
+    let address = connection.remote_address();
+    let data = tokio::select! {
+        data = admission.reach(peer, (address, &tcp_binding), 0) => data.map_err(Attempt::Hopeless)?,
+        // It is over, or has let another in: that is no matter of TCP.
+        _ = connection.closed() => return Err(Attempt::Failed),
+    };
+    Ok(MemberConnection {
+        connections: vec![connection],
+        hello,
+        control,
+        data,
+        tcp_binding: Some(tcp_binding),
+    })
+}
+
+async fn peer_address(
+    admission: &Admission,
+    endpoint: &Endpoint,
+    peer: &Member,
+) -> Result<SocketAddr, Attempt> {
+    let own = endpoint.local_addr().map_err(|_| Attempt::Failed)?;
+    // A name that cannot be resolved yet, as while a cluster starts, is tried again.
+    let found = resolve(peer.address(), own)
+        .await
+        .map_err(|_| Attempt::Failed)?;
+    found.ok_or_else(|| {
+        let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
+        Attempt::Hopeless(Error::AddressFamily {
+            rank: admission.me,
+            family,
+            peer: peer.clone(),
+        })
+    })
+}
+
+async fn connect(
+    admission: &Admission,
+    endpoint: &Endpoint,
+    (address, peer): (SocketAddr, &Member),
+) -> Result<Connection, Attempt> {
+    let name = admission
+        .identity
+        .server_name(admission.role(peer.rank()))
+        .map_err(Attempt::Hopeless)?
+        .to_str()
+        .into_owned();
+    let connecting = endpoint
+        .connect_with(
+            endpoint::client(&admission.identity, admission.network),
+            address,
+            &name,
+        )
+        .map_err(|_| Attempt::Failed)?;
+    connecting.await.map_err(|error| match distrust(&error) {
+        Some(Distrust::OtherJob) => Attempt::Hopeless(Error::OtherJob { peer: peer.clone() }),
+        Some(Distrust::Expired) => Attempt::Hopeless(Error::Expired { peer: peer.clone() }),
+        None => Attempt::Failed,
+    })
+}

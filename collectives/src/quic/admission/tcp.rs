@@ -1,0 +1,386 @@
+//! Connections over TCP, where they carry the bytes of operations.
+//!
+//! ```text
+//!   dialler ── QUIC: hello, welcome ─────────────────────── acceptor     both take a secret from it
+//!           ── TCP: TLS handshake, both certificates ──────
+//!           ── head: rank, group, lane; proof of secret ──>             for this connection alone
+//!           <───────────────────────────── proof of secret ──
+//! ```
+//!
+//! So a connection over TCP belongs to the very processes and the very epoch that met over QUIC,
+//! and what one connection has proved is of no use on another.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use quinn::Connection;
+use ring::hmac;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use zeroize::Zeroizing;
+
+use super::Admission;
+use super::accept::report;
+use crate::identity::{Distrust, TCP_ALPN, distrust_over_tcp};
+use crate::quic::heads::BulkHead;
+use crate::quic::streams::{Arrivals, Data, unfinished};
+use crate::tls::{self, Failed};
+use crate::{DataTransport, Error, LossCause, Member, Rank, UnauthenticatedCause};
+
+/// Callers over TCP that may be half done at a time; the kernel keeps the others until there is
+/// room.
+const HALF_OPEN: usize = 64;
+/// How long such a caller may take to prove what it is.
+const PROVING: Duration = Duration::from_secs(10);
+/// And how long in a crowd, in which those who say nothing must not keep others out.
+const HURRY: Duration = Duration::from_millis(500);
+/// Connections over TCP that may wait to be asked for; a member that opens more is not heard.
+const WAITING: usize = 1024;
+/// How long a member is tried that was reached over QUIC.
+const REACHING: Duration = Duration::from_secs(5);
+/// The pause between two tries, and after a caller could not be taken in.
+const PAUSE: Duration = Duration::from_millis(50);
+
+const PROOF_BYTES: usize = 32;
+/// Told apart by what they begin with, so that neither end can send the other's proof back.
+const DIALS: &[u8] = b"dials";
+const ANSWERS: &[u8] = b"answers";
+const LABEL: &[u8] = b"EXPORTER-meshwork-bulk";
+
+/// What ties connections over TCP to the connection of a pair of ranks.
+#[derive(Clone)]
+pub(super) struct TcpBinding {
+    /// Tells the connections that one rank has been greeted on apart.
+    serial: u64,
+    secret: hmac::Key,
+}
+
+/// Connections over TCP, and what they have to prove.
+#[derive(Default)]
+pub(super) struct Tcp {
+    /// Of members that have been greeted and are not in yet: the last greeting counts.
+    greeted: Mutex<BTreeMap<Rank, TcpBinding>>,
+    serials: AtomicU64,
+    /// By the serial of the tie, the group's number and the lane.
+    arrivals: Arrivals<(u64, u64, u8)>,
+}
+
+impl Tcp {
+    /// What belongs to this connection from now on.
+    fn tcp_binding(&self, connection: &Connection) -> Option<TcpBinding> {
+        let mut secret = Zeroizing::new([0_u8; 32]);
+        // It fails only for a secret of absurd length.
+        connection
+            .export_keying_material(&mut *secret, LABEL, &[])
+            .ok()?;
+        Some(TcpBinding {
+            serial: self.serials.fetch_add(1, Ordering::Relaxed),
+            secret: hmac::Key::new(hmac::HMAC_SHA256, &*secret),
+        })
+    }
+
+    /// One connection for each lane of a group, as they arrive.
+    pub(super) async fn lanes(
+        &self,
+        tcp_binding: &TcpBinding,
+        (group, lanes): (u64, u8),
+    ) -> Vec<Data> {
+        let mut arrived = Vec::new();
+        for lane in 0..lanes {
+            arrived.push(self.arrivals.take((tcp_binding.serial, group, lane)).await);
+        }
+        arrived
+    }
+
+    fn greeted(&self) -> MutexGuard<'_, BTreeMap<Rank, TcpBinding>> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.greeted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TcpBinding {
+    /// What only who has this tie can say, only for this, and only on this connection.
+    fn proof(&self, who: &[u8], head: &[u8; BulkHead::BYTES], binding: &[u8]) -> hmac::Tag {
+        hmac::sign(&self.secret, &[who, head, binding].concat())
+    }
+
+    /// Whether the other has said it, compared in a time that does not depend on where they differ.
+    fn is_proved(
+        &self,
+        (who, head): (&[u8], &[u8; BulkHead::BYTES]),
+        binding: &[u8],
+        proof: &[u8; PROOF_BYTES],
+    ) -> bool {
+        hmac::verify(&self.secret, &[who, head, binding].concat(), proof).is_ok()
+    }
+}
+
+/// Takes in what members open over TCP, for as long as the epoch lasts.
+pub(in crate::quic) async fn take_in(admission: Arc<Admission>, listener: Arc<TcpListener>) {
+    let member_ids = Arc::new(Semaphore::new(HALF_OPEN));
+    // Ends with this, and with it all who are half done.
+    let mut callers = JoinSet::new();
+    while let Ok(place) = member_ids.clone().acquire_owned().await {
+        while callers.try_join_next().is_some() {}
+        let Ok((stream, address)) = listener.accept().await else {
+            // The caller has gone, or this process has too many files open for the moment.
+            sleep(PAUSE).await;
+            continue;
+        };
+        let crowd = member_ids.available_permits() < HALF_OPEN / 2;
+        let proving = if crowd { HURRY } else { PROVING };
+        let admission = admission.clone();
+        callers.spawn(async move {
+            if let Ok(Err(reason)) = timeout(proving, admission.receive(stream, address)).await {
+                tracing::debug!(%address, %reason, "a connection over TCP is turned away");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Why a connection over TCP came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum TurnedAway {
+    #[error("it broke off: {0}")]
+    Handshake(Failed),
+    #[error("it does not say what a member of this epoch says")]
+    Unproved,
+    #[error("too many wait")]
+    Crowd,
+}
+
+impl<E: Into<Failed>> From<E> for TurnedAway {
+    fn from(error: E) -> Self {
+        Self::Handshake(error.into())
+    }
+}
+
+impl Admission {
+    /// Puts a member's connection where it is asked for, and tells strangers nothing.
+    async fn receive(&self, stream: TcpStream, address: SocketAddr) -> Result<(), TurnedAway> {
+        self.tune(&stream);
+        let secured = match tls::accept(stream, self.identity.tcp_server()).await {
+            Ok(secured) => secured,
+            Err(failed) => {
+                self.report_distrust(&failed, address).await;
+                return Err(failed.into());
+            }
+        };
+        if secured.protocol != TCP_ALPN {
+            return Err(TurnedAway::Unproved);
+        }
+        let (peer, binding) = (secured.peer.clone(), secured.binding);
+        let (mut outgoing, mut incoming) = secured.split();
+        let (mut head, mut proof) = ([0; BulkHead::BYTES], [0; PROOF_BYTES]);
+        incoming.read_exact(&mut head).await?;
+        incoming.read_exact(&mut proof).await?;
+        let (tcp_binding, claim) = BulkHead::decode(&head)
+            .and_then(|claim| Some((self.tie_with(claim.rank)?, claim)))
+            .ok_or(TurnedAway::Unproved)?;
+        let proved = self.identity.proves(&peer, self.role(claim.rank))
+            && tcp_binding.is_proved((DIALS, &head), &binding, &proof)
+            && claim.lane < self.lane_count();
+        if !proved {
+            return Err(TurnedAway::Unproved);
+        }
+        if self.tcp.arrivals.len() >= WAITING {
+            return Err(TurnedAway::Crowd);
+        }
+        let answer = tcp_binding.proof(ANSWERS, &head, &binding);
+        outgoing.write_all(answer.as_ref()).await?;
+        let name = (tcp_binding.serial, claim.group, claim.lane);
+        let data: Data = (Box::new(outgoing), Box::new(incoming));
+        self.tcp.arrivals.put(name, data);
+        Ok(())
+    }
+
+    /// Expects the connections of a caller that is about to be welcomed, where they go over TCP.
+    pub(super) fn greet(&self, rank: Rank, connection: &Connection) -> Option<TcpBinding> {
+        let tcp_binding = self.new_tcp_binding(connection)?;
+        self.tcp.greeted().insert(rank, tcp_binding.clone());
+        Some(tcp_binding)
+    }
+
+    /// What ties connections over TCP to this one; nothing where there are none.
+    pub(super) fn new_tcp_binding(&self, connection: &Connection) -> Option<TcpBinding> {
+        match self.data_transport() {
+            DataTransport::Quic => None,
+            DataTransport::Tls => self.tcp.tcp_binding(connection),
+        }
+    }
+
+    async fn report_distrust(&self, failed: &Failed, address: SocketAddr) {
+        let Failed::Tls(error) = failed else { return };
+        let cause = match distrust_over_tcp(error) {
+            Some(Distrust::OtherJob) => UnauthenticatedCause::OtherJob,
+            Some(Distrust::Expired) => UnauthenticatedCause::Expired,
+            None => return,
+        };
+        report(self, address, cause).await;
+    }
+
+    /// What a rank's connections have to prove: of the one that is in, or else that was greeted
+    /// last.
+    fn tie_with(&self, rank: Rank) -> Option<TcpBinding> {
+        let admitted = self.member_tcp_binding(rank);
+        admitted.or_else(|| self.tcp.greeted().get(&rank).cloned())
+    }
+
+    /// A connection for each lane of a group with a member: the higher rank makes them.
+    pub(in crate::quic) async fn tcp_lanes_of(
+        self: &Arc<Self>,
+        member: &Member,
+        group: u64,
+    ) -> Result<Vec<Data>, Error> {
+        let rank = member.rank();
+        let gone = || Error::lost(member.clone(), LossCause::Disconnected);
+        let tcp_binding = self.member_tcp_binding(rank).ok_or_else(gone)?;
+        if rank > self.me {
+            return Ok(self
+                .tcp
+                .lanes(&tcp_binding, (group, self.lane_count()))
+                .await);
+        }
+        let connection = self
+            .connections(rank)
+            .and_then(|all| all.into_iter().next());
+        let address = connection.ok_or_else(gone)?.remote_address();
+        self.reach(member, (address, &tcp_binding), group).await
+    }
+
+    /// Connects to a member over TCP, once for each lane of a group, all at once, and tries for a
+    /// bounded time.
+    ///
+    /// # Errors
+    /// [`Error::TcpUnreached`].
+    pub(super) async fn reach(
+        self: &Arc<Self>,
+        peer: &Member,
+        (address, tcp_binding): (SocketAddr, &TcpBinding),
+        group: u64,
+    ) -> Result<Vec<Data>, Error> {
+        let began = Instant::now();
+        // Ends with this, and with it all that is half done.
+        let mut calls = JoinSet::new();
+        for lane in 0..self.lane_count() {
+            let head = BulkHead {
+                rank: self.me,
+                group,
+                lane,
+            };
+            let (admission, peer, tcp_binding) = (self.clone(), peer.clone(), tcp_binding.clone());
+            calls.spawn(async move {
+                let reached = admission
+                    .reach_lane(&peer, address, (head, &tcp_binding), began)
+                    .await;
+                reached.map(|data| (lane, data))
+            });
+        }
+        let mut lanes = BTreeMap::new();
+        while let Some(called) = calls.join_next().await {
+            let (lane, data) = called.map_err(|_| unfinished())??;
+            lanes.insert(lane, data);
+        }
+        Ok(lanes.into_values().collect())
+    }
+
+    /// Tries one lane until it is there, or the time is up that began then.
+    async fn reach_lane(
+        &self,
+        peer: &Member,
+        address: SocketAddr,
+        claim: (BulkHead, &TcpBinding),
+        began: Instant,
+    ) -> Result<Data, Error> {
+        let until = began + REACHING.min(self.timeouts.join() / 2);
+        loop {
+            let kind = match timeout_at(until, self.call(peer, address, claim)).await {
+                Ok(Ok(lane)) => return Ok(lane),
+                Ok(Err(Failed::Io(error))) => error.kind(),
+                Ok(Err(Failed::Tls(_))) => io::ErrorKind::InvalidData,
+                Err(_) => io::ErrorKind::TimedOut,
+            };
+            if Instant::now() + PAUSE >= until {
+                return Err(Error::TcpUnreached {
+                    rank: self.me,
+                    peer: peer.clone(),
+                    waited: began.elapsed(),
+                    kind,
+                });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// One try of one connection.
+    async fn call(
+        &self,
+        peer: &Member,
+        address: SocketAddr,
+        (head, tcp_binding): (BulkHead, &TcpBinding),
+    ) -> Result<Data, Failed> {
+        let name = self.identity.server_name(self.role(peer.rank()));
+        let name = name.map_err(|_| io::ErrorKind::InvalidInput)?;
+        let stream = tls::dial(address).await?;
+        self.tune(&stream);
+        let secured = tls::connect(stream, self.identity.tcp_client(), name).await?;
+        if secured.protocol != TCP_ALPN {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let (head, binding) = (head.encode(), secured.binding);
+        let (mut outgoing, mut incoming) = secured.split();
+        let proof = tcp_binding.proof(DIALS, &head, &binding);
+        outgoing
+            .write_all(&[&head, proof.as_ref()].concat())
+            .await?;
+        let mut answer = [0; PROOF_BYTES];
+        incoming.read_exact(&mut answer).await?;
+        if !tcp_binding.is_proved((ANSWERS, &head), &binding, &answer) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok((Box::new(outgoing), Box::new(incoming)))
+    }
+
+    fn tune(&self, stream: &TcpStream) {
+        tls::tune(stream, self.network.congestion(), self.timeouts.silence());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> BulkHead {
+        BulkHead {
+            rank: Rank::new(3),
+            group: u64::MAX - 1,
+            lane: 7,
+        }
+    }
+
+    #[test]
+    fn a_proof_is_good_for_one_end_one_head_one_connection_and_one_tie() {
+        let tcp_binding = |secret: u8| TcpBinding {
+            serial: 0,
+            secret: hmac::Key::new(hmac::HMAC_SHA256, &[secret; 32]),
+        };
+        let (head, mut other) = (head().encode(), head().encode());
+        other[16] += 1;
+        let (here, there) = ([1; 12], [2; 12]);
+        let proof = tcp_binding(1).proof(DIALS, &head, &here);
+        let proof = proof.as_ref().try_into().unwrap();
+        assert!(tcp_binding(1).is_proved((DIALS, &head), &here, proof));
+        assert!(!tcp_binding(1).is_proved((ANSWERS, &head), &here, proof));
+        assert!(!tcp_binding(1).is_proved((DIALS, &other), &here, proof));
+        assert!(!tcp_binding(1).is_proved((DIALS, &head), &there, proof));
+        assert!(!tcp_binding(2).is_proved((DIALS, &head), &here, proof));
+    }
+}

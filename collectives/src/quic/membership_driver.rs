@@ -1,0 +1,65 @@
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::admission::Admission;
+use crate::Error;
+use crate::flight_recorder::FlightRecorder;
+use crate::membership::{Action, Event, Membership};
+
+/// Where the driver's results go.
+pub(super) struct Outbox {
+    pub(super) admission: Arc<Admission>,
+    pub(super) recorder: Arc<FlightRecorder>,
+    /// Answered when everybody is in, dropped when the group fails before.
+    pub(super) ready: Option<oneshot::Sender<()>>,
+    pub(super) failed: watch::Sender<Option<Error>>,
+    pub(super) ended: watch::Sender<bool>,
+}
+
+/// Feeds the membership with events and the time, and does what it says, until the group is over.
+pub(super) async fn drive(
+    mut membership: Membership,
+    mut inbox: mpsc::Receiver<Event>,
+    mut outbox: Outbox,
+) {
+    let mut actions = Vec::new();
+    while let Some(wake) = membership.wake() {
+        let event = tokio::select! {
+            event = inbox.recv() => event.unwrap_or(Event::Tick),
+            () = tokio::time::sleep_until(wake.into()) => Event::Tick,
+        };
+        membership.handle(Instant::now(), event, &mut actions);
+        for action in actions.drain(..) {
+            outbox.act(action);
+        }
+    }
+}
+
+impl Outbox {
+    /// Everybody is in.
+    pub(super) fn begin(&mut self) {
+        if let Some(ready) = self.ready.take() {
+            let _ = ready.send(());
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send(rank, message) => self.admission.tell(rank, message),
+            Action::Ready => self.begin(),
+            Action::Fail(error) => {
+                tracing::debug!(%error, "the group is over");
+                // Before anybody hears of it, who may end the process.
+                self.recorder.fail(&error);
+                self.failed.send_replace(Some(error));
+                self.ready = None;
+            }
+            Action::Over => {
+                self.admission.close_all();
+                self.ended.send_replace(true);
+            }
+        }
+    }
+}

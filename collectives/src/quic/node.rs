@@ -1,0 +1,123 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quinn::Endpoint;
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::net::TcpListener;
+
+use super::endpoint;
+use super::handshake_limiter::HandshakeLimiter;
+use crate::agreement::MemberId;
+use crate::config::GroupConfig;
+use crate::identity::{Identity, Role};
+use crate::wire::{Decision, MemberProcess};
+use crate::{Error, Member, Rank, host};
+
+/// What a process keeps through all epochs of its job: its address, its member id and its identity.
+pub(crate) struct Node {
+    pub(super) config: GroupConfig,
+    pub(super) identity: Arc<Identity>,
+    pub(super) endpoint: Endpoint,
+    pub(super) handshake_limiter: Arc<HandshakeLimiter>,
+    /// Where connections over TCP arrive, if they carry the bytes of operations.
+    pub(super) listener: Option<Arc<TcpListener>>,
+    pub(super) me: MemberProcess,
+    pub(super) host: String,
+}
+
+/// A membership that does not change.
+#[derive(Clone)]
+pub(crate) struct View {
+    /// Counted from 1.
+    pub(crate) number: u64,
+    pub(crate) rank: Rank,
+    pub(crate) members: Arc<[Member]>,
+    /// The member id of each rank.
+    pub(crate) member_ids: Arc<[MemberId]>,
+    /// What began it; the first began with nothing.
+    pub(crate) decision: Option<Decision>,
+}
+
+impl Node {
+    /// Listens at this process's address.
+    pub(crate) async fn open(config: &GroupConfig) -> Result<Arc<Self>, Error> {
+        let role = Role::Rank(config.rank());
+        let identity = Arc::new(match config.certificates() {
+            Some(certificates) => Identity::from_files(certificates, role)?,
+            None => Identity::new(config.secret(), role)?,
+        });
+        let mut incarnation = [0; 8];
+        let random = SystemRandom::new().fill(&mut incarnation);
+        random.map_err(|_| Error::Identity {
+            what: "asking for randomness",
+        })?;
+        let (endpoint, listener) = endpoint::listen(config, &identity).await?;
+        Ok(Arc::new(Self {
+            endpoint,
+            handshake_limiter: Arc::default(),
+            listener: listener.map(Arc::new),
+            identity,
+            me: MemberProcess {
+                member_id: config.rank().number(),
+                // As a positive number, it can be told by any element type of 64 bits.
+                incarnation: (u64::from_le_bytes(incarnation) >> 1) | 1,
+            },
+            host: config.host().map_or_else(host::host, str::to_owned),
+            config: config.clone(),
+        }))
+    }
+
+    /// What the certificate of the process with a member id says, in every epoch.
+    pub(super) fn role(&self, member_id: MemberId) -> Role {
+        Role::Rank(Rank::new(member_id))
+    }
+
+    pub(super) fn address(&self, member_id: MemberId) -> Option<&str> {
+        let address = self.config.members().get(member_id as usize);
+        address.map(String::as_str)
+    }
+
+    /// Where dumps of an epoch go: each has ranks of its own.
+    pub(super) fn dump_of(&self, epoch: u64) -> Option<PathBuf> {
+        let folder = self.config.dump()?;
+        Some(match epoch {
+            1 => folder,
+            later => folder.join(format!("epoch-{later}")),
+        })
+    }
+
+    /// The epoch that a decision begins; `None` if this process has no place in it, or somebody has
+    /// one whom the job does not know.
+    pub(super) fn view(&self, decision: Decision) -> Option<View> {
+        let place = decision.members().position(|member| member == self.me)?;
+        let member = |(rank, process): (u32, MemberProcess)| {
+            let address = self.address(process.member_id)?;
+            Some(Member::new(Rank::new(rank), address))
+        };
+        let named = (0..).zip(decision.members()).map(member);
+        Some(View {
+            number: decision.epoch,
+            rank: Rank::new(u32::try_from(place).ok()?),
+            members: named.collect::<Option<_>>()?,
+            member_ids: decision
+                .members()
+                .map(|process| process.member_id)
+                .collect(),
+            decision: Some(decision),
+        })
+    }
+}
+
+impl View {
+    /// The first, in which ranks are member ids.
+    pub(super) fn first(rank: Rank, members: Arc<[Member]>) -> Self {
+        let member_ids = members.iter().map(|member| member.rank().number());
+        Self {
+            number: 1,
+            rank,
+            member_ids: member_ids.collect(),
+            members,
+            decision: None,
+        }
+    }
+}

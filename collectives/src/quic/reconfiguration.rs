@@ -1,0 +1,205 @@
+//! Where the members of an epoch that is over agree on the next one.
+//!
+//! ```text
+//!   member id 1 ── knock(epoch, incarnation) ──> member id 2        a connection each way:
+//!          <── knock: it is here, too ─────               who dials it speaks
+//!          ── messages ──────────────────────>
+//! ```
+//!
+//! The connections of the last epoch are gone with it, so everybody calls everybody anew, until
+//! those who are called have come here as well. Somebody who has no answer for a while, or is still
+//! at work and does not know yet, is alive as long as its process takes calls.
+
+mod accept;
+mod call;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::EVENTS;
+use super::node::{Node, View};
+use crate::agreement::{
+    Action, Agreement, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
+};
+use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
+use crate::{Error, host};
+
+/// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
+/// next ballot.
+const MESSAGES: usize = 64;
+/// How long a ballot waits for its answers: longer than a process that lives is ever held up.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What all calls have in common.
+struct Reconfiguration {
+    node: Arc<Node>,
+    join_request: JoinRequest,
+    events: mpsc::Sender<Event>,
+}
+
+/// What is known of the members of the last epoch.
+#[derive(Default)]
+pub(crate) struct Evidence {
+    pub(crate) lost: Vec<(MemberId, Proof)>,
+    /// Members on this host, and their process ids.
+    pub(crate) neighbours: Vec<(MemberId, u32)>,
+}
+
+impl Node {
+    /// Agrees with the other members of `previous_epoch` on the epoch that follows it, or waits to
+    /// be let into one if it is nowhere.
+    pub(crate) async fn agree(
+        self: &Arc<Self>,
+        previous_epoch: PreviousEpoch,
+        own: MemberState,
+        evidence: Evidence,
+    ) -> Result<View, Error> {
+        let (events, inbox) = mpsc::channel(EVENTS);
+        let reconfiguration = Arc::new(Reconfiguration {
+            node: self.clone(),
+            join_request: JoinRequest {
+                epoch: previous_epoch.epoch,
+                newcomer: self.me,
+                restarts: self.config.restarts(),
+            },
+            events,
+        });
+        let rules = (self.config.pair(), self.timeouts());
+        let agreement = Agreement::new(self.me, previous_epoch.clone(), rules, own, Instant::now());
+        let mut floor = ReconfigurationDriver {
+            senders: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            reconfiguration,
+            inbox,
+            agreement,
+        };
+        floor
+            .tasks
+            .spawn(floor.reconfiguration.clone().receive_all());
+        let gone = |member_id: &MemberId| {
+            evidence
+                .lost
+                .iter()
+                .any(|(lost, proof)| lost == member_id && *proof == Proof::Ended)
+        };
+        let called: Vec<MemberId> = match previous_epoch.epoch {
+            0 => (0..).take(self.config.members().len()).collect(),
+            _ => previous_epoch
+                .members
+                .iter()
+                .copied()
+                .filter(|member_id| !gone(member_id))
+                .collect(),
+        };
+        for member_id in called {
+            floor.line(member_id);
+        }
+        floor.watch(evidence.neighbours);
+        let outcome = floor.run(evidence.lost).await;
+        let decision = outcome.map_err(|end| self.explain(end, &previous_epoch))?;
+        self.view(decision).ok_or(Error::Excluded {
+            epoch: previous_epoch.epoch,
+        })
+    }
+
+    fn timeouts(&self) -> AgreementTimeouts {
+        let join = self.config.timeouts().join();
+        AgreementTimeouts {
+            gather: join / 2,
+            retry: RETRY,
+            limit: join,
+        }
+    }
+
+    fn explain(&self, end: Action, previous_epoch: &PreviousEpoch) -> Error {
+        match (end, previous_epoch.epoch) {
+            (Action::NoMajority(_), 0) => Error::NotAdmitted {
+                waited: self.config.timeouts().join(),
+            },
+            (Action::NoMajority(present), epoch) => Error::NoMajority {
+                epoch,
+                present: present.len(),
+                members: previous_epoch.members.len(),
+            },
+            (_, epoch) => Error::Excluded { epoch },
+        }
+    }
+}
+
+/// One agreement under way.
+struct ReconfigurationDriver {
+    /// To whom this process speaks.
+    senders: BTreeMap<MemberId, mpsc::Sender<AgreementMessage>>,
+    /// Ends when this is dropped, but for lines, which say their last messages.
+    tasks: JoinSet<()>,
+    reconfiguration: Arc<Reconfiguration>,
+    inbox: mpsc::Receiver<Event>,
+    agreement: Agreement,
+}
+
+impl ReconfigurationDriver {
+    /// Feeds the agreement with events and the time, and does what it says, until it has come to an
+    /// end: the decision, or why there is none.
+    async fn run(&mut self, lost: Vec<(MemberId, Proof)>) -> Result<Decision, Action> {
+        let mut out = Vec::new();
+        for (member_id, proof) in lost {
+            let lost = Event::Lost(member_id, proof);
+            self.agreement.handle(Instant::now(), lost, &mut out);
+        }
+        loop {
+            self.agreement.handle(Instant::now(), Event::Tick, &mut out);
+            let mut end = None;
+            for action in out.drain(..) {
+                match action {
+                    Action::Send(member_id, message) => self.say(member_id, message),
+                    other => end = Some(other),
+                }
+            }
+            match end {
+                Some(Action::Decided(decision)) => return Ok(decision),
+                Some(other) => return Err(other),
+                None => {}
+            }
+            let wake = self.agreement.wake().unwrap_or_else(Instant::now);
+            let event = tokio::select! {
+                event = self.inbox.recv() => event.unwrap_or(Event::Tick),
+                () = tokio::time::sleep_until(wake.into()) => Event::Tick,
+            };
+            self.agreement.handle(Instant::now(), event, &mut out);
+        }
+    }
+
+    fn say(&mut self, member_id: MemberId, message: AgreementMessage) {
+        self.line(member_id);
+        if let Some(line) = self.senders.get(&member_id) {
+            let _ = line.try_send(message);
+        }
+    }
+
+    /// Begins to call a member id, unless that is being done.
+    fn line(&mut self, member_id: MemberId) {
+        if member_id != self.reconfiguration.join_request.newcomer.member_id
+            && !self.senders.contains_key(&member_id)
+        {
+            let (messages, said) = mpsc::channel(MESSAGES);
+            tokio::spawn(self.reconfiguration.clone().speak(member_id, said));
+            self.senders.insert(member_id, messages);
+        }
+    }
+
+    /// Hears from the kernel when a member on this host ends.
+    fn watch(&mut self, neighbours: Vec<(MemberId, u32)>) {
+        for (member_id, process) in neighbours {
+            let events = self.reconfiguration.events.clone();
+            self.tasks.spawn(async move {
+                if host::process_ended(process).await.is_ok() {
+                    let _ = events.send(Event::Lost(member_id, Proof::Ended)).await;
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Memory that several ranks reach: the heap among threads, a sealed memfd among processes.
+
+#![expect(
+    unsafe_code,
+    reason = "memory that other ranks reach is allocated and mapped here, and nowhere else"
+)]
+
+use std::alloc::{self, Layout};
+use std::io;
+use std::ptr::NonNull;
+
+use super::span::Span;
+
+/// Zeroed memory that stays where it is until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Heap(Layout),
+    /// A file that others map too; of a file of this process the descriptor is kept open for them.
+    #[cfg(target_os = "linux")]
+    File {
+        kept: Option<std::os::fd::OwnedFd>,
+    },
+}
+
+// SAFETY: the memory belongs to no thread; who may touch it when is decided by flags in it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference gives nothing but the address.
+unsafe impl Sync for Mapping {}
+
+/// Control blocks begin on a page, and so on a cache line.
+const PAGE: usize = 4096;
+
+impl Mapping {
+    /// Memory for the threads of this process.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`].
+    pub(crate) fn heap(bytes: usize) -> io::Result<Self> {
+        let layout = Layout::from_size_align(bytes.max(1), PAGE)
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // SAFETY: the layout has at least one byte.
+        let start = unsafe { alloc::alloc_zeroed(layout) };
+        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self {
+            start,
+            bytes,
+            source: Source::Heap(layout),
+        })
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        match &self.source {
+            Source::Heap(layout) => {
+                // SAFETY: allocated by `heap` with this layout, and freed once.
+                unsafe { alloc::dealloc(self.start.as_ptr(), *layout) };
+            }
+            #[cfg(target_os = "linux")]
+            Source::File { .. } => {
+                // SAFETY: mapped by `linux::map` with this length, and unmapped once.
+                let unmapped =
+                    unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+                debug_assert_eq!(unmapped, Ok(()), "a mapping is valid until it is dropped");
+            }
+        }
+    }
+}
+
+/// How another process on the same host finds memory of this one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SegmentName {
+    pub(crate) process: u32,
+    pub(crate) descriptor: u32,
+    pub(crate) bytes: u64,
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+    use super::{Mapping, NonNull, PAGE, SegmentName, Source, Span, io};
+
+    const PROTECTION: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+    /// A segment can neither shrink nor grow: touching what was mapped never faults.
+    const SEALS: SealFlags = SealFlags::SHRINK
+        .union(SealFlags::GROW)
+        .union(SealFlags::SEAL);
+
+    impl Mapping {
+        /// Memory that other processes of the host can map by its name. It is in no file system,
+        /// and gone with the last process that maps it.
+        pub(crate) fn segment(bytes: usize) -> io::Result<(Self, SegmentName)> {
+            let bytes = bytes.max(1);
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("meshwork", flags)?;
+            rustix::fs::ftruncate(&file, bytes as u64)?;
+            rustix::fs::fcntl_add_seals(&file, SEALS)?;
+            let name = SegmentName {
+                process: std::process::id(),
+                // A descriptor of an open file is never negative.
+                descriptor: file.as_raw_fd().unsigned_abs(),
+                bytes: bytes as u64,
+            };
+            let start = map(file.as_fd(), bytes, MapFlags::SHARED)?;
+            let source = Source::File { kept: Some(file) };
+            let mapping = Self {
+                start,
+                bytes,
+                source,
+            };
+            Ok((mapping, name))
+        }
+    }
+
+    impl Mapping {
+        /// Takes the memory of a file of this process away from all others, where it is and as it
+        /// is: the addresses are a private copy of the file from now on. Of the pages of `written`,
+        /// to which others may still write, the copies are made at once, of the rest when this
+        /// process writes to them.
+        ///
+        /// No write of another thread is lost, to whatever part: the kernel lets none through while
+        /// it changes the mapping, and what was written before is in the file.
+        ///
+        /// To be called once: the next private copy would be one of the file again.
+        ///
+        /// # Errors
+        /// When the kernel has no memory for another mapping.
+        pub(in crate::shm) fn make_private(&self, written: Span) -> io::Result<()> {
+            let Source::File { kept: Some(file) } = &self.source else {
+                return Err(io::ErrorKind::InvalidInput.into());
+            };
+            let (start, flags) = (
+                self.start.as_ptr().cast(),
+                MapFlags::PRIVATE | MapFlags::FIXED,
+            );
+            // SAFETY: the mapping of the same file, length and protection takes the place of the
+            // one that `segment` made, so every reference into it stays valid and finds the same
+            // bytes.
+            unsafe { rustix::mm::mmap(start, self.bytes, PROTECTION, flags, file, 0)? };
+            copy_pages(written);
+            Ok(())
+        }
+    }
+
+    /// Lets the kernel copy the pages of these bytes, which are mapped privately.
+    fn copy_pages(bytes: Span) {
+        let before = bytes.address() % PAGE;
+        let first = std::ptr::with_exposed_provenance_mut::<u8>(bytes.address() - before);
+        let length = before + bytes.bytes();
+        // SAFETY: the advice changes neither a byte nor where it is, and the pages are mapped.
+        let populated =
+            unsafe { rustix::mm::madvise(first.cast(), length, Advice::LinuxPopulateWrite) };
+        if populated.is_ok() {
+            return;
+        }
+        // Before Linux 5.14, a write to each page does it, here one that changes nothing.
+        for page in (0..length).step_by(PAGE) {
+            // SAFETY: the page is mapped.
+            let byte = unsafe { first.add(page) };
+            // SAFETY: as above, and an atomic number of one byte is aligned anywhere.
+            let byte = unsafe { AtomicU8::from_ptr(byte) };
+            byte.fetch_or(0, Ordering::Relaxed);
+        }
+    }
+
+    impl SegmentName {
+        /// Maps the memory of another process.
+        ///
+        /// # Errors
+        /// When it cannot be opened, or is not what its name says.
+        pub(crate) fn map(self) -> io::Result<Mapping> {
+            let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
+            let file: File = OpenOptions::new().read(true).write(true).open(path)?;
+            let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALS);
+            let bytes = file.metadata()?.len();
+            if !sealed || bytes != self.bytes || bytes == 0 {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+            // The pages are entered at once, not one by one when they are first touched.
+            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            Ok(Mapping {
+                start: map(file.as_fd(), bytes, flags)?,
+                bytes,
+                source: Source::File { kept: None },
+            })
+        }
+    }
+
+    fn map(file: BorrowedFd<'_>, bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: the kernel chooses an address where nothing is mapped.
+        let start = unsafe { rustix::mm::mmap(anywhere, bytes, PROTECTION, flags, file, 0)? };
+        NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod other {
+    use super::{Mapping, SegmentName, Span, io};
+
+    impl Mapping {
+        pub(in crate::shm) fn make_private(&self, _: Span) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        /// Memory without a name in any file system cannot be shared here.
+        pub(crate) fn segment(_: usize) -> io::Result<(Self, SegmentName)> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    impl SegmentName {
+        pub(crate) fn map(self) -> io::Result<Mapping> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+}

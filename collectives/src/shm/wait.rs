@@ -1,0 +1,138 @@
+//! How to wait for a flag: spin, then yield, then sleep, and never for ever.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::communicator::CLOSED;
+use super::flag::{Atomic, Flag};
+
+/// How eagerly a rank waits, by the cores that the ranks of its host share.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct SpinPolicy {
+    spins: u32,
+    yields: u32,
+}
+
+impl SpinPolicy {
+    /// Asleep at once, as a test of every interleaving has it.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self {
+        spins: 0,
+        yields: 0,
+    };
+
+    /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
+    /// fewer cores it would only keep the awaited rank from running, so the core is yielded.
+    pub(crate) fn new(ranks: usize, cores: usize) -> Self {
+        let spins = if ranks <= cores { 200 } else { 20 };
+        Self {
+            spins,
+            yields: 1_000,
+        }
+    }
+}
+
+/// One operation's patience.
+pub(crate) struct Waiter<'a> {
+    spin_policy: SpinPolicy,
+    limit: Duration,
+    observer: &'a dyn WaitObserver,
+    /// When the operation first slept: asking the time earlier would cost more than a short wait.
+    since: Cell<Option<Instant>>,
+}
+
+/// Who looks on while an operation waits.
+pub(crate) trait WaitObserver {
+    /// Whether the group has failed meanwhile.
+    fn over(&self) -> bool;
+
+    /// Called now and then while the wait for the rank at this place is a long one.
+    fn waits(&self, place: usize);
+}
+
+/// Why a wait ended without its flag.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WaitError {
+    /// The group has failed.
+    Over,
+    /// The rank whose flag it is has left.
+    Closed,
+    /// The operation's time is up.
+    TimedOut,
+}
+
+/// Between two looks at whether the group has failed, while asleep.
+const SLICE: Duration = Duration::from_millis(5);
+/// Yields between two such looks, while awake.
+const LOOKS: u32 = 64;
+
+impl<'a> Waiter<'a> {
+    pub(crate) fn new(
+        spin_policy: SpinPolicy,
+        limit: Duration,
+        observer: &'a dyn WaitObserver,
+    ) -> Self {
+        Self {
+            spin_policy,
+            limit,
+            observer,
+            since: Cell::new(None),
+        }
+    }
+
+    /// Whether the flag reaches the number in as short a time as is worth spinning for.
+    #[inline]
+    pub(crate) fn spin<A: Atomic>(&self, flag: &Flag<A>, number: u32) -> bool {
+        for _ in 0..self.spin_policy.spins {
+            if flag.reached(number) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Returns when the flag of the rank at this place has reached the number, unless the rank is
+    /// `closed` before.
+    pub(crate) fn wait_longer<A: Atomic>(
+        &self,
+        flag: &Flag<A>,
+        number: u32,
+        (place, closed): (usize, &Flag<A>),
+    ) -> Result<(), WaitError> {
+        for turn in 0..self.spin_policy.yields {
+            if flag.reached(number) {
+                return Ok(());
+            }
+            if turn % LOOKS == LOOKS - 1 && self.ended_early(closed).is_some() {
+                break;
+            }
+            A::pause();
+        }
+        let since = self.since.get().unwrap_or_else(Instant::now);
+        self.since.set(Some(since));
+        loop {
+            let error = self.ended_early(closed);
+            // What was set before its rank left counts.
+            if flag.reached(number) {
+                return Ok(());
+            }
+            if let Some(error) = error {
+                return Err(error);
+            }
+            let left = self.limit.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(WaitError::TimedOut);
+            }
+            self.observer.waits(place);
+            flag.sleep_until(number, left.min(SLICE));
+        }
+    }
+
+    fn ended_early<A: Atomic>(&self, closed: &Flag<A>) -> Option<WaitError> {
+        if self.observer.over() {
+            return Some(WaitError::Over);
+        }
+        closed.reached(CLOSED).then_some(WaitError::Closed)
+    }
+}

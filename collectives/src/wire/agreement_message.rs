@@ -1,0 +1,111 @@
+//! What members say to each other while they agree on the next epoch.
+
+use std::collections::BTreeSet;
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+/// A try to reach a decision; higher ones overrule lower ones.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Ballot {
+    pub(crate) round: u64,
+    /// The member id of whoever began it.
+    pub(crate) proposer: u32,
+}
+
+impl Ballot {
+    /// Lower than all that anybody begins.
+    pub(crate) const NONE: Self = Self {
+        round: 0,
+        proposer: 0,
+    };
+
+    /// One that this member begins, higher than `self`; `None` when there are no higher ones.
+    pub(crate) fn next(self, proposer: u32) -> Option<Self> {
+        let round = self.round.checked_add(1)?;
+        Some(Self { round, proposer })
+    }
+}
+
+/// A process with a member id: whoever starts again there is another.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct MemberProcess {
+    pub(crate) member_id: u32,
+    pub(crate) incarnation: u64,
+}
+
+/// Where a member stands when its epoch ends.
+#[derive(Archive, Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct MemberState {
+    /// Operations that it has completed in that epoch.
+    pub(crate) completed: u64,
+    /// Who asks it to be admitted.
+    pub(crate) newcomers: Vec<MemberProcess>,
+}
+
+/// The next epoch.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Decision {
+    pub(crate) epoch: u64,
+    /// Those who go on, in the order of their ranks.
+    pub(crate) survivors: Vec<MemberProcess>,
+    /// Those who are admitted; their ranks follow.
+    pub(crate) newcomers: Vec<MemberProcess>,
+    /// Operations of the last epoch that all survivors have completed.
+    pub(crate) completed: u64,
+}
+
+impl Decision {
+    /// The next epoch's members, in the order of their ranks.
+    pub(crate) fn members(&self) -> impl Iterator<Item = MemberProcess> + '_ {
+        self.survivors.iter().chain(&self.newcomers).copied()
+    }
+
+    /// Whether it can be: nobody has two places, and an epoch may follow.
+    fn makes_sense(&self) -> bool {
+        let mut places = BTreeSet::new();
+        self.epoch < u64::MAX && self.members().all(|member| places.insert(member.member_id))
+    }
+}
+
+impl AgreementMessage {
+    /// Whether the decision that it speaks of, if any, can be.
+    pub(super) fn makes_sense(&self) -> bool {
+        match self {
+            Self::Propose { decision, .. }
+            | Self::Decided(decision)
+            | Self::Promise {
+                accepted: Some((_, decision)),
+                ..
+            } => decision.makes_sense(),
+            Self::Prepare(_)
+            | Self::Promise { accepted: None, .. }
+            | Self::Accept { .. }
+            | Self::Overtaken { .. } => true,
+        }
+    }
+}
+
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum AgreementMessage {
+    /// Take part in no lower ballot, and tell where you stand.
+    Prepare(Ballot),
+    /// The answer, with what was accepted before.
+    Promise {
+        ballot: Ballot,
+        standing: MemberState,
+        accepted: Option<(Ballot, Decision)>,
+    },
+    /// Accept this, unless you have promised a higher ballot.
+    Propose {
+        ballot: Ballot,
+        decision: Decision,
+    },
+    Accept {
+        ballot: Ballot,
+    },
+    /// A higher ballot is under way.
+    Overtaken {
+        by: Ballot,
+    },
+    Decided(Decision),
+}

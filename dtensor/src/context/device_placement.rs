@@ -1,0 +1,133 @@
+//! Where the ranks of a mesh live.
+
+use meshwork_core::{Mesh, MeshRank};
+
+use super::Context;
+use crate::Error;
+use crate::error::Subject;
+
+/// Which client each rank of a mesh belongs to, and which of its devices on the mesh it is.
+#[derive(Debug)]
+pub(crate) struct DevicePlacement {
+    by_rank: Vec<RankLocation>,
+    /// The ranks here, in the order of the mesh's local devices.
+    local: Vec<MeshRank>,
+}
+
+/// The place of one rank.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct RankLocation {
+    /// The client.
+    pub(crate) client: usize,
+    /// Its place among that client's ranks of the mesh.
+    pub(crate) place: usize,
+}
+
+impl DevicePlacement {
+    /// The home of each rank, as all clients together know.
+    #[track_caller]
+    pub(super) fn find(context: &Context, mesh: &Mesh) -> Result<Self, Error> {
+        let local = local_ranks(mesh);
+        let own = context.index() as usize;
+        if local.len() == mesh.size() {
+            return Self::of(mesh, vec![(own, local.clone())], local);
+        }
+        if context.is_alone() {
+            return Err(Error::RemoteMesh {
+                remote: mesh.size() - local.len(),
+                mesh: Box::new(mesh.clone()),
+            });
+        }
+        context.agree(Subject::Mesh, &common_text(mesh))?;
+        let numbers: Vec<u8> = local
+            .iter()
+            .flat_map(|rank| (rank.index() as u64).to_le_bytes())
+            .collect();
+        let told = context.all_gather_bytes(Subject::Mesh, &numbers)?;
+        let ranks = |bytes: &Vec<u8>| -> Vec<MeshRank> {
+            let numbers = bytes.chunks_exact(8).map(|chunk| {
+                let bytes = <[u8; 8]>::try_from(chunk).expect("chunks of 8 bytes");
+                MeshRank::new(usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX))
+            });
+            numbers.collect()
+        };
+        let clients = told.iter().map(ranks).enumerate().collect();
+        Self::of(mesh, clients, local)
+    }
+
+    /// The ranks of each client.
+    fn of(
+        mesh: &Mesh,
+        clients: Vec<(usize, Vec<MeshRank>)>,
+        local: Vec<MeshRank>,
+    ) -> Result<Self, Error> {
+        let mut owners: Vec<Vec<RankLocation>> = vec![Vec::new(); mesh.size()];
+        for (client, ranks) in clients {
+            for (place, rank) in ranks.into_iter().enumerate() {
+                if let Some(owners) = owners.get_mut(rank.index()) {
+                    owners.push(RankLocation { client, place });
+                }
+            }
+        }
+        let only = |(rank, owners): (usize, Vec<RankLocation>)| match owners[..] {
+            [home] => Ok(home),
+            _ => Err(Error::RankOwners {
+                rank,
+                owners: owners.len(),
+            }),
+        };
+        let by_rank = owners.into_iter().enumerate().map(only);
+        Ok(Self {
+            by_rank: by_rank.collect::<Result<_, _>>()?,
+            local,
+        })
+    }
+
+    /// The home of a rank of the mesh.
+    pub(crate) fn of_rank(&self, rank: MeshRank) -> RankLocation {
+        self.by_rank[rank.index()]
+    }
+
+    /// Whether several clients have devices of the mesh.
+    pub(crate) fn are_shared(&self) -> bool {
+        let mut clients = self.by_rank.iter().map(|home| home.client);
+        let first = clients.next();
+        clients.any(|client| Some(client) != first)
+    }
+
+    /// The ranks of this process, in the order of their devices.
+    pub(crate) fn local(&self) -> &[MeshRank] {
+        &self.local
+    }
+}
+
+/// What all clients have to say alike about a mesh: all but which devices are their own.
+pub(super) fn common_text(mesh: &Mesh) -> String {
+    let dims = mesh
+        .dims()
+        .iter()
+        .map(|dim| format!("{}={}", dim.name(), dim.size()));
+    let ids = mesh.global_device_ids();
+    let runs_from = ids.get(0).unwrap_or_default();
+    let is_counted = ids.iter().eq((runs_from..).take(ids.len()));
+    let ids = match is_counted {
+        true => format!("ids from {runs_from}"),
+        false => format!("ids {:?}", ids.iter().collect::<Vec<_>>()),
+    };
+    format!(
+        "{}|{}|{ids}|{} {}",
+        mesh.name(),
+        dims.collect::<Vec<_>>().join(","),
+        mesh.num_local_devices(),
+        mesh.device_type().unwrap_or("devices"),
+    )
+}
+
+/// A mesh without devices has all its ranks here.
+fn local_ranks(mesh: &Mesh) -> Vec<MeshRank> {
+    let without_devices = mesh.local_devices().is_empty() && mesh.global_devices().is_empty();
+    match without_devices && mesh.is_remote() {
+        true => mesh.ranks().collect(),
+        false => mesh.local_ranks().collect(),
+    }
+}
