@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::contract::{Call, Contract, Kind, site};
+use crate::session::GroupId;
 use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge};
 use crate::{Error, Member, Rank};
 
@@ -191,16 +192,12 @@ impl FlightRecorder {
     }
 
     /// What the operations of a new group in this epoch are noted with, on this of its ranks.
-    pub(crate) fn open(
-        &self,
-        (epoch, group): (u64, u64),
-        (me, members): (Rank, Arc<[Member]>),
-    ) -> OperationLog {
+    pub(crate) fn open(&self, id: GroupId, me: Rank, members: Arc<[Member]>) -> OperationLog {
         let mut state = self.state();
         state.opened += 1;
         let log = Arc::new(Log {
             number: state.opened,
-            journal: Journal::new(epoch, group),
+            journal: Journal::new(id.epoch, id.number),
             long: Mutex::default(),
             part_of: OnceLock::new(),
             messages: members.iter().map(|_| Messages::default()).collect(),

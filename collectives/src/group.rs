@@ -1,11 +1,9 @@
 mod collect;
 mod device;
-mod hierarchical;
-mod over_links;
+mod hierarchy;
 mod pending;
 mod reconfigure;
 mod registered;
-mod session;
 mod share_memory;
 mod split;
 mod started;
@@ -19,10 +17,12 @@ use std::time::Duration;
 use meshwork_accel::Element;
 
 use pending::Worker;
-use session::{ControlPlane, OperationSpec, Origin, Session, SessionContext, Work, outside_async};
 
 use crate::driver::Driver;
 use crate::flight_recorder::FlightRecorder;
+use crate::medium::Medium;
+use crate::operation::{OperationSpec, Work};
+use crate::session::{ControlPlane, GroupId, Session, SessionContext, outside_async};
 use crate::shm::{Registry, ShmCommunicator};
 use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
 
@@ -133,19 +133,18 @@ impl Group {
         config::world(world as usize)?;
         let hub = local::Hub::new();
         let members = local::members(world);
-        let ranks = Rank::all(world).collect();
-        let communicators =
-            ShmCommunicator::threads(ranks, cores()).map_err(|error| Error::System {
-                what: "allocating the memory that threads share",
-                kind: error.kind(),
-            })?;
+        let communicators = ShmCommunicator::threads(members.len(), cores());
+        let communicators = communicators.map_err(|error| Error::System {
+            what: "allocating the memory that threads share",
+            kind: error.kind(),
+        })?;
         let group = |(rank, communicator)| {
             let driver = Arc::new(Driver::alone().map_err(no_thread)?);
-            let place = (rank, members.clone());
             let recorder = FlightRecorder::new(rank, members.clone(), None);
             let context = SessionContext::new(ControlPlane::Local(hub.clone()), driver, recorder);
-            let transport = session::Medium::Memory(communicator);
-            let session = Session::new(place, transport, context, Origin::Joined, (0, 0))?;
+            let medium = Medium::Shm(communicator);
+            let id = GroupId::joined(0);
+            let session = Session::new(id, rank, members.clone(), medium, context)?;
             Ok(Self::with_session(session))
         };
         Rank::all(world).zip(communicators).map(group).collect()

@@ -1,4 +1,8 @@
-//! The byte streams between this rank and every other: all that an operation needs of a transport.
+//! The byte streams between this rank and every other, and operations over them.
+
+mod hierarchy;
+mod medium;
+mod operation;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,6 +14,12 @@ use meshwork_accel::Element;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::Rank;
+use crate::failure::Failure;
+
+pub(crate) use hierarchy::Hierarchy;
+pub(crate) use medium::LinkMedium;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use operation::{LinkOperation, Scratch};
 
 /// Bytes to one rank, in order.
 pub(crate) type Outgoing = Box<dyn AsyncWrite + Send + Unpin>;
@@ -29,10 +39,6 @@ pub(crate) struct LinkWriters(Vec<Option<Outgoing>>);
 /// The streams from the others.
 pub(crate) struct LinkReaders(Vec<Option<Incoming>>);
 
-/// A stream ended or was reset. Why is for membership to say.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct LinkBroken(pub(crate) Rank);
-
 impl Links {
     pub(crate) fn new(streams: impl IntoIterator<Item = Option<(Outgoing, Incoming)>>) -> Self {
         let (outgoing, incoming) = streams.into_iter().map(Option::unzip).unzip();
@@ -44,9 +50,12 @@ impl Links {
 }
 
 impl LinkWriters {
-    pub(crate) async fn send(&mut self, to: Rank, bytes: &[u8]) -> Result<(), LinkBroken> {
-        let stream = self.0[to.index()].as_mut().ok_or(LinkBroken(to))?;
-        stream.write_all(bytes).await.map_err(|_| LinkBroken(to))
+    pub(crate) async fn send(&mut self, to: Rank, bytes: &[u8]) -> Result<(), Failure> {
+        let stream = self.0[to.index()].as_mut().ok_or(Failure::LinkBroken(to))?;
+        stream
+            .write_all(bytes)
+            .await
+            .map_err(|_| Failure::LinkBroken(to))
     }
 
     /// Sends some elements of a buffer that is borrowed only while bytes are handed over.
@@ -55,8 +64,8 @@ impl LinkWriters {
         to: Rank,
         buffer: &RefCell<&mut [T]>,
         part: Range<usize>,
-    ) -> Result<(), LinkBroken> {
-        let stream = self.0[to.index()].as_mut().ok_or(LinkBroken(to))?;
+    ) -> Result<(), Failure> {
+        let stream = self.0[to.index()].as_mut().ok_or(Failure::LinkBroken(to))?;
         let mut sent = 0;
         poll_fn(|context| {
             let buffer = buffer.borrow();
@@ -64,7 +73,7 @@ impl LinkWriters {
             while sent < bytes.len() {
                 match ready!(Pin::new(&mut *stream).poll_write(context, &bytes[sent..])) {
                     Ok(more @ 1..) => sent += more,
-                    Ok(0) | Err(_) => return Poll::Ready(Err(LinkBroken(to))),
+                    Ok(0) | Err(_) => return Poll::Ready(Err(Failure::LinkBroken(to))),
                 }
             }
             Poll::Ready(Ok(()))
@@ -75,13 +84,15 @@ impl LinkWriters {
 
 impl LinkReaders {
     /// Fills the whole of `into`.
-    pub(crate) async fn receive(&mut self, from: Rank, into: &mut [u8]) -> Result<(), LinkBroken> {
-        let stream = self.0[from.index()].as_mut().ok_or(LinkBroken(from))?;
+    pub(crate) async fn receive(&mut self, from: Rank, into: &mut [u8]) -> Result<(), Failure> {
+        let stream = self.0[from.index()]
+            .as_mut()
+            .ok_or(Failure::LinkBroken(from))?;
         stream
             .read_exact(into)
             .await
             .map(drop)
-            .map_err(|_| LinkBroken(from))
+            .map_err(|_| Failure::LinkBroken(from))
     }
 
     /// Fills some elements of a buffer that is borrowed only while bytes are taken over. Elements
@@ -91,8 +102,10 @@ impl LinkReaders {
         from: Rank,
         buffer: &RefCell<&mut [T]>,
         part: Range<usize>,
-    ) -> Result<(), LinkBroken> {
-        let stream = self.0[from.index()].as_mut().ok_or(LinkBroken(from))?;
+    ) -> Result<(), Failure> {
+        let stream = self.0[from.index()]
+            .as_mut()
+            .ok_or(Failure::LinkBroken(from))?;
         let mut received = 0;
         poll_fn(|context| {
             let mut buffer = buffer.borrow_mut();
@@ -103,7 +116,7 @@ impl LinkReaders {
                 let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut rest));
                 match rest.filled().len() {
                     more @ 1.. if read.is_ok() => received += more,
-                    _ => return Poll::Ready(Err(LinkBroken(from))),
+                    _ => return Poll::Ready(Err(Failure::LinkBroken(from))),
                 }
             }
             Poll::Ready(Ok(()))

@@ -30,6 +30,11 @@ impl Rank {
         self.0
     }
 
+    /// The rank at this place among the members of a group.
+    pub(crate) fn at(place: usize) -> Self {
+        Self(u32::try_from(place).expect("a world is at most `WORLD_LIMIT`"))
+    }
+
     /// All ranks of a group of `world`, in order.
     pub fn all(world: u32) -> impl ExactSizeIterator<Item = Self> + Clone {
         (0..world).map(Self)

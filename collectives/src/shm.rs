@@ -29,24 +29,23 @@ mod streaming_copy;
 mod transfer;
 mod wait;
 
-use communicator::ShmCommunicator as Communicator;
 use control_block::{Head, PeerChannel};
 use flag::Atomic;
 use wait::Waiter;
 
-pub(crate) use communicator::{ShmCommunicator, ShmError, Task};
+use crate::failure::Failure;
+
+pub(crate) use communicator::ShmCommunicator;
 pub(crate) use control_block::{ControlBlock, Nonce, Shape};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use descriptor::decode_contract_words;
 pub(crate) use mapping::{Mapping, SegmentName};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use meddler::meddle;
-pub(crate) use reduce::Receiver;
 pub(crate) use registry::{Registered, Registry};
-pub(crate) use transfer::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
 pub(crate) use wait::WaitObserver;
 
-impl<A: Atomic> Communicator<A> {
+impl<A: Atomic> ShmCommunicator<A> {
     /// The number of the slot that takes a piece of the current operation.
     fn tick(&self, piece: usize) -> u32 {
         #[expect(
@@ -65,7 +64,7 @@ impl<A: Atomic> Communicator<A> {
     }
 
     /// Waits until nobody needs what this rank has put into the slot of this tick before.
-    fn await_free_slot(&self, waiter: &Waiter<'_>, tick: u32) -> Result<(), ShmError> {
+    fn await_free_slot(&self, waiter: &Waiter<'_>, tick: u32) -> Result<(), Failure> {
         #[expect(clippy::cast_possible_truncation, reason = "a few slots")]
         let depth = self.shape.depth() as u32;
         for other in self.others() {

@@ -1,7 +1,7 @@
 //! What holds for snapshots, whatever is read: shared by the fuzz target and by the test that
 //! replays its corpus. A check panics when it does not hold.
 
-use meshwork_strategy::{SnapshotDamage, Snapshot};
+use meshwork_strategy::{Snapshot, SnapshotDamage};
 
 /// What is read is written so that it reads the same; a false hash is set right first, as few bytes
 /// that are made up have a right one.

@@ -7,6 +7,7 @@ use super::journal::LENGTH;
 use super::long::Due;
 use super::*;
 use crate::contract::Kind;
+use crate::session::GroupId;
 use crate::{ElementType, LossCause, local};
 
 fn contract(group: u64, sequence: u64) -> Contract {
@@ -28,7 +29,11 @@ fn recorder(folder: Option<PathBuf>) -> Arc<FlightRecorder> {
 }
 
 fn open(recorder: &FlightRecorder, group: u64) -> OperationLog {
-    recorder.open((0, group), (Rank::CHIEF, local::members(3)))
+    let id = GroupId {
+        epoch: 0,
+        number: group,
+    };
+    recorder.open(id, Rank::CHIEF, local::members(3))
 }
 
 fn read(folder: &Path) -> Value {

@@ -5,9 +5,9 @@ mod blocks;
 use std::panic::Location;
 
 use super::Group;
-use super::session::{OperationSpec, Work};
 use crate::contract::Kind;
-use crate::shm::SendBlocks;
+use crate::operation::SendBlocks;
+use crate::operation::{OperationSpec, Work};
 use crate::{Error, Rank, config};
 pub(super) use blocks::length;
 use blocks::{ReceiveBlocks, end_of, take};
@@ -439,6 +439,6 @@ impl Group {
     #[track_caller]
     pub fn barrier(&mut self) -> Result<(), Error> {
         let spec = OperationSpec::new(Kind::Barrier, 0);
-        self.perform::<u8>(spec, Location::caller(), Work::Meet)
+        self.perform::<u8>(spec, Location::caller(), Work::Barrier)
     }
 }

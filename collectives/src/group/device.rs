@@ -21,8 +21,8 @@ use meshwork_accel::{
 
 use super::Group;
 use super::collect::length;
-use super::session::OperationSpec;
 use crate::contract::Kind;
+use crate::operation::OperationSpec;
 use crate::{Error, Rank, config};
 use device_route::Held;
 use slot::Slots;

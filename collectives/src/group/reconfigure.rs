@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use meshwork_accel::ReduceOp;
 
-use super::session::{ControlPlane, Medium, Origin, Session, SessionContext, State, outside_async};
 use super::{Group, no_thread};
 use crate::agreement::PreviousEpoch;
 use crate::driver::Driver;
-use crate::execute::Scratch;
-use crate::links::Links;
+use crate::links::{LinkMedium, Links};
+use crate::medium::Medium;
 use crate::quic::{Evidence, Met, Node, Remote};
+use crate::session::{ControlPlane, GroupId, Session, SessionContext, State, outside_async};
 use crate::shm::ShmCommunicator;
 use crate::wire::{MemberProcess, MemberState};
-use crate::{Error, GroupConfig};
+use crate::{Error, GroupConfig, config};
 
 /// A membership of a group that does not change: the ranks between two changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -177,26 +177,27 @@ impl Group {
     /// A group whose members have met, or have not: then it has failed already, in the new epoch.
     pub(super) fn begin(driver: Arc<Driver>, met: Met) -> Result<(Self, Result<(), Error>), Error> {
         let Met { remote, links } = met;
-        let (place, settings) = (remote.place(), remote.settings());
+        let ((rank, members), settings) = (remote.place(), remote.settings());
         if remote.has_cores() {
             driver.allow_spinning();
         }
-        let alone = match place.1.len() {
-            1 => ShmCommunicator::threads(vec![place.0], 1)
-                .map_err(no_thread)?
-                .pop(),
-            _ => None,
-        };
-        let may_share = settings.1 == crate::Transport::Auto && alone.is_none();
+        let alone = members.len() == 1;
+        let may_share = settings.1 == crate::Transport::Auto && !alone;
         let (links, met) = match links {
             Ok(links) => (links, Ok(())),
             Err(error) => (Links::new([]), Err(error)),
         };
-        let links = || Medium::Links(links, Scratch::new());
-        let transport = alone.map_or_else(links, Medium::Memory);
-        let (number, recorder) = (remote.view().number, remote.recorder().clone());
+        let medium = match alone {
+            true => Medium::Shm(ShmCommunicator::alone().map_err(no_thread)?),
+            false => {
+                let world = config::world(members.len())?;
+                let links = LinkMedium::new(links, world, remote.data_transport());
+                Medium::Links(Box::new(links))
+            }
+        };
+        let (epoch, recorder) = (remote.view().number, remote.recorder().clone());
         let context = SessionContext::new(ControlPlane::Remote(Box::new(remote)), driver, recorder);
-        let mut session = Session::new(place, transport, context, Origin::Joined, (number, 0))?;
+        let mut session = Session::new(GroupId::joined(epoch), rank, members, medium, context)?;
         session.timeouts = settings.0;
         let begun = match met {
             Ok(()) if may_share => session.find_fast_paths(),
@@ -237,9 +238,9 @@ impl Session {
     }
 
     fn is_joined(&self) -> Result<&Remote, Error> {
-        match (&self.context.control, self.origin) {
-            (ControlPlane::Remote(remote), Origin::Joined) => Ok(remote.as_ref()),
-            _ => Err(Error::NoEpochs),
+        match &self.context.control {
+            ControlPlane::Remote(remote) if !self.id.is_split() => Ok(remote.as_ref()),
+            ControlPlane::Remote(_) | ControlPlane::Local(_) => Err(Error::NoEpochs),
         }
     }
 

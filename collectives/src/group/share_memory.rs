@@ -4,8 +4,10 @@ use std::io;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::session::{ControlPlane, Medium, OperationSpec, Session, Work};
 use crate::contract::Kind;
+use crate::medium::Medium;
+use crate::operation::{OperationSpec, Work};
+use crate::session::{ControlPlane, Session};
 use crate::shm::{ControlBlock, Mapping, Nonce, SegmentName, Shape, ShmCommunicator};
 use crate::{Error, Member, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
@@ -68,7 +70,7 @@ impl Session {
             if agreed == SharingLevel::All as u8 {
                 communicator.fetch_long_buffers();
             }
-            self.medium = Medium::Memory(communicator);
+            self.medium = Medium::Shm(communicator);
         }
         self.sequence = 0;
         self.log.adopt();
@@ -145,11 +147,11 @@ impl Session {
             };
         let control_blocks = neighbours.iter().enumerate().map(found);
         let control_blocks = control_blocks.collect::<io::Result<Vec<_>>>()?;
-        let (ranks, processes) = neighbours.iter().copied().unzip();
+        let processes = neighbours.iter().map(|(_, process)| *process).collect();
         let cores = cores_of(records);
         Ok(ShmCommunicator::processes(
-            (me, control_blocks),
-            ranks,
+            me,
+            control_blocks,
             processes,
             cores,
         ))

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 use super::Group;
-use super::session::{ControlPlane, Medium, OperationSpec, Origin, Session, failed};
 use crate::contract::Kind;
-use crate::execute::Scratch;
+use crate::links::{LinkMedium, Links};
+use crate::local::Hub;
+use crate::medium::Medium;
+use crate::operation::{OperationSpec, Work};
+use crate::quic::Remote;
+use crate::session::{ControlPlane, GroupId, Session, failed};
 use crate::shm::ShmCommunicator;
-use crate::{Error, Member, Rank};
+use crate::{Error, Member, Rank, config};
 
 /// What every rank tells all others: whether it takes part and in which group, and its key.
 type Choice = [u64; 3];
@@ -24,8 +28,14 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub(super) fn new(places: Vec<usize>, me: usize, number: u64) -> Self {
-        Self { places, me, number }
+    /// These places, among them that of this rank.
+    pub(super) fn with(places: Vec<usize>, own: usize, number: u64) -> Self {
+        let me = places.iter().position(|place| *place == own);
+        Self {
+            me: me.expect("this rank is one of those"),
+            places,
+            number,
+        }
     }
 }
 
@@ -90,83 +100,81 @@ impl Session {
         part: Option<Part>,
         caller: &'static Location<'static>,
     ) -> Result<Option<Self>, Error> {
-        let all = self.members.clone();
-        let members = |part: &Part| -> Arc<[Member]> {
-            let member = |place: &usize| all[*place].clone();
-            part.places.iter().map(member).collect()
-        };
-        let transport = match (&self.context.control, &part) {
-            (ControlPlane::Local(_), _) => self.among_threads(part.as_ref(), caller)?,
-            (ControlPlane::Remote(_), Some(part)) if part.places.len() == 1 => self.alone(part)?,
-            (ControlPlane::Remote(_), Some(part)) => {
-                let members = members(part);
-                let links = self.new_links(&members, part.number)?;
-                Some(Medium::Links(links, Scratch::new()))
-            }
-            (ControlPlane::Remote(_), None) => None,
-        };
-        let (Some(part), Some(transport)) = (part, transport) else {
-            return Ok(None);
-        };
-        let shares = matches!(transport, Medium::Links(..)) && self.may_share_memory;
-        #[expect(clippy::cast_possible_truncation, reason = "smaller than this group")]
-        let place = (Rank::new(part.me as u32), members(&part));
-        let mut new = Self::new(
-            place,
-            transport,
-            self.context.clone(),
-            Origin::Split,
-            (self.epoch, part.number),
-        )?;
-        new.timeouts = self.timeouts;
-        new.communication = self.communication;
-        if shares {
-            new.may_share_memory = true;
-            new.share_memory()?;
+        let context = self.context.clone();
+        match &context.control {
+            ControlPlane::Local(hub) => self.split_threads(hub, part, caller),
+            ControlPlane::Remote(remote) => part
+                .map(|part| self.split_processes(remote, &part))
+                .transpose(),
         }
-        Ok(Some(new))
-    }
-
-    fn alone(&self, part: &Part) -> Result<Option<Medium>, Error> {
-        let ranks = part.places.iter().map(|place| self.members[*place].rank());
-        let mut communicators = ShmCommunicator::threads(ranks.collect(), 1).map_err(refused)?;
-        Ok(communicators.pop().map(Medium::Memory))
     }
 
     /// The first rank of each new group makes the memory for all of it.
-    fn among_threads(
+    fn split_threads(
         &mut self,
-        part: Option<&Part>,
+        hub: &Hub,
+        part: Option<Part>,
         caller: &'static Location<'static>,
-    ) -> Result<Option<Medium>, Error> {
-        let ControlPlane::Local(hub) = &self.context.control else {
-            return Ok(None);
-        };
-        let hub = hub.clone();
-        if let Some(part) = part.filter(|part| part.me == 0) {
-            let ranks = part.places.iter().map(|place| self.members[*place].rank());
-            let communicators =
-                ShmCommunicator::threads(ranks.collect(), super::cores()).map_err(refused)?;
-            hub.hand_over(part.number, communicators);
+    ) -> Result<Option<Self>, Error> {
+        if let Some(part) = part.as_ref().filter(|part| part.me == 0) {
+            let communicators = ShmCommunicator::threads(part.places.len(), super::cores());
+            hub.hand_over(part.number, communicators.map_err(refused)?);
         }
-        self.perform::<u8>(
-            OperationSpec::new(Kind::Barrier, 0),
-            caller,
-            super::session::Work::Meet,
-        )?;
-        let communicator = part.and_then(|part| hub.take_over(part.number, part.me));
-        Ok(communicator.map(Medium::Memory))
+        self.perform::<u8>(OperationSpec::new(Kind::Barrier, 0), caller, Work::Barrier)?;
+        let new = |part: Part| {
+            let communicator = hub.take_over(part.number, part.me);
+            let communicator = communicator.expect("its first rank has made one for each rank");
+            self.with_part(&part, Medium::Shm(communicator))
+        };
+        part.map(new).transpose()
     }
 
-    fn new_links(&mut self, members: &[Member], number: u64) -> Result<crate::links::Links, Error> {
-        let ControlPlane::Remote(remote) = &self.context.control else {
-            return Err(Error::InsideAsync);
+    /// A group of processes, by streams of its own, or memory where they can share it.
+    pub(super) fn split_processes(&self, remote: &Remote, part: &Part) -> Result<Self, Error> {
+        if part.places.len() == 1 {
+            let alone = ShmCommunicator::alone().map_err(refused)?;
+            return self.with_part(part, Medium::Shm(alone));
+        }
+        let links = self.new_links(remote, part)?;
+        let world = config::world(part.places.len())?;
+        let links = LinkMedium::new(links, world, remote.data_transport());
+        let mut new = self.with_part(part, Medium::Links(Box::new(links)))?;
+        if self.may_share_memory {
+            new.may_share_memory = true;
+            new.share_memory()?;
+        }
+        Ok(new)
+    }
+
+    /// The session of this rank in a part of the group.
+    fn with_part(&self, part: &Part, medium: Medium) -> Result<Self, Error> {
+        let id = GroupId {
+            number: part.number,
+            ..self.id
         };
-        let waited = self.timeouts.join();
+        let mut new = Self::new(
+            id,
+            Rank::at(part.me),
+            self.members_of(part),
+            medium,
+            self.context.clone(),
+        )?;
+        new.timeouts = self.timeouts;
+        new.communication = self.communication;
+        Ok(new)
+    }
+
+    fn members_of(&self, part: &Part) -> Arc<[Member]> {
+        let member = |place: &usize| self.members[*place].clone();
+        part.places.iter().map(member).collect()
+    }
+
+    fn new_links(&self, remote: &Remote, part: &Part) -> Result<Links, Error> {
+        let (waited, members) = (self.timeouts.join(), self.members_of(part));
         let mut failure = self.context.control.failure();
         self.context.driver.block_on(async {
             tokio::select! {
-                streams = timeout(waited, remote.streams(members, number)) => {
+                streams = timeout(waited, remote.streams(&members, part.number)) => {
                     streams.unwrap_or(Err(Error::System {
                         what: "opening streams for a split group",
                         kind: std::io::ErrorKind::TimedOut,
@@ -180,7 +188,7 @@ impl Session {
     /// A number for the next split, the same on all ranks.
     pub(super) fn next_number(&mut self) -> u64 {
         self.splits += 1;
-        mix(self.number, self.splits)
+        mix(self.id.number, self.splits)
     }
 }
 

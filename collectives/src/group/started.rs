@@ -4,9 +4,9 @@ use std::panic::Location;
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::session::{OperationSpec, Work};
 use super::{Group, Pending};
 use crate::contract::Kind;
+use crate::operation::{OperationSpec, Work};
 use crate::{Error, Rank, config};
 
 impl Group {

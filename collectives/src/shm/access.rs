@@ -8,12 +8,14 @@ use std::time::Instant;
 use meshwork_accel::Element;
 use smallvec::SmallVec;
 
-use super::communicator::{EXIT_LIMIT, ShmCommunicator, ShmError};
+use super::communicator::{EXIT_LIMIT, ShmCommunicator};
 use super::control_block::{ControlBlock, Nonce};
 use super::descriptor::{BufferDescriptor, BufferLocation};
 use super::flag::Atomic;
 use super::registry::{PeerProcess, Registry};
 use super::span::Span;
+use crate::Rank;
+use crate::failure::Failure;
 
 /// How much of the others' memory a rank can reach.
 #[derive(Debug)]
@@ -120,10 +122,10 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// Where all ranks' bytes are, and so how they travel, where not all are in small places.
-    pub(super) fn data_path(&self) -> Result<DataPath, ShmError> {
+    pub(super) fn data_path(&self) -> Result<DataPath, Failure> {
         let buffer_descriptor = |place: usize| {
             let buffer_descriptor = self.post(place).buffer_descriptor();
-            buffer_descriptor.map_err(|error| ShmError::Malformed(self.ranks[place], error))
+            buffer_descriptor.map_err(|error| Failure::Protocol(Rank::at(place), error))
         };
         let buffer_descriptors = (0..self.len())
             .map(buffer_descriptor)
@@ -163,7 +165,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         other: usize,
         place: BufferLocation,
         bytes: usize,
-    ) -> Result<Span, ShmError> {
+    ) -> Result<Span, Failure> {
         let found = match (place, &mut self.reach) {
             (BufferLocation::Address(address), MemoryAccess::Threads(_)) => {
                 usize::try_from(address)
@@ -199,21 +201,21 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// What it means that bytes of the rank at this place are not where it said.
-    pub(super) fn unreachable(&self, other: usize, kind: io::ErrorKind) -> ShmError {
-        let rank = self.ranks[other];
+    pub(super) fn unreachable(&self, other: usize, kind: io::ErrorKind) -> Failure {
+        let rank = Rank::at(other);
         if kind == io::ErrorKind::InvalidData {
             // It has said what cannot be.
-            return ShmError::Unreachable(rank, kind);
+            return Failure::Unreachable(rank, kind);
         }
         // The memory of a process that is killed is gone a moment before the process is.
         let since = Instant::now();
         while !self.has_closed(other) && !self.has_ended(other) {
             if since.elapsed() > EXIT_LIMIT || matches!(self.reach, MemoryAccess::Threads(_)) {
-                return ShmError::Unreachable(rank, kind);
+                return Failure::Unreachable(rank, kind);
             }
             A::pause();
         }
-        ShmError::Closed(rank)
+        Failure::Closed(rank)
     }
 
     /// Whether the process of the rank at this place is gone for certain.

@@ -6,18 +6,22 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 use std::{io, ptr};
 
+use meshwork_accel::Element;
+
 use super::access::{DataPath, MemoryAccess};
 use super::control_block::{ControlBlock, DescriptorCell, Shape};
 use super::descriptor::{self, BufferDescriptor, BufferLocation, ContractWords};
 use super::flag::{Atomic, Flag};
 use super::mapping::Mapping;
 use super::peer_channel::MessageCounters;
+use super::reduce::Receiver;
 use super::registry::{PeerProcess, Registry};
 use super::span::Span;
 use super::wait::{SpinPolicy, WaitError, WaitObserver, Waiter};
 use crate::Rank;
-use crate::contract::{Call, Contract};
-use crate::wire::WireError;
+use crate::contract::Call;
+use crate::failure::Failure;
+use crate::operation::{Request, Work};
 
 /// One rank's end of the memory that the ranks of a host share.
 #[derive(Debug)]
@@ -26,7 +30,6 @@ pub(crate) struct ShmCommunicator<A = AtomicU32> {
     pub(super) me: usize,
     /// The control blocks of all ranks of the host, by place.
     pub(super) control_blocks: Vec<ControlBlock<A>>,
-    pub(super) ranks: Vec<Rank>,
     pub(super) reach: MemoryAccess,
     pub(super) shape: Shape,
     spin_policy: SpinPolicy,
@@ -48,58 +51,10 @@ pub(crate) struct ShmCommunicator<A = AtomicU32> {
     pub(super) scratch: Vec<u64>,
 }
 
-/// What one operation needs, whatever it is.
-pub(crate) struct Task<'a> {
-    pub(super) contract: Contract,
-    /// Stands for what the contract has no room for.
-    pub(super) digest: u64,
-    pub(super) site: &'static Location<'static>,
-    pub(super) waiter: Waiter<'a>,
-}
-
-impl<'a> Task<'a> {
-    pub(crate) fn new(
-        contract: Contract,
-        digest: u64,
-        site: &'static Location<'static>,
-        waiter: Waiter<'a>,
-    ) -> Self {
-        Self {
-            contract,
-            digest,
-            site,
-            waiter,
-        }
-    }
-}
-
 /// What this rank has told the others of an operation, and expects to hear of them.
 #[derive(Debug)]
 #[must_use = "who tells others has to hear them"]
 pub(super) struct PostedContract(ContractWords);
-
-/// Why an operation stopped.
-#[derive(Debug)]
-pub(crate) enum ShmError {
-    /// The group has failed meanwhile.
-    Over,
-    /// This rank has left or failed.
-    Closed(Rank),
-    /// The time was up while waiting for this rank.
-    TimedOut(Rank),
-    /// This rank made another call.
-    Disagrees(Rank, Box<Call>),
-    /// This rank's post means nothing.
-    Malformed(Rank, WireError),
-    /// This rank offers another number of elements than this rank was told to expect.
-    Uneven {
-        peer: Rank,
-        offered: u64,
-        expected: u64,
-    },
-    /// The registered memory of this rank cannot be reached.
-    Unreachable(Rank, io::ErrorKind),
-}
 
 /// What a closed rank's flag says; open ones say 0.
 pub(super) const CLOSED: u32 = 1;
@@ -109,12 +64,11 @@ pub(super) const CLOSED: u32 = 1;
 pub(super) const EXIT_LIMIT: Duration = Duration::from_millis(100);
 
 impl ShmCommunicator {
-    /// The communicators of threads of this process, which errors call by these ranks.
+    /// The communicators of threads of this process, in the order of their ranks.
     ///
     /// # Errors
     /// When there is no memory for the control blocks.
-    pub(crate) fn threads(ranks: Vec<Rank>, cores: usize) -> io::Result<Vec<Self>> {
-        let local = ranks.len();
+    pub(crate) fn threads(local: usize, cores: usize) -> io::Result<Vec<Self>> {
         let shape = Shape::for_ranks(local);
         let control_block = |_| {
             let memory = Arc::new(Mapping::heap(shape.bytes())?);
@@ -126,21 +80,24 @@ impl ShmCommunicator {
         let communicator = |me| {
             let reach = MemoryAccess::Threads(Registry::private());
             let spin_policy = SpinPolicy::new(local, cores);
-            Self::new(
-                me,
-                control_blocks.clone(),
-                ranks.clone(),
-                reach,
-                spin_policy,
-            )
+            Self::new(me, control_blocks.clone(), reach, spin_policy)
         };
         Ok((0..local).map(communicator).collect())
     }
 
+    /// That of a rank which has no other.
+    ///
+    /// # Errors
+    /// When there is no memory for its control block.
+    pub(crate) fn alone() -> io::Result<Self> {
+        let mut only = Self::threads(1, 1)?;
+        Ok(only.remove(0))
+    }
+
     /// The communicator of a process, given what it has found out about the others of its host.
     pub(crate) fn processes(
-        (me, control_blocks): (usize, Vec<ControlBlock>),
-        ranks: Vec<Rank>,
+        me: usize,
+        control_blocks: Vec<ControlBlock>,
         ids: Vec<u32>,
         cores: usize,
     ) -> Self {
@@ -152,7 +109,7 @@ impl ShmCommunicator {
             fetches: false,
         };
         let spin_policy = SpinPolicy::new(control_blocks.len(), cores);
-        Self::new(me, control_blocks, ranks, reach, spin_policy)
+        Self::new(me, control_blocks, reach, spin_policy)
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -166,7 +123,6 @@ impl<A: Atomic> ShmCommunicator<A> {
     pub(super) fn new(
         me: usize,
         control_blocks: Vec<ControlBlock<A>>,
-        ranks: Vec<Rank>,
         reach: MemoryAccess,
         spin_policy: SpinPolicy,
     ) -> Self {
@@ -176,7 +132,6 @@ impl<A: Atomic> ShmCommunicator<A> {
             spin_policy,
             messages: vec![MessageCounters::default(); control_blocks.len()],
             control_blocks,
-            ranks,
             reach,
             sequence: 0,
             direct: 0,
@@ -185,6 +140,38 @@ impl<A: Atomic> ShmCommunicator<A> {
             shown: [None; 2],
             scratch: Vec::new(),
         }
+    }
+
+    /// Carries an operation out. One that fails takes this rank's memory back.
+    pub(crate) fn run<T: Element>(
+        &mut self,
+        request: &Request,
+        waiter: &Waiter<'_>,
+        work: Work<'_, T>,
+    ) -> Result<(), Failure> {
+        let done = match work {
+            Work::Barrier | Work::Agree => self.rendezvous(request, waiter),
+            Work::Reduce {
+                buffer,
+                reduction,
+                root,
+            } => {
+                let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
+                self.reduce(request, waiter, buffer, reduction, receiver)
+            }
+            Work::Exchange(transfer) => self.exchange(request, waiter, transfer),
+            Work::Broadcast { buffer, root } => {
+                self.broadcast(request, waiter, buffer, root.index())
+            }
+            Work::Send { input, to } => self.send(request, waiter, input, to.index()),
+            Work::Receive { output, from } => self.receive(request, waiter, output, from.index()),
+        };
+        self.wake_sleepers();
+        if done.is_err() {
+            // What others were told of this rank's memory ends here.
+            self.close();
+        }
+        done
     }
 
     /// As if so many operations had been made, none of them a direct one; on all ranks, before the
@@ -215,22 +202,26 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// Says what this rank does next and where its bytes are, and hears it of all others.
     ///
     /// When it returns, every other rank has finished the operation before this one.
-    pub(super) fn rendezvous(&mut self, task: &Task<'_>) -> Result<(), ShmError> {
-        let told = self.post_call(task, BufferLocation::Nothing, 0);
-        self.await_peers(task, &told).map(drop)
+    pub(super) fn rendezvous(
+        &mut self,
+        request: &Request,
+        waiter: &Waiter<'_>,
+    ) -> Result<(), Failure> {
+        let told = self.post_call(request, BufferLocation::Nothing, 0);
+        self.await_peers(waiter, &told).map(drop)
     }
 
     /// The first half of a meeting: what can be done without the others may follow it.
     pub(super) fn post_call(
         &mut self,
-        task: &Task<'_>,
+        request: &Request,
         place: BufferLocation,
         pieces: u64,
     ) -> PostedContract {
-        let contract_words = descriptor::contract_words(&task.contract, task.digest);
+        let contract_words = descriptor::contract_words(&request.contract, request.digest);
         self.exposed = None;
         self.sequence = self.sequence.wrapping_add(1);
-        self.show_site(task.site);
+        self.show_site(request.caller);
         let post = self.post(self.me);
         BufferDescriptor { place, pieces }.write(&contract_words, post);
         post.flag.show(self.sequence);
@@ -249,13 +240,13 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// several.
     pub(super) fn await_peers(
         &self,
-        task: &Task<'_>,
+        waiter: &Waiter<'_>,
         PostedContract(contract_words): &PostedContract,
-    ) -> Result<DataPath, ShmError> {
+    ) -> Result<DataPath, Failure> {
         let mut all_small = self.post(self.me).is_near();
         for other in self.others() {
             let post = self.post(other);
-            self.wait(&task.waiter, &post.flag, self.sequence, other)?;
+            self.wait(waiter, &post.flag, self.sequence, other)?;
             if !cfg!(meshwork_bare) && !post.has(contract_words) {
                 return Err(self.disagreement(other));
             }
@@ -291,29 +282,24 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     #[cold]
-    fn disagreement(&self, other: usize) -> ShmError {
+    fn disagreement(&self, other: usize) -> Failure {
         let head = self.control_blocks[other].head();
         let site = descriptor::read_site(&head.sites[self.sequence as usize % 2]);
         self.other_call(other, &self.post(other).contract_words(), site)
     }
 
     /// A call of the rank at this place that is not the expected one.
-    pub(super) fn other_call(
-        &self,
-        other: usize,
-        theirs: &ContractWords,
-        site: String,
-    ) -> ShmError {
-        let rank = self.ranks[other];
+    pub(super) fn other_call(&self, other: usize, theirs: &ContractWords, site: String) -> Failure {
+        let rank = Rank::at(other);
         match descriptor::contract(theirs) {
-            Ok(contract) => ShmError::Disagrees(rank, Box::new(Call::new(contract, site))),
-            Err(error) => ShmError::Malformed(rank, error),
+            Ok(contract) => Failure::Disagreement(rank, Box::new(Call::new(contract, site))),
+            Err(error) => Failure::Protocol(rank, error),
         }
     }
 
-    pub(super) fn uneven(&self, other: usize, offered: u64, expected: u64) -> ShmError {
-        let peer = self.ranks[other];
-        ShmError::Uneven {
+    pub(super) fn uneven(&self, other: usize, offered: u64, expected: u64) -> Failure {
+        let peer = Rank::at(other);
+        Failure::Uneven {
             peer,
             offered,
             expected,
@@ -328,7 +314,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         flag: &Flag<A>,
         number: u32,
         other: usize,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         if waiter.spin(flag, number) {
             return Ok(());
         }
@@ -342,16 +328,16 @@ impl<A: Atomic> ShmCommunicator<A> {
         flag: &Flag<A>,
         number: u32,
         other: usize,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         // The awaited rank may itself sleep until it hears of this one.
         self.wake_sleepers();
         let closed = &self.control_blocks[other].head().closed.0;
         waiter
             .wait_longer(flag, number, (other, closed))
             .map_err(|error| match error {
-                WaitError::Over => ShmError::Over,
-                WaitError::Closed => ShmError::Closed(self.ranks[other]),
-                WaitError::TimedOut => ShmError::TimedOut(self.ranks[other]),
+                WaitError::Over => Failure::GroupOver,
+                WaitError::Closed => Failure::Closed(Rank::at(other)),
+                WaitError::TimedOut => Failure::TimedOut(Rank::at(other)),
             })
     }
 
@@ -360,8 +346,8 @@ impl<A: Atomic> ShmCommunicator<A> {
     pub(super) fn with_peer_memory(
         &mut self,
         waiter: &Waiter<'_>,
-        work: impl FnOnce(&mut Self) -> Result<(), ShmError>,
-    ) -> Result<(), ShmError> {
+        work: impl FnOnce(&mut Self) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         self.enter()?;
         work(self).inspect_err(|_| self.leave())?;
         self.exit_barrier(waiter)
@@ -370,11 +356,11 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// Announces that this rank now touches the memory of others.
     ///
     /// Either this rank sees that another has closed, or the other sees that this one is inside.
-    fn enter(&self) -> Result<(), ShmError> {
+    fn enter(&self) -> Result<(), Failure> {
         self.own().inside.0.set(self.direct.wrapping_add(1));
         if self.others().any(|other| self.has_closed(other)) {
             self.leave();
-            return Err(ShmError::Over);
+            return Err(Failure::GroupOver);
         }
         Ok(())
     }
@@ -385,12 +371,12 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// Waits until all others have finished with this rank's memory in this operation.
-    fn exit_barrier(&mut self, waiter: &Waiter<'_>) -> Result<(), ShmError> {
+    fn exit_barrier(&mut self, waiter: &Waiter<'_>) -> Result<(), Failure> {
         // Nobody can be through without this rank. So who has closed has failed in this operation,
         // and may have taken its memory back before it was read.
         if let Some(other) = self.others().find(|other| self.has_closed(*other)) {
             self.leave();
-            return Err(ShmError::Closed(self.ranks[other]));
+            return Err(Failure::Closed(Rank::at(other)));
         }
         self.direct = self.direct.wrapping_add(1);
         self.own().done.0.show(self.direct);

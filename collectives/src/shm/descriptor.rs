@@ -211,7 +211,7 @@ impl<A> DescriptorCell<A> {
             PRIVATE => BufferLocation::Private,
             unknown => {
                 return Err(WireError::Code {
-                    field: "place",
+                    field: "place of bytes",
                     found: low(unknown),
                 });
             }

@@ -18,15 +18,17 @@ use std::ops::{Range, RangeInclusive};
 use meshwork_accel::{Element, Reduction};
 
 use super::access::{BufferDescriptors, Spans};
-use super::communicator::{ShmCommunicator, ShmError};
+use super::communicator::ShmCommunicator;
 use super::descriptor::BufferLocation;
 use super::flag::Atomic;
 use super::kernel::blend;
 use super::reduce::part_of;
 use super::span::Span;
 use super::streaming_copy;
-use super::transfer::{OnArrival, ReceiveBlock, Transfer, bytes_of, own_block};
+use super::transfer::{bytes_of, own_block};
 use super::wait::Waiter;
+use crate::failure::Failure;
+use crate::operation::{OnArrival, ReceiveBlock, Transfer};
 
 /// How many bytes a rank lets others fetch.
 ///
@@ -46,7 +48,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         buffer_descriptors: &BufferDescriptors,
         buffer: &mut [T],
         reduction: Reduction<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let own = part_of::<T>(buffer.len(), self.len(), self.me);
         let folded = self.tick(1);
         self.with_peer_memory(waiter, |communicator| {
@@ -74,12 +76,12 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// Takes blocks from where they are.
-    pub(super) fn pull_by_fetching<T: Element>(
+    pub(super) fn exchange_by_fetching<T: Element>(
         &mut self,
         waiter: &Waiter<'_>,
         buffer_descriptors: &BufferDescriptors,
         transfer: Transfer<'_, T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         self.with_peer_memory(waiter, |communicator| match transfer.then {
             OnArrival::Copy => transfer.receives.iter().try_for_each(|take| {
                 let into = &mut transfer.output[take.into.clone()];
@@ -102,7 +104,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         buffer_descriptors: &BufferDescriptors,
         transfer: Transfer<'_, T>,
         reduction: Reduction<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let own = own_block(&transfer.outgoing_blocks, self.me);
         for chunk in chunks::<T>(0..transfer.output.len()) {
             let part = |take: &ReceiveBlock| ReceiveBlock {
@@ -125,7 +127,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         receives: &[ReceiveBlock],
         (own, into): (Span, Span),
         reduction: Reduction<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let mut scratch = std::mem::take(&mut self.scratch);
         // Words, because elements are at most as long and need no stricter alignment.
         scratch.resize((self.len() - 1) * CHUNK / size_of::<u64>(), 0);
@@ -149,7 +151,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         place: BufferLocation,
         take: &ReceiveBlock,
         room: &mut [u64],
-    ) -> Result<Span, ShmError> {
+    ) -> Result<Span, Failure> {
         if !matches!(place, BufferLocation::Foreign(_)) {
             return self.mapped::<T>(place, take.from, take.start, take.into.len());
         }
@@ -167,7 +169,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         place: BufferLocation,
         start: usize,
         into: &mut [T],
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         if matches!(place, BufferLocation::Foreign(_))
             && let Some(bytes) = T::bytes_mut(into)
         {
@@ -187,7 +189,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         from: usize,
         start: usize,
         len: usize,
-    ) -> Result<Span, ShmError> {
+    ) -> Result<Span, Failure> {
         let there = self.bytes_there::<T>(from, start, len)?;
         let whole = self.reach::<T>(from, place, there.end)?;
         Ok(whole
@@ -202,7 +204,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         place: BufferLocation,
         start: usize,
         into: &mut [u8],
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let address = match place {
             BufferLocation::Foreign(address) => usize::try_from(address).ok(),
             _ => None,
@@ -221,7 +223,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         from: usize,
         start: usize,
         elements: usize,
-    ) -> Result<Range<usize>, ShmError> {
+    ) -> Result<Range<usize>, Failure> {
         bytes_of::<T>(start, elements)
             .ok_or_else(|| self.unreachable(from, std::io::ErrorKind::InvalidData))
     }

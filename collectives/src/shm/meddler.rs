@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::communicator::{ShmCommunicator, ShmError, Task};
+use super::ShmCommunicator;
 use super::control_block::{ControlBlock, Shape};
 use super::descriptor::BufferLocation;
 use super::mapping::Mapping;
 use super::reduce::Receiver;
 use super::span::Span;
-use super::transfer::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
-use super::wait::WaitObserver;
-use crate::Rank;
+use super::wait::{WaitObserver, Waiter};
 use crate::contract::{Contract, Kind};
+use crate::failure::Failure;
+use crate::flight_recorder::Serial;
+use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer};
 
 /// What the meddler writes: one byte after the other, and zeros behind the last.
 struct Orders<'a>(&'a [u8]);
@@ -56,16 +57,9 @@ impl Host {
             control_block.ok_or(io::Error::from(io::ErrorKind::InvalidData))
         };
         let control_blocks = vec![control_block()?, control_block()?];
-        let ranks: Vec<Rank> = Rank::all(2).collect();
         let ids = vec![std::process::id(); 2];
-        let rank = |me| {
-            ShmCommunicator::processes(
-                (me, control_blocks.clone()),
-                ranks.clone(),
-                ids.clone(),
-                usize::MAX,
-            )
-        };
+        let rank =
+            |me| ShmCommunicator::processes(me, control_blocks.clone(), ids.clone(), usize::MAX);
         let (mut honest, meddler) = (rank(0), rank(1));
         honest.fetch_long_buffers();
         Ok(Self { honest, meddler })
@@ -78,22 +72,27 @@ impl Host {
         let _registered = registered.expect("memory that processes share");
         let room = vec![T::default(); len];
         self.meddle::<T>(Span::of(&room), orders);
-        let task = task::<T>(&self.honest, len);
+        let (request, waiter) = (
+            &request::<T>(len),
+            &self.honest.waiter(Duration::ZERO, &Live),
+        );
         let mut buffer = vec![T::default(); len];
         let before = buffer.clone();
         let done = match operation {
             0 => {
                 let sum = Reduction::new(ReduceOp::Sum).expect("numbers have sums");
                 let all = Receiver::All;
-                self.honest.reduce(&task, &mut buffer, sum, all)
+                self.honest.reduce(request, waiter, &mut buffer, sum, all)
             }
-            1 => self.honest.broadcast(&task, &mut buffer, 1),
+            1 => self.honest.broadcast(request, waiter, &mut buffer, 1),
             2 => {
-                let done = self.honest.broadcast(&task, &mut buffer, 0);
+                let done = self.honest.broadcast(request, waiter, &mut buffer, 0);
                 assert_eq!(buffer, before, "what this rank hands over stays as it is");
                 done
             }
-            _ => exchange(&mut self.honest, &task, &before, &mut buffer),
+            _ => self
+                .honest
+                .exchange_halves(request, waiter, &before, &mut buffer),
         };
         // One that was told otherwise would go through the next operation's slots with others.
         assert!(done.is_err() || self.honest.sequence == self.meddler.sequence);
@@ -115,7 +114,7 @@ impl Host {
             5 => BufferLocation::Foreign(room.address() as u64),
             _ => BufferLocation::Private,
         };
-        let said = task::<T>(&self.meddler, room.bytes() / size_of::<T>());
+        let said = request::<T>(room.bytes() / size_of::<T>());
         let _ = self.meddler.post_call(&said, place, orders.long());
         if kind > 5 {
             let word = &self.meddler.post(1).words[6];
@@ -139,35 +138,38 @@ impl Host {
     }
 }
 
-/// An all-to-all with uneven blocks, of which each rank knows its own only.
-fn exchange<T: Element>(
-    honest: &mut ShmCommunicator,
-    task: &Task<'_>,
-    input: &[T],
-    output: &mut [T],
-) -> Result<(), ShmError> {
-    let half = input.len() / 2;
-    let (blocks, counts) = ([0..half, half..input.len()], [half, input.len() - half]);
-    let outgoing_blocks = SendBlocks {
-        counts: Some(&counts),
-        ..SendBlocks::each(input, &blocks)
-    };
-    let take = ReceiveBlock {
-        from: 1,
-        block: 0,
-        start: 0,
-        into: 0..half,
-    };
-    let transfer = Transfer {
-        outgoing_blocks,
-        receives: &[take],
-        output,
-        then: OnArrival::Copy,
-    };
-    honest.pull(task, transfer)
+impl ShmCommunicator {
+    /// An all-to-all with uneven blocks, of which each rank knows its own only.
+    fn exchange_halves<T: Element>(
+        &mut self,
+        request: &Request,
+        waiter: &Waiter<'_>,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), Failure> {
+        let half = input.len() / 2;
+        let (blocks, counts) = ([0..half, half..input.len()], [half, input.len() - half]);
+        let outgoing_blocks = SendBlocks {
+            counts: Some(&counts),
+            ..SendBlocks::each(input, &blocks)
+        };
+        let take = ReceiveBlock {
+            from: 1,
+            block: 0,
+            start: 0,
+            into: 0..half,
+        };
+        let transfer = Transfer {
+            outgoing_blocks,
+            receives: &[take],
+            output,
+            then: OnArrival::Copy,
+        };
+        self.exchange(request, waiter, transfer)
+    }
 }
 
-fn task<T: Element>(communicator: &ShmCommunicator, len: usize) -> Task<'static> {
+fn request<T: Element>(len: usize) -> Request {
     let contract = Contract {
         epoch: 1,
         group: 0,
@@ -179,8 +181,12 @@ fn task<T: Element>(communicator: &ShmCommunicator, len: usize) -> Task<'static>
         op: None,
         root: None,
     };
-    let waiter = communicator.waiter(Duration::ZERO, &Live);
-    Task::new(contract, 0, Location::caller(), waiter)
+    Request {
+        contract,
+        digest: 0,
+        caller: Location::caller(),
+        serial: Serial::default(),
+    }
 }
 
 impl WaitObserver for Live {

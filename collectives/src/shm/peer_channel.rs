@@ -12,11 +12,14 @@ use std::ptr;
 
 use meshwork_accel::Element;
 
-use super::communicator::{ShmCommunicator, ShmError, Task};
+use super::communicator::ShmCommunicator;
 use super::control_block::MESSAGE_SLOT;
 use super::descriptor::{self, BufferDescriptor, BufferLocation};
 use super::flag::Atomic;
 use super::span::Span;
+use super::wait::Waiter;
+use crate::failure::Failure;
+use crate::operation::Request;
 
 /// What two ranks have sent each other so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,28 +41,29 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// Sends to the rank at this place; returns when it has received all.
     pub(crate) fn send<T: Element>(
         &mut self,
-        task: &Task<'_>,
+        request: &Request,
+        waiter: &Waiter<'_>,
         input: &[T],
         to: usize,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let progress = &mut self.messages[to].sent;
         progress.messages = progress.messages.wrapping_add(1);
         let (number, first) = (progress.messages, progress.ticks);
         let peer_channel = self.control_blocks[self.me].peer_channel(to);
-        let contract_words = descriptor::contract_words(&task.contract, 0);
+        let contract_words = descriptor::contract_words(&request.contract, 0);
         let buffer_descriptor = BufferDescriptor {
             place: BufferLocation::Private,
             pieces: pieces(input),
         };
         let shown = &mut self.messages[to].shown;
-        if shown.is_none_or(|shown| !ptr::eq(shown, task.site)) {
-            descriptor::write_site(&peer_channel.site, task.site);
-            *shown = Some(task.site);
+        if shown.is_none_or(|shown| !ptr::eq(shown, request.caller)) {
+            descriptor::write_site(&peer_channel.site, request.caller);
+            *shown = Some(request.caller);
         }
         buffer_descriptor.write(&contract_words, &peer_channel.messages);
         peer_channel.messages.flag.set(number);
         let taken = &self.control_blocks[to].peer_channel(self.me).taken.0;
-        let until = |tick: u32| self.wait(&task.waiter, taken, tick, to);
+        let until = |tick: u32| self.wait(waiter, taken, tick, to);
         #[expect(clippy::cast_possible_truncation, reason = "a few slots")]
         let depth = self.shape.depth() as u32;
         let mut tick = first;
@@ -79,18 +83,19 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// Receives what the rank at this place sends.
     pub(crate) fn receive<T: Element>(
         &mut self,
-        task: &Task<'_>,
+        request: &Request,
+        waiter: &Waiter<'_>,
         output: &mut [T],
         from: usize,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let progress = &mut self.messages[from].received;
         progress.messages = progress.messages.wrapping_add(1);
         let (number, mut tick) = (progress.messages, progress.ticks);
         let theirs = self.control_blocks[from].peer_channel(self.me);
-        self.wait(&task.waiter, &theirs.messages.flag, number, from)?;
+        self.wait(waiter, &theirs.messages.flag, number, from)?;
         if !theirs
             .messages
-            .has(&descriptor::contract_words(&task.contract, 0))
+            .has(&descriptor::contract_words(&request.contract, 0))
         {
             let site = descriptor::read_site(&theirs.site);
             return Err(self.other_call(from, &theirs.messages.contract_words(), site));
@@ -98,7 +103,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         let taken = &self.control_blocks[self.me].peer_channel(from).taken.0;
         for piece in output.chunks_mut(MESSAGE_SLOT / size_of::<T>()) {
             tick = tick.wrapping_add(1);
-            self.wait(&task.waiter, &theirs.published.0, tick, from)?;
+            self.wait(waiter, &theirs.published.0, tick, from)?;
             let slot = part(self.control_blocks[from].message_slot(tick), piece);
             // SAFETY: the sender leaves the slot until this rank says that it has taken it.
             piece.copy_from_slice(unsafe { slot.read() });

@@ -19,13 +19,15 @@ use std::ops::Range;
 use meshwork_accel::{Element, Reduction};
 
 use super::access::{BufferDescriptors, DataPath, Spans};
-use super::communicator::{ShmCommunicator, ShmError, Task};
+use super::communicator::ShmCommunicator;
 use super::descriptor::BufferLocation;
 use super::fetch;
 use super::flag::Atomic;
 use super::kernel::{blend, fold_into};
 use super::span::Span;
 use super::wait::Waiter;
+use crate::failure::Failure;
+use crate::operation::Request;
 
 /// Who gets the result of a reduction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,11 +59,12 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// others' stay as they are.
     pub(crate) fn reduce<T: Element>(
         &mut self,
-        task: &Task<'_>,
+        request: &Request,
+        waiter: &Waiter<'_>,
         buffer: &mut [T],
         reduction: Reduction<T>,
         receiver: Receiver,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let plan = &Plan {
             reduction,
             receiver,
@@ -83,35 +86,30 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
         let first = 0..len.min(self.piece_elements::<T>());
         let pieces = len.div_ceil(self.piece_elements::<T>());
-        let told = self.post_call(task, place, pieces as u64);
+        let told = self.post_call(request, place, pieces as u64);
         if matches!(place, BufferLocation::Segment { .. }) && receiver.is(self.me) {
             self.exposed = Some(whole);
         }
         if place == BufferLocation::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
-            self.copy_in(&task.waiter, self.ticks, &buffer[first])?;
+            self.copy_in(waiter, self.ticks, &buffer[first])?;
         }
-        match &self.await_peers(task, &told)? {
+        match &self.await_peers(waiter, &told)? {
             DataPath::Small => {
                 self.reduce_small(buffer, plan);
                 Ok(())
             }
             DataPath::Direct(buffer_descriptors) => {
-                self.reduce_direct(&task.waiter, buffer_descriptors, whole, plan)
+                self.reduce_direct(waiter, buffer_descriptors, whole, plan)
             }
             DataPath::Fetch(buffer_descriptors) => {
-                self.reduce_by_fetching(&task.waiter, buffer_descriptors, buffer, reduction)
+                self.reduce_by_fetching(waiter, buffer_descriptors, buffer, reduction)
             }
             DataPath::Slots(_) => {
                 let filled = usize::from(place == BufferLocation::Private);
-                self.reduce_by_slots(&task.waiter, filled, buffer, plan)
+                self.reduce_by_slots(waiter, filled, buffer, plan)
             }
         }
-    }
-
-    /// Returns when every rank has called it.
-    pub(crate) fn barrier(&mut self, task: &Task<'_>) -> Result<(), ShmError> {
-        self.rendezvous(task)
     }
 
     fn reduce_small<T: Element>(&mut self, buffer: &mut [T], plan: &Plan<T>) {
@@ -143,7 +141,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         buffer_descriptors: &BufferDescriptors,
         whole: Span,
         plan: &Plan<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let bytes = whole.bytes();
         let mut buffers: Spans = Spans::new();
         for (place, buffer_descriptor) in buffer_descriptors.iter().enumerate() {
@@ -177,7 +175,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         filled: usize,
         buffer: &mut [T],
         plan: &Plan<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let piece = self.piece_elements::<T>();
         let len = buffer.len();
         let pieces = len.div_ceil(piece);
@@ -205,7 +203,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         tick: u32,
         piece: &[T],
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         self.await_free_slot(waiter, tick)?;
         for other in self.others() {
             let part = part_of::<T>(piece.len(), self.len(), other);
@@ -224,7 +222,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         tick: u32,
         piece: &mut [T],
         plan: &Plan<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let part = part_of::<T>(piece.len(), self.len(), self.me);
         let mut sources = Spans::new();
         for place in 0..self.len() {
@@ -257,7 +255,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         tick: u32,
         piece: &mut [T],
         plan: &Plan<T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         for other in self.others() {
             let combined = &self.control_blocks[other].head().combined.0;
             self.wait(waiter, combined, tick.wrapping_add(1), other)?;

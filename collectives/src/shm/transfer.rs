@@ -17,114 +17,25 @@ use std::sync::atomic::Ordering;
 use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
+use super::ShmCommunicator;
 use super::access::{BufferDescriptors, DataPath, Spans};
-use super::communicator::{ShmCommunicator, ShmError, Task};
 use super::descriptor::BufferLocation;
 use super::flag::Atomic;
 use super::kernel::blend;
 use super::span::Span;
 use super::wait::Waiter;
 use super::{fetch, streaming_copy};
-
-/// What a rank hands over: its input, cut in blocks.
-pub(crate) struct SendBlocks<'a, T> {
-    pub(crate) input: &'a [T],
-    /// The elements of each block; none where others take nothing from this rank.
-    pub(crate) blocks: &'a [Range<usize>],
-    /// How many blocks a rank that offers any has: one for all, or one for each rank.
-    pub(crate) parts: usize,
-    /// The only rank that takes any, where there is one.
-    pub(crate) taker: Option<usize>,
-    /// Elements for each rank, shown to all where they differ from pair to pair.
-    pub(crate) counts: Option<&'a [usize]>,
-}
-
-impl<'a, T> SendBlocks<'a, T> {
-    /// One block for whoever takes it.
-    pub(crate) fn whole(input: &'a [T], block: &'a [Range<usize>]) -> Self {
-        Self {
-            input,
-            blocks: block,
-            parts: 1,
-            taker: None,
-            counts: None,
-        }
-    }
-
-    /// A block for each rank.
-    pub(crate) fn each(input: &'a [T], blocks: &'a [Range<usize>]) -> Self {
-        Self {
-            input,
-            blocks,
-            parts: blocks.len(),
-            taker: None,
-            counts: None,
-        }
-    }
-
-    /// Only this rank takes any.
-    pub(crate) fn only_for(mut self, taker: usize) -> Self {
-        self.taker = Some(taker);
-        self
-    }
-
-    /// What the rank at this place takes, if any.
-    pub(crate) fn block_for(&self, place: usize) -> Option<&'a [T]> {
-        let index = if self.parts == 1 { 0 } else { place };
-        let receives = self.taker.is_none_or(|taker| taker == place);
-        let block = self.blocks.get(index).filter(|_| receives)?;
-        Some(&self.input[block.clone()])
-    }
-
-    /// No block, where others offer this many.
-    pub(crate) fn nothing(parts: usize) -> Self {
-        Self {
-            input: &[],
-            blocks: &[],
-            parts,
-            taker: None,
-            counts: None,
-        }
-    }
-}
-
-/// One block of another rank's input, and where it goes.
-#[derive(Clone, Debug)]
-pub(crate) struct ReceiveBlock {
-    /// Whose, by place.
-    pub(crate) from: usize,
-    /// Which of its blocks.
-    pub(crate) block: usize,
-    /// Where the block begins in its input, in elements; found out when the input has counts.
-    pub(crate) start: usize,
-    /// Where it goes in the output; as long as the block.
-    pub(crate) into: Range<usize>,
-}
-
-/// What a rank gives and takes in one operation.
-pub(crate) struct Transfer<'a, T> {
-    pub(crate) outgoing_blocks: SendBlocks<'a, T>,
-    pub(crate) receives: &'a [ReceiveBlock],
-    pub(crate) output: &'a mut [T],
-    pub(crate) then: OnArrival<T>,
-}
-
-/// What becomes of the blocks that are taken.
-#[derive(Debug)]
-pub(crate) enum OnArrival<T> {
-    /// Each is copied to its place.
-    Copy,
-    /// All go to one place, which becomes their reduction; each rank takes one block of each.
-    Fold(Reduction<T>),
-}
+use crate::failure::Failure;
+use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer};
 
 impl<A: Atomic> ShmCommunicator<A> {
     /// Offers, meets, and takes.
-    pub(crate) fn pull<T: Element>(
+    pub(crate) fn exchange<T: Element>(
         &mut self,
-        task: &Task<'_>,
+        request: &Request,
+        waiter: &Waiter<'_>,
         transfer: Transfer<'_, T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let outgoing_blocks = &transfer.outgoing_blocks;
         let place = self.make_reachable(outgoing_blocks);
         let parity = self.sequence.wrapping_add(1) as usize % 2;
@@ -132,12 +43,12 @@ impl<A: Atomic> ShmCommunicator<A> {
             let shown = &self.own_peer_channel(other).counts[parity];
             shown.store(*count as u64, Ordering::Relaxed);
         }
-        let told = self.post_call(task, place, self.pieces(outgoing_blocks) as u64);
+        let told = self.post_call(request, place, self.pieces(outgoing_blocks) as u64);
         if place == BufferLocation::Private {
             // Whatever the others say, it goes through slots: the first one is filled meanwhile.
-            self.publish(&task.waiter, 0, outgoing_blocks)?;
+            self.publish(waiter, 0, outgoing_blocks)?;
         }
-        let data_path = self.await_peers(task, &told)?;
+        let data_path = self.await_peers(waiter, &told)?;
         let mut receives: SmallVec<[ReceiveBlock; 8]> = transfer.receives.iter().cloned().collect();
         if outgoing_blocks.counts.is_some() {
             self.find_starts(&mut receives)?;
@@ -154,16 +65,16 @@ impl<A: Atomic> ShmCommunicator<A> {
             }
             DataPath::Direct(buffer_descriptors) => {
                 let sources = self.sources::<T>(&receives, buffer_descriptors)?;
-                self.with_peer_memory(&task.waiter, |communicator| {
+                self.with_peer_memory(waiter, |communicator| {
                     communicator.finish(transfer, &sources);
                     Ok(())
                 })
             }
             DataPath::Fetch(buffer_descriptors) => {
-                self.pull_by_fetching(&task.waiter, buffer_descriptors, transfer)
+                self.exchange_by_fetching(waiter, buffer_descriptors, transfer)
             }
             DataPath::Slots(buffer_descriptors) => {
-                self.pull_by_slots(&task.waiter, buffer_descriptors, transfer)
+                self.exchange_by_slots(waiter, buffer_descriptors, transfer)
             }
         }
     }
@@ -185,7 +96,7 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// Where the blocks for this rank are in the small places of the others.
-    fn small_sources<T>(&self, receives: &[ReceiveBlock]) -> Result<Spans, ShmError> {
+    fn small_sources<T>(&self, receives: &[ReceiveBlock]) -> Result<Spans, Failure> {
         let source = |take: &ReceiveBlock| {
             let there = self.bytes_there::<T>(take.from, take.start, take.into.len())?;
             let small = self.control_blocks[take.from]
@@ -201,7 +112,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         &mut self,
         receives: &[ReceiveBlock],
         buffer_descriptors: &BufferDescriptors,
-    ) -> Result<Spans, ShmError> {
+    ) -> Result<Spans, Failure> {
         let mut source = |take: &ReceiveBlock| {
             self.mapped::<T>(
                 buffer_descriptors[take.from].place,
@@ -214,7 +125,7 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// Finds where the blocks for this rank begin, from the counts that the others show.
-    fn find_starts(&self, receives: &mut [ReceiveBlock]) -> Result<(), ShmError> {
+    fn find_starts(&self, receives: &mut [ReceiveBlock]) -> Result<(), Failure> {
         let parity = self.sequence as usize % 2;
         for take in receives {
             let control_block = &self.control_blocks[take.from];
@@ -271,12 +182,12 @@ impl<A: Atomic> ShmCommunicator<A> {
         unsafe { blend(reduction, &ordered, &[into]) };
     }
 
-    fn pull_by_slots<T: Element>(
+    fn exchange_by_slots<T: Element>(
         &mut self,
         waiter: &Waiter<'_>,
         buffer_descriptors: &BufferDescriptors,
         mut transfer: Transfer<'_, T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let all = self.all_pieces(buffer_descriptors)?;
         let room = self.room::<T>(transfer.outgoing_blocks.parts);
         for take in transfer.receives {
@@ -308,7 +219,7 @@ impl<A: Atomic> ShmCommunicator<A> {
     }
 
     /// Slots that all ranks go through.
-    fn all_pieces(&self, buffer_descriptors: &BufferDescriptors) -> Result<usize, ShmError> {
+    fn all_pieces(&self, buffer_descriptors: &BufferDescriptors) -> Result<usize, Failure> {
         let mut all = 0;
         for (place, buffer_descriptor) in buffer_descriptors.iter().enumerate() {
             let pieces = usize::try_from(buffer_descriptor.pieces).ok();
@@ -325,7 +236,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         index: usize,
         outgoing_blocks: &SendBlocks<'_, T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let (tick, room) = (self.tick(index), self.room::<T>(outgoing_blocks.parts));
         self.await_free_slot(waiter, tick)?;
         for (number, block) in outgoing_blocks.blocks.iter().enumerate() {
@@ -351,7 +262,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         index: usize,
         transfer: &mut Transfer<'_, T>,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let (tick, room) = (
             self.tick(index),
             self.room::<T>(transfer.outgoing_blocks.parts),
@@ -390,10 +301,11 @@ impl<A: Atomic> ShmCommunicator<A> {
     /// The root's buffer becomes everybody's.
     pub(crate) fn broadcast<T: Element>(
         &mut self,
-        task: &Task<'_>,
+        request: &Request,
+        waiter: &Waiter<'_>,
         buffer: &mut [T],
         root: usize,
-    ) -> Result<(), ShmError> {
+    ) -> Result<(), Failure> {
         let whole = 0..buffer.len();
         if root == self.me {
             let transfer = Transfer {
@@ -402,7 +314,7 @@ impl<A: Atomic> ShmCommunicator<A> {
                 output: &mut [],
                 then: OnArrival::Copy,
             };
-            return self.pull(task, transfer);
+            return self.exchange(request, waiter, transfer);
         }
         let take = ReceiveBlock {
             from: root,
@@ -416,7 +328,7 @@ impl<A: Atomic> ShmCommunicator<A> {
             output: buffer,
             then: OnArrival::Copy,
         };
-        self.pull(task, transfer)
+        self.exchange(request, waiter, transfer)
     }
 
     /// Slots that the longest block of an offer takes.

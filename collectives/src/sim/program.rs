@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -9,13 +10,15 @@ use meshwork_accel::{Element, ReduceOp};
 
 use super::Plant;
 use super::dice::hash;
-use crate::Rank;
 use crate::agreement::{MemberId, TwoMemberPolicy};
-use crate::contract::{Call, Contract, Kind};
-use crate::execute::{Operation, Scratch, Stopped};
-use crate::links::Links;
+use crate::contract::{Contract, Kind};
+use crate::failure::Unexplained;
+use crate::flight_recorder::Serial;
+use crate::links::{LinkOperation, Links, Scratch};
+use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::MemberProcess;
+use crate::{Error, Rank};
 
 /// What all processes of a job know before it begins.
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +178,7 @@ pub(super) fn result(plan: &Plan, members: &[MemberProcess], number: u64) -> Vec
 pub(super) struct Finished {
     pub(super) means: Means,
     pub(super) buffer: Vec<i64>,
-    pub(super) done: Result<(), Stopped>,
+    pub(super) done: Result<(), Result<Error, Unexplained>>,
 }
 
 /// What operations of one epoch share.
@@ -208,31 +211,38 @@ impl Begin {
         })
     }
 
-    async fn run(&self, means: &mut Means, buffer: &mut [i64]) -> Result<(), Stopped> {
+    async fn run(
+        &self,
+        means: &mut Means,
+        buffer: &mut [i64],
+    ) -> Result<(), Result<Error, Unexplained>> {
         let (me, world) = (self.me, self.world);
         if world == 1 {
             // The product does not send to itself either.
             return Ok(());
         }
         let contract = self.plan.contract(self.sequence);
-        let call = Call::new(contract, "a simulated program");
-        let waits_for = Cell::new(me);
-        let operation = Operation {
-            me,
-            world,
-            call: &call,
+        let request = Request {
             contract,
             digest: 0,
-            waits_for: &waits_for,
+            caller: Location::caller(),
+            serial: Serial::default(),
+        };
+        let operation = LinkOperation {
+            me,
+            world,
+            request: &request,
+            waits_for: &Cell::new(me),
         };
         let hosts = Hosts::apart(world);
         let schedule = Schedule::new(self.plan.collective, self.plan.algorithm, &hosts, me);
         let Means { links, scratch } = means;
-        let run = operation.run(schedule, links, scratch, buffer);
-        match self.plant {
+        let run = operation.walk(schedule, links, scratch, buffer);
+        let done = match self.plant {
             Plant::EarlyReturn => at_once(run).await.unwrap_or(Ok(())),
             _ => run.await,
-        }
+        };
+        done.map_err(|failure| failure.into_error(me, || request.call(), |rank| rank))
     }
 }
 

@@ -7,8 +7,8 @@ use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use crate::group::Group;
-use crate::group::session::{OperationSpec, Work};
-use crate::shm::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
+use crate::operation::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
+use crate::operation::{OperationSpec, Work};
 use crate::{Error, Rank};
 
 pub(in crate::group) type Ranges = SmallVec<[Range<usize>; 8]>;
@@ -36,7 +36,7 @@ impl Group {
             output,
             then: OnArrival::Fold(reduction),
         };
-        self.perform(spec, caller, Work::Pull(transfer))
+        self.perform(spec, caller, Work::Exchange(transfer))
     }
 
     pub(in crate::group) fn gather_blocks<T: Element>(
@@ -126,7 +126,7 @@ impl Group {
             output,
             then: OnArrival::Copy,
         };
-        self.perform(spec, caller, Work::Pull(transfer))
+        self.perform(spec, caller, Work::Exchange(transfer))
     }
 
     /// The other ranks, beginning behind this one, so that not all turn to the same.

@@ -26,7 +26,8 @@ use meshwork_accel::{
 
 use super::rounds::Rounds;
 use super::route::{CommunicatorScope, FallbackReason, Route, SendBlocks, decide};
-use crate::group::session::{OperationSpec, Session, Work};
+use crate::operation::{OperationSpec, Work};
+use crate::session::Session;
 use crate::{Error, Group, Rank};
 
 /// A communicator, and the members that it is of.

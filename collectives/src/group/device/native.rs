@@ -9,7 +9,7 @@ use super::direct::Agree;
 use crate::Error;
 use crate::contract::Kind;
 use crate::group::collect::length;
-use crate::group::session::OperationSpec;
+use crate::operation::OperationSpec;
 
 impl<A: NativeCollectives> DeviceGroup<'_, A> {
     /// Replaces every buffer, one of each device of every rank, by the reduction of all of them.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use meshwork_accel::{self as accel, Reduction};
 
 use crate::contract::Kind;
-use crate::group::session::{OperationSpec, Work};
+use crate::operation::{OperationSpec, Work};
 use crate::{Error, Group, Rank, ReduceOp};
 
 /// Rounds in which every rank tells where it stands, those that are there already as well as those

@@ -12,7 +12,7 @@ use super::ends::{Blocks, Ends, Gathered, InPlace, Scattered};
 use super::pipeline::{Stop, run};
 use super::slot::{Slot, Slots};
 use crate::contract::Kind;
-use crate::group::session::{OperationSpec, Work};
+use crate::operation::{OperationSpec, Work};
 use crate::{Error, Group, Rank};
 
 /// What all operations need.

@@ -11,7 +11,8 @@ use super::{Job, Line};
 use crate::Error;
 use crate::contract::Kind;
 use crate::group::Group;
-use crate::group::session::{OperationSpec, Session, Work};
+use crate::operation::{OperationSpec, Work};
+use crate::session::Session;
 
 /// An all-reduce that can be started as often as its group lasts, on any thread, without taking
 /// memory; and the buffer that it works on.

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::*;
 use crate::contract::Kind;
-use crate::group::session::{OperationSpec, Work};
+use crate::operation::{OperationSpec, Work};
 
 /// What a rank calls.
 type Program = fn(&mut Groups) -> Result<(), Error>;

@@ -15,16 +15,18 @@ use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use crate::Rank;
 use crate::contract::{Contract, Kind};
+use crate::failure::Failure;
+use crate::flight_recorder::Serial;
+use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer};
+use crate::shm::ShmCommunicator;
 use crate::shm::access::DataPath;
-use crate::shm::communicator::{ShmCommunicator, ShmError, Task};
 use crate::shm::control_block::{ControlBlock, Shape};
 use crate::shm::descriptor::BufferLocation;
 use crate::shm::mapping::Mapping;
 use crate::shm::reduce::Receiver;
-use crate::shm::transfer::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
 use crate::shm::wait::WaitObserver;
 
-struct Alone;
+pub(super) struct Alone;
 
 impl WaitObserver for Alone {
     fn over(&self) -> bool {
@@ -54,23 +56,11 @@ pub(super) fn processes() -> io::Result<[ShmCommunicator; 2]> {
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
     };
     let control_blocks: Vec<ControlBlock> = vec![control_block()?, control_block()?];
-    let ranks: Vec<Rank> = Rank::all(2).collect();
     let ids = vec![std::process::id(); 2];
-    Ok([0, 1].map(|me| {
-        ShmCommunicator::processes((me, control_blocks.clone()), ranks.clone(), ids.clone(), 2)
-    }))
+    Ok([0, 1].map(|me| ShmCommunicator::processes(me, control_blocks.clone(), ids.clone(), 2)))
 }
 
-pub(super) fn task<'a>(communicator: &ShmCommunicator, count: usize, limit: Duration) -> Task<'a> {
-    watched(communicator, count, limit, &Alone)
-}
-
-fn watched<'a>(
-    communicator: &ShmCommunicator,
-    count: usize,
-    limit: Duration,
-    observer: &'a dyn WaitObserver,
-) -> Task<'a> {
+pub(super) fn request(count: usize) -> Request {
     let contract = Contract {
         epoch: 1,
         group: 0,
@@ -82,12 +72,12 @@ fn watched<'a>(
         op: Some(ReduceOp::Sum),
         root: None,
     };
-    Task::new(
+    Request {
         contract,
-        0,
-        Location::caller(),
-        communicator.waiter(limit, observer),
-    )
+        digest: 0,
+        caller: Location::caller(),
+        serial: Serial::default(),
+    }
 }
 
 /// As a process does that is stopped between two stores of a reduction, and goes on when the others
@@ -103,36 +93,36 @@ fn a_rank_that_was_stopped_inside_does_not_write_to_memory_that_was_given_up() {
     buffer.fill(1.0);
 
     let outgoing_blocks = stopped.registry().find(own.bytes()).unwrap();
-    let whole_task = task(&stopped, LEN, Duration::MAX);
-    let told = stopped.post_call(&whole_task, outgoing_blocks, 1);
+    let (whole, waiter) = (request(LEN), stopped.waiter(Duration::MAX, &Alone));
+    let told = stopped.post_call(&whole, outgoing_blocks, 1);
     let sum = Reduction::new(ReduceOp::Sum).unwrap();
     let inside = AtomicBool::new(false);
     let observer = Once(&inside);
     let over = std::thread::scope(|scope| {
         let first = scope.spawn(|| {
-            let task = watched(&first, LEN, Duration::MAX, &observer);
-            let given_up = first.reduce(&task, buffer, sum, Receiver::All);
+            let waiter = first.waiter(Duration::MAX, &observer);
+            let given_up = first.reduce(&request(LEN), &waiter, buffer, sum, Receiver::All);
             first.close();
             buffer.fill(7.0);
             given_up
         });
-        let DataPath::Direct(buffer_descriptors) = stopped.await_peers(&whole_task, &told).unwrap()
+        let DataPath::Direct(buffer_descriptors) = stopped.await_peers(&waiter, &told).unwrap()
         else {
             panic!("both buffers are registered");
         };
         let span = stopped
             .reach::<f32>(0, buffer_descriptors[0].place, LEN * 4)
             .unwrap();
-        stopped.with_peer_memory(&whole_task.waiter, |_| {
+        stopped.with_peer_memory(&waiter, |_| {
             inside.store(true, Ordering::Release);
             let given_up = first.join().unwrap();
-            assert!(matches!(given_up, Err(ShmError::Over)));
+            assert!(matches!(given_up, Err(Failure::GroupOver)));
             // SAFETY: the rank is inside, as far as it knows.
             unsafe { span.write::<f32>() }.fill(9.0);
             Ok(())
         })
     });
-    assert!(matches!(over, Err(ShmError::Closed(peer)) if peer == Rank::new(0)));
+    assert!(matches!(over, Err(Failure::Closed(peer)) if peer == Rank::new(0)));
     assert!(buffer.iter().all(|element| *element == 7.0));
 }
 
@@ -171,7 +161,7 @@ fn other_parts_of_a_segment_keep_what_is_written_while_it_is_taken_back() {
 
 #[test]
 fn a_rank_that_parts_from_one_that_has_closed_is_inside_no_longer() {
-    let mut communicators = ShmCommunicator::threads(Rank::all(2).collect(), 2).unwrap();
+    let mut communicators = ShmCommunicator::threads(2, 2).unwrap();
     let (second, first) = (communicators.pop().unwrap(), communicators.pop().unwrap());
     let waiter = second.waiter(Duration::MAX, &Alone);
     let mut second = second;
@@ -185,22 +175,21 @@ fn a_rank_that_parts_from_one_that_has_closed_is_inside_no_longer() {
         })
         // The scope ends when `close` has returned.
     });
-    assert!(matches!(over, Err(ShmError::Closed(peer)) if peer == Rank::new(0)));
+    assert!(matches!(over, Err(Failure::Closed(peer)) if peer == Rank::new(0)));
 }
 
 /// Three ranks, of which two have said that their bytes for the last are further away than memory
 /// reaches.
 #[test]
-fn false_counts_on_a_control_block_are_an_error() {
-    let mut communicators = ShmCommunicator::threads(Rank::all(3).collect(), 3).unwrap();
+fn false_counts_in_a_control_block_are_an_error() {
+    let mut communicators = ShmCommunicator::threads(3, 3).unwrap();
     let mut last = communicators.pop().unwrap();
     let counts = [u64::MAX, 5, 1];
     for communicator in &mut communicators {
         for (other, count) in counts.into_iter().enumerate() {
             communicator.own_peer_channel(other).counts[1].store(count, Ordering::Relaxed);
         }
-        let task = task(communicator, 3, Duration::MAX);
-        let _ = communicator.post_call(&task, BufferLocation::Small, 0);
+        let _ = communicator.post_call(&request(3), BufferLocation::Small, 0);
     }
     let (blocks, take) = ([0..1, 1..2, 2..3], |from| ReceiveBlock {
         from,
@@ -217,7 +206,7 @@ fn false_counts_on_a_control_block_are_an_error() {
         output: &mut [0.0; 3],
         then: OnArrival::Copy,
     };
-    let task = task(&last, 3, Duration::MAX);
-    let refused = last.pull(&task, transfer);
-    assert!(matches!(refused, Err(ShmError::Unreachable(peer, _)) if peer == Rank::new(0)));
+    let waiter = last.waiter(Duration::MAX, &Alone);
+    let refused = last.exchange(&request(3), &waiter, transfer);
+    assert!(matches!(refused, Err(Failure::Unreachable(peer, _)) if peer == Rank::new(0)));
 }

@@ -13,15 +13,17 @@ use loom::thread;
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use super::Checked;
-use crate::Rank;
 use crate::contract::{Contract, Kind};
+use crate::failure::Failure;
+use crate::flight_recorder::Serial;
+use crate::operation::Request;
+use crate::shm::ShmCommunicator;
 use crate::shm::access::MemoryAccess;
-use crate::shm::communicator::{ShmCommunicator, ShmError, Task};
 use crate::shm::control_block::{ControlBlock, Shape};
 use crate::shm::fetch;
 use crate::shm::reduce::Receiver;
 use crate::shm::registry::{PeerProcess, Registry};
-use crate::shm::wait::{SpinPolicy, WaitObserver};
+use crate::shm::wait::{SpinPolicy, WaitObserver, Waiter};
 
 /// Elements of a buffer that is worked on where it is, and of one that takes three slots.
 const DIRECT: usize = (8 << 10) + 1;
@@ -57,15 +59,9 @@ fn communicators(ranks: usize, before: u32, reach: impl Fn() -> MemoryAccess) ->
     let control_blocks: Vec<_> = (0..ranks)
         .map(|_| ControlBlock::with_new_flags(shape))
         .collect();
-    let names: Vec<Rank> = Rank::all(u32::try_from(ranks).unwrap()).collect();
     let communicator = |me| {
-        let mut communicator = ShmCommunicator::new(
-            me,
-            control_blocks.clone(),
-            names.clone(),
-            reach(),
-            SpinPolicy::NONE,
-        );
+        let mut communicator =
+            ShmCommunicator::new(me, control_blocks.clone(), reach(), SpinPolicy::NONE);
         communicator.begin_after(before);
         communicator
     };
@@ -150,11 +146,16 @@ fn carry_out(
     communicator: &mut ShmCommunicator<Checked>,
     group: Group,
     contract: Contract,
-    operation: impl FnOnce(&mut ShmCommunicator<Checked>, &Task<'_>) -> Result<(), ShmError>,
-) -> Result<(), ShmError> {
+    operation: impl FnOnce(&mut ShmCommunicator<Checked>, &Request, &Waiter<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let waiter = communicator.waiter(Duration::MAX, &group);
-    let task = Task::new(contract, 0, Location::caller(), waiter);
-    let done = operation(communicator, &task);
+    let request = Request {
+        contract,
+        digest: 0,
+        caller: Location::caller(),
+        serial: Serial::default(),
+    };
+    let done = operation(communicator, &request, &waiter);
     communicator.wake_sleepers();
     if done.is_err() {
         communicator.close();
@@ -166,12 +167,17 @@ fn sum(
     communicator: &mut ShmCommunicator<Checked>,
     group: Group,
     buffer: &mut [u8],
-) -> Result<(), ShmError> {
+) -> Result<(), Failure> {
     let contract = contract(Kind::AllReduce, buffer.len());
-    carry_out(communicator, group, contract, |communicator, task| {
-        let sum = Reduction::new(ReduceOp::Sum).unwrap();
-        communicator.reduce(task, buffer, sum, Receiver::All)
-    })
+    carry_out(
+        communicator,
+        group,
+        contract,
+        |communicator, request, waiter| {
+            let sum = Reduction::new(ReduceOp::Sum).unwrap();
+            communicator.reduce(request, waiter, buffer, sum, Receiver::All)
+        },
+    )
 }
 
 fn sums_are_right(communicator: &mut ShmCommunicator<Checked>, me: usize, elements: &[usize]) {
@@ -280,9 +286,14 @@ fn a_rank_whose_bytes_cannot_be_fetched_ends_the_operation_for_all() {
         |_, communicator| {
             let mut buffer = vec![1; FETCHED];
             let contract = contract(Kind::Broadcast, FETCHED);
-            carry_out(communicator, Group::Live, contract, |communicator, task| {
-                communicator.broadcast(task, &mut buffer, 0)
-            })
+            carry_out(
+                communicator,
+                Group::Live,
+                contract,
+                |communicator, request, waiter| {
+                    communicator.broadcast(request, waiter, &mut buffer, 0)
+                },
+            )
             .unwrap_err();
         },
     );

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::closing::{processes, task};
+use super::closing::{Alone, processes, request};
 use crate::Rank;
-use crate::shm::communicator::{ShmCommunicator, ShmError};
+use crate::failure::Failure;
+use crate::shm::ShmCommunicator;
 use crate::shm::descriptor::BufferLocation;
 use crate::wire::WireError;
 
@@ -36,16 +37,16 @@ fn hears(
     root: usize,
     say: impl FnOnce(&mut ShmCommunicator) -> (BufferLocation, u64),
     then: impl FnOnce(&ShmCommunicator),
-) -> Result<(), ShmError> {
+) -> Result<(), Failure> {
     let [mut honest, mut liar] = processes().unwrap();
     let (place, pieces) = say(&mut liar);
-    let said = task(&liar, LEN, LONG);
-    let _ = liar.post_call(&said, place, pieces);
+    let _ = liar.post_call(&request(LEN), place, pieces);
     then(&liar);
     let (done, ended) = mpsc::channel();
     std::thread::spawn(move || {
-        let task = task(&honest, LEN, LONG);
-        let _ = done.send(honest.broadcast(&task, &mut vec![1.0_f32; LEN], root));
+        let waiter = honest.waiter(LONG, &Alone);
+        let mut buffer = vec![1.0_f32; LEN];
+        let _ = done.send(honest.broadcast(&request(LEN), &waiter, &mut buffer, root));
     });
     ended
         .recv_timeout(LONG / 2)
@@ -59,7 +60,7 @@ fn a_rank_whose_number_of_pieces_is_false_keeps_nobody() {
     assert!(
         matches!(
             heard,
-            Err(ShmError::Unreachable(LIAR, ErrorKind::InvalidData))
+            Err(Failure::Unreachable(LIAR, ErrorKind::InvalidData))
         ),
         "{said}: {heard:?}"
     );
@@ -69,7 +70,7 @@ fn a_rank_whose_number_of_pieces_is_false_keeps_nobody() {
         "pieces that are not for this rank: {heard:?}"
     );
     let heard = hears(1, |_| (BufferLocation::Private, 1), |_| {});
-    let Err(ShmError::Uneven {
+    let Err(Failure::Uneven {
         peer,
         offered,
         expected,
@@ -103,7 +104,7 @@ fn a_rank_whose_bytes_lie_where_no_element_can_is_named() {
     assert!(
         matches!(
             heard,
-            Err(ShmError::Unreachable(LIAR, ErrorKind::InvalidData))
+            Err(Failure::Unreachable(LIAR, ErrorKind::InvalidData))
         ),
         "{heard:?}"
     );
@@ -113,7 +114,7 @@ fn a_rank_whose_bytes_lie_where_no_element_can_is_named() {
 fn a_place_that_there_is_not_is_no_private_one() {
     let nowhere = |liar: &ShmCommunicator| liar.post(1).words[6].store(9, Ordering::Relaxed);
     let heard = hears(0, |_| (BufferLocation::Private, 0), nowhere);
-    let Err(ShmError::Malformed(peer, error)) = heard else {
+    let Err(Failure::Protocol(peer, error)) = heard else {
         panic!("{heard:?}");
     };
     let expected = WireError::Code {

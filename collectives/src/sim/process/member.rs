@@ -7,8 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::{AGAIN, End, Greeting, Parcel, Process, Stage, Surroundings, TIMEOUTS};
 use crate::agreement::MemberId;
-use crate::execute::{Scratch, Stopped};
-use crate::links::{Incoming, Links, Outgoing};
+use crate::links::{Incoming, Links, Outgoing, Scratch};
 use crate::membership::{Action, Event, Membership};
 use crate::schedule::Collective;
 use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
@@ -228,12 +227,12 @@ impl Process {
                 self.completed(step, &buffer, around);
             }
             // Membership sees the same connection end, and knows why.
-            Err(Stopped::Link(_) | Stopped::TimedOut) => {
+            Err(Err(_)) => {
                 let timeouts = u64::try_from(TIMEOUTS.silence.as_nanos()).unwrap_or(Time::MAX);
                 epoch.broken = Some(around.now + timeouts);
                 epoch.means = Some(means);
             }
-            Err(Stopped::Error(error)) => self.member_event(Event::GiveUp(error), around),
+            Err(Ok(error)) => self.member_event(Event::GiveUp(error), around),
         }
     }
 

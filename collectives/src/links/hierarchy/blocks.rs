@@ -12,21 +12,19 @@
 //! A reduce-scatter goes the same ways backwards. Where hosts have more ranks than the smallest,
 //! their further blocks are carried in further turns.
 
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::panic::Location;
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::HierarchicalGroups;
+use super::Hierarchy;
 use crate::Error;
 use crate::contract::Kind;
-use crate::group::session::{OperationSpec, Work};
-use crate::shm::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
+use crate::operation::{OnArrival, OperationSpec, ReceiveBlock, SendBlocks, Transfer, Work};
 
-impl HierarchicalGroups {
+impl Hierarchy {
     /// Gives all ranks the blocks of all; all have agreed on the call before.
-    pub(in crate::group) fn all_gather<T: Element>(
+    pub(super) fn all_gather<T: Element>(
         &mut self,
         caller: &'static Location<'static>,
         transfer: Transfer<'_, T>,
@@ -84,7 +82,7 @@ impl HierarchicalGroups {
             output,
             then: OnArrival::Copy,
         };
-        self.local.perform(spec, caller, Work::Pull(transfer))
+        self.local.perform(spec, caller, Work::Exchange(transfer))
     }
 
     /// What this rank carries of the other hosts in a turn, and where that of each host is in it.
@@ -94,7 +92,7 @@ impl HierarchicalGroups {
         (wards, blocks): (&[Option<usize>], &[Range<usize>]),
         output: &[T],
     ) -> Result<(Vec<T>, Vec<Range<usize>>), Error> {
-        let (home, carriers) = (self.home(), self.carriers());
+        let (home, carriers) = (self.home(), self.carrying_hosts());
         let ranges = laid_out(wards.iter().enumerate().map(|(host, ward)| match ward {
             Some(ward) if host != home => blocks[*ward].len(),
             Some(_) | None => 0,
@@ -119,15 +117,16 @@ impl HierarchicalGroups {
             then: OnArrival::Copy,
         };
         let spec = OperationSpec::new(Kind::AllGather, output.len());
-        across.perform(spec, caller, Work::Pull(transfer))?;
+        across.perform(spec, caller, Work::Exchange(transfer))?;
         Ok((carried, ranges))
     }
 
     /// Leaves each rank with its block of the reduction; all have agreed on the call before.
-    pub(in crate::group) fn reduce_scatter<T: Element>(
+    pub(super) fn reduce_scatter<T: Element>(
         &mut self,
         caller: &'static Location<'static>,
-        (outgoing_blocks, output): (SendBlocks<'_, T>, &mut [T]),
+        outgoing_blocks: SendBlocks<'_, T>,
+        output: &mut [T],
         reduction: Reduction<T>,
     ) -> Result<(), Error> {
         // A mean is a sum until all contributions are in.
@@ -145,9 +144,7 @@ impl HierarchicalGroups {
                 self.hand_over(caller, &folded, (turn, &mut *output))?;
             }
         }
-        if let Ok(Some(world)) = u32::try_from(self.hosts.world()).map(NonZeroU32::new) {
-            reduction.finish(output, world);
-        }
+        reduction.finish(output, self.world());
         Ok(())
     }
 
@@ -159,7 +156,7 @@ impl HierarchicalGroups {
         outgoing_blocks: &SendBlocks<'_, T>,
         (turn, inner): (usize, Reduction<T>),
     ) -> Result<Carried<T>, Error> {
-        let (me, hosts) = (self.local_rank(), self.carriers());
+        let (me, hosts) = (self.local_rank(), self.carrying_hosts());
         let wards = self.wards(me, turn);
         let ranges = laid_out(
             hosts
@@ -180,7 +177,7 @@ impl HierarchicalGroups {
             };
             let spec = OperationSpec::new(Kind::ReduceScatter, outgoing_blocks.input.len())
                 .with_op(inner.op());
-            self.local.perform(spec, caller, Work::Pull(transfer))?;
+            self.local.perform(spec, caller, Work::Exchange(transfer))?;
         }
         Ok(Carried { values, ranges })
     }
@@ -211,7 +208,7 @@ impl HierarchicalGroups {
         };
         // Each has its own length: what its ranks get.
         let spec = OperationSpec::new(Kind::ReduceScatter, 0).with_op(inner.op());
-        across.perform(spec, caller, Work::Pull(transfer))?;
+        across.perform(spec, caller, Work::Exchange(transfer))?;
         Ok(folded)
     }
 
@@ -237,7 +234,7 @@ impl HierarchicalGroups {
             then: OnArrival::Copy,
         };
         let spec = OperationSpec::new(Kind::Scatter, turn);
-        self.local.perform(spec, caller, Work::Pull(transfer))
+        self.local.perform(spec, caller, Work::Exchange(transfer))
     }
 
     /// How often each carries something, until all ranks of the largest host have had theirs.
@@ -264,7 +261,7 @@ impl HierarchicalGroups {
     }
 
     /// The hosts in the order of those of their ranks that carry what this one carries.
-    fn carriers(&self) -> Vec<usize> {
+    fn carrying_hosts(&self) -> Vec<usize> {
         let mut hosts: Vec<usize> = (0..self.hosts.count()).collect();
         hosts.sort_by_key(|host| self.hosts.at(*host, self.local_rank()));
         hosts

@@ -20,20 +20,22 @@ use std::panic::Location;
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::session::{ControlPlane, OperationSpec, Session, Work};
-use super::split::Part;
-use crate::contract::{Contract, Kind};
+use crate::contract::Kind;
+use crate::failure::Failure;
+use crate::operation::{
+    OnArrival, OperationSpec, ReceiveBlock, Request, SendBlocks, Transfer, Work,
+};
 use crate::schedule::{Hosts, chunk};
-use crate::shm::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
+use crate::session::Session;
 use crate::{Error, Rank};
 
 /// The groups that a rank is in besides that of all ranks.
-pub(super) struct HierarchicalGroups {
+pub(crate) struct Hierarchy {
     /// The ranks of this host.
     local: Session,
     /// The ranks of all hosts that carry the same share, if this rank carries one.
     across: Option<Session>,
-    /// Into how many shares a buffer is cut.
+    /// Into how many shares a buffer is cut: ranks of the smallest host.
     shares: usize,
     /// Where each rank is, by its place among all.
     rank_places: Vec<RankPlace>,
@@ -53,72 +55,118 @@ struct RankPlace {
     across: Option<Rank>,
 }
 
-impl Session {
-    /// Makes the groups inside hosts and across them, where there are several hosts and one of them
-    /// has several ranks. All ranks come to the same end.
-    pub(super) fn find_hosts(&mut self) -> Result<(), Error> {
-        if let ControlPlane::Local(_) = &self.context.control {
-            return Ok(());
-        }
-        let hosts = self.hosts();
-        let (me, shares) = (self.rank.index(), smallest(&hosts));
-        if hosts.len() == distinct(&hosts) {
-            return Ok(());
-        }
-        let places = |wanted: &dyn Fn(usize) -> bool| -> Vec<usize> {
-            (0..hosts.len()).filter(|place| wanted(*place)).collect()
-        };
-        let own = places(&|place| hosts[place] == hosts[me]);
-        let carriers = places(&|place| local_rank(&hosts, place) == local_rank(&hosts, me));
-        let member_id = |place: usize| RankPlace {
-            is_here: hosts[place] == hosts[me],
-            local: rank_at(local_rank(&hosts, place)),
-            across: carriers
-                .iter()
-                .position(|carrier| hosts[*carrier] == hosts[place])
-                .map(rank_at),
-        };
-        let rank_places = (0..hosts.len()).map(member_id).collect();
-        let number = self.next_number();
-        let local = self.part_of(own, number);
-        let across = (local_rank(&hosts, me) < shares)
-            .then(|| self.part_of(carriers, number.wrapping_add(1)))
-            .flatten();
-        let caller = Location::caller();
-        let Some(local) = self.split(local, caller)? else {
-            return Ok(());
-        };
-        let across = self.split(across, caller)?;
-        for part in [Some(&local), across.as_ref()].into_iter().flatten() {
-            part.log.is_part_of(self.number);
-        }
-        self.hierarchical = Some(Box::new(HierarchicalGroups {
-            local,
-            across,
-            shares,
-            rank_places,
-            me,
-            hosts: Hosts::of(&hosts),
-        }));
-        Ok(())
-    }
+/// What can be done host by host.
+pub(super) enum HierarchicalWork<'a, T> {
+    AllReduce {
+        buffer: &'a mut [T],
+        reduction: Reduction<T>,
+    },
+    Broadcast {
+        buffer: &'a mut [T],
+        root: Rank,
+    },
+    AllGather(Transfer<'a, T>),
+    ReduceScatter {
+        outgoing_blocks: SendBlocks<'a, T>,
+        output: &'a mut [T],
+        reduction: Reduction<T>,
+    },
+}
 
-    fn part_of(&self, places: Vec<usize>, number: u64) -> Option<Part> {
-        let me = places
-            .iter()
-            .position(|place| *place == self.rank.index())?;
-        Some(Part::new(places, me, number))
+impl<'a, T> HierarchicalWork<'a, T> {
+    /// The work, or it as it was where it goes from rank to rank alone.
+    pub(super) fn of(work: Work<'a, T>) -> Result<Self, Work<'a, T>> {
+        match work {
+            Work::Reduce {
+                buffer,
+                reduction,
+                root: None,
+            } => Ok(Self::AllReduce { buffer, reduction }),
+            Work::Broadcast { buffer, root } => Ok(Self::Broadcast { buffer, root }),
+            Work::Exchange(Transfer {
+                outgoing_blocks,
+                output,
+                then: OnArrival::Fold(reduction),
+                ..
+            }) => Ok(Self::ReduceScatter {
+                outgoing_blocks,
+                output,
+                reduction,
+            }),
+            Work::Exchange(transfer) => Ok(Self::AllGather(transfer)),
+            other @ (Work::Reduce { root: Some(_), .. }
+            | Work::Barrier
+            | Work::Agree
+            | Work::Send { .. }
+            | Work::Receive { .. }) => Err(other),
+        }
     }
 }
 
-impl HierarchicalGroups {
-    /// Replaces the buffer by the reduction of all ranks'; all have agreed on the call before.
-    pub(super) fn all_reduce<T: Element>(
+impl Hierarchy {
+    /// Of all ranks' hosts, the groups of this host's ranks and of those that carry the same share.
+    pub(crate) fn new(me: Rank, hosts: Hosts, local: Session, across: Option<Session>) -> Self {
+        let me = me.index();
+        let carriers: Vec<usize> = Self::carriers(&hosts, me).collect();
+        let place = |place: usize| RankPlace {
+            is_here: hosts.share(place, me),
+            local: Rank::at(hosts.local_rank(place)),
+            across: carriers
+                .iter()
+                .position(|carrier| hosts.share(*carrier, place))
+                .map(Rank::at),
+        };
+        Self {
+            local,
+            across,
+            shares: Self::shares(&hosts),
+            rank_places: (0..hosts.world()).map(place).collect(),
+            me,
+            hosts,
+        }
+    }
+
+    /// Ranks of the smallest host.
+    pub(crate) fn shares(hosts: &Hosts) -> usize {
+        let sizes = (0..hosts.count()).map(|host| hosts.size(host));
+        sizes.min().expect("a group has a rank, which has a host")
+    }
+
+    /// The ranks that carry the same share as this one, one on each host that has so many.
+    pub(crate) fn carriers(hosts: &Hosts, me: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..hosts.world()).filter(move |place| hosts.local_rank(*place) == hosts.local_rank(me))
+    }
+
+    /// Carries an operation out that all ranks have agreed on.
+    pub(super) fn run<T: Element>(
         &mut self,
-        contract: &Contract,
+        request: &Request,
+        work: HierarchicalWork<'_, T>,
+    ) -> Result<(), Failure> {
+        let caller = request.caller;
+        let done = match work {
+            HierarchicalWork::AllReduce { buffer, reduction } => {
+                self.all_reduce(caller, buffer, reduction)
+            }
+            HierarchicalWork::Broadcast { buffer, root } => {
+                self.broadcast(caller, buffer, root.index())
+            }
+            HierarchicalWork::AllGather(transfer) => self.all_gather(caller, transfer),
+            HierarchicalWork::ReduceScatter {
+                outgoing_blocks,
+                output,
+                reduction,
+            } => self.reduce_scatter(caller, outgoing_blocks, output, reduction),
+        };
+        done.map_err(Failure::Part)
+    }
+
+    /// Replaces the buffer by the reduction of all ranks'; all have agreed on the call before.
+    fn all_reduce<T: Element>(
+        &mut self,
         caller: &'static Location<'static>,
-        (buffer, reduction): (&mut [T], Reduction<T>),
-        world: u32,
+        buffer: &mut [T],
+        reduction: Reduction<T>,
     ) -> Result<(), Error> {
         // A mean is a sum until all contributions are in.
         let op = match reduction.op() {
@@ -138,9 +186,8 @@ impl HierarchicalGroups {
             output: &mut share,
             then: OnArrival::Fold(inner),
         };
-        let count = usize::try_from(contract.count).expect("the length of a buffer here");
-        let spec = OperationSpec::new(Kind::ReduceScatter, count).with_op(op);
-        self.local.perform(spec, caller, Work::Pull(transfer))?;
+        let spec = OperationSpec::new(Kind::ReduceScatter, buffer.len()).with_op(op);
+        self.local.perform(spec, caller, Work::Exchange(transfer))?;
         if let Some(across) = &mut self.across {
             let spec = OperationSpec::new(Kind::AllReduce, share.len()).with_op(op);
             let work = Work::Reduce {
@@ -152,16 +199,14 @@ impl HierarchicalGroups {
         }
         buffer[blocks[me].clone()].copy_from_slice(&share);
         self.gather_shares(caller, &share, buffer)?;
-        if let Some(world) = NonZeroU32::new(world) {
-            reduction.finish(buffer, world);
-        }
+        reduction.finish(buffer, self.world());
         Ok(())
     }
 
     /// Replaces the buffer by that of the rank at this place; all have agreed on the call before.
     ///
     /// The root's host has it first, and all of its ranks hand their shares on.
-    pub(super) fn broadcast<T: Element>(
+    fn broadcast<T: Element>(
         &mut self,
         caller: &'static Location<'static>,
         buffer: &mut [T],
@@ -193,6 +238,13 @@ impl HierarchicalGroups {
         self.gather_shares(caller, &share, buffer)
     }
 
+    fn world(&self) -> NonZeroU32 {
+        let world = u32::try_from(self.hosts.world()).ok();
+        world
+            .and_then(NonZeroU32::new)
+            .expect("a world is 1 to `WORLD_LIMIT`")
+    }
+
     /// Gives the ranks of this host what each of them carries.
     fn gather_shares<T: Element>(
         &mut self,
@@ -209,7 +261,7 @@ impl HierarchicalGroups {
             output: buffer,
             then: OnArrival::Copy,
         };
-        self.local.perform(spec, caller, Work::Pull(transfer))
+        self.local.perform(spec, caller, Work::Exchange(transfer))
     }
 
     /// The elements that the rank at this place of a host carries.
@@ -237,46 +289,5 @@ impl HierarchicalGroups {
                 into: into(from),
             })
             .collect()
-    }
-}
-
-/// How many ranks of the same host come before the one at this place.
-fn local_rank(hosts: &[usize], place: usize) -> usize {
-    let before = hosts[..place].iter();
-    before.filter(|host| **host == hosts[place]).count()
-}
-
-/// How many ranks the smallest host has.
-fn smallest(hosts: &[usize]) -> usize {
-    let sizes = hosts
-        .iter()
-        .map(|host| hosts.iter().filter(|other| *other == host).count());
-    sizes.min().expect("a group has a rank, and it a host")
-}
-
-/// How many hosts there are.
-fn distinct(hosts: &[usize]) -> usize {
-    (0..hosts.len())
-        .filter(|place| local_rank(hosts, *place) == 0)
-        .count()
-}
-
-fn rank_at(place: usize) -> Rank {
-    Rank::new(u32::try_from(place).expect("a world is at most `WORLD_LIMIT`"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_of_a_host_are_numbered_in_their_order_and_hosts_counted_once() {
-        let hosts = [7, 3, 7, 7, 3, 1];
-        let local_ranks: Vec<usize> = (0..hosts.len())
-            .map(|place| local_rank(&hosts, place))
-            .collect();
-        assert_eq!(local_ranks, [0, 0, 1, 2, 1, 0]);
-        assert_eq!((smallest(&hosts), distinct(&hosts)), (1, 3));
-        assert_eq!(distinct(&[]), 0);
     }
 }

@@ -8,30 +8,31 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use meshwork_accel::{Element, Reduction};
+use meshwork_accel::{Element, Error, Reduction};
 
 use super::combine::Combine;
 use super::flow::{Places, Progress};
-use super::{ChunkReader, Operation, PIECE_BYTES, Scratch, Stopped};
+use super::{ChunkReader, LinkOperation, PIECE_BYTES, Scratch};
+use crate::Rank;
+use crate::failure::Failure;
 use crate::links::{LinkWriters, Links};
 use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
 use crate::wire::FrameType;
-use crate::{Error, Rank};
 
-impl Operation<'_> {
+impl LinkOperation<'_> {
     /// Walks a schedule on `buffer`, which holds unspecified values if it stops.
     ///
     /// Takes memory of its own for what is received only where a round reduces from several ranks
     /// at once: as much as all that they send.
-    pub(crate) async fn run<T: Element>(
+    pub(crate) async fn walk<T: Element>(
         &self,
         schedule: Schedule,
         links: &mut Links,
         scratch: &mut Scratch,
         buffer: &mut [T],
-    ) -> Result<(), Stopped> {
-        let reduction = self.contract.op.map(Reduction::new).transpose();
-        let reduction = reduction.map_err(Error::from)?;
+    ) -> Result<(), Failure> {
+        let reduction = self.request.contract.op.map(Reduction::new).transpose();
+        let reduction = reduction?;
         let combine = reduction.map(|reduction| Combine::by(&schedule, reduction));
         let Links { outgoing, incoming } = links;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
@@ -55,7 +56,7 @@ impl Operation<'_> {
 /// One walk of one rank. The buffer is borrowed only while bytes are handed over, never while one
 /// of the two flows waits.
 struct Walk<'a, T: Element> {
-    operation: &'a Operation<'a>,
+    operation: &'a LinkOperation<'a>,
     schedule: Schedule,
     blocks: Blocks,
     combine: Option<Combine<T>>,
@@ -65,7 +66,7 @@ struct Walk<'a, T: Element> {
 }
 
 impl<T: Element> Walk<'_, T> {
-    async fn send_all(&self, outgoing: &mut LinkWriters) -> Result<(), Stopped> {
+    async fn send_all(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
         self.operation
             .announce(outgoing, self.operation.successor())
             .await?;
@@ -88,7 +89,7 @@ impl<T: Element> Walk<'_, T> {
         outgoing: &mut LinkWriters,
         send: &Send,
         (round, before): (&Round, &Places),
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         let whole = self.blocks.elements(send.blocks.clone());
         if send.blocks.is_empty() {
             // A message that says no more than that its sender has come so far.
@@ -111,7 +112,7 @@ impl<T: Element> Walk<'_, T> {
         Ok(())
     }
 
-    async fn receive_all(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Stopped> {
+    async fn receive_all(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Failure> {
         if first_sender(&self.schedule) != Some(self.operation.predecessor()) {
             chunk_reader.check_predecessor().await?;
         }
@@ -139,7 +140,7 @@ impl<T: Element> Walk<'_, T> {
         chunk_reader: &mut ChunkReader<'_>,
         receive: &Receive,
         (exchanges, before): (bool, &Places),
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         let Receive { from, blocks, then } = receive;
         let whole = self.blocks.elements(blocks.clone());
         chunk_reader.head::<T>(*from, whole.len()).await?;
@@ -178,7 +179,7 @@ impl<T: Element> Walk<'_, T> {
         round: &Round,
         chunk_reader: &mut ChunkReader<'_>,
         (combine, before): (Combine<T>, &Places),
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         let mut arrived = Vec::new();
         let mut out = 0;
         for Receive { from, blocks, .. } in round.receives() {
@@ -191,7 +192,7 @@ impl<T: Element> Walk<'_, T> {
         self.sent.reach(out).await;
         let mut buffer = self.buffer.borrow_mut();
         let folded = fold_arrived((self.operation.me, &arrived), &mut buffer, combine);
-        folded.map_err(Error::from)?;
+        folded?;
         for (elements, ..) in arrived {
             self.received.advance(1 + elements.len());
         }
@@ -235,7 +236,7 @@ fn fold_arrived<T: Element>(
     (me, arrived): (Rank, &[Arrived<T>]),
     buffer: &mut [T],
     combine: Combine<T>,
-) -> Result<(), meshwork_accel::Error> {
+) -> Result<(), Error> {
     let mut parts: BTreeMap<(usize, usize), BTreeMap<Rank, &[T]>> = BTreeMap::new();
     for (elements, from, part) in arrived {
         let range = (elements.start, elements.end);

@@ -3,16 +3,20 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::panic::Location;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use meshwork_accel::{ElementType, ReduceOp};
 use tokio::io::simplex;
 
-use super::{Operation, PIECE_BYTES, Scratch, Stopped};
+use super::{LinkOperation, PIECE_BYTES, Scratch};
 use crate::Rank;
-use crate::contract::{Call, Contract, Kind};
+use crate::contract::{Contract, Kind};
+use crate::failure::Failure;
+use crate::flight_recorder::Serial;
 use crate::links::{Incoming, Links, Outgoing};
+use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 
 /// Links among so many ranks, which hold so many bytes on the way to a higher rank, and to a lower
@@ -44,7 +48,7 @@ async fn walk(
     (collective, algorithm): (Collective, Algorithm),
     links: &mut Links,
     buffer: &mut [i64],
-) -> Result<(), Stopped> {
+) -> Result<(), Failure> {
     let contract = Contract {
         epoch: 0,
         group: 0,
@@ -56,17 +60,21 @@ async fn walk(
         op: Some(ReduceOp::Sum),
         root: None,
     };
-    let operation = Operation {
-        me,
-        world,
-        call: &Call::new(contract, "a test"),
+    let request = Request {
         contract,
         digest: 0,
+        caller: Location::caller(),
+        serial: Serial::default(),
+    };
+    let operation = LinkOperation {
+        me,
+        world,
+        request: &request,
         waits_for: &Cell::new(me),
     };
     let schedule = Schedule::new(collective, algorithm, &Hosts::apart(world), me);
     operation
-        .run(schedule, links, &mut Scratch::new(), buffer)
+        .walk(schedule, links, &mut Scratch::new(), buffer)
         .await
 }
 

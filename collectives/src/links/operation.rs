@@ -14,35 +14,17 @@ use std::collections::BTreeMap;
 
 use meshwork_accel::Element;
 
-use crate::contract::{Call, Contract, SITE_LIMIT, told_site};
-use crate::links::{LinkBroken, LinkReaders, LinkWriters, Links};
-use crate::shm::{OnArrival, Transfer};
+use super::{LinkReaders, LinkWriters, Links};
+use crate::Rank;
+use crate::contract::{Call, SITE_LIMIT, site, told_site};
+use crate::failure::Failure;
+use crate::operation::{OnArrival, Request, Transfer, Work};
+use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
-use crate::{Error, Rank};
 
 /// Bytes that are handed over at a time. Small, so that what comes in can soon go out again, and
 /// stays in a core's cache until it is reduced.
 const PIECE_BYTES: usize = 64 * 1024;
-
-/// Why an operation stopped.
-#[derive(Debug)]
-pub(crate) enum Stopped {
-    Link(LinkBroken),
-    TimedOut,
-    Error(Error),
-}
-
-impl From<LinkBroken> for Stopped {
-    fn from(broken: LinkBroken) -> Self {
-        Self::Link(broken)
-    }
-}
-
-impl From<Error> for Stopped {
-    fn from(error: Error) -> Self {
-        Self::Error(error)
-    }
-}
 
 /// Memory that operations of one group share, so that none allocates for itself.
 #[derive(Debug)]
@@ -55,27 +37,65 @@ impl Scratch {
 }
 
 /// One operation of one rank.
-pub(crate) struct Operation<'a> {
+pub(crate) struct LinkOperation<'a> {
     pub(crate) me: Rank,
     pub(crate) world: u32,
-    pub(crate) call: &'a Call,
-    pub(crate) contract: Contract,
-    /// What stands for the lengths of uneven blocks, or for how a buffer is cut.
-    pub(crate) digest: u64,
+    pub(crate) request: &'a Request,
     /// Whom the operation waits for at the moment, for the error if it takes too long.
     pub(crate) waits_for: &'a Cell<Rank>,
 }
 
-impl Operation<'_> {
+impl LinkOperation<'_> {
+    pub(super) async fn carry_out<T: Element>(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        work: Work<'_, T>,
+    ) -> Result<(), Failure> {
+        let (me, world) = (self.me, self.world);
+        let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Tree);
+        let hosts = Hosts::apart(world);
+        let schedule = |collective| Schedule::new(collective, algorithm, &hosts, me);
+        match work {
+            Work::Barrier => {
+                let barrier = schedule(Collective::Barrier);
+                self.walk::<u8>(barrier, links, scratch, &mut []).await
+            }
+            Work::Reduce {
+                buffer,
+                root: Some(root),
+                ..
+            } if root != me => {
+                // The result is for the root alone; this rank keeps its contribution.
+                let mut passing = buffer.to_vec();
+                let reduce = schedule(Collective::Reduce { root });
+                self.walk(reduce, links, scratch, &mut passing).await
+            }
+            Work::Reduce { buffer, root, .. } => {
+                let reduce = |root| Collective::Reduce { root };
+                let reduce = schedule(root.map_or(Collective::AllReduce, reduce));
+                self.walk(reduce, links, scratch, buffer).await
+            }
+            Work::Broadcast { buffer, root } => {
+                let broadcast = schedule(Collective::Broadcast { root });
+                self.walk(broadcast, links, scratch, buffer).await
+            }
+            Work::Agree => self.agree(links, scratch).await,
+            Work::Exchange(transfer) => self.exchange(links, scratch, transfer).await,
+            Work::Send { input, to } => self.send(links, input, to).await,
+            Work::Receive { output, from } => self.receive(links, scratch, output, from).await,
+        }
+    }
+
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
     /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that
     /// of the ranks.
-    pub(crate) async fn exchange<T: Element>(
+    async fn exchange<T: Element>(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
         transfer: Transfer<'_, T>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         let Transfer {
             outgoing_blocks,
             receives,
@@ -126,7 +146,7 @@ impl Operation<'_> {
                     .map(|(from, block)| (*from, block.as_slice())),
             );
             let sources: Vec<&[T]> = sources.into_values().collect();
-            reduction.complete(output, &sources).map_err(Error::from)?;
+            reduction.complete(output, &sources)?;
         }
         Ok(())
     }
@@ -138,53 +158,56 @@ impl Operation<'_> {
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         let Links { outgoing, incoming } = links;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let (successor, predecessor) = (self.successor(), self.predecessor());
         let told = async {
             self.announce(outgoing, successor).await?;
-            self.send_chunk(outgoing, successor, &[self.digest]).await
+            self.send_chunk(outgoing, successor, &[self.request.digest])
+                .await
         };
         let heard = async {
             let mut theirs = [0_u64];
             let site = chunk_reader.check(predecessor).await?;
             chunk_reader.chunk(predecessor, &mut theirs).await?;
-            if theirs == [self.digest] {
+            if theirs == [self.request.digest] {
                 return Ok(());
             }
-            let call = Call::new(self.contract, site.text());
-            Err(self.disagreement(predecessor, call))
+            let call = Call::new(self.request.contract, site.text());
+            Err(disagreement(predecessor, call))
         };
         tokio::try_join!(told, heard)?;
         Ok(())
     }
 
-    pub(crate) async fn send<T: Element>(
+    async fn send<T: Element>(
         &self,
         links: &mut Links,
         input: &[T],
         to: Rank,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         self.waits_for.set(to);
         self.announce(&mut links.outgoing, to).await?;
         self.send_chunk(&mut links.outgoing, to, input).await
     }
 
-    pub(crate) async fn receive<T: Element>(
+    async fn receive<T: Element>(
         &self,
         links: &mut Links,
         scratch: &mut Scratch,
-        (output, from): (&mut [T], Rank),
-    ) -> Result<(), Stopped> {
+        output: &mut [T],
+        from: Rank,
+    ) -> Result<(), Failure> {
         let mut chunk_reader = ChunkReader::new(self, &mut links.incoming, scratch);
         // A message is between two ranks, and announced by one to the other.
         chunk_reader.check(from).await?;
         chunk_reader.chunk(from, output).await
     }
 
-    async fn announce(&self, outgoing: &mut LinkWriters, to: Rank) -> Result<(), Stopped> {
-        let site = self.call.site().as_bytes();
+    async fn announce(&self, outgoing: &mut LinkWriters, to: Rank) -> Result<(), Failure> {
+        let site = site(self.request.caller);
+        let site = site.as_bytes();
         let mut bytes = Vec::with_capacity(FRAME_BYTES + site.len());
         bytes.extend(self.frame(FrameType::Call, site.len()).encode());
         bytes.extend_from_slice(site);
@@ -196,7 +219,7 @@ impl Operation<'_> {
         outgoing: &mut LinkWriters,
         to: Rank,
         part: &[T],
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), Failure> {
         let bytes: &[u8] = bytemuck::cast_slice(part);
         outgoing
             .send(to, &self.frame(FrameType::Chunk, bytes.len()).encode())
@@ -207,18 +230,9 @@ impl Operation<'_> {
     fn frame(&self, frame_type: FrameType, length: usize) -> Frame {
         Frame {
             frame_type,
-            contract: self.contract,
+            contract: self.request.contract,
             length: length as u64,
         }
-    }
-
-    fn disagreement(&self, peer: Rank, theirs: Call) -> Stopped {
-        Stopped::Error(Error::Disagreement {
-            rank: self.me,
-            mine: Box::new(self.call.clone()),
-            peer,
-            theirs: Box::new(theirs),
-        })
     }
 
     fn successor(&self) -> Rank {
@@ -228,6 +242,10 @@ impl Operation<'_> {
     fn predecessor(&self) -> Rank {
         Rank::new((self.me.number() + self.world - 1) % self.world)
     }
+}
+
+fn disagreement(peer: Rank, theirs: Call) -> Failure {
+    Failure::Disagreement(peer, Box::new(theirs))
 }
 
 /// The line of a call, as it came.
@@ -244,7 +262,7 @@ impl Site {
 
 /// The receiving side of an operation.
 struct ChunkReader<'a> {
-    operation: &'a Operation<'a>,
+    operation: &'a LinkOperation<'a>,
     incoming: &'a mut LinkReaders,
     scratch: &'a mut Scratch,
     /// Whether the predecessor's call has been read, which stands before its first chunk.
@@ -253,7 +271,7 @@ struct ChunkReader<'a> {
 
 impl<'a> ChunkReader<'a> {
     fn new(
-        operation: &'a Operation<'a>,
+        operation: &'a LinkOperation<'a>,
         incoming: &'a mut LinkReaders,
         scratch: &'a mut Scratch,
     ) -> Self {
@@ -265,16 +283,16 @@ impl<'a> ChunkReader<'a> {
         }
     }
 
-    async fn check_predecessor(&mut self) -> Result<(), Stopped> {
+    async fn check_predecessor(&mut self) -> Result<(), Failure> {
         self.check(self.operation.predecessor()).await.map(drop)
     }
 
     /// Reads the call that this rank announces, compares it with this one's, and says where it was
     /// made.
-    async fn check(&mut self, from: Rank) -> Result<Site, Stopped> {
+    async fn check(&mut self, from: Rank) -> Result<Site, Failure> {
         let frame = self.frame(from).await?;
         if frame.frame_type != FrameType::Call {
-            return Err(self.disagreement(from, Call::new(frame.contract, "")));
+            return Err(disagreement(from, Call::new(frame.contract, "")));
         }
         let mut site = Site {
             bytes: [0; SITE_LIMIT],
@@ -284,14 +302,14 @@ impl<'a> ChunkReader<'a> {
             .receive(from, &mut site.bytes[..site.len])
             .await?;
         self.checked = true;
-        if frame.contract != self.operation.contract {
-            return Err(self.disagreement(from, Call::new(frame.contract, site.text())));
+        if frame.contract != self.operation.request.contract {
+            return Err(disagreement(from, Call::new(frame.contract, site.text())));
         }
         Ok(site)
     }
 
     /// Receives one chunk, all of it.
-    async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Stopped> {
+    async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Failure> {
         self.head::<T>(from, into.len()).await?;
         if let Some(bytes) = T::bytes_mut(into) {
             return Ok(self.incoming.receive(from, bytes).await?);
@@ -303,49 +321,44 @@ impl<'a> ChunkReader<'a> {
     }
 
     /// What stands before a chunk: of the same operation, and of as many elements as expected.
-    async fn head<T: Element>(&mut self, from: Rank, expected: usize) -> Result<(), Stopped> {
+    async fn head<T: Element>(&mut self, from: Rank, expected: usize) -> Result<(), Failure> {
         if from == self.operation.predecessor() && !self.checked {
             self.check_predecessor().await?;
         }
         let frame = self.frame(from).await?;
-        let agreed =
-            frame.frame_type == FrameType::Chunk && frame.contract == self.operation.contract;
+        let agreed = frame.frame_type == FrameType::Chunk
+            && frame.contract == self.operation.request.contract;
         if !agreed {
-            return Err(self.disagreement(from, Call::new(frame.contract, "")));
+            return Err(disagreement(from, Call::new(frame.contract, "")));
         }
         if frame.length != (expected * size_of::<T>()) as u64 {
-            return Err(Stopped::Error(Error::Uneven {
-                rank: self.operation.me,
+            return Err(Failure::Uneven {
                 peer: from,
                 offered: frame.length / size_of::<T>() as u64,
                 expected: expected as u64,
-            }));
+            });
         }
         Ok(())
     }
 
     /// Receives some elements of a chunk, into memory of its own: they are to be reduced, or may
     /// have bytes that are no value.
-    async fn piece<T: Element>(&mut self, from: Rank, len: usize) -> Result<&mut [T], Stopped> {
+    async fn piece<T: Element>(&mut self, from: Rank, len: usize) -> Result<&mut [T], Failure> {
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.scratch.0);
         let bytes = &mut bytes[..len * size_of::<T>()];
         self.incoming.receive(from, bytes).await?;
         bytemuck::checked::try_cast_slice_mut(bytes).map_err(|_| {
             let element = T::TYPE;
             let error = WireError::Value { element };
-            Stopped::Error(Error::Protocol { peer: from, error })
+            Failure::Protocol(from, error)
         })
     }
 
-    async fn frame(&mut self, from: Rank) -> Result<Frame, Stopped> {
+    async fn frame(&mut self, from: Rank) -> Result<Frame, Failure> {
         self.operation.waits_for.set(from);
         let mut bytes = [0; FRAME_BYTES];
         self.incoming.receive(from, &mut bytes).await?;
-        Frame::decode(&bytes).map_err(|error| Stopped::Error(Error::Protocol { peer: from, error }))
-    }
-
-    fn disagreement(&self, peer: Rank, theirs: Call) -> Stopped {
-        self.operation.disagreement(peer, theirs)
+        Frame::decode(&bytes).map_err(|error| Failure::Protocol(from, error))
     }
 }
 

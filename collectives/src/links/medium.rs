@@ -1,0 +1,195 @@
+//! Operations over links: by which schedule, how long they may take, and when they go host by host.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use meshwork_accel::Element;
+use tokio::time::timeout;
+
+use super::Links;
+use super::hierarchy::{HierarchicalWork, Hierarchy};
+use super::operation::{LinkOperation, Scratch};
+use crate::contract::{Contract, Kind};
+use crate::failure::Failure;
+use crate::medium::Conditions;
+use crate::operation::{Request, Work};
+use crate::schedule::{Algorithm, Collective, Hosts, Order};
+use crate::session::failed;
+use crate::{Choices, Communication, CostModel, DataTransport, Rank};
+
+/// Between two looks at whom a long operation waits for.
+const LOOK: Duration = Duration::from_millis(5);
+/// Bytes of all blocks from which on to cross to another host only once is worth meeting twice
+/// more: with two hosts of two ranks as fast at 1 MiB, two thirds to three quarters of the time at
+/// 8 MiB.
+const LONG: u64 = 2 << 20;
+
+/// Streams between all ranks of a group, and what operations over them need besides.
+pub(crate) struct LinkMedium {
+    links: Links,
+    scratch: Scratch,
+    data_transport: DataTransport,
+    world: u32,
+    /// What the algorithms would take, once that was asked for.
+    choices: Option<Choices>,
+    /// The groups inside hosts and across them, where there are such.
+    hierarchy: Option<Box<Hierarchy>>,
+}
+
+impl LinkMedium {
+    pub(crate) fn new(links: Links, world: u32, data_transport: DataTransport) -> Self {
+        Self {
+            links,
+            scratch: Scratch::new(),
+            data_transport,
+            world,
+            choices: None,
+            hierarchy: None,
+        }
+    }
+
+    /// From now on operations go host by host where that is faster, or asked for.
+    pub(crate) fn set_hierarchy(&mut self, hierarchy: Hierarchy) {
+        self.hierarchy = Some(Box::new(hierarchy));
+    }
+
+    pub(crate) fn run<T: Element>(
+        &mut self,
+        conditions: &Conditions<'_>,
+        request: &Request,
+        work: Work<'_, T>,
+    ) -> Result<(), Failure> {
+        let by_hosts = request.contract.algorithm == Some(Algorithm::Hierarchical);
+        let Some(mut hierarchy) = self.hierarchy.take_if(|_| by_hosts) else {
+            return self.run_flat(conditions, request, work);
+        };
+        let done = match HierarchicalWork::of(work) {
+            Ok(work) => self
+                .agree(conditions, request)
+                .and_then(|()| hierarchy.run(request, work)),
+            Err(work) => self.run_flat(conditions, request, work),
+        };
+        self.hierarchy = Some(hierarchy);
+        done
+    }
+
+    fn run_flat<T: Element>(
+        &mut self,
+        conditions: &Conditions<'_>,
+        request: &Request,
+        work: Work<'_, T>,
+    ) -> Result<(), Failure> {
+        self.until_done(conditions, request, async |operation, links, scratch| {
+            operation.carry_out(links, scratch, work).await
+        })
+    }
+
+    /// Makes sure that all ranks make this call, before any of them goes on with parts of it.
+    fn agree(&mut self, conditions: &Conditions<'_>, request: &Request) -> Result<(), Failure> {
+        self.until_done(conditions, request, async |operation, links, scratch| {
+            operation.agree(links, scratch).await
+        })?;
+        // From here on others wait for the parts.
+        conditions.log.agreed();
+        Ok(())
+    }
+
+    /// By which algorithm the work is done, if there are several; all ranks come to the same one.
+    pub(crate) fn algorithm<T: Element>(
+        &mut self,
+        contract: &Contract,
+        work: &Work<'_, T>,
+        communication: Communication,
+    ) -> Option<Algorithm> {
+        let collective = match *work {
+            Work::Reduce { root: None, .. } => Collective::AllReduce,
+            Work::Reduce {
+                root: Some(root), ..
+            } => Collective::Reduce { root },
+            Work::Broadcast { root, .. } => Collective::Broadcast { root },
+            Work::Exchange(_) => return self.exchange_algorithm(contract, communication),
+            Work::Barrier | Work::Agree | Work::Send { .. } | Work::Receive { .. } => return None,
+        };
+        if let (Communication::Auto, Collective::AllReduce | Collective::Broadcast { .. }, Some(_)) =
+            (communication, collective, &self.hierarchy)
+            && keeps_means_in_steps(contract)
+        {
+            return Some(Algorithm::Hierarchical);
+        }
+        let choices = self.choices.get_or_insert_with(|| {
+            let hosts = Hosts::apart(self.world);
+            Choices::new(&hosts, CostModel::over(self.data_transport))
+        });
+        let count = usize::try_from(contract.count).expect("the length of a buffer here");
+        let buffer = (contract.op, T::TYPE, count);
+        Some(choices.choose(communication, collective, buffer))
+    }
+
+    /// Exchanges of blocks go straight from rank to rank, or host by host where they are long.
+    fn exchange_algorithm(
+        &self,
+        contract: &Contract,
+        communication: Communication,
+    ) -> Option<Algorithm> {
+        let bytes = contract
+            .count
+            .saturating_mul(contract.element.size() as u64);
+        let by_hosts = match communication {
+            Communication::Auto => bytes >= LONG && keeps_means_in_steps(contract),
+            other => other == Communication::Hierarchical,
+        };
+        let can = matches!(contract.kind, Kind::AllGather | Kind::ReduceScatter);
+        (by_hosts && can && self.hierarchy.is_some()).then_some(Algorithm::Hierarchical)
+    }
+
+    /// Runs an operation until it is done, its time is up, or the group has failed.
+    fn until_done(
+        &mut self,
+        conditions: &Conditions<'_>,
+        request: &Request,
+        run: impl AsyncFnOnce(&LinkOperation<'_>, &mut Links, &mut Scratch) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let waits_for = Cell::new(conditions.rank);
+        let operation = LinkOperation {
+            me: conditions.rank,
+            world: self.world,
+            request,
+            waits_for: &waits_for,
+        };
+        let mut failure = conditions.failure.clone();
+        let (links, scratch) = (&mut self.links, &mut self.scratch);
+        conditions.context.driver.carry_out(async {
+            let run = timeout(conditions.limit, run(&operation, links, scratch));
+            tokio::select! {
+                biased;
+                done = run => done.unwrap_or_else(|_| Err(Failure::TimedOut(waits_for.get()))),
+                _ = failed(&mut failure) => Err(Failure::GroupOver),
+                never = report_stalls(conditions, request, &waits_for) => never,
+            }
+        })
+    }
+}
+
+/// Tells others now and then whom an operation waits for at length.
+async fn report_stalls<N>(
+    conditions: &Conditions<'_>,
+    request: &Request,
+    waits_for: &Cell<Rank>,
+) -> N {
+    let stall_observer = conditions.log.stall_observer();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let awaited = waits_for.get();
+        if awaited != conditions.rank {
+            let awaited = conditions.members[awaited.index()].rank();
+            let context = conditions.context;
+            context.waits(&stall_observer, request.serial, awaited);
+        }
+    }
+}
+
+/// Whether a reduction may go by steps: hosts hand each other what is rounded.
+fn keeps_means_in_steps(contract: &Contract) -> bool {
+    let keeps = |op| Order::Any.keeps_means(op, contract.element);
+    contract.op.is_none_or(keeps)
+}

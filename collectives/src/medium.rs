@@ -1,0 +1,104 @@
+//! What carries the bytes of a group's operations from rank to rank.
+//!
+//! Everything that tells shared memory from links is behind [`Medium::run`]; the
+//! [session](crate::session) does not know which of them it has.
+
+use std::time::Duration;
+
+use meshwork_accel::Element;
+use tokio::sync::watch;
+
+use crate::contract::Contract;
+use crate::failure::Failure;
+use crate::flight_recorder::{MediumKind, OperationLog, Serial};
+use crate::links::LinkMedium;
+use crate::operation::{Request, Work};
+use crate::schedule::Algorithm;
+use crate::session::SessionContext;
+use crate::shm::{ShmCommunicator, WaitObserver};
+use crate::{Communication, Error, Member, Rank};
+
+/// How bytes get from one rank to another.
+pub(crate) enum Medium {
+    /// All ranks share memory.
+    Shm(ShmCommunicator),
+    /// By streams, and host by host where that is faster.
+    Links(Box<LinkMedium>),
+}
+
+/// What a medium has to know of the session whose operation it carries out.
+pub(crate) struct Conditions<'a> {
+    pub(crate) rank: Rank,
+    pub(crate) members: &'a [Member],
+    pub(crate) context: &'a SessionContext,
+    /// Tells when the group has failed.
+    pub(crate) failure: &'a watch::Receiver<Option<Error>>,
+    pub(crate) log: &'a OperationLog,
+    /// How long the operation may take.
+    pub(crate) limit: Duration,
+}
+
+impl Medium {
+    pub(crate) fn kind(&self) -> MediumKind {
+        match self {
+            Self::Shm(_) => MediumKind::Memory,
+            Self::Links(_) => MediumKind::Links,
+        }
+    }
+
+    /// By which algorithm an operation is done, if there are several; all ranks come to the same.
+    pub(crate) fn algorithm<T: Element>(
+        &mut self,
+        contract: &Contract,
+        work: &Work<'_, T>,
+        communication: Communication,
+    ) -> Option<Algorithm> {
+        match self {
+            Self::Shm(_) => None,
+            Self::Links(links) => links.algorithm(contract, work, communication),
+        }
+    }
+
+    /// Carries an operation out.
+    pub(crate) fn run<T: Element>(
+        &mut self,
+        conditions: &Conditions<'_>,
+        request: &Request,
+        work: Work<'_, T>,
+    ) -> Result<(), Failure> {
+        match self {
+            Self::Shm(communicator) => {
+                let observer = ShmStallObserver {
+                    conditions,
+                    serial: request.serial,
+                };
+                let waiter = communicator.waiter(conditions.limit, &observer);
+                communicator.run(request, &waiter, work)
+            }
+            Self::Links(links) => links.run(conditions, request, work),
+        }
+    }
+}
+
+/// Looks on while an operation waits for ranks that share memory with this one.
+struct ShmStallObserver<'a> {
+    conditions: &'a Conditions<'a>,
+    serial: Serial,
+}
+
+impl WaitObserver for ShmStallObserver<'_> {
+    fn over(&self) -> bool {
+        self.conditions.failure.borrow().is_some()
+    }
+
+    fn waits(&self, place: usize) {
+        let Conditions {
+            members,
+            context,
+            log,
+            ..
+        } = self.conditions;
+        let awaited = members[place].rank();
+        context.waits(&log.stall_observer(), self.serial, awaited);
+    }
+}

@@ -1,0 +1,400 @@
+//! One rank's end of a group: which operation comes next, its contract and its deadline, and how the
+//! group ends.
+//!
+//! Not here: how bytes travel, which is the [`Medium`]'s business, and what the callers' buffers are
+//! for, which [`group`](crate::group) says.
+
+mod context;
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meshwork_accel::Element;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::contract::{Contract, Kind};
+use crate::failure::{Failure, Unexplained};
+use crate::flight_recorder::{Ending, OperationLog};
+use crate::medium::{Conditions, Medium};
+use crate::operation::{OperationSpec, Request, Work};
+use crate::shm::Registry;
+use crate::{Communication, Error, LossCause, Member, Rank, Timeouts, config};
+
+pub(crate) use context::{ControlPlane, SessionContext};
+
+/// One rank's means to carry operations out, one at a time.
+pub(crate) struct Session {
+    pub(crate) rank: Rank,
+    pub(crate) members: Arc<[Member]>,
+    pub(crate) world: u32,
+    pub(crate) medium: Medium,
+    pub(crate) context: Arc<SessionContext>,
+    /// Notes the operations.
+    pub(crate) log: OperationLog,
+    /// Tells when the group has failed.
+    failure: watch::Receiver<Option<Error>>,
+    pub(crate) communication: Communication,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) sequence: u64,
+    /// Operations without an error.
+    pub(crate) completed: u64,
+    pub(crate) state: State,
+    /// Which group this is.
+    pub(crate) id: GroupId,
+    /// How often it has been split.
+    pub(crate) splits: u64,
+    /// Whether groups that are split from it may share memory where they can.
+    pub(crate) may_share_memory: bool,
+}
+
+/// Tells a group from all others of its job.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct GroupId {
+    /// How often the members of the group that was joined have changed.
+    pub(crate) epoch: u64,
+    /// 0 for the group that was joined, another for each that was split from it.
+    pub(crate) number: u64,
+}
+
+impl GroupId {
+    /// That of the group of all members in this epoch.
+    pub(crate) fn joined(epoch: u64) -> Self {
+        Self { epoch, number: 0 }
+    }
+
+    /// Whether it was split from another, whose end is its own.
+    pub(crate) fn is_split(self) -> bool {
+        self.number != 0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum State {
+    Live,
+    Left,
+    /// Every later call returns this.
+    Failed(Error),
+}
+
+/// How long the end of a group is waited for that may have ended without a word.
+const ABORT_GRACE: Duration = Duration::from_millis(300);
+
+impl Session {
+    pub(crate) fn new(
+        id: GroupId,
+        rank: Rank,
+        members: Arc<[Member]>,
+        medium: Medium,
+        context: Arc<SessionContext>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            failure: context.control.failure(),
+            log: context.recorder.open(id, rank, members.clone()),
+            id,
+            splits: 0,
+            may_share_memory: false,
+            rank,
+            world: config::world(members.len())?,
+            members,
+            medium,
+            context,
+            communication: Communication::Auto,
+            timeouts: Timeouts::default(),
+            sequence: 0,
+            completed: 0,
+            state: State::Live,
+        })
+    }
+
+    /// Where the buffers are registered that other ranks of the host can reach.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        match &self.medium {
+            Medium::Shm(communicator) => communicator.registry().clone(),
+            Medium::Links(_) => Registry::private(),
+        }
+    }
+
+    /// Carries one operation out. An error ends the group.
+    pub(crate) fn perform<T: Element>(
+        &mut self,
+        spec: OperationSpec,
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        let contract = self.contract::<T>(spec, self.sequence + 1);
+        self.ready(&contract, caller)?;
+        self.sequence += 1;
+        self.carry_out(contract, spec.digest, caller, work)?;
+        self.completed += 1;
+        Ok(())
+    }
+
+    pub(crate) fn send<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        input: &[T],
+        to: Rank,
+    ) -> Result<(), Error> {
+        let (sent, _) = self.log.messages(to);
+        let spec = OperationSpec::new(Kind::Send, input.len()).with_root(to);
+        let contract = self.contract::<T>(spec, sent + 1);
+        self.ready(&contract, caller)?;
+        self.log.sends(to);
+        self.carry_out(contract, 0, caller, Work::Send { input, to })
+    }
+
+    pub(crate) fn receive<T: Element>(
+        &mut self,
+        caller: &'static Location<'static>,
+        output: &mut [T],
+        from: Rank,
+    ) -> Result<(), Error> {
+        let (_, received) = self.log.messages(from);
+        // The contract of the sender.
+        let spec = OperationSpec::new(Kind::Send, output.len()).with_root(self.rank);
+        let contract = self.contract::<T>(spec, received + 1);
+        self.ready(&contract, caller)?;
+        self.log.receives(from);
+        self.carry_out(contract, 0, caller, Work::Receive { output, from })
+    }
+
+    fn contract<T: Element>(&self, spec: OperationSpec, sequence: u64) -> Contract {
+        spec.contract::<T>(self.id.epoch, self.id.number, sequence)
+    }
+
+    /// What was announced last has not been carried out: it does not count as completed.
+    pub(crate) fn undo(&mut self) {
+        self.completed = self.completed.saturating_sub(1);
+    }
+
+    /// Whether the group can carry this call out.
+    fn ready(
+        &mut self,
+        contract: &Contract,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        outside_async()?;
+        self.alive()
+            .inspect_err(|_| self.context.recorder.came_late(contract, caller))
+    }
+
+    /// Whether the group has not failed.
+    pub(crate) fn alive(&mut self) -> Result<(), Error> {
+        if let State::Failed(error) = &self.state {
+            return Err(error.clone());
+        }
+        // Seen by nobody before: what is told once is kept in the state. Whoever told it may be
+        // gone.
+        let changed = self.failure.has_changed().unwrap_or(true);
+        let failed = changed.then(|| self.failure.borrow_and_update().clone());
+        if let Some(error) = failed.flatten() {
+            let error = self.with_completed(error);
+            self.context.recorder.fail(&error);
+            self.state = State::Failed(error.clone());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Does the work on whatever carries this group's bytes. An error ends the group.
+    fn carry_out<T: Element>(
+        &mut self,
+        mut contract: Contract,
+        digest: u64,
+        caller: &'static Location<'static>,
+        work: Work<'_, T>,
+    ) -> Result<(), Error> {
+        contract.algorithm = self.medium.algorithm(&contract, &work, self.communication);
+        let request = Request {
+            contract,
+            digest,
+            caller,
+            serial: self.log.begin(&contract, caller, self.medium.kind()),
+        };
+        let conditions = Conditions {
+            rank: self.rank,
+            members: &self.members,
+            context: &self.context,
+            failure: &self.failure,
+            log: &self.log,
+            limit: self.timeouts.operation(),
+        };
+        let done = self.medium.run(&conditions, &request, work);
+        self.log.end(match done {
+            Ok(()) => Ending::Well,
+            Err(_) => Ending::Failed,
+        });
+        done.map_err(|failure| {
+            let error = self.explain(failure, &request);
+            self.end(error)
+        })
+    }
+
+    /// The error that a caller gets, with ranks called as in the group that was joined.
+    fn explain(&self, failure: Failure, request: &Request) -> Error {
+        let silence = self.timeouts.silence();
+        let name = |rank| self.name_of(rank);
+        match failure.into_error(self.rank, || request.call(), name) {
+            Ok(error) if is_incomplete(&error) => self.told(ABORT_GRACE, || error),
+            Ok(error) => error,
+            Err(Unexplained::GroupOver) => self.told(silence, || self.disconnected(self.rank)),
+            // Membership sees the same connection end, and knows why.
+            Err(Unexplained::LinkBroken(peer)) => self.told(silence, || self.disconnected(peer)),
+            Err(Unexplained::Closed(peer)) => {
+                // Whoever leaves a group that was joined also says why, by another way.
+                let within = match self.id.is_split() {
+                    true => ABORT_GRACE,
+                    false => silence,
+                };
+                let left = || Error::lost(self.members[peer.index()].clone(), LossCause::Left);
+                self.told(within, left)
+            }
+            Err(Unexplained::TimedOut(peer)) => Error::TimedOut {
+                call: Box::new(request.call()),
+                rank: name(self.rank),
+                peer: name(peer),
+                waited: self.timeouts.operation(),
+            },
+        }
+    }
+
+    /// What the group fails with in this time, or else what is known here.
+    fn told(&self, within: Duration, known: impl FnOnce() -> Error) -> Error {
+        self.failure_within(within).unwrap_or_else(known)
+    }
+
+    /// The rank in the group that was joined of one in this group.
+    fn name_of(&self, rank: Rank) -> Rank {
+        self.members[rank.index()].rank()
+    }
+
+    /// What is known when nobody says why.
+    fn disconnected(&self, rank: Rank) -> Error {
+        let peer = self.members[rank.index()].clone();
+        Error::lost(peer, LossCause::Disconnected)
+    }
+
+    /// A loss with what this rank had completed by then.
+    fn with_completed(&self, mut error: Error) -> Error {
+        if let Error::RankLost { completed, .. } = &mut error {
+            *completed = self.completed;
+        }
+        error
+    }
+
+    /// The error that the group has failed with, or fails with in this time.
+    pub(crate) fn failure_within(&self, time: Duration) -> Option<Error> {
+        let mut failure = self.failure.clone();
+        let failed = async { timeout(time, failed(&mut failure)).await.ok() };
+        self.context.driver.block_on(failed)
+    }
+
+    /// Ends the group with `error`, or the one it has ended with before, and tells the others.
+    pub(crate) fn end(&mut self, error: Error) -> Error {
+        if let State::Failed(earlier) = &self.state {
+            return earlier.clone();
+        }
+        let SessionContext {
+            control, driver, ..
+        } = &*self.context;
+        driver.block_on(control.give_up(error.clone()));
+        let error = self
+            .failure_within(self.timeouts.silence())
+            .unwrap_or(error);
+        let error = self.with_completed(error);
+        self.context.recorder.fail(&error);
+        self.state = State::Failed(error.clone());
+        error
+    }
+
+    /// Says goodbye, and waits until all have.
+    pub(crate) fn leave(&mut self, caller: &'static Location<'static>) -> Result<(), Error> {
+        self.meet(Kind::Leave, caller)?;
+        if self.id.is_split() {
+            self.state = State::Left;
+            return Ok(());
+        }
+        let mut failure = self.failure.clone();
+        let world = self.world;
+        let left = self.context.driver.block_on(async {
+            tokio::select! {
+                biased;
+                () = self.context.control.leave(world) => Ok(()),
+                error = failed(&mut failure) => Err(error),
+            }
+        });
+        let left = left.map_err(|error| self.with_completed(error));
+        self.state = match &left {
+            Ok(()) => State::Left,
+            Err(error) => State::Failed(error.clone()),
+        };
+        left
+    }
+
+    pub(crate) fn meet(
+        &mut self,
+        kind: Kind,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Error> {
+        self.perform::<u8>(OperationSpec::new(kind, 0), caller, Work::Barrier)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let live = matches!(self.state, State::Live);
+        if let (true, Medium::Shm(communicator)) = (live, &self.medium) {
+            // Whoever waits for this rank sees that it has gone.
+            communicator.close();
+        }
+        if live && !self.id.is_split() && outside_async().is_ok() {
+            let peer = self.members[self.rank.index()].clone();
+            self.end(Error::lost(peer, LossCause::Left));
+        }
+        if matches!(self.state, State::Failed(_)) && !self.id.is_split() {
+            self.context.recorder.dropped();
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("rank", &self.rank)
+            .field("sequence", &self.sequence)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether an error tells of another call, but not from where it was made: a chunk came before the
+/// call itself. Its sender's successor knows, and tells soon.
+fn is_incomplete(error: &Error) -> bool {
+    matches!(error, Error::Disagreement { theirs, .. } if theirs.site().is_empty())
+}
+
+/// Returns when the group is over, with the reason.
+pub(crate) async fn failed(failure: &mut watch::Receiver<Option<Error>>) -> Error {
+    match failure
+        .wait_for(Option::is_some)
+        .await
+        .map(|error| error.clone())
+    {
+        Ok(Some(error)) => error,
+        // The driver is gone: either the group was left, and nobody waits here, or it has
+        // announced its failure before, and this is not reached.
+        _ => std::future::pending().await,
+    }
+}
+
+pub(crate) fn outside_async() -> Result<(), Error> {
+    if Handle::try_current().is_ok() {
+        Err(Error::InsideAsync)
+    } else {
+        Ok(())
+    }
+}
