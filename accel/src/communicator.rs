@@ -53,8 +53,8 @@ pub trait DeviceCommunicator: Send {
     ///
     /// # Errors
     /// [`Error::GivenUp`] if `cancel_check` breaks before it is done, [`Error::PeerLost`] and
-    /// [`Error::DeviceFailed`]: it is aborted then, buffers hold unspecified values, and every later call
-    /// is [`Error::CommunicatorBroken`]. Errors of arguments, as those of
+    /// [`Error::DeviceFailed`]: it is aborted then, buffers hold unspecified values, and every
+    /// later call is [`Error::CommunicatorBroken`]. Errors of arguments, as those of
     /// [`NativeCollectives`](crate::NativeCollectives), break nothing.
     fn carry_out(
         &mut self,

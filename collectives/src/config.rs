@@ -1,3 +1,8 @@
+//! What a process states before it joins: members, rank, secret, timeouts, transport, and the
+//! environment variables for them.
+//!
+//! Nothing here opens a socket; how the network is used is in `config/network.rs`.
+
 mod network;
 
 use std::env;

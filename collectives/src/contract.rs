@@ -1,3 +1,5 @@
+//! What all ranks of an operation must agree on, and the call as errors show it.
+
 use std::fmt::{self, Display};
 use std::panic::Location;
 

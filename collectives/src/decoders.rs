@@ -72,7 +72,8 @@ pub fn heads(bytes: &[u8]) {
     decode_heads(bytes);
 }
 
-/// What another rank of the host has written on its control block: an operation with it ends, and touches
+/// What another rank of the host has written on its control block: an operation with it ends, and
+/// touches
 /// no memory that it should not.
 pub fn control_block(bytes: &[u8]) {
     shm::meddle(bytes);

@@ -1,3 +1,8 @@
+//! Everything that can go wrong with a group, one variant for each cause, with what it names and
+//! the remedy.
+//!
+//! Why a single operation stopped is a [`Failure`](crate::failure::Failure).
+
 mod loss;
 mod member;
 mod refusal;

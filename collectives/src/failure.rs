@@ -1,7 +1,7 @@
 //! Why one operation stopped, as whatever carried its bytes found it.
 //!
-//! Ranks are those of the operation's own group. What became of the whole group, and which error its
-//! caller gets, the [session](crate::session) says.
+//! Ranks are those of the operation's own group. The [session](crate::session) says what became of
+//! the whole group, and which error its caller gets.
 
 use std::io;
 

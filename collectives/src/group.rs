@@ -1,3 +1,8 @@
+//! [`Group`]: how ranks join, who they are, and how they leave.
+//!
+//! The operations are in `group/collect.rs`, those on device buffers in `group/device.rs`, changes
+//! of members in `group/reconfigure.rs`; behind all of them is a [`session`](crate::session).
+
 mod collect;
 mod device;
 mod hierarchy;

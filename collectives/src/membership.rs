@@ -122,7 +122,7 @@ enum Phase {
 }
 
 /// Strangers that are remembered for the error; the rest are counted by nobody.
-const STRANGERS: usize = 4;
+const UNAUTHENTICATED: usize = 4;
 
 impl Membership {
     pub(crate) fn new(
@@ -191,7 +191,7 @@ impl Membership {
             Event::Heard(rank) => self.heard(now, rank),
             Event::Refused(peer) => self
                 .strangers
-                .extend((self.strangers.len() < STRANGERS).then_some(peer)),
+                .extend((self.strangers.len() < UNAUTHENTICATED).then_some(peer)),
             Event::Died(rank) => self.suspect(now, rank, LossCause::Died),
             Event::Stopped(rank) => self.suspect(now, rank, LossCause::Stopped),
             Event::Disconnected(rank) => self.suspect(now, rank, LossCause::Disconnected),

@@ -1,8 +1,8 @@
-//! One rank's end of a group: which operation comes next, its contract and its deadline, and how the
-//! group ends.
+//! One rank's end of a group: which operation comes next, its contract and its deadline, and how
+//! the group ends.
 //!
-//! Not here: how bytes travel, which is the [`Medium`]'s business, and what the callers' buffers are
-//! for, which [`group`](crate::group) says.
+//! Not here: how bytes travel, which is the [`Medium`]'s business, and what the callers' buffers
+//! are for, which [`group`](crate::group) says.
 
 mod context;
 

@@ -8,7 +8,7 @@
 //!   socket      TCP: where it listens, how it is tuned
 //! ```
 //!
-//! Knows no ranks and no groups: who may connect to whom, and for what, is the lobby's affair.
+//! Knows no ranks and no groups: who may connect to whom, and for what, is for admission to say.
 
 mod handshake;
 #[cfg(any(test, feature = "testing"))]

@@ -195,7 +195,7 @@ impl From<Deadlock> for Error {
 
 impl From<&WaitEdge> for WaitReport {
     fn from(wait: &WaitEdge) -> Self {
-        let held_groups = wait.held_groups.iter().take(Self::HOLDS);
+        let held_groups = wait.held_groups.iter().take(Self::HELD_GROUPS);
         Self {
             call: WireCall::new(wait.waiter, &wait.call),
             awaited: wait.awaited.number(),
@@ -231,7 +231,7 @@ impl WaitEdge {
     /// [`WireError`] for a call that is none.
     pub(crate) fn told(from: Rank, waiting: &WaitReport) -> Result<Self, WireError> {
         let (_, call) = waiting.call.call()?;
-        let held_groups = waiting.held_groups.iter().take(WaitReport::HOLDS);
+        let held_groups = waiting.held_groups.iter().take(WaitReport::HELD_GROUPS);
         let message_counts = waiting.message_counts.as_ref();
         let message_counts = message_counts
             .filter(|message_counts| message_counts.len() <= WaitReport::MESSAGE_COUNTS);

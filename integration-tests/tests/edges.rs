@@ -9,6 +9,8 @@ mod documents;
 mod fallbacks;
 #[path = "edges/guides.rs"]
 mod guides;
+#[path = "edges/language.rs"]
+mod language;
 #[path = "edges/layers.rs"]
 mod layers;
 #[path = "edges/limits.rs"]
@@ -124,7 +126,7 @@ const PURE: &[&str] = &[
     "collectives/src/contract.rs",
     "collectives/src/group/device/route",
     "collectives/src/diagnosis",
-    "collectives/src/waits",
+    "collectives/src/wait_for_graph",
     "strategy/src/checkpoint/snapshot",
     "dtensor/src/config",
     "dtensor/src/dataset",
@@ -268,55 +270,55 @@ const UNSAFE: &[(&str, &str)] = &[
         "tokio registers a file descriptor by an unsafe function only",
     ),
     (
-        "collectives/src/recorder/clock.rs",
+        "collectives/src/flight_recorder/clock.rs",
         "the processor's counter is read by an unsafe function only",
     ),
     (
-        "collectives/src/recorder/journal.rs",
+        "collectives/src/flight_recorder/journal.rs",
         "a reference that another thread reads meanwhile is kept as a pointer",
     ),
     (
-        "collectives/src/memory/mapping.rs",
+        "collectives/src/shm/mapping.rs",
         "memory that other ranks reach is allocated and mapped here, and nowhere else",
     ),
     (
-        "collectives/src/memory/board.rs",
+        "collectives/src/shm/control_block.rs",
         "the head of a board lies in memory that other ranks have mapped too",
     ),
     (
-        "collectives/src/memory/span.rs",
+        "collectives/src/shm/span.rs",
         "what other ranks share with this one can only be reached by address",
     ),
     (
-        "collectives/src/memory/kernel.rs",
+        "collectives/src/shm/kernel.rs",
         "sources and destinations overlap, and other ranks own some of them",
     ),
     (
-        "collectives/src/memory/far.rs",
+        "collectives/src/shm/streaming_copy.rs",
         "streaming stores are instructions of some processors only",
     ),
     (
-        "collectives/src/memory/fetch.rs",
+        "collectives/src/shm/fetch.rs",
         "mapped and fetched sources are folded together, and flags order who touches them",
     ),
     (
-        "collectives/src/memory/reduce.rs",
+        "collectives/src/shm/reduce.rs",
         "the buffers of other ranks are reached by address; flags order who touches them",
     ),
     (
-        "collectives/src/memory/pull.rs",
+        "collectives/src/shm/transfer.rs",
         "the buffers of other ranks are reached by address; flags order who touches them",
     ),
     (
-        "collectives/src/memory/mail.rs",
+        "collectives/src/shm/peer_channel.rs",
         "the slots of other ranks are reached by address; flags order who touches them",
     ),
     (
-        "collectives/src/memory/tests.rs",
+        "collectives/src/shm/tests.rs",
         "whether this is sound is what the checker finds out",
     ),
     (
-        "collectives/src/memory/tests/closing.rs",
+        "collectives/src/shm/tests/closing.rs",
         "a rank that was stopped writes when it goes on, to see where that ends up",
     ),
     (
@@ -334,6 +336,41 @@ const PROOFS: &[&str] = &[
     "integration-tests/",
     "layout/src/ops/naive",
     "testing/",
+];
+
+/// Files of more than 100 lines that do not say what is in them, by first folder: fewer is better.
+const SILENT: &[(&str, usize)] = &[
+    ("accel", 7),
+    ("accel-cpu", 1),
+    ("accel-cuda", 9),
+    ("accel-tpu", 6),
+    ("adapters", 4),
+    ("checkpoint", 2),
+    ("cli", 16),
+    ("cluster-resolver", 31),
+    ("dtensor", 13),
+    ("examples", 1),
+    ("integration-tests", 8),
+    ("layout", 22),
+    ("mesh-core", 19),
+    ("strategy", 25),
+];
+
+/// Functions with tuple patterns in their parameters, by first folder: fewer is better.
+const TUPLES: &[(&str, usize)] = &[
+    ("accel-cpu", 2),
+    ("accel-cuda", 18),
+    ("accel-tpu", 7),
+    ("adapters", 3),
+    ("benches", 7),
+    ("cli", 2),
+    ("cluster-resolver", 8),
+    ("collectives", 64),
+    ("dtensor", 20),
+    ("examples", 1),
+    ("integration-tests", 13),
+    ("layout", 9),
+    ("strategy", 6),
 ];
 
 /// Dependencies that no file of the package mentions, and why they are there.
@@ -426,6 +463,30 @@ fn nothing_stands_in_for_a_missing_value_without_a_reason() {
 #[test]
 fn nothing_is_left_to_do_and_no_test_is_ignored() {
     report(tidy::unfinished(&sources()));
+}
+
+#[test]
+fn identifiers_and_files_have_the_words_of_the_glossary() {
+    let document = workspace().document("ARCHITECTURE.md").unwrap_or_default();
+    report(language::old_words(
+        &sources(),
+        &language::forbidden(&document),
+    ));
+}
+
+#[test]
+fn comments_are_no_wider_than_a_page() {
+    report(language::wide_comments(&sources()));
+}
+
+#[test]
+fn long_files_say_what_is_in_them() {
+    report(language::silent_files(&sources(), SILENT));
+}
+
+#[test]
+fn parameters_have_names() {
+    report(language::tuple_parameters(&sources(), TUPLES));
 }
 
 #[test]

@@ -30,9 +30,9 @@ use crate::{
 /// #     device: meshwork_accel::DeviceId,
 /// #     gradient: &mut A::Buffer,
 /// # ) -> Result<(), meshwork_strategy::Error> {
-/// use meshwork_strategy::{Reach, ReplicaReduceOp};
+/// use meshwork_strategy::{CommunicatorScope, ReplicaReduceOp};
 ///
-/// let devices = strategy.over_devices(accelerator, device, Reach::OneHost)?;
+/// let devices = strategy.over_devices(accelerator, device, CommunicatorScope::OneHost)?;
 /// println!("gradients go {}", devices.route());
 /// for _ in 0..100 {
 ///     strategy.run(|replica| {

@@ -1,3 +1,5 @@
+//! How many members may go on: the majority rule, and what two members do instead.
+
 use std::collections::BTreeSet;
 
 use super::MemberId;

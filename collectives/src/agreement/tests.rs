@@ -6,6 +6,8 @@ use std::collections::BinaryHeap;
 
 use proptest::prelude::*;
 
+use std::time::Duration;
+
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,3 +1,7 @@
+//! A cost model of schedules: latency, messages and bytes of each round, added up.
+//!
+//! Which algorithm is chosen by it, [`communication`](super) says.
+
 use std::ops::Range;
 
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, OnReceive, Round, Schedule};

@@ -1,3 +1,5 @@
+//! The cost model beside sums made by hand, and the choices that follow from it.
+
 use super::*;
 
 const SIZES: [usize; 5] = [0, 1 << 10, 64 << 10, 1 << 20, 64 << 20];

@@ -1,3 +1,6 @@
+//! How the network between ranks is used: packet size, connections, congestion control, and what
+//! carries bulk bytes.
+
 use std::fmt::{self, Display};
 
 use crate::Error;

@@ -1,3 +1,5 @@
+//! Who drives when: callers, the background thread, and what is left when all have gone.
+
 use std::sync::mpsc;
 use std::time::Instant;
 

@@ -1,3 +1,5 @@
+//! Dumps as they are written: every operation, wait and ending, read back as JSON.
+
 use std::panic::Location;
 
 use serde_json::Value;

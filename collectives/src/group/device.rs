@@ -101,9 +101,9 @@ impl Group {
     /// #     device: meshwork_accel::DeviceId,
     /// #     gradients: &mut A::Buffer,
     /// # ) -> Result<(), meshwork_collectives::Error> {
-    /// use meshwork_collectives::{Reach, ReduceOp};
+    /// use meshwork_collectives::{CommunicatorScope, ReduceOp};
     ///
-    /// let mut devices = group.over(accelerator, device, Reach::OneHost)?;
+    /// let mut devices = group.over(accelerator, device, CommunicatorScope::OneHost)?;
     /// println!("gradients go {}", devices.route());
     /// for _ in 0..100 {
     ///     devices.all_reduce(gradients, ReduceOp::Mean)?;

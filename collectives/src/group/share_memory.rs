@@ -13,12 +13,12 @@ use crate::{Error, Member, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// What a rank tells all others of its memory, in words: the name of its board and where it has
-/// mapped it, then its cores.
+/// What a rank tells all others of its memory, in words: the name of its control block and where it
+/// has mapped it, then its cores.
 type Record = [u64; NAME_WORDS + CORE_WORDS];
-/// Words by which a board is found and known: descriptor, bytes, address, nonce.
+/// Words by which a control block is found and known: descriptor, bytes, address, nonce.
 const NAME_WORDS: usize = 5;
-/// Where the board is in its own process, and the words that are on it.
+/// Where the control block is in its own process, and the words that are on it.
 const BASE: usize = 2;
 const NONCE: usize = 3;
 /// Room for the numbers of 1,024 cores.
@@ -28,7 +28,7 @@ const CORE_WORDS: usize = 16;
 #[derive(Clone, Copy)]
 enum SharingLevel {
     Nothing,
-    /// Their boards, and what they register.
+    /// Their control blocks, and what they register.
     ControlBlocks,
     /// Anything, by the kernel.
     All,
@@ -158,7 +158,7 @@ impl Session {
     }
 }
 
-/// This rank's board, and how others find it.
+/// This rank's control block, and how others find it.
 fn own_control_block(ranks: usize) -> io::Result<(ControlBlock, SegmentName)> {
     let shape = Shape::for_ranks(ranks);
     let (memory, name) = Mapping::segment(shape.bytes())?;
@@ -171,8 +171,8 @@ fn own_control_block(ranks: usize) -> io::Result<(ControlBlock, SegmentName)> {
     Ok((own, name))
 }
 
-/// The board that another process has told of, if it is what is found there: on a copy of its
-/// machine, boot, process and descriptor have the same names.
+/// The control block that another process has told of, if it is what is found there: on a copy of
+/// its machine, boot, process and descriptor have the same names.
 fn peer_control_block(record: &Record, process: u32, shape: Shape) -> io::Result<ControlBlock> {
     let found = control_block(name(record, process)?.map()?, shape)?;
     match found.nonce() == record[NONCE..NAME_WORDS] {

@@ -1,3 +1,5 @@
+//! The certificates of a job: what they say, who signs them, and how long they last.
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{

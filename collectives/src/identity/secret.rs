@@ -1,3 +1,5 @@
+//! The job secret: reading it, keeping it out of sight, and deriving keys from it.
+
 use std::env;
 use std::fmt::{self, Debug};
 use std::io;

@@ -1,3 +1,5 @@
+//! Mutual TLS 1.3 under one authority: what this process shows, and whom it believes.
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 

@@ -73,32 +73,40 @@ pub(super) enum HierarchicalWork<'a, T> {
     },
 }
 
-impl<'a, T> HierarchicalWork<'a, T> {
-    /// The work, or it as it was where it goes from rank to rank alone.
-    pub(super) fn of(work: Work<'a, T>) -> Result<Self, Work<'a, T>> {
+/// Work, by whether it can be done host by host.
+pub(super) enum Planned<'a, T> {
+    ByHosts(HierarchicalWork<'a, T>),
+    /// From rank to rank alone.
+    Flat(Work<'a, T>),
+}
+
+impl<'a, T> From<Work<'a, T>> for Planned<'a, T> {
+    fn from(work: Work<'a, T>) -> Self {
         match work {
             Work::Reduce {
                 buffer,
                 reduction,
                 root: None,
-            } => Ok(Self::AllReduce { buffer, reduction }),
-            Work::Broadcast { buffer, root } => Ok(Self::Broadcast { buffer, root }),
+            } => Self::ByHosts(HierarchicalWork::AllReduce { buffer, reduction }),
+            Work::Broadcast { buffer, root } => {
+                Self::ByHosts(HierarchicalWork::Broadcast { buffer, root })
+            }
             Work::Exchange(Transfer {
                 outgoing_blocks,
                 output,
                 then: OnArrival::Fold(reduction),
                 ..
-            }) => Ok(Self::ReduceScatter {
+            }) => Self::ByHosts(HierarchicalWork::ReduceScatter {
                 outgoing_blocks,
                 output,
                 reduction,
             }),
-            Work::Exchange(transfer) => Ok(Self::AllGather(transfer)),
+            Work::Exchange(transfer) => Self::ByHosts(HierarchicalWork::AllGather(transfer)),
             other @ (Work::Reduce { root: Some(_), .. }
             | Work::Barrier
             | Work::Agree
             | Work::Send { .. }
-            | Work::Receive { .. }) => Err(other),
+            | Work::Receive { .. }) => Self::Flat(other),
         }
     }
 }

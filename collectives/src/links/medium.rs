@@ -7,7 +7,7 @@ use meshwork_accel::Element;
 use tokio::time::timeout;
 
 use super::Links;
-use super::hierarchy::{HierarchicalWork, Hierarchy};
+use super::hierarchy::{Hierarchy, Planned};
 use super::operation::{LinkOperation, Scratch};
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
@@ -63,11 +63,11 @@ impl LinkMedium {
         let Some(mut hierarchy) = self.hierarchy.take_if(|_| by_hosts) else {
             return self.run_flat(conditions, request, work);
         };
-        let done = match HierarchicalWork::of(work) {
-            Ok(work) => self
+        let done = match Planned::from(work) {
+            Planned::ByHosts(work) => self
                 .agree(conditions, request)
                 .and_then(|()| hierarchy.run(request, work)),
-            Err(work) => self.run_flat(conditions, request, work),
+            Planned::Flat(work) => self.run_flat(conditions, request, work),
         };
         self.hierarchy = Some(hierarchy);
         done

@@ -211,7 +211,7 @@ impl LinkOperation<'_> {
         let mut bytes = Vec::with_capacity(FRAME_BYTES + site.len());
         bytes.extend(self.frame(FrameType::Call, site.len()).encode());
         bytes.extend_from_slice(site);
-        Ok(outgoing.send(to, &bytes).await?)
+        outgoing.send(to, &bytes).await
     }
 
     async fn send_chunk<T: Element>(
@@ -224,7 +224,7 @@ impl LinkOperation<'_> {
         outgoing
             .send(to, &self.frame(FrameType::Chunk, bytes.len()).encode())
             .await?;
-        Ok(outgoing.send(to, bytes).await?)
+        outgoing.send(to, bytes).await
     }
 
     fn frame(&self, frame_type: FrameType, length: usize) -> Frame {
@@ -312,7 +312,7 @@ impl<'a> ChunkReader<'a> {
     async fn chunk<T: Element>(&mut self, from: Rank, into: &mut [T]) -> Result<(), Failure> {
         self.head::<T>(from, into.len()).await?;
         if let Some(bytes) = T::bytes_mut(into) {
-            return Ok(self.incoming.receive(from, bytes).await?);
+            return self.incoming.receive(from, bytes).await;
         }
         for piece in into.chunks_mut(PIECE_BYTES / size_of::<T>()) {
             piece.copy_from_slice(self.piece(from, piece.len()).await?);

@@ -179,8 +179,8 @@ impl Admission {
     /// A member's connections, the one with control first.
     pub(super) fn connections(&self, rank: Rank) -> Option<Vec<Connection>> {
         let admitted = self.admitted();
-        let member_id = admitted.get(rank.index())?.as_ref()?;
-        Some(member_id.control_sender.connections().to_vec())
+        let member = admitted.get(rank.index())?.as_ref()?;
+        Some(member.control_sender.connections().to_vec())
     }
 
     /// What ties a member's connections over TCP to it.
@@ -255,15 +255,15 @@ impl Admission {
     /// Sends a message to a member, without waiting. An abort is the last one.
     pub(super) fn tell(&self, rank: Rank, message: Message) {
         let mut admitted = self.admitted();
-        let Some(member_id) = &mut admitted[rank.index()] else {
+        let Some(member) = &mut admitted[rank.index()] else {
             return;
         };
         match message {
             Message::Abort(abort) if abort.reports_end_of(rank) => {
-                member_id.control_sender.hang_up(ABORT)
+                member.control_sender.hang_up(ABORT);
             }
-            Message::Abort(_) => member_id.control_sender.part(ABORT, Some(message)),
-            message => member_id.control_sender.tell(message),
+            Message::Abort(_) => member.control_sender.part(ABORT, Some(message)),
+            message => member.control_sender.tell(message),
         }
     }
 
@@ -273,7 +273,7 @@ impl Admission {
             let mut admitted = self.admitted();
             let admitted = admitted.iter_mut().flatten();
             admitted
-                .filter_map(|member_id| member_id.control_sender.farewell())
+                .filter_map(|member| member.control_sender.farewell())
                 .collect()
         };
         for farewell in farewells {
@@ -283,8 +283,8 @@ impl Admission {
 
     /// Ends all connections of a group that has finished.
     pub(super) fn close_all(&self) {
-        for member_id in self.admitted().iter_mut().flatten() {
-            member_id.control_sender.part(GOODBYE, None);
+        for member in self.admitted().iter_mut().flatten() {
+            member.control_sender.part(GOODBYE, None);
         }
     }
 
@@ -378,7 +378,7 @@ impl Admission {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that holds a lock of a lobby can panic half-way through a change.
+    // Nothing that holds a lock of an admission can panic half-way through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,3 +1,5 @@
+//! How a launcher tells the ranks of a job that one of them has ended.
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Messages on a control stream: a head, a body of bounded length.
+
 use std::sync::Arc;
 
 use quinn::{Connection, ConnectionError, RecvStream, SendStream};

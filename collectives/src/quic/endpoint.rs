@@ -1,3 +1,5 @@
+//! The UDP socket and quinn's settings: windows, streams, timeouts, packet sizes, certificates.
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! What a process keeps through all epochs, and what it knows of the present one.
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

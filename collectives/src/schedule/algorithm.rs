@@ -1,3 +1,5 @@
+//! The algorithms, their names and codes, and what can be chosen.
+
 use std::fmt::{self, Display};
 
 use super::{Collective, Hosts, Order};

@@ -1,3 +1,5 @@
+//! How a buffer is cut into blocks, evenly or not.
+
 use std::ops::Range;
 
 /// How the elements of a buffer are cut in contiguous blocks, which a schedule names by number.

@@ -1,3 +1,5 @@
+//! A checker that plays a schedule of all ranks and says whether the collective is done.
+
 mod replay;
 mod symbols;
 mod violation;

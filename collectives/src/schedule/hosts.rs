@@ -1,3 +1,5 @@
+//! Which ranks share a host, and their local ranks.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

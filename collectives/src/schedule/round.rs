@@ -1,3 +1,5 @@
+//! One round of one rank: whom it sends which blocks, and what becomes of those it receives.
+
 use std::ops::Range;
 
 use smallvec::SmallVec;

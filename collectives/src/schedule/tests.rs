@@ -1,3 +1,5 @@
+//! Every collective by every algorithm, in every small world, through the checker.
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -14,7 +14,7 @@ use super::descriptor::{self, BufferDescriptor, BufferLocation, ContractWords};
 use super::flag::{Atomic, Flag};
 use super::mapping::Mapping;
 use super::peer_channel::MessageCounters;
-use super::reduce::Receiver;
+use super::reduce::{Receiver, ReducePlan};
 use super::registry::{PeerProcess, Registry};
 use super::span::Span;
 use super::wait::{SpinPolicy, WaitError, WaitObserver, Waiter};
@@ -157,7 +157,12 @@ impl<A: Atomic> ShmCommunicator<A> {
                 root,
             } => {
                 let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
-                self.reduce(request, waiter, buffer, reduction, receiver)
+                self.reduce(
+                    request,
+                    waiter,
+                    buffer,
+                    &ReducePlan::new(reduction, receiver),
+                )
             }
             Work::Exchange(transfer) => self.exchange(request, waiter, transfer),
             Work::Broadcast { buffer, root } => {

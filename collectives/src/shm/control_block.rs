@@ -223,9 +223,9 @@ impl<A> ControlBlock<A> {
     pub(super) fn peer_channel(&self, other: usize) -> &PeerChannel<A> {
         assert!(other < self.shape.ranks, "the place of a rank of this host");
         let offset = size_of::<Head<A>>() + other * size_of::<PeerChannel<A>>();
-        // SAFETY: the shape has a desk for each rank behind the head.
+        // SAFETY: the shape has a peer channel for each rank behind the head.
         let peer_channel = unsafe { self.memory.start().add(offset).cast::<PeerChannel<A>>() };
-        // SAFETY: as for the head, whose size is a multiple of a desk's alignment.
+        // SAFETY: as for the head, whose size is a multiple of a peer channel's alignment.
         unsafe { peer_channel.as_ref() }
     }
 
@@ -277,9 +277,9 @@ mod checked {
             unsafe { start.cast::<Head<A>>().write(head()) };
             for place in 0..shape.ranks {
                 let offset = size_of::<Head<A>>() + place * size_of::<PeerChannel<A>>();
-                // SAFETY: the shape has a desk for each rank behind the head.
+                // SAFETY: the shape has a peer channel for each rank behind the head.
                 let peer_channel = unsafe { start.add(offset).cast::<PeerChannel<A>>() };
-                // SAFETY: as above; the size of a head is a multiple of a desk's alignment.
+                // SAFETY: as above; the size of a head is a multiple of a peer channel's alignment.
                 unsafe { peer_channel.write(self::peer_channel()) };
             }
             Self::on(Arc::new(memory), shape)

@@ -309,6 +309,9 @@ mod tests {
         );
         post.words[PLACE].store(FOREIGN + 1, Ordering::Relaxed);
         let refused = post.buffer_descriptor().unwrap_err();
-        assert_eq!(refused.to_string(), "place has no meaning for code 6");
+        assert_eq!(
+            refused.to_string(),
+            "place of bytes has no meaning for code 6"
+        );
     }
 }

@@ -12,7 +12,7 @@ use super::ShmCommunicator;
 use super::control_block::{ControlBlock, Shape};
 use super::descriptor::BufferLocation;
 use super::mapping::Mapping;
-use super::reduce::Receiver;
+use super::reduce::{Receiver, ReducePlan};
 use super::span::Span;
 use super::wait::{WaitObserver, Waiter};
 use crate::contract::{Contract, Kind};
@@ -54,7 +54,7 @@ impl Host {
         let control_block = || {
             let (memory, _) = Mapping::segment(shape.bytes())?;
             let control_block = ControlBlock::new(Arc::new(memory), shape);
-            control_block.ok_or(io::Error::from(io::ErrorKind::InvalidData))
+            control_block.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
         };
         let control_blocks = vec![control_block()?, control_block()?];
         let ids = vec![std::process::id(); 2];
@@ -81,8 +81,8 @@ impl Host {
         let done = match operation {
             0 => {
                 let sum = Reduction::new(ReduceOp::Sum).expect("numbers have sums");
-                let all = Receiver::All;
-                self.honest.reduce(request, waiter, &mut buffer, sum, all)
+                let all = ReducePlan::new(sum, Receiver::All);
+                self.honest.reduce(request, waiter, &mut buffer, &all)
             }
             1 => self.honest.broadcast(request, waiter, &mut buffer, 1),
             2 => {
@@ -112,7 +112,7 @@ impl Host {
             },
             4 => BufferLocation::Address(orders.long()),
             5 => BufferLocation::Foreign(room.address() as u64),
-            _ => BufferLocation::Private,
+            2 | 6.. => BufferLocation::Private,
         };
         let said = request::<T>(room.bytes() / size_of::<T>());
         let _ = self.meddler.post_call(&said, place, orders.long());

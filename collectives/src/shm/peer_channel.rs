@@ -26,7 +26,7 @@ use crate::operation::Request;
 pub(super) struct MessageCounters {
     sent: Progress,
     received: Progress,
-    /// The call site that the desk shows.
+    /// The call site that the peer channel shows.
     shown: Option<&'static Location<'static>>,
 }
 

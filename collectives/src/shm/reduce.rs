@@ -40,9 +40,18 @@ pub(crate) enum Receiver {
 
 /// A reduction, and who gets the result.
 #[derive(Debug)]
-struct Plan<T> {
+pub(crate) struct ReducePlan<T> {
     reduction: Reduction<T>,
     receiver: Receiver,
+}
+
+impl<T> ReducePlan<T> {
+    pub(super) fn new(reduction: Reduction<T>, receiver: Receiver) -> Self {
+        Self {
+            reduction,
+            receiver,
+        }
+    }
 }
 
 impl Receiver {
@@ -62,18 +71,13 @@ impl<A: Atomic> ShmCommunicator<A> {
         request: &Request,
         waiter: &Waiter<'_>,
         buffer: &mut [T],
-        reduction: Reduction<T>,
-        receiver: Receiver,
+        plan: &ReducePlan<T>,
     ) -> Result<(), Failure> {
-        let plan = &Plan {
-            reduction,
-            receiver,
-        };
         let len = buffer.len();
         // Once others are told where the buffer is, they write to it: until all have parted, this
         // rank too goes by the span alone, as any use of the slice would claim all of it.
         let whole = Span::of_mut(buffer);
-        let place = match receiver {
+        let place = match plan.receiver {
             Receiver::All => self.place_to_read::<T>(whole, &fetch::REDUCED),
             Receiver::One(_) => self.place(whole),
         };
@@ -87,7 +91,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         let first = 0..len.min(self.piece_elements::<T>());
         let pieces = len.div_ceil(self.piece_elements::<T>());
         let told = self.post_call(request, place, pieces as u64);
-        if matches!(place, BufferLocation::Segment { .. }) && receiver.is(self.me) {
+        if matches!(place, BufferLocation::Segment { .. }) && plan.receiver.is(self.me) {
             self.exposed = Some(whole);
         }
         if place == BufferLocation::Private {
@@ -103,7 +107,7 @@ impl<A: Atomic> ShmCommunicator<A> {
                 self.reduce_direct(waiter, buffer_descriptors, whole, plan)
             }
             DataPath::Fetch(buffer_descriptors) => {
-                self.reduce_by_fetching(waiter, buffer_descriptors, buffer, reduction)
+                self.reduce_by_fetching(waiter, buffer_descriptors, buffer, plan.reduction)
             }
             DataPath::Slots(_) => {
                 let filled = usize::from(place == BufferLocation::Private);
@@ -112,7 +116,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
     }
 
-    fn reduce_small<T: Element>(&mut self, buffer: &mut [T], plan: &Plan<T>) {
+    fn reduce_small<T: Element>(&mut self, buffer: &mut [T], plan: &ReducePlan<T>) {
         if !plan.receiver.is(self.me) {
             return;
         }
@@ -140,7 +144,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         buffer_descriptors: &BufferDescriptors,
         whole: Span,
-        plan: &Plan<T>,
+        plan: &ReducePlan<T>,
     ) -> Result<(), Failure> {
         let bytes = whole.bytes();
         let mut buffers: Spans = Spans::new();
@@ -174,7 +178,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         filled: usize,
         buffer: &mut [T],
-        plan: &Plan<T>,
+        plan: &ReducePlan<T>,
     ) -> Result<(), Failure> {
         let piece = self.piece_elements::<T>();
         let len = buffer.len();
@@ -221,7 +225,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         tick: u32,
         piece: &mut [T],
-        plan: &Plan<T>,
+        plan: &ReducePlan<T>,
     ) -> Result<(), Failure> {
         let part = part_of::<T>(piece.len(), self.len(), self.me);
         let mut sources = Spans::new();
@@ -254,7 +258,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         tick: u32,
         piece: &mut [T],
-        plan: &Plan<T>,
+        plan: &ReducePlan<T>,
     ) -> Result<(), Failure> {
         for other in self.others() {
             let combined = &self.control_blocks[other].head().combined.0;

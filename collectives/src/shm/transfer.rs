@@ -215,6 +215,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         let own = self.own();
         own.published.0.set(self.ticks);
         own.combined.0.set(self.ticks);
+        own.consumed.0.set(self.ticks);
         Ok(())
     }
 

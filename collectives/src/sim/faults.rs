@@ -184,7 +184,7 @@ impl Faults {
         match kind {
             Scenario::Crash => self.crash(at, member_id, None),
             Scenario::Restart => {
-                self.crash(at, member_id, Some((at + soon, Comeback::MemberProcess)))
+                self.crash(at, member_id, Some((at + soon, Comeback::MemberProcess)));
             }
             Scenario::Amnesia => self.crash(at, member_id, Some((at + soon, Comeback::Founder))),
             Scenario::Partition => self.cuts.push(Cut {

@@ -1,3 +1,5 @@
+//! Scenarios whose promises must hold for many seeds, and planted mistakes that must be found.
+
 use super::*;
 
 #[track_caller]

@@ -1,3 +1,5 @@
+//! The TLS handshake of a TCP connection, up to the keys for its records.
+
 use std::io;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Cycles of waits that never end, and waits that do.
+
 use super::*;
 use crate::contract::Contract;
 use crate::{ElementType, ReduceOp};

@@ -43,7 +43,7 @@ pub(crate) struct WireMessageCounts {
 
 impl WaitReport {
     /// Groups that are told of at most.
-    pub(crate) const HOLDS: usize = 128;
+    pub(crate) const HELD_GROUPS: usize = 128;
     /// Ranks and groups whose messages are told of at most.
     pub(crate) const MESSAGE_COUNTS: usize = 256;
 }

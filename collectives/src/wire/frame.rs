@@ -1,3 +1,5 @@
+//! The head of a frame on a data stream: contract, kind and length, with their bytes.
+
 use meshwork_accel::{ElementType, ReduceOp};
 
 use super::{MAGIC, VERSION, WireError, begins_well};

@@ -1,3 +1,5 @@
+//! Control messages and their bytes: greetings, aborts, waits, join requests and agreement.
+
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
 use super::agreement_message::{AgreementMessage, MemberProcess};
@@ -324,7 +326,7 @@ mod tests {
             awaited: 3,
             serial: 9,
             receives: true,
-            held_groups: vec![(u64::MAX, u64::MAX); WaitReport::HOLDS],
+            held_groups: vec![(u64::MAX, u64::MAX); WaitReport::HELD_GROUPS],
             message_counts: Some(vec![message_counts; WaitReport::MESSAGE_COUNTS]),
         };
         vec![

@@ -230,10 +230,10 @@ fn spare_memory_has_no_part_in_elements_and_counts_within_the_bound() {
                     .sum();
                 let peak = before as u64 + spare + moved_away(context, &whole, [from, to]);
                 let plan = Relayout::new(from, to, &SHAPE, 4).unwrap().plan().unwrap();
-                let is_settled = from.reduction().is_none() && to.reduction().is_none();
+                let is_complete = from.reduction().is_none() && to.reduction().is_none();
                 let bound = 4 * plan.peak_bytes() + ASIDE;
                 assert!(
-                    !is_settled || peak <= bound,
+                    !is_complete || peak <= bound,
                     "{peak} above {bound}: {from} to {to}"
                 );
             }

@@ -156,13 +156,11 @@ fn a_silent_server_is_asked_again_until_the_deadline() {
     let silent = Mutex::new(2);
     let rig = Rig::new(move |_| {
         let mut silent = silent.lock().unwrap();
-        match *silent {
-            0 => Reply::json(&json!({"items": []})),
-            _ => {
-                *silent -= 1;
-                Reply::Silence
-            }
+        if *silent == 0 {
+            return Reply::json(&json!({"items": []}));
         }
+        *silent -= 1;
+        Reply::Silence
     });
     let millis = Duration::from_millis;
     let resolver = rig.resolver();

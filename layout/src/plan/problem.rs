@@ -71,8 +71,8 @@ impl Problem {
                 .map(|sub_axis| &frame.mesh.dims()[sub_axis.dim]);
             dims.map(|dim| links.link(dim.name())).collect()
         };
-        let of_atoms: SmallVec<[Vec<Link>; 2]> = frames.iter().map(of_frame).collect();
-        let all = || of_atoms.iter().flatten().copied();
+        let of_sub_axes: SmallVec<[Vec<Link>; 2]> = frames.iter().map(of_frame).collect();
+        let all = || of_sub_axes.iter().flatten().copied();
         // Where nothing is to be divided, nothing is sent.
         let slowest = all().reduce(Link::slower).unwrap_or_default();
         let fastest = all().reduce(Link::faster).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Problem {
             wanted_shape: Shape::new(),
             goal,
             tensor,
-            links: of_atoms,
+            links: of_sub_axes,
             slowest,
             fastest,
         };

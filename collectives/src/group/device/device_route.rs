@@ -26,9 +26,9 @@ use crate::{Error, Group};
 /// #     device: meshwork_accel::DeviceId,
 /// #     gradients: &mut A::Buffer,
 /// # ) -> Result<(), meshwork_collectives::Error> {
-/// use meshwork_collectives::{Reach, ReduceOp};
+/// use meshwork_collectives::{CommunicatorScope, ReduceOp};
 ///
-/// let mut route = group.device_route(accelerator, device, Reach::OneHost)?;
+/// let mut route = group.device_route(accelerator, device, CommunicatorScope::OneHost)?;
 /// for _ in 0..100 {
 ///     group.through(accelerator, &mut route).all_reduce(gradients, ReduceOp::Mean)?;
 ///     group.barrier()?; // in between, the group is free

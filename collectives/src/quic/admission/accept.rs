@@ -1,3 +1,5 @@
+//! The accepting side of a connection: from its first packet to a member, a newcomer or a refusal.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

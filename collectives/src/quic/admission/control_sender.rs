@@ -1,3 +1,5 @@
+//! What a member is told on its control stream, up to the confirmed last message.
+
 use std::time::Duration;
 
 use quinn::{Connection, SendStream, VarInt};

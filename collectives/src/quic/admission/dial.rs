@@ -1,3 +1,5 @@
+//! The dialling side of a connection: again and again until the lower rank answers.
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

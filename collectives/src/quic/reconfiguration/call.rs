@@ -1,3 +1,5 @@
+//! Calling another member of the epoch that is over, until it answers or its end is certain.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,3 +1,5 @@
+//! All ranks' buffers as symbols, round by round.
+
 use std::collections::BTreeMap;
 
 use super::super::{OnReceive, Receive, Round, Send, rank_at};

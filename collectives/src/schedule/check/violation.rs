@@ -1,3 +1,5 @@
+//! What the checker finds wrong with a schedule.
+
 use std::ops::Range;
 
 use crate::Rank;

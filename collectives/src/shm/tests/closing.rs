@@ -23,7 +23,7 @@ use crate::shm::access::DataPath;
 use crate::shm::control_block::{ControlBlock, Shape};
 use crate::shm::descriptor::BufferLocation;
 use crate::shm::mapping::Mapping;
-use crate::shm::reduce::Receiver;
+use crate::shm::reduce::{Receiver, ReducePlan};
 use crate::shm::wait::WaitObserver;
 
 pub(super) struct Alone;
@@ -96,12 +96,13 @@ fn a_rank_that_was_stopped_inside_does_not_write_to_memory_that_was_given_up() {
     let (whole, waiter) = (request(LEN), stopped.waiter(Duration::MAX, &Alone));
     let told = stopped.post_call(&whole, outgoing_blocks, 1);
     let sum = Reduction::new(ReduceOp::Sum).unwrap();
+    let sum = ReducePlan::new(sum, Receiver::All);
     let inside = AtomicBool::new(false);
     let observer = Once(&inside);
     let over = std::thread::scope(|scope| {
         let first = scope.spawn(|| {
             let waiter = first.waiter(Duration::MAX, &observer);
-            let given_up = first.reduce(&request(LEN), &waiter, buffer, sum, Receiver::All);
+            let given_up = first.reduce(&request(LEN), &waiter, buffer, &sum);
             first.close();
             buffer.fill(7.0);
             given_up

@@ -21,7 +21,7 @@ use crate::shm::ShmCommunicator;
 use crate::shm::access::MemoryAccess;
 use crate::shm::control_block::{ControlBlock, Shape};
 use crate::shm::fetch;
-use crate::shm::reduce::Receiver;
+use crate::shm::reduce::{Receiver, ReducePlan};
 use crate::shm::registry::{PeerProcess, Registry};
 use crate::shm::wait::{SpinPolicy, WaitObserver, Waiter};
 
@@ -175,7 +175,8 @@ fn sum(
         contract,
         |communicator, request, waiter| {
             let sum = Reduction::new(ReduceOp::Sum).unwrap();
-            communicator.reduce(request, waiter, buffer, sum, Receiver::All)
+            let sum = ReducePlan::new(sum, Receiver::All);
+            communicator.reduce(request, waiter, buffer, &sum)
         },
     )
 }

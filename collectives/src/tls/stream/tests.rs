@@ -1,3 +1,5 @@
+//! Encrypted streams between two ranks: whole, cut, tampered with and slow.
+
 use std::future::poll_fn;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

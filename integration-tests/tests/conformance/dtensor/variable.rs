@@ -444,7 +444,7 @@ fn shows(shown: &str, recorded: &str) -> bool {
         && blocks.all(|(device, block)| {
             let numbers = block.trim_end_matches(", ").replace(' ', ", ");
             follows(&format!(
-                "(Rank({}), {numbers}",
+                "(MeshRank({}), {numbers}",
                 device.trim_end_matches('"')
             ))
         })
