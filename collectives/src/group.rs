@@ -161,7 +161,7 @@ impl Group {
             rank: session.rank,
             members: session.members.clone(),
             worker: None,
-            registry: session.registry(),
+            registry: session.medium.registry(),
             session: Arc::new(Mutex::new(session)),
         }
     }

@@ -3,6 +3,7 @@
 //! Everything that tells shared memory from links is behind [`Medium::run`]; the
 //! [session](crate::session) does not know which of them it has.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use meshwork_accel::Element;
@@ -15,7 +16,7 @@ use crate::links::LinkMedium;
 use crate::operation::{Request, Work};
 use crate::schedule::Algorithm;
 use crate::session::SessionContext;
-use crate::shm::{ShmCommunicator, WaitObserver};
+use crate::shm::{Registry, ShmCommunicator, WaitObserver};
 use crate::{Communication, Error, Member, Rank};
 
 /// How bytes get from one rank to another.
@@ -43,6 +44,23 @@ impl Medium {
         match self {
             Self::Shm(_) => MediumKind::Memory,
             Self::Links(_) => MediumKind::Links,
+        }
+    }
+
+    /// Where the buffers are registered that other ranks of the host can reach.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        match self {
+            Self::Shm(communicator) => communicator.registry().clone(),
+            Self::Links(_) => Registry::private(),
+        }
+    }
+
+    /// Makes sure that whoever waits for this rank sees that it has gone.
+    pub(crate) fn close(&self) {
+        match self {
+            Self::Shm(communicator) => communicator.close(),
+            // Streams end with it.
+            Self::Links(_) => {}
         }
     }
 

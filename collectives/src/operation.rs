@@ -91,6 +91,20 @@ impl Request {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Request {
+    /// That of a call which no session makes, and no recorder notes.
+    #[track_caller]
+    pub(crate) fn unrecorded(contract: Contract) -> Self {
+        Self {
+            contract,
+            digest: 0,
+            caller: Location::caller(),
+            serial: Serial::default(),
+        }
+    }
+}
+
 /// The buffers of an operation, and what is to be done with them.
 pub(crate) enum Work<'a, T> {
     /// Nothing moves; nobody goes on before all have come.

@@ -21,7 +21,6 @@ use crate::failure::{Failure, Unexplained};
 use crate::flight_recorder::{Ending, OperationLog};
 use crate::medium::{Conditions, Medium};
 use crate::operation::{OperationSpec, Request, Work};
-use crate::shm::Registry;
 use crate::{Communication, Error, LossCause, Member, Rank, Timeouts, config};
 
 pub(crate) use context::{ControlPlane, SessionContext};
@@ -108,14 +107,6 @@ impl Session {
             completed: 0,
             state: State::Live,
         })
-    }
-
-    /// Where the buffers are registered that other ranks of the host can reach.
-    pub(crate) fn registry(&self) -> Arc<Registry> {
-        match &self.medium {
-            Medium::Shm(communicator) => communicator.registry().clone(),
-            Medium::Links(_) => Registry::private(),
-        }
     }
 
     /// Carries one operation out. An error ends the group.
@@ -347,9 +338,8 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let live = matches!(self.state, State::Live);
-        if let (true, Medium::Shm(communicator)) = (live, &self.medium) {
-            // Whoever waits for this rank sees that it has gone.
-            communicator.close();
+        if live {
+            self.medium.close();
         }
         if live && !self.id.is_split() && outside_async().is_ok() {
             let peer = self.members[self.rank.index()].clone();

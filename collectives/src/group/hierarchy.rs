@@ -32,8 +32,11 @@ impl Session {
         for part in [Some(&local), across.as_ref()].into_iter().flatten() {
             part.log.is_part_of(self.id.number);
         }
-        if let Medium::Links(links) = &mut self.medium {
-            links.set_hierarchy(Hierarchy::new(self.rank, hosts, local, across));
+        match &mut self.medium {
+            Medium::Links(links) => {
+                links.set_hierarchy(Hierarchy::new(self.rank, hosts, local, across));
+            }
+            Medium::Shm(_) => unreachable!("ranks of several hosts share no memory"),
         }
         Ok(())
     }

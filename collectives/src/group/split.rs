@@ -211,9 +211,7 @@ fn part(choices: &[u64], me: usize, number: u64) -> Option<Part> {
         .collect();
     // Stable: equal keys leave the order of the ranks.
     places.sort_by_key(|place| choice(*place)[2]);
-    let me = places.iter().position(|place| *place == me)?;
-    let number = mix(number, color);
-    Some(Part { places, me, number })
+    Some(Part::with(places, me, mix(number, color)))
 }
 
 /// Two numbers as one that is hard to meet by chance: a step of SplitMix64.

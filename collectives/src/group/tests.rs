@@ -10,6 +10,7 @@ mod middle;
 mod network;
 mod operations;
 mod reproducible;
+mod sessions;
 #[cfg(target_os = "linux")]
 mod unauthenticated_peers;
 

@@ -10,7 +10,7 @@
 //!
 //! Every rank of a host carries its share over the network, as many as the smallest host has ranks.
 //! A broadcast goes to all of the root's host first, then by shares to the others. All-gather and
-//! reduce-scatter: `hierarchical/blocks.rs`.
+//! reduce-scatter: `hierarchy/blocks.rs`.
 
 mod blocks;
 

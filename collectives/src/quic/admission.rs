@@ -146,10 +146,7 @@ impl Admission {
         let mut neighbours = vec![(self.me, self.hello.process)];
         let admitted = self.admitted();
         for (rank, member_id) in self.members.iter().zip(admitted.iter()) {
-            if let Some(process) = member_id
-                .as_ref()
-                .and_then(|member_id| member_id.shares_host)
-            {
+            if let Some(process) = member_id.as_ref().and_then(|member| member.shares_host) {
                 neighbours.push((rank.rank(), process));
             }
         }
@@ -161,7 +158,7 @@ impl Admission {
     pub(super) fn hosts(&self) -> Vec<usize> {
         let admitted = self.admitted();
         let name = |place: usize| match &admitted[place] {
-            Some(member_id) => member_id.host.as_str(),
+            Some(member) => member.host.as_str(),
             None => self.hello.host.as_str(),
         };
         let same = |place: usize, other: usize| {

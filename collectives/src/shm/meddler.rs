@@ -1,7 +1,6 @@
 //! Another rank of the host, on whose control block stands what it likes.
 
 use std::io;
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +16,6 @@ use super::span::Span;
 use super::wait::{WaitObserver, Waiter};
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
-use crate::flight_recorder::Serial;
 use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer};
 
 /// What the meddler writes: one byte after the other, and zeros behind the last.
@@ -181,12 +179,7 @@ fn request<T: Element>(len: usize) -> Request {
         op: None,
         root: None,
     };
-    Request {
-        contract,
-        digest: 0,
-        caller: Location::caller(),
-        serial: Serial::default(),
-    }
+    Request::unrecorded(contract)
 }
 
 impl WaitObserver for Live {

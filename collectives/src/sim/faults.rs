@@ -40,7 +40,7 @@ pub(super) struct Crash {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Comeback {
     /// It asks to be let in.
-    MemberProcess,
+    Newcomer,
     /// It does what the first one did: it knows nothing of what has been.
     Founder,
 }
@@ -184,7 +184,7 @@ impl Faults {
         match kind {
             Scenario::Crash => self.crash(at, member_id, None),
             Scenario::Restart => {
-                self.crash(at, member_id, Some((at + soon, Comeback::MemberProcess)));
+                self.crash(at, member_id, Some((at + soon, Comeback::Newcomer)));
             }
             Scenario::Amnesia => self.crash(at, member_id, Some((at + soon, Comeback::Founder))),
             Scenario::Partition => self.cuts.push(Cut {

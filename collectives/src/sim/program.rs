@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -13,7 +12,6 @@ use super::dice::hash;
 use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::contract::{Contract, Kind};
 use crate::failure::Unexplained;
-use crate::flight_recorder::Serial;
 use crate::links::{LinkOperation, Links, Scratch};
 use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
@@ -222,12 +220,7 @@ impl Begin {
             return Ok(());
         }
         let contract = self.plan.contract(self.sequence);
-        let request = Request {
-            contract,
-            digest: 0,
-            caller: Location::caller(),
-            serial: Serial::default(),
-        };
+        let request = Request::unrecorded(contract);
         let operation = LinkOperation {
             me,
             world,

@@ -94,7 +94,7 @@ enum End {
     Open,
     /// Nobody writes any more.
     Dropped,
-    LinkBroken(io::ErrorKind),
+    Broken(io::ErrorKind),
 }
 
 impl Secured {
@@ -158,7 +158,7 @@ impl Line {
                 Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {
-                    self.end = End::LinkBroken(error.kind());
+                    self.end = End::Broken(error.kind());
                     return Err(error);
                 }
             }
@@ -196,7 +196,7 @@ impl Outlet {
             self.left.notified().await;
             loop {
                 match self.hand_over() {
-                    (End::LinkBroken(_), _) | (End::Dropped, 0) => return,
+                    (End::Broken(_), _) | (End::Dropped, 0) => return,
                     (End::Open, 0) => break,
                     (end, _) => {
                         let room = timeout(LINGER, self.socket.writable()).await;
@@ -218,7 +218,7 @@ impl AsyncWrite for Outgoing {
     ) -> Poll<io::Result<usize>> {
         let outlet = &self.0;
         let mut line = outlet.line();
-        if let End::LinkBroken(kind) = line.end {
+        if let End::Broken(kind) = line.end {
             return Poll::Ready(Err(kind.into()));
         }
         if line.rest() >= FULL {

@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::panic::Location;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -14,7 +13,6 @@ use super::{LinkOperation, PIECE_BYTES, Scratch};
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
-use crate::flight_recorder::Serial;
 use crate::links::{Incoming, Links, Outgoing};
 use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
@@ -60,12 +58,7 @@ async fn walk(
         op: Some(ReduceOp::Sum),
         root: None,
     };
-    let request = Request {
-        contract,
-        digest: 0,
-        caller: Location::caller(),
-        serial: Serial::default(),
-    };
+    let request = Request::unrecorded(contract);
     let operation = LinkOperation {
         me,
         world,

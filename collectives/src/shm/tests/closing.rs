@@ -6,7 +6,6 @@
 )]
 
 use std::io;
-use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,7 +15,6 @@ use meshwork_accel::{Element, ReduceOp, Reduction};
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
-use crate::flight_recorder::Serial;
 use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer};
 use crate::shm::ShmCommunicator;
 use crate::shm::access::DataPath;
@@ -72,12 +70,7 @@ pub(super) fn request(count: usize) -> Request {
         op: Some(ReduceOp::Sum),
         root: None,
     };
-    Request {
-        contract,
-        digest: 0,
-        caller: Location::caller(),
-        serial: Serial::default(),
-    }
+    Request::unrecorded(contract)
 }
 
 /// As a process does that is stopped between two stores of a reduction, and goes on when the others

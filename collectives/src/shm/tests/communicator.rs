@@ -5,7 +5,6 @@
 //! here are wrong values and ranks that wait for ever; accesses that nothing keeps apart are found
 //! above.
 
-use std::panic::Location;
 use std::time::Duration;
 
 use loom::model::Builder;
@@ -15,7 +14,6 @@ use meshwork_accel::{Element, ReduceOp, Reduction};
 use super::Checked;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
-use crate::flight_recorder::Serial;
 use crate::operation::Request;
 use crate::shm::ShmCommunicator;
 use crate::shm::access::MemoryAccess;
@@ -149,12 +147,7 @@ fn carry_out(
     operation: impl FnOnce(&mut ShmCommunicator<Checked>, &Request, &Waiter<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let waiter = communicator.waiter(Duration::MAX, &group);
-    let request = Request {
-        contract,
-        digest: 0,
-        caller: Location::caller(),
-        serial: Serial::default(),
-    };
+    let request = Request::unrecorded(contract);
     let done = operation(communicator, &request, &waiter);
     communicator.wake_sleepers();
     if done.is_err() {
