@@ -167,7 +167,7 @@ fn serve_devices(mut group: Group, orders: Receiver<Order>, spans: Sender<Span>)
             .expect("the buffer is as long as what it gets");
         group.set_communication(order.communication);
         group.barrier().expect("all ranks are there");
-        let mut devices = group.on(&cpu);
+        let mut devices = group.staged_on(&cpu);
         let start = Instant::now();
         for _ in 0..order.repeats {
             devices

@@ -207,9 +207,9 @@ fn one_rank(mut group: Group, way: Way, calls: u64) -> Duration {
     let mut buffer = zeros(&cuda, 0, ElementType::F32);
     let mut devices = match way {
         Way::Direct => group
-            .over(&cuda, DeviceId::new(0), CommunicatorScope::OneHost)
+            .direct_on(&cuda, DeviceId::new(0), CommunicatorScope::OneHost)
             .expect("all ranks call it"),
-        Way::Staged => group.on(&cuda),
+        Way::Staged => group.staged_on(&cuda),
     };
     let mut reduce = || {
         let reduced = devices.all_reduce(&mut buffer, ReduceOp::Max);

@@ -97,7 +97,7 @@ fn layout(tensor: &DTensor<f32>, names: [&str; 2]) -> Layout {
 fn together(run: impl Fn(&Context, &Barrier) -> Duration + Sync) -> Duration {
     ranks(|group, start| {
         let client = client(group.rank().number(), 4, 1);
-        let context = Context::over(client, group).expect("clients that agree");
+        let context = Context::from_group(client, group).expect("clients that agree");
         let time = run(&context, start);
         context.leave().expect("all clients are done");
         time
@@ -161,7 +161,7 @@ fn product(clients: u32, times: u64) -> Duration {
         let client = client(group.rank().number(), clients, 1);
         let context = match clients {
             1 => Context::alone(client),
-            _ => Context::over(client, group).expect("clients that agree"),
+            _ => Context::from_group(client, group).expect("clients that agree"),
         };
         let mesh = context.create_distributed_mesh(CreateMesh::new());
         let mesh = mesh.expect("a mesh of all devices");

@@ -92,7 +92,7 @@ fn two_workers(len: usize) -> LockStep<(What, u64)> {
         .zip(Group::local(2).into_iter().flatten());
     let worker = |(bare, group)| Worker {
         bare,
-        strategy: MultiWorkerMirroredStrategy::over(group).expect("two workers make a mesh"),
+        strategy: MultiWorkerMirroredStrategy::from_group(group).expect("two workers make a mesh"),
         len,
     };
     LockStep::start(pairs.map(worker).collect(), serve)

@@ -34,7 +34,8 @@ pub(crate) enum Task {
     /// MESHWORK_JOB_SECRET_FILE, a file with the secret by which the workers know each other. When
     /// one fails the others are ended, and the exit status is that of the first to fail: 128 plus
     /// the signal if it was killed, 126 or 127 if the program cannot be run or found, 125 if the
-    /// launcher itself failed.
+    /// launcher itself failed. With --elastic a worker that fails is started again, unless its
+    /// status is 75 (it has saved the job) or 78 (its configuration has to be changed first).
     Run(Run),
     /// Measure how fast ranks exchange data here, with the values checked
     Bench(Bench),

@@ -75,7 +75,7 @@ pub(crate) enum DoctorError {
         /// The file.
         path: PathBuf,
         #[source]
-        source: Box<meshwork_collectives::Error>,
+        source: meshwork_collectives::diagnosis::DumpError,
     },
     /// Nothing says who the members of the job are.
     #[error("who is in the job is not known: give --hosts and --rank, -n, or TF_CONFIG")]

@@ -20,7 +20,7 @@ use std::{env, fs, io, process, thread};
 
 use harness::{Running, meshwork, read_to_end, run, script};
 use meshwork_cli::launch::{Launch, Outcome, Output};
-use meshwork_collectives::{Group, GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, OperationError, Rank};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -475,7 +475,9 @@ fn join() {
     let secret = JobSecret::from_env().unwrap();
     let config = GroupConfig::new(addresses, Rank::new(rank), secret).unwrap();
     match Group::connect(&config).unwrap_err() {
-        meshwork_collectives::Error::RankLost { peer, .. } => println!("\nlost {}", peer.rank()),
+        Error::Operation(OperationError::RankLost { peer, .. }) => {
+            println!("\nlost {}", peer.rank());
+        }
         other => println!("\n{other}"),
     }
 }

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Certificates, Error, JobSecret, Rank, TwoMemberPolicy};
+use crate::{Certificates, ConfigError, JobSecret, Rank, TwoMemberPolicy};
 
 pub use network::{Congestion, DataTransport, Network};
 
@@ -59,11 +59,11 @@ impl Transport {
     /// The environment variable for it: `auto` or `quic`, the same in all processes of a job.
     pub const ENV: &'static str = "MESHWORK_TRANSPORT";
 
-    fn from_name(name: &str) -> Result<Self, Error> {
+    fn from_name(name: &str) -> Result<Self, ConfigError> {
         match name {
             "auto" => Ok(Self::Auto),
             "quic" => Ok(Self::Quic),
-            _ => Err(Error::TransportName {
+            _ => Err(ConfigError::TransportName {
                 value: name.to_owned(),
             }),
         }
@@ -86,12 +86,12 @@ impl GroupConfig {
     /// and the same in every process.
     ///
     /// # Errors
-    /// [`Error::WorldSize`] for no members or too many, [`Error::RankOutside`].
+    /// [`ConfigError::WorldSize`] for no members or too many, [`ConfigError::RankOutside`].
     pub fn new(
         members: impl IntoIterator<Item = impl Into<String>>,
         rank: Rank,
         secret: JobSecret,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ConfigError> {
         let members: Vec<String> = members.into_iter().map(Into::into).collect();
         let world = world(members.len())?;
         inside(rank, world)?;
@@ -190,9 +190,10 @@ impl GroupConfig {
     /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`].
     ///
     /// # Errors
-    /// [`Error::Setting`], [`Error::TransportName`], [`Error::DataTransportName`],
-    /// [`Error::Launcher`], [`Error::Restarts`] for a variable that cannot be read.
-    pub fn with_environment(self) -> Result<Self, Error> {
+    /// [`ConfigError::Setting`], [`ConfigError::TransportName`],
+    /// [`ConfigError::DataTransportName`], [`ConfigError::Launcher`], [`ConfigError::Restarts`] for
+    /// a variable that cannot be read.
+    pub fn with_environment(self) -> Result<Self, ConfigError> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
             configured = configured.with_transport(Transport::from_name(&name.to_string_lossy())?);
@@ -212,14 +213,14 @@ impl GroupConfig {
         };
         match value.to_str().and_then(|digits| digits.parse().ok()) {
             Some(process) => Ok(configured.with_launcher(process)),
-            None => Err(Error::Launcher {
+            None => Err(ConfigError::Launcher {
                 value: value.to_string_lossy().into_owned(),
             }),
         }
     }
 
-    pub(crate) fn with_restarts(mut self, value: &str) -> Result<Self, Error> {
-        self.restarts = value.parse().map_err(|_| Error::Restarts {
+    pub(crate) fn with_restarts(mut self, value: &str) -> Result<Self, ConfigError> {
+        self.restarts = value.parse().map_err(|_| ConfigError::Restarts {
             value: value.to_owned(),
         })?;
         Ok(self)
@@ -306,8 +307,8 @@ impl Timeouts {
     /// The defaults, with those replaced that the environment sets.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a variable that is no number of seconds above 0.
-    pub fn from_env() -> Result<Self, Error> {
+    /// [`ConfigError::Setting`] for a variable that is no number of seconds above 0.
+    pub fn from_env() -> Result<Self, ConfigError> {
         let default = Self::default();
         Ok(Self {
             join: seconds(Self::JOIN_ENV)?.unwrap_or(default.join),
@@ -367,38 +368,43 @@ impl Default for Timeouts {
     }
 }
 
-pub(crate) fn world(members: usize) -> Result<u32, Error> {
+pub(crate) fn world(members: usize) -> Result<u32, ConfigError> {
     u32::try_from(members)
         .ok()
         .filter(|world| (1..=WORLD_LIMIT).contains(world))
-        .ok_or(Error::WorldSize {
+        .ok_or(ConfigError::WorldSize {
             members,
             limit: WORLD_LIMIT,
         })
 }
 
-pub(crate) fn inside(rank: Rank, world: u32) -> Result<(), Error> {
+/// How many members a group has that was made.
+pub(crate) fn world_of(members: usize) -> u32 {
+    u32::try_from(members).expect("a group has at most `WORLD_LIMIT` members")
+}
+
+fn inside(rank: Rank, world: u32) -> Result<(), ConfigError> {
     if rank.number() < world {
         Ok(())
     } else {
-        Err(Error::RankOutside { rank, world })
+        Err(ConfigError::RankOutside { rank, world })
     }
 }
 
-fn seconds(variable: &'static str) -> Result<Option<Duration>, Error> {
+fn seconds(variable: &'static str) -> Result<Option<Duration>, ConfigError> {
     env::var_os(variable)
         .map(|value| parse(variable, &value.to_string_lossy()))
         .transpose()
 }
 
 /// A day is longer than anything should wait, and far from overflowing any clock.
-fn parse(variable: &'static str, value: &str) -> Result<Duration, Error> {
+fn parse(variable: &'static str, value: &str) -> Result<Duration, ConfigError> {
     const DAY: f64 = 86_400.0;
     match value.trim().parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds.is_finite() => {
             Ok(Duration::from_secs_f64(seconds.clamp(0.001, DAY)))
         }
-        _ => Err(Error::Setting {
+        _ => Err(ConfigError::Setting {
             variable,
             value: value.to_owned(),
         }),
@@ -415,12 +421,12 @@ mod tests {
         let refused = |members: &[&str], rank| {
             GroupConfig::new(members.to_vec(), Rank::new(rank), secret.clone()).err()
         };
-        let none = Error::WorldSize {
+        let none = ConfigError::WorldSize {
             members: 0,
             limit: WORLD_LIMIT,
         };
         assert_eq!(refused(&[], 0), Some(none));
-        let outside = Error::RankOutside {
+        let outside = ConfigError::RankOutside {
             rank: Rank::new(2),
             world: 2,
         };
@@ -434,7 +440,7 @@ mod tests {
         assert_eq!(Transport::from_name("quic"), Ok(Transport::Quic));
         for wrong in ["", "QUIC", "shm"] {
             let value = wrong.to_owned();
-            let expected = Error::TransportName { value };
+            let expected = ConfigError::TransportName { value };
             assert_eq!(Transport::from_name(wrong), Err(expected));
         }
     }
@@ -448,7 +454,7 @@ mod tests {
         for wrong in ["", "-1", "often"] {
             let value = wrong.to_owned();
             let refused = config.clone().with_restarts(wrong).err();
-            assert_eq!(refused, Some(Error::Restarts { value }));
+            assert_eq!(refused, Some(ConfigError::Restarts { value }));
         }
     }
 
@@ -457,7 +463,7 @@ mod tests {
         assert_eq!(parse("X", " 1.5 "), Ok(Duration::from_millis(1500)));
         assert_eq!(parse("X", "1e300"), Ok(Duration::from_secs(86_400)));
         for wrong in ["", "soon", "0", "-1", "NaN", "inf"] {
-            let expected = Error::Setting {
+            let expected = ConfigError::Setting {
                 variable: "X",
                 value: wrong.to_owned(),
             };

@@ -19,7 +19,7 @@
 //! let found = diagnose(&[Dump::from_json(survivor)?]);
 //! assert_eq!(found.cause().class(), "dead rank");
 //! assert!(matches!(found.cause(), Cause::DeadRank { rank, .. } if rank.number() == 1));
-//! # Ok::<(), meshwork_collectives::Error>(())
+//! # Ok::<(), meshwork_collectives::diagnosis::DumpError>(())
 //! ```
 
 mod call_pattern;
@@ -31,7 +31,7 @@ use std::fmt::{self, Display};
 
 use crate::Rank;
 
-pub use dump::{Dump, PastCall};
+pub use dump::{Dump, DumpError, PastCall};
 pub use judge::diagnose;
 pub use trace::trace;
 

@@ -7,7 +7,7 @@ use std::io;
 
 use crate::contract::Call;
 use crate::wire::WireError;
-use crate::{Error, Rank};
+use crate::{OperationError, Rank};
 
 /// Why an operation stopped.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     /// The elements cannot be reduced so.
     Unsupported(meshwork_accel::Error),
     /// An operation that this one is made of has failed, with the error of its own session.
-    Part(Error),
+    Part(OperationError),
 }
 
 /// What ended an operation without saying why: membership knows, or nobody.
@@ -54,20 +54,20 @@ impl Failure {
         me: Rank,
         call: impl FnOnce() -> Call,
         name: impl Fn(Rank) -> Rank,
-    ) -> Result<Error, Unexplained> {
+    ) -> Result<OperationError, Unexplained> {
         let rank = name(me);
         Ok(match self {
             Self::GroupOver => return Err(Unexplained::GroupOver),
             Self::Closed(peer) => return Err(Unexplained::Closed(peer)),
             Self::LinkBroken(peer) => return Err(Unexplained::LinkBroken(peer)),
             Self::TimedOut(peer) => return Err(Unexplained::TimedOut(peer)),
-            Self::Disagreement(peer, theirs) => Error::Disagreement {
+            Self::Disagreement(peer, theirs) => OperationError::Disagreement {
                 rank,
                 mine: Box::new(call()),
                 peer: name(peer),
                 theirs,
             },
-            Self::Protocol(peer, error) => Error::Protocol {
+            Self::Protocol(peer, error) => OperationError::Protocol {
                 peer: name(peer),
                 error,
             },
@@ -75,13 +75,13 @@ impl Failure {
                 peer,
                 offered,
                 expected,
-            } => Error::Uneven {
+            } => OperationError::Uneven {
                 rank,
                 peer: name(peer),
                 offered,
                 expected,
             },
-            Self::Unreachable(peer, kind) => Error::Memory {
+            Self::Unreachable(peer, kind) => OperationError::Memory {
                 peer: name(peer),
                 kind,
             },

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::contract::{Call, Contract, Kind, site};
 use crate::session::GroupId;
 use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge};
-use crate::{Error, Member, Rank};
+use crate::{Member, OperationError, Rank};
 
 use clock::{Clock, Tick};
 pub(crate) use journal::{Ending, MediumKind, Serial};
@@ -46,7 +46,7 @@ struct State {
     /// Those of all groups, and of some that are no more.
     logs: Vec<Arc<Log>>,
     opened: u64,
-    failure: Option<Error>,
+    failure: Option<OperationError>,
     afterwards: Afterwards,
 }
 
@@ -259,7 +259,7 @@ impl FlightRecorder {
     }
 
     /// Notes why the group has failed, and leaves a dump behind, once.
-    pub(crate) fn fail(&self, error: &Error) {
+    pub(crate) fn fail(&self, error: &OperationError) {
         let mut state = self.state();
         if state.failure.is_none() {
             state.failure = Some(error.clone());

@@ -15,7 +15,6 @@ mod started;
 
 use std::fmt::{self, Debug};
 use std::io;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,7 +28,10 @@ use crate::medium::Medium;
 use crate::operation::{OperationSpec, Work};
 use crate::session::{ControlPlane, GroupId, Session, SessionContext, outside_async};
 use crate::shm::{Registry, ShmCommunicator};
-use crate::{Communication, Error, GroupConfig, Member, Rank, config, local, quic};
+use crate::{
+    Communication, Error, GroupConfig, JoinError, Member, OperationError, Rank, SystemError,
+    config, local, quic,
+};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use device::decide_any;
@@ -77,11 +79,13 @@ impl Group {
     /// the network between them.
     ///
     /// # Errors
-    /// [`Error::NotJoined`] at the deadline; at once [`Error::PortTaken`], [`Error::Bind`],
-    /// [`Error::OtherJob`], [`Error::Refused`], [`Error::RankLost`] and others.
+    /// [`JoinError::NotJoined`] at the deadline; at once [`JoinError::PortTaken`],
+    /// [`JoinError::Bind`], [`JoinError::OtherJob`], [`JoinError::Refused`],
+    /// [`OperationError::RankLost`] and others.
     pub fn connect(config: &GroupConfig) -> Result<Self, Error> {
         let (group, met) = Self::meet(config)?;
-        met.map(|()| group)
+        met?;
+        Ok(group)
     }
 
     /// As [`connect`](Self::connect), but where a member is lost or does not come, most of the
@@ -96,52 +100,51 @@ impl Group {
     /// it was started again is refused; where nobody says so, the caller has to know.
     ///
     /// # Errors
-    /// Those of [`connect`](Self::connect) and [`shrink`](Self::shrink); [`Error::StartedAgain`].
+    /// Those of [`connect`](Self::connect) and [`shrink`](Self::shrink);
+    /// [`JoinError::StartedAgain`].
     pub fn connect_majority(config: &GroupConfig) -> Result<Self, Error> {
         if config.restarts() > 0 {
             let restarts = config.restarts();
-            return Err(Error::StartedAgain { restarts });
+            return Err(JoinError::StartedAgain { restarts }.into());
         }
         let (mut group, mut met) = Self::meet(config)?;
-        while let Err(Error::RankLost { .. } | Error::NotJoined { .. } | Error::Aborted { .. }) =
-            met
-        {
+        let absent = |error: &OperationError| {
+            error.is_loss() || matches!(error, OperationError::Aborted { .. })
+        };
+        while met.as_ref().is_err_and(absent) {
             met = group.shrink();
         }
-        met.map(|()| group)
+        met?;
+        Ok(group)
     }
 
     /// The first epoch, which has failed where not all members could meet.
-    fn meet(config: &GroupConfig) -> Result<(Self, Result<(), Error>), Error> {
+    fn meet(config: &GroupConfig) -> Result<(Self, Result<(), OperationError>), Error> {
         outside_async()?;
         let members: Arc<[Member]> = Rank::all(config::world(config.members().len())?)
             .zip(config.members())
             .map(|(rank, address)| Member::new(rank, address))
             .collect();
         if members.len() == 1 {
-            let alone = Self::local(1)?.pop().ok_or(Error::WorldSize {
-                members: 0,
-                limit: config::WORLD_LIMIT,
-            });
-            return Ok((alone?, Ok(())));
+            let alone = Self::local(1)?.pop();
+            return Ok((alone.expect("a group of one rank has one"), Ok(())));
         }
         let driver = Arc::new(Driver::with_background_thread().map_err(no_thread)?);
         let met = driver.block_on(quic::join(config, members))?;
-        Self::begin(driver, met)
+        Ok(Self::begin(driver, met)?)
     }
 
     /// A group of `world` ranks for threads of this process, in the order of their ranks.
     ///
     /// # Errors
-    /// [`Error::WorldSize`], [`Error::System`].
+    /// [`ConfigError::WorldSize`](crate::ConfigError::WorldSize), [`SystemError`].
     pub fn local(world: u32) -> Result<Vec<Self>, Error> {
         config::world(world as usize)?;
         let hub = local::Hub::new();
         let members = local::members(world);
         let communicators = ShmCommunicator::threads(members.len(), cores());
-        let communicators = communicators.map_err(|error| Error::System {
-            what: "allocating the memory that threads share",
-            kind: error.kind(),
+        let communicators = communicators.map_err(|error| {
+            SystemError::new("allocating the memory that threads share", error.kind())
         })?;
         let group = |(rank, communicator)| {
             let driver = Arc::new(Driver::alone().map_err(no_thread)?);
@@ -149,7 +152,7 @@ impl Group {
             let context = SessionContext::new(ControlPlane::Local(hub.clone()), driver, recorder);
             let medium = Medium::Shm(communicator);
             let id = GroupId::joined(0);
-            let session = Session::new(id, rank, members.clone(), medium, context)?;
+            let session = Session::new(id, rank, members.clone(), medium, context);
             Ok(Self::with_session(session))
         };
         Rank::all(world).zip(communicators).map(group).collect()
@@ -208,34 +211,33 @@ impl Group {
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn leave(self) -> Result<(), Error> {
-        let caller = Location::caller();
-        self.settled().leave(caller)
+    pub fn leave(self) -> Result<(), OperationError> {
+        self.settled().leave()
     }
 
     /// Ends the group on every rank, with a reason that all of them report.
     ///
     /// For a rank that cannot go on: its data is missing, its model differs. Returns the error
-    /// that the group ends with on this rank: an earlier one, or [`Error::Aborted`].
-    pub fn abort(&mut self, message: impl Into<String>) -> Error {
+    /// that the group ends with on this rank: an earlier one, or [`OperationError::Aborted`].
+    pub fn abort(&mut self, message: impl Into<String>) -> OperationError {
         let peer = self.members[self.rank.index()].clone();
         let message = message.into();
-        self.settled().end(Error::Aborted { peer, message })
+        self.settled()
+            .end(OperationError::Aborted { peer, message })
     }
 
     /// Why the group is over, if it has failed: what every later call returns.
     #[must_use]
-    pub fn failure(&self) -> Option<Error> {
+    pub fn failure(&self) -> Option<OperationError> {
         self.settled().alive().err()
     }
 
     fn perform<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
         work: Work<'_, T>,
-    ) -> Result<(), Error> {
-        self.settled().perform(spec, caller, work)
+    ) -> Result<(), OperationError> {
+        self.settled().perform(spec, work)
     }
 
     /// The engine, when all that was started before is done.
@@ -262,11 +264,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn no_thread(error: io::Error) -> Error {
-    Error::System {
-        what: "starting a thread of the group",
-        kind: error.kind(),
-    }
+fn no_thread(error: io::Error) -> SystemError {
+    SystemError::new("starting a thread of the group", error.kind())
 }
 
 #[cfg(test)]

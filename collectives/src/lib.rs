@@ -69,7 +69,10 @@ pub use agreement::TwoMemberPolicy;
 pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
 pub use config::{Congestion, DataTransport, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
-pub use error::{Error, LossCause, Member, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
+pub use error::{
+    ConfigError, Error, JoinError, LossCause, Member, OperationError, Refusal, SystemError,
+    UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
+};
 pub use group::{
     CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, FallbackReason, Group, Pending, Pinning,
     Prepared, Registered, Route,

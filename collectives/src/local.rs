@@ -8,12 +8,12 @@ use tokio::sync::watch;
 
 use crate::shm::ShmCommunicator;
 use crate::wait_for_graph::{WaitEdge, WaitForGraph};
-use crate::{Error, Member, Rank};
+use crate::{Member, OperationError, Rank};
 
 /// What the ranks of a local group know of each other.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    failure: watch::Sender<Option<Error>>,
+    failure: watch::Sender<Option<OperationError>>,
     /// How many have said goodbye.
     gone: watch::Sender<u32>,
     /// Domains of split groups on their way to their ranks, by number and place.
@@ -38,12 +38,12 @@ impl Hub {
         })
     }
 
-    pub(crate) fn failure(&self) -> watch::Receiver<Option<Error>> {
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<OperationError>> {
         self.failure.subscribe()
     }
 
     /// Ends the group for all, with the first error that is given.
-    pub(crate) fn give_up(&self, error: Error) {
+    pub(crate) fn give_up(&self, error: OperationError) {
         self.failure.send_if_modified(|failure| {
             let first = failure.is_none();
             if first {

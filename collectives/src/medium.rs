@@ -17,7 +17,7 @@ use crate::operation::{Request, Work};
 use crate::schedule::Algorithm;
 use crate::session::SessionContext;
 use crate::shm::{Registry, ShmCommunicator, WaitObserver};
-use crate::{Communication, Error, Member, Rank};
+use crate::{Communication, Member, OperationError, Rank};
 
 /// How bytes get from one rank to another.
 pub(crate) enum Medium {
@@ -33,7 +33,7 @@ pub(crate) struct Conditions<'a> {
     pub(crate) members: &'a [Member],
     pub(crate) context: &'a SessionContext,
     /// Tells when the group has failed.
-    pub(crate) failure: &'a watch::Receiver<Option<Error>>,
+    pub(crate) failure: &'a watch::Receiver<Option<OperationError>>,
     pub(crate) log: &'a OperationLog,
     /// How long the operation may take.
     pub(crate) limit: Duration,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::wire::{Abort, Message};
-use crate::{Error, LossCause, Member, Rank, UnauthenticatedPeer};
+use crate::{JoinError, LossCause, Member, OperationError, Rank, UnauthenticatedPeer};
 
 mod abort;
 mod heartbeat_topology;
@@ -63,7 +63,7 @@ pub(crate) enum Event {
     /// This rank has finished.
     Goodbye(Rank),
     /// This process gives up, for this reason.
-    GiveUp(Error),
+    GiveUp(OperationError),
     /// This process has finished.
     Leave,
     /// Time has passed.
@@ -77,7 +77,7 @@ pub(crate) enum Action {
     /// Everybody is in.
     Ready,
     /// The group is over because of this; follows after the sends that tell the others.
-    Fail(Error),
+    Fail(OperationError),
     /// The group is over because everybody has finished.
     Over,
 }
@@ -278,7 +278,7 @@ impl Membership {
     }
 
     /// What another rank reports, in this rank's own words if it knows better.
-    fn with_own_evidence(&self, error: Error) -> Error {
+    fn with_own_evidence(&self, error: OperationError) -> OperationError {
         match (self.phase, error) {
             (
                 Phase::Grace {
@@ -287,7 +287,7 @@ impl Membership {
                     heard,
                     ..
                 },
-                Error::RankLost { peer, .. },
+                OperationError::RankLost { peer, .. },
             ) if culprit == peer.rank() => self.lost(culprit, cause, heard),
             (_, error) => error,
         }
@@ -326,8 +326,8 @@ impl Membership {
     }
 
     /// A loss that this rank has noticed itself.
-    fn lost(&self, rank: Rank, cause: LossCause, heard: Option<Duration>) -> Error {
-        Error::RankLost {
+    fn lost(&self, rank: Rank, cause: LossCause, heard: Option<Duration>) -> OperationError {
+        OperationError::RankLost {
             peer: self.members[rank.index()].clone(),
             cause,
             reporter: None,
@@ -351,7 +351,7 @@ impl Membership {
         }
     }
 
-    fn not_joined(&self, now: Instant) -> Error {
+    fn not_joined(&self, now: Instant) -> OperationError {
         let missing = self
             .members
             .iter()
@@ -359,14 +359,14 @@ impl Membership {
             .cloned()
             .collect();
         let waited = now.saturating_duration_since(self.began);
-        Error::NotJoined {
+        OperationError::Join(JoinError::NotJoined {
             missing,
             waited,
             refused: self.strangers.clone(),
-        }
+        })
     }
 
-    fn fail(&mut self, error: Error, out: &mut Vec<Action>) {
+    fn fail(&mut self, error: OperationError, out: &mut Vec<Action>) {
         let abort = tell(&error, self.me);
         let told = self
             .present()

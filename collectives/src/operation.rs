@@ -11,9 +11,11 @@ use crate::Rank;
 use crate::contract::{Call, Contract, Kind, site};
 use crate::flight_recorder::Serial;
 
-/// What a caller asked for: the part of it that all ranks must agree on.
+/// What was asked for: the part of it that all ranks must agree on, and from which line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OperationSpec {
+    /// The line of the program that made the call.
+    pub(crate) caller: &'static Location<'static>,
     pub(crate) kind: Kind,
     pub(crate) op: Option<ReduceOp>,
     pub(crate) root: Option<Rank>,
@@ -24,14 +26,22 @@ pub(crate) struct OperationSpec {
 }
 
 impl OperationSpec {
+    /// Called by whoever called the first function that is not marked with `track_caller`.
+    #[track_caller]
     pub(crate) fn new(kind: Kind, count: usize) -> Self {
         Self {
+            caller: Location::caller(),
             kind,
             op: None,
             root: None,
             count,
             digest: 0,
         }
+    }
+
+    /// Another call has asked for it, as where a thread carries out what was started before.
+    pub(crate) fn called_from(self, caller: &'static Location<'static>) -> Self {
+        Self { caller, ..self }
     }
 
     pub(crate) fn with_op(self, op: ReduceOp) -> Self {
@@ -207,6 +217,17 @@ pub(crate) struct ReceiveBlock {
     pub(crate) start: usize,
     /// Where it goes in the output; as long as the block.
     pub(crate) into: Range<usize>,
+}
+
+impl ReceiveBlock {
+    pub(crate) fn new(from: usize, block: usize, start: usize, into: Range<usize>) -> Self {
+        Self {
+            from,
+            block,
+            start,
+            into,
+        }
+    }
 }
 
 /// What a rank gives and takes in one operation.

@@ -49,7 +49,7 @@ use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::wait_for_graph::WaitEdge;
-use crate::{DataTransport, Error, Member, Rank, Timeouts, Transport, host};
+use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
 use admission::Admission;
 
 /// The group has failed; the reason holds an encoded abort.
@@ -72,7 +72,7 @@ pub(crate) struct Remote {
     /// Whether the endpoint serves another epoch.
     handed_over: AtomicBool,
     events: mpsc::Sender<Event>,
-    failure: watch::Receiver<Option<Error>>,
+    failure: watch::Receiver<Option<OperationError>>,
     over: watch::Receiver<bool>,
     neighbours: Vec<(Rank, u32)>,
     hosts: Vec<usize>,
@@ -109,13 +109,13 @@ impl Remote {
 
     /// Who was lost when the epoch ended like this, other than this process, and whose end can be
     /// seen from here.
-    pub(crate) fn evidence(&self, end: Option<&Error>) -> Evidence {
+    pub(crate) fn evidence(&self, end: Option<&OperationError>) -> Evidence {
         let member_id = |rank: Rank| {
             let member_id = self.view.member_ids.get(rank.index()).copied();
             member_id.filter(|member_id| *member_id != self.node.me.member_id)
         };
         let culprit = match end {
-            Some(Error::RankLost { peer, .. }) => member_id(peer.rank()),
+            Some(OperationError::RankLost { peer, .. }) => member_id(peer.rank()),
             _ => None,
         };
         let proven = self.admission.ended().into_iter().filter_map(member_id);
@@ -180,7 +180,11 @@ impl Remote {
     }
 
     /// New streams to these members, for a group of them with this number. They all ask for it.
-    pub(crate) async fn streams(&self, members: &[Member], number: u64) -> Result<Links, Error> {
+    pub(crate) async fn streams(
+        &self,
+        members: &[Member],
+        number: u64,
+    ) -> Result<Links, OperationError> {
         self.admission.streams(members, number).await
     }
 
@@ -195,11 +199,11 @@ impl Remote {
         host::cores(processes).is_some_and(|cores| cores >= self.neighbours.len())
     }
 
-    pub(crate) fn failure(&self) -> watch::Receiver<Option<Error>> {
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<OperationError>> {
         self.failure.clone()
     }
 
-    pub(crate) async fn give_up(&self, error: Error) {
+    pub(crate) async fn give_up(&self, error: OperationError) {
         // A driver that is gone has already ended the group.
         let _ = self.events.send(Event::GiveUp(error)).await;
     }
@@ -228,7 +232,10 @@ impl Remote {
 }
 
 /// Joins the group: listens, dials, and returns when every pair of ranks has a connection.
-pub(crate) async fn join(config: &GroupConfig, members: Arc<[Member]>) -> Result<Met, Error> {
+pub(crate) async fn join(
+    config: &GroupConfig,
+    members: Arc<[Member]>,
+) -> Result<Met, OperationError> {
     let node = Node::open(config).await?;
     let view = View::first(config.rank(), members);
     node.meet(view).await
@@ -236,7 +243,7 @@ pub(crate) async fn join(config: &GroupConfig, members: Arc<[Member]>) -> Result
 
 impl Node {
     /// Meets the other members of an epoch: every pair of them gets a connection.
-    pub(crate) async fn meet(self: &Arc<Self>, view: View) -> Result<Met, Error> {
+    pub(crate) async fn meet(self: &Arc<Self>, view: View) -> Result<Met, OperationError> {
         let (events, inbox) = mpsc::channel(EVENTS);
         let admission = Admission::new(self, view.clone(), events.clone());
         let (rank, members) = (view.rank, view.members.clone());
@@ -295,12 +302,12 @@ impl Node {
 /// What comes of meeting: streams to all members, or why there are none.
 pub(crate) struct Met {
     pub(crate) remote: Remote,
-    pub(crate) links: Result<Links, Error>,
+    pub(crate) links: Result<Links, OperationError>,
 }
 
 impl Remote {
     /// The error of a group that was over before it began.
-    async fn ended_with(&self) -> Error {
+    async fn ended_with(&self) -> OperationError {
         let mut failure = self.failure.clone();
         let failure = failure
             .wait_for(Option::is_some)
@@ -308,10 +315,8 @@ impl Remote {
             .ok()
             .and_then(|error| error.clone());
         self.flush().await;
-        failure.unwrap_or(Error::System {
-            what: "joining",
-            kind: std::io::ErrorKind::BrokenPipe,
-        })
+        failure
+            .unwrap_or_else(|| SystemError::new("joining", std::io::ErrorKind::BrokenPipe).into())
     }
 }
 

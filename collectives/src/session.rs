@@ -7,7 +7,6 @@
 mod context;
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ use crate::failure::{Failure, Unexplained};
 use crate::flight_recorder::{Ending, OperationLog};
 use crate::medium::{Conditions, Medium};
 use crate::operation::{OperationSpec, Request, Work};
-use crate::{Communication, Error, LossCause, Member, Rank, Timeouts, config};
+use crate::{Communication, LossCause, Member, OperationError, Rank, Timeouts, config};
 
 pub(crate) use context::{ControlPlane, SessionContext};
 
@@ -35,7 +34,7 @@ pub(crate) struct Session {
     /// Notes the operations.
     pub(crate) log: OperationLog,
     /// Tells when the group has failed.
-    failure: watch::Receiver<Option<Error>>,
+    failure: watch::Receiver<Option<OperationError>>,
     pub(crate) communication: Communication,
     pub(crate) timeouts: Timeouts,
     pub(crate) sequence: u64,
@@ -76,7 +75,7 @@ pub(crate) enum State {
     Live,
     Left,
     /// Every later call returns this.
-    Failed(Error),
+    Failed(OperationError),
 }
 
 /// How long the end of a group is waited for that may have ended without a word.
@@ -89,15 +88,15 @@ impl Session {
         members: Arc<[Member]>,
         medium: Medium,
         context: Arc<SessionContext>,
-    ) -> Result<Self, Error> {
-        Ok(Self {
+    ) -> Self {
+        Self {
             failure: context.control.failure(),
             log: context.recorder.open(id, rank, members.clone()),
             id,
             splits: 0,
             may_share_memory: false,
             rank,
-            world: config::world(members.len())?,
+            world: config::world_of(members.len()),
             members,
             medium,
             context,
@@ -106,51 +105,46 @@ impl Session {
             sequence: 0,
             completed: 0,
             state: State::Live,
-        })
+        }
     }
 
     /// Carries one operation out. An error ends the group.
     pub(crate) fn perform<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
         work: Work<'_, T>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let contract = self.contract::<T>(spec, self.sequence + 1);
-        self.ready(&contract, caller)?;
+        self.ready(&contract, spec)?;
         self.sequence += 1;
-        self.carry_out(contract, spec.digest, caller, work)?;
+        self.carry_out(contract, spec, work)?;
         self.completed += 1;
         Ok(())
     }
 
-    pub(crate) fn send<T: Element>(
-        &mut self,
-        caller: &'static Location<'static>,
-        input: &[T],
-        to: Rank,
-    ) -> Result<(), Error> {
+    #[track_caller]
+    pub(crate) fn send<T: Element>(&mut self, input: &[T], to: Rank) -> Result<(), OperationError> {
         let (sent, _) = self.log.messages(to);
         let spec = OperationSpec::new(Kind::Send, input.len()).with_root(to);
         let contract = self.contract::<T>(spec, sent + 1);
-        self.ready(&contract, caller)?;
+        self.ready(&contract, spec)?;
         self.log.sends(to);
-        self.carry_out(contract, 0, caller, Work::Send { input, to })
+        self.carry_out(contract, spec, Work::Send { input, to })
     }
 
+    #[track_caller]
     pub(crate) fn receive<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
         output: &mut [T],
         from: Rank,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let (_, received) = self.log.messages(from);
         // The contract of the sender.
         let spec = OperationSpec::new(Kind::Send, output.len()).with_root(self.rank);
         let contract = self.contract::<T>(spec, received + 1);
-        self.ready(&contract, caller)?;
+        self.ready(&contract, spec)?;
         self.log.receives(from);
-        self.carry_out(contract, 0, caller, Work::Receive { output, from })
+        self.carry_out(contract, spec, Work::Receive { output, from })
     }
 
     fn contract<T: Element>(&self, spec: OperationSpec, sequence: u64) -> Contract {
@@ -163,18 +157,14 @@ impl Session {
     }
 
     /// Whether the group can carry this call out.
-    fn ready(
-        &mut self,
-        contract: &Contract,
-        caller: &'static Location<'static>,
-    ) -> Result<(), Error> {
+    fn ready(&mut self, contract: &Contract, spec: OperationSpec) -> Result<(), OperationError> {
         outside_async()?;
         self.alive()
-            .inspect_err(|_| self.context.recorder.came_late(contract, caller))
+            .inspect_err(|_| self.context.recorder.came_late(contract, spec.caller))
     }
 
     /// Whether the group has not failed.
-    pub(crate) fn alive(&mut self) -> Result<(), Error> {
+    pub(crate) fn alive(&mut self) -> Result<(), OperationError> {
         if let State::Failed(error) = &self.state {
             return Err(error.clone());
         }
@@ -195,16 +185,15 @@ impl Session {
     fn carry_out<T: Element>(
         &mut self,
         mut contract: Contract,
-        digest: u64,
-        caller: &'static Location<'static>,
+        spec: OperationSpec,
         work: Work<'_, T>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         contract.algorithm = self.medium.algorithm(&contract, &work, self.communication);
         let request = Request {
             contract,
-            digest,
-            caller,
-            serial: self.log.begin(&contract, caller, self.medium.kind()),
+            digest: spec.digest,
+            caller: spec.caller,
+            serial: self.log.begin(&contract, spec.caller, self.medium.kind()),
         };
         let conditions = Conditions {
             rank: self.rank,
@@ -226,7 +215,7 @@ impl Session {
     }
 
     /// The error that a caller gets, with ranks called as in the group that was joined.
-    fn explain(&self, failure: Failure, request: &Request) -> Error {
+    fn explain(&self, failure: Failure, request: &Request) -> OperationError {
         let silence = self.timeouts.silence();
         let name = |rank| self.name_of(rank);
         match failure.into_error(self.rank, || request.call(), name) {
@@ -241,10 +230,11 @@ impl Session {
                     true => ABORT_GRACE,
                     false => silence,
                 };
-                let left = || Error::lost(self.members[peer.index()].clone(), LossCause::Left);
+                let left =
+                    || OperationError::lost(self.members[peer.index()].clone(), LossCause::Left);
                 self.told(within, left)
             }
-            Err(Unexplained::TimedOut(peer)) => Error::TimedOut {
+            Err(Unexplained::TimedOut(peer)) => OperationError::TimedOut {
                 call: Box::new(request.call()),
                 rank: name(self.rank),
                 peer: name(peer),
@@ -254,7 +244,7 @@ impl Session {
     }
 
     /// What the group fails with in this time, or else what is known here.
-    fn told(&self, within: Duration, known: impl FnOnce() -> Error) -> Error {
+    fn told(&self, within: Duration, known: impl FnOnce() -> OperationError) -> OperationError {
         self.failure_within(within).unwrap_or_else(known)
     }
 
@@ -264,28 +254,28 @@ impl Session {
     }
 
     /// What is known when nobody says why.
-    fn disconnected(&self, rank: Rank) -> Error {
+    fn disconnected(&self, rank: Rank) -> OperationError {
         let peer = self.members[rank.index()].clone();
-        Error::lost(peer, LossCause::Disconnected)
+        OperationError::lost(peer, LossCause::Disconnected)
     }
 
     /// A loss with what this rank had completed by then.
-    fn with_completed(&self, mut error: Error) -> Error {
-        if let Error::RankLost { completed, .. } = &mut error {
+    fn with_completed(&self, mut error: OperationError) -> OperationError {
+        if let OperationError::RankLost { completed, .. } = &mut error {
             *completed = self.completed;
         }
         error
     }
 
     /// The error that the group has failed with, or fails with in this time.
-    pub(crate) fn failure_within(&self, time: Duration) -> Option<Error> {
+    pub(crate) fn failure_within(&self, time: Duration) -> Option<OperationError> {
         let mut failure = self.failure.clone();
         let failed = async { timeout(time, failed(&mut failure)).await.ok() };
         self.context.driver.block_on(failed)
     }
 
     /// Ends the group with `error`, or the one it has ended with before, and tells the others.
-    pub(crate) fn end(&mut self, error: Error) -> Error {
+    pub(crate) fn end(&mut self, error: OperationError) -> OperationError {
         if let State::Failed(earlier) = &self.state {
             return earlier.clone();
         }
@@ -303,8 +293,9 @@ impl Session {
     }
 
     /// Says goodbye, and waits until all have.
-    pub(crate) fn leave(&mut self, caller: &'static Location<'static>) -> Result<(), Error> {
-        self.meet(Kind::Leave, caller)?;
+    #[track_caller]
+    pub(crate) fn leave(&mut self) -> Result<(), OperationError> {
+        self.meet(Kind::Leave)?;
         if self.id.is_split() {
             self.state = State::Left;
             return Ok(());
@@ -326,12 +317,9 @@ impl Session {
         left
     }
 
-    pub(crate) fn meet(
-        &mut self,
-        kind: Kind,
-        caller: &'static Location<'static>,
-    ) -> Result<(), Error> {
-        self.perform::<u8>(OperationSpec::new(kind, 0), caller, Work::Barrier)
+    #[track_caller]
+    pub(crate) fn meet(&mut self, kind: Kind) -> Result<(), OperationError> {
+        self.perform::<u8>(OperationSpec::new(kind, 0), Work::Barrier)
     }
 }
 
@@ -343,7 +331,7 @@ impl Drop for Session {
         }
         if live && !self.id.is_split() && outside_async().is_ok() {
             let peer = self.members[self.rank.index()].clone();
-            self.end(Error::lost(peer, LossCause::Left));
+            self.end(OperationError::lost(peer, LossCause::Left));
         }
         if matches!(self.state, State::Failed(_)) && !self.id.is_split() {
             self.context.recorder.dropped();
@@ -363,12 +351,14 @@ impl fmt::Debug for Session {
 
 /// Whether an error tells of another call, but not from where it was made: a chunk came before the
 /// call itself. Its sender's successor knows, and tells soon.
-fn is_incomplete(error: &Error) -> bool {
-    matches!(error, Error::Disagreement { theirs, .. } if theirs.site().is_empty())
+fn is_incomplete(error: &OperationError) -> bool {
+    matches!(error, OperationError::Disagreement { theirs, .. } if theirs.site().is_empty())
 }
 
 /// Returns when the group is over, with the reason.
-pub(crate) async fn failed(failure: &mut watch::Receiver<Option<Error>>) -> Error {
+pub(crate) async fn failed(
+    failure: &mut watch::Receiver<Option<OperationError>>,
+) -> OperationError {
     match failure
         .wait_for(Option::is_some)
         .await
@@ -381,9 +371,9 @@ pub(crate) async fn failed(failure: &mut watch::Receiver<Option<Error>>) -> Erro
     }
 }
 
-pub(crate) fn outside_async() -> Result<(), Error> {
+pub(crate) fn outside_async() -> Result<(), OperationError> {
     if Handle::try_current().is_ok() {
-        Err(Error::InsideAsync)
+        Err(OperationError::InsideAsync)
     } else {
         Ok(())
     }

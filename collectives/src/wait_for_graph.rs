@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{Call, Kind};
 use crate::wire::{WaitReport, WireCall, WireError, WireMessageCounts};
-use crate::{Error, Rank};
+use crate::{OperationError, Rank};
 
 /// A thread of a rank waits for another rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,7 +182,7 @@ fn deadlock(cycle: &[&KnownEdge]) -> Option<Deadlock> {
     })
 }
 
-impl From<Deadlock> for Error {
+impl From<Deadlock> for OperationError {
     fn from(Deadlock { one, other }: Deadlock) -> Self {
         Self::Disagreement {
             rank: one.0,

@@ -81,7 +81,7 @@ impl Context {
     /// [`Error::ClientsDisagree`] where the client's number or count is not the group's, and those
     /// of an all-gather.
     #[track_caller]
-    pub fn over(client: Client, group: Group) -> Result<Self, Error> {
+    pub fn from_group(client: Client, group: Group) -> Result<Self, Error> {
         let index = group.rank().number();
         let expected = format!("client {index} of {}", group.world());
         let said = format!(

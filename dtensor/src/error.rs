@@ -16,7 +16,7 @@ pub use disagreement::{ClientStatement, Subject};
 ///
 /// After [`Error::Group`] and [`Error::ClientsDisagree`] the clients no longer compute together;
 /// every other error leaves tensors, variables and the context as they were.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Names, sizes or devices do not make a mesh.
@@ -402,3 +402,23 @@ impl Display for Passed<'_> {
         }
     }
 }
+
+/// The message and its causes, as `main` and `unwrap` print them.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        meshwork_collectives::fmt_with_causes(self, f)
+    }
+}
+
+/// Errors of groups, by what was tried, become one variant.
+macro_rules! from_collectives {
+    ($($error:ident),*) => {$(
+        impl From<meshwork_collectives::$error> for Error {
+            fn from(error: meshwork_collectives::$error) -> Self {
+                Self::Group(error.into())
+            }
+        }
+    )*};
+}
+
+from_collectives!(ConfigError, JoinError, OperationError);

@@ -332,7 +332,7 @@ fn start(config: &Config, asked: &Initialize) -> Result<Context, Error> {
         true => group,
         false => group.with_timeouts(Timeouts::from_env()?.with_silence(NEVER)),
     };
-    Context::over(client, Group::connect(&group)?)
+    Context::from_group(client, Group::connect(&group)?)
 }
 
 fn check_address(address: &str, place: usize) -> Result<(), Error> {

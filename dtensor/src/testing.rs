@@ -32,7 +32,7 @@ pub(crate) fn failing_clients<R: Send>(
         let client = client.with_devices("CPU", devices).unwrap();
         match count {
             1 => Context::alone(client),
-            _ => Context::over(client, group).unwrap(),
+            _ => Context::from_group(client, group).unwrap(),
         }
     };
     thread::scope(|threads| {

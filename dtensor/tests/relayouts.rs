@@ -44,7 +44,7 @@ fn clients<R: Send>(count: u32, run: impl Fn(&Context, &Mesh) -> R + Sync) -> Ve
         let client = client.with_devices("CPU", 8 / count).unwrap();
         let context = match count {
             1 => Context::alone(client),
-            _ => Context::over(client, group).unwrap(),
+            _ => Context::from_group(client, group).unwrap(),
         };
         let mesh = CreateMesh::new().dims([("x", 2), ("y", 2), ("z", 2)]);
         let mesh = context.create_distributed_mesh(mesh).unwrap();

@@ -172,7 +172,7 @@ fn two_clients_compute_on_devices_of_their_own_and_reduce_between_them() {
     let product = |group: Group, plugin: &Plugin, device_type: DeviceType| {
         let client = Client::new("worker", group.rank().number(), 2).unwrap();
         let client = client.with_devices(device_type.name(), 2).unwrap();
-        let context = Context::over(client, group).unwrap();
+        let context = Context::from_group(client, group).unwrap();
         let backend = Backend::of(&pjrt(plugin, 2)).arithmetic();
         context.compute_on(device_type, backend).unwrap();
         let mesh = CreateMesh::new()

@@ -19,7 +19,7 @@ use std::num::NonZeroUsize;
 use failing::Failing;
 use meshwork_accel::{Accelerator, DeviceId, ElementType};
 use meshwork_accel_cpu::{CpuAccelerator, CpuBuffer};
-use meshwork_collectives::{Error, Group, Rank, ReduceOp};
+use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
 
 const DEVICE: DeviceId = DeviceId::new(0);
 
@@ -58,14 +58,17 @@ fn calls_that_mean_nothing_are_refused_and_the_group_goes_on() {
         let cpu = CpuAccelerator::new();
         let (mut two, mut three) = (ones(&cpu, 2), ones(&cpu, 3));
         let mut whole = cpu.allocate(DEVICE, ElementType::I32, 4).unwrap();
-        let mut devices = group.on(&cpu);
+        let mut devices = group.staged_on(&cpu);
         let xor = devices.all_reduce(&mut two, ReduceOp::Xor);
-        assert!(matches!(xor, Err(Error::Unsupported(_))), "{xor:?}");
+        assert!(
+            matches!(xor, Err(OperationError::Unsupported(_))),
+            "{xor:?}"
+        );
         let longer = devices.all_gather(&two, &mut three);
         assert!(
             matches!(
                 longer,
-                Err(Error::Length {
+                Err(OperationError::Length {
                     found: 3,
                     expected: 4,
                     ..
@@ -74,10 +77,13 @@ fn calls_that_mean_nothing_are_refused_and_the_group_goes_on() {
             "{longer:?}"
         );
         let other = devices.all_gather(&two, &mut whole);
-        assert!(matches!(other, Err(Error::Unsupported(_))), "{other:?}");
+        assert!(
+            matches!(other, Err(OperationError::Unsupported(_))),
+            "{other:?}"
+        );
         let nobody = devices.broadcast(&mut two, Rank::new(2));
         assert!(
-            matches!(nobody, Err(Error::RankOutside { .. })),
+            matches!(nobody, Err(OperationError::RankOutside { .. })),
             "{nobody:?}"
         );
         devices.all_reduce(&mut two, ReduceOp::Sum).unwrap();
@@ -93,14 +99,17 @@ fn ranks_whose_buffers_differ_are_told_both_lengths_before_a_chunk_has_passed() 
         // The same chunks, but for the last.
         let len = 1000 + group.rank().number() as usize;
         let mut buffer = ones(&cpu, len);
-        let mut devices = group.on(&cpu);
+        let mut devices = group.staged_on(&cpu);
         devices.set_chunk(portions_of(400));
         let error = devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err();
         assert_eq!(read(&cpu, &buffer, len), vec![1.0; len]);
         error
     });
     for error in told {
-        assert!(matches!(error, Error::Disagreement { .. }), "{error:?}");
+        assert!(
+            matches!(error, OperationError::Disagreement { .. }),
+            "{error:?}"
+        );
         let text = error.to_string();
         for part in ["1000 f32", "1001 f32", "device_groups.rs:"] {
             assert!(text.contains(part), "{part} is not in: {text}");
@@ -114,12 +123,15 @@ fn ranks_that_cut_into_other_portions_disagree() {
         let cpu = CpuAccelerator::new();
         let mut buffer = ones(&cpu, 1000);
         let bytes = 400 << group.rank().number();
-        let mut devices = group.on(&cpu);
+        let mut devices = group.staged_on(&cpu);
         devices.set_chunk(portions_of(bytes));
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err()
     });
     for error in told {
-        assert!(matches!(error, Error::Disagreement { .. }), "{error:?}");
+        assert!(
+            matches!(error, OperationError::Disagreement { .. }),
+            "{error:?}"
+        );
     }
 }
 
@@ -130,7 +142,7 @@ fn a_rank_without_a_device_takes_part_in_what_is_one_portion() {
         let sum = if group.rank() == Rank::new(0) {
             let mut buffer = ones(&cpu, 100);
             group
-                .on(&cpu)
+                .staged_on(&cpu)
                 .all_reduce(&mut buffer, ReduceOp::Sum)
                 .unwrap();
             read(&cpu, &buffer, 100)
@@ -152,7 +164,7 @@ fn a_device_that_fails_between_portions_ends_the_group_by_name_and_leaves_its_bu
             let mut buffer = ones(&CpuAccelerator::new(), 1000);
             let fails = group.rank() == Rank::new(1);
             let accelerator = Failing::after(if fails { calls } else { usize::MAX });
-            let mut devices = group.on(&accelerator);
+            let mut devices = group.staged_on(&accelerator);
             devices.set_chunk(portions_of(400));
             let error = devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err();
             // Whatever it holds, it can be read and written.
@@ -165,9 +177,9 @@ fn a_device_that_fails_between_portions_ends_the_group_by_name_and_leaves_its_bu
         let [(seen, _), (own, later)] = told.as_slice() else {
             panic!("two ranks");
         };
-        assert!(matches!(own, Error::Device { .. }), "{own:?}");
+        assert!(matches!(own, OperationError::Device { .. }), "{own:?}");
         for error in [seen, later] {
-            assert!(matches!(error, Error::Aborted { .. }), "{error:?}");
+            assert!(matches!(error, OperationError::Aborted { .. }), "{error:?}");
             assert!(error.to_string().contains("its device failed"), "{error}");
         }
     }
@@ -202,7 +214,7 @@ fn all_devices_of_all_ranks_have_the_reduction_of_all() {
                 let ten = 10 * i32::try_from(group.rank().number()).unwrap();
                 let number = |place| ten + 1 + i32::try_from(place).unwrap();
                 let (cpu, mut buffers) = on_each(3, len, number);
-                let mut devices = group.on(&cpu);
+                let mut devices = group.staged_on(&cpu);
                 devices.set_chunk(portions_of(400));
                 let mut all: Vec<&mut CpuBuffer> = buffers.iter_mut().collect();
                 devices.all_reduce_each(&mut all, op).unwrap();
@@ -224,14 +236,19 @@ fn ranks_with_unlike_numbers_of_devices_disagree_before_any_has_begun() {
         let ranks = group.rank().number() as usize + 1;
         let (cpu, mut buffers) = on_each(ranks, 12 / ranks, |_| 5);
         let mut all: Vec<&mut CpuBuffer> = buffers.iter_mut().collect();
-        let error = group.on(&cpu).all_reduce_each(&mut all, ReduceOp::Sum);
+        let error = group
+            .staged_on(&cpu)
+            .all_reduce_each(&mut all, ReduceOp::Sum);
         let mut values = vec![0_i32; 12 / ranks];
         cpu.download(&buffers[0], 0, &mut values).unwrap();
         assert!(values.iter().all(|value| *value == 5));
         error.unwrap_err()
     });
     for error in told {
-        assert!(matches!(error, Error::Disagreement { .. }), "{error:?}");
+        assert!(
+            matches!(error, OperationError::Disagreement { .. }),
+            "{error:?}"
+        );
     }
 }
 
@@ -240,14 +257,17 @@ fn buffers_that_one_collective_cannot_take_are_refused_and_the_group_goes_on() {
     two(|mut group| {
         let (cpu, mut buffers) = on_each(2, 4, |_| 1);
         let mut twin = cpu.allocate(DEVICE, ElementType::I32, 4).unwrap();
-        let mut devices = group.on(&cpu);
+        let mut devices = group.staged_on(&cpu);
         let none = devices.all_reduce_each(&mut [], ReduceOp::Sum);
         assert!(
-            matches!(none, Err(Error::Length { found: 0, .. })),
+            matches!(none, Err(OperationError::Length { found: 0, .. })),
             "{none:?}"
         );
         let twins = devices.all_reduce_each(&mut [&mut buffers[0], &mut twin], ReduceOp::Sum);
-        assert!(matches!(twins, Err(Error::Unsupported(_))), "{twins:?}");
+        assert!(
+            matches!(twins, Err(OperationError::Unsupported(_))),
+            "{twins:?}"
+        );
         devices
             .all_reduce_each(&mut [&mut buffers[1]], ReduceOp::Sum)
             .unwrap();
@@ -260,7 +280,7 @@ fn host_memory_is_registered_once_for_many_operations() {
     two(|mut group| {
         let cpu = CpuAccelerator::new();
         let mut buffer = ones(&cpu, 1000);
-        let mut devices = group.on(&cpu);
+        let mut devices = group.staged_on(&cpu);
         devices.set_chunk(portions_of(400));
         for round in 1..=100_u16 {
             devices.all_reduce(&mut buffer, ReduceOp::Max).unwrap();

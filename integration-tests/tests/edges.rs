@@ -365,7 +365,7 @@ const TUPLES: &[(&str, usize)] = &[
     ("benches", 7),
     ("cli", 2),
     ("cluster-resolver", 8),
-    ("collectives", 64),
+    ("collectives", 47),
     ("dtensor", 20),
     ("examples", 1),
     ("integration-tests", 13),

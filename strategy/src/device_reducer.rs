@@ -17,9 +17,9 @@ use crate::{
 /// Reduces buffers of an accelerator over all replicas: what a step has computed on a device is
 /// summed without the program fetching it.
 ///
-/// [`on_devices`](MultiWorkerMirroredStrategy::on_devices) makes one for any accelerator, whose
+/// [`staged_on`](MultiWorkerMirroredStrategy::staged_on) makes one for any accelerator, whose
 /// buffers go through host memory between workers; by
-/// [`over_devices`](MultiWorkerMirroredStrategy::over_devices) they go from device to device where
+/// [`direct_on`](MultiWorkerMirroredStrategy::direct_on) they go from device to device where
 /// all workers can, by NCCL and the like. Make it once, outside of the steps. Sums are in the order
 /// of the algorithm, whatever [`SumOrder`](crate::SumOrder) is chosen for host memory.
 ///
@@ -32,7 +32,7 @@ use crate::{
 /// # ) -> Result<(), meshwork_strategy::Error> {
 /// use meshwork_strategy::{CommunicatorScope, ReplicaReduceOp};
 ///
-/// let devices = strategy.over_devices(accelerator, device, CommunicatorScope::OneHost)?;
+/// let devices = strategy.direct_on(accelerator, device, CommunicatorScope::OneHost)?;
 /// println!("gradients go {}", devices.route());
 /// for _ in 0..100 {
 ///     strategy.run(|replica| {
@@ -52,7 +52,7 @@ pub struct DeviceReducer<'a, A: Accelerator> {
 impl MultiWorkerMirroredStrategy {
     /// What reduces buffers of `accelerator`, by way of host memory between workers.
     #[must_use]
-    pub fn on_devices<'a, A: Accelerator>(&self, accelerator: &'a A) -> DeviceReducer<'a, A> {
+    pub fn staged_on<'a, A: Accelerator>(&self, accelerator: &'a A) -> DeviceReducer<'a, A> {
         let route = Mutex::default();
         DeviceReducer { accelerator, route }
     }
@@ -67,7 +67,7 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::Group`]
     #[doc(alias = "NCCL")]
     #[track_caller]
-    pub fn over_devices<'a, A: DeviceCommunicators>(
+    pub fn direct_on<'a, A: DeviceCommunicators>(
         &mut self,
         accelerator: &'a A,
         device: DeviceId,
@@ -120,7 +120,7 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
             |group| {
                 let mut route = self.kept();
                 group
-                    .through(self.accelerator, &mut route)
+                    .with_route(self.accelerator, &mut route)
                     .all_reduce(values, op)
             },
         )
@@ -141,7 +141,7 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
     /// # {
     /// use meshwork_strategy::ReplicaReduceOp;
     ///
-    /// let devices = strategy.on_devices(accelerator);
+    /// let devices = strategy.staged_on(accelerator);
     /// let sums = strategy.run_each(|replica| {
     ///     let gradient = gradient_on(replica.local_id());
     ///     replica.merge_call(gradient, |cross, mut gradients| {
@@ -177,7 +177,7 @@ impl<A: Accelerator> DeviceReducer<'_, A> {
         let (group, communication_stats) = cross.worker();
         counted(group, communication_stats, bytes, |group| {
             let mut route = self.kept();
-            let mut devices = group.through(self.accelerator, &mut route);
+            let mut devices = group.with_route(self.accelerator, &mut route);
             devices.all_reduce_each(&mut buffers, asked)
         })
     }
@@ -215,7 +215,7 @@ fn counted(
     group: &mut Group,
     communication_stats: &mut CommunicationStats,
     bytes: usize,
-    reduce: impl FnOnce(&mut Group) -> Result<(), collectives::Error>,
+    reduce: impl FnOnce(&mut Group) -> Result<(), collectives::OperationError>,
 ) -> Result<(), Error> {
     let began = Instant::now();
     reduce(group)?;

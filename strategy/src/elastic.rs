@@ -6,7 +6,7 @@ pub(crate) mod roster;
 use std::fmt::Display;
 use std::time::Instant;
 
-use meshwork_collectives::{self as collectives, Epoch};
+use meshwork_collectives::{Epoch, OperationError};
 
 use crate::{Error, MultiWorkerMirroredStrategy, Snapshot};
 
@@ -143,7 +143,7 @@ pub enum Progress {
 pub struct Change {
     pub(crate) epoch: u64,
     pub(crate) survivors: u32,
-    pub(crate) cause: Option<collectives::Error>,
+    pub(crate) cause: Option<OperationError>,
     pub(crate) noticed: Instant,
 }
 
@@ -172,7 +172,7 @@ impl Change {
 
     /// Why the last membership ended, where a worker was lost.
     #[must_use]
-    pub fn cause(&self) -> Option<&collectives::Error> {
+    pub fn cause(&self) -> Option<&OperationError> {
         self.cause.as_ref()
     }
 

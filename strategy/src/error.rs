@@ -7,7 +7,7 @@ use crate::VariableSpec;
 /// Everything that can go wrong with a strategy.
 ///
 /// After [`Error::Group`] and [`Error::VariablesDiffer`] the group of workers is over.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The description of the cluster is wrong, or does not fit this process.
@@ -120,7 +120,7 @@ pub enum Error {
     },
     /// NCCL was asked to reduce what is in host memory.
     #[error(
-        "NCCL reduces buffers of CUDA devices, and these options are for host memory: use AUTO or RING here, and over_devices for buffers on devices"
+        "NCCL reduces buffers of CUDA devices, and these options are for host memory: use AUTO or RING here, and direct_on for buffers on devices"
     )]
     HostMemoryOverNccl,
     /// An implementation of collective operations that has no such name.
@@ -128,14 +128,6 @@ pub enum Error {
     NoSuchImplementation {
         /// The name that was given.
         name: String,
-    },
-    /// The environment does not say how often this process was started before.
-    #[error(
-        "MESHWORK_RESTARTS is {value:?}: it takes a whole number, and is set by the launcher only"
-    )]
-    Restarts {
-        /// Its value.
-        value: String,
     },
     /// A worker was to have no replica, or more than there is room for.
     #[error("a worker cannot have {replicas} replicas: it takes 1 to {most}")]
@@ -437,5 +429,84 @@ impl Display for Listed<'_> {
             write!(f, "{comma}{rank}")?;
         }
         Ok(())
+    }
+}
+
+impl Error {
+    /// Whether a worker is gone, or did not come; see [`Training`](crate::Training) for how the
+    /// others go on.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Group(error) if error.is_loss())
+    }
+
+    /// The one rank that something is wrong with, if there is one and it is known.
+    #[must_use]
+    pub fn rank_at_fault(&self) -> Option<Rank> {
+        match self {
+            Self::Group(error) => error.rank_at_fault(),
+            Self::ReplicasDiffer { rank, .. } | Self::VariablesDiffer { rank, .. } => Some(*rank),
+            Self::ReplicasDiverged { ranks } => match ranks.as_slice() {
+                [one] => Some(*one),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether the same program may succeed if it is started again, with nothing else changed.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Group(error) if error.is_retryable())
+    }
+
+    /// The status for a process that ends with this error, as `meshwork run` understands it: see
+    /// [`exit_status`](meshwork_collectives::Error::exit_status).
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        if let Self::Group(error) = self {
+            return error.exit_status();
+        }
+        match matches!(self, Self::Cluster(_) | Self::NoTask { .. }) {
+            true => meshwork_collectives::Error::EXIT_CONFIG,
+            false => 1,
+        }
+    }
+}
+
+/// The message and its causes, as `main` and `unwrap` print them.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        meshwork_collectives::fmt_with_causes(self, f)
+    }
+}
+
+/// Errors of groups, by what was tried, become one variant.
+macro_rules! from_collectives {
+    ($($error:ident),*) => {$(
+        impl From<meshwork_collectives::$error> for Error {
+            fn from(error: meshwork_collectives::$error) -> Self {
+                Self::Group(error.into())
+            }
+        }
+    )*};
+}
+
+from_collectives!(ConfigError, JoinError, OperationError);
+
+#[cfg(test)]
+mod tests {
+    use meshwork_collectives::ConfigError;
+
+    use super::*;
+
+    #[test]
+    fn what_main_prints_is_a_sentence_with_its_causes() {
+        let secret = Error::from(ConfigError::SecretMissing);
+        assert_eq!(format!("{secret:?}"), ConfigError::SecretMissing.to_string());
+        assert_eq!(secret.exit_status(), 78);
+        let damaged = Error::from(crate::SnapshotDamage::Cut);
+        let cause = crate::SnapshotDamage::Cut.to_string();
+        assert_eq!(format!("{damaged:?}"), format!("{damaged}: {cause}"));
     }
 }

@@ -66,7 +66,7 @@ pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{
     Communication, CommunicatorScope, ElementType, FallbackReason, JobSecret, Pinning, Rank,
-    Registered, Route, Timeouts, TwoMemberPolicy, bf16, f16,
+    Registered, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,
 };
 
 pub use bucketing::bucket_ranges;

@@ -35,7 +35,7 @@ impl CommunicationOptions {
     /// it, in upper or lower case: `AUTO` and `RING`.
     ///
     /// Its third name is refused. NCCL reduces the memory of GPUs, which
-    /// [`over_devices`](crate::MultiWorkerMirroredStrategy::over_devices) is for; in host memory
+    /// [`direct_on`](crate::MultiWorkerMirroredStrategy::direct_on) is for; in host memory
     /// TensorFlow falls back to a ring without a word:
     ///
     /// ```

@@ -88,11 +88,7 @@ impl MultiWorkerMirroredStrategy {
     /// [`Error::Group`] when the operating system refuses what even one worker needs.
     pub fn alone() -> Result<Self, Error> {
         let mut group = Group::local(1)?;
-        let only = group.pop().ok_or(collectives::Error::WorldSize {
-            members: 0,
-            limit: 1,
-        })?;
-        Self::over(only)
+        Self::from_group(group.pop().expect("a group of one rank has one"))
     }
 
     /// A strategy with this process as its only worker, and as many replicas, which are threads.
@@ -109,7 +105,7 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// # Errors
     /// [`Error::Mesh`]
-    pub fn over(group: Group) -> Result<Self, Error> {
+    pub fn from_group(group: Group) -> Result<Self, Error> {
         let mesh = mesh_of(group.world(), 1)?;
         Ok(Self {
             group,
@@ -128,7 +124,7 @@ impl MultiWorkerMirroredStrategy {
         cluster: (WorkerPlacement, Task),
     ) -> Result<Self, Error> {
         group.set_communication(options.implementation());
-        let mut strategy = Self::over(group)?;
+        let mut strategy = Self::from_group(group)?;
         strategy.options = options;
         strategy.cluster = Some(cluster);
         Ok(strategy)
@@ -307,7 +303,7 @@ impl MultiWorkerMirroredStrategy {
         let (elastic, rank) = (self.is_elastic(), self.rank());
         match self.group.leave() {
             // Behind the last step nobody is needed any more.
-            Err(error) if elastic && training::is_loss(&error, rank) => Ok(()),
+            Err(error) if elastic && training::others_can_go_on(&error, rank) => Ok(()),
             left => Ok(left?),
         }
     }

@@ -15,7 +15,7 @@ use meshwork_strategy::{
 /// Allocations of this thread in a hundred steps, after two.
 fn allocations(group: Group, (dtype, bytes_per_bucket): (CommunicationDtype, usize)) -> u64 {
     let options = CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
-    let mut strategy = MultiWorkerMirroredStrategy::over(group)
+    let mut strategy = MultiWorkerMirroredStrategy::from_group(group)
         .unwrap()
         .with_options(options);
     let specs: Vec<_> = [300, 70_000, 5]

@@ -2,7 +2,7 @@ use burn_core::store::RecordError;
 use burn_core::tensor::{DType, TensorReadError};
 
 /// Everything that can go wrong between burn and a strategy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The workers, or what they were asked to do.
@@ -45,4 +45,22 @@ pub enum Error {
         /// The step after which it was written.
         step: u64,
     },
+}
+
+impl Error {
+    /// The status for a process that ends with this error, as `meshwork run` understands it.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        if let Self::Strategy(error) = self {
+            return error.exit_status();
+        }
+        1
+    }
+}
+
+/// The message and its causes, as `main` and `unwrap` print them.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        meshwork_strategy::fmt_with_causes(self, f)
+    }
 }

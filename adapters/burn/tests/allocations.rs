@@ -33,7 +33,7 @@ fn gradients(network: &Network, device: &Device) -> GradientsParams {
 
 /// Bytes that this thread allocates in each of ten steps, after two.
 fn allocated(group: Group) -> u64 {
-    let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
     let device = Device::flex();
     let layer = |_| Param::from_data(TensorData::new(vec![1.0_f32; LEN], [LEN]), &device);
     let network = Network {

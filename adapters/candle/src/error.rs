@@ -1,7 +1,7 @@
 use candle_core::DType;
 
 /// Everything that can go wrong between candle and a strategy.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The workers, or what they were asked to do.
@@ -26,5 +26,23 @@ struct FirstLine<'a>(&'a candle_core::Error);
 impl std::fmt::Display for FirstLine<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0.to_string().lines().next().unwrap_or("unknown error"))
+    }
+}
+
+impl Error {
+    /// The status for a process that ends with this error, as `meshwork run` understands it.
+    #[must_use]
+    pub fn exit_status(&self) -> u8 {
+        if let Self::Strategy(error) = self {
+            return error.exit_status();
+        }
+        1
+    }
+}
+
+/// The message and its causes, as `main` and `unwrap` print them.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        meshwork_strategy::fmt_with_causes(self, f)
     }
 }

@@ -1,7 +1,7 @@
 use clap::{Args, ValueEnum};
 use meshwork_collectives::schedule::Collective;
 use meshwork_collectives::{
-    Communication, Congestion, DataTransport, Error, Network, Rank, Transport,
+    Communication, ConfigError, Congestion, DataTransport, Network, Rank, Transport,
 };
 
 /// What to measure, and how.
@@ -191,7 +191,7 @@ impl Bench {
     }
 
     /// How the network is to be used.
-    pub(crate) fn network(&self) -> Result<Network, Error> {
+    pub(crate) fn network(&self) -> Result<Network, ConfigError> {
         let network = Network::default()
             .with_connections(self.connections)?
             .with_congestion(match self.congestion {

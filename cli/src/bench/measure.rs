@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
-use meshwork_collectives::{Error, Group, Rank, ReduceOp};
+use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
 
+use super::Failure;
 use super::args::Bench;
 use super::trial::Trial;
 
@@ -37,7 +38,7 @@ impl<'a> Series<'a> {
         Self { wanted, bytes }
     }
 
-    pub(super) fn run(&self, group: &mut Group) -> Result<Row, Error> {
+    pub(super) fn run(&self, group: &mut Group) -> Result<Row, Failure> {
         let elements = self.bytes / size_of::<f32>();
         let mut trial = Trial::new(self.wanted, elements, group)?;
         let mut errors = trial.errors(group)?;
@@ -64,7 +65,7 @@ impl<'a> Series<'a> {
 }
 
 /// How many calls make a sample, and how long it then takes; the same on all ranks.
-fn calibrate(trial: &mut Trial, group: &mut Group) -> Result<(usize, f64), Error> {
+fn calibrate(trial: &mut Trial, group: &mut Group) -> Result<(usize, f64), OperationError> {
     let mut calls = 1;
     let mut sample = 0.0;
     for _ in 0..3 {
@@ -77,7 +78,7 @@ fn calibrate(trial: &mut Trial, group: &mut Group) -> Result<(usize, f64), Error
 }
 
 /// Seconds of one call, over this many in a row.
-fn seconds_of(trial: &mut Trial, calls: usize, group: &mut Group) -> Result<f64, Error> {
+fn seconds_of(trial: &mut Trial, calls: usize, group: &mut Group) -> Result<f64, OperationError> {
     group.barrier()?;
     let begun = Instant::now();
     for _ in 0..calls {

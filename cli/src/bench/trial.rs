@@ -1,10 +1,12 @@
 //! One operation on one set of buffers, and whether its values are right.
 
+use std::io;
 use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
-use meshwork_collectives::{Error, Group, Rank, ReduceOp, Registered};
+use meshwork_collectives::{Group, OperationError, Rank, ReduceOp, Registered};
 
+use super::Failure;
 use super::args::{Bench, Buffers, Operation};
 
 /// The buffers of one rank: what it gives, and what it gets where that is another.
@@ -30,7 +32,7 @@ struct Paged {
 
 impl Trial {
     /// Buffers of which the larger has `elements`, rounded to whole blocks.
-    pub(super) fn new(wanted: &Bench, elements: usize, group: &mut Group) -> Result<Self, Error> {
+    pub(super) fn new(wanted: &Bench, elements: usize, group: &mut Group) -> Result<Self, Failure> {
         let world = group.world() as usize;
         let block = elements.div_ceil(world);
         let (input, output) = match wanted.operation() {
@@ -51,7 +53,7 @@ impl Trial {
         self.output.fill(0.0);
     }
 
-    pub(super) fn run(&mut self, group: &mut Group) -> Result<(), Error> {
+    pub(super) fn run(&mut self, group: &mut Group) -> Result<(), OperationError> {
         let (input, output) = (&mut *self.input, &mut *self.output);
         match self.operation {
             Operation::AllReduce => group.all_reduce(input, ReduceOp::Sum),
@@ -64,7 +66,7 @@ impl Trial {
     }
 
     /// Runs the operation once on a pattern, and counts the elements that are wrong.
-    pub(super) fn errors(&mut self, group: &mut Group) -> Result<usize, Error> {
+    pub(super) fn errors(&mut self, group: &mut Group) -> Result<usize, OperationError> {
         let (me, world) = (group.rank().index(), group.world() as usize);
         for (at, element) in self.input.iter_mut().enumerate() {
             *element = pattern(me, at);
@@ -96,7 +98,7 @@ impl Trial {
 }
 
 /// From rank 0 to rank 1; the others look on.
-fn send_and_receive(group: &mut Group, buffer: &mut [f32]) -> Result<(), Error> {
+fn send_and_receive(group: &mut Group, buffer: &mut [f32]) -> Result<(), OperationError> {
     match group.rank().number() {
         0 if group.world() > 1 => group.send(buffer, Rank::new(1)),
         1 => group.receive(buffer, Rank::CHIEF),
@@ -110,12 +112,9 @@ fn pattern(rank: usize, at: usize) -> f32 {
 }
 
 impl Paged {
-    fn new(elements: usize) -> Result<Self, Error> {
+    fn new(elements: usize) -> io::Result<Self> {
         let bytes = elements * size_of::<f32>();
-        let memory = MmapMut::map_anon(bytes + HUGE_PAGE).map_err(|error| Error::System {
-            what: "taking memory for the buffers",
-            kind: error.kind(),
-        })?;
+        let memory = MmapMut::map_anon(bytes + HUGE_PAGE)?;
         #[cfg(target_os = "linux")]
         if bytes >= HUGE_PAGE {
             // Without them it is slower, and no less right.
@@ -130,7 +129,7 @@ impl Paged {
 }
 
 impl Memory {
-    fn new(buffers: Buffers, elements: usize, group: &mut Group) -> Result<Self, Error> {
+    fn new(buffers: Buffers, elements: usize, group: &mut Group) -> Result<Self, Failure> {
         Ok(match buffers {
             Buffers::Registered => Self::Registered(group.alloc(elements)?),
             Buffers::Private => Self::Private(Paged::new(elements)?),

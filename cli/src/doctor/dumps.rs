@@ -46,10 +46,8 @@ fn is_dump(path: &Path) -> bool {
 
 fn read(path: &Path) -> Result<Dump, DoctorError> {
     let text = fs::read_to_string(path).map_err(failing(path, "read"))?;
-    Dump::from_json(&text).map_err(|source| DoctorError::NoDump {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    let path = path.to_owned();
+    Dump::from_json(&text).map_err(|source| DoctorError::NoDump { path, source })
 }
 
 fn failing(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> DoctorError {

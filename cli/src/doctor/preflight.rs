@@ -37,7 +37,7 @@ pub(super) fn run(wanted: &Doctor) -> Result<Checkup, DoctorError> {
             }
         },
         Err(error) => {
-            facts.not_joined = Some(error);
+            facts.not_joined = Some(error.into());
             Vec::new()
         }
     };

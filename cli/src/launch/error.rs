@@ -72,7 +72,7 @@ pub enum LaunchError {
     #[error("no job secret to hand to the workers")]
     Secret {
         /// What is wrong with it; never shows the secret itself.
-        source: meshwork_collectives::Error,
+        source: meshwork_collectives::ConfigError,
     },
     /// There is no memory, or no descriptor, for the file that hands the job secret to the workers.
     #[error("the job secret could not be put where the workers find it")]

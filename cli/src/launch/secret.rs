@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use meshwork_collectives::{Error, JobSecret};
+use meshwork_collectives::{ConfigError, JobSecret};
 
 use super::LaunchError;
 
@@ -23,7 +23,7 @@ impl Handed {
     /// [`LaunchError::Secret`], [`LaunchError::SecretFile`]
     pub(super) fn on_or_new() -> Result<Self, LaunchError> {
         let secret = match JobSecret::from_env() {
-            Err(Error::SecretMissing) => JobSecret::generate(),
+            Err(ConfigError::SecretMissing) => JobSecret::generate(),
             handed_on => handed_on,
         };
         Self::of(secret.map_err(|source| LaunchError::Secret { source })?)

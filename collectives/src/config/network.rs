@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::Error;
+use crate::ConfigError;
 
 /// How the network between ranks is used.
 ///
@@ -49,11 +49,11 @@ impl DataTransport {
     /// The environment variable for it: `quic` or `tls`, the same in all processes of a job.
     pub const ENV: &'static str = "MESHWORK_CARRIER";
 
-    pub(super) fn from_name(name: &str) -> Result<Self, Error> {
+    pub(super) fn from_name(name: &str) -> Result<Self, ConfigError> {
         match name {
             "quic" => Ok(Self::Quic),
             "tls" => Ok(Self::Tls),
-            _ => Err(Error::DataTransportName {
+            _ => Err(ConfigError::DataTransportName {
                 value: name.to_owned(),
             }),
         }
@@ -136,10 +136,10 @@ impl Network {
     /// Changes [`Network::largest_packet`].
     ///
     /// # Errors
-    /// [`Error::PacketSize`] outside [`Network::LEAST_PACKET`] and [`Network::MOST_PACKET`].
-    pub fn with_largest_packet(self, bytes: u16) -> Result<Self, Error> {
+    /// [`ConfigError::PacketSize`] outside [`Network::LEAST_PACKET`] and [`Network::MOST_PACKET`].
+    pub fn with_largest_packet(self, bytes: u16) -> Result<Self, ConfigError> {
         if !(Self::LEAST_PACKET..=Self::MOST_PACKET).contains(&bytes) {
-            return Err(Error::PacketSize {
+            return Err(ConfigError::PacketSize {
                 bytes,
                 least: Self::LEAST_PACKET,
                 most: Self::MOST_PACKET,
@@ -169,10 +169,10 @@ impl Network {
     /// Changes [`Network::connections`], in the same way on every rank.
     ///
     /// # Errors
-    /// [`Error::Connections`] for none or more than [`Network::MOST_CONNECTIONS`].
-    pub fn with_connections(self, connections: u8) -> Result<Self, Error> {
+    /// [`ConfigError::Connections`] for none or more than [`Network::MOST_CONNECTIONS`].
+    pub fn with_connections(self, connections: u8) -> Result<Self, ConfigError> {
         if !(1..=Self::MOST_CONNECTIONS).contains(&connections) {
-            return Err(Error::Connections {
+            return Err(ConfigError::Connections {
                 connections,
                 most: Self::MOST_CONNECTIONS,
             });
@@ -209,7 +209,7 @@ mod tests {
             );
         }
         for bytes in [0, 1199, 65_508, u16::MAX] {
-            let expected = Error::PacketSize {
+            let expected = ConfigError::PacketSize {
                 bytes,
                 least: 1200,
                 most: 65_507,
@@ -232,7 +232,7 @@ mod tests {
         }
         for wrong in ["", "TLS", "tcp"] {
             let value = wrong.to_owned();
-            let expected = Error::DataTransportName { value };
+            let expected = ConfigError::DataTransportName { value };
             assert_eq!(DataTransport::from_name(wrong), Err(expected));
         }
         assert_eq!(DataTransport::from_code(2), None);
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(several(1), Ok(Network::default()));
         assert_eq!(several(16).map(|network| network.connections()), Ok(16));
         for connections in [0, 17] {
-            let expected = Error::Connections {
+            let expected = ConfigError::Connections {
                 connections,
                 most: 16,
             };

@@ -10,7 +10,7 @@ use crate::wire::{
     AgreementMessage, Ballot, MESSAGE_HEAD_BYTES, MemberProcess, MemberState, Message, MessageHead,
     Spoken, WaitReport,
 };
-use crate::{Error, Member, Rank};
+use crate::{Member, OperationError, Rank};
 
 /// Members of the group, the one that listens among them as rank 0.
 const WORLD: u32 = 4;
@@ -144,7 +144,7 @@ impl Listener {
                 Some(conflict) => membership::Event::GiveUp(conflict.into()),
                 None => membership::Event::Heard(by),
             },
-            Err(error) => membership::Event::GiveUp(Error::Protocol { peer: by, error }),
+            Err(error) => membership::Event::GiveUp(OperationError::Protocol { peer: by, error }),
         }
     }
 

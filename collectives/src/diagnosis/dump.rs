@@ -4,7 +4,10 @@ use std::fmt::{self, Display};
 
 use serde_json::Value;
 
-use crate::{Error, Rank};
+use crate::Rank;
+
+/// The only format of dumps that there is.
+const FORMAT: u64 = 1;
 
 /// What one rank left behind.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,6 +21,34 @@ pub struct Dump {
     pub(super) afterwards: Afterwards,
     /// The oldest first.
     pub(super) operations: Vec<Operation>,
+}
+
+/// A file that should be a dump cannot be read as one.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// It is not JSON from some place on.
+    #[error("not JSON from line {line}, column {column} on: was the file cut off?")]
+    NotJson {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+    },
+    /// Another release wrote it.
+    #[error(
+        "a dump of format {found}, but this program reads format {FORMAT}: use the release that wrote it"
+    )]
+    Version {
+        /// Its format.
+        found: u64,
+    },
+    /// A field is missing, or has a value that no rank writes there.
+    #[error("no dump of a rank: its {field} cannot be used; was the file edited?")]
+    Field {
+        /// The first such field.
+        field: &'static str,
+    },
 }
 
 /// A call that a rank made: what, and from which line of its program.
@@ -83,11 +114,17 @@ impl Dump {
     /// Reads a dump.
     ///
     /// # Errors
-    /// [`Error::Dump`] names the first field that is not as this version writes it.
-    pub fn from_json(text: &str) -> Result<Self, Error> {
-        let value: Value = serde_json::from_str(text).map_err(|_| unusable("JSON"))?;
-        if value["version"] != 1 {
-            return Err(unusable("version"));
+    /// [`DumpError`], of the first thing that is not as this version writes it.
+    pub fn from_json(text: &str) -> Result<Self, DumpError> {
+        let value: Value = serde_json::from_str(text).map_err(|error| DumpError::NotJson {
+            line: error.line(),
+            column: error.column(),
+        })?;
+        let version = value["version"]
+            .as_u64()
+            .ok_or_else(|| unusable("version"))?;
+        if version != FORMAT {
+            return Err(DumpError::Version { found: version });
         }
         let rank = rank(&value["rank"]).ok_or_else(|| unusable("rank"))?;
         let world = rank_number(&value["world"]).ok_or_else(|| unusable("world"))?;
@@ -180,8 +217,8 @@ impl Display for PastCall {
     }
 }
 
-fn unusable(field: &'static str) -> Error {
-    Error::Dump { field }
+fn unusable(field: &'static str) -> DumpError {
+    DumpError::Field { field }
 }
 
 fn read_operation(value: &Value) -> Option<Operation> {

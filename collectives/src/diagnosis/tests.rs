@@ -386,14 +386,21 @@ fn a_trace_has_every_operation_at_its_time_and_one_failure_a_rank() {
 #[test]
 fn what_is_no_dump_is_refused_by_its_field() {
     let field = |text: &str| match Dump::from_json(text) {
-        Err(crate::Error::Dump { field }) => field,
+        Err(DumpError::Field { field }) => field,
         other => panic!("{other:?}"),
     };
-    assert_eq!(field("{"), "JSON");
     assert_eq!(field("{}"), "version");
     assert_eq!(field(r#"{"version":1,"rank":3,"world":3}"#), "rank");
     assert_eq!(
         field(r#"{"version":1,"rank":2,"world":3,"operations":7}"#),
         "operations"
+    );
+    assert_eq!(
+        Dump::from_json("{\n").unwrap_err(),
+        DumpError::NotJson { line: 2, column: 0 }
+    );
+    assert_eq!(
+        Dump::from_json(r#"{"version":2}"#).unwrap_err(),
+        DumpError::Version { found: 2 }
     );
 }

@@ -1,7 +1,7 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use crate::{Error, Member, Rank};
+use crate::{Member, OperationError, Rank};
 
 /// How the loss of a rank was noticed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -31,7 +31,7 @@ impl Display for LossCause {
     }
 }
 
-impl Error {
+impl OperationError {
     /// The loss of a rank, of which nothing else is known.
     pub(crate) fn lost(peer: Member, cause: LossCause) -> Self {
         Self::RankLost {

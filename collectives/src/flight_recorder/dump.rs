@@ -8,7 +8,7 @@ use super::clock::{Scale, whole_micros};
 use super::journal::{Ending, LENGTH, MediumKind, Record};
 use super::{Afterwards, FlightRecorder, Log, State, locked};
 use crate::contract::{Call, Contract, site};
-use crate::{Error, LossCause, Rank};
+use crate::{LossCause, OperationError, Rank};
 
 impl FlightRecorder {
     pub(super) fn text(&self, state: &State) -> String {
@@ -105,10 +105,10 @@ fn call(call: &Call) -> Value {
     })
 }
 
-fn failure(error: &Error) -> Value {
+fn failure(error: &OperationError) -> Value {
     let mut value = json!({ "kind": "other", "text": error.to_string() });
     match error {
-        Error::RankLost {
+        OperationError::RankLost {
             peer,
             cause,
             reporter,
@@ -129,7 +129,7 @@ fn failure(error: &Error) -> Value {
             }
             .into();
         }
-        Error::Disagreement {
+        OperationError::Disagreement {
             rank,
             mine,
             peer,
@@ -141,7 +141,7 @@ fn failure(error: &Error) -> Value {
                 { "rank": peer.number(), "call": call(theirs) },
             ]);
         }
-        Error::TimedOut { rank, peer, .. } => {
+        OperationError::TimedOut { rank, peer, .. } => {
             value["kind"] = "timed out".into();
             value["rank"] = rank.number().into();
             value["peer"] = peer.number().into();

@@ -10,7 +10,7 @@ use super::long::Due;
 use super::*;
 use crate::contract::Kind;
 use crate::session::GroupId;
-use crate::{ElementType, LossCause, local};
+use crate::{ElementType, LossCause, OperationError, local};
 
 fn contract(group: u64, sequence: u64) -> Contract {
     Contract {
@@ -43,8 +43,8 @@ fn read(folder: &Path) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-fn lost() -> Error {
-    Error::lost(local::members(3)[1].clone(), LossCause::Died)
+fn lost() -> OperationError {
+    OperationError::lost(local::members(3)[1].clone(), LossCause::Died)
 }
 
 #[test]

@@ -2,16 +2,15 @@
 
 mod blocks;
 
-use std::panic::Location;
+use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use super::Group;
 use crate::contract::Kind;
-use crate::operation::SendBlocks;
-use crate::operation::{OperationSpec, Work};
-use crate::{Error, Rank, config};
+use crate::operation::{OperationSpec, ReceiveBlock, SendBlocks, Work};
+use crate::{OperationError, Rank};
+use blocks::{ReceiveBlocks, end_of};
+
 pub(super) use blocks::length;
-use blocks::{ReceiveBlocks, end_of, take};
-use meshwork_accel::{Element, ReduceOp, Reduction};
 
 impl Group {
     /// Replaces `buffer`, on every rank, by the reduction of all ranks' buffers.
@@ -22,11 +21,15 @@ impl Group {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an op that `T` does not have, and nothing has happened;
-    /// [`Error::Disagreement`], [`Error::RankLost`], [`Error::Aborted`], [`Error::TimedOut`];
-    /// `buffer` then holds unspecified values, and the group is over.
+    /// [`OperationError::Unsupported`] for an op that `T` does not have, and nothing has happened;
+    /// [`OperationError::Disagreement`], [`OperationError::RankLost`], [`OperationError::Aborted`],
+    /// [`OperationError::TimedOut`]; `buffer` then holds unspecified values, and the group is over.
     #[track_caller]
-    pub fn all_reduce<T: Element>(&mut self, buffer: &mut [T], op: ReduceOp) -> Result<(), Error> {
+    pub fn all_reduce<T: Element>(
+        &mut self,
+        buffer: &mut [T],
+        op: ReduceOp,
+    ) -> Result<(), OperationError> {
         let (reduction, root) = (Reduction::new(op)?, None);
         let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
         let work = Work::Reduce {
@@ -34,7 +37,7 @@ impl Group {
             reduction,
             root,
         };
-        self.perform(spec, Location::caller(), work)
+        self.perform(spec, work)
     }
 
     /// Replaces `output`, on every rank, by the reduction of all ranks' inputs.
@@ -43,14 +46,14 @@ impl Group {
     /// `input` and `output` have one length, the same on every rank.
     ///
     /// # Errors
-    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::Length`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn all_reduce_into<T: Element>(
         &mut self,
         input: &[T],
         output: &mut [T],
         op: ReduceOp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         length("all_reduce", "output", output.len(), input.len())?;
         output.copy_from_slice(input);
         self.all_reduce(output, op)
@@ -62,7 +65,7 @@ impl Group {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
-    /// [`Error::RankOutside`] for a root that does not exist, and those of
+    /// [`OperationError::RankOutside`] for a root that does not exist, and those of
     /// [`all_reduce`](Self::all_reduce); after an error the others' buffers hold unspecified
     /// values too.
     #[track_caller]
@@ -71,8 +74,8 @@ impl Group {
         buffer: &mut [T],
         op: ReduceOp,
         root: Rank,
-    ) -> Result<(), Error> {
-        config::inside(root, self.world())?;
+    ) -> Result<(), OperationError> {
+        self.check_rank(root)?;
         let (reduction, to) = (Reduction::new(op)?, Some(root));
         let spec = OperationSpec::new(Kind::Reduce, buffer.len())
             .with_op(op)
@@ -82,7 +85,7 @@ impl Group {
             reduction,
             root: to,
         };
-        self.perform(spec, Location::caller(), work)
+        self.perform(spec, work)
     }
 
     /// Replaces `buffer`, on every rank, by the buffer of `root`.
@@ -91,13 +94,17 @@ impl Group {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
-    /// [`Error::RankOutside`] for a root that does not exist, and those of
+    /// [`OperationError::RankOutside`] for a root that does not exist, and those of
     /// [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn broadcast<T: Element>(&mut self, buffer: &mut [T], root: Rank) -> Result<(), Error> {
-        config::inside(root, self.world())?;
+    pub fn broadcast<T: Element>(
+        &mut self,
+        buffer: &mut [T],
+        root: Rank,
+    ) -> Result<(), OperationError> {
+        self.check_rank(root)?;
         let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
-        self.perform(spec, Location::caller(), Work::Broadcast { buffer, root })
+        self.perform(spec, Work::Broadcast { buffer, root })
     }
 
     /// Reduces all ranks' inputs and leaves each rank with its block of the result.
@@ -107,27 +114,17 @@ impl Group {
     /// `r` of it is for rank `r`.
     ///
     /// # Errors
-    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::Length`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn reduce_scatter<T: Element>(
         &mut self,
         input: &[T],
         output: &mut [T],
         op: ReduceOp,
-    ) -> Result<(), Error> {
-        let reduction = Reduction::new(op)?;
-        self.reduce_scatter_from(Location::caller(), (input, output), (op, reduction))
-    }
-
-    pub(super) fn reduce_scatter_from<T: Element>(
-        &mut self,
-        caller: &'static Location<'static>,
-        (input, output): (&[T], &mut [T]),
-        (op, reduction): (ReduceOp, Reduction<T>),
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let blocks = self.even(output.len());
         let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
-        self.fold_blocks(spec, caller, (input, output, &blocks), reduction)
+        self.fold_blocks(spec, input, output, &blocks)
     }
 
     /// Like [`reduce_scatter`](Self::reduce_scatter), with a block length for each rank.
@@ -144,17 +141,11 @@ impl Group {
         output: &mut [T],
         lengths: &[usize],
         op: ReduceOp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let blocks = self.uneven("reduce_scatter", lengths)?;
         let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
         let spec = spec.with_lengths(lengths);
-        let reduction = Reduction::new(op)?;
-        self.fold_blocks(
-            spec,
-            Location::caller(),
-            (input, output, &blocks),
-            reduction,
-        )
+        self.fold_blocks(spec, input, output, &blocks)
     }
 
     /// Gives every rank the inputs of all, one after the other in the order of the ranks.
@@ -163,21 +154,16 @@ impl Group {
     /// `input` has the same length on every rank, and `output` that length times the world.
     ///
     /// # Errors
-    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::Length`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn all_gather<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        self.all_gather_from(Location::caller(), input, output)
-    }
-
-    pub(super) fn all_gather_from<T: Element>(
+    pub fn all_gather<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
         input: &[T],
         output: &mut [T],
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let blocks = self.even(input.len());
         let spec = OperationSpec::new(Kind::AllGather, output.len());
-        self.gather_blocks(spec, caller, (input, Some(output), &blocks))
+        self.gather_blocks(spec, input, Some(output), &blocks)
     }
 
     /// Like [`all_gather`](Self::all_gather), with an input of another length on each rank.
@@ -193,10 +179,10 @@ impl Group {
         input: &[T],
         output: &mut [T],
         lengths: &[usize],
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let blocks = self.uneven("all_gather", lengths)?;
         let spec = OperationSpec::new(Kind::AllGather, output.len()).with_lengths(lengths);
-        self.gather_blocks(spec, Location::caller(), (input, Some(output), &blocks))
+        self.gather_blocks(spec, input, Some(output), &blocks)
     }
 
     /// Gives `root` the inputs of all, one after the other in the order of the ranks.
@@ -206,19 +192,20 @@ impl Group {
     /// root; the others' is not touched and may be empty.
     ///
     /// # Errors
-    /// [`Error::RankOutside`], [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::RankOutside`], [`OperationError::Length`], and those of
+    /// [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn gather<T: Element>(
         &mut self,
         input: &[T],
         output: &mut [T],
         root: Rank,
-    ) -> Result<(), Error> {
-        config::inside(root, self.world())?;
+    ) -> Result<(), OperationError> {
+        self.check_rank(root)?;
         let blocks = self.even(input.len());
         let spec = OperationSpec::new(Kind::Gather, input.len()).with_root(root);
         let output = (root == self.rank()).then_some(output);
-        self.gather_blocks(spec, Location::caller(), (input, output, &blocks))
+        self.gather_blocks(spec, input, output, &blocks)
     }
 
     /// Like [`gather`](Self::gather), with an input of another length on each rank.
@@ -236,14 +223,14 @@ impl Group {
         output: &mut [T],
         lengths: &[usize],
         root: Rank,
-    ) -> Result<(), Error> {
-        config::inside(root, self.world())?;
+    ) -> Result<(), OperationError> {
+        self.check_rank(root)?;
         let blocks = self.uneven("gather", lengths)?;
         let spec = OperationSpec::new(Kind::Gather, 0)
             .with_root(root)
             .with_lengths(lengths);
         let output = (root == self.rank()).then_some(output);
-        self.gather_blocks(spec, Location::caller(), (input, output, &blocks))
+        self.gather_blocks(spec, input, output, &blocks)
     }
 
     /// Gives each rank its block of `root`'s input.
@@ -253,18 +240,19 @@ impl Group {
     /// root; the others' is not looked at and may be empty.
     ///
     /// # Errors
-    /// [`Error::RankOutside`], [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::RankOutside`], [`OperationError::Length`], and those of
+    /// [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn scatter<T: Element>(
         &mut self,
         input: &[T],
         output: &mut [T],
         root: Rank,
-    ) -> Result<(), Error> {
-        config::inside(root, self.world())?;
+    ) -> Result<(), OperationError> {
+        self.check_rank(root)?;
         let blocks = self.even(output.len());
         let spec = OperationSpec::new(Kind::Scatter, output.len()).with_root(root);
-        self.scatter_blocks(spec, Location::caller(), (input, output, &blocks), root)
+        self.scatter_blocks(spec, input, output, &blocks)
     }
 
     /// Like [`scatter`](Self::scatter), with a block length for each rank.
@@ -282,13 +270,13 @@ impl Group {
         output: &mut [T],
         lengths: &[usize],
         root: Rank,
-    ) -> Result<(), Error> {
-        config::inside(root, self.world())?;
+    ) -> Result<(), OperationError> {
+        self.check_rank(root)?;
         let blocks = self.uneven("scatter", lengths)?;
         let spec = OperationSpec::new(Kind::Scatter, 0)
             .with_root(root)
             .with_lengths(lengths);
-        self.scatter_blocks(spec, Location::caller(), (input, output, &blocks), root)
+        self.scatter_blocks(spec, input, output, &blocks)
     }
 
     /// Gives every rank a block from every rank: block `r` of the input goes to rank `r`, and block
@@ -299,26 +287,15 @@ impl Group {
     /// block.
     ///
     /// # Errors
-    /// [`Error::Length`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::Length`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn all_to_all<T: Element>(&mut self, input: &[T], output: &mut [T]) -> Result<(), Error> {
-        self.all_to_all_from(Location::caller(), input, output)
-    }
-
-    pub(super) fn all_to_all_from<T: Element>(
+    pub fn all_to_all<T: Element>(
         &mut self,
-        caller: &'static Location<'static>,
         input: &[T],
         output: &mut [T],
-    ) -> Result<(), Error> {
-        let world = self.world() as usize;
-        let whole = input.len() / world * world;
-        length("all_to_all", "input", input.len(), whole)?;
-        length("all_to_all", "output", output.len(), input.len())?;
-        let blocks = self.even(input.len() / world);
+    ) -> Result<(), OperationError> {
         let spec = OperationSpec::new(Kind::AllToAll, input.len());
-        let outgoing_blocks = SendBlocks::each(input, &blocks);
-        self.exchange_blocks(spec, caller, (outgoing_blocks, output, &blocks))
+        self.exchange_even_blocks(spec, input, output)
     }
 
     /// Like [`all_to_all`](Self::all_to_all), with a block length for each pair of ranks.
@@ -328,14 +305,16 @@ impl Group {
     /// `received`, the lengths of those from each. What one rank sends the other must expect.
     ///
     /// # Errors
-    /// [`Error::Uneven`] where two ranks' numbers differ, and those of
+    /// [`OperationError::Uneven`] where two ranks' numbers differ, and those of
     /// [`all_to_all`](Self::all_to_all).
     #[track_caller]
     pub fn all_to_all_uneven<T: Element>(
         &mut self,
-        (input, sent): (&[T], &[usize]),
-        (output, received): (&mut [T], &[usize]),
-    ) -> Result<(), Error> {
+        input: &[T],
+        sent: &[usize],
+        output: &mut [T],
+        received: &[usize],
+    ) -> Result<(), OperationError> {
         let offered = self.uneven("all_to_all", sent)?;
         let taken = self.uneven("all_to_all", received)?;
         length("all_to_all", "input", input.len(), end_of(&offered))?;
@@ -344,7 +323,7 @@ impl Group {
         let spec = OperationSpec::new(Kind::AllToAll, 0).with_lengths(&[]);
         let mut outgoing_blocks = SendBlocks::each(input, &offered);
         outgoing_blocks.counts = Some(sent);
-        self.exchange_blocks(spec, Location::caller(), (outgoing_blocks, output, &taken))
+        self.exchange_blocks(spec, outgoing_blocks, output, &taken)
     }
 
     /// Gives each rank the input of another: that of rank `r` goes to rank `targets[r]`.
@@ -354,24 +333,24 @@ impl Group {
     /// rank and names each rank once.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::NoPermutation`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::Length`], [`OperationError::RankOutside`],
+    /// [`OperationError::TargetRepeated`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn permute<T: Element>(
         &mut self,
         input: &[T],
         output: &mut [T],
         targets: &[Rank],
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let world = self.world() as usize;
         length("permute", "targets", targets.len(), world)?;
         length("permute", "output", output.len(), input.len())?;
         let mut sources = vec![None; world];
         for (from, to) in targets.iter().enumerate() {
-            let place = sources
-                .get_mut(to.index())
-                .filter(|place| place.is_none())
-                .ok_or(Error::NoPermutation { target: *to })?;
-            *place = Some(from);
+            self.check_rank(*to)?;
+            if sources[to.index()].replace(from).is_some() {
+                return Err(OperationError::TargetRepeated { target: *to });
+            }
         }
         let numbers: Vec<usize> = targets.iter().map(|target| target.index()).collect();
         let spec = OperationSpec::new(Kind::Permute, input.len()).with_lengths(&numbers);
@@ -381,15 +360,11 @@ impl Group {
         if from == self.rank().index() {
             output.copy_from_slice(input);
         } else {
-            receives.push(take(from, 0, 0, whole.clone()));
+            receives.push(ReceiveBlock::new(from, 0, 0, whole.clone()));
         }
         let to = targets[self.rank().index()].index();
         let outgoing_blocks = SendBlocks::whole(input, std::slice::from_ref(&whole)).only_for(to);
-        self.copy(
-            spec,
-            Location::caller(),
-            (outgoing_blocks, &receives, output),
-        )
+        self.copy(spec, outgoing_blocks, &receives, output)
     }
 
     /// Sends `input` to rank `to`; returns when it has been received, or is on its way.
@@ -401,13 +376,12 @@ impl Group {
     /// `to` receives as many elements.
     ///
     /// # Errors
-    /// [`Error::RankOutside`], [`Error::OwnRank`], and those of
+    /// [`OperationError::RankOutside`], [`OperationError::OwnRank`], and those of
     /// [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn send<T: Element>(&mut self, input: &[T], to: Rank) -> Result<(), Error> {
-        let caller = Location::caller();
+    pub fn send<T: Element>(&mut self, input: &[T], to: Rank) -> Result<(), OperationError> {
         self.other(to)?;
-        self.settled().send(caller, input, to)
+        self.settled().send(input, to)
     }
 
     /// Replaces `output` by what rank `from` sends.
@@ -418,16 +392,19 @@ impl Group {
     /// # Errors
     /// Those of [`send`](Self::send).
     #[track_caller]
-    pub fn receive<T: Element>(&mut self, output: &mut [T], from: Rank) -> Result<(), Error> {
-        let caller = Location::caller();
+    pub fn receive<T: Element>(
+        &mut self,
+        output: &mut [T],
+        from: Rank,
+    ) -> Result<(), OperationError> {
         self.other(from)?;
-        self.settled().receive(caller, output, from)
+        self.settled().receive(output, from)
     }
 
-    fn other(&self, rank: Rank) -> Result<(), Error> {
-        config::inside(rank, self.world())?;
+    fn other(&self, rank: Rank) -> Result<(), OperationError> {
+        self.check_rank(rank)?;
         if rank == self.rank() {
-            return Err(Error::OwnRank { rank });
+            return Err(OperationError::OwnRank { rank });
         }
         Ok(())
     }
@@ -437,8 +414,8 @@ impl Group {
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn barrier(&mut self) -> Result<(), Error> {
+    pub fn barrier(&mut self) -> Result<(), OperationError> {
         let spec = OperationSpec::new(Kind::Barrier, 0);
-        self.perform::<u8>(spec, Location::caller(), Work::Barrier)
+        self.perform::<u8>(spec, Work::Barrier)
     }
 }

@@ -12,20 +12,19 @@ mod task;
 
 use std::fmt::{self, Debug};
 use std::num::NonZeroUsize;
-use std::panic::Location;
 
 use meshwork_accel::{
     Accelerator, DeviceBuffer, DeviceCollective, DeviceCommunicators, DeviceId, ElementTask,
-    ElementType, ReduceOp,
+    ReduceOp,
 };
 
 use super::Group;
 use super::collect::length;
 use crate::contract::Kind;
 use crate::operation::OperationSpec;
-use crate::{Error, Rank, config};
+use crate::{OperationError, Rank};
 use device_route::Held;
-use slot::Slots;
+use slot::{BufferKind, Slots};
 use task::{AllGather, Broadcast, Plan, Reduce, ReduceScatter};
 
 pub use device_route::DeviceRoute;
@@ -36,17 +35,17 @@ pub use slot::Pinning;
 
 /// A group whose operations take buffers of an accelerator.
 ///
-/// By [`Group::on`], bytes go through host memory that the other ranks of the host can reach, chunk
-/// by chunk: while one chunk is between ranks, the next comes from the device and the one before
-/// goes back to it. Results are those of the same operation on host memory, chunk by chunk; so they
-/// have the same bits where those do not depend on the length, as between the ranks of one host,
-/// under [`Communication::Reproducible`](crate::Communication::Reproducible), and for all but sums
-/// and products of floats.
+/// By [`Group::staged_on`], bytes go through host memory that the other ranks of the host can
+/// reach, chunk by chunk: while one chunk is between ranks, the next comes from the device and the
+/// one before goes back to it. Results are those of the same operation on host memory, chunk by
+/// chunk; so they have the same bits where those do not depend on the length, as between the ranks
+/// of one host, under [`Communication::Reproducible`](crate::Communication::Reproducible), and for
+/// all but sums and products of floats.
 ///
-/// By [`Group::over`], they go from device to device where all ranks can, without host memory, and
-/// [`route`](DeviceGroup::route) says which way was taken and why. Either way every operation is
-/// announced by the group first: ranks that disagree are told apart, and one that dies ends it by
-/// name.
+/// By [`Group::direct_on`], they go from device to device where all ranks can, without host memory,
+/// and [`route`](DeviceGroup::route) says which way was taken and why. Either way every operation
+/// is announced by the group first: ranks that disagree are told apart, and one that dies ends it
+/// by name.
 ///
 /// A rank with several devices has all of them reduced by
 /// [`all_reduce_each`](DeviceGroup::all_reduce_each). Ranks may have different accelerators. All
@@ -61,7 +60,7 @@ pub use slot::Pinning;
 /// # ) -> Result<(), meshwork_collectives::Error> {
 /// use meshwork_collectives::ReduceOp;
 ///
-/// let mut devices = group.on(accelerator);
+/// let mut devices = group.staged_on(accelerator);
 /// devices.all_reduce(gradients, ReduceOp::Mean)?;
 /// # Ok(())
 /// # }
@@ -76,7 +75,7 @@ impl Group {
     /// This group for buffers of `accelerator`, which go through host memory.
     ///
     /// Keep it for several operations: host memory is registered by the first one and used again.
-    pub fn on<'a, A: Accelerator>(&'a mut self, accelerator: &'a A) -> DeviceGroup<'a, A> {
+    pub fn staged_on<'a, A: Accelerator>(&'a mut self, accelerator: &'a A) -> DeviceGroup<'a, A> {
         DeviceGroup {
             group: self,
             accelerator,
@@ -86,7 +85,8 @@ impl Group {
 
     /// This group for buffers of `device`, which go from device to device, by NCCL and the like, if
     /// all ranks have the same library and a device of their own, and `reach` allows it; else
-    /// through host memory, as by [`on`](Self::on). All ranks call it, like any operation.
+    /// through host memory, as by [`staged_on`](Self::staged_on). All ranks call it, like any
+    /// operation.
     ///
     /// It makes a communicator, which takes up to seconds, so keep it for many operations, and
     /// [`close`](DeviceGroup::close) it; where the group is needed meanwhile, see
@@ -103,25 +103,26 @@ impl Group {
     /// # ) -> Result<(), meshwork_collectives::Error> {
     /// use meshwork_collectives::{CommunicatorScope, ReduceOp};
     ///
-    /// let mut devices = group.over(accelerator, device, CommunicatorScope::OneHost)?;
+    /// let mut devices = group.direct_on(accelerator, device, CommunicatorScope::OneHost)?;
     /// println!("gradients go {}", devices.route());
     /// for _ in 0..100 {
     ///     devices.all_reduce(gradients, ReduceOp::Mean)?;
     /// }
-    /// devices.close()
+    /// devices.close()?;
+    /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Unsupported`] for a device that the
-    /// accelerator does not have.
+    /// Those of [`all_reduce`](Self::all_reduce); [`OperationError::Unsupported`] for a device that
+    /// the accelerator does not have.
     #[track_caller]
-    pub fn over<'a, A: DeviceCommunicators>(
+    pub fn direct_on<'a, A: DeviceCommunicators>(
         &'a mut self,
         accelerator: &'a A,
         device: DeviceId,
         reach: CommunicatorScope,
-    ) -> Result<DeviceGroup<'a, A>, Error> {
+    ) -> Result<DeviceGroup<'a, A>, OperationError> {
         let kept = Held::Own(Box::new(self.device_route(accelerator, device, reach)?));
         Ok(DeviceGroup {
             group: self,
@@ -154,7 +155,7 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// # Errors
     /// Those of [`Group::barrier`].
     #[track_caller]
-    pub fn close(self) -> Result<(), Error> {
+    pub fn close(self) -> Result<(), OperationError> {
         match self.kept {
             Held::Own(kept) => kept.close(self.group),
             Held::Lent(_) => Ok(()),
@@ -173,16 +174,17 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
-    /// Those of [`Group::all_reduce`], and [`Error::Device`] when this rank's device fails, which
-    /// ends the group too. The buffer stays what it is, a buffer of its device; after an error
-    /// other than [`Error::Unsupported`] it holds unspecified values.
+    /// Those of [`Group::all_reduce`], and [`OperationError::Device`] when this rank's device
+    /// fails, which ends the group too. The buffer stays what it is, a buffer of its device; after
+    /// an error other than [`OperationError::Unsupported`] it holds unspecified values.
     #[track_caller]
-    pub fn all_reduce(&mut self, buffer: &mut A::Buffer, op: ReduceOp) -> Result<(), Error> {
+    pub fn all_reduce(
+        &mut self,
+        buffer: &mut A::Buffer,
+        op: ReduceOp,
+    ) -> Result<(), OperationError> {
         let values = buffer;
-        self.carry_out(
-            Location::caller(),
-            DeviceCollective::AllReduce { op, values },
-        )
+        self.carry_out(DeviceCollective::AllReduce { op, values })
     }
 
     /// Replaces `root`'s buffer by the reduction of all ranks' buffers; the others keep theirs.
@@ -191,20 +193,17 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
-    /// [`Error::RankOutside`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::RankOutside`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
     pub fn reduce(
         &mut self,
         buffer: &mut A::Buffer,
         op: ReduceOp,
         root: Rank,
-    ) -> Result<(), Error> {
-        config::inside(root, self.group.world())?;
+    ) -> Result<(), OperationError> {
+        self.group.check_rank(root)?;
         let (values, root) = (buffer, root.index());
-        self.carry_out(
-            Location::caller(),
-            DeviceCollective::Reduce { op, values, root },
-        )
+        self.carry_out(DeviceCollective::Reduce { op, values, root })
     }
 
     /// Replaces `buffer`, on every rank, by the buffer of `root`.
@@ -213,15 +212,12 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// `buffer` has the same length on every rank.
     ///
     /// # Errors
-    /// [`Error::RankOutside`], and those of [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::RankOutside`], and those of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn broadcast(&mut self, buffer: &mut A::Buffer, root: Rank) -> Result<(), Error> {
-        config::inside(root, self.group.world())?;
+    pub fn broadcast(&mut self, buffer: &mut A::Buffer, root: Rank) -> Result<(), OperationError> {
+        self.group.check_rank(root)?;
         let (values, root) = (buffer, root.index());
-        self.carry_out(
-            Location::caller(),
-            DeviceCollective::Broadcast { values, root },
-        )
+        self.carry_out(DeviceCollective::Broadcast { values, root })
     }
 
     /// Gives every rank the inputs of all, one after the other in the order of the ranks.
@@ -231,17 +227,18 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
     /// are of one element type, on any device of the accelerator, or on that of the communicator.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::Unsupported`] for two element types, and those of
-    /// [`all_reduce`](Self::all_reduce).
+    /// [`OperationError::Length`], [`OperationError::Unsupported`] for two element types, and those
+    /// of [`all_reduce`](Self::all_reduce).
     #[track_caller]
-    pub fn all_gather(&mut self, input: &A::Buffer, output: &mut A::Buffer) -> Result<(), Error> {
+    pub fn all_gather(
+        &mut self,
+        input: &A::Buffer,
+        output: &mut A::Buffer,
+    ) -> Result<(), OperationError> {
         output.check_element(input.element_type())?;
         let whole = input.len().saturating_mul(self.group.world() as usize);
         length("all_gather", "output", output.len(), whole)?;
-        self.carry_out(
-            Location::caller(),
-            DeviceCollective::AllGather { input, output },
-        )
+        self.carry_out(DeviceCollective::AllGather { input, output })
     }
 
     /// Reduces all ranks' inputs and leaves each rank with its block of the result.
@@ -259,59 +256,46 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
         input: &A::Buffer,
         output: &mut A::Buffer,
         op: ReduceOp,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         output.check_element(input.element_type())?;
         let whole = output.len().saturating_mul(self.group.world() as usize);
         length("reduce_scatter", "input", input.len(), whole)?;
-        self.carry_out(
-            Location::caller(),
-            DeviceCollective::ReduceScatter { op, input, output },
-        )
+        self.carry_out(DeviceCollective::ReduceScatter { op, input, output })
     }
 
     /// By a communicator, or chunk by chunk.
-    fn carry_out(
-        &mut self,
-        caller: &'static Location<'static>,
-        work: DeviceCollective<'_, A::Buffer>,
-    ) -> Result<(), Error> {
+    #[track_caller]
+    fn carry_out(&mut self, work: DeviceCollective<'_, A::Buffer>) -> Result<(), OperationError> {
         let spec = spec(&work, self.group.world());
         let direct = self.kept.direct.as_mut();
         if let Some(direct) = direct.filter(|direct| direct.takes(&work)) {
-            return direct.carry_out(self.group, (spec, caller), work);
+            return direct.carry_out(self.group, spec, work);
         }
-        let target = work.target();
-        let place = (target.element_type(), target.device());
+        let kind = BufferKind::of(work.target());
         match work {
             DeviceCollective::AllReduce { op, values: buffer }
             | DeviceCollective::Reduce {
                 op, values: buffer, ..
-            } => self.run(place, caller, |plan| Reduce {
-                plan,
-                buffer,
-                op,
-                root: spec.root,
-            }),
+            } => self.run(kind, spec, |plan| Reduce { plan, buffer, op }),
             DeviceCollective::Broadcast {
                 values: buffer,
                 root,
             } => {
                 let root = rank(root);
-                self.run(place, caller, |plan| Broadcast { plan, buffer, root })
+                self.run(kind, spec, |plan| Broadcast { plan, buffer, root })
             }
             DeviceCollective::AllGather { input, output } => {
-                self.run(place, caller, |plan| AllGather {
+                self.run(kind, spec, |plan| AllGather {
                     plan,
                     input,
                     output,
                 })
             }
-            DeviceCollective::ReduceScatter { op, input, output } => {
-                self.run(place, caller, |plan| ReduceScatter {
+            DeviceCollective::ReduceScatter { input, output, .. } => {
+                self.run(kind, spec, |plan| ReduceScatter {
                     plan,
                     input,
                     output,
-                    op,
                 })
             }
         }
@@ -319,26 +303,27 @@ impl<A: Accelerator> DeviceGroup<'_, A> {
 
     fn run<'b, K>(
         &'b mut self,
-        (element, device): (ElementType, DeviceId),
-        caller: &'static Location<'static>,
+        kind: BufferKind,
+        spec: OperationSpec,
         task: impl FnOnce(Plan<'b, A>) -> K,
-    ) -> Result<(), Error>
+    ) -> Result<(), OperationError>
     where
-        K: ElementTask<Output = Result<(), Error>>,
+        K: ElementTask<Output = Result<(), OperationError>>,
     {
         let kept = &mut *self.kept;
-        element.run(task(Plan {
+        kind.element.run(task(Plan {
             group: &mut *self.group,
             accelerator: self.accelerator,
-            chunk: (kept.chunk.get() / element.size()).max(1),
+            chunk: (kept.chunk.get() / kind.element.size()).max(1),
             slots: &mut kept.slots,
-            device,
-            caller,
+            kind,
+            spec,
         }))
     }
 }
 
 /// What all ranks must agree on of a collective on whole buffers.
+#[track_caller]
 fn spec<B: DeviceBuffer>(work: &DeviceCollective<'_, B>, world: u32) -> OperationSpec {
     let len = work.target().len();
     let spec = match work {

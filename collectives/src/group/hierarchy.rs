@@ -1,7 +1,7 @@
 //! How a group over several hosts finds out who shares one, and makes the groups for that.
 
 use super::split::Part;
-use crate::Error;
+use crate::OperationError;
 use crate::links::Hierarchy;
 use crate::medium::Medium;
 use crate::schedule::Hosts;
@@ -10,7 +10,7 @@ use crate::session::{ControlPlane, Session};
 impl Session {
     /// Makes the groups inside hosts and across them, where there are several hosts and one of them
     /// has several ranks. All ranks come to the same end.
-    pub(super) fn find_hosts(&mut self) -> Result<(), Error> {
+    pub(super) fn find_hosts(&mut self) -> Result<(), OperationError> {
         let context = self.context.clone();
         let ControlPlane::Remote(remote) = &context.control else {
             return Ok(());

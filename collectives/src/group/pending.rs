@@ -4,23 +4,43 @@ mod prepared;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
+use tokio::sync::oneshot::{self, error::RecvError};
+
 use super::{Group, no_thread};
-use crate::Error;
+use crate::session::outside_async;
+use crate::{OperationError, SystemError};
 use prepared::Again;
 
 pub use prepared::Prepared;
 
 /// An operation under way, and the buffer that it works on.
 ///
-/// Dropped without [`wait`](Self::wait), the operation goes on all the same, and an error shows in
-/// the next one.
-#[must_use = "the buffer comes back from `wait`"]
+/// Dropped without [`wait`](Self::wait) or `await`, the operation goes on all the same, and an
+/// error shows in the next one.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use meshwork_collectives::{Group, ReduceOp};
+///
+/// let mut group = Group::local(1)?.remove(0);
+/// let sum = group.start_all_reduce(vec![1.0_f32; 4], ReduceOp::Sum)?.await?;
+/// assert_eq!(sum, [1.0; 4]);
+/// # Ok::<(), meshwork_collectives::Error>(()) })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "the buffer comes back from `wait` or `await`"]
 pub struct Pending<B> {
-    done: mpsc::Receiver<(B, Result<(), Error>)>,
+    done: oneshot::Receiver<Done<B>>,
 }
+
+/// A buffer, and what came of the operation on it.
+type Done<B> = (B, Result<(), OperationError>);
 
 /// Operations that may wait in line; beyond it their callers wait.
 const LINE: usize = 256;
@@ -51,17 +71,37 @@ struct LineState {
 }
 
 impl<B> Pending<B> {
-    /// Waits for the operation and gives the buffer back.
+    /// Waits for the operation and gives the buffer back. Asynchronous code awaits it instead.
     ///
     /// # Errors
     /// Those of the operation; the buffer, whose values are then unspecified, is dropped.
-    pub fn wait(self) -> Result<B, Error> {
-        let (buffer, done) = self.done.recv().map_err(|_| Error::System {
-            what: "the thread for pending operations",
-            kind: std::io::ErrorKind::BrokenPipe,
-        })?;
-        done.map(|()| buffer)
+    /// [`OperationError::InsideAsync`] in asynchronous code.
+    pub fn wait(self) -> Result<B, OperationError> {
+        outside_async()?;
+        told(self.done.blocking_recv())
     }
+}
+
+/// Completes when the operation does, at its deadline at the latest.
+impl<B> Future for Pending<B> {
+    type Output = Result<B, OperationError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.done).poll(context).map(told)
+    }
+}
+
+fn told<B>(done: Result<Done<B>, RecvError>) -> Result<B, OperationError> {
+    let (buffer, done) = done.map_err(|_| gone())?;
+    done.map(|()| buffer)
+}
+
+/// The thread that carries operations out has ended without this one.
+fn gone() -> SystemError {
+    SystemError::new(
+        "the thread for pending operations",
+        io::ErrorKind::BrokenPipe,
+    )
 }
 
 impl Group {
@@ -69,9 +109,9 @@ impl Group {
     pub(super) fn start<B: Send + 'static>(
         &mut self,
         mut buffer: B,
-        operation: impl FnOnce(&mut Self, &mut B) -> Result<(), Error> + Send + 'static,
-    ) -> Result<Pending<B>, Error> {
-        let (sender, done) = mpsc::channel();
+        operation: impl FnOnce(&mut Self, &mut B) -> Result<(), OperationError> + Send + 'static,
+    ) -> Result<Pending<B>, OperationError> {
+        let (sender, done) = oneshot::channel();
         self.line()?.push(Job::Once(Box::new(move |group| {
             let result = operation(group, &mut buffer);
             // Nobody may wait for it any more.
@@ -81,7 +121,7 @@ impl Group {
     }
 
     /// The line of operations that go on by themselves, and somebody who carries them out.
-    fn line(&mut self) -> Result<Arc<Line>, Error> {
+    fn line(&mut self) -> Result<Arc<Line>, OperationError> {
         let worker = match &self.worker {
             Some(worker) => worker,
             None => self.worker.insert(Worker::start(self.for_worker())?),
@@ -102,7 +142,7 @@ impl Group {
 }
 
 impl Worker {
-    fn start(mut group: Group) -> Result<Self, Error> {
+    fn start(mut group: Group) -> Result<Self, OperationError> {
         let line = Arc::new(Line::default());
         let own = line.clone();
         let thread = thread::Builder::new()

@@ -1,6 +1,5 @@
 //! From one epoch to the next: who survives goes on, and who waits outside is let in.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use meshwork_accel::ReduceOp;
@@ -14,7 +13,7 @@ use crate::quic::{Evidence, Met, Node, Remote};
 use crate::session::{ControlPlane, GroupId, Session, SessionContext, State, outside_async};
 use crate::shm::ShmCommunicator;
 use crate::wire::{MemberProcess, MemberState};
-use crate::{Error, GroupConfig, config};
+use crate::{Error, GroupConfig, OperationError, config};
 
 /// A membership of a group that does not change: the ranks between two changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,9 +81,10 @@ impl Group {
     /// Goes on without the ranks that were lost: the survivors agree on who they are, and become
     /// the ranks of a new epoch, numbered anew from 0 without gaps.
     ///
-    /// To be called by all survivors after an operation has failed with [`Error::RankLost`] or
-    /// another error; a group that has not failed is ended by it. It waits for a rank that is alive
-    /// but has not called it yet, for up to half of [`Timeouts::join`](crate::Timeouts::join).
+    /// To be called by all survivors after an operation has failed with
+    /// [`OperationError::RankLost`] or another error; a group that has not failed is ended by it.
+    /// It waits for a rank that is alive but has not called it yet, for up to half of
+    /// [`Timeouts::join`](crate::Timeouts::join).
     ///
     /// Two sides never go on: it takes more than half of the ranks of the epoch that is over, or
     /// exactly half with rank 0 among them; for two ranks see
@@ -93,11 +93,11 @@ impl Group {
     /// [`alloc`](Self::alloc) are private ones from now on.
     ///
     /// ```no_run
-    /// use meshwork_collectives::{Error, Group, ReduceOp};
+    /// use meshwork_collectives::{OperationError, Group, ReduceOp};
     ///
-    /// fn step(group: &mut Group, gradients: &mut [f32]) -> Result<(), Error> {
+    /// fn step(group: &mut Group, gradients: &mut [f32]) -> Result<(), OperationError> {
     ///     let mine = gradients.to_vec();
-    ///     while let Err(Error::RankLost { .. }) = group.all_reduce(gradients, ReduceOp::Sum) {
+    ///     while let Err(OperationError::RankLost { .. }) = group.all_reduce(gradients, ReduceOp::Sum) {
     ///         group.shrink()?;
     ///         gradients.copy_from_slice(&mine);
     ///     }
@@ -106,10 +106,10 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoMajority`] and [`Error::Excluded`], after which this group is over for good,
-    /// [`Error::NoEpochs`]; those of [`connect`](Self::connect) when yet another rank of the new
-    /// epoch is lost meanwhile: then it can be called again.
-    pub fn shrink(&mut self) -> Result<(), Error> {
+    /// [`OperationError::NoMajority`] and [`OperationError::Excluded`], after which this group is
+    /// over for good, [`OperationError::NoEpochs`]; those of [`connect`](Self::connect) when yet
+    /// another rank of the new epoch is lost meanwhile: then it can be called again.
+    pub fn shrink(&mut self) -> Result<(), OperationError> {
         outside_async()?;
         let mut session = self.settled();
         session.is_joined()?;
@@ -129,8 +129,7 @@ impl Group {
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce) and [`shrink`](Self::shrink).
     #[track_caller]
-    pub fn grow(&mut self) -> Result<(), Error> {
-        let caller = Location::caller();
+    pub fn grow(&mut self) -> Result<(), OperationError> {
         let mut pending_joiners = self.settled().pending_joiners()?;
         self.all_reduce(&mut pending_joiners, ReduceOp::Max)?;
         let newcomers: Vec<_> = (0..)
@@ -146,7 +145,7 @@ impl Group {
         }
         let mut session = self.settled();
         // A rank that is lost here is missed when they agree.
-        let end = session.leave(caller).err();
+        let end = session.leave().err();
         let change = session.next(newcomers, end.as_ref())?;
         drop(session);
         self.become_next(change)
@@ -159,8 +158,8 @@ impl Group {
     /// nobody else has at the moment; its rank in the group is another.
     ///
     /// # Errors
-    /// [`Error::NotAdmitted`] after [`Timeouts::join`](crate::Timeouts::join); those of
-    /// [`connect`](Self::connect).
+    /// [`JoinError::NotAdmitted`](crate::JoinError::NotAdmitted) after
+    /// [`Timeouts::join`](crate::Timeouts::join); those of [`connect`](Self::connect).
     pub fn rejoin(config: &GroupConfig) -> Result<Self, Error> {
         outside_async()?;
         let driver = Arc::new(Driver::with_background_thread().map_err(no_thread)?);
@@ -171,11 +170,15 @@ impl Group {
             node.meet(view).await
         });
         let (group, begun) = Self::begin(driver, met?)?;
-        begun.map(|()| group)
+        begun?;
+        Ok(group)
     }
 
     /// A group whose members have met, or have not: then it has failed already, in the new epoch.
-    pub(super) fn begin(driver: Arc<Driver>, met: Met) -> Result<(Self, Result<(), Error>), Error> {
+    pub(super) fn begin(
+        driver: Arc<Driver>,
+        met: Met,
+    ) -> Result<(Self, Result<(), OperationError>), OperationError> {
         let Met { remote, links } = met;
         let ((rank, members), settings) = (remote.place(), remote.settings());
         if remote.has_cores() {
@@ -190,14 +193,14 @@ impl Group {
         let medium = match alone {
             true => Medium::Shm(ShmCommunicator::alone().map_err(no_thread)?),
             false => {
-                let world = config::world(members.len())?;
+                let world = config::world_of(members.len());
                 let links = LinkMedium::new(links, world, remote.data_transport());
                 Medium::Links(Box::new(links))
             }
         };
         let (epoch, recorder) = (remote.view().number, remote.recorder().clone());
         let context = SessionContext::new(ControlPlane::Remote(Box::new(remote)), driver, recorder);
-        let mut session = Session::new(GroupId::joined(epoch), rank, members, medium, context)?;
+        let mut session = Session::new(GroupId::joined(epoch), rank, members, medium, context);
         session.timeouts = settings.0;
         let begun = match met {
             Ok(()) if may_share => session.find_fast_paths(),
@@ -213,7 +216,7 @@ impl Group {
 
     /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any
     /// more.
-    fn become_next(&mut self, (driver, met): NextEpoch) -> Result<(), Error> {
+    fn become_next(&mut self, (driver, met): NextEpoch) -> Result<(), OperationError> {
         let (next, begun) = Self::begin(driver, met)?;
         *self = next;
         begun
@@ -225,30 +228,30 @@ type NextEpoch = (Arc<Driver>, Met);
 
 impl Session {
     /// Why the epoch is over, which it is from now on.
-    fn ended(&mut self) -> Option<Error> {
+    fn ended(&mut self) -> Option<OperationError> {
         match (self.alive(), &self.state) {
             (Err(error), _) => Some(error),
             (Ok(()), State::Left) => None,
             (Ok(()), _) => {
                 let peer = self.members[self.rank.index()].clone();
                 let message = "it shrinks".to_owned();
-                Some(self.end(Error::Aborted { peer, message }))
+                Some(self.end(OperationError::Aborted { peer, message }))
             }
         }
     }
 
-    fn is_joined(&self) -> Result<&Remote, Error> {
+    fn is_joined(&self) -> Result<&Remote, OperationError> {
         match &self.context.control {
             ControlPlane::Remote(remote) if !self.id.is_split() => Ok(remote.as_ref()),
-            ControlPlane::Remote(_) | ControlPlane::Local(_) => Err(Error::NoEpochs),
+            ControlPlane::Remote(_) | ControlPlane::Local(_) => Err(OperationError::NoEpochs),
         }
     }
 
-    fn pending_joiners(&self) -> Result<Vec<u64>, Error> {
+    fn pending_joiners(&self) -> Result<Vec<u64>, OperationError> {
         Ok(self.is_joined()?.at_the_door())
     }
 
-    fn find_fast_paths(&mut self) -> Result<(), Error> {
+    fn find_fast_paths(&mut self) -> Result<(), OperationError> {
         self.may_share_memory = true;
         self.share_memory()?;
         self.find_hosts()
@@ -258,11 +261,13 @@ impl Session {
     fn next(
         &mut self,
         newcomers: Vec<MemberProcess>,
-        end: Option<&Error>,
-    ) -> Result<NextEpoch, Error> {
+        end: Option<&OperationError>,
+    ) -> Result<NextEpoch, OperationError> {
         let completed = self.completed;
         let remote = self.is_joined()?;
-        if let Some(error @ (Error::NoMajority { .. } | Error::Excluded { .. })) = end {
+        if let Some(error @ (OperationError::NoMajority { .. } | OperationError::Excluded { .. })) =
+            end
+        {
             // Whoever has given up must not vote again: it has forgotten what it voted for.
             return Err(error.clone());
         }

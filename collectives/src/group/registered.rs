@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 use meshwork_accel::{Element, HostMemory};
 
 use super::Group;
-use crate::{Error, shm};
+use crate::{OperationError, SystemError, shm};
 
 /// A buffer that the other ranks of the host work on where it is, without a copy.
 ///
@@ -37,12 +37,9 @@ impl Group {
     /// no memory is shared. Other ranks map it when it is first used in an operation.
     ///
     /// # Errors
-    /// [`Error::System`] when there is not that much memory.
-    pub fn alloc<T: Element>(&mut self, len: usize) -> Result<Registered<T>, Error> {
-        let refused = |kind| Error::System {
-            what: "allocating registered memory",
-            kind,
-        };
+    /// [`OperationError::System`] when there is not that much memory.
+    pub fn alloc<T: Element>(&mut self, len: usize) -> Result<Registered<T>, OperationError> {
+        let refused = |kind| SystemError::new("allocating registered memory", kind);
         let bytes = len
             .checked_mul(size_of::<T>())
             .ok_or_else(|| refused(std::io::ErrorKind::OutOfMemory))?;

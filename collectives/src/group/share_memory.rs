@@ -1,7 +1,6 @@
 //! How a group of processes finds out whether it can share memory, and begins to.
 
 use std::io;
-use std::panic::Location;
 use std::sync::Arc;
 
 use crate::contract::Kind;
@@ -9,7 +8,7 @@ use crate::medium::Medium;
 use crate::operation::{OperationSpec, Work};
 use crate::session::{ControlPlane, Session};
 use crate::shm::{ControlBlock, Mapping, Nonce, SegmentName, Shape, ShmCommunicator};
-use crate::{Error, Member, Rank};
+use crate::{Member, OperationError, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
 use ring::rand::{SecureRandom, SystemRandom};
 
@@ -38,7 +37,7 @@ impl Session {
     /// Lets the ranks share memory if all of them run on this host and can reach each other's.
     ///
     /// All ranks come to the same end; where memory cannot be shared, the links go on.
-    pub(super) fn share_memory(&mut self) -> Result<(), Error> {
+    pub(super) fn share_memory(&mut self) -> Result<(), OperationError> {
         let ControlPlane::Remote(remote) = &self.context.control else {
             return Ok(());
         };
@@ -100,7 +99,7 @@ impl Session {
     fn tell_all(
         &mut self,
         own: Option<&(ControlBlock, SegmentName)>,
-    ) -> Result<Vec<Record>, Error> {
+    ) -> Result<Vec<Record>, OperationError> {
         let mut records = vec![Record::default(); self.world as usize];
         if let Some((control_block, name)) = own {
             let record = &mut records[self.rank.index()];
@@ -112,13 +111,13 @@ impl Session {
         for root in Rank::all(self.world) {
             let buffer = &mut records[root.index()];
             let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
-            self.perform(spec, Location::caller(), Work::Broadcast { buffer, root })?;
+            self.perform(spec, Work::Broadcast { buffer, root })?;
         }
         Ok(records)
     }
 
     /// The least of all ranks' numbers.
-    fn least(&mut self, number: u8) -> Result<u8, Error> {
+    fn least(&mut self, number: u8) -> Result<u8, OperationError> {
         let mut least = [number];
         let work = Work::Reduce {
             buffer: &mut least,
@@ -126,7 +125,7 @@ impl Session {
             root: None,
         };
         let spec = OperationSpec::new(Kind::AllReduce, 1).with_op(ReduceOp::Min);
-        self.perform(spec, Location::caller(), work)?;
+        self.perform(spec, work)?;
         let [least] = least;
         Ok(least)
     }

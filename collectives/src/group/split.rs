@@ -1,6 +1,5 @@
 //! Groups of some of the ranks of another.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use tokio::time::timeout;
@@ -14,7 +13,7 @@ use crate::operation::{OperationSpec, Work};
 use crate::quic::Remote;
 use crate::session::{ControlPlane, GroupId, Session, failed};
 use crate::shm::ShmCommunicator;
-use crate::{Error, Member, Rank, config};
+use crate::{Member, OperationError, Rank, SystemError, config};
 
 /// What every rank tells all others: whether it takes part and in which group, and its key.
 type Choice = [u64; 3];
@@ -73,10 +72,10 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce); [`Error::System`] when there is no memory for
-    /// what the new ranks share.
+    /// Those of [`all_reduce`](Self::all_reduce); [`OperationError::System`] when there is no
+    /// memory for what the new ranks share.
     #[track_caller]
-    pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
+    pub fn split(&mut self, color: Option<u32>, key: i64) -> Result<Option<Self>, OperationError> {
         let choice = [
             u64::from(color.is_some()),
             color.unwrap_or_default().into(),
@@ -85,24 +84,20 @@ impl Group {
         ];
         let mut choices = vec![0; choice.len() * self.world() as usize];
         self.all_gather(&choice, &mut choices)?;
-        let caller = Location::caller();
         let mut session = self.settled();
         let part = part(&choices, session.rank.index(), session.next_number());
-        let split = session.split(part, caller)?;
+        let split = session.split(part)?;
         drop(session);
         Ok(split.map(Self::with_session))
     }
 }
 
 impl Session {
-    pub(super) fn split(
-        &mut self,
-        part: Option<Part>,
-        caller: &'static Location<'static>,
-    ) -> Result<Option<Self>, Error> {
+    #[track_caller]
+    pub(super) fn split(&mut self, part: Option<Part>) -> Result<Option<Self>, OperationError> {
         let context = self.context.clone();
         match &context.control {
-            ControlPlane::Local(hub) => self.split_threads(hub, part, caller),
+            ControlPlane::Local(hub) => self.split_threads(hub, part),
             ControlPlane::Remote(remote) => part
                 .map(|part| self.split_processes(remote, &part))
                 .transpose(),
@@ -110,35 +105,39 @@ impl Session {
     }
 
     /// The first rank of each new group makes the memory for all of it.
+    #[track_caller]
     fn split_threads(
         &mut self,
         hub: &Hub,
         part: Option<Part>,
-        caller: &'static Location<'static>,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Self>, OperationError> {
         if let Some(part) = part.as_ref().filter(|part| part.me == 0) {
             let communicators = ShmCommunicator::threads(part.places.len(), super::cores());
             hub.hand_over(part.number, communicators.map_err(refused)?);
         }
-        self.perform::<u8>(OperationSpec::new(Kind::Barrier, 0), caller, Work::Barrier)?;
+        self.perform::<u8>(OperationSpec::new(Kind::Barrier, 0), Work::Barrier)?;
         let new = |part: Part| {
             let communicator = hub.take_over(part.number, part.me);
             let communicator = communicator.expect("its first rank has made one for each rank");
             self.with_part(&part, Medium::Shm(communicator))
         };
-        part.map(new).transpose()
+        Ok(part.map(new))
     }
 
     /// A group of processes, by streams of its own, or memory where they can share it.
-    pub(super) fn split_processes(&self, remote: &Remote, part: &Part) -> Result<Self, Error> {
+    pub(super) fn split_processes(
+        &self,
+        remote: &Remote,
+        part: &Part,
+    ) -> Result<Self, OperationError> {
         if part.places.len() == 1 {
             let alone = ShmCommunicator::alone().map_err(refused)?;
-            return self.with_part(part, Medium::Shm(alone));
+            return Ok(self.with_part(part, Medium::Shm(alone)));
         }
         let links = self.new_links(remote, part)?;
-        let world = config::world(part.places.len())?;
+        let world = config::world_of(part.places.len());
         let links = LinkMedium::new(links, world, remote.data_transport());
-        let mut new = self.with_part(part, Medium::Links(Box::new(links)))?;
+        let mut new = self.with_part(part, Medium::Links(Box::new(links)));
         if self.may_share_memory {
             new.may_share_memory = true;
             new.share_memory()?;
@@ -147,7 +146,7 @@ impl Session {
     }
 
     /// The session of this rank in a part of the group.
-    fn with_part(&self, part: &Part, medium: Medium) -> Result<Self, Error> {
+    fn with_part(&self, part: &Part, medium: Medium) -> Self {
         let id = GroupId {
             number: part.number,
             ..self.id
@@ -158,10 +157,10 @@ impl Session {
             self.members_of(part),
             medium,
             self.context.clone(),
-        )?;
+        );
         new.timeouts = self.timeouts;
         new.communication = self.communication;
-        Ok(new)
+        new
     }
 
     fn members_of(&self, part: &Part) -> Arc<[Member]> {
@@ -169,16 +168,13 @@ impl Session {
         part.places.iter().map(member).collect()
     }
 
-    fn new_links(&self, remote: &Remote, part: &Part) -> Result<Links, Error> {
+    fn new_links(&self, remote: &Remote, part: &Part) -> Result<Links, OperationError> {
         let (waited, members) = (self.timeouts.join(), self.members_of(part));
         let mut failure = self.context.control.failure();
         self.context.driver.block_on(async {
             tokio::select! {
                 streams = timeout(waited, remote.streams(&members, part.number)) => {
-                    streams.unwrap_or(Err(Error::System {
-                        what: "opening streams for a split group",
-                        kind: std::io::ErrorKind::TimedOut,
-                    }))
+                    streams.unwrap_or(Err(SystemError::new("opening streams for a split group", std::io::ErrorKind::TimedOut).into()))
                 }
                 error = failed(&mut failure) => Err(error),
             }
@@ -192,11 +188,8 @@ impl Session {
     }
 }
 
-fn refused(error: std::io::Error) -> Error {
-    Error::System {
-        what: "allocating the memory that threads share",
-        kind: error.kind(),
-    }
+fn refused(error: std::io::Error) -> SystemError {
+    SystemError::new("allocating the memory that threads share", error.kind())
 }
 
 fn part(choices: &[u64], me: usize, number: u64) -> Option<Part> {

@@ -7,7 +7,7 @@ use meshwork_accel::{Element, ReduceOp, Reduction};
 use super::{Group, Pending};
 use crate::contract::Kind;
 use crate::operation::{OperationSpec, Work};
-use crate::{Error, Rank, config};
+use crate::{OperationError, Rank};
 
 impl Group {
     /// Starts to replace `buffer`, on every rank, by the reduction of all ranks' buffers, and
@@ -29,11 +29,14 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an op that `T` does not have, [`Error::System`] when no thread
-    /// can be started; what goes wrong later is told by
-    /// [`Pending::wait`].
+    /// [`OperationError::Unsupported`] for an op that `T` does not have, [`OperationError::System`]
+    /// when no thread can be started; what goes wrong later is told by [`Pending::wait`].
     #[track_caller]
-    pub fn start_all_reduce<T, B>(&mut self, buffer: B, op: ReduceOp) -> Result<Pending<B>, Error>
+    pub fn start_all_reduce<T, B>(
+        &mut self,
+        buffer: B,
+        op: ReduceOp,
+    ) -> Result<Pending<B>, OperationError>
     where
         T: Element,
         B: AsMut<[T]> + Send + 'static,
@@ -42,12 +45,13 @@ impl Group {
         self.start(buffer, move |group, buffer| {
             let buffer = buffer.as_mut();
             let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
+            let spec = spec.called_from(caller);
             let work = Work::Reduce {
                 buffer,
                 reduction,
                 root: None,
             };
-            group.perform(spec, caller, work)
+            group.perform(spec, work)
         })
     }
 
@@ -55,19 +59,23 @@ impl Group {
     /// [`broadcast`](Self::broadcast) and [`start_all_reduce`](Self::start_all_reduce).
     ///
     /// # Errors
-    /// Those of [`start_all_reduce`](Self::start_all_reduce), and [`Error::RankOutside`].
+    /// Those of [`start_all_reduce`](Self::start_all_reduce), and [`OperationError::RankOutside`].
     #[track_caller]
-    pub fn start_broadcast<T, B>(&mut self, buffer: B, root: Rank) -> Result<Pending<B>, Error>
+    pub fn start_broadcast<T, B>(
+        &mut self,
+        buffer: B,
+        root: Rank,
+    ) -> Result<Pending<B>, OperationError>
     where
         T: Element,
         B: AsMut<[T]> + Send + 'static,
     {
-        config::inside(root, self.world())?;
+        self.check_rank(root)?;
         let caller = Location::caller();
         self.start(buffer, move |group, buffer| {
             let buffer = buffer.as_mut();
             let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
-            group.perform(spec, caller, Work::Broadcast { buffer, root })
+            group.perform(spec.called_from(caller), Work::Broadcast { buffer, root })
         })
     }
 
@@ -76,7 +84,7 @@ impl Group {
     /// [`start_all_reduce`](Self::start_all_reduce). Both buffers come back.
     ///
     /// # Errors
-    /// Those of [`start_all_reduce`](Self::start_all_reduce); [`Error::Length`] by
+    /// Those of [`start_all_reduce`](Self::start_all_reduce); [`OperationError::Length`] by
     /// [`Pending::wait`].
     #[track_caller]
     pub fn start_reduce_scatter<T, I, O>(
@@ -84,16 +92,19 @@ impl Group {
         input: I,
         output: O,
         op: ReduceOp,
-    ) -> Result<Pending<(I, O)>, Error>
+    ) -> Result<Pending<(I, O)>, OperationError>
     where
         T: Element,
         I: AsRef<[T]> + Send + 'static,
         O: AsMut<[T]> + Send + 'static,
     {
-        let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
+        Reduction::<T>::new(op)?;
+        let caller = Location::caller();
         self.start((input, output), move |group, (input, output)| {
-            let buffers = (input.as_ref(), output.as_mut());
-            group.reduce_scatter_from(caller, buffers, (op, reduction))
+            let (input, output) = (input.as_ref(), output.as_mut());
+            let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
+            let blocks = group.even(output.len());
+            group.fold_blocks(spec.called_from(caller), input, output, &blocks)
         })
     }
 
@@ -102,14 +113,14 @@ impl Group {
     /// buffers come back.
     ///
     /// # Errors
-    /// [`Error::System`] when no thread can be started; what goes wrong later is told by
+    /// [`OperationError::System`] when no thread can be started; what goes wrong later is told by
     /// [`Pending::wait`].
     #[track_caller]
     pub fn start_all_gather<T, I, O>(
         &mut self,
         input: I,
         output: O,
-    ) -> Result<Pending<(I, O)>, Error>
+    ) -> Result<Pending<(I, O)>, OperationError>
     where
         T: Element,
         I: AsRef<[T]> + Send + 'static,
@@ -117,7 +128,10 @@ impl Group {
     {
         let caller = Location::caller();
         self.start((input, output), move |group, (input, output)| {
-            group.all_gather_from(caller, input.as_ref(), output.as_mut())
+            let (input, output) = (input.as_ref(), output.as_mut());
+            let spec = OperationSpec::new(Kind::AllGather, output.len()).called_from(caller);
+            let blocks = group.even(input.len());
+            group.gather_blocks(spec, input, Some(output), &blocks)
         })
     }
 
@@ -131,7 +145,7 @@ impl Group {
         &mut self,
         input: I,
         output: O,
-    ) -> Result<Pending<(I, O)>, Error>
+    ) -> Result<Pending<(I, O)>, OperationError>
     where
         T: Element,
         I: AsRef<[T]> + Send + 'static,
@@ -139,7 +153,9 @@ impl Group {
     {
         let caller = Location::caller();
         self.start((input, output), move |group, (input, output)| {
-            group.all_to_all_from(caller, input.as_ref(), output.as_mut())
+            let (input, output) = (input.as_ref(), output.as_mut());
+            let spec = OperationSpec::new(Kind::AllToAll, input.len()).called_from(caller);
+            group.exchange_even_blocks(spec, input, output)
         })
     }
 }

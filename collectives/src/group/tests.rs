@@ -1,5 +1,6 @@
 //! The same claims for threads and for connections, then what only connections can do.
 
+mod asynchronous;
 mod contracts;
 mod elements;
 mod epochs;
@@ -25,8 +26,8 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::{
-    DataTransport, JobSecret, LossCause, Network, ReduceOp, Refusal, Timeouts, Transport,
-    UnauthenticatedCause,
+    DataTransport, Error, JobSecret, JoinError, LossCause, Network, OperationError, ReduceOp,
+    Refusal, Timeouts, Transport, UnauthenticatedCause,
 };
 
 /// Long enough for any test to pass, short enough to see one hang.
@@ -300,9 +301,9 @@ fn nobody_passes_a_barrier_before_the_last_rank_reaches_it() {
 /// Runs `odd` on the last rank and `usual` on the others; all get an error, and it is returned.
 fn disagree(
     over: Over,
-    usual: impl Fn(&mut Group) -> Result<(), Error> + Sync,
-    odd: impl Fn(&mut Group) -> Result<(), Error> + Sync,
-) -> Vec<Error> {
+    usual: impl Fn(&mut Group) -> Result<(), OperationError> + Sync,
+    odd: impl Fn(&mut Group) -> Result<(), OperationError> + Sync,
+) -> Vec<OperationError> {
     over.run(3, |mut group| {
         let called = if group.rank() == Rank::new(2) {
             odd(&mut group)
@@ -317,7 +318,7 @@ fn disagree(
 }
 
 #[track_caller]
-fn names_both_calls(errors: &[Error], usual: &str, odd: &str) {
+fn names_both_calls(errors: &[OperationError], usual: &str, odd: &str) {
     for error in errors {
         let text = error.to_string();
         assert!(
@@ -390,7 +391,7 @@ fn a_rank_that_drops_its_group_is_named_by_those_who_wait_for_it() {
             _ => Some(group.barrier().unwrap_err()),
         });
         for error in ended.into_iter().flatten() {
-            let Error::RankLost { peer, cause, .. } = &error else {
+            let OperationError::RankLost { peer, cause, .. } = &error else {
                 panic!("{over:?}: {error}")
             };
             assert_eq!(
@@ -440,7 +441,7 @@ fn an_operation_that_nobody_joins_ends_at_its_deadline() {
             let _ = wait.lock().unwrap().recv();
             None
         });
-        let Some(Error::TimedOut {
+        let Some(OperationError::TimedOut {
             rank, peer, waited, ..
         }) = &errors[0]
         else {
@@ -459,7 +460,7 @@ fn a_root_outside_the_group_is_refused_before_anything_is_sent() {
         let refused = group.broadcast(&mut [1_u8], Rank::new(2));
         assert_eq!(
             refused,
-            Err(Error::RankOutside {
+            Err(OperationError::RankOutside {
                 rank: Rank::new(2),
                 world: 2
             })
@@ -474,7 +475,7 @@ fn a_blocking_call_in_asynchronous_code_is_an_error_and_not_a_panic() {
     let mut group = Group::local(1).unwrap().remove(0);
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        assert_eq!(group.barrier(), Err(Error::InsideAsync));
+        assert_eq!(group.barrier(), Err(OperationError::InsideAsync));
         assert_eq!(
             Group::connect(&config(
                 &free_addresses(2),
@@ -482,7 +483,7 @@ fn a_blocking_call_in_asynchronous_code_is_an_error_and_not_a_panic() {
                 &JobSecret::generate().unwrap()
             ))
             .err(),
-            Some(Error::InsideAsync)
+            Some(OperationError::InsideAsync.into())
         );
         drop(group);
     });
@@ -508,7 +509,7 @@ fn with_two_secrets(members: &[String], patience: Duration) -> Vec<Error> {
 #[test]
 fn a_process_with_another_secret_is_refused_by_name_on_both_sides() {
     let members = free_addresses(2);
-    let refused = |errors: &[Error]| matches!(errors[1], Error::OtherJob { .. });
+    let refused = |errors: &[Error]| matches!(errors[1], Error::Join(JoinError::OtherJob { .. }));
     let errors = [600, 2400, 9600]
         .map(Duration::from_millis)
         .into_iter()
@@ -516,10 +517,10 @@ fn a_process_with_another_secret_is_refused_by_name_on_both_sides() {
         .find(|errors| refused(errors));
     let errors = errors.expect("nobody is busy for ten seconds");
     let peer = Member::new(Rank::CHIEF, members[0].clone());
-    assert_eq!(errors[1], Error::OtherJob { peer });
-    let Error::NotJoined {
+    assert_eq!(errors[1], Error::Join(JoinError::OtherJob { peer }));
+    let Error::Join(JoinError::NotJoined {
         missing, refused, ..
-    } = &errors[0]
+    }) = &errors[0]
     else {
         panic!("{}", errors[0])
     };
@@ -541,7 +542,7 @@ fn processes_of_different_clusters_refuse_each_other() {
         };
         Group::connect(&config(view, rank, &secret).with_timeouts(short)).unwrap_err()
     });
-    let Error::Refused { reason, .. } = &errors[1] else {
+    let Error::Join(JoinError::Refused { reason, .. }) = &errors[1] else {
         panic!("{}", errors[1])
     };
     assert_eq!(
@@ -551,7 +552,7 @@ fn processes_of_different_clusters_refuse_each_other() {
             found: 2
         }
     );
-    let Error::NotJoined { refused, .. } = &errors[0] else {
+    let Error::Join(JoinError::NotJoined { refused, .. }) = &errors[0] else {
         panic!("{}", errors[0])
     };
     assert_eq!(refused[0].cause(), UnauthenticatedCause::Refused(*reason));
@@ -564,7 +565,8 @@ fn a_second_process_of_one_rank_is_refused_and_the_group_goes_on() {
         Group::connect(&config(&members, rank, &secret)).unwrap()
     });
     let double = config(&members, Rank::new(1), &secret).with_bind("127.0.0.1:0".parse().unwrap());
-    let Error::Refused { reason, .. } = Group::connect(&double).unwrap_err() else {
+    let Error::Join(JoinError::Refused { reason, .. }) = Group::connect(&double).unwrap_err()
+    else {
         panic!("let in")
     };
     assert_eq!(reason, Refusal::RankTaken);
@@ -580,7 +582,8 @@ fn a_member_that_never_appears_is_named_at_the_deadline() {
     let began = Instant::now();
     let config = config(&members, Rank::new(1), &secret)
         .with_timeouts(Timeouts::default().with_join(Duration::from_millis(200)));
-    let Error::NotJoined { missing, .. } = Group::connect(&config).unwrap_err() else {
+    let Error::Join(JoinError::NotJoined { missing, .. }) = Group::connect(&config).unwrap_err()
+    else {
         panic!("joined")
     };
     assert_eq!(
@@ -618,11 +621,11 @@ fn a_member_of_the_other_ip_version_is_named() {
     let peer = Member::new(Rank::CHIEF, members[0].clone());
     assert_eq!(
         refused,
-        Error::AddressFamily {
+        Error::Join(JoinError::AddressFamily {
             rank: Rank::new(1),
             family: "IPv6",
             peer
-        }
+        })
     );
 }
 
@@ -638,10 +641,10 @@ fn a_taken_port_is_named() {
     ));
     assert_eq!(
         refused.err(),
-        Some(Error::PortTaken {
+        Some(Error::Join(JoinError::PortTaken {
             rank: Rank::CHIEF,
             address
-        })
+        }))
     );
 }
 
@@ -654,7 +657,10 @@ fn a_port_that_is_taken_for_tcp_alone_is_named_where_that_is_the_data_transport(
     let refused = Group::connect(&config).err();
     let address = holder.local_addr().unwrap();
     let rank = Rank::CHIEF;
-    assert_eq!(refused, Some(Error::TcpPortTaken { rank, address }));
+    assert_eq!(
+        refused,
+        Some(Error::Join(JoinError::TcpPortTaken { rank, address }))
+    );
 }
 
 #[test]
@@ -673,7 +679,7 @@ fn the_launchers_word_ends_a_group_that_still_waits_for_the_lost_rank() {
             .collect::<Vec<_>>()
     });
     for error in errors {
-        let Error::RankLost { peer, cause, .. } = &error else {
+        let Error::Operation(OperationError::RankLost { peer, cause, .. }) = &error else {
             panic!("{error}")
         };
         assert_eq!((peer.rank(), *cause), (lost, LossCause::Died));

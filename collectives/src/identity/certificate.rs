@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use zeroize::Zeroizing;
 
 use super::key::{Key, page};
-use crate::{Error, JobSecret, Rank};
+use crate::{ConfigError, JobSecret, Rank};
 
 /// What a certificate says its holder is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,7 +38,7 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    pub(crate) fn derive(secret: &JobSecret) -> Result<Self, Error> {
+    pub(crate) fn derive(secret: &JobSecret) -> Result<Self, ConfigError> {
         let job = secret.job();
         let mut seed = page()?;
         seed.copy_from_slice(&*secret.derive::<32>(b"certificate authority key"));
@@ -69,7 +69,7 @@ impl Authority {
     }
 
     /// A new certificate for `role`, and its authority.
-    pub(crate) fn papers(&self, role: Role, now: SystemTime) -> Result<Papers, Error> {
+    pub(crate) fn papers(&self, role: Role, now: SystemTime) -> Result<Papers, ConfigError> {
         let (certificate, key) = self.certify(role, now)?;
         Ok(Papers {
             roots: vec![self.certificate.clone()],
@@ -89,7 +89,7 @@ impl Authority {
         &self,
         role: Role,
         now: SystemTime,
-    ) -> Result<(CertificateDer<'static>, Zeroizing<PrivateKeyDer<'static>>), Error> {
+    ) -> Result<(CertificateDer<'static>, Zeroizing<PrivateKeyDer<'static>>), ConfigError> {
         const HOUR: Duration = Duration::from_secs(3600);
         let key = Key::generate()?;
         let mut params = CertificateParams::default();
@@ -105,7 +105,7 @@ impl Authority {
         ];
         let since_epoch = now
             .duration_since(UNIX_EPOCH)
-            .map_err(|_| Error::Identity {
+            .map_err(|_| ConfigError::Identity {
                 what: "reading the clock, which is before 1970,",
             })?;
         let now = rcgen::date_time_ymd(1970, 1, 1) + since_epoch;
@@ -119,8 +119,8 @@ impl Authority {
 }
 
 /// The name that a certificate of `role` in this job is valid for.
-pub(super) fn server_name(job: &str, role: Role) -> Result<ServerName<'static>, Error> {
-    ServerName::try_from(host(job, role)).map_err(|_| Error::Identity {
+pub(super) fn server_name(job: &str, role: Role) -> Result<ServerName<'static>, ConfigError> {
+    ServerName::try_from(host(job, role)).map_err(|_| ConfigError::Identity {
         what: "naming a peer",
     })
 }
@@ -146,8 +146,8 @@ fn name(common: &str) -> DistinguishedName {
     name
 }
 
-fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> Error {
-    move |_| Error::Identity { what }
+fn refused(what: &'static str) -> impl Fn(rcgen::Error) -> ConfigError {
+    move |_| ConfigError::Identity { what }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zeroize::Zeroizing;
 
 use super::{Papers, Role, certificate, private};
-use crate::{Error, Rank};
+use crate::{ConfigError, Rank};
 
 /// Certificates of the user's own authority, as PEM files, in place of those that processes derive
 /// from the job secret.
@@ -41,14 +41,15 @@ impl Certificates {
     /// `job` is a word for the job, the same on all ranks: letters, digits and hyphens, at most 63.
     ///
     /// # Errors
-    /// [`Error::JobName`] for another word; [`Error::Certificate`] for a file that cannot be read
-    /// or has no certificate or key; [`Error::FileMode`] for a private key that others can read.
+    /// [`ConfigError::JobName`] for another word; [`ConfigError::Certificate`] for a file that
+    /// cannot be read or has no certificate or key; [`ConfigError::FileMode`] for a private key
+    /// that others can read.
     pub fn new(
         job: impl Into<String>,
         authority: impl AsRef<Path>,
         chain: impl AsRef<Path>,
         key: impl AsRef<Path>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ConfigError> {
         let job = job.into();
         let message_counts = |job: &str| {
             job.bytes()
@@ -56,7 +57,7 @@ impl Certificates {
         };
         let edges = job.starts_with('-') || job.ends_with('-');
         if job.is_empty() || job.len() > 63 || edges || !message_counts(&job) {
-            return Err(Error::JobName { job });
+            return Err(ConfigError::JobName { job });
         }
         let certificates = Self {
             job,
@@ -79,7 +80,7 @@ impl Certificates {
     }
 
     /// What the files hold now.
-    pub(super) fn read(&self) -> Result<Papers, Error> {
+    pub(super) fn read(&self) -> Result<Papers, ConfigError> {
         Ok(Papers {
             roots: certificates(&self.authority)?,
             chain: certificates(&self.chain)?,
@@ -97,12 +98,12 @@ impl Debug for Certificates {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let text = fs::read(path).map_err(|_| unreadable(path))?;
     certificates_in(&text).ok_or_else(|| unusable(path, "no certificate"))
 }
 
-fn private_key(path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, Error> {
+fn private_key(path: &Path) -> Result<Zeroizing<PrivateKeyDer<'static>>, ConfigError> {
     let text = private::read(path, |_| unreadable(path))?;
     private_key_in(&text).ok_or_else(|| unusable(path, "no private key"))
 }
@@ -127,12 +128,12 @@ pub(crate) fn papers_in(text: &[u8]) -> Option<Papers> {
     })
 }
 
-fn unreadable(path: &Path) -> Error {
+fn unreadable(path: &Path) -> ConfigError {
     unusable(path, "no file that can be read")
 }
 
-fn unusable(path: &Path, what: &'static str) -> Error {
-    Error::Certificate {
+fn unusable(path: &Path, what: &'static str) -> ConfigError {
+    ConfigError::Certificate {
         path: path.display().to_string(),
         what,
     }
@@ -147,7 +148,7 @@ mod tests {
         for job in ["", "-a", "a-", "a.b", "a b", "ä", &"a".repeat(64)] {
             let refused = Certificates::new(job, "x", "x", "x").unwrap_err();
             let job = job.to_owned();
-            assert_eq!(refused, Error::JobName { job });
+            assert_eq!(refused, ConfigError::JobName { job });
         }
     }
 
@@ -163,7 +164,7 @@ mod tests {
         ] {
             let refused = Certificates::new("job", path, path, path).unwrap_err();
             let path = path.display().to_string();
-            assert_eq!(refused, Error::Certificate { path, what });
+            assert_eq!(refused, ConfigError::Certificate { path, what });
         }
     }
 }

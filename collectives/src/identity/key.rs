@@ -5,7 +5,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use zeroize::Zeroizing;
 
 use super::page::Page;
-use crate::Error;
+use crate::{ConfigError, SystemError};
 
 /// An Ed25519 key that certificates are signed with: what stays in memory of it is its seed.
 pub(super) struct Key {
@@ -15,8 +15,8 @@ pub(super) struct Key {
 
 impl Key {
     /// Any 32 bytes are the seed of one.
-    pub(super) fn from_seed(seed: Page) -> Result<Self, Error> {
-        let refused = |_| Error::Identity {
+    pub(super) fn from_seed(seed: Page) -> Result<Self, ConfigError> {
+        let refused = |_| ConfigError::Identity {
             what: "deriving a key",
         };
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(refused)?;
@@ -26,10 +26,10 @@ impl Key {
         })
     }
 
-    pub(super) fn generate() -> Result<Self, Error> {
+    pub(super) fn generate() -> Result<Self, ConfigError> {
         let mut seed = page()?;
         let random = SystemRandom::new().fill(&mut seed);
-        random.map_err(|_| Error::Identity {
+        random.map_err(|_| ConfigError::Identity {
             what: "reading random bytes",
         })?;
         Self::from_seed(seed)
@@ -65,9 +65,8 @@ impl SigningKey for Key {
 }
 
 /// Memory for a secret.
-pub(super) fn page() -> Result<Page, Error> {
-    Page::new().map_err(|error| Error::System {
-        what: "taking memory for a secret",
-        kind: error.kind(),
-    })
+pub(super) fn page() -> Result<Page, ConfigError> {
+    let refused =
+        |error: std::io::Error| SystemError::new("taking memory for a secret", error.kind());
+    Ok(Page::new().map_err(refused)?)
 }

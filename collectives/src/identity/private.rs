@@ -4,7 +4,7 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::Error;
+use crate::ConfigError;
 
 /// The largest file that is read: keys and secrets have a few KiB at most.
 const LARGEST: u64 = 64 << 10;
@@ -12,12 +12,12 @@ const LARGEST: u64 = 64 << 10;
 /// Reads a file that holds a secret; of a file that cannot be read, `unreadable` is the error.
 ///
 /// # Errors
-/// [`Error::FileMode`] where others can read it too, as ssh has it: a file of this user. Whoever
-/// else owns it, as root does those that Kubernetes mounts, knows whom it is for.
+/// [`ConfigError::FileMode`] where others can read it too, as ssh has it: a file of this user.
+/// Whoever else owns it, as root does those that Kubernetes mounts, knows whom it is for.
 pub(super) fn read(
     path: &Path,
-    unreadable: impl Fn(io::ErrorKind) -> Error,
-) -> Result<Zeroizing<Vec<u8>>, Error> {
+    unreadable: impl Fn(io::ErrorKind) -> ConfigError,
+) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
     let failed = |error: io::Error| unreadable(error.kind());
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -28,7 +28,7 @@ pub(super) fn read(
         let mine = metadata.uid() == rustix::process::geteuid().as_raw();
         if mine && mode & 0o077 != 0 {
             let path = path.display().to_string();
-            return Err(Error::FileMode { path, mode });
+            return Err(ConfigError::FileMode { path, mode });
         }
     }
     let mut content = Zeroizing::new(Vec::new());
@@ -49,9 +49,9 @@ mod tests {
 
     use super::*;
 
-    fn missing(kind: io::ErrorKind) -> Error {
+    fn missing(kind: io::ErrorKind) -> ConfigError {
         let path = "key".to_owned();
-        Error::SecretFile { path, kind }
+        ConfigError::SecretFile { path, kind }
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             let refused = read(&path, missing).unwrap_err();
             let path = named.clone();
-            assert_eq!(refused, Error::FileMode { path, mode });
+            assert_eq!(refused, ConfigError::FileMode { path, mode });
             let told = refused.to_string();
             for part in [&format!("{mode:04o}"), &format!("chmod 600 {named}")] {
                 assert!(told.contains(part), "{told}");

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use super::key::page;
 use super::page::Page;
 use super::private;
-use crate::Error;
+use crate::ConfigError;
 
 /// What all processes of one job share, and nobody else knows: 256 random bits.
 ///
@@ -44,12 +44,13 @@ impl JobSecret {
     /// A new secret from the operating system's randomness.
     ///
     /// # Errors
-    /// [`Error::Identity`] when there is none to be had, [`Error::System`] without memory for it.
-    pub fn generate() -> Result<Self, Error> {
+    /// [`ConfigError::Identity`] when there is none to be had,
+    /// [`OperationError::System`](crate::OperationError::System) without memory for it.
+    pub fn generate() -> Result<Self, ConfigError> {
         let mut bytes = page()?;
         SystemRandom::new()
             .fill(&mut bytes)
-            .map_err(|_| Error::Identity {
+            .map_err(|_| ConfigError::Identity {
                 what: "reading random bytes",
             })?;
         Ok(Self(Arc::new(bytes)))
@@ -58,14 +59,14 @@ impl JobSecret {
     /// The secret that the launcher or the user handed over in the environment.
     ///
     /// # Errors
-    /// [`Error::SecretMissing`], [`Error::SecretFile`], [`Error::FileMode`]; those of
-    /// [`JobSecret::from_hex`].
-    pub fn from_env() -> Result<Self, Error> {
+    /// [`ConfigError::SecretMissing`], [`ConfigError::SecretFile`], [`ConfigError::FileMode`];
+    /// those of [`JobSecret::from_hex`].
+    pub fn from_env() -> Result<Self, ConfigError> {
         if let Some(digits) = env::var_os(Self::ENV) {
             return Self::from_hex(&Zeroizing::new(digits.to_string_lossy().into_owned()));
         }
-        let path = env::var_os(Self::FILE_ENV).ok_or(Error::SecretMissing)?;
-        let unreadable = |kind| Error::SecretFile {
+        let path = env::var_os(Self::FILE_ENV).ok_or(ConfigError::SecretMissing)?;
+        let unreadable = |kind| ConfigError::SecretFile {
             path: path.to_string_lossy().into_owned(),
             kind,
         };
@@ -77,14 +78,15 @@ impl JobSecret {
     /// Reads 64 hexadecimal digits; inverse of [`JobSecret::to_hex`].
     ///
     /// # Errors
-    /// [`Error::SecretMalformed`], [`Error::System`] without memory for it.
-    pub fn from_hex(digits: &str) -> Result<Self, Error> {
+    /// [`ConfigError::SecretMalformed`], [`OperationError::System`](crate::OperationError::System)
+    /// without memory for it.
+    pub fn from_hex(digits: &str) -> Result<Self, ConfigError> {
         let wrong = digits
             .chars()
             .filter(|digit| !digit.is_ascii_hexdigit())
             .count();
         if wrong > 0 || digits.len() != 64 {
-            return Err(Error::SecretMalformed {
+            return Err(ConfigError::SecretMalformed {
                 length: digits.chars().count(),
                 wrong,
             });
@@ -170,7 +172,7 @@ mod tests {
             (&"ä".repeat(32), 32, 32),
         ] {
             let refused = JobSecret::from_hex(digits).unwrap_err();
-            assert_eq!(refused, Error::SecretMalformed { length, wrong });
+            assert_eq!(refused, ConfigError::SecretMalformed { length, wrong });
             assert!(digits.len() < 3 || !refused.to_string().contains(digits));
         }
     }

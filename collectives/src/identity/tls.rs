@@ -13,7 +13,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::{Authority, Certificates, Papers, Role, certificate};
-use crate::{Error, JobSecret};
+use crate::{ConfigError, JobSecret};
 
 /// This process's certificate, and how it recognises others: mutual TLS 1.3 under one CA.
 pub(crate) struct Identity {
@@ -45,16 +45,16 @@ pub(crate) const RENEWAL: Duration = Duration::from_secs(3600);
 
 impl Identity {
     /// For a process that holds the job secret.
-    pub(crate) fn new(secret: &JobSecret, role: Role) -> Result<Self, Error> {
+    pub(crate) fn new(secret: &JobSecret, role: Role) -> Result<Self, ConfigError> {
         Self::of(Source::Secret(Box::new(Authority::derive(secret)?)), role)
     }
 
     /// For a process whose certificates are the user's.
-    pub(crate) fn from_files(certificates: &Certificates, role: Role) -> Result<Self, Error> {
+    pub(crate) fn from_files(certificates: &Certificates, role: Role) -> Result<Self, ConfigError> {
         Self::of(Source::Files(certificates.clone()), role)
     }
 
-    fn of(source: Source, role: Role) -> Result<Self, Error> {
+    fn of(source: Source, role: Role) -> Result<Self, ConfigError> {
         let current = Mutex::new(source.current(role, SystemTime::now())?);
         Ok(Self {
             source,
@@ -88,7 +88,7 @@ impl Identity {
     ///
     /// # Errors
     /// Those of [`Identity::new`] and [`Identity::from_files`]; the old one is kept.
-    pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, Error> {
+    pub(crate) fn renew(&self, now: SystemTime) -> Result<bool, ConfigError> {
         // A clock that was set back says as little of the time as one that was set forward.
         let shown = match now.duration_since(self.current().since) {
             Ok(ahead) => ahead,
@@ -102,7 +102,7 @@ impl Identity {
     }
 
     /// The name to demand of a peer in the handshake.
-    pub(crate) fn server_name(&self, role: Role) -> Result<ServerName<'static>, Error> {
+    pub(crate) fn server_name(&self, role: Role) -> Result<ServerName<'static>, ConfigError> {
         certificate::server_name(self.source.job(), role)
     }
 
@@ -139,7 +139,7 @@ impl Source {
         }
     }
 
-    fn current(&self, role: Role, now: SystemTime) -> Result<Current, Error> {
+    fn current(&self, role: Role, now: SystemTime) -> Result<Current, ConfigError> {
         let papers = match self {
             Self::Secret(authority) => authority.papers(role, now)?,
             Self::Files(certificates) => certificates.read()?,
@@ -149,7 +149,7 @@ impl Source {
 }
 
 impl Current {
-    fn new(papers: Papers, since: SystemTime) -> Result<Self, Error> {
+    fn new(papers: Papers, since: SystemTime) -> Result<Self, ConfigError> {
         let mut roots = RootCertStore::empty();
         for root in &papers.roots {
             roots
@@ -241,10 +241,10 @@ fn server(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
     papers: &Papers,
-) -> Result<ServerConfig, Error> {
+) -> Result<ServerConfig, ConfigError> {
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
-        .map_err(|_| Error::Identity {
+        .map_err(|_| ConfigError::Identity {
             what: "setting up the verification of peers",
         })?;
     let mut config = ServerConfig::builder_with_provider(provider.clone())
@@ -263,7 +263,7 @@ fn client(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
     papers: &Papers,
-) -> Result<ClientConfig, Error> {
+) -> Result<ClientConfig, ConfigError> {
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused("choosing TLS 1.3"))?
@@ -281,12 +281,12 @@ pub(crate) const ALPN: &[u8] = b"meshwork/1";
 /// Over TCP another protocol is spoken, so that nobody can pass the bytes of one on as the other's.
 pub(crate) const TCP_ALPN: &[u8] = b"meshwork-bulk/1";
 
-fn refused(what: &'static str) -> impl Fn(rustls::Error) -> Error {
-    move |_| Error::Identity { what }
+fn refused(what: &'static str) -> impl Fn(rustls::Error) -> ConfigError {
+    move |_| ConfigError::Identity { what }
 }
 
-fn no_initial_cipher(_: quinn::crypto::rustls::NoInitialCipherSuite) -> Error {
-    Error::Identity {
+fn no_initial_cipher(_: quinn::crypto::rustls::NoInitialCipherSuite) -> ConfigError {
+    ConfigError::Identity {
         what: "finding the cipher suite that QUIC begins with",
     }
 }

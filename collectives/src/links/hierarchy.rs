@@ -27,7 +27,7 @@ use crate::operation::{
 };
 use crate::schedule::{Hosts, chunk};
 use crate::session::Session;
-use crate::{Error, Rank};
+use crate::{OperationError, Rank};
 
 /// The groups that a rank is in besides that of all ranks.
 pub(crate) struct Hierarchy {
@@ -175,7 +175,7 @@ impl Hierarchy {
         caller: &'static Location<'static>,
         buffer: &mut [T],
         reduction: Reduction<T>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         // A mean is a sum until all contributions are in.
         let op = match reduction.op() {
             ReduceOp::Mean => ReduceOp::Sum,
@@ -195,7 +195,8 @@ impl Hierarchy {
             then: OnArrival::Fold(inner),
         };
         let spec = OperationSpec::new(Kind::ReduceScatter, buffer.len()).with_op(op);
-        self.local.perform(spec, caller, Work::Exchange(transfer))?;
+        self.local
+            .perform(spec.called_from(caller), Work::Exchange(transfer))?;
         if let Some(across) = &mut self.across {
             let spec = OperationSpec::new(Kind::AllReduce, share.len()).with_op(op);
             let work = Work::Reduce {
@@ -203,7 +204,7 @@ impl Hierarchy {
                 reduction: inner,
                 root: None,
             };
-            across.perform(spec, caller, work)?;
+            across.perform(spec.called_from(caller), work)?;
         }
         buffer[blocks[me].clone()].copy_from_slice(&share);
         self.gather_shares(caller, &share, buffer)?;
@@ -219,7 +220,7 @@ impl Hierarchy {
         caller: &'static Location<'static>,
         buffer: &mut [T],
         root: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let RankPlace {
             is_here,
             local,
@@ -231,13 +232,13 @@ impl Hierarchy {
                 buffer,
                 root: local,
             };
-            self.local.perform(spec, caller, work)?;
+            self.local.perform(spec.called_from(caller), work)?;
         }
         let own = self.share(buffer.len(), self.local.rank.index());
         if let (Some(across), Some(root)) = (&mut self.across, carrier) {
             let spec = OperationSpec::new(Kind::Broadcast, own.len()).with_root(root);
             let buffer = &mut buffer[own.clone()];
-            across.perform(spec, caller, Work::Broadcast { buffer, root })?;
+            across.perform(spec.called_from(caller), Work::Broadcast { buffer, root })?;
         }
         if is_here {
             return Ok(());
@@ -259,7 +260,7 @@ impl Hierarchy {
         caller: &'static Location<'static>,
         share: &[T],
         buffer: &mut [T],
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let spec = OperationSpec::new(Kind::AllGather, buffer.len());
         let receives = self.receives(|_| 0, |_| 0, |from| self.share(buffer.len(), from));
         let whole = 0..share.len();
@@ -269,7 +270,8 @@ impl Hierarchy {
             output: buffer,
             then: OnArrival::Copy,
         };
-        self.local.perform(spec, caller, Work::Exchange(transfer))
+        self.local
+            .perform(spec.called_from(caller), Work::Exchange(transfer))
     }
 
     /// The elements that the rank at this place of a host carries.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::wire::{Abort, WireCall, truncate};
-use crate::{Error, LossCause, Member, Rank};
+use crate::{LossCause, Member, OperationError, Rank};
 
 const DIED: u8 = 1;
 const SILENT: u8 = 2;
@@ -14,7 +14,7 @@ const DISAGREED: u8 = 6;
 const STOPPED: u8 = 7;
 
 /// What `me` tells the others when its group ends with `error`.
-pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
+pub(crate) fn tell(error: &OperationError, me: Rank) -> Abort {
     let blame = |culprit: Rank, cause, text: &str| Abort {
         culprit: culprit.number(),
         cause,
@@ -23,7 +23,7 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
         calls: Vec::new(),
     };
     match error {
-        Error::RankLost {
+        OperationError::RankLost {
             peer, cause, heard, ..
         } => {
             let heard = match cause {
@@ -36,8 +36,8 @@ pub(crate) fn tell(error: &Error, me: Rank) -> Abort {
                 ..blame(peer.rank(), code(*cause), "")
             }
         }
-        Error::Aborted { peer, message } => blame(peer.rank(), GAVE_UP, message),
-        Error::Disagreement {
+        OperationError::Aborted { peer, message } => blame(peer.rank(), GAVE_UP, message),
+        OperationError::Disagreement {
             rank,
             mine,
             peer,
@@ -59,14 +59,14 @@ impl Abort {
 
 /// What `by`'s abort means here. Codes and ranks from the wire are taken for what they can be at
 /// most: an unknown one is the reporter's own giving up.
-pub(super) fn from_wire(abort: &Abort, by: Rank, members: &[Member]) -> Error {
+pub(super) fn from_wire(abort: &Abort, by: Rank, members: &[Member]) -> OperationError {
     let culprit = members
         .get(abort.culprit as usize)
         .unwrap_or_else(|| &members[by.index()])
         .clone();
     let reporter = (culprit.rank() != by).then_some(by);
     let heard = abort.heard_ms.map(Duration::from_millis);
-    let lost = |cause| Error::RankLost {
+    let lost = |cause| OperationError::RankLost {
         peer: culprit.clone(),
         cause,
         reporter,
@@ -79,21 +79,21 @@ pub(super) fn from_wire(abort: &Abort, by: Rank, members: &[Member]) -> Error {
         DISCONNECTED => lost(LossCause::Disconnected),
         LEFT => lost(LossCause::Left),
         STOPPED => lost(LossCause::Stopped),
-        DISAGREED => disagreement(&abort.calls).unwrap_or_else(|| Error::Aborted {
+        DISAGREED => disagreement(&abort.calls).unwrap_or_else(|| OperationError::Aborted {
             peer: culprit,
             message: "ranks made different calls".to_owned(),
         }),
-        _ => Error::Aborted {
+        _ => OperationError::Aborted {
             peer: culprit,
             message: truncate(&abort.text),
         },
     }
 }
 
-fn disagreement(calls: &[WireCall]) -> Option<Error> {
+fn disagreement(calls: &[WireCall]) -> Option<OperationError> {
     let [mine, theirs] = calls else { return None };
     let ((rank, mine), (peer, theirs)) = (mine.call().ok()?, theirs.call().ok()?);
-    Some(Error::Disagreement {
+    Some(OperationError::Disagreement {
         rank,
         mine: Box::new(mine),
         peer,
@@ -127,7 +127,7 @@ mod tests {
             (LossCause::Left, false),
         ];
         for (cause, gone) in causes {
-            let abort = tell(&Error::lost(Member::new(lost, ""), cause), me);
+            let abort = tell(&OperationError::lost(Member::new(lost, ""), cause), me);
             assert_eq!(abort.reports_end_of(lost), gone, "{cause:?}");
             assert!(!abort.reports_end_of(me), "{cause:?}");
         }

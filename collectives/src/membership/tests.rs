@@ -18,7 +18,7 @@ const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
 #[derive(Clone, Debug, PartialEq)]
 enum End {
     Over,
-    Failed(Error),
+    Failed(OperationError),
 }
 
 /// A group whose messages take `latency`, and whose members are `alive` or not.
@@ -198,7 +198,7 @@ impl World {
             .enumerate()
             .filter(|(rank, _)| *rank != victim)
         {
-            let Some((at, End::Failed(Error::RankLost { peer, .. }))) = end else {
+            let Some((at, End::Failed(OperationError::RankLost { peer, .. }))) = end else {
                 panic!("rank {rank} ended with {end:?}");
             };
             assert_eq!(peer.rank().index(), victim, "rank {rank}: {end:?}");
@@ -247,11 +247,11 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
     let waited = Duration::from_secs(30);
     assert_eq!(
         error,
-        &Error::NotJoined {
+        &OperationError::Join(JoinError::NotJoined {
             missing,
             waited,
             refused: vec![peer]
-        }
+        })
     );
 }
 
@@ -302,7 +302,8 @@ fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
         },
     );
     world.run(Duration::from_secs(2));
-    let Some((_, End::Failed(Error::RankLost { peer, reporter, .. }))) = &world.ends[0] else {
+    let Some((_, End::Failed(OperationError::RankLost { peer, reporter, .. }))) = &world.ends[0]
+    else {
         panic!("{:?}", world.ends[0]);
     };
     assert_eq!((peer.rank(), *reporter), (Rank::new(2), Some(Rank::new(1))));
@@ -316,7 +317,7 @@ fn a_loss_says_how_long_before_its_rank_was_last_heard_of() {
     world.kill(2);
     world.run(Duration::from_secs(4));
     for end in &world.ends[..2] {
-        let Some((_, End::Failed(Error::RankLost { heard, cause, .. }))) = end else {
+        let Some((_, End::Failed(OperationError::RankLost { heard, cause, .. }))) = end else {
             panic!("{end:?}");
         };
         assert_eq!(*cause, LossCause::Died);
@@ -352,7 +353,7 @@ fn after_its_goodbye_a_rank_may_vanish() {
 fn the_reason_of_a_rank_that_gives_up_reaches_all() {
     let mut world = World::joined(3, MS);
     world.run(Duration::from_secs(1));
-    let reason = Error::Aborted {
+    let reason = OperationError::Aborted {
         peer: members(3)[1].clone(),
         message: "no data".to_owned(),
     };
@@ -388,7 +389,7 @@ fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
         calls: Vec::new(),
     };
     let error = abort::from_wire(&abort, Rank::new(1), &members(3));
-    let expected = Error::Aborted {
+    let expected = OperationError::Aborted {
         peer: members(3)[1].clone(),
         message: "odd lines".to_owned(),
     };
@@ -406,11 +407,14 @@ fn a_silence_of_no_length_is_not_one_of_no_time() {
         calls: Vec::new(),
     };
     let understood = |abort| abort::from_wire(&abort, Rank::new(1), &members(3));
-    let Error::RankLost { cause, .. } = understood(abort(Some(900))) else {
+    let OperationError::RankLost { cause, .. } = understood(abort(Some(900))) else {
         panic!("a silence is a loss");
     };
     assert_eq!(cause, LossCause::Silent(Duration::from_millis(900)));
-    assert!(matches!(understood(abort(None)), Error::Aborted { .. }));
+    assert!(matches!(
+        understood(abort(None)),
+        OperationError::Aborted { .. }
+    ));
 }
 
 proptest! {
@@ -458,7 +462,7 @@ proptest! {
         for (rank, end) in all.ends.iter().enumerate().filter(|(rank, _)| *rank != victim) {
             match end {
                 Some((_, End::Over)) => {}
-                Some((_, End::Failed(Error::RankLost { peer, .. }))) => prop_assert_eq!(peer.rank().index(), victim),
+                Some((_, End::Failed(OperationError::RankLost { peer, .. }))) => prop_assert_eq!(peer.rank().index(), victim),
                 other => panic!("rank {rank} ended with {other:?}"),
             }
         }

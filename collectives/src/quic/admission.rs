@@ -26,7 +26,9 @@ use crate::links::Links;
 use crate::membership::Event;
 use crate::wait_for_graph::WaitForGraph;
 use crate::wire::{Decision, Hello, Lane, MemberProcess, Message};
-use crate::{DataTransport, Error, Member, Network, Rank, Refusal, Timeouts, agreement, host};
+use crate::{
+    DataTransport, Member, Network, OperationError, Rank, Refusal, Timeouts, agreement, host,
+};
 
 pub(super) use accept::accept;
 use control_sender::ControlSender;
@@ -398,7 +400,7 @@ pub(super) fn watch_launcher(admission: &Arc<Admission>, launcher: Option<u32>) 
     tokio::spawn(async move {
         if host::process_ended(process).await.is_ok() {
             let _ = events
-                .send(Event::GiveUp(Error::LauncherLost { process }))
+                .send(Event::GiveUp(OperationError::LauncherLost { process }))
                 .await;
         }
     });

@@ -12,7 +12,7 @@ use super::{TURNED_AWAY, control, endpoint};
 use crate::identity::{Identity, Role};
 use crate::membership::tell as verdict;
 use crate::wire::Message;
-use crate::{Error, JobSecret, LossCause, Member, Network, Rank};
+use crate::{JobSecret, JoinError, LossCause, Member, Network, OperationError, Rank, SystemError};
 
 /// The pause between two attempts to reach a rank that does not listen yet.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -27,20 +27,19 @@ const ATTEMPT: Duration = Duration::from_millis(300);
 /// programs.
 ///
 /// # Errors
-/// [`Error::Identity`], [`Error::System`] when nobody could be told because of this process.
+/// [`ConfigError::Identity`](crate::ConfigError::Identity),
+/// [`OperationError::System`](crate::OperationError::System) when nobody could be told because of
+/// this process.
 pub fn announce_loss(
     members: &[String],
     secret: &JobSecret,
     lost: Rank,
     deadline: Duration,
-) -> Result<(), Error> {
+) -> Result<(), JoinError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Error::System {
-            what: "starting a runtime",
-            kind: error.kind(),
-        })?;
+        .map_err(|error| SystemError::new("starting a runtime", error.kind()))?;
     let told = runtime.block_on(async {
         let herald = Arc::new(LossAnnouncer::new(secret, lost)?);
         let mut telling = JoinSet::new();
@@ -66,9 +65,9 @@ struct LossAnnouncer {
 }
 
 impl LossAnnouncer {
-    fn new(secret: &JobSecret, lost: Rank) -> Result<Self, Error> {
+    fn new(secret: &JobSecret, lost: Rank) -> Result<Self, JoinError> {
         let peer = Member::new(lost, "");
-        let loss = Error::lost(peer, LossCause::Died);
+        let loss = OperationError::lost(peer, LossCause::Died);
         let any = [
             IpAddr::from(Ipv4Addr::UNSPECIFIED),
             IpAddr::from(Ipv6Addr::UNSPECIFIED),

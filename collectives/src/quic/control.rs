@@ -10,7 +10,7 @@ use super::admission::Admission;
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, WireError};
-use crate::{Error, Rank};
+use crate::{OperationError, Rank};
 
 /// Why no message came.
 #[derive(Debug)]
@@ -69,7 +69,10 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
             ) => Event::Disconnected(from),
             Err(NoMessage::Malformed(error)) => {
                 let _ = events
-                    .send(Event::GiveUp(Error::Protocol { peer: from, error }))
+                    .send(Event::GiveUp(OperationError::Protocol {
+                        peer: from,
+                        error,
+                    }))
                     .await;
                 return;
             }

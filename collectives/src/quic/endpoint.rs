@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use super::batches::Batches;
 use crate::config::{Congestion, DataTransport, GroupConfig, Network};
 use crate::identity::Identity;
-use crate::{Error, Rank, tls};
+use crate::{JoinError, Rank, SystemError, tls};
 
 /// What one stream may have under way: 1,024 gaps of two packets, the most that quinn can put
 /// together again, are never exceeded by 2 MiB.
@@ -43,14 +43,14 @@ const TRIES: usize = 16;
 pub(super) async fn listen(
     config: &GroupConfig,
     identity: &Identity,
-) -> Result<(Endpoint, Option<TcpListener>), Error> {
+) -> Result<(Endpoint, Option<TcpListener>), JoinError> {
     let rank = config.rank();
     let own = config.own_address();
     let candidates = match config.bind() {
         Some(address) => vec![address],
         None => tokio::net::lookup_host(own)
             .await
-            .map_err(|error| Error::Bind {
+            .map_err(|error| JoinError::Bind {
                 rank,
                 address: own.to_owned(),
                 kind: error.kind(),
@@ -78,7 +78,7 @@ pub(super) fn server(identity: &Identity, network: Network) -> ServerConfig {
 }
 
 /// An endpoint that only dials, from `any` address of one IP version.
-pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, Error> {
+pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, JoinError> {
     let socket = bind((any, 0).into()).map_err(|error| system("binding a socket", &error))?;
     endpoint(socket, Network::default(), None)
 }
@@ -93,7 +93,7 @@ fn endpoint(
     socket: UdpSocket,
     network: Network,
     server: Option<ServerConfig>,
-) -> Result<Endpoint, Error> {
+) -> Result<Endpoint, JoinError> {
     // A smaller bound of its own is no reason to refuse what others may send.
     let arriving = network
         .largest_packet()
@@ -111,13 +111,13 @@ fn endpoint(
 
 /// Binds the first candidate that can be. An address that is valid but not this machine's own, as
 /// behind address translation, is replaced by all addresses of the machine.
-fn bind_any(rank: Rank, own: &str, candidates: &[SocketAddr]) -> Result<UdpSocket, Error> {
+fn bind_any(rank: Rank, own: &str, candidates: &[SocketAddr]) -> Result<UdpSocket, JoinError> {
     let mut last = io::ErrorKind::AddrNotAvailable;
     for candidate in candidates {
         match bind(*candidate) {
             Ok(socket) => return Ok(socket),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                return Err(Error::PortTaken {
+                return Err(JoinError::PortTaken {
                     rank,
                     address: *candidate,
                 });
@@ -133,18 +133,18 @@ fn bind_any(rank: Rank, own: &str, candidates: &[SocketAddr]) -> Result<UdpSocke
             SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, first.port()).into(),
         };
         return bind(everywhere).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Error::PortTaken {
+            io::ErrorKind::AddrInUse => JoinError::PortTaken {
                 rank,
                 address: everywhere,
             },
-            kind => Error::Bind {
+            kind => JoinError::Bind {
                 rank,
                 address: own.to_owned(),
                 kind,
             },
         });
     }
-    Err(Error::Bind {
+    Err(JoinError::Bind {
         rank,
         address: own.to_owned(),
         kind: last,
@@ -156,7 +156,7 @@ fn bind_both(
     rank: Rank,
     own: &str,
     candidates: &[SocketAddr],
-) -> Result<(UdpSocket, Option<TcpListener>), Error> {
+) -> Result<(UdpSocket, Option<TcpListener>), JoinError> {
     let chosen = candidates.iter().all(|candidate| candidate.port() == 0);
     // Held until there is a good one, or the system would offer the same again.
     let mut held = Vec::new();
@@ -167,14 +167,14 @@ fn bind_both(
         match tls::listen(address) {
             Ok(listener) => return Ok((socket, Some(listener))),
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                return Err(Error::Bind {
+                return Err(JoinError::Bind {
                     rank,
                     address: own.to_owned(),
                     kind: error.kind(),
                 });
             }
             Err(_) if !chosen || held.len() == TRIES => {
-                return Err(Error::TcpPortTaken { rank, address });
+                return Err(JoinError::TcpPortTaken { rank, address });
             }
             Err(_) => held.push(socket),
         }
@@ -216,9 +216,6 @@ fn transport(network: Network) -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-fn system(what: &'static str, error: &io::Error) -> Error {
-    Error::System {
-        what,
-        kind: error.kind(),
-    }
+fn system(what: &'static str, error: &io::Error) -> JoinError {
+    SystemError::new(what, error.kind()).into()
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::admission::Admission;
-use crate::Error;
+use crate::OperationError;
 use crate::flight_recorder::FlightRecorder;
 use crate::membership::{Action, Event, Membership};
 
@@ -14,7 +14,7 @@ pub(super) struct Outbox {
     pub(super) recorder: Arc<FlightRecorder>,
     /// Answered when everybody is in, dropped when the group fails before.
     pub(super) ready: Option<oneshot::Sender<()>>,
-    pub(super) failed: watch::Sender<Option<Error>>,
+    pub(super) failed: watch::Sender<Option<OperationError>>,
     pub(super) ended: watch::Sender<bool>,
 }
 

@@ -13,7 +13,7 @@ use crate::agreement::MemberId;
 use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
 use crate::wire::{Decision, MemberProcess};
-use crate::{Error, Member, Rank, host};
+use crate::{ConfigError, JoinError, Member, Rank, host};
 
 /// What a process keeps through all epochs of its job: its address, its member id and its identity.
 pub(crate) struct Node {
@@ -42,7 +42,7 @@ pub(crate) struct View {
 
 impl Node {
     /// Listens at this process's address.
-    pub(crate) async fn open(config: &GroupConfig) -> Result<Arc<Self>, Error> {
+    pub(crate) async fn open(config: &GroupConfig) -> Result<Arc<Self>, JoinError> {
         let role = Role::Rank(config.rank());
         let identity = Arc::new(match config.certificates() {
             Some(certificates) => Identity::from_files(certificates, role)?,
@@ -50,7 +50,7 @@ impl Node {
         });
         let mut incarnation = [0; 8];
         let random = SystemRandom::new().fill(&mut incarnation);
-        random.map_err(|_| Error::Identity {
+        random.map_err(|_| ConfigError::Identity {
             what: "asking for randomness",
         })?;
         let (endpoint, listener) = endpoint::listen(config, &identity).await?;

@@ -26,7 +26,7 @@ use crate::agreement::{
     Action, Agreement, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
 };
 use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
-use crate::{Error, host};
+use crate::{JoinError, OperationError, host};
 
 /// Messages that may wait for a slow connection; those beyond it are lost, and said again with the
 /// next ballot.
@@ -57,7 +57,7 @@ impl Node {
         previous_epoch: PreviousEpoch,
         own: MemberState,
         evidence: Evidence,
-    ) -> Result<View, Error> {
+    ) -> Result<View, OperationError> {
         let (events, inbox) = mpsc::channel(EVENTS);
         let reconfiguration = Arc::new(Reconfiguration {
             node: self.clone(),
@@ -101,7 +101,7 @@ impl Node {
         floor.watch(evidence.neighbours);
         let outcome = floor.run(evidence.lost).await;
         let decision = outcome.map_err(|end| self.explain(end, &previous_epoch))?;
-        self.view(decision).ok_or(Error::Excluded {
+        self.view(decision).ok_or(OperationError::Excluded {
             epoch: previous_epoch.epoch,
         })
     }
@@ -115,17 +115,17 @@ impl Node {
         }
     }
 
-    fn explain(&self, end: Action, previous_epoch: &PreviousEpoch) -> Error {
+    fn explain(&self, end: Action, previous_epoch: &PreviousEpoch) -> OperationError {
         match (end, previous_epoch.epoch) {
-            (Action::NoMajority(_), 0) => Error::NotAdmitted {
+            (Action::NoMajority(_), 0) => OperationError::Join(JoinError::NotAdmitted {
                 waited: self.config.timeouts().join(),
-            },
-            (Action::NoMajority(present), epoch) => Error::NoMajority {
+            }),
+            (Action::NoMajority(present), epoch) => OperationError::NoMajority {
                 epoch,
                 present: present.len(),
                 members: previous_epoch.members.len(),
             },
-            (_, epoch) => Error::Excluded { epoch },
+            (_, epoch) => OperationError::Excluded { epoch },
         }
     }
 }

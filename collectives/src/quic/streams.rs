@@ -17,7 +17,7 @@ use super::admission::Admission;
 use super::heads::SplitHead;
 use super::stripes::Stripes;
 use crate::links::{self, Links};
-use crate::{DataTransport, Error, LossCause, Member, Rank};
+use crate::{DataTransport, LossCause, Member, OperationError, Rank, SystemError};
 
 /// Groups that two ranks can be in together, besides the one that they joined.
 pub(super) const GROUPS: u8 = 64;
@@ -117,7 +117,7 @@ impl Admission {
         self: &Arc<Self>,
         members: &[Member],
         number: u64,
-    ) -> Result<Links, Error> {
+    ) -> Result<Links, OperationError> {
         // Ends with this, and with it all that is half done.
         let mut opening = JoinSet::new();
         let others = members.iter().enumerate();
@@ -137,7 +137,11 @@ impl Admission {
     }
 
     /// A stream for each lane with a member.
-    async fn lanes_of(self: &Arc<Self>, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
+    async fn lanes_of(
+        self: &Arc<Self>,
+        member: &Member,
+        number: u64,
+    ) -> Result<Vec<Data>, OperationError> {
         match self.data_transport() {
             DataTransport::Quic => self.streams_of(member, number).await,
             DataTransport::Tls => self.tcp_lanes_of(member, number).await,
@@ -145,7 +149,7 @@ impl Admission {
     }
 
     /// A stream on each connection with a member.
-    async fn streams_of(&self, member: &Member, number: u64) -> Result<Vec<Data>, Error> {
+    async fn streams_of(&self, member: &Member, number: u64) -> Result<Vec<Data>, OperationError> {
         let rank = member.rank();
         let mut streams = Vec::new();
         if rank > self.me() {
@@ -160,16 +164,16 @@ impl Admission {
         if streams.len() == usize::from(self.lane_count()) {
             return Ok(streams);
         }
-        Err(Error::lost(member.clone(), LossCause::Disconnected))
+        Err(OperationError::lost(
+            member.clone(),
+            LossCause::Disconnected,
+        ))
     }
 }
 
 /// A task that opened streams ended without a word: the runtime is going down.
-pub(super) fn unfinished() -> Error {
-    Error::System {
-        what: "opening streams to a member",
-        kind: io::ErrorKind::Interrupted,
-    }
+pub(super) fn unfinished() -> OperationError {
+    SystemError::new("opening streams to a member", io::ErrorKind::Interrupted).into()
 }
 
 async fn open(connection: &Connection, number: u64) -> Option<Stream> {

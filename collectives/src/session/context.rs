@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::outside_async;
 use crate::driver::Driver;
 use crate::flight_recorder::{FlightRecorder, Serial, StallObserver};
-use crate::{Error, Rank, local, quic};
+use crate::{OperationError, Rank, local, quic};
 
 /// What a group and those that were split from it share: they begin and fail together.
 pub(crate) struct SessionContext {
@@ -56,14 +56,14 @@ impl Drop for SessionContext {
 }
 
 impl ControlPlane {
-    pub(crate) fn failure(&self) -> watch::Receiver<Option<Error>> {
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<OperationError>> {
         match self {
             Self::Local(hub) => hub.failure(),
             Self::Remote(remote) => remote.failure(),
         }
     }
 
-    pub(crate) async fn give_up(&self, error: Error) {
+    pub(crate) async fn give_up(&self, error: OperationError) {
         match self {
             Self::Local(hub) => hub.give_up(error),
             Self::Remote(remote) => remote.give_up(error).await,

@@ -14,7 +14,7 @@ use super::{Plant, dice::Dice};
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::membership::{self, Event, MembershipTimeouts};
 use crate::wire::{Decision, MemberProcess, Message};
-use crate::{Error, LossCause, Member};
+use crate::{LossCause, Member, OperationError};
 use change::{Changing, Waiting};
 use member::Epoch;
 
@@ -223,7 +223,7 @@ impl Process {
             .filter(|member_id| **member_id != about);
         let event = match others.find_map(|member_id| epoch.rank_of(*member_id)) {
             Some(by) if about == self.me.member_id => {
-                let error = Error::lost(Member::new(rank, ""), LossCause::Died);
+                let error = OperationError::lost(Member::new(rank, ""), LossCause::Died);
                 let abort = membership::tell(&error, by);
                 Event::Aborted { by, abort }
             }

@@ -16,7 +16,7 @@ use crate::links::{LinkOperation, Links, Scratch};
 use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::MemberProcess;
-use crate::{Error, Rank};
+use crate::{OperationError, Rank};
 
 /// What all processes of a job know before it begins.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +176,7 @@ pub(super) fn result(plan: &Plan, members: &[MemberProcess], number: u64) -> Vec
 pub(super) struct Finished {
     pub(super) means: Means,
     pub(super) buffer: Vec<i64>,
-    pub(super) done: Result<(), Result<Error, Unexplained>>,
+    pub(super) done: Result<(), Result<OperationError, Unexplained>>,
 }
 
 /// What operations of one epoch share.
@@ -213,7 +213,7 @@ impl Begin {
         &self,
         means: &mut Means,
         buffer: &mut [i64],
-    ) -> Result<(), Result<Error, Unexplained>> {
+    ) -> Result<(), Result<OperationError, Unexplained>> {
         let (me, world) = (self.me, self.world);
         if world == 1 {
             // The product does not send to itself either.

@@ -14,7 +14,7 @@ fn clients<R: Send>(count: u32, run: impl Fn(Context) -> R + Sync) -> Vec<R> {
                 threads.spawn(move || {
                     let client = Client::new("worker", group.rank().number(), count).unwrap();
                     let client = client.with_devices("CPU", 2).unwrap();
-                    run(Context::over(client, group).unwrap())
+                    run(Context::from_group(client, group).unwrap())
                 })
             })
             .collect();

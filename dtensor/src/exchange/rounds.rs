@@ -79,7 +79,7 @@ pub(super) fn exchange_messages<T: Scalar>(
                 round.received.len() - 1
             }
             false => {
-                group.all_to_all_uneven((leaving, &sent), (arrived, &round.received))?;
+                group.all_to_all_uneven(leaving, &sent, arrived, &round.received)?;
                 1
             }
         };

@@ -188,6 +188,17 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// The status that the launcher understands.
+    pub(crate) fn exit_status(&self) -> u8 {
+        if let Self::Workers(error) = self {
+            return error.exit_status();
+        }
+        if let Self::Job { status, .. } = self {
+            return *status;
+        }
+        1
+    }
+
     /// Returns a function that makes an I/O error of a result file one that names it and its flag.
     pub(crate) fn write(path: &Path, flag: &'static str) -> impl Fn(std::io::Error) -> Self {
         move |source| Self::Write {

@@ -53,8 +53,7 @@ fn main() -> ExitCode {
             report::print_line(io::stderr(), &format!("mnist: {preempted}"));
             ExitCode::from(keep::PREEMPTED)
         }
-        Err(error @ Error::Job { status, .. }) => failure(&error::one_line(&error), status),
-        Err(error) => failure(&error::one_line(&error), 1),
+        Err(error) => failure(&error::one_line(&error), error.exit_status()),
     }
 }
 

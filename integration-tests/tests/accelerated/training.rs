@@ -129,11 +129,11 @@ where
     A: Elementwise + Matmul + NativeCollectives + Sync,
     A::Buffer: 'static,
 {
-    let mut strategy = MultiWorkerMirroredStrategy::over(group)
+    let mut strategy = MultiWorkerMirroredStrategy::from_group(group)
         .unwrap()
         .with_local_replicas(2)
         .unwrap();
-    let devices = strategy.on_devices(accelerator);
+    let devices = strategy.staged_on(accelerator);
     let first = 2 * strategy.rank().index();
     let trained = strategy.run_each(|replica| {
         let device = DeviceId::new(first + replica.local_id());
@@ -213,9 +213,9 @@ where
     A::Buffer: 'static,
 {
     let weights = each(2, |group| {
-        let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
         let device = DeviceId::new(strategy.rank().index());
-        let devices = strategy.on_devices(accelerator);
+        let devices = strategy.staged_on(accelerator);
         let weights = alone(&mut strategy, (accelerator, device), &devices);
         let reduced = strategy.communication_stats().operations();
         assert_eq!(reduced, STEPS as u64);
@@ -247,7 +247,7 @@ fn what_a_strategy_cannot_reduce_on_devices_is_refused_before_anything_is_sent()
     let accelerator = &*cpus(2);
     let int = meshwork_accel::ElementType::I32;
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-    let devices = strategy.on_devices(accelerator);
+    let devices = strategy.staged_on(accelerator);
     let mut whole = accelerator.allocate(DeviceId::new(0), int, 2).unwrap();
     let mean = strategy
         .run(|replica| devices.all_reduce(replica, ReplicaReduceOp::Mean, &mut whole))
@@ -255,7 +255,7 @@ fn what_a_strategy_cannot_reduce_on_devices_is_refused_before_anything_is_sent()
     let found = meshwork_strategy::ElementType::I32;
     assert_eq!(mean, Err(Error::IntegerMean { found }));
     let mut pair = MultiWorkerMirroredStrategy::mirrored(2).unwrap();
-    let devices = pair.on_devices(accelerator);
+    let devices = pair.staged_on(accelerator);
     let each = pair
         .run_each(|replica| {
             let mut own = accelerator.allocate(DeviceId::new(0), int, 2)?;

@@ -13,8 +13,8 @@ use meshwork_accel_cuda::{
     CudaAccelerator, CudaBuffer, CudaConfig, Error as Absent, KernelCache, Library,
 };
 use meshwork_collectives::{
-    CommunicatorScope, DeviceGroup, Error, FallbackReason, Group, GroupConfig, JobSecret, Pinning,
-    Rank, Route, Timeouts, Transport,
+    CommunicatorScope, DeviceGroup, FallbackReason, Group, GroupConfig, JobSecret, OperationError,
+    Pinning, Rank, Route, Timeouts, Transport,
 };
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp::Mean};
 use meshwork_testing::Need;
@@ -210,7 +210,7 @@ fn all_operations_have_the_values_of_host_memory_by_nccl_where_it_has_them_and_s
         let before = fake.performed();
         let direct = run(&fake, over, world, |mut group, cuda| {
             let reach = CommunicatorScope::ClearTextBetweenHosts;
-            let mut devices = group.over(&cuda, DEVICE, reach).unwrap();
+            let mut devices = group.direct_on(&cuda, DEVICE, reach).unwrap();
             assert_eq!(
                 devices.route().to_string(),
                 "from device to device by NCCL 2.30.7"
@@ -242,7 +242,7 @@ fn route(
     (device, reach): (DeviceId, CommunicatorScope),
 ) -> (String, Route) {
     let world = group.world() as f32;
-    let mut devices = group.over(cuda, device, reach).unwrap();
+    let mut devices = group.direct_on(cuda, device, reach).unwrap();
     let route = devices.route().clone();
     let mut buffer = cuda.allocate(device, f32::TYPE, 3).unwrap();
     cuda.fill(&mut buffer, 0..3, 1.0_f32).unwrap();
@@ -372,7 +372,7 @@ fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_
             let told = run(&fake, over, 3, |mut group, cuda| {
                 let reach = CommunicatorScope::ClearTextBetweenHosts;
                 let last = group.rank().number() == 2;
-                let mut devices = group.over(&cuda, DEVICE, reach).unwrap();
+                let mut devices = group.direct_on(&cuda, DEVICE, reach).unwrap();
                 all_are_in.wait();
                 let mut buffer = with(&cuda, &[1.0_f32; 10]);
                 if last {
@@ -384,8 +384,8 @@ fn a_rank_that_dies_or_does_something_else_while_others_are_in_the_communicator_
                 cuda.synchronize(DEVICE).unwrap();
                 let later = devices.all_reduce(&mut buffer, ReduceOp::Sum);
                 assert_eq!(later, Err(error.clone()));
-                let lost = matches!(error, Error::RankLost { .. });
-                let parted = matches!(error, Error::Disagreement { .. });
+                let lost = matches!(error, OperationError::RankLost { .. });
+                let parted = matches!(error, OperationError::Disagreement { .. });
                 assert!(lost == (named == "rank 2"), "{over:?}: {error}");
                 assert!(lost || parted, "{over:?}: {error}");
                 error.to_string()
@@ -406,7 +406,7 @@ fn a_rank_that_never_calls_is_named_when_the_time_is_up() {
     let (fake, begun) = (four_quiet_gpus(), Instant::now());
     let told = run(&fake, Over::Quic, 3, |mut group, cuda| {
         let mut devices = group
-            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .direct_on(&cuda, DEVICE, CommunicatorScope::OneHost)
             .unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         match devices.group().rank().number() {
@@ -437,7 +437,7 @@ fn a_device_that_fails_in_the_communicator_ends_the_group_by_name() {
     let fake = four_gpus();
     let told = run(&fake, Over::Memory, 2, |mut group, cuda| {
         let mut devices = group
-            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .direct_on(&cuda, DEVICE, CommunicatorScope::OneHost)
             .unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
@@ -454,8 +454,8 @@ fn a_device_that_fails_in_the_communicator_ends_the_group_by_name() {
     let [seen, own] = told.as_slice() else {
         panic!("two ranks");
     };
-    assert!(matches!(own, Error::Device { .. }), "{own:?}");
-    assert!(matches!(seen, Error::Aborted { .. }), "{seen:?}");
+    assert!(matches!(own, OperationError::Device { .. }), "{own:?}");
+    assert!(matches!(seen, OperationError::Aborted { .. }), "{seen:?}");
     let text = seen.to_string();
     assert!(
         text.contains("rank 1") && text.contains("its device failed"),
@@ -470,9 +470,9 @@ fn a_strategy_reduces_by_a_communicator_that_it_keeps_between_steps() {
     let fake = four_gpus();
     let before = fake.performed();
     run(&fake, Over::Memory, 3, |group, cuda| {
-        let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
         let devices = strategy
-            .over_devices(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .direct_on(&cuda, DEVICE, CommunicatorScope::OneHost)
             .unwrap();
         assert!(matches!(devices.route(), Route::Direct { .. }));
         for step in 0..5 {
@@ -505,10 +505,10 @@ fn a_route_is_of_the_group_that_found_it() {
             .unwrap();
         let mut other = group.split(Some(0), 0).unwrap().unwrap();
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
-        let mut lent = other.through(&cuda, &mut route);
+        let mut lent = other.with_route(&cuda, &mut route);
         let refused = lent.all_reduce(&mut buffer, ReduceOp::Sum);
-        assert_eq!(refused, Err(Error::CommunicatorOfOtherGroup));
-        let mut devices = group.through(&cuda, &mut route);
+        assert_eq!(refused, Err(OperationError::CommunicatorOfOtherGroup));
+        let mut devices = group.with_route(&cuda, &mut route);
         devices.all_reduce(&mut buffer, ReduceOp::Sum).unwrap();
         holds(&cuda, &buffer, &[2.0_f32; 10]);
         route.close(&mut group).unwrap();
@@ -526,7 +526,7 @@ fn a_group_that_has_shrunk_makes_another_communicator() {
     run(&fake, Over::Memory, 3, |mut group, cuda| {
         let last = group.rank().number() == 2;
         let mut devices = group
-            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .direct_on(&cuda, DEVICE, CommunicatorScope::OneHost)
             .unwrap();
         all_are_in.wait();
         if last {
@@ -534,13 +534,19 @@ fn a_group_that_has_shrunk_makes_another_communicator() {
         }
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
         let lost = devices.all_reduce(&mut buffer, ReduceOp::Sum);
-        assert!(matches!(lost, Err(Error::RankLost { .. })), "{lost:?}");
+        assert!(
+            matches!(lost, Err(OperationError::RankLost { .. })),
+            "{lost:?}"
+        );
         devices.group().shrink().unwrap();
         let outdated = devices.all_reduce(&mut buffer, ReduceOp::Sum);
         let (made, now) = (1, 2);
-        assert_eq!(outdated, Err(Error::CommunicatorOutdated { made, now }));
+        assert_eq!(
+            outdated,
+            Err(OperationError::CommunicatorOutdated { made, now })
+        );
         let mut devices = group
-            .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+            .direct_on(&cuda, DEVICE, CommunicatorScope::OneHost)
             .unwrap();
         assert!(matches!(devices.route(), Route::Direct { .. }));
         let mut buffer = with(&cuda, &[1.0_f32; 10]);
@@ -558,7 +564,7 @@ fn staged_buffers_pass_through_pinned_memory_with_the_values_of_host_memory() {
     let fake = four_gpus();
     for (over, world) in [(Over::Threads, 3), (Over::Memory, 2), (Over::Quic, 2)] {
         run(&fake, over, world, |mut group, cuda| {
-            let mut devices = group.on(&cuda);
+            let mut devices = group.staged_on(&cuda);
             assert_eq!(devices.pinning(), &Pinning::Unused);
             devices.set_chunk(crate::portions_of(800));
             for element in ElementType::ALL {
@@ -586,7 +592,7 @@ fn where_locked_memory_is_limited_buffers_pass_unpinned_and_the_group_says_why()
         run(&fake, Over::Threads, 1, |mut group, cuda| {
             fake.fail("cuMemHostRegister_v2", slot, 2);
             let mut buffer = with(&cuda, &[1.0_f32; 1000]);
-            let mut devices = group.on(&cuda);
+            let mut devices = group.staged_on(&cuda);
             devices.set_chunk(crate::portions_of(400));
             devices.all_reduce(&mut buffer, ReduceOp::Mean).unwrap();
             let Pinning::Refused(reason) = devices.pinning() else {
@@ -617,12 +623,12 @@ fn any_call_of_the_driver_may_fail_while_buffers_are_staged_and_nothing_is_left(
             let failed = run(&fake, Over::Threads, 1, |mut group, cuda| {
                 let mut buffer = with(&cuda, &[1.0_f32; 500]);
                 fake.fail(function, after, 700);
-                let mut devices = group.on(&cuda);
+                let mut devices = group.staged_on(&cuda);
                 devices.set_chunk(crate::portions_of(400));
                 let done = devices.all_reduce(&mut buffer, ReduceOp::Max);
                 let refused = matches!(devices.pinning(), Pinning::Refused(_));
                 fake.fail("", 0, 0);
-                let told = matches!(done, Err(Error::Device { .. }));
+                let told = matches!(done, Err(OperationError::Device { .. }));
                 assert!(done.is_ok() || told, "{function}: {done:?}");
                 u32::from(told || refused)
             });
@@ -640,21 +646,26 @@ fn buffers_of_other_devices_are_refused_before_anything_is_announced() {
         let cuda = CudaAccelerator::open(&fake.config()).unwrap();
         let own = DeviceId::new(group.rank().index());
         let far = DeviceId::new(3);
-        let nowhere = group.over(&cuda, DeviceId::new(4), CommunicatorScope::OneHost);
+        let nowhere = group.direct_on(&cuda, DeviceId::new(4), CommunicatorScope::OneHost);
         assert!(matches!(
             nowhere.map(drop),
-            Err(Error::Unsupported(Refusal::UnknownDevice { .. }))
+            Err(OperationError::Unsupported(Refusal::UnknownDevice { .. }))
         ));
-        let mut devices = group.over(&cuda, own, CommunicatorScope::OneHost).unwrap();
+        let mut devices = group
+            .direct_on(&cuda, own, CommunicatorScope::OneHost)
+            .unwrap();
         let mut there = cuda.allocate(far, f32::TYPE, 3).unwrap();
         let refused = devices.all_reduce(&mut there, ReduceOp::Sum);
         let mismatch = Refusal::DeviceMismatch {
             left: own,
             right: far,
         };
-        assert_eq!(refused, Err(Error::Unsupported(mismatch)));
+        assert_eq!(refused, Err(OperationError::Unsupported(mismatch)));
         let xor = devices.all_reduce(&mut there, ReduceOp::Xor);
-        assert!(matches!(xor, Err(Error::Unsupported(_))), "{xor:?}");
+        assert!(
+            matches!(xor, Err(OperationError::Unsupported(_))),
+            "{xor:?}"
+        );
         let mut here = cuda.allocate(own, f32::TYPE, 3).unwrap();
         let mut all = [&mut here, &mut there];
         devices.all_reduce_each(&mut all, ReduceOp::Sum).unwrap();
@@ -673,9 +684,9 @@ fn have_the_values_of_host_memory(config: &CudaConfig, gpus: u32) {
             let cuda = CudaAccelerator::open(&config.clone().with_gpus([gpu])).unwrap();
             let mut devices = match direct {
                 true => group
-                    .over(&cuda, DEVICE, CommunicatorScope::OneHost)
+                    .direct_on(&cuda, DEVICE, CommunicatorScope::OneHost)
                     .unwrap(),
-                false => group.on(&cuda),
+                false => group.staged_on(&cuda),
             };
             for element in ElementType::ALL {
                 element.run(Everything {

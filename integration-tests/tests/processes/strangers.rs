@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::{
-    DataTransport, Error, Group, GroupConfig, JobSecret, Network, Rank, ReduceOp, Timeouts,
-    Transport, UnauthenticatedCause,
+    DataTransport, Error, Group, GroupConfig, JobSecret, JoinError, Network, Rank, ReduceOp,
+    Timeouts, Transport, UnauthenticatedCause,
 };
 
 use crate::relay::Relay;
@@ -157,7 +157,10 @@ fn a_stranger_that_knocks_at_a_running_job_is_logged_once_and_changes_nothing() 
         let secret = JobSecret::generate().unwrap();
         let config = GroupConfig::new(members, Rank::new(1), secret).unwrap();
         let refused = Group::connect(&config).unwrap_err();
-        assert!(matches!(refused, Error::OtherJob { .. }), "{refused}");
+        assert!(
+            matches!(refused, Error::Join(JoinError::OtherJob { .. })),
+            "{refused}"
+        );
     }
     // Both still make steps.
     workers[1].reaches("step ");
@@ -188,8 +191,11 @@ fn a_relay_between_two_jobs_brings_nobody_into_the_other() {
         ];
         ranks.map(|rank| rank.join().unwrap())
     });
-    assert!(matches!(calls, Error::OtherJob { .. }), "{calls}");
-    let Error::NotJoined { refused, .. } = &waits else {
+    assert!(
+        matches!(calls, Error::Join(JoinError::OtherJob { .. })),
+        "{calls}"
+    );
+    let Error::Join(JoinError::NotJoined { refused, .. }) = &waits else {
         panic!("{waits}")
     };
     assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);

@@ -111,7 +111,7 @@ fn all_workers_get_what_the_chief_finds() {
         for group in Group::local(3).unwrap() {
             let (folder, nowhere) = (folder.path(), nowhere.path());
             scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                 let own = if strategy.is_chief() { folder } else { nowhere };
                 let checkpoints = Checkpoints::new(own);
                 let nothing = strategy.restore_checkpoint(&checkpoints).unwrap();

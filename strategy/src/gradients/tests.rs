@@ -20,7 +20,7 @@ fn each<R: Send>(
                 scope.spawn(move || {
                     let options =
                         CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
-                    let strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                    let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                     program(strategy.with_options(options))
                 })
             })

@@ -6,7 +6,9 @@ use std::env;
 use std::time::Instant;
 
 use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
-use meshwork_collectives::{self as collectives, Group, GroupConfig, JobSecret, Rank, Timeouts};
+use meshwork_collectives::{
+    self as collectives, ConfigError, Group, GroupConfig, JobSecret, OperationError, Rank, Timeouts,
+};
 
 use super::{MultiWorkerMirroredStrategy, config, place_in};
 use crate::elastic::poll_interval::PollInterval;
@@ -38,8 +40,8 @@ impl MultiWorkerMirroredStrategy {
     /// --elastic` sets it: from 1 on it waits to be let in by those who train.
     ///
     /// # Errors
-    /// Those of [`from_env`](Self::from_env), [`Error::Restarts`], and [`Error::Group`] when nobody
-    /// lets this process in within [`Timeouts::join`].
+    /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no
+    /// number or nobody lets this process in within [`Timeouts::join`].
     pub fn elastic_from_env() -> Result<Self, Error> {
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
         let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
@@ -127,7 +129,7 @@ impl JoinMode {
     /// starts no worker again.
     ///
     /// # Errors
-    /// [`Error::Restarts`]
+    /// [`Error::Group`] for a text that is no number.
     pub fn from_env() -> Result<Option<Self>, Error> {
         let value = env::var_os(GroupConfig::RESTARTS_ENV);
         value
@@ -139,19 +141,19 @@ impl JoinMode {
         match restarts.parse() {
             Ok(0_u64) => Ok(Self::Founding),
             Ok(_) => Ok(Self::Late),
-            Err(_) => Err(Error::Restarts {
+            Err(_) => Err(ConfigError::Restarts {
                 value: restarts.to_owned(),
-            }),
+            }
+            .into()),
         }
     }
 }
 
 /// Whether a group that ended so can go on without somebody, seen from `own` rank.
-pub(super) fn is_loss(error: &collectives::Error, own: Rank) -> bool {
+pub(super) fn others_can_go_on(error: &OperationError, own: Rank) -> bool {
     match error {
-        collectives::Error::RankLost { .. } | collectives::Error::NotJoined { .. } => true,
-        collectives::Error::Aborted { peer, .. } => peer.rank() != own,
-        _ => false,
+        OperationError::Aborted { peer, .. } => peer.rank() != own,
+        error => error.is_loss(),
     }
 }
 

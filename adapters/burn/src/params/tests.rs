@@ -100,7 +100,7 @@ fn each<R: Send>(
         let groups = Group::local(world).unwrap().into_iter().enumerate();
         let ranks: Vec<_> = groups
             .map(|(rank, group)| {
-                let strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                let strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                 scope.spawn(move || program(strategy, rank as f32))
             })
             .collect();

@@ -14,7 +14,8 @@ fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R 
             .unwrap()
             .into_iter()
             .map(|group| {
-                scope.spawn(move || program(MultiWorkerMirroredStrategy::over(group).unwrap()))
+                scope
+                    .spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
             })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()

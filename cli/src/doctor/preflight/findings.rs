@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
-use meshwork_collectives::{Error, Rank};
+use meshwork_collectives::{ConfigError, Error, Rank};
 
 use super::pairs::RankPair;
 
@@ -274,7 +274,7 @@ fn cores(facts: &Facts) -> Finding {
 fn meeting(facts: &Facts) -> Finding {
     match &facts.not_joined {
         None => fine("join", "all ranks met, encrypted and authenticated"),
-        Some(error @ Error::SecretMissing) => wrong(
+        Some(error @ Error::Config(ConfigError::SecretMissing)) => wrong(
             Level::Warning,
             "join",
             "the ranks were not brought together",

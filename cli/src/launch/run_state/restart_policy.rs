@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::Rank;
+use meshwork_collectives::{Error, Rank};
 
 use super::{Shortage, WorkerEnd};
 use crate::launch::{Elastic, outcome::Loss};
@@ -83,7 +83,7 @@ impl RestartPolicy {
             return ExitEffect::Fatal;
         };
         place.end = Some(end);
-        if end == SAVED {
+        if end == SAVED || end == MISCONFIGURED {
             return ExitEffect::Fatal;
         }
         self.done |= end.is_success();
@@ -184,6 +184,10 @@ fn pause(in_a_row: u32) -> Duration {
 
 /// Who says that it has saved what is needed to go on later, says so for all.
 const SAVED: WorkerEnd = WorkerEnd::Exited { status: 75 };
+/// Who cannot begin before somebody changes its configuration would fail again.
+const MISCONFIGURED: WorkerEnd = WorkerEnd::Exited {
+    status: Error::EXIT_CONFIG,
+};
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 /// Who has lived for so long has not failed at once.
@@ -256,6 +260,13 @@ mod tests {
             lost: vec![lost],
         };
         assert_eq!(restart_policy.shortage(), Some(shortage));
+    }
+
+    #[test]
+    fn nobody_is_started_again_that_would_fail_in_the_same_way() {
+        let mut restart_policy = restart_policy(1, 2, 9);
+        let ended = restart_policy.ended(Instant::now(), Rank::CHIEF, MISCONFIGURED);
+        assert_eq!(ended, ExitEffect::Fatal);
     }
 
     #[test]

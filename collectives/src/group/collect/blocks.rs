@@ -1,15 +1,13 @@
 //! Who takes which block from whom.
 
 use std::ops::Range;
-use std::panic::Location;
 
 use meshwork_accel::{Element, Reduction};
 use smallvec::SmallVec;
 
 use crate::group::Group;
-use crate::operation::{OnArrival, ReceiveBlock, SendBlocks, Transfer};
-use crate::operation::{OperationSpec, Work};
-use crate::{Error, Rank};
+use crate::operation::{OnArrival, OperationSpec, ReceiveBlock, SendBlocks, Transfer, Work};
+use crate::{OperationError, Rank};
 
 pub(in crate::group) type Ranges = SmallVec<[Range<usize>; 8]>;
 pub(super) type ReceiveBlocks = SmallVec<[ReceiveBlock; 8]>;
@@ -18,33 +16,35 @@ impl Group {
     pub(in crate::group) fn fold_blocks<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
-        (input, output, blocks): (&[T], &mut [T], &[Range<usize>]),
-        reduction: Reduction<T>,
-    ) -> Result<(), Error> {
+        input: &[T],
+        output: &mut [T],
+        blocks: &[Range<usize>],
+    ) -> Result<(), OperationError> {
+        let op = spec.op.expect("blocks are folded by an op");
         let me = self.rank().index();
         length("reduce_scatter", "input", input.len(), end_of(blocks))?;
         length("reduce_scatter", "output", output.len(), blocks[me].len())?;
         let own = blocks[me].clone();
         let receives: ReceiveBlocks = self
             .other_places()
-            .map(|from| take(from, me, own.start, 0..own.len()))
+            .map(|from| ReceiveBlock::new(from, me, own.start, 0..own.len()))
             .collect();
         let transfer = Transfer {
             outgoing_blocks: SendBlocks::each(input, blocks),
             receives: &receives,
             output,
-            then: OnArrival::Fold(reduction),
+            then: OnArrival::Fold(Reduction::new(op)?),
         };
-        self.perform(spec, caller, Work::Exchange(transfer))
+        self.perform(spec, Work::Exchange(transfer))
     }
 
     pub(in crate::group) fn gather_blocks<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
-        (input, output, blocks): (&[T], Option<&mut [T]>, &[Range<usize>]),
-    ) -> Result<(), Error> {
+        input: &[T],
+        output: Option<&mut [T]>,
+        blocks: &[Range<usize>],
+    ) -> Result<(), OperationError> {
         let me = self.rank().index();
         let operation = spec.kind.name();
         length(operation, "input", input.len(), blocks[me].len())?;
@@ -52,13 +52,13 @@ impl Group {
         let mut outgoing_blocks = SendBlocks::whole(input, std::slice::from_ref(&whole));
         outgoing_blocks.taker = spec.root.map(Rank::index);
         let Some(output) = output else {
-            return self.copy(spec, caller, (outgoing_blocks, &[], &mut []));
+            return self.copy(spec, outgoing_blocks, &[], &mut []);
         };
         length(operation, "output", output.len(), end_of(blocks))?;
         output[blocks[me].clone()].copy_from_slice(input);
         let receives: ReceiveBlocks = self
             .other_places()
-            .map(|from| take(from, 0, 0, blocks[from].clone()))
+            .map(|from| ReceiveBlock::new(from, 0, 0, blocks[from].clone()))
             .collect();
         // The root of a gather is asked for nothing.
         let outgoing_blocks = if spec.root.is_some() {
@@ -66,40 +66,56 @@ impl Group {
         } else {
             outgoing_blocks
         };
-        self.copy(spec, caller, (outgoing_blocks, &receives, output))
+        self.copy(spec, outgoing_blocks, &receives, output)
     }
 
     pub(super) fn scatter_blocks<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
-        (input, output, blocks): (&[T], &mut [T], &[Range<usize>]),
-        root: Rank,
-    ) -> Result<(), Error> {
+        input: &[T],
+        output: &mut [T],
+        blocks: &[Range<usize>],
+    ) -> Result<(), OperationError> {
+        let root = spec.root.expect("a scatter has a root");
         let me = self.rank().index();
         length("scatter", "output", output.len(), blocks[me].len())?;
         if root == self.rank() {
             length("scatter", "input", input.len(), end_of(blocks))?;
             output.copy_from_slice(&input[blocks[me].clone()]);
             let outgoing_blocks = SendBlocks::each(input, blocks);
-            return self.copy(spec, caller, (outgoing_blocks, &[], &mut []));
+            return self.copy(spec, outgoing_blocks, &[], &mut []);
         }
-        let taken = take(root.index(), me, blocks[me].start, 0..output.len());
+        let taken = ReceiveBlock::new(root.index(), me, blocks[me].start, 0..output.len());
         let outgoing_blocks = SendBlocks::nothing(self.world() as usize);
-        self.copy(spec, caller, (outgoing_blocks, &[taken], output))
+        self.copy(spec, outgoing_blocks, &[taken], output)
+    }
+
+    pub(in crate::group) fn exchange_even_blocks<T: Element>(
+        &mut self,
+        spec: OperationSpec,
+        input: &[T],
+        output: &mut [T],
+    ) -> Result<(), OperationError> {
+        let world = self.world() as usize;
+        let whole = input.len() / world * world;
+        length("all_to_all", "input", input.len(), whole)?;
+        length("all_to_all", "output", output.len(), input.len())?;
+        let blocks = self.even(input.len() / world);
+        self.exchange_blocks(spec, SendBlocks::each(input, &blocks), output, &blocks)
     }
 
     pub(super) fn exchange_blocks<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
-        (outgoing_blocks, output, taken): (SendBlocks<'_, T>, &mut [T], &[Range<usize>]),
-    ) -> Result<(), Error> {
+        outgoing_blocks: SendBlocks<'_, T>,
+        output: &mut [T],
+        taken: &[Range<usize>],
+    ) -> Result<(), OperationError> {
         let me = self.rank().index();
         let (input, offered) = (outgoing_blocks.input, outgoing_blocks.blocks);
         let (own, into) = (offered[me].clone(), taken[me].clone());
         if own.len() != into.len() {
-            return Err(Error::Uneven {
+            return Err(OperationError::Uneven {
                 rank: self.rank(),
                 peer: self.rank(),
                 offered: own.len() as u64,
@@ -109,24 +125,34 @@ impl Group {
         output[into].copy_from_slice(&input[own.clone()]);
         let receives: ReceiveBlocks = self
             .other_places()
-            .map(|from| take(from, me, own.start, taken[from].clone()))
+            .map(|from| ReceiveBlock::new(from, me, own.start, taken[from].clone()))
             .collect();
-        self.copy(spec, caller, (outgoing_blocks, &receives, output))
+        self.copy(spec, outgoing_blocks, &receives, output)
     }
 
     pub(super) fn copy<T: Element>(
         &mut self,
         spec: OperationSpec,
-        caller: &'static Location<'static>,
-        (outgoing_blocks, receives, output): (SendBlocks<'_, T>, &[ReceiveBlock], &mut [T]),
-    ) -> Result<(), Error> {
+        outgoing_blocks: SendBlocks<'_, T>,
+        receives: &[ReceiveBlock],
+        output: &mut [T],
+    ) -> Result<(), OperationError> {
         let transfer = Transfer {
             outgoing_blocks,
             receives,
             output,
             then: OnArrival::Copy,
         };
-        self.perform(spec, caller, Work::Exchange(transfer))
+        self.perform(spec, Work::Exchange(transfer))
+    }
+
+    /// Refuses a rank that the group does not have.
+    pub(in crate::group) fn check_rank(&self, rank: Rank) -> Result<(), OperationError> {
+        let world = self.world();
+        if rank.number() < world {
+            return Ok(());
+        }
+        Err(OperationError::RankOutside { rank, world })
     }
 
     /// The other ranks, beginning behind this one, so that not all turn to the same.
@@ -148,7 +174,7 @@ impl Group {
         &self,
         operation: &'static str,
         lengths: &[usize],
-    ) -> Result<Ranges, Error> {
+    ) -> Result<Ranges, OperationError> {
         let world = self.world() as usize;
         length(operation, "list of lengths", lengths.len(), world)?;
         let mut end = 0_usize;
@@ -163,15 +189,6 @@ impl Group {
     }
 }
 
-pub(super) fn take(from: usize, block: usize, start: usize, into: Range<usize>) -> ReceiveBlock {
-    ReceiveBlock {
-        from,
-        block,
-        start,
-        into,
-    }
-}
-
 pub(super) fn end_of(blocks: &[Range<usize>]) -> usize {
     blocks.last().map_or(0, |last| last.end)
 }
@@ -181,11 +198,11 @@ pub(in crate::group) fn length(
     buffer: &'static str,
     found: usize,
     expected: usize,
-) -> Result<(), Error> {
+) -> Result<(), OperationError> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::Length {
+    Err(OperationError::Length {
         operation,
         buffer,
         found,

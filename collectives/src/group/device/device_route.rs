@@ -10,14 +10,14 @@ use super::direct::Direct;
 use super::route::{CommunicatorScope, FallbackReason, Route};
 use super::slot::{Pinning, Slots};
 use super::{CHUNK, DeviceGroup};
-use crate::{Error, Group};
+use crate::{Group, OperationError};
 
 /// How buffers of an accelerator go between the ranks of a group, kept while the group does other
 /// things.
 ///
 /// [`Group::device_route`] makes one with a communicator, [`DeviceRoute::default`] one by way of
-/// host memory, and [`Group::through`] lends it to a group for operations. A communicator is of the
-/// group that made it, and of the ranks that this group had then.
+/// host memory, and [`Group::with_route`] lends it to a group for operations. A communicator is of
+/// the group that made it, and of the ranks that this group had then.
 ///
 /// ```
 /// # fn train<A: meshwork_accel::DeviceCommunicators>(
@@ -30,10 +30,11 @@ use crate::{Error, Group};
 ///
 /// let mut route = group.device_route(accelerator, device, CommunicatorScope::OneHost)?;
 /// for _ in 0..100 {
-///     group.through(accelerator, &mut route).all_reduce(gradients, ReduceOp::Mean)?;
+///     group.with_route(accelerator, &mut route).all_reduce(gradients, ReduceOp::Mean)?;
 ///     group.barrier()?; // in between, the group is free
 /// }
-/// route.close(group)
+/// route.close(group)?;
+/// # Ok(())
 /// # }
 /// ```
 pub struct DeviceRoute<B: DeviceBuffer> {
@@ -72,7 +73,7 @@ impl<B: DeviceBuffer> DeviceRoute<B> {
     /// # Errors
     /// Those of [`Group::barrier`].
     #[track_caller]
-    pub fn close(self, group: &mut Group) -> Result<(), Error> {
+    pub fn close(self, group: &mut Group) -> Result<(), OperationError> {
         match self.direct {
             Some(_) => group.barrier(),
             None => Ok(()),
@@ -82,17 +83,17 @@ impl<B: DeviceBuffer> DeviceRoute<B> {
 
 impl Group {
     /// Finds the way of buffers between `device` and those of the other ranks, as
-    /// [`over`](Self::over) does, to be kept. All ranks call it, like any operation.
+    /// [`direct_on`](Self::direct_on) does, to be kept. All ranks call it, like any operation.
     ///
     /// # Errors
-    /// Those of [`over`](Self::over).
+    /// Those of [`direct_on`](Self::direct_on).
     #[track_caller]
     pub fn device_route<A: DeviceCommunicators>(
         &mut self,
         accelerator: &A,
         device: DeviceId,
         reach: CommunicatorScope,
-    ) -> Result<DeviceRoute<A::Buffer>, Error> {
+    ) -> Result<DeviceRoute<A::Buffer>, OperationError> {
         let (direct, route) = Direct::join(self, accelerator, device, reach)?;
         Ok(DeviceRoute {
             route,
@@ -102,7 +103,7 @@ impl Group {
     }
 
     /// This group for buffers of `accelerator`, which go by a route that was found before.
-    pub fn through<'a, A: Accelerator>(
+    pub fn with_route<'a, A: Accelerator>(
         &'a mut self,
         accelerator: &'a A,
         route: &'a mut DeviceRoute<A::Buffer>,

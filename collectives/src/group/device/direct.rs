@@ -25,10 +25,10 @@ use meshwork_accel::{
 };
 
 use super::rounds::Rounds;
-use super::route::{CommunicatorScope, FallbackReason, Route, SendBlocks, decide};
+use super::route::{Capabilities, CommunicatorScope, FallbackReason, Route, decide};
 use crate::operation::{OperationSpec, Work};
 use crate::session::Session;
-use crate::{Error, Group, Rank};
+use crate::{Group, OperationError, Rank};
 
 /// A communicator, and the members that it is of.
 pub(super) struct Direct<B> {
@@ -48,7 +48,7 @@ impl<B: DeviceBuffer> Direct<B> {
         accelerator: &A,
         device: DeviceId,
         reach: CommunicatorScope,
-    ) -> Result<(Option<Self>, Route), Error> {
+    ) -> Result<(Option<Self>, Route), OperationError> {
         match Self::try_join(group, accelerator, device, reach)? {
             Ok((direct, library)) => Ok((Some(direct), Route::Direct { library })),
             Err(fallback_reason) => {
@@ -64,12 +64,12 @@ impl<B: DeviceBuffer> Direct<B> {
         accelerator: &A,
         device: DeviceId,
         reach: CommunicatorScope,
-    ) -> Result<Result<(Self, String), FallbackReason>, Error> {
+    ) -> Result<Result<(Self, String), FallbackReason>, OperationError> {
         let available = accelerator.devices().len();
         let found = accelerator.devices().get(device.index());
         let found = found.ok_or(accel::Error::UnknownDevice { device, available })?;
         let own = accelerator.library();
-        let offer = SendBlocks::new(own.as_deref().ok(), found.address(), reach);
+        let offer = Capabilities::new(own.as_deref().ok(), found.address(), reach);
         let library = match decide(&group.hear_all(&offer)?, &group.settled().hosts()) {
             Ok(library) => library,
             Err(fallback_reason) => {
@@ -114,16 +114,16 @@ impl<B: DeviceBuffer> Direct<B> {
     pub(super) fn carry_out(
         &mut self,
         group: &mut Group,
-        (spec, caller): (OperationSpec, &'static Location<'static>),
+        spec: OperationSpec,
         work: DeviceCollective<'_, B>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let now = group.epoch().number();
         if self.epoch != now {
             let made = self.epoch;
-            return Err(Error::CommunicatorOutdated { made, now });
+            return Err(OperationError::CommunicatorOutdated { made, now });
         }
         if !self.of.ptr_eq(&Arc::downgrade(&group.session)) {
-            return Err(Error::CommunicatorOfOtherGroup);
+            return Err(OperationError::CommunicatorOfOtherGroup);
         }
         for buffer in [Some(work.target()), work.source()].into_iter().flatten() {
             let (left, right) = (self.device, buffer.device());
@@ -134,7 +134,6 @@ impl<B: DeviceBuffer> Direct<B> {
         work.target().element_type().run(Agree {
             group: &mut *group,
             spec: spec.with_lengths(PAST_THE_GROUP),
-            caller,
         })?;
         let patience = group.settled().timeouts.operation();
         let done = group.watched(patience, |watch| self.communicator.carry_out(work, watch));
@@ -146,14 +145,13 @@ impl<B: DeviceBuffer> Direct<B> {
 pub(super) struct Agree<'a> {
     pub(super) group: &'a mut Group,
     pub(super) spec: OperationSpec,
-    pub(super) caller: &'static Location<'static>,
 }
 
 impl ElementTask for Agree<'_> {
-    type Output = Result<(), Error>;
+    type Output = Result<(), OperationError>;
 
-    fn run<T: Element>(self) -> Result<(), Error> {
-        self.group.perform(self.spec, self.caller, Work::<T>::Agree)
+    fn run<T: Element>(self) -> Result<(), OperationError> {
+        self.group.perform(self.spec, Work::<T>::Agree)
     }
 }
 
@@ -172,11 +170,11 @@ impl FallbackReason {
 impl Group {
     /// What every rank offers, by rank.
     #[track_caller]
-    fn hear_all(&mut self, own: &SendBlocks) -> Result<Vec<SendBlocks>, Error> {
-        let mut all = vec![0; SendBlocks::BYTES * self.world() as usize];
+    fn hear_all(&mut self, own: &Capabilities) -> Result<Vec<Capabilities>, OperationError> {
+        let mut all = vec![0; Capabilities::BYTES * self.world() as usize];
         self.all_gather(&own.encode(), &mut all)?;
         let (offers, _) = all.as_chunks();
-        Ok(offers.iter().map(SendBlocks::decode).collect())
+        Ok(offers.iter().map(Capabilities::decode).collect())
     }
 
     /// The name that rank 0 gives all others, if it has one.
@@ -184,7 +182,7 @@ impl Group {
     fn agree_on_name(
         &mut self,
         accelerator: &impl DeviceCommunicators,
-    ) -> Result<Result<CommunicatorId, FallbackReason>, Error> {
+    ) -> Result<Result<CommunicatorId, FallbackReason>, OperationError> {
         let rank = Rank::CHIEF;
         let made = (self.rank() == rank).then(|| accelerator.name());
         let (made, error) = match made.transpose() {
@@ -221,7 +219,7 @@ impl Group {
     }
 
     /// Ends the group after a communicator has failed, unless that was for the group's own end.
-    fn communicator_failed(&mut self, error: accel::Error) -> Error {
+    fn communicator_failed(&mut self, error: accel::Error) -> OperationError {
         let mut session = self.settled();
         session.undo();
         // Who is lost to a device is soon lost to the group, which knows by name whom.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use meshwork_accel::{Accelerator, Element, Error};
 
-use super::slot::{Side, Slot};
+use super::slot::{Slot, SlotRange};
 
 /// Both ends of a pipeline.
 pub(super) trait Ends<S, E> {
@@ -30,16 +30,16 @@ impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for InPlace<'_, A,
         if !self.gives {
             return Ok(());
         }
-        let into = (Side::Given, 0..chunk.len());
-        slot.load::<T>(self.accelerator, (self.buffer, chunk.start), into)
+        let into = SlotRange::given(0..chunk.len());
+        slot.load::<T>(self.accelerator, self.buffer, chunk.start, &into)
     }
 
     fn store(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         if !self.gets {
             return Ok(());
         }
-        let from = (Side::Given, 0..chunk.len());
-        slot.store::<T>(self.accelerator, from, (self.buffer, chunk.start))
+        let from = SlotRange::given(0..chunk.len());
+        slot.store::<T>(self.accelerator, &from, self.buffer, chunk.start)
     }
 }
 
@@ -60,17 +60,17 @@ pub(super) struct Gathered<'a, A: Accelerator, T>(pub(super) Blocks<'a, A, T>);
 impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for Gathered<'_, A, T> {
     fn load(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &self.0;
-        let into = (Side::Given, 0..chunk.len());
-        slot.load::<T>(blocks.accelerator, (blocks.input, chunk.start), into)
+        let into = SlotRange::given(0..chunk.len());
+        slot.load::<T>(blocks.accelerator, blocks.input, chunk.start, &into)
     }
 
     fn store(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &mut self.0;
         let (len, start) = (chunk.len(), chunk.start);
         for place in 0..blocks.world {
-            let from = (Side::Got, place * len..(place + 1) * len);
+            let from = SlotRange::got(place * len..(place + 1) * len);
             let at = place * blocks.len + start;
-            slot.store::<T>(blocks.accelerator, from, (blocks.output, at))?;
+            slot.store::<T>(blocks.accelerator, &from, blocks.output, at)?;
         }
         Ok(())
     }
@@ -84,16 +84,16 @@ impl<A: Accelerator, T: Element> Ends<Slot<A::Buffer>, Error> for Scattered<'_, 
         let blocks = &self.0;
         let (len, start) = (chunk.len(), chunk.start);
         for place in 0..blocks.world {
-            let into = (Side::Given, place * len..(place + 1) * len);
+            let into = SlotRange::given(place * len..(place + 1) * len);
             let at = place * blocks.len + start;
-            slot.load::<T>(blocks.accelerator, (blocks.input, at), into)?;
+            slot.load::<T>(blocks.accelerator, blocks.input, at, &into)?;
         }
         Ok(())
     }
 
     fn store(&mut self, slot: &mut Slot<A::Buffer>, chunk: Range<usize>) -> Result<(), Error> {
         let blocks = &mut self.0;
-        let from = (Side::Got, 0..chunk.len());
-        slot.store::<T>(blocks.accelerator, from, (blocks.output, chunk.start))
+        let from = SlotRange::got(0..chunk.len());
+        slot.store::<T>(blocks.accelerator, &from, blocks.output, chunk.start)
     }
 }

@@ -1,12 +1,10 @@
 //! Several devices of each rank, which reduce among themselves by links of their own.
 
-use std::panic::Location;
-
 use meshwork_accel::{DeviceBuffer, DeviceCollective, NativeCollectives, ReduceOp};
 
 use super::DeviceGroup;
 use super::direct::Agree;
-use crate::Error;
+use crate::OperationError;
 use crate::contract::Kind;
 use crate::group::collect::length;
 use crate::operation::OperationSpec;
@@ -22,27 +20,25 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
     /// on devices of their own; the first is on that of the communicator, if there is one.
     ///
     /// # Errors
-    /// Those of [`all_reduce`](Self::all_reduce); [`Error::Length`] without a buffer; and
-    /// [`Error::Unsupported`] for buffers that differ or share a device.
+    /// Those of [`all_reduce`](Self::all_reduce); [`OperationError::Length`] without a buffer; and
+    /// [`OperationError::Unsupported`] for buffers that differ or share a device.
     #[track_caller]
     pub fn all_reduce_each(
         &mut self,
         buffers: &mut [&mut A::Buffer],
         op: ReduceOp,
-    ) -> Result<(), Error> {
-        let caller = Location::caller();
+    ) -> Result<(), OperationError> {
         let element = alike(buffers, op)?.element_type();
         let elements = buffers.iter().map(|buffer| buffer.len()).sum();
         let spec = OperationSpec::new(Kind::AllReduce, elements).with_op(op);
         element.run(Agree {
             group: &mut *self.group,
             spec: spec.with_lengths(&[buffers.len()]),
-            caller,
         })?;
         let native = self.accelerator.all_reduce(op, buffers);
         native.map_err(|error| self.group.device_failed(error))?;
         if let Some(values) = buffers.first_mut() {
-            self.carry_out(caller, DeviceCollective::AllReduce { op, values })?;
+            self.carry_out(DeviceCollective::AllReduce { op, values })?;
         }
         let native = self.accelerator.broadcast(0, buffers);
         native.map_err(|error| self.group.device_failed(error))
@@ -50,7 +46,10 @@ impl<A: NativeCollectives> DeviceGroup<'_, A> {
 }
 
 /// The first of some buffers that one collective can take.
-fn alike<'a, B: DeviceBuffer>(buffers: &'a [&mut B], op: ReduceOp) -> Result<&'a B, Error> {
+fn alike<'a, B: DeviceBuffer>(
+    buffers: &'a [&mut B],
+    op: ReduceOp,
+) -> Result<&'a B, OperationError> {
     length("all_reduce", "list of buffers", buffers.len().min(1), 1)?;
     let (first, others) = (&*buffers[0], &buffers[1..]);
     let element = first.element_type();

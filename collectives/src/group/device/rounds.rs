@@ -9,7 +9,7 @@ use meshwork_accel::{self as accel, Reduction};
 
 use crate::contract::Kind;
 use crate::operation::{OperationSpec, Work};
-use crate::{Error, Group, Rank, ReduceOp};
+use crate::{Group, OperationError, Rank, ReduceOp};
 
 /// Rounds in which every rank tells where it stands, those that are there already as well as those
 /// that still wait; the last is the one in which all stand there, or one will not come.
@@ -21,7 +21,7 @@ pub(super) struct Rounds<'a> {
     /// When the next round is due, for a rank that waits.
     due: Instant,
     /// What came of the last one.
-    told: Result<Verdict, Error>,
+    told: Result<Verdict, OperationError>,
 }
 
 /// Where a rank stands.
@@ -29,7 +29,7 @@ pub(super) struct Rounds<'a> {
 enum JoinState {
     Refused,
     GaveUp,
-    WaitForGraph,
+    Waiting,
     Joined,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Rounds<'a> {
     pub(super) fn join<R>(
         mut self,
         join: impl FnOnce(&mut accel::CancelCheck<'_>) -> Result<R, accel::Error>,
-    ) -> Result<(Result<R, accel::Error>, Option<Rank>), Error> {
+    ) -> Result<(Result<R, accel::Error>, Option<Rank>), OperationError> {
         let joined = join(&mut || self.look());
         let state = match &joined {
             Ok(_) => JoinState::Joined,
@@ -87,7 +87,7 @@ impl<'a> Rounds<'a> {
             return ControlFlow::Break(());
         }
         if Instant::now() >= self.due {
-            self.round(JoinState::WaitForGraph);
+            self.round(JoinState::Waiting);
             self.due = Instant::now() + BETWEEN;
         }
         match self.told {
@@ -101,16 +101,17 @@ impl<'a> Rounds<'a> {
         let mut least = [state.number(self.group.rank())];
         let op = ReduceOp::Min;
         let told = Reduction::new(op)
-            .map_err(Error::from)
+            .map_err(OperationError::from)
             .and_then(|reduction| {
                 let spec = OperationSpec::new(Kind::AllReduce, least.len()).with_op(op);
+                let spec = spec.called_from(self.caller);
                 let (buffer, root) = (&mut least[..], None);
                 let work = Work::Reduce {
                     buffer,
                     reduction,
                     root,
                 };
-                self.group.perform(spec, self.caller, work)
+                self.group.perform(spec, work)
             });
         self.told = told.map(|()| Verdict::of(least[0]));
     }
@@ -122,7 +123,7 @@ impl JoinState {
         match self {
             Self::Refused => rank.number(),
             Self::GaveUp => RANKS + rank.number(),
-            Self::WaitForGraph => 2 * RANKS + rank.number(),
+            Self::Waiting => 2 * RANKS + rank.number(),
             Self::Joined => u32::MAX,
         }
     }
@@ -154,7 +155,7 @@ mod tests {
         let all = [
             JoinState::Refused,
             JoinState::GaveUp,
-            JoinState::WaitForGraph,
+            JoinState::Waiting,
             JoinState::Joined,
         ];
         let (first, last) = (Rank::new(0), Rank::new(RANKS - 1));
@@ -165,7 +166,7 @@ mod tests {
             let verdict = |state: JoinState| Verdict::of(state.number(rank));
             assert_eq!(verdict(JoinState::Refused), Verdict::Without(rank));
             assert_eq!(verdict(JoinState::GaveUp), Verdict::Without(rank));
-            assert_eq!(verdict(JoinState::WaitForGraph), Verdict::Open);
+            assert_eq!(verdict(JoinState::Waiting), Verdict::Open);
             assert_eq!(verdict(JoinState::Joined), Verdict::AllJoined);
         }
     }

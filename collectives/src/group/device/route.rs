@@ -37,7 +37,7 @@ pub enum Route {
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum FallbackReason {
-    /// The program has not asked for more, by [`Group::on`](crate::Group::on).
+    /// The program has not asked for more, by [`Group::staged_on`](crate::Group::staged_on).
     NotAsked,
     /// A rank has no library for communicators, or cannot use it.
     NoLibrary {
@@ -131,7 +131,7 @@ impl Display for FallbackReason {
 
 /// What a rank tells all others before a communicator is made.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct SendBlocks {
+pub(super) struct Capabilities {
     /// The library, cut to what fits; none if it cannot be used.
     pub(super) library: Option<String>,
     /// Stands for the device's address on its host; none if it has none.
@@ -139,7 +139,7 @@ pub(super) struct SendBlocks {
     pub(super) reach: CommunicatorScope,
 }
 
-impl SendBlocks {
+impl Capabilities {
     /// As sent: flags, the device, and the text of the library.
     pub(super) const BYTES: usize = 9 + TEXT;
 
@@ -189,11 +189,11 @@ impl SendBlocks {
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn decide_any(bytes: &[u8]) {
     let (offers, _) = bytes.as_chunks();
-    let offers: Vec<SendBlocks> = offers.iter().map(SendBlocks::decode).collect();
+    let offers: Vec<Capabilities> = offers.iter().map(Capabilities::decode).collect();
     for offer in &offers {
         let sent = offer.library.as_deref().unwrap_or_default();
         if sent.len() <= TEXT {
-            assert_eq!(SendBlocks::decode(&offer.encode()), *offer);
+            assert_eq!(Capabilities::decode(&offer.encode()), *offer);
         }
     }
     let hosts: Vec<usize> = (0..offers.len()).map(|rank| rank / 2).collect();
@@ -204,7 +204,7 @@ pub(crate) fn decide_any(bytes: &[u8]) {
 
 /// The library by which all ranks can join, or why they cannot: from what all have offered, by
 /// rank, and the host that each is on.
-pub(super) fn decide(offers: &[SendBlocks], hosts: &[usize]) -> Result<String, FallbackReason> {
+pub(super) fn decide(offers: &[Capabilities], hosts: &[usize]) -> Result<String, FallbackReason> {
     let ranks: Vec<Rank> = (0..).map(Rank::new).take(offers.len()).collect();
     let first = |wanted: &dyn Fn(usize) -> bool| {
         let mut ranks = ranks.iter().copied();
@@ -254,8 +254,8 @@ const TEXT: usize = 39;
 mod tests {
     use super::*;
 
-    fn offer(library: &str, address: &str) -> SendBlocks {
-        SendBlocks::new(Some(library), Some(address), CommunicatorScope::OneHost)
+    fn offer(library: &str, address: &str) -> Capabilities {
+        Capabilities::new(Some(library), Some(address), CommunicatorScope::OneHost)
     }
 
     #[test]
@@ -267,12 +267,12 @@ mod tests {
                     CommunicatorScope::OneHost,
                     CommunicatorScope::ClearTextBetweenHosts,
                 ] {
-                    let told = SendBlocks::new(library, address, reach);
-                    assert_eq!(SendBlocks::decode(&told.encode()), told);
+                    let told = Capabilities::new(library, address, reach);
+                    assert_eq!(Capabilities::decode(&told.encode()), told);
                 }
             }
         }
-        let torn = SendBlocks::decode(&[0xff; SendBlocks::BYTES]);
+        let torn = Capabilities::decode(&[0xff; Capabilities::BYTES]);
         assert_eq!(torn.device, Some(u64::MAX));
     }
 
@@ -280,12 +280,12 @@ mod tests {
     fn ranks_with_one_library_and_devices_of_their_own_join_and_all_others_say_why_not() {
         let rank = Rank::new;
         let (one, two) = (offer("N 1", "a"), offer("N 1", "b"));
-        let far = |offer: &SendBlocks| SendBlocks {
+        let far = |offer: &Capabilities| Capabilities {
             reach: CommunicatorScope::ClearTextBetweenHosts,
             ..offer.clone()
         };
-        let none = SendBlocks::new(None, Some("b"), CommunicatorScope::OneHost);
-        let blind = SendBlocks::new(Some("N 1"), None, CommunicatorScope::OneHost);
+        let none = Capabilities::new(None, Some("b"), CommunicatorScope::OneHost);
+        let blind = Capabilities::new(Some("N 1"), None, CommunicatorScope::OneHost);
         let other = offer("N 2", "b");
         let (here, apart) = ([0, 0], [0, 1]);
         let cases = [

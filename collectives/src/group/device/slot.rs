@@ -9,7 +9,7 @@ use meshwork_accel::{
     NotPinned, PinnedBuffer,
 };
 
-use crate::{Error, Group};
+use crate::{Group, OperationError};
 
 /// Room for one chunk: what this rank gives, and behind it what it gets, where that is another
 /// buffer.
@@ -34,10 +34,51 @@ pub(super) enum Side {
     Got,
 }
 
+/// Elements of one of a slot's parts.
+pub(super) struct SlotRange {
+    side: Side,
+    elements: Range<usize>,
+}
+
+impl SlotRange {
+    pub(super) fn given(elements: Range<usize>) -> Self {
+        let side = Side::Given;
+        Self { side, elements }
+    }
+
+    pub(super) fn got(elements: Range<usize>) -> Self {
+        let side = Side::Got;
+        Self { side, elements }
+    }
+}
+
+/// Bytes of a slot's parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) given: usize,
+    pub(super) got: usize,
+}
+
+/// What a buffer holds, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BufferKind {
+    pub(super) element: ElementType,
+    pub(super) device: DeviceId,
+}
+
+impl BufferKind {
+    pub(super) fn of(buffer: &impl DeviceBuffer) -> Self {
+        Self {
+            element: buffer.element_type(),
+            device: buffer.device(),
+        }
+    }
+}
+
 impl<B: DeviceBuffer> Slot<B> {
     /// The first so many elements of what is given, when they are there.
     pub(super) fn given<T: Element>(&mut self, len: usize) -> Result<&mut [T], Refusal> {
-        let range = self.place::<T>(Side::Given, &(0..len));
+        let range = self.place::<T>(&SlotRange::given(0..len));
         elements(&mut self.memory()?[range])
     }
 
@@ -60,10 +101,11 @@ impl<B: DeviceBuffer> Slot<B> {
     pub(super) fn load<T: Element>(
         &mut self,
         accelerator: &impl Accelerator<Buffer = B>,
-        (from, at): (&B, usize),
-        (side, range): (Side, Range<usize>),
+        from: &B,
+        at: usize,
+        into: &SlotRange,
     ) -> Result<(), Refusal> {
-        let bytes = self.place::<T>(side, &range);
+        let bytes = self.place::<T>(into);
         match &mut self.memory {
             Memory::Pinned(pinned_buffer, device) if *device == from.device() => {
                 pinned_buffer.download(from, at, bytes)
@@ -78,10 +120,11 @@ impl<B: DeviceBuffer> Slot<B> {
     pub(super) fn store<T: Element>(
         &mut self,
         accelerator: &impl Accelerator<Buffer = B>,
-        (side, range): (Side, Range<usize>),
-        (to, at): (&mut B, usize),
+        from: &SlotRange,
+        to: &mut B,
+        at: usize,
     ) -> Result<(), Refusal> {
-        let bytes = self.place::<T>(side, &range);
+        let bytes = self.place::<T>(from);
         match &mut self.memory {
             Memory::Pinned(pinned_buffer, device) if *device == to.device() => {
                 pinned_buffer.upload(bytes, to, at)
@@ -93,13 +136,13 @@ impl<B: DeviceBuffer> Slot<B> {
     }
 
     /// The bytes of some elements of a part.
-    fn place<T: Element>(&self, side: Side, range: &Range<usize>) -> Range<usize> {
-        let start = match side {
+    fn place<T: Element>(&self, range: &SlotRange) -> Range<usize> {
+        let start = match range.side {
             Side::Given => 0,
             Side::Got => self.given,
         };
         let of = |element: usize| start + element * size_of::<T>();
-        of(range.start)..of(range.end)
+        of(range.elements.start)..of(range.elements.end)
     }
 
     fn memory(&mut self) -> Result<&mut [u8], Refusal> {
@@ -157,16 +200,16 @@ impl<B: DeviceBuffer> Slots<B> {
         &mut self,
         group: &mut Group,
         accelerator: &impl Accelerator<Buffer = B>,
-        (element, device): (ElementType, DeviceId),
-        (given, got): (usize, usize),
-    ) -> Result<Vec<Slot<B>>, Error> {
+        kind: BufferKind,
+        Room { given, got }: Room,
+    ) -> Result<Vec<Slot<B>>, OperationError> {
         // Nothing cannot be pinned.
         let room = given.saturating_add(got).max(1);
-        let mut slots = self.of_type.remove(&element).unwrap_or_default();
+        let mut slots = self.of_type.remove(&kind.element).unwrap_or_default();
         slots.retain(|slot| slot.room >= room);
         while slots.len() < COUNT {
             let memory = Box::new(group.alloc::<u8>(room)?);
-            let memory = self.pinned(accelerator, device, memory);
+            let memory = self.pinned(accelerator, kind.device, memory);
             slots.push(Slot {
                 memory,
                 room,

@@ -2,18 +2,14 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::panic::Location;
 
-use meshwork_accel::{
-    Accelerator, DeviceBuffer, DeviceId, Element, ElementTask, ReduceOp, Reduction,
-};
+use meshwork_accel::{Accelerator, DeviceBuffer, Element, ElementTask, ReduceOp, Reduction};
 
 use super::ends::{Blocks, Ends, Gathered, InPlace, Scattered};
 use super::pipeline::{Stop, run};
-use super::slot::{Slot, Slots};
-use crate::contract::Kind;
+use super::slot::{BufferKind, Room, Slot, Slots};
 use crate::operation::{OperationSpec, Work};
-use crate::{Error, Group, Rank};
+use crate::{Group, OperationError, Rank};
 
 /// What all operations need.
 pub(super) struct Plan<'a, A: Accelerator> {
@@ -22,16 +18,16 @@ pub(super) struct Plan<'a, A: Accelerator> {
     /// Elements that pass at a time.
     pub(super) chunk: usize,
     pub(super) slots: &'a mut Slots<A::Buffer>,
-    /// Where the slots are pinned for.
-    pub(super) device: DeviceId,
-    pub(super) caller: &'static Location<'static>,
+    /// Of the buffers: what slots hold, and where they are pinned for.
+    pub(super) kind: BufferKind,
+    /// What all ranks must agree on; the count is that of each chunk.
+    pub(super) spec: OperationSpec,
 }
 
 pub(super) struct Reduce<'a, A: Accelerator> {
     pub(super) plan: Plan<'a, A>,
     pub(super) buffer: &'a mut A::Buffer,
     pub(super) op: ReduceOp,
-    pub(super) root: Option<Rank>,
 }
 
 pub(super) struct Broadcast<'a, A: Accelerator> {
@@ -50,24 +46,15 @@ pub(super) struct ReduceScatter<'a, A: Accelerator> {
     pub(super) plan: Plan<'a, A>,
     pub(super) input: &'a A::Buffer,
     pub(super) output: &'a mut A::Buffer,
-    pub(super) op: ReduceOp,
 }
 
 impl<A: Accelerator> ElementTask for Reduce<'_, A> {
-    type Output = Result<(), Error>;
+    type Output = Result<(), OperationError>;
 
-    fn run<T: Element>(self) -> Result<(), Error> {
-        let Self {
-            plan,
-            buffer,
-            op,
-            root,
-        } = self;
-        let (reduction, caller) = (Reduction::<T>::new(op)?, plan.caller);
-        let spec = match root {
-            Some(root) => OperationSpec::new(Kind::Reduce, 0).with_root(root),
-            None => OperationSpec::new(Kind::AllReduce, 0),
-        };
+    fn run<T: Element>(self) -> Result<(), OperationError> {
+        let Self { plan, buffer, op } = self;
+        let root = plan.spec.root;
+        let reduction = Reduction::<T>::new(op)?;
         let extent = Extent::whole(buffer.len());
         let gets = root.is_none_or(|root| root == plan.group.rank());
         let mut ends = InPlace {
@@ -78,7 +65,6 @@ impl<A: Accelerator> ElementTask for Reduce<'_, A> {
             elements: PhantomData::<T>,
         };
         plan.walk::<T>(
-            spec.with_op(op),
             extent,
             &mut ends,
             |group, spec, slot: &mut Slot<A::Buffer>| {
@@ -88,19 +74,17 @@ impl<A: Accelerator> ElementTask for Reduce<'_, A> {
                     reduction,
                     root,
                 };
-                group.perform(spec, caller, work)
+                group.perform(spec, work)
             },
         )
     }
 }
 
 impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
-    type Output = Result<(), Error>;
+    type Output = Result<(), OperationError>;
 
-    fn run<T: Element>(self) -> Result<(), Error> {
+    fn run<T: Element>(self) -> Result<(), OperationError> {
         let Self { plan, buffer, root } = self;
-        let caller = plan.caller;
-        let spec = OperationSpec::new(Kind::Broadcast, 0).with_root(root);
         let extent = Extent::whole(buffer.len());
         let gives = root == plan.group.rank();
         let mut ends = InPlace {
@@ -111,27 +95,26 @@ impl<A: Accelerator> ElementTask for Broadcast<'_, A> {
             elements: PhantomData::<T>,
         };
         plan.walk::<T>(
-            spec,
             extent,
             &mut ends,
             |group, spec, slot: &mut Slot<A::Buffer>| {
                 let buffer = group.reached(slot.given::<T>(spec.count))?;
-                group.perform(spec, caller, Work::Broadcast { buffer, root })
+                group.perform(spec, Work::Broadcast { buffer, root })
             },
         )
     }
 }
 
 impl<A: Accelerator> ElementTask for AllGather<'_, A> {
-    type Output = Result<(), Error>;
+    type Output = Result<(), OperationError>;
 
-    fn run<T: Element>(self) -> Result<(), Error> {
+    fn run<T: Element>(self) -> Result<(), OperationError> {
         let Self {
             plan,
             input,
             output,
         } = self;
-        let (caller, world) = (plan.caller, plan.group.world() as usize);
+        let world = plan.group.world() as usize;
         let extent = Extent::blocks(input.len(), world, Side::Got);
         let mut ends = Gathered(Blocks {
             accelerator: plan.accelerator,
@@ -141,33 +124,29 @@ impl<A: Accelerator> ElementTask for AllGather<'_, A> {
             world,
             elements: PhantomData::<T>,
         });
-        let spec = OperationSpec::new(Kind::AllGather, 0);
         plan.walk::<T>(
-            spec,
             extent,
             &mut ends,
             |group, spec, slot: &mut Slot<A::Buffer>| {
                 let len = spec.count / world;
                 let (given, got) = group.reached(slot.both::<T>(len, spec.count))?;
                 let blocks = group.even(len);
-                group.gather_blocks(spec, caller, (given, Some(got), &blocks))
+                group.gather_blocks(spec, given, Some(got), &blocks)
             },
         )
     }
 }
 
 impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
-    type Output = Result<(), Error>;
+    type Output = Result<(), OperationError>;
 
-    fn run<T: Element>(self) -> Result<(), Error> {
+    fn run<T: Element>(self) -> Result<(), OperationError> {
         let Self {
             plan,
             input,
             output,
-            op,
         } = self;
-        let reduction = Reduction::<T>::new(op)?;
-        let (caller, world) = (plan.caller, plan.group.world() as usize);
+        let world = plan.group.world() as usize;
         let extent = Extent::blocks(output.len(), world, Side::Given);
         let mut ends = Scattered(Blocks {
             accelerator: plan.accelerator,
@@ -177,16 +156,14 @@ impl<A: Accelerator> ElementTask for ReduceScatter<'_, A> {
             world,
             elements: PhantomData::<T>,
         });
-        let spec = OperationSpec::new(Kind::ReduceScatter, 0).with_op(op);
         plan.walk::<T>(
-            spec,
             extent,
             &mut ends,
             |group, spec, slot: &mut Slot<A::Buffer>| {
                 let len = spec.count / world;
                 let (given, got) = group.reached(slot.both::<T>(spec.count, len))?;
                 let blocks = group.even(len);
-                group.fold_blocks(spec, caller, (given, got, &blocks), reduction)
+                group.fold_blocks(spec, given, got, &blocks)
             },
         )
     }
@@ -229,48 +206,52 @@ impl Extent {
     }
 
     /// Bytes of a slot on either side, for chunks of so many elements of a size.
-    fn room(self, chunk: usize, size: usize) -> (usize, usize) {
+    fn room(self, chunk: usize, size: usize) -> Room {
         let (one, all) = (chunk * size, chunk * size * self.times);
-        match self.side {
+        let (given, got) = match self.side {
             Side::Neither => (one, 0),
             Side::Given => (all, one),
             Side::Got => (one, all),
-        }
+        };
+        Room { given, got }
     }
 }
 
 impl Group {
     /// What a device has given, or the end of the group.
-    fn reached<R>(&mut self, given: Result<R, meshwork_accel::Error>) -> Result<R, Error> {
+    fn reached<R>(&mut self, given: Result<R, meshwork_accel::Error>) -> Result<R, OperationError> {
         given.map_err(|error| self.device_failed(error))
     }
 
     /// Ends the group after this rank's device has failed: the others wait for what never comes.
-    pub(super) fn device_failed(&mut self, error: meshwork_accel::Error) -> Error {
+    pub(super) fn device_failed(&mut self, error: meshwork_accel::Error) -> OperationError {
         let rank = self.rank();
         self.abort(format!("its device failed: {error}"));
         let error = Box::new(error);
-        Error::Device { rank, error }
+        OperationError::Device { rank, error }
     }
 }
 
 impl<A: Accelerator> Plan<'_, A> {
-    /// Moves all chunks; `spec` lacks its count only.
+    /// Moves all chunks.
     fn walk<T: Element>(
         self,
-        spec: OperationSpec,
         extent: Extent,
         ends: &mut impl Ends<Slot<A::Buffer>, meshwork_accel::Error>,
-        mut pass: impl FnMut(&mut Group, OperationSpec, &mut Slot<A::Buffer>) -> Result<(), Error>
+        mut pass: impl FnMut(
+            &mut Group,
+            OperationSpec,
+            &mut Slot<A::Buffer>,
+        ) -> Result<(), OperationError>
         + Send,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let Self {
             group,
             accelerator,
             chunk,
             slots,
-            device,
-            caller,
+            kind,
+            spec,
         } = self;
         let most = (chunk / extent.times).max(1);
         let chunks = extent.chunks(most);
@@ -281,10 +262,10 @@ impl<A: Accelerator> Plan<'_, A> {
         if chunks.len() > 1 {
             // Ranks that differ in length might else do so after most chunks have passed.
             let whole = counted(extent.len).with_lengths(&[most]);
-            group.perform(whole, caller, Work::<T>::Agree)?;
+            group.perform(whole, Work::<T>::Agree)?;
         }
         let room = extent.room(most.min(extent.len), size_of::<T>());
-        let mut held = slots.take(group, accelerator, (T::TYPE, device), room)?;
+        let mut held = slots.take(group, accelerator, kind, room)?;
         let passing = &mut *group;
         let done = run(&mut held, &chunks, ends, move |slot, chunk| {
             pass(passing, counted(chunk.len()), slot)

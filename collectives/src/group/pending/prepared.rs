@@ -1,14 +1,13 @@
 //! Operations that are made again and again over one buffer.
 
 use std::fmt;
-use std::io;
 use std::panic::Location;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
-use super::{Job, Line};
-use crate::Error;
+use super::{Job, Line, gone};
+use crate::OperationError;
 use crate::contract::Kind;
 use crate::group::Group;
 use crate::operation::{OperationSpec, Work};
@@ -55,7 +54,7 @@ enum State<B> {
     Started(B, &'static Location<'static>),
     /// The thread of the operations has the buffer.
     Running,
-    Done(B, Result<(), Error>),
+    Done(B, Result<(), OperationError>),
 }
 
 impl Group {
@@ -77,13 +76,13 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an op that `T` does not have, [`Error::System`] when no thread
-    /// can be started.
+    /// [`OperationError::Unsupported`] for an op that `T` does not have, [`OperationError::System`]
+    /// when no thread can be started.
     pub fn prepare_all_reduce<T, B>(
         &mut self,
         buffer: B,
         op: ReduceOp,
-    ) -> Result<Prepared<B>, Error>
+    ) -> Result<Prepared<B>, OperationError>
     where
         T: Element,
         B: AsMut<[T]> + Send + 'static,
@@ -118,9 +117,9 @@ impl<B> Prepared<B> {
     /// happens while it is under way already.
     ///
     /// # Errors
-    /// [`Error::System`] when the group is over, or the operation has failed before.
+    /// [`OperationError::System`] when the group is over, or the operation has failed before.
     #[track_caller]
-    pub fn start(&mut self) -> Result<(), Error> {
+    pub fn start(&mut self) -> Result<(), OperationError> {
         let caller = Location::caller();
         let mut state = self.task.slot().state();
         if !matches!(*state, State::Idle) {
@@ -133,14 +132,14 @@ impl<B> Prepared<B> {
             return Ok(());
         }
         *self.task.slot().state() = State::Idle;
-        Err(gone())
+        Err(gone().into())
     }
 
     /// Waits for the operation if it is under way, and gives the buffer.
     ///
     /// # Errors
     /// Those of the operation; the buffer, whose values are then unspecified, is dropped.
-    pub fn wait(&mut self) -> Result<&mut B, Error> {
+    pub fn wait(&mut self) -> Result<&mut B, OperationError> {
         let slot = self.task.slot();
         let under_way = |state: &mut State<B>| matches!(state, State::Started(..) | State::Running);
         let waited = slot.changed.wait_while(slot.state(), under_way);
@@ -150,7 +149,7 @@ impl<B> Prepared<B> {
             self.buffer = Some(buffer);
         }
         drop(state);
-        self.buffer.as_mut().ok_or_else(gone)
+        self.buffer.as_mut().ok_or_else(|| gone().into())
     }
 }
 
@@ -193,12 +192,13 @@ impl<T: Element, B: AsMut<[T]> + Send + 'static> Again for AllReduce<T, B> {
         let mut end = End(&self.slot, State::Idle);
         let buffer = owned.as_mut();
         let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(self.op);
+        let spec = spec.called_from(caller);
         let work = Work::Reduce {
             buffer,
             reduction: self.reduction,
             root: None,
         };
-        let done = session.perform(spec, caller, work);
+        let done = session.perform(spec, work);
         end.1 = State::Done(owned, done);
     }
 }
@@ -209,13 +209,6 @@ struct End<'a, B>(&'a Slot<B>, State<B>);
 impl<B> Drop for End<'_, B> {
     fn drop(&mut self) {
         self.0.set(std::mem::replace(&mut self.1, State::Idle));
-    }
-}
-
-fn gone() -> Error {
-    Error::System {
-        what: "the thread for pending operations",
-        kind: io::ErrorKind::BrokenPipe,
     }
 }
 

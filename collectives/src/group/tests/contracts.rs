@@ -1,13 +1,11 @@
 //! Every way to disagree, over every transport: each rank learns who called what, from where.
 
-use std::panic::Location;
-
 use super::*;
 use crate::contract::Kind;
 use crate::operation::{OperationSpec, Work};
 
 /// What a rank calls.
-type Program = fn(&mut Groups) -> Result<(), Error>;
+type Program = fn(&mut Groups) -> Result<(), OperationError>;
 
 /// The group that was joined, and two of all its ranks that were split from it.
 struct Groups {
@@ -132,12 +130,12 @@ fn other_courses() -> Vec<Case> {
 }
 
 /// Runs a case, and returns what each rank ended with.
-fn outcome(over: Over, case: &Case) -> Vec<Error> {
+fn outcome(over: Over, case: &Case) -> Vec<OperationError> {
     over.run(3, |joined| take_part(joined, case).unwrap_err())
 }
 
 /// The first that fails may do so while another still splits: that is an end like any other.
-fn take_part(mut joined: Group, case: &Case) -> Result<(), Error> {
+fn take_part(mut joined: Group, case: &Case) -> Result<(), OperationError> {
     let program = match joined.rank().number() {
         2 => case.odd,
         _ => case.usual,
@@ -156,7 +154,7 @@ fn every_way_to_disagree_is_named_on_every_rank_with_both_lines() {
         for case in &cases {
             let name = format!("{} over {over:?}", case.name);
             for error in outcome(over, case) {
-                let Error::Disagreement {
+                let OperationError::Disagreement {
                     rank,
                     mine,
                     peer,
@@ -214,7 +212,7 @@ fn a_message_that_meets_another_call_is_named_with_both_lines() {
 }
 
 /// What two ranks that wait for each other for ever are told, over every transport.
-fn found_at_once(program: impl Fn(&mut Group, Rank) -> Result<(), Error> + Sync) {
+fn found_at_once(program: impl Fn(&mut Group, Rank) -> Result<(), OperationError> + Sync) {
     for over in Over::ALL {
         let errors = over.run(2, |mut group| {
             let other = Rank::new(1 - group.rank().number());
@@ -226,7 +224,7 @@ fn found_at_once(program: impl Fn(&mut Group, Rank) -> Result<(), Error> + Sync)
         });
         for error in errors {
             let text = error.to_string();
-            let named = matches!(error, Error::Disagreement { .. });
+            let named = matches!(error, OperationError::Disagreement { .. });
             let sites = text.matches("contracts.rs:").count();
             assert!(named && sites == 2, "{over:?}: {text}");
         }
@@ -297,11 +295,11 @@ fn ranks_that_cut_one_buffer_in_unlike_ways_disagree_however_bytes_go() {
     for over in Over::ALL {
         let errors = over.run(2, |mut group| {
             let cut = OperationSpec::new(Kind::AllReduce, 8).with_lengths(&[group.rank().index()]);
-            let agreed = group.perform(cut, Location::caller(), Work::<u8>::Agree);
+            let agreed = group.perform(cut, Work::<u8>::Agree);
             agreed.unwrap_err()
         });
         for error in errors {
-            let disagree = matches!(error, Error::Disagreement { .. });
+            let disagree = matches!(error, OperationError::Disagreement { .. });
             assert!(disagree, "{over:?}: {error:?}");
         }
     }

@@ -18,7 +18,7 @@ impl Shrunk {
         });
         drop(groups.remove(1));
         let groups = each(groups, |mut group| {
-            let Err(Error::RankLost { peer, .. }) = group.barrier() else {
+            let Err(OperationError::RankLost { peer, .. }) = group.barrier() else {
                 panic!("a rank is lost");
             };
             assert_eq!(peer.rank(), Rank::new(1));
@@ -64,9 +64,15 @@ fn a_member_that_begins_anew_without_its_memory_decides_nothing_with_those_who_r
         });
         assert!(third.barrier().is_err());
         let error = third.shrink().unwrap_err();
-        assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+        assert!(
+            matches!(error, OperationError::NoMajority { .. }),
+            "{error}"
+        );
         let error = again.join().unwrap().unwrap_err();
-        assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+        assert!(
+            matches!(error, Error::Operation(OperationError::NoMajority { .. })),
+            "{error}"
+        );
     });
 }
 
@@ -75,7 +81,10 @@ fn a_process_that_its_launcher_has_started_again_begins_no_group_with_most_of_th
     let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
     let config = hasty(&members, 1, &secret).with_restarts("2").unwrap();
     let refused = Group::connect_majority(&config).err();
-    assert_eq!(refused, Some(Error::StartedAgain { restarts: 2 }));
+    assert_eq!(
+        refused,
+        Some(Error::Join(JoinError::StartedAgain { restarts: 2 }))
+    );
 }
 
 #[test]
@@ -93,9 +102,12 @@ fn of_two_that_have_not_met_one_goes_on_when_the_launcher_has_started_the_other_
                     }
                     assert_eq!(late.join().unwrap().unwrap().world(), 2);
                 }
-                (false, Err(Error::NoMajority { .. })) => {
+                (false, Err(Error::Operation(OperationError::NoMajority { .. }))) => {
                     let error = late.join().unwrap().unwrap_err();
-                    assert!(matches!(error, Error::NotAdmitted { .. }), "{error}");
+                    assert!(
+                        matches!(error, Error::Join(JoinError::NotAdmitted { .. })),
+                        "{error}"
+                    );
                 }
                 (_, first) => panic!("{restarts} restarts: {first:?}"),
             }
@@ -113,7 +125,10 @@ fn of_two_a_rank_that_has_left_without_a_word_of_the_kernel_may_live_on() {
     drop(groups);
     assert!(first.barrier().is_err());
     let error = first.shrink().unwrap_err();
-    assert!(matches!(error, Error::NoMajority { .. }), "{error}");
+    assert!(
+        matches!(error, OperationError::NoMajority { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -130,7 +145,7 @@ fn the_launchers_word_about_a_member_of_the_last_epoch_blames_nobody_of_this_one
 fn the_launcher_names_a_place_in_the_member_list_and_the_error_its_rank_in_the_epoch() {
     let mut shrunk = Shrunk::new();
     shrunk.announce(1, 2);
-    let Err(Error::RankLost { peer, cause, .. }) = shrunk.groups[0].barrier() else {
+    let Err(OperationError::RankLost { peer, cause, .. }) = shrunk.groups[0].barrier() else {
         panic!("a rank is lost");
     };
     assert_eq!((peer.rank(), cause), (Rank::new(1), LossCause::Died));

@@ -158,14 +158,14 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
 #[test]
 fn a_member_whose_port_is_open_for_udp_alone_is_named_with_what_to_do() {
     let errors = Wall::new(Tcp::Stopped).between(Duration::from_secs(4), Result::unwrap_err);
-    let Error::TcpUnreached { peer, .. } = &errors[1] else {
+    let Error::Join(JoinError::TcpUnreached { peer, .. }) = &errors[1] else {
         panic!("{}", errors[1])
     };
     assert_eq!(peer.rank(), Rank::CHIEF);
     let text = errors[1].to_string();
     assert!(text.contains("open the port for TCP too"), "{text}");
     assert!(
-        matches!(errors[0], Error::NotJoined { .. }),
+        matches!(errors[0], Error::Join(JoinError::NotJoined { .. })),
         "{}",
         errors[0]
     );
@@ -189,7 +189,7 @@ fn a_rank_whose_connection_over_tcp_breaks_is_named_though_it_is_alive() {
     });
     // Each sees the break for itself, or hears of the other's word first.
     for error in &errors {
-        let Error::RankLost { cause, .. } = error else {
+        let OperationError::RankLost { cause, .. } = error else {
             panic!("{error}")
         };
         assert_eq!(*cause, LossCause::Disconnected);

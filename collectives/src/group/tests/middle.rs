@@ -56,11 +56,11 @@ fn a_rank_of_another_release_is_named_with_both_versions() {
     let mut answer = crate::wire::Message::Goodbye.encode();
     answer[4] = 1;
     let error = answered_by(answer);
-    let expected = Error::Protocol {
+    let expected = OperationError::Protocol {
         peer: Rank::CHIEF,
         error: crate::wire::WireError::Version { found: 1 },
     };
-    assert_eq!(error, expected);
+    assert_eq!(error, Error::Operation(expected));
     let text = error.to_string();
     assert!(
         text.contains("protocol version 1 is not version 3"),
@@ -114,7 +114,10 @@ fn is_seen_through(secret: &JobSecret, papers: Papers) -> Error {
 fn whoever_answers_with_a_certificate_of_its_own_is_seen_through() {
     let secret = JobSecret::generate().unwrap();
     let error = is_seen_through(&secret, own_authority(&secret));
-    assert!(matches!(error, Error::OtherJob { .. }), "{error}");
+    assert!(
+        matches!(error, Error::Join(JoinError::OtherJob { .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -124,7 +127,10 @@ fn a_rank_of_another_job_is_seen_through() {
         JobSecret::generate().unwrap(),
     );
     let error = is_seen_through(&secret, papers(&other, Role::Rank(Rank::CHIEF)));
-    assert!(matches!(error, Error::OtherJob { .. }), "{error}");
+    assert!(
+        matches!(error, Error::Join(JoinError::OtherJob { .. })),
+        "{error}"
+    );
 }
 
 #[test]
@@ -132,7 +138,10 @@ fn a_member_of_the_job_that_answers_for_another_is_seen_through() {
     let secret = JobSecret::generate().unwrap();
     for role in [Role::Rank(Rank::new(2)), Role::Launcher] {
         let error = is_seen_through(&secret, papers(&secret, role));
-        let refused = matches!(error, Error::OtherJob { .. } | Error::NotJoined { .. });
+        let refused = matches!(
+            error,
+            Error::Join(JoinError::OtherJob { .. }) | Error::Join(JoinError::NotJoined { .. })
+        );
         assert!(refused, "{error}");
     }
 }

@@ -78,7 +78,7 @@ fn refusal_between(networks: [Network; 2]) -> Refusal {
         Group::connect(&config).unwrap_err()
     });
     match errors.remove(1) {
-        Error::Refused { reason, .. } => reason,
+        Error::Join(JoinError::Refused { reason, .. }) => reason,
         other => panic!("{other}"),
     }
 }
@@ -132,7 +132,7 @@ fn one_of_two_is_lost(data_transport: DataTransport) {
         let mut buffer = vec![1.0_f32; 1 << 20];
         Some(group.all_reduce(&mut buffer, ReduceOp::Sum).unwrap_err())
     });
-    let Some(Error::RankLost { peer, cause, .. }) = &lost[0] else {
+    let Some(OperationError::RankLost { peer, cause, .. }) = &lost[0] else {
         panic!("{:?}", lost[0])
     };
     assert_eq!((peer.rank(), cause), (Rank::new(1), &LossCause::Left));

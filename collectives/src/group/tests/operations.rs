@@ -195,7 +195,7 @@ impl Trial<'_> {
         let give = |from: usize| input(from, sent(from).iter().sum(), 12);
         let mut output = vec![-1; received.iter().sum()];
         self.group
-            .all_to_all_uneven((&give(me), &sent(me)), (&mut output, &received))
+            .all_to_all_uneven(&give(me), &sent(me), &mut output, &received)
             .unwrap();
         let block = |from: usize| give(from)[blocks(&sent(from))[me].clone()].to_vec();
         let expected: Vec<i64> = (0..world).flat_map(block).collect();
@@ -384,12 +384,12 @@ fn pairs_that_disagree_on_a_length_are_named() {
             let input = vec![1; sent.iter().sum()];
             let output = &mut output[..received.iter().sum()];
             group
-                .all_to_all_uneven((&input, &sent), (output, &received))
+                .all_to_all_uneven(&input, &sent, output, &received)
                 // Rank 1 gets what it expects, and hears of it in its next call.
                 .and_then(|()| group.barrier())
                 .unwrap_err()
         });
-        let uneven = |error: &Error| error.to_string().contains("4 elements");
+        let uneven = |error: &OperationError| error.to_string().contains("4 elements");
         assert!(errors.iter().all(uneven), "{over:?}: {errors:?}");
     }
 }
@@ -445,7 +445,7 @@ fn a_rank_that_leaves_a_split_group_is_named_by_those_who_wait_for_it_there() {
             error.or_else(|| group.barrier().err())
         });
         for error in errors.into_iter().flatten() {
-            let Error::RankLost { peer, cause, .. } = error else {
+            let OperationError::RankLost { peer, cause, .. } = error else {
                 panic!("{over:?}: {error}");
             };
             assert_eq!((peer.rank(), cause), (Rank::new(3), LossCause::Left));

@@ -36,7 +36,7 @@ fn an_error_of_another_part_of_the_job_keeps_its_names_in_a_group_that_was_split
         }
     });
     for error in errors {
-        let Error::Disagreement { rank, peer, .. } = &error else {
+        let OperationError::Disagreement { rank, peer, .. } = &error else {
             panic!("{error:?}");
         };
         let mut named = [rank.number(), peer.number()];

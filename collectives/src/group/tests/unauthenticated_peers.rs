@@ -490,8 +490,12 @@ fn a_rank_that_another_authority_has_certified_is_refused() {
             .with_certificates(certificates);
         Group::connect(&config).unwrap_err()
     });
-    assert!(matches!(errors[1], Error::OtherJob { .. }), "{}", errors[1]);
-    let Error::NotJoined { refused, .. } = &errors[0] else {
+    assert!(
+        matches!(errors[1], Error::Join(JoinError::OtherJob { .. })),
+        "{}",
+        errors[1]
+    );
+    let Error::Join(JoinError::NotJoined { refused, .. }) = &errors[0] else {
         panic!("{}", errors[0])
     };
     assert_eq!(refused[0].cause(), UnauthenticatedCause::OtherJob);

@@ -18,7 +18,7 @@ use std::panic::Location;
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use super::Hierarchy;
-use crate::Error;
+use crate::OperationError;
 use crate::contract::Kind;
 use crate::operation::{OnArrival, OperationSpec, ReceiveBlock, SendBlocks, Transfer, Work};
 
@@ -28,7 +28,7 @@ impl Hierarchy {
         &mut self,
         caller: &'static Location<'static>,
         transfer: Transfer<'_, T>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let Transfer {
             outgoing_blocks,
             receives,
@@ -45,36 +45,37 @@ impl Hierarchy {
             .checked_sub(1)
             .map_or(0, |before| blocks[before].end);
         blocks[self.me] = start..start + outgoing_blocks.input.len();
-        let home = self.members(self.home());
-        self.gather_here(caller, outgoing_blocks.input, (&home, &blocks), output)?;
+        let home: Vec<_> = self.hosts.members(self.home()).collect();
+        let into: Vec<_> = home.iter().map(|place| blocks[*place].clone()).collect();
+        self.gather_here(caller, outgoing_blocks.input, &into, output)?;
         for turn in 0..self.turns() {
             let wards = self.wards(self.local_rank(), turn);
-            let (carried, ranges) = self.gather_across(caller, (&wards, &blocks), output)?;
+            let (carried, ranges) = self.gather_across(caller, &wards, &blocks, output)?;
             let own_host = self.home();
             for host in (0..self.hosts.count()).filter(|host| *host != own_host) {
-                let of_host: Vec<_> = (0..home.len())
-                    .map(|local_rank| self.ward(host, local_rank, turn))
+                let into: Vec<_> = (0..home.len())
+                    .map(|local_rank| range(&blocks, self.ward(host, local_rank, turn)))
                     .collect();
                 let own = &carried[ranges[host].clone()];
                 if let Some(ward) = wards[host] {
                     output[blocks[ward].clone()].copy_from_slice(own);
                 }
-                self.gather_here(caller, own, (&of_host, &blocks), output)?;
+                self.gather_here(caller, own, &into, output)?;
             }
         }
         Ok(())
     }
 
-    /// Gives the ranks of this host what each of them has: the block of this rank.
+    /// Gives the ranks of this host what each of them has, and puts that of each `into` its place.
     fn gather_here<T: Element>(
         &mut self,
         caller: &'static Location<'static>,
         own: &[T],
-        (of_lane, blocks): (&[Option<usize>], &[Range<usize>]),
+        into: &[Range<usize>],
         output: &mut [T],
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         let spec = OperationSpec::new(Kind::AllGather, output.len());
-        let receives = self.receives(|_| 0, |_| 0, |from| range(blocks, of_lane[from]));
+        let receives = self.receives(|_| 0, |_| 0, |from| into[from].clone());
         let whole = 0..own.len();
         let transfer = Transfer {
             outgoing_blocks: SendBlocks::whole(own, std::slice::from_ref(&whole)),
@@ -82,16 +83,18 @@ impl Hierarchy {
             output,
             then: OnArrival::Copy,
         };
-        self.local.perform(spec, caller, Work::Exchange(transfer))
+        self.local
+            .perform(spec.called_from(caller), Work::Exchange(transfer))
     }
 
     /// What this rank carries of the other hosts in a turn, and where that of each host is in it.
     fn gather_across<T: Element>(
         &mut self,
         caller: &'static Location<'static>,
-        (wards, blocks): (&[Option<usize>], &[Range<usize>]),
+        wards: &[Option<usize>],
+        blocks: &[Range<usize>],
         output: &[T],
-    ) -> Result<(Vec<T>, Vec<Range<usize>>), Error> {
+    ) -> Result<(Vec<T>, Vec<Range<usize>>), OperationError> {
         let (home, carriers) = (self.home(), self.carrying_hosts());
         let ranges = laid_out(wards.iter().enumerate().map(|(host, ward)| match ward {
             Some(ward) if host != home => blocks[*ward].len(),
@@ -108,7 +111,7 @@ impl Hierarchy {
             .enumerate()
             .filter(|(_, host)| **host != home);
         let receives: Vec<ReceiveBlock> = others
-            .map(|(from, host)| take(from, (0, 0), ranges[*host].clone()))
+            .map(|(from, host)| ReceiveBlock::new(from, 0, 0, ranges[*host].clone()))
             .collect();
         let transfer = Transfer {
             outgoing_blocks: SendBlocks::whole(own, std::slice::from_ref(&whole)),
@@ -117,7 +120,7 @@ impl Hierarchy {
             then: OnArrival::Copy,
         };
         let spec = OperationSpec::new(Kind::AllGather, output.len());
-        across.perform(spec, caller, Work::Exchange(transfer))?;
+        across.perform(spec.called_from(caller), Work::Exchange(transfer))?;
         Ok((carried, ranges))
     }
 
@@ -128,7 +131,7 @@ impl Hierarchy {
         outgoing_blocks: SendBlocks<'_, T>,
         output: &mut [T],
         reduction: Reduction<T>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OperationError> {
         // A mean is a sum until all contributions are in.
         let op = match reduction.op() {
             ReduceOp::Mean => ReduceOp::Sum,
@@ -136,12 +139,12 @@ impl Hierarchy {
         };
         let inner = Reduction::new(op)?;
         for turn in 0..self.turns() {
-            let carried = self.fold_here(caller, &outgoing_blocks, (turn, inner))?;
+            let carried = self.fold_here(caller, &outgoing_blocks, turn, inner)?;
             let folded = self.fold_across(caller, carried, inner)?;
             if self.local_rank() / self.shares == turn && self.local_rank() < self.shares {
                 output.copy_from_slice(&folded);
             } else if turn > 0 {
-                self.hand_over(caller, &folded, (turn, &mut *output))?;
+                self.hand_over(caller, &folded, turn, &mut *output)?;
             }
         }
         reduction.finish(output, self.world());
@@ -154,8 +157,9 @@ impl Hierarchy {
         &mut self,
         caller: &'static Location<'static>,
         outgoing_blocks: &SendBlocks<'_, T>,
-        (turn, inner): (usize, Reduction<T>),
-    ) -> Result<Carried<T>, Error> {
+        turn: usize,
+        inner: Reduction<T>,
+    ) -> Result<Carried<T>, OperationError> {
         let (me, hosts) = (self.local_rank(), self.carrying_hosts());
         let wards = self.wards(me, turn);
         let ranges = laid_out(
@@ -177,7 +181,8 @@ impl Hierarchy {
             };
             let spec = OperationSpec::new(Kind::ReduceScatter, outgoing_blocks.input.len())
                 .with_op(inner.op());
-            self.local.perform(spec, caller, Work::Exchange(transfer))?;
+            self.local
+                .perform(spec.called_from(caller), Work::Exchange(transfer))?;
         }
         Ok(Carried { values, ranges })
     }
@@ -189,7 +194,7 @@ impl Hierarchy {
         caller: &'static Location<'static>,
         Carried { values, ranges }: Carried<T>,
         inner: Reduction<T>,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<Vec<T>, OperationError> {
         let Some(across) = &mut self.across else {
             return Ok(Vec::new());
         };
@@ -198,7 +203,7 @@ impl Hierarchy {
         let mut folded = vec![T::default(); own.len()];
         let others = (0..ranges.len()).filter(|from| *from != me);
         let receives: Vec<ReceiveBlock> = others
-            .map(|from| take(from, (me, own.start), 0..own.len()))
+            .map(|from| ReceiveBlock::new(from, me, own.start, 0..own.len()))
             .collect();
         let transfer = Transfer {
             outgoing_blocks: SendBlocks::each(&values, &ranges),
@@ -208,7 +213,7 @@ impl Hierarchy {
         };
         // Each has its own length: what its ranks get.
         let spec = OperationSpec::new(Kind::ReduceScatter, 0).with_op(inner.op());
-        across.perform(spec, caller, Work::Exchange(transfer))?;
+        across.perform(spec.called_from(caller), Work::Exchange(transfer))?;
         Ok(folded)
     }
 
@@ -218,13 +223,14 @@ impl Hierarchy {
         &mut self,
         caller: &'static Location<'static>,
         folded: &[T],
-        (turn, output): (usize, &mut [T]),
-    ) -> Result<(), Error> {
+        turn: usize,
+        output: &mut [T],
+    ) -> Result<(), OperationError> {
         let whole = 0..folded.len();
         let carrier = self.local_rank().checked_sub(turn * self.shares);
         let carrier = carrier.filter(|local_rank| *local_rank < self.shares);
         let receives: Vec<ReceiveBlock> = carrier
-            .map(|local_rank| take(local_rank, (0, 0), 0..output.len()))
+            .map(|local_rank| ReceiveBlock::new(local_rank, 0, 0, 0..output.len()))
             .into_iter()
             .collect();
         let transfer = Transfer {
@@ -234,7 +240,8 @@ impl Hierarchy {
             then: OnArrival::Copy,
         };
         let spec = OperationSpec::new(Kind::Scatter, turn);
-        self.local.perform(spec, caller, Work::Exchange(transfer))
+        self.local
+            .perform(spec.called_from(caller), Work::Exchange(transfer))
     }
 
     /// How often each carries something, until all ranks of the largest host have had theirs.
@@ -267,10 +274,6 @@ impl Hierarchy {
         hosts
     }
 
-    fn members(&self, host: usize) -> Vec<Option<usize>> {
-        self.hosts.members(host).map(Some).collect()
-    }
-
     fn home(&self) -> usize {
         self.hosts.host(self.me)
     }
@@ -300,13 +303,4 @@ fn laid_out(lengths: impl Iterator<Item = usize>) -> Vec<Range<usize>> {
         start..end
     };
     lengths.map(range).collect()
-}
-
-fn take(from: usize, (block, start): (usize, usize), into: Range<usize>) -> ReceiveBlock {
-    ReceiveBlock {
-        from,
-        block,
-        start,
-        into,
-    }
 }

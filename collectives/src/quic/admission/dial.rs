@@ -15,7 +15,7 @@ use crate::quic::heads::DataHead;
 use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{Hello, Lane, Message, WireError};
-use crate::{Error, LossCause, Member, Rank};
+use crate::{JoinError, LossCause, Member, OperationError, Rank, SystemError};
 
 /// How long one attempt to reach a rank may take before a new one starts afresh.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ async fn dial(
     admission: &Arc<Admission>,
     endpoint: &Endpoint,
     rank: Rank,
-) -> Result<MemberConnection, Error> {
+) -> Result<MemberConnection, OperationError> {
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !admission.events.is_closed()) {
         match attempt(admission, endpoint, (rank, number)).await {
@@ -52,10 +52,7 @@ async fn dial(
             Err(Attempt::Slow) => {}
         }
     }
-    Err(Error::System {
-        what: "dialling",
-        kind: std::io::ErrorKind::TimedOut,
-    })
+    Err(SystemError::new("dialling", std::io::ErrorKind::TimedOut).into())
 }
 
 enum Attempt {
@@ -64,7 +61,7 @@ enum Attempt {
     /// The same, and long enough ago.
     Slow,
     /// None will.
-    Hopeless(Error),
+    Hopeless(OperationError),
 }
 
 impl<E: Into<NoMessage>> From<E> for Attempt {
@@ -110,7 +107,7 @@ async fn greet(
     match said.map_err(|none| hopeless_version(none, peer))? {
         // Whoever was there before has ended.
         Message::Welcome(hello) if !admission.meets(peer.rank(), hello.incarnation) => Err(
-            Attempt::Hopeless(Error::lost(peer.clone(), LossCause::Died)),
+            Attempt::Hopeless(OperationError::lost(peer.clone(), LossCause::Died)),
         ),
         Message::Welcome(hello) => Ok(Greeted {
             connection,
@@ -119,11 +116,14 @@ async fn greet(
         }),
         Message::Refusal(refusal) => {
             connection.close(TURNED_AWAY, b"");
-            Err(Attempt::Hopeless(Error::Refused {
-                rank: admission.me,
-                peer: peer.clone(),
-                reason: refusal.into(),
-            }))
+            Err(Attempt::Hopeless(
+                JoinError::Refused {
+                    rank: admission.me,
+                    peer: peer.clone(),
+                    reason: refusal.into(),
+                }
+                .into(),
+            ))
         }
         _ => Err(Attempt::Failed),
     }
@@ -134,7 +134,7 @@ fn hopeless_version(none: NoMessage, peer: &Member) -> Attempt {
     match none {
         NoMessage::Malformed(error @ WireError::Version { .. }) => {
             let peer = peer.rank();
-            Attempt::Hopeless(Error::Protocol { peer, error })
+            Attempt::Hopeless(OperationError::Protocol { peer, error })
         }
         NoMessage::Ended | NoMessage::Malformed(_) => Attempt::Failed,
     }
@@ -219,11 +219,14 @@ async fn peer_address(
         .map_err(|_| Attempt::Failed)?;
     found.ok_or_else(|| {
         let family = if own.is_ipv4() { "IPv4" } else { "IPv6" };
-        Attempt::Hopeless(Error::AddressFamily {
-            rank: admission.me,
-            family,
-            peer: peer.clone(),
-        })
+        Attempt::Hopeless(
+            JoinError::AddressFamily {
+                rank: admission.me,
+                family,
+                peer: peer.clone(),
+            }
+            .into(),
+        )
     })
 }
 
@@ -235,7 +238,7 @@ async fn connect(
     let name = admission
         .identity
         .server_name(admission.role(peer.rank()))
-        .map_err(Attempt::Hopeless)?
+        .map_err(|error| Attempt::Hopeless(JoinError::from(error).into()))?
         .to_str()
         .into_owned();
     let connecting = endpoint
@@ -246,8 +249,12 @@ async fn connect(
         )
         .map_err(|_| Attempt::Failed)?;
     connecting.await.map_err(|error| match distrust(&error) {
-        Some(Distrust::OtherJob) => Attempt::Hopeless(Error::OtherJob { peer: peer.clone() }),
-        Some(Distrust::Expired) => Attempt::Hopeless(Error::Expired { peer: peer.clone() }),
+        Some(Distrust::OtherJob) => {
+            Attempt::Hopeless(JoinError::OtherJob { peer: peer.clone() }.into())
+        }
+        Some(Distrust::Expired) => {
+            Attempt::Hopeless(JoinError::Expired { peer: peer.clone() }.into())
+        }
         None => Attempt::Failed,
     })
 }

@@ -32,7 +32,9 @@ use crate::identity::{Distrust, TCP_ALPN, distrust_over_tcp};
 use crate::quic::heads::BulkHead;
 use crate::quic::streams::{Arrivals, Data, unfinished};
 use crate::tls::{self, Failed};
-use crate::{DataTransport, Error, LossCause, Member, Rank, UnauthenticatedCause};
+use crate::{
+    DataTransport, JoinError, LossCause, Member, OperationError, Rank, UnauthenticatedCause,
+};
 
 /// Callers over TCP that may be half done at a time; the kernel keeps the others until there is
 /// room.
@@ -239,9 +241,9 @@ impl Admission {
         self: &Arc<Self>,
         member: &Member,
         group: u64,
-    ) -> Result<Vec<Data>, Error> {
+    ) -> Result<Vec<Data>, OperationError> {
         let rank = member.rank();
-        let gone = || Error::lost(member.clone(), LossCause::Disconnected);
+        let gone = || OperationError::lost(member.clone(), LossCause::Disconnected);
         let tcp_binding = self.member_tcp_binding(rank).ok_or_else(gone)?;
         if rank > self.me {
             return Ok(self
@@ -260,13 +262,13 @@ impl Admission {
     /// bounded time.
     ///
     /// # Errors
-    /// [`Error::TcpUnreached`].
+    /// [`JoinError::TcpUnreached`].
     pub(super) async fn reach(
         self: &Arc<Self>,
         peer: &Member,
         (address, tcp_binding): (SocketAddr, &TcpBinding),
         group: u64,
-    ) -> Result<Vec<Data>, Error> {
+    ) -> Result<Vec<Data>, OperationError> {
         let began = Instant::now();
         // Ends with this, and with it all that is half done.
         let mut calls = JoinSet::new();
@@ -299,7 +301,7 @@ impl Admission {
         address: SocketAddr,
         claim: (BulkHead, &TcpBinding),
         began: Instant,
-    ) -> Result<Data, Error> {
+    ) -> Result<Data, OperationError> {
         let until = began + REACHING.min(self.timeouts.join() / 2);
         loop {
             let kind = match timeout_at(until, self.call(peer, address, claim)).await {
@@ -309,12 +311,13 @@ impl Admission {
                 Err(_) => io::ErrorKind::TimedOut,
             };
             if Instant::now() + PAUSE >= until {
-                return Err(Error::TcpUnreached {
+                return Err(JoinError::TcpUnreached {
                     rank: self.me,
                     peer: peer.clone(),
                     waited: began.elapsed(),
                     kind,
-                });
+                }
+                .into());
             }
             sleep(PAUSE).await;
         }

@@ -5,7 +5,7 @@ use super::Admission;
 use crate::membership::Event;
 use crate::wait_for_graph::{Deadlock, WaitEdge};
 use crate::wire::{Message, WaitReport};
-use crate::{Error, Rank};
+use crate::{OperationError, Rank};
 
 impl Admission {
     /// Tells all others that this rank waits.
@@ -26,7 +26,7 @@ impl Admission {
             Ok(wait) => self.hear(wait).map_or(Event::Heard(from), |conflict| {
                 Event::GiveUp(conflict.into())
             }),
-            Err(error) => Event::GiveUp(Error::Protocol { peer: from, error }),
+            Err(error) => Event::GiveUp(OperationError::Protocol { peer: from, error }),
         }
     }
 

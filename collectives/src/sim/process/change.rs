@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::{AGAIN, End, Greeting, PACE, Parcel, Process, Stage, Surroundings, WAITING};
-use crate::Error;
+use crate::OperationError;
 use crate::agreement::{Action, Agreement, Event, MemberId, PreviousEpoch, Proof, TwoMemberPolicy};
 use crate::sim::Plant;
 use crate::sim::net::Time;
@@ -33,7 +33,7 @@ impl Process {
     pub(super) fn change(
         &mut self,
         newcomers: Vec<MemberProcess>,
-        end: Option<&Error>,
+        end: Option<&OperationError>,
         around: &mut Surroundings,
     ) {
         let Stage::Member(epoch) = &mut self.stage else {
@@ -54,7 +54,7 @@ impl Process {
             newcomers,
         };
         let culprit = match end {
-            Some(Error::RankLost { peer, .. }) => {
+            Some(OperationError::RankLost { peer, .. }) => {
                 epoch.member_ids.get(peer.rank().index()).copied()
             }
             _ => None,

@@ -17,7 +17,7 @@ use crate::sim::program::{
     join_requested,
 };
 use crate::wire::{MemberProcess, Message};
-use crate::{Error, LossCause, Member, Rank};
+use crate::{LossCause, Member, OperationError, Rank};
 
 pub(super) struct Epoch {
     pub(super) number: u64,
@@ -158,7 +158,7 @@ impl Process {
         if epoch.broken.is_some_and(|until| until <= around.now) {
             epoch.broken = None;
             let peer = Member::new(epoch.rank, "a link");
-            let error = Error::lost(peer, LossCause::Disconnected);
+            let error = OperationError::lost(peer, LossCause::Disconnected);
             return self.member_event(Event::GiveUp(error), around);
         }
         if epoch.thinks.is_some_and(|until| until <= around.now)
@@ -355,7 +355,7 @@ impl Process {
                     around
                         .oracle
                         .note(around.now, self.me, || format!("fails: {error}"));
-                    if let Error::RankLost { peer, .. } = &error {
+                    if let OperationError::RankLost { peer, .. } = &error {
                         let blamed = epoch.member_ids[peer.rank().index()];
                         around.oracle.blamed(self.me, epoch.number, blamed);
                     }

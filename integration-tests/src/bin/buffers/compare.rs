@@ -9,7 +9,10 @@ use meshwork_collectives::{Group, Rank};
 /// Why both ways are not one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Mismatch {
-    /// The group failed.
+    /// An operation failed.
+    #[error(transparent)]
+    Operation(#[from] meshwork_collectives::OperationError),
+    /// There is no group.
     #[error(transparent)]
     Group(#[from] meshwork_collectives::Error),
     /// The accelerator failed.
@@ -93,7 +96,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut host = self.own[..self.len].to_vec();
         let mut device = self.put(&host)?;
         self.group.all_reduce(&mut host, op)?;
-        let mut devices = self.group.on(&self.cpu);
+        let mut devices = self.group.staged_on(&self.cpu);
         devices.set_chunk(CHUNK);
         devices.all_reduce(&mut device, op)?;
         self.same(&format!("all_reduce, {op}"), &device, &host)
@@ -105,7 +108,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut device = self.put(&host)?;
         let root = self.last();
         self.group.reduce(&mut host, op, root)?;
-        let mut devices = self.group.on(&self.cpu);
+        let mut devices = self.group.staged_on(&self.cpu);
         devices.set_chunk(CHUNK);
         devices.reduce(&mut device, op, root)?;
         self.same(&format!("reduce, {op}"), &device, &host)
@@ -116,7 +119,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut host = self.own[..self.len].to_vec();
         let mut output = self.put(&host)?;
         self.group.reduce_scatter(&self.own, &mut host, op)?;
-        let mut devices = self.group.on(&self.cpu);
+        let mut devices = self.group.staged_on(&self.cpu);
         devices.set_chunk(CHUNK);
         devices.reduce_scatter(&input, &mut output, op)?;
         self.same(&format!("reduce_scatter, {op}"), &output, &host)?;
@@ -128,7 +131,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut device = self.put(&host)?;
         let root = self.last();
         self.group.broadcast(&mut host, root)?;
-        let mut devices = self.group.on(&self.cpu);
+        let mut devices = self.group.staged_on(&self.cpu);
         devices.set_chunk(CHUNK);
         devices.broadcast(&mut device, root)?;
         self.same("broadcast", &device, &host)
@@ -140,7 +143,7 @@ impl<'a, T: Element> Bench<'a, T> {
         let mut host = self.own.clone();
         let mut output = self.put(&host)?;
         self.group.all_gather(&given, &mut host)?;
-        let mut devices = self.group.on(&self.cpu);
+        let mut devices = self.group.staged_on(&self.cpu);
         devices.set_chunk(CHUNK);
         devices.all_gather(&input, &mut output)?;
         self.same("all_gather", &output, &host)

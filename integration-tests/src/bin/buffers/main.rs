@@ -40,11 +40,15 @@ fn main() -> ExitCode {
     }
 }
 
+fn connect(args: &Args, rank: Rank) -> Result<Group, meshwork_collectives::Error> {
+    let config = GroupConfig::new(args.members.clone(), rank, JobSecret::from_env()?)?;
+    Group::connect(&config.with_environment()?)
+}
+
 fn run(args: &Args) -> Result<usize, Mismatch> {
     let Some(world) = args.threads else {
         let rank = Rank::new(args.rank);
-        let config = GroupConfig::new(args.members.clone(), rank, JobSecret::from_env()?)?;
-        return member(Group::connect(&config.with_environment()?)?);
+        return member(connect(args, rank)?);
     };
     let groups = Group::local(world)?;
     std::thread::scope(|threads| {

@@ -74,7 +74,7 @@ fn run(args: &Args) -> Result<(), Error> {
         }
     }
     say!("leaves after step {}", program.step);
-    program.group.leave()
+    Ok(program.group.leave()?)
 }
 
 struct Program {

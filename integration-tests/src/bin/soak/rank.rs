@@ -21,10 +21,10 @@ enum Ended {
     Dropped,
 }
 
-impl From<Error> for Ended {
-    fn from(error: Error) -> Self {
+impl<E: Into<Error>> From<E> for Ended {
+    fn from(error: E) -> Self {
         // At once: what is left behind takes a moment to be cleared up.
-        Self::Failed(error, micros())
+        Self::Failed(error.into(), micros())
     }
 }
 
@@ -60,7 +60,7 @@ fn configured(args: &Args, rank: Rank) -> Result<GroupConfig, Error> {
     if let Some(folder) = args.dump() {
         config = config.with_dump(folder);
     }
-    config.with_environment()
+    Ok(config.with_environment()?)
 }
 
 fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {

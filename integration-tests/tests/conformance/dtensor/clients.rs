@@ -57,7 +57,7 @@ fn judge_client(input: &Value, group: Group, expected: &Value) -> Option<String>
     let config = Config::new(environment, DeviceCounts::cpus(devices));
     let context = config
         .client()
-        .and_then(|client| Context::over(client, group));
+        .and_then(|client| Context::from_group(client, group));
     let fields = expected.as_object().expect("recorded answers are objects");
     let compared = context.and_then(|context| {
         let mut program = Program::start(&context, input)?;

@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use meshwork_collectives::{Element, Error, Group, GroupConfig, JobSecret, Rank, ReduceOp, f16};
+use meshwork_collectives::{
+    Element, Group, GroupConfig, JobSecret, OperationError, Rank, ReduceOp, f16,
+};
 use serde_json::{Value, json};
 
 use crate::harness::Verdict;
@@ -152,7 +154,7 @@ fn all_to_all(world: u32, input: &Value) -> Vec<Vec<f64>> {
 /// Each mistake has to end the operation on both ranks by an error that says what it is, and every
 /// later one with it.
 fn judge_error(what: &str) -> Verdict {
-    let both = |mistake: fn(&mut Group) -> Result<(), Error>| {
+    let both = |mistake: fn(&mut Group) -> Result<(), OperationError>| {
         each(2, |group| {
             group.set_operation_timeout(Duration::from_millis(500));
             (Some(mistake(group)), one_more(group))
@@ -185,9 +187,9 @@ fn judge_error(what: &str) -> Verdict {
         "group_size_mismatch" => return judge_sizes(),
         _ => return Verdict::NotAskable(KEYS),
     };
-    let is_due = |error: &Error| match what {
-        "timeout_member_missing" => matches!(error, Error::TimedOut { .. }),
-        _ => matches!(error, Error::Disagreement { .. }),
+    let is_due = |error: &OperationError| match what {
+        "timeout_member_missing" => matches!(error, OperationError::TimedOut { .. }),
+        _ => matches!(error, OperationError::Disagreement { .. }),
     };
     let all_due = ended.iter().all(|(first, later)| {
         let first = first
@@ -202,9 +204,12 @@ fn judge_error(what: &str) -> Verdict {
 }
 
 /// What came of a mistake, and of the operation after it.
-type Ended = (Option<Result<(), Error>>, Result<(), Error>);
+type Ended = (
+    Option<Result<(), OperationError>>,
+    Result<(), OperationError>,
+);
 
-fn one_more(group: &mut Group) -> Result<(), Error> {
+fn one_more(group: &mut Group) -> Result<(), OperationError> {
     group.all_reduce(&mut [0.0_f32], ReduceOp::Sum)
 }
 
@@ -225,7 +230,7 @@ fn judge_sizes() -> Verdict {
     let secret = JobSecret::generate().expect("randomness");
     let config = GroupConfig::new(["127.0.0.1:1", "127.0.0.1:2"], Rank::new(2), secret);
     match config {
-        Err(Error::RankOutside { .. }) => Verdict::Passed,
+        Err(meshwork_collectives::ConfigError::RankOutside { .. }) => Verdict::Passed,
         other => Verdict::Failed(format!("{other:?}")),
     }
 }

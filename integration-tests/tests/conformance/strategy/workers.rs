@@ -53,7 +53,7 @@ fn each<R: Send>(
     let workers: u64 = jobs.iter().map(|(_, count)| count).sum();
     let groups = Group::local(u32::try_from(workers).expect("a few")).expect("threads");
     let run = |group| {
-        let mut strategy = MultiWorkerMirroredStrategy::over(group)
+        let mut strategy = MultiWorkerMirroredStrategy::from_group(group)
             .and_then(|strategy| strategy.with_local_replicas(replicas))
             .expect("a few replicas")
             .with_sum_order(SumOrder::TensorFlowRing);

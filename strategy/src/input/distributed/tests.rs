@@ -19,7 +19,7 @@ fn take(
 ) -> Vec<(Vec<StepShards<Vec<usize>>>, Cursor)> {
     thread::scope(|scope| {
         let worker = |group: Group| {
-            let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+            let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
             let mut batches = strategy.distribute_batches(input, policy, from).unwrap();
             let mut taken = Vec::new();
             while taken.len() < steps

@@ -1,8 +1,8 @@
 use std::time::Instant;
 
-use meshwork_collectives::{self as collectives, Rank};
+use meshwork_collectives::{self as collectives, OperationError, Rank};
 
-use super::{Elastic, is_loss};
+use super::{Elastic, others_can_go_on};
 use crate::elastic::poll_interval::PollInterval;
 use crate::elastic::roster::{self, StateSource, WorkerState};
 use crate::strategy::mesh_of;
@@ -125,7 +125,7 @@ impl MultiWorkerMirroredStrategy {
         let before = self.group.epoch();
         match self.group.grow() {
             // Nobody can join a process that was alone from the start.
-            Err(collectives::Error::NoEpochs) => {
+            Err(OperationError::NoEpochs) => {
                 self.elastic = Some(Elastic::at(PollInterval::of(u64::MAX)));
                 return Ok(false);
             }
@@ -150,7 +150,7 @@ impl MultiWorkerMirroredStrategy {
     /// Makes those who are left the workers.
     fn shrink(&mut self) -> Result<(), Error> {
         while let Err(error) = self.group.shrink() {
-            if !is_loss(&error, self.group.rank()) {
+            if !others_can_go_on(&error, self.group.rank()) {
                 return Err(error.into());
             }
         }
@@ -158,10 +158,10 @@ impl MultiWorkerMirroredStrategy {
     }
 
     /// Why the group is over, where that is no fault of this worker's, and no reason to end.
-    fn lost_others(&self) -> Option<collectives::Error> {
+    fn lost_others(&self) -> Option<OperationError> {
         self.elastic?;
         let failure = self.group.failure()?;
-        is_loss(&failure, self.group.rank()).then_some(failure)
+        others_can_go_on(&failure, self.group.rank()).then_some(failure)
     }
 
     /// What follows from who the workers are.

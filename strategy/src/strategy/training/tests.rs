@@ -75,7 +75,7 @@ fn all_begin_with_the_state_that_the_chief_found() {
         for group in Group::local(3).unwrap() {
             let ended = &ended;
             scope.spawn(move || {
-                let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                 let rank = strategy.rank();
                 let mut count = Count::new(10.0 * (rank.number() + 1) as f32, 5);
                 strategy.train(&mut count).unwrap();
@@ -113,7 +113,7 @@ fn an_error_of_ones_own_ends_a_job_that_is_not_elastic_for_all() {
             .into_iter()
             .map(|group| {
                 scope.spawn(move || {
-                    let mut strategy = MultiWorkerMirroredStrategy::over(group).unwrap();
+                    let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
                     // Another shape than the chief's.
                     let mut count = Wrong(Count::new(0.0, 5), strategy.rank().index() + 1);
                     strategy.train(&mut count).unwrap_err().to_string()
@@ -169,6 +169,9 @@ fn restarts_are_a_whole_number() {
     assert_eq!(JoinMode::after("1"), Ok(JoinMode::Late));
     for wrong in ["", "-1", "often"] {
         let value = wrong.to_owned();
-        assert_eq!(JoinMode::after(wrong), Err(Error::Restarts { value }));
+        assert_eq!(
+            JoinMode::after(wrong),
+            Err(Error::from(ConfigError::Restarts { value }))
+        );
     }
 }

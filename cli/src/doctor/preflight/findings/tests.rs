@@ -1,3 +1,5 @@
+use meshwork_collectives::OperationError;
+
 use super::*;
 
 fn member(rank: u32, addresses: &[&str]) -> Member {
@@ -106,12 +108,12 @@ fn each_trouble_is_found_alone_with_its_weight() {
             "cores",
         ),
         (
-            |facts| facts.not_joined = Some(Error::SecretMissing),
+            |facts| facts.not_joined = Some(ConfigError::SecretMissing.into()),
             Level::Warning,
             "join",
         ),
         (
-            |facts| facts.not_joined = Some(Error::InsideAsync),
+            |facts| facts.not_joined = Some(OperationError::InsideAsync.into()),
             Level::Problem,
             "join",
         ),

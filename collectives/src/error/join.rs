@@ -1,0 +1,175 @@
+//! Why the members of a group did not meet.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::member::Listed;
+use super::unauthenticated::Refused;
+use super::{ConfigError, Member, Refusal, SystemError, UnauthenticatedPeer, show_the_sentence};
+use crate::Rank;
+
+/// The members of a group did not meet.
+#[derive(Clone, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// Something else listens where this rank should.
+    #[error(
+        "{rank} cannot listen on {address}: the port is taken; end the process that holds it or give this rank another port"
+    )]
+    PortTaken {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: SocketAddr,
+    },
+    /// Something else listens on TCP at the port that this rank has for UDP.
+    #[error(
+        "{rank} cannot listen on {address} over TCP, as the carrier tls takes: the port is taken; end the process that holds it, give this rank another port, or use the carrier quic"
+    )]
+    TcpPortTaken {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: SocketAddr,
+    },
+    /// This rank's address is not one of this machine, or cannot be bound for another reason.
+    #[error("{rank} cannot listen on {address}: {kind}; is it an address of this machine?")]
+    Bind {
+        /// The rank, this process.
+        rank: Rank,
+        /// Where it should listen.
+        address: String,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// A member can only be reached over the other version of IP.
+    #[error(
+        "{peer} has no {family} address, but {rank} listens on one: give all members addresses of one IP version"
+    )]
+    AddressFamily {
+        /// The rank, this process.
+        rank: Rank,
+        /// `IPv4` or `IPv6`: what this rank listens on.
+        family: &'static str,
+        /// The member that lacks it.
+        peer: Member,
+    },
+    /// A member was reached over UDP, but no TLS connection to the same port over TCP came about.
+    #[error(
+        "{rank} reached {peer} over UDP, but had no TLS connection to it over TCP within {waited:.1?} ({kind}): open the port for TCP too, or use the carrier quic"
+    )]
+    TcpUnreached {
+        /// The rank, this process.
+        rank: Rank,
+        /// The member.
+        peer: Member,
+        /// How long this rank tried.
+        waited: Duration,
+        /// What the last try ended with.
+        kind: io::ErrorKind,
+    },
+    /// Some members did not appear in time.
+    #[error(
+        "{} did not join within {waited:.1?}{}",
+        Listed(missing),
+        Refused(refused)
+    )]
+    NotJoined {
+        /// Who is missing.
+        missing: Vec<Member>,
+        /// How long this rank waited.
+        waited: Duration,
+        /// Processes that asked to join and were refused meanwhile.
+        refused: Vec<UnauthenticatedPeer>,
+    },
+    /// The process at a member's address belongs to another job, or has another secret.
+    #[error(
+        "{peer} belongs to another job: this process and it hold different job secrets; give every process of the job the same MESHWORK_JOB_SECRET"
+    )]
+    OtherJob {
+        /// The member whose address it is.
+        peer: Member,
+    },
+    /// A certificate is not valid at this time: this process's or the member's.
+    #[error(
+        "{peer} and this process do not believe each other: a certificate has expired or is not valid yet; set both clocks right, or renew the certificate"
+    )]
+    Expired {
+        /// The member whose address it is.
+        peer: Member,
+    },
+    /// A member, properly identified, refused this process.
+    #[error("{peer} refused {rank}: {reason}")]
+    Refused {
+        /// The rank, this process.
+        rank: Rank,
+        /// Who refused it.
+        peer: Member,
+        /// Why.
+        reason: Refusal,
+    },
+    /// No group let this process in.
+    #[error(
+        "no group let this process in within {waited:.1?}: its ranks have to call grow meanwhile"
+    )]
+    NotAdmitted {
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// This process was started in the place of another, so it has no part in how a group begins:
+    /// its predecessor may have voted there, and it would vote again.
+    #[error(
+        "this process was started again ({restarts} times by MESHWORK_RESTARTS), so it cannot begin a group with most of the members: join by Group::rejoin"
+    )]
+    StartedAgain {
+        /// How often its predecessors have ended.
+        restarts: u64,
+    },
+    /// The operating system refused memory, a thread, a timer or a socket option.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// The settings, the secret or the certificates of this process are of no use.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
+show_the_sentence!(JoinError);
+
+impl JoinError {
+    /// Whether members did not come: the others can go on by [`shrink`](crate::Group::shrink).
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::NotJoined { .. })
+    }
+
+    /// The one rank that something is wrong with, if there is one and it is known: who did not
+    /// come, or cannot be reached.
+    #[must_use]
+    pub fn rank_at_fault(&self) -> Option<Rank> {
+        match self {
+            Self::NotJoined { missing, .. } => match missing.as_slice() {
+                [one] => Some(one.rank()),
+                _ => None,
+            },
+            Self::TcpUnreached { peer, .. } | Self::OtherJob { peer } => Some(peer.rank()),
+            Self::AddressFamily { peer, .. } => Some(peer.rank()),
+            _ => None,
+        }
+    }
+
+    /// Whether the same program may succeed if it is started again, with nothing else changed:
+    /// members that are late, ports that are about to be free.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::PortTaken { .. }
+                | Self::TcpPortTaken { .. }
+                | Self::TcpUnreached { .. }
+                | Self::NotJoined { .. }
+                | Self::NotAdmitted { .. }
+                | Self::System(_)
+        )
+    }
+}
