@@ -1,3 +1,7 @@
+//! `CpuAccelerator`: the host as one device, as several logical ones, or as one per NUMA node, with
+//! memory limits, copies and reductions. Collectives, compute and rearranging are in modules of
+//! those names, the threads of NUMA devices in `device_threads`.
+
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +21,7 @@ pub struct CpuAccelerator {
     sites: Vec<LogicalDevice>,
 }
 
-/// What stands behind one device.
+/// The memory budget and threads of one device.
 #[derive(Debug)]
 struct LogicalDevice {
     memory_budget: Arc<MemoryBudget>,
@@ -50,8 +54,8 @@ impl CpuAccelerator {
     /// One device for each NUMA node on whose cores this process may run.
     ///
     /// Each reduces large buffers by threads of its own on those cores, and its memory is first
-    /// touched by them, so that it comes from that node. A machine that does not tell its nodes has
-    /// one.
+    /// touched by them, so that it comes from that node. A machine that does not report its nodes
+    /// counts as one.
     #[must_use]
     pub fn on_numa_nodes() -> Self {
         let nodes = numa::nodes();
@@ -65,7 +69,7 @@ impl CpuAccelerator {
         }
     }
 
-    /// The same devices, of which each gives out at most so many bytes at a time.
+    /// The same devices, each of which allocates at most `bytes` at a time.
     ///
     /// Buffers that were allocated before do not count.
     ///

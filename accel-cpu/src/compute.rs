@@ -90,7 +90,7 @@ impl Matmul for CpuAccelerator {
     }
 }
 
-/// What is computed with here.
+/// The numbers that this module computes with.
 trait Real: Factor + LinalgScalar + PartialOrd + Neg<Output = Self> {
     fn exp(self) -> Self;
 

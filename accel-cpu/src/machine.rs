@@ -15,7 +15,7 @@ pub(crate) fn memory_of_node(node: usize) -> Memory {
     fs::read_to_string(path).map_or(Memory::UNKNOWN, |text| parse_memory(&text))
 }
 
-/// What the maker calls the processors of this machine.
+/// The model name of this machine's processors, as their maker gives it.
 pub(crate) fn processor() -> Option<String> {
     parse_processor(&fs::read_to_string("/proc/cpuinfo").ok()?)
 }

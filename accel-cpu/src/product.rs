@@ -19,7 +19,7 @@ mod sealed {
     }
 }
 
-/// What [`product`] multiplies: `f32` and `f64`.
+/// The element types that [`product`] multiplies: `f32` and `f64`.
 pub trait Factor: Element + sealed::Sealed {}
 
 macro_rules! factor {

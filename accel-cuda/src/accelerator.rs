@@ -1,3 +1,7 @@
+//! `CudaAccelerator`, the `Accelerator` trait on CUDA streams, and lazy loading of NCCL and cuBLAS.
+//! Tensor ops are in `compute` and `arrange`, collectives within one process in `collectives`,
+//! those between processes in `nccl`; only `sys` calls the driver.
+
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 

@@ -7,8 +7,8 @@ use crate::buffer::CudaBuffer;
 use crate::error::Failure;
 use crate::kernels::{Along, Axes, Width, computed_in};
 
-/// Axes that lie together on both sides count as one, and of what is left [`Error::TooManyAxes`]
-/// refuses more than 16. Rows move 16 bytes at a time where they lie so on both sides.
+/// Axes that are contiguous on both sides count as one, and more than 16 after that are refused by
+/// [`Error::TooManyAxes`]. Rows move 16 bytes at a time where they are aligned so on both sides.
 impl Arrange for CudaAccelerator {
     fn cut(&self, from: &CudaBuffer, part: &Region) -> Result<CudaBuffer, Error> {
         from.check_len(part.whole_len())?;

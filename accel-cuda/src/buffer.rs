@@ -1,3 +1,7 @@
+//! `CudaBuffer`: device memory with its element type, counted against its device's memory limit. An
+//! empty buffer has no memory, as the driver does not allocate 0 bytes. Copies are made by
+//! `accelerator`; page-locked host memory is in `pinned_buffer`.
+
 use std::sync::Arc;
 
 use meshwork_accel::{DeviceBuffer, DeviceId, ElementType, Error, MemoryReservation};
@@ -32,7 +36,7 @@ impl DeviceBuffer for CudaBuffer {
 }
 
 impl CudaBuffer {
-    /// So many elements, all zero.
+    /// Allocates `len` elements, all zero.
     pub(crate) fn allocate(
         logical: &Arc<LogicalDevice>,
         element: ElementType,
@@ -46,7 +50,7 @@ impl CudaBuffer {
         Ok(buffer)
     }
 
-    /// So many elements, whose bytes are any until all of them have been written.
+    /// Allocates `len` elements, uninitialized until all of them have been written.
     pub(crate) fn unwritten(
         logical: &Arc<LogicalDevice>,
         element: ElementType,
@@ -101,7 +105,7 @@ impl CudaBuffer {
         self.check_element(other.element_type())
     }
 
-    /// Refuses unless it has so many elements.
+    /// Refuses unless it has this many elements.
     pub(crate) fn check_len(&self, right: usize) -> Result<(), Error> {
         match self.len {
             left if left == right => Ok(()),
@@ -109,12 +113,12 @@ impl CudaBuffer {
         }
     }
 
-    /// So many bytes from the byte `start` on, `None` if they are not there.
+    /// The given number of bytes from byte `start` on, `None` if they are out of range.
     pub(crate) fn bytes(&self, start: usize, bytes: usize) -> Option<Part<'_>> {
         self.memory()?.part(start, bytes)
     }
 
-    /// The bytes of `len` elements from `start` on, `None` if there are none, or none there.
+    /// The bytes of `len` elements from `start` on, `None` if that is empty or out of range.
     pub(crate) fn part(&self, start: usize, len: usize) -> Option<Part<'_>> {
         let memory = self.memory.as_ref().filter(|_| len > 0)?;
         let size = self.element.size();

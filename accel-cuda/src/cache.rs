@@ -1,3 +1,7 @@
+//! The on-disk cache of compiled kernels (cubin), keyed by source hash, architecture and NVRTC
+//! version. `files` reads and writes entries atomically, `access` refuses folders and files that
+//! other users could have written.
+
 mod access;
 mod files;
 

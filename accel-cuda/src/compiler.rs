@@ -46,7 +46,7 @@ impl Compiler {
         format!("{}.{}", self.version.0, self.version.1)
     }
 
-    /// What it means that a driver did not load what this compiled.
+    /// The error for an image of this compiler that a driver did not load.
     pub(crate) fn refused_by(&self, driver: &Driver, failure: Failure) -> Error {
         let (major, minor) = self.version;
         let newest = driver.version().map_or(0, i32::unsigned_abs);
@@ -68,7 +68,7 @@ impl Compiler {
         numbers.map(|number| Capability::new(number / 10, number % 10))
     }
 
-    /// What it can make for a GPU.
+    /// The code that it can generate for a GPU.
     pub(crate) fn target(&self, capability: Capability) -> Result<Target, Error> {
         Target::choose(capability, &self.architectures).ok_or_else(|| Error::Compile {
             architecture: format!("sm_{}", capability.number()),

@@ -1,3 +1,7 @@
+//! `CudaConfig`: which GPUs to open, how many logical devices on each, their memory limit, and
+//! where libraries and kernels come from; and `gpus`, which lists GPUs without creating a context
+//! on any.
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -64,14 +68,15 @@ impl CudaConfig {
         self
     }
 
-    /// With so many devices on each GPU, which share its memory and its processors.
+    /// With `each` logical devices on every GPU, which share its memory and its processors.
     #[must_use]
     pub const fn with_logical_devices(mut self, each: NonZeroUsize) -> Self {
         self.logical = each;
         self
     }
 
-    /// With so many bytes for the buffers of each device; all of the GPU's without it.
+    /// With at most `bytes` for the buffers of each device; without a limit, all of the GPU's
+    /// memory.
     #[must_use]
     pub const fn with_memory_limit(mut self, bytes: u64) -> Self {
         self.limit = Some(bytes);
@@ -112,7 +117,7 @@ impl CudaConfig {
         Ok(devices)
     }
 
-    /// The numbers of the GPUs to open, of so many that there are.
+    /// The ordinals of the GPUs to open, of `available` ones.
     fn ordinals(&self, available: usize) -> Result<Vec<usize>, Error> {
         if available == 0 {
             return Err(Error::NoDevices);
@@ -132,7 +137,7 @@ impl CudaConfig {
         Ok(gpus)
     }
 
-    /// What each device of a GPU may take, of so many bytes.
+    /// The memory limit of each logical device on a GPU of `total` bytes.
     fn limit_of(&self, ordinal: usize, total: u64) -> Result<u64, Error> {
         let Some(limit) = self.limit else {
             return Ok(total);
@@ -174,5 +179,5 @@ pub fn gpus(libraries: &Libraries) -> Result<Vec<(Device, accel::Memory)>, Error
     (0..count).map(gpu).collect()
 }
 
-/// As device names have it.
+/// The device type in device names.
 const KIND: &str = "GPU";

@@ -30,7 +30,7 @@ pub(crate) struct LogicalDevice {
 }
 
 impl LogicalDevice {
-    /// A device that nobody uses yet.
+    /// A device that is not in use yet.
     pub(crate) fn new(
         id: DeviceId,
         stream: Arc<Stream>,
@@ -166,8 +166,8 @@ impl LogicalDevice {
 }
 
 impl Drop for LogicalDevice {
-    /// No kernel runs when the last device of a GPU unloads them; nobody is left to hear of a
-    /// failure.
+    /// No kernel runs when the last device of a GPU unloads them; a failure could not be reported
+    /// any more.
     fn drop(&mut self) {
         let _ = self.stream.synchronize();
     }
@@ -194,6 +194,7 @@ fn slot_of(slots: &mut [Slot], index: usize) -> Result<&mut Slot, Failure> {
     })
 }
 
-/// Pinned memory is taken from everybody, so there is little of it; more chunks do not go faster.
+/// Pinned memory is lost to all other processes, so little of it is taken; more chunks would not be
+/// faster.
 const SLOTS: usize = 4;
 const SLOT_BYTES: usize = 2 << 20;

@@ -1,3 +1,6 @@
+//! Errors of loading and calling CUDA libraries. `upward` turns them into `meshwork_accel::Error`,
+//! which is all that users of the `Accelerator` trait see.
+
 mod upward;
 
 use std::io;
@@ -8,11 +11,11 @@ use meshwork_accel as accel;
 
 use crate::Library;
 
-/// What keeps CUDA from being used. Nothing is left allocated or running behind an error.
+/// Errors of loading and using CUDA. Nothing is left allocated or running after an error.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No file of a library could be loaded: it is not installed, or it is where nobody looks.
+    /// No file of a library could be loaded: it is not installed, or not in a searched place.
     #[error(
         "{library} cannot be loaded (the loader says: {said}; tried {}): {}",
         tried.join(", "),
@@ -21,9 +24,10 @@ pub enum Error {
     NotLoadable {
         /// The library.
         library: Library,
-        /// What was tried, in this order: names that the loader looks up, and paths.
+        /// The names (looked up by the loader) and paths that were tried, in this order.
         tried: Vec<String>,
-        /// What the system's loader said, of the first file that exists or else of the first name.
+        /// The system loader's message about the first file that exists, or else about the first
+        /// name.
         said: String,
     },
     /// A library was loaded and lacks a function: it is too old, or another library of that name.
@@ -88,7 +92,7 @@ pub enum Error {
         function: &'static str,
         /// The code that it returned.
         code: i64,
-        /// What the library says of that code.
+        /// The library's description of the code.
         status: String,
     },
     /// The kernels did not compile: NVRTC does not know the architecture, or is broken.
@@ -96,7 +100,7 @@ pub enum Error {
     Compile {
         /// The architecture, such as `sm_90`.
         architecture: String,
-        /// What NVRTC says.
+        /// The log of NVRTC.
         log: String,
     },
     /// The driver does not take what a compiler made that is newer than it.
@@ -109,9 +113,9 @@ pub enum Error {
         compiler: String,
         /// The newest CUDA that the driver runs.
         driver: String,
-        /// What the driver returned.
+        /// The code that the driver returned.
         code: i64,
-        /// What it says of that code.
+        /// The library's description of the code.
         status: String,
     },
     /// A compiled kernel could not be kept on disk.
@@ -119,7 +123,7 @@ pub enum Error {
     Cache {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
     /// Another user could have put code into the kernel cache.
@@ -127,9 +131,9 @@ pub enum Error {
     CacheExposed {
         /// The folder.
         path: PathBuf,
-        /// Whose it is.
+        /// The user id of its owner.
         owner: u32,
-        /// Who may read and write it.
+        /// Its permission bits.
         mode: u32,
     },
     /// A rank, or the number of ranks, is not one of a communicator.
@@ -143,7 +147,7 @@ pub enum Error {
     /// NCCL did not get ready in time: another rank is missing, or the network is.
     #[error("{operation} was not done after {} ms: see why another rank did not take part", waited.as_millis())]
     Deadline {
-        /// What was waited for.
+        /// The operation that was waited for.
         operation: &'static str,
         /// How long.
         waited: Duration,

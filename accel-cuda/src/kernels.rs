@@ -197,8 +197,7 @@ pub(crate) fn computed_in(element: ElementType) -> ElementType {
     }
 }
 
-/// How many threads a kernel is given: blocks of equal size, each thread of which goes on with the
-/// element as many places further as there are threads.
+/// The launch size of a kernel: blocks of equal size, in a grid-stride loop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Grid {
     blocks: u32,

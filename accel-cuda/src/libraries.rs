@@ -1,3 +1,7 @@
+//! The dynamic libraries (driver, NVRTC, NCCL, cuBLAS), which environment variable names each, and
+//! in what order files are tried. Places where pip, conda and the toolkit install them are in
+//! `search`; `sys::shared_library` does the `dlopen`.
+
 mod search;
 
 use std::collections::BTreeMap;
@@ -37,7 +41,7 @@ impl Library {
         }
     }
 
-    /// What to do where it is missing.
+    /// How to install it where it is missing.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -92,7 +96,7 @@ pub struct Libraries {
 }
 
 impl Libraries {
-    /// As the environment of this process says, at this moment.
+    /// The search paths that the environment of this process gives at this moment.
     #[must_use]
     pub fn from_env() -> Self {
         let all = [
@@ -143,7 +147,7 @@ impl Libraries {
         matches!(self.files.get(&library), Some(None))
     }
 
-    /// What to try for `library`, best first: names for the loader, and paths.
+    /// The candidates for `library`, best first: names for the loader, and paths.
     pub(crate) fn candidates(&self, library: Library) -> Vec<PathBuf> {
         match self.files.get(&library) {
             Some(file) => file.iter().cloned().collect(),

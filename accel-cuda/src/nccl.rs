@@ -1,3 +1,7 @@
+//! NCCL: loading it, the unique id by which ranks find each other, and the mapping of reduce ops
+//! and element types to NCCL's. Operations are in `communicator`; `capability` offers them to
+//! programs that are generic over the backend.
+
 mod capability;
 mod communicator;
 mod queue;
@@ -63,7 +67,7 @@ impl Nccl {
     }
 }
 
-/// What the ranks of a communicator must share to find each other.
+/// The id that the ranks of a communicator share to find each other.
 ///
 /// It holds the address of a process and lets whoever has it join, so it travels over a connection
 /// that is encrypted, and `Debug` does not show it.
@@ -88,7 +92,7 @@ impl UniqueId {
         Self(bytes)
     }
 
-    /// What to send to the other processes; inverse of [`from_bytes`](Self::from_bytes).
+    /// The bytes to send to the other processes; inverse of [`from_bytes`](Self::from_bytes).
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0

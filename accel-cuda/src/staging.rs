@@ -10,7 +10,7 @@ pub(crate) struct Step {
     pub(crate) bytes: Range<usize>,
 }
 
-/// What to do.
+/// One step of a transfer through pinned slots.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum What {
     /// Copy the piece into the slot and let the GPU fetch it.

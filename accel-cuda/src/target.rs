@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// What code a GPU runs: its compute capability, such as 9.0.
+/// The compute capability of a GPU, such as 9.0, which decides what code it runs.
 ///
 /// ```
 /// use meshwork_accel_cuda::Capability;
@@ -36,7 +36,7 @@ impl Display for Capability {
     }
 }
 
-/// What a compiler is asked to make.
+/// The form of code that a compiler is asked to make.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Target {
     /// Machine code of one architecture, which runs as it is.

@@ -98,7 +98,7 @@ impl PjrtAccelerator {
         PjrtBuffer::new(device, vector, &self.live)
     }
 
-    /// What is said where elements find no memory, of which there may be enough.
+    /// The error for an allocation that failed, though there may be enough memory.
     fn room(&self, device: DeviceId, vector: Vector) -> Result<Error, Error> {
         let free = self.memory(device)?.free();
         let Vector { element, len } = vector;
@@ -396,7 +396,7 @@ impl LiveBuffers for PjrtAccelerator {
 /// More bytes than any device has; plugins that are asked for nearly 2^63 do not all survive it.
 const ADDRESSABLE: u64 = 1 << 52;
 
-/// What a device without memory for something says of it, in the words that all backends share.
+/// The out-of-memory error of a device, in the words that all backends share.
 fn exhausted(error: Error, refused: Error) -> Error {
     match error {
         Error::DeviceFailed { code, .. }
@@ -408,7 +408,7 @@ fn exhausted(error: Error, refused: Error) -> Error {
     }
 }
 
-/// The type that stands in device names.
+/// The type that appears in device names.
 fn kind_of(platform: &str) -> &'static str {
     match platform {
         "cpu" | "Host" => Platform::Cpu.name(),

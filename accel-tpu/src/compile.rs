@@ -1,8 +1,12 @@
+//! Compile options of PJRT programs (replicas, SPMD partitions, device assignment), encoded as
+//! XLA's `CompileOptionsProto`, of which only the fields used here are declared. The programs
+//! themselves are written in `stablehlo`.
+
 use prost::Message;
 
 use crate::DeviceInfo;
 
-/// What a program is compiled for: copies, parts and devices.
+/// Compile options: the number of replicas and partitions, and the devices.
 ///
 /// ```
 /// use meshwork_accel_tpu::CompileOptions;
@@ -28,7 +32,7 @@ enum Devices {
 }
 
 impl CompileOptions {
-    /// One copy, for whichever one device a run names.
+    /// One replica, for whichever device a run names.
     #[must_use]
     pub const fn any_device() -> Self {
         Self {
@@ -38,7 +42,7 @@ impl CompileOptions {
         }
     }
 
-    /// So many copies, each on a device of its own, with arguments of its own.
+    /// `count` replicas, each on a device of its own, with arguments of its own.
     #[must_use]
     pub const fn replicas(count: u32) -> Self {
         Self {
@@ -48,7 +52,7 @@ impl CompileOptions {
         }
     }
 
-    /// One copy that XLA spreads over so many devices, as the program's shardings say.
+    /// One replica that XLA partitions (SPMD) over `count` devices, as the program's shardings say.
     #[must_use]
     pub const fn partitions(count: u32) -> Self {
         Self {
@@ -68,13 +72,13 @@ impl CompileOptions {
         self
     }
 
-    /// How many copies.
+    /// The number of replicas.
     #[must_use]
     pub const fn replica_count(&self) -> u32 {
         self.replicas
     }
 
-    /// Over how many devices each copy is spread.
+    /// The number of devices over which each replica is partitioned.
     #[must_use]
     pub const fn partition_count(&self) -> u32 {
         self.partitions

@@ -1,3 +1,6 @@
+//! Errors of loading a PJRT plugin, calling it, and naming TPU topologies. They become
+//! `meshwork_accel::Error` in `accelerator::failure`; status codes of plugins are in `status`.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +18,7 @@ pub enum Error {
         "no PJRT plugin for {platform} was found: set {variable} to its path, or install {package} with pip"
     )]
     NoPlugin {
-        /// What it was to drive, such as `TPU`.
+        /// The platform that it was to drive, such as `TPU`.
         platform: &'static str,
         /// The variable that names such a plugin.
         variable: &'static str,
@@ -29,7 +32,7 @@ pub enum Error {
     Load {
         /// The library.
         path: PathBuf,
-        /// What the system's loader says.
+        /// The error of the system's loader.
         source: libloading::Error,
     },
     /// The library has no PJRT interface. It stays loaded.
@@ -59,7 +62,7 @@ pub enum Error {
     Environment {
         /// The variable.
         variable: &'static str,
-        /// What it has to be.
+        /// The value that it needs.
         value: &'static str,
     },
     /// The plugin is older than a function that was needed. Nothing was called.
@@ -81,7 +84,7 @@ pub enum Error {
         function: &'static str,
         /// The kind of failure.
         status: Status,
-        /// What the plugin says.
+        /// The plugin's message.
         message: String,
     },
     /// The plugin succeeded, and yet gave nothing.
@@ -89,10 +92,10 @@ pub enum Error {
     Nothing {
         /// The function.
         function: &'static str,
-        /// What it was to give.
+        /// The missing result.
         what: &'static str,
     },
-    /// What the plugin was busy with took too long; it goes on, and nothing that was waited for is
+    /// The plugin took longer than the deadline; it continues, and nothing that was waited for is
     /// lost.
     #[error("the plugin was not done after {} s: wait longer, or look at the device", waited.as_secs_f64())]
     Deadline {
@@ -169,7 +172,7 @@ pub enum Error {
         /// The place of the buffer among the arguments of its device.
         argument: usize,
     },
-    /// What the plugin calls the optimized program cannot be read.
+    /// The plugin's form of the optimized program cannot be read.
     #[error("the optimized program in the form {format:?} cannot be read")]
     Program {
         /// The plugin's name of the form.
@@ -213,7 +216,7 @@ pub enum Error {
     NoCoordinates {
         /// The plugin's number of the device.
         device: i32,
-        /// What it does not say.
+        /// The missing attribute.
         attribute: &'static str,
     },
     /// The devices make no slice, or the slice no mesh.

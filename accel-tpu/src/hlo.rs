@@ -1,10 +1,13 @@
+//! Reads optimized programs back from the compiler (`HloModuleProto`) to tell which collectives and
+//! which algorithms XLA chose. For reports only: nothing here is compiled or run.
+
 use std::collections::BTreeSet;
 
 use prost::Message;
 
 use crate::Error;
 
-/// What a compiler made of a program: the instructions that devices run.
+/// The optimized HLO of a program: the instructions that devices run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OptimizedProgram {
     instructions: Vec<Instruction>,
@@ -28,8 +31,8 @@ impl OptimizedProgram {
     }
 
     /// The instructions by which devices exchange data: collectives that stand alone, and fusions
-    /// for which the compiler chose an algorithm. The ends of those that go on while others run are
-    /// left out.
+    /// for which the compiler chose an algorithm. The `-done` halves of asynchronous ones are left
+    /// out.
     pub fn collectives(&self) -> impl Iterator<Item = &Instruction> {
         let moves = |instruction: &&Instruction| {
             instruction.algorithm().is_some() || (instruction.is_collective() && !instruction.fused)
@@ -84,13 +87,13 @@ impl Instruction {
         &self.name
     }
 
-    /// What it does, such as `all-reduce`.
+    /// Its opcode, such as `all-reduce`.
     #[must_use]
     pub fn opcode(&self) -> &str {
         &self.opcode
     }
 
-    /// How it does it: JSON of the compiler's own, or nothing.
+    /// The backend configuration, in a JSON form of the compiler's own; may be empty.
     #[must_use]
     pub fn backend_config(&self) -> &str {
         &self.backend_config
@@ -109,7 +112,7 @@ impl Instruction {
         field(self.algorithm()?, "strategy")
     }
 
-    /// What the compiler says of a collective's algorithm, and all that follows.
+    /// The part of the backend configuration from a collective's algorithm on.
     fn algorithm(&self) -> Option<&str> {
         let (_, algorithm) = self
             .backend_config

@@ -1,3 +1,6 @@
+//! The platforms that have PJRT plugins, and the search for a plugin's file: environment variables
+//! first, then the package folders of Python. Loading it is up to `sys`.
+
 use std::env;
 use std::ffi::OsString;
 use std::fmt::{self, Display};
@@ -8,7 +11,7 @@ use meshwork_accel::Absence;
 
 use crate::Error;
 
-/// What a plugin drives, and where such plugins are found.
+/// A platform that PJRT plugins drive, and where its plugins are found.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Platform {
@@ -27,8 +30,8 @@ impl Platform {
     /// Looks for a plugin without loading one.
     ///
     /// A file that a variable names is taken as it is: `TPU_LIBRARY_PATH` for TPUs, then
-    /// `PJRT_PLUGIN_PATH` for any platform. Else the folders of Python's packages are looked
-    /// through, in this order: those of `PYTHONPATH`; of `VIRTUAL_ENV` and `CONDA_PREFIX`; of the
+    /// `PJRT_PLUGIN_PATH` for any platform. Otherwise the folders of Python's packages are
+    /// searched, in this order: those of `PYTHONPATH`; of `VIRTUAL_ENV` and `CONDA_PREFIX`; of the
     /// interpreters on `PATH`, which are not run, so those behind a shim stay hidden; of the user,
     /// below `HOME`. Nothing else is looked at: a plugin is code that will run in this process. So
     /// entries of these variables that are empty or relative, which Python takes from the current
@@ -64,7 +67,7 @@ impl Platform {
         }
     }
 
-    /// Its type, as it stands in device names.
+    /// The device type in device names.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "CPU",
@@ -91,7 +94,7 @@ impl Platform {
         file.unwrap_or_default().to_owned()
     }
 
-    /// What to do where there is no plugin, or where it is of no use.
+    /// The remedy where there is no plugin, or where it cannot be used.
     pub(crate) const fn remedy(self, absence: &Absence) -> &'static str {
         match (self, absence) {
             (Self::Tpu, Absence::NotFound) => {

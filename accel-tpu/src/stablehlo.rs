@@ -24,14 +24,14 @@ pub use sample::CollectiveProgram;
 
 use arrange::Sizes;
 
-/// What runs on one device.
+/// A program for one device.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Kernel {
     /// The vector whose elements are all the scalar given.
     Fill(Vector),
-    /// The part of so many elements of a vector that starts at the index given.
+    /// A slice of this many elements of a vector, starting at the index given.
     Slice(Vector, usize),
-    /// The vector with its elements from the index given on replaced by so many others.
+    /// The vector with this many of its elements, from the index given on, replaced by others.
     Update(Vector, usize),
     /// Each element combined with the same one of another vector.
     Reduce(ReduceOp, Vector),
@@ -43,7 +43,7 @@ pub(crate) enum Kernel {
     Pointwise(Pointwise, Vector),
     /// The op of each element and the same one of another vector; both are floats.
     Pairwise(Pairwise, Vector),
-    /// The products of matrices of floats that lie row after row.
+    /// The products of row-major matrices of floats.
     Product(ProductShape, ElementType),
     /// A box of a whole.
     Cut(Region, ElementType),
@@ -167,11 +167,11 @@ enum Type {
 }
 
 impl Type {
-    /// What a program takes for the place of an element.
+    /// The type of element indices.
     const INDEX: Self = Self::Scalar(ElementType::I64);
 
-    /// What elements are moved as: compilers widen 16-bit floats even to move them, which changes
-    /// NaN.
+    /// The type as which elements are moved: compilers widen 16-bit floats even to move them, which
+    /// changes NaN.
     fn bits(self) -> Self {
         match self.element() {
             ElementType::F16 | ElementType::Bf16 => self.of(ElementType::U16),

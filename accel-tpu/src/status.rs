@@ -9,7 +9,7 @@ impl Status {
     pub const INVALID_ARGUMENT: Self = Self(3);
     /// It took too long.
     pub const DEADLINE_EXCEEDED: Self = Self(4);
-    /// What was named is not there, such as a TPU.
+    /// A named entity does not exist, such as a TPU.
     pub const NOT_FOUND: Self = Self(5);
     /// Memory, for the most part, has run out.
     pub const RESOURCE_EXHAUSTED: Self = Self(8);

@@ -28,8 +28,8 @@ pub use slice::Slice;
 
 pub(crate) use name::generations;
 
-/// What the environment of a process must have for libtpu to compile, quietly and beside others, on
-/// a machine without a TPU.
+/// Environment variables that let libtpu compile on a machine without a TPU, quietly and beside
+/// other processes.
 pub const ENVIRONMENT: [(&str, &str); 8] = [
     SKIP_METADATA,
     ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
-/// What plugins, devices and topologies say of themselves, by name.
+/// Attributes of plugins, devices and topologies, by name.
 pub type Attributes = BTreeMap<String, Value>;
 
 /// A named value, as options to a plugin and attributes from it have them.

@@ -1,3 +1,7 @@
+//! The two traits that every backend implements: `Accelerator` (allocate, upload, download, copy,
+//! fill, reduce, pin, synchronize) and `DeviceBuffer`, whose checks of types and ranges backends
+//! share. Collectives, compute and rearranging are traits of their own; `capability` asks for them.
+
 use std::ops::Range;
 
 use crate::{
@@ -5,7 +9,7 @@ use crate::{
     ReduceOp, extent,
 };
 
-/// One kind of device, and all that the layers above ask of it.
+/// A backend: one kind of device, and all operations that the layers above need of it.
 ///
 /// Calls may return before the device has finished; those on one device take effect in the order
 /// they were made, and [`download`](Accelerator::download) and
@@ -19,7 +23,7 @@ pub trait Accelerator: Send + Sync {
     /// The devices of this process, in order of their [`DeviceId`].
     fn devices(&self) -> &[Device];
 
-    /// The memory of `device` at this moment; [`Memory::UNKNOWN`] where a backend cannot tell.
+    /// The memory of `device` at this moment; [`Memory::UNKNOWN`] where a backend does not know it.
     ///
     /// # Errors
     /// [`Error::UnknownDevice`].
@@ -78,7 +82,7 @@ pub trait Accelerator: Send + Sync {
     /// Copies the elements `range` of `from` to those of `to` that start at `at`; the buffers may
     /// be on different devices.
     ///
-    /// Ranges never overlap, as nobody can borrow one buffer twice:
+    /// Ranges never overlap, as one buffer cannot be borrowed twice:
     ///
     /// ```compile_fail,E0502
     /// # use meshwork_accel::Accelerator;
@@ -159,12 +163,12 @@ pub trait Accelerator: Send + Sync {
     fn synchronize(&self, device: DeviceId) -> Result<(), Error>;
 }
 
-/// What can be asked of a buffer without touching its elements.
+/// Metadata of a buffer (device, element type, length), and checks of arguments against it.
 pub trait DeviceBuffer: Send {
-    /// Where it lives.
+    /// The device that holds it.
     fn device(&self) -> DeviceId;
 
-    /// What it holds.
+    /// The element type that it holds.
     fn element_type(&self) -> ElementType;
 
     /// How many elements it holds.
@@ -187,7 +191,7 @@ pub trait DeviceBuffer: Send {
         Err(Error::ElementMismatch { buffer, other })
     }
 
-    /// Refuses `len` elements from `start` on, unless it holds all of them.
+    /// Refuses `len` elements from `start` on unless the buffer holds all of them.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].

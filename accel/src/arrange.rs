@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::{Accelerator, ElementType, Error, ReduceOp, StridedSlice, extent};
 
-/// Boxes and axes of what buffers hold row after row, moved without a look at the elements; and
-/// elements chosen by the indices that another buffer holds.
+/// Rearranges row-major arrays in buffers (slices, transpositions) without regard to the element
+/// type; and gathers elements by the indices in another buffer.
 ///
 /// The methods that a backend need not have say [`Error::Unsupported`] where it does not.
 pub trait Arrange: Accelerator {

@@ -29,7 +29,7 @@ pub trait NativeCollectives: Accelerator {
     /// [`Error::LengthMismatch`].
     fn broadcast(&self, root: usize, buffers: &mut [&mut Self::Buffer]) -> Result<(), Error>;
 
-    /// Replaces every output by all inputs, one after the other.
+    /// Replaces every output by the concatenation of all inputs.
     ///
     /// # Shapes
     /// Input and output at one place are on one device. All inputs have one length, and the outputs
@@ -60,7 +60,7 @@ pub trait NativeCollectives: Accelerator {
     ) -> Result<(), Error>;
 }
 
-/// A backend that counts what it has given out, so that tests see what leaks.
+/// A backend that counts its live buffers, so that tests detect leaks.
 pub trait LiveBuffers: Accelerator {
     /// How many buffers have been allocated and not been dropped yet.
     fn live_buffers(&self) -> usize;

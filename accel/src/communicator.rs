@@ -14,7 +14,7 @@ pub trait DeviceCommunicators: Accelerator {
     /// The library that does it, with its version: all ranks need the same.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], which says what to do.
+    /// [`Error::Unavailable`], which names the remedy.
     fn library(&self) -> Result<String, Error>;
 
     /// A name for a new communicator. This process must live until all ranks have joined.
@@ -48,7 +48,7 @@ pub trait DeviceCommunicator: Send {
     fn supports(&self, op: Option<ReduceOp>, element: ElementType) -> bool;
 
     /// Carries a collective out, which all ranks call with the same op, root, type and lengths;
-    /// nobody checks that here. Results are there when it returns, with the same bits on every
+    /// that is not checked here. Results are there when it returns, with the same bits on every
     /// rank.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ pub trait DeviceCommunicator: Send {
     ) -> Result<(), Error>;
 }
 
-/// Looked at every few milliseconds by whoever waits, on the same thread: a break ends the wait.
+/// Called every few milliseconds by the waiting thread: a break ends the wait.
 pub type CancelCheck<'a> = dyn FnMut() -> ControlFlow<()> + 'a;
 
 /// A collective with this rank's buffers.
@@ -143,7 +143,7 @@ impl<B: DeviceBuffer> DeviceCollective<'_, B> {
     }
 }
 
-/// What the ranks of a communicator must share to find each other.
+/// The id that the ranks of a communicator share to find each other.
 ///
 /// Whoever has it can join, so it travels encrypted, and `Debug` does not show it.
 ///
@@ -167,7 +167,7 @@ impl CommunicatorId {
         Self(bytes)
     }
 
-    /// What to send to the other ranks; inverse of [`from_bytes`](Self::from_bytes).
+    /// The bytes to send to the other ranks; inverse of [`from_bytes`](Self::from_bytes).
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
@@ -180,7 +180,7 @@ impl Debug for CommunicatorId {
     }
 }
 
-/// One rank of so many.
+/// A rank of a communicator, with the number of ranks.
 ///
 /// ```
 /// use meshwork_accel::{CommunicatorRank, Error};

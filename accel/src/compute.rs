@@ -75,8 +75,8 @@ pub trait Elementwise: Accelerator {
     /// Replaces each of `values` by `op` of it.
     ///
     /// # Errors
-    /// [`Error::UnsupportedElement`] for what is no float, or a float that the backend does not
-    /// compute with; all compute with `f32`.
+    /// [`Error::UnsupportedElement`] for types that are no floats, or a float that the backend does
+    /// not compute with; all compute with `f32`.
     fn pointwise(&self, op: Pointwise, values: &mut Self::Buffer) -> Result<(), Error>;
 
     /// Replaces each element of `into` by `op` of it and the same element of `by`.
@@ -155,8 +155,8 @@ impl ProductShape {
         Self::stacked(1, [rows, inner, columns])
     }
 
-    /// So many products of matrices of one shape, of `rows`, `inner` and `columns`. On either side,
-    /// and in the product, one matrix lies behind the other.
+    /// A batch of matrix products of one shape, of `rows`, `inner` and `columns`. On either side,
+    /// and in the product, matrices follow one another.
     ///
     /// ```
     /// use meshwork_accel::ProductShape;
@@ -226,7 +226,7 @@ impl ProductShape {
     }
 }
 
-/// Products of matrices of floats, which lie row after row, and of stacks of them.
+/// Products of row-major matrices of floats, and of batches of them.
 ///
 /// In which order terms are added is the backend's choice, so the last places may differ.
 pub trait Matmul: Accelerator {
@@ -237,8 +237,8 @@ pub trait Matmul: Accelerator {
     ///
     /// # Errors
     /// [`Error::DeviceMismatch`], [`Error::ElementMismatch`], [`Error::LengthMismatch`] (of a
-    /// buffer and what it should hold), [`Error::UnsupportedElement`] for what is no float, or a
-    /// float that the backend does not compute with; all compute with `f32`.
+    /// buffer and what it should hold), [`Error::UnsupportedElement`] for types that are no floats,
+    /// or a float that the backend does not compute with; all compute with `f32`.
     fn matmul(
         &self,
         shape: ProductShape,

@@ -51,7 +51,8 @@ pub fn check<A: Accelerator>(accelerator: &A) {
     }
 }
 
-/// Holds the claims of [`LiveBuffers`] against `accelerator`, which nobody else may use meanwhile.
+/// Holds the claims of [`LiveBuffers`] against `accelerator`, which no other code may use
+/// meanwhile.
 ///
 /// # Panics
 /// At the first claim that does not hold.

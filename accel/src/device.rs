@@ -26,7 +26,7 @@ impl Display for DeviceId {
     }
 }
 
-/// One device of a backend: its number and kind, and what else the backend knows.
+/// One device of a backend: its number and kind, and further properties that the backend knows.
 ///
 /// ```
 /// use meshwork_accel::{Device, DeviceId};
@@ -48,7 +48,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Describes a device; `kind` is the type that stands in device names, such as `CPU`.
+    /// Describes a device; `kind` is the type that appears in device names, such as `CPU`.
     #[must_use]
     pub const fn new(id: DeviceId, kind: &'static str) -> Self {
         Self {
@@ -67,7 +67,8 @@ impl Device {
         self
     }
 
-    /// With what tells it from its like on this machine, such as a PCI address or a range of cores.
+    /// With an address that identifies it among equal devices of this machine, such as a PCI
+    /// address or a range of cores.
     #[must_use]
     pub fn with_address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
@@ -100,7 +101,8 @@ impl Device {
         self.name.as_deref()
     }
 
-    /// What tells it from its like on this machine, where the backend knows it.
+    /// The address that identifies it among equal devices of this machine, where the backend knows
+    /// one.
     #[must_use]
     pub fn address(&self) -> Option<&str> {
         self.address.as_deref()
@@ -140,7 +142,7 @@ impl Memory {
         free: None,
     };
 
-    /// A device with this much memory, used by nobody knows how much.
+    /// A device with this much memory, whose free part is unknown.
     #[must_use]
     pub const fn of(total: u64) -> Self {
         Self {
@@ -149,7 +151,7 @@ impl Memory {
         }
     }
 
-    /// With so many bytes free at this moment; of the total, where that is less.
+    /// With this many bytes free at this moment; at most the total.
     #[must_use]
     pub const fn with_free(mut self, free: u64) -> Self {
         self.free = Some(match self.total {
@@ -165,7 +167,7 @@ impl Memory {
         self.total
     }
 
-    /// What was free when it was asked; others may have taken it since.
+    /// The memory that was free when asked; others may have taken it since.
     #[must_use]
     pub const fn free(self) -> Option<u64> {
         self.free

@@ -1,3 +1,7 @@
+//! Element types: the sealed trait `Element`, its run-time tag `ElementType` with the wire codes,
+//! which never change, and dispatch from the tag to the Rust type (`ElementType::run`). Conversion
+//! between types is in `convert`, arithmetic in `kernel`.
+
 use std::fmt::{self, Debug, Display};
 
 use bytemuck::{CheckedBitPattern, NoUninit};
@@ -24,13 +28,12 @@ pub trait Element:
     fn bytes_mut(values: &mut [Self]) -> Option<&mut [u8]>;
 }
 
-/// What is to be done with elements of a type that is known at run time only; see
-/// [`ElementType::run`].
+/// A generic task for elements whose type is known at run time only; see [`ElementType::run`].
 pub trait ElementTask {
-    /// What comes of it.
+    /// The result of the task.
     type Output;
 
-    /// Does it with elements `T`.
+    /// Runs the task with elements `T`.
     fn run<T: Element>(self) -> Self::Output;
 }
 
@@ -106,7 +109,7 @@ impl ElementType {
         matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
-    /// Does `task` with the Rust type that this names.
+    /// Runs `task` with the Rust type that this names.
     ///
     /// ```
     /// use meshwork_accel::{Element, ElementTask, ElementType};

@@ -1,10 +1,13 @@
+//! `Error`, shared by all backends. Arguments are checked before any work begins, so only failures
+//! of a device, an abandoned wait and a lost peer leave buffers half written.
+
 mod absence;
 
 use crate::{DeviceId, ElementType, ReduceOp};
 
 pub use absence::Absence;
 
-/// What a backend refuses. No variant but [`DeviceFailed`](Self::DeviceFailed),
+/// Errors of backends. No variant but [`DeviceFailed`](Self::DeviceFailed),
 /// [`GivenUp`](Self::GivenUp) and [`PeerLost`](Self::PeerLost) leaves a buffer half written:
 /// arguments are checked first.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -47,7 +50,7 @@ pub enum Error {
     /// The backend does not have an operation that not every backend has.
     #[error("{operation} is not supported by this backend: let the host do it")]
     Unsupported {
-        /// What was asked for.
+        /// The unsupported operation.
         operation: &'static str,
     },
     /// A device has left bytes where only truth values may be.
@@ -68,7 +71,7 @@ pub enum Error {
         /// The type that does not have it.
         element: ElementType,
     },
-    /// Nothing was given to reduce; not every op has a value that stands for nothing.
+    /// There are no sources to reduce; not every op has a neutral element.
     #[error("{op} of 0 sources is not defined: give at least 1")]
     NoSources {
         /// The op.
@@ -94,7 +97,7 @@ pub enum Error {
         /// Elements in the buffer.
         available: usize,
     },
-    /// The end of a range lies before its start.
+    /// The end of a range is before its start.
     #[error("elements {start}..{end} are no range: the end comes first")]
     ReversedRange {
         /// First element of the range.
@@ -151,7 +154,7 @@ pub enum Error {
         /// Its columns.
         columns: usize,
     },
-    /// Axes were described by more or fewer ranges or places than there are.
+    /// The number of ranges or places differs from the number of axes.
     #[error("{found} axes were described of {expected}: give something for each")]
     AxisCount {
         /// How many were described.
@@ -159,7 +162,7 @@ pub enum Error {
         /// How many there are.
         expected: usize,
     },
-    /// An axis was to go where none is, or where another went before.
+    /// An axis was to be moved to a position that does not exist or is taken.
     #[error("an axis cannot be axis {axis} of {axes}: give each a place of its own, from 0")]
     AxisOutside {
         /// The place.
@@ -167,14 +170,14 @@ pub enum Error {
         /// How many there are.
         axes: usize,
     },
-    /// Steps along an axis lead out of it.
+    /// A strided range leaves its axis.
     #[error(
         "{count} indices from {first} on in steps of {step} are not all among the {available} of an axis"
     )]
     StepsOutside {
         /// The first index.
         first: usize,
-        /// From one to the next.
+        /// The step.
         step: isize,
         /// How many.
         count: usize,
@@ -194,11 +197,11 @@ pub enum Error {
     Unavailable {
         /// The backend, such as `CUDA`.
         backend: &'static str,
-        /// The library that stands between, by name or path.
+        /// The missing or unusable library, by name or path.
         library: String,
-        /// What is wrong with it.
+        /// Why the library cannot be used.
         absence: Absence,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A rank that a communicator does not have.
@@ -212,7 +215,7 @@ pub enum Error {
     /// The caller did not want to wait any longer for devices of other processes.
     #[error("{operation} was given up before the devices of all ranks had done their part")]
     GivenUp {
-        /// What was waited for.
+        /// The operation that was waited for.
         operation: &'static str,
     },
     /// The device of another process cannot be reached any more: most often that process has ended.
@@ -222,7 +225,7 @@ pub enum Error {
         operation: &'static str,
         /// The code that it returned.
         code: i64,
-        /// What its library says of that code.
+        /// The library's description of the code.
         status: String,
     },
     /// A communicator was used after a failure.
@@ -238,7 +241,7 @@ pub enum Error {
         operation: &'static str,
         /// The code that it returned.
         code: i64,
-        /// What its library says of that code.
+        /// The library's description of the code.
         status: String,
     },
 }

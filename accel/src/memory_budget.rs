@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The memory budget of one logical device: what a backend needs to keep a memory limit, to say how
-/// much is free, and to count what was never given back.
+/// The memory budget of one logical device: with it a backend keeps a memory limit, reports free
+/// memory, and counts buffers that leaked.
 ///
 /// ```
 /// use meshwork_accel::MemoryBudget;
@@ -24,7 +24,7 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Memory budget of a device that nobody uses yet, whose buffers may take `limit` bytes
+    /// Memory budget of a device that is not in use yet, whose buffers may take `limit` bytes
     /// together.
     #[must_use]
     pub fn new(limit: Option<u64>) -> Arc<Self> {
@@ -71,7 +71,7 @@ impl MemoryBudget {
     }
 }
 
-/// What one buffer takes of an [`MemoryBudget`]; given back when dropped.
+/// The share of a [`MemoryBudget`] that one buffer holds; released when dropped.
 #[derive(Debug)]
 pub struct MemoryReservation {
     memory_budget: Arc<MemoryBudget>,

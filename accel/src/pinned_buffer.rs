@@ -29,11 +29,10 @@ unsafe impl HostMemory for Vec<u8> {
 
 /// Host memory that is pinned, so that a device copies from and to it without the processor.
 ///
-/// Transfers are begun and go on by themselves; those of one pinned buffer take effect in the order
-/// in which they were begun, and whatever is asked of their buffers later waits for them. They wait
-/// for what was asked of a buffer before the last [`catch_up`](Self::catch_up), not for what was
-/// asked since: so transfers of several pinned buffers, from a device and to it, go on side by
-/// side.
+/// Transfers are asynchronous; those of one pinned buffer take effect in the order in which they
+/// were begun, and whatever is asked of their buffers later waits for them. They wait for what was
+/// asked of a buffer before the last [`catch_up`](Self::catch_up), not for what was asked since: so
+/// transfers of several pinned buffers, from a device and to it, go on side by side.
 #[doc(alias("pin_memory", "cudaHostRegister"))]
 pub trait PinnedBuffer: Send {
     /// Memory on the device.

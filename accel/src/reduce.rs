@@ -1,10 +1,14 @@
+//! Reduce ops and their exact meaning on host slices: which element types have which op, wire
+//! codes, rounding, NaN, and the balanced tree that fixes the order of summation bit for bit. Every
+//! backend has to match this module; the vectorizable loops are in `kernel`.
+
 use std::fmt::{self, Display};
 use std::num::NonZeroU32;
 
 use crate::kernel::Loops;
 use crate::{Element, ElementType, Error};
 
-/// How the contributions of several ranks become one value.
+/// A reduce op: how the contributions of several ranks become one value.
 ///
 /// | elements | ops |
 /// |---|---|
@@ -30,8 +34,8 @@ pub enum ReduceOp {
     Min = 3,
     /// The largest contribution.
     Max = 4,
-    /// The sum, divided by the number of contributions; of integers, what is left of the division
-    /// is dropped, and a sum that wraps is not the mean. Of 16-bit floats that meet [all at
+    /// The sum, divided by the number of contributions; of integers, the quotient is truncated, and
+    /// a sum that wraps is not the mean. Of 16-bit floats that meet [all at
     /// once](Reduction::complete) the sum is divided before it is rounded, so it may be beyond what
     /// they can be; a sum that is rounded on its way to others is infinite then, and so is the
     /// mean.
@@ -69,7 +73,8 @@ impl ReduceOp {
         Self::ALL.into_iter().find(|op| op.code() == code)
     }
 
-    /// Whether elements of this type have this op: what [`Reduction::new`] refuses otherwise.
+    /// Whether this op is defined for elements of this type; [`Reduction::new`] refuses it
+    /// otherwise.
     ///
     /// ```
     /// use meshwork_accel::{ElementType, ReduceOp};
@@ -110,12 +115,12 @@ impl Display for ReduceOp {
     }
 }
 
-/// An op together with an element type that has it: what is left to do cannot be undefined.
+/// A reduce op checked against an element type that has it, so that its methods are always defined.
 ///
-/// Where all contributions are at hand, [`complete`](Self::complete) makes the result of them. Else
-/// a reduction has two steps. Contributions are combined, two at a time by [`reduce`](Self::reduce)
-/// or many at once by [`fold`](Self::fold), in as many calls as it takes; when all are in,
-/// [`finish`](Self::finish) makes a mean of the sum.
+/// Where all contributions are available at once, [`complete`](Self::complete) computes the result.
+/// Otherwise a reduction has two steps. Contributions are combined, two at a time by
+/// [`reduce`](Self::reduce) or many at once by [`fold`](Self::fold), in as many calls as it takes;
+/// when all are in, [`finish`](Self::finish) makes a mean of the sum.
 ///
 /// ```
 /// use meshwork_accel::{ReduceOp, Reduction};
@@ -186,9 +191,8 @@ impl<T: Element> Reduction<T> {
         Ok(())
     }
 
-    /// Replaces each `into[i]` by the result of all `contributions[_][i]`: what
-    /// [`fold`](Self::fold) and [`finish`](Self::finish) leave, rounded once, so a mean of 16-bit
-    /// floats is divided before.
+    /// Replaces each `into[i]` by the result of all `contributions[_][i]`: [`fold`](Self::fold) and
+    /// [`finish`](Self::finish) in one, rounded once, so a mean of 16-bit floats is divided before.
     ///
     /// # Shapes
     /// Those of [`fold`](Self::fold).
@@ -217,7 +221,7 @@ impl<T: Element> Reduction<T> {
         Ok(())
     }
 
-    /// How many sources there are, all as long as `into`.
+    /// Checks that all sources are as long as `into`, and returns their number.
     fn check(&self, into: &[T], sources: &[&[T]]) -> Result<NonZeroU32, Error> {
         for source in sources {
             equally_long(into, source)?;
@@ -226,7 +230,7 @@ impl<T: Element> Reduction<T> {
         NonZeroU32::new(number).ok_or(Error::NoSources { op: self.op })
     }
 
-    /// Makes results of what `contributions` were combined to: divides a mean, leaves other ops.
+    /// Makes the combined values of `contributions` final: divides a mean, leaves other ops.
     pub fn finish(&self, values: &mut [T], contributions: NonZeroU32) {
         if self.op == ReduceOp::Mean {
             T::divide(values, contributions);
@@ -242,8 +246,8 @@ impl<T> Clone for Reduction<T> {
 
 impl<T> Copy for Reduction<T> {}
 
-/// Where the balanced tree over `places` places parts: so many are on the left, at least half and a
-/// power of two. `None` for a leaf, that is fewer than two places.
+/// Where the balanced tree over `places` places splits: the number on the left, which is at least
+/// half and a power of two. `None` for a leaf, that is fewer than two places.
 ///
 /// Of 6 places: `((0 1)(2 3)) (4 5)`. A binomial tree and a recursive doubling combine ranks in the
 /// same way, so that algorithms of both kinds can agree on every bit.

@@ -1,9 +1,13 @@
+//! Argument checks of collectives: the buffers of one side have one element type and length, are on
+//! distinct devices, and fit the other side. Also `extent`, the bounds check of a range. Tensor
+//! shapes are in the layout crate.
+
 use std::ops::Range;
 
 use crate::{DeviceBuffer, DeviceId, ElementType, Error};
 
-/// What the buffers of one side of a collective have in common: the checks that every backend with
-/// [`NativeCollectives`](crate::NativeCollectives) makes first.
+/// The element type and length that all buffers on one side of a collective share: the checks that
+/// every backend with [`NativeCollectives`](crate::NativeCollectives) makes first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BufferShape {
     element: ElementType,
@@ -83,7 +87,7 @@ impl BufferShape {
         self.len == 0
     }
 
-    /// Refuses a `whole` that does not hold this so many times.
+    /// Refuses a `whole` that is not `places` times as long as this.
     ///
     /// # Errors
     /// [`Error::ElementMismatch`], [`Error::LengthMismatch`].
@@ -102,7 +106,7 @@ impl BufferShape {
     }
 }
 
-/// How many of the `available` elements, bytes or indices `range` has, if there are all of them.
+/// The length of `range`, if it lies within `available` elements, bytes or indices.
 ///
 /// ```
 /// use meshwork_accel::{Error, extent};

@@ -1,14 +1,17 @@
+//! Strided slices of row-major arrays, with negative steps: checked when made, so that backends
+//! that gather or scatter elements by them (`arrange`) need no bounds checks of their own.
+
 use std::num::NonZeroIsize;
 
 use crate::Error;
 use crate::arrange::count;
 
-/// Some indices of an axis, all as far apart.
+/// Equidistant indices of an axis.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct StridedRange {
     /// The first.
     pub first: usize,
-    /// From each to the next; a negative one goes backwards.
+    /// The distance from each to the next; negative steps go backwards.
     pub step: NonZeroIsize,
     /// How many.
     pub count: usize,
@@ -39,7 +42,7 @@ impl StridedRange {
     }
 }
 
-/// Some indices along each axis of a whole.
+/// A strided slice of an array: equidistant indices along each axis.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StridedSlice {
     whole: Vec<usize>,

@@ -24,7 +24,7 @@ pub trait Disk: Debug + Send + Sync {
     /// Those of the system; [`io::ErrorKind::AlreadyExists`] where something has its name.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
 
-    /// Returns when what was made, renamed and removed in a folder is on the disk.
+    /// Syncs a folder: returns when files created, renamed and removed in it are on the disk.
     ///
     /// # Errors
     /// Those of the system.
@@ -42,8 +42,8 @@ pub trait Disk: Debug + Send + Sync {
     /// Those of the system; [`Refused`] where no regular file is there.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Content>>;
 
-    /// Removes a file, unless `keep` wants it, and tells whether it did. A file that somebody
-    /// writes, or about which that is not known, stays. `keep` is asked when nobody can write
+    /// Removes a file, unless `keep` wants it, and returns whether it did. A file that is being
+    /// written, or about which that is not known, stays. `keep` is asked when no process can write
     /// it any more.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ pub trait Content: Debug + Send {
     /// Fills `bytes` with those from `offset` on.
     ///
     /// # Errors
-    /// Those of the system; [`io::ErrorKind::UnexpectedEof`] behind the end.
+    /// Those of the system; [`io::ErrorKind::UnexpectedEof`] past the end.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
 }
 

@@ -8,35 +8,35 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused. Behind [`Operation::Remove`] all is saved, behind any other what was
-    /// saved before is still there.
+    /// The system refused an operation. After [`Operation::Remove`] everything is saved; after any
+    /// other, what was saved before is still there.
     #[error("{} cannot be {operation}: {kind}", path.display())]
     Io {
-        /// What was asked for.
+        /// The operation that failed.
         operation: Operation,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         kind: io::ErrorKind,
     },
-    /// A symbolic link stands where a file should be.
+    /// A symbolic link is in the place of a file.
     #[error("{} is a symbolic link, which is not followed: put the file itself there", path.display())]
     Link {
         /// The link.
         path: PathBuf,
     },
-    /// A folder, a pipe or a device stands where a file should be.
+    /// A folder, a pipe or a device is in the place of a file.
     #[error("{} is no regular file: remove it", path.display())]
     NotAFile {
-        /// What stands there.
+        /// The path that is taken.
         path: PathBuf,
     },
-    /// A file is not what was saved.
+    /// The content of a file is not the saved one.
     #[error("{} cannot be used: {damage}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         damage: FileDamage,
     },
     /// A text is no name of a generation.
@@ -87,7 +87,7 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
-    /// The numbers of generations have come to their end.
+    /// The generation numbers are exhausted.
     #[error("no generation can follow number {last} in {}: save elsewhere", folder.display())]
     Exhausted {
         /// The last number.
@@ -97,7 +97,7 @@ pub enum Error {
     },
 }
 
-/// What a file system was asked for.
+/// An operation of the file system.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -134,7 +134,7 @@ impl Display for Operation {
     }
 }
 
-/// How a file differs from what was saved.
+/// How a file differs from the saved one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileDamage {
@@ -152,9 +152,9 @@ pub enum FileDamage {
     /// It has other content.
     #[error("its content has the hash {found:016x}, and not {stated:016x}")]
     Hash {
-        /// The hash of what was saved.
+        /// The hash of the saved content.
         stated: u64,
-        /// The hash of what is there.
+        /// The hash of the content found.
         found: u64,
     },
     /// An index ends early, or never was one.

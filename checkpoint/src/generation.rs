@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// One save: what was made later has the higher number.
+/// The number of a save; later saves have higher numbers.
 ///
 /// The second half of its name cannot be guessed, and keeps writers apart that know nothing of each
 /// other.

@@ -42,7 +42,7 @@ impl Entry {
         })
     }
 
-    /// Its name, behind that of the generation.
+    /// The suffix of its name, after that of the generation.
     #[must_use]
     pub fn part(&self) -> &str {
         &self.part
@@ -72,7 +72,7 @@ impl Entry {
     }
 }
 
-/// The form that [`FromStr`] reads: a line of an index, and what writers of one generation tell
+/// The form that [`FromStr`] reads: a line of an index, which writers of one generation also send
 /// each other.
 impl Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,7 +102,7 @@ impl FromStr for Entry {
     }
 }
 
-/// All files of a generation, and what else its writer has to say.
+/// All files of a generation, and its writer's own data.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Index {
     generation: Generation,
@@ -111,7 +111,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// What makes a generation whole. `body` are the writer's own bytes.
+    /// The index that makes a generation complete. `body` is the writer's own data.
     ///
     /// # Errors
     /// [`Error::Part`] for two files of one name.
@@ -220,7 +220,7 @@ fn last_line(content: &[u8]) -> String {
     format!("\nhash {:016x}\n", XxHash3_64::oneshot(content))
 }
 
-/// What the index is called behind the name of its generation.
+/// The suffix of the index file, after the name of its generation.
 pub(crate) const INDEX: &str = "index";
 
 const MAGIC: &str = "meshwork checkpoint 2";

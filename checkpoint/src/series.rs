@@ -85,7 +85,7 @@ impl Series {
         &self.folder
     }
 
-    /// What the paths of all files begin with.
+    /// The common prefix of the paths of all files.
     #[must_use]
     pub fn prefix(&self) -> PathBuf {
         self.folder.join(&self.stem)
@@ -121,8 +121,8 @@ impl Series {
         Ok(())
     }
 
-    /// A generation behind all that there are, whether they were finished or not. What writers have
-    /// left that ended in the middle is removed; what somebody still writes stays.
+    /// A new generation after all existing ones, finished or not. Files of writers that ended
+    /// halfway are removed; files still being written stay.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Exhausted`].
@@ -244,7 +244,7 @@ impl Series {
         }
     }
 
-    /// Best effort, behind an error that is told.
+    /// Best effort, after an error that is reported.
     fn tidy_up(&self, path: &Path) {
         let _ = self.disk.remove(path);
     }
@@ -275,7 +275,7 @@ impl Series {
         }
     }
 
-    /// What there is of each generation.
+    /// The files of each generation that exist.
     fn files(&self) -> Result<Files, Error> {
         let mut files = Files::new();
         for name in self.names()? {
@@ -299,7 +299,7 @@ impl Series {
 }
 
 impl Written {
-    /// What the index says of it.
+    /// Its entry in the index.
     #[must_use]
     pub fn entry(&self) -> &Entry {
         &self.entry

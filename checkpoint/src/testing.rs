@@ -19,18 +19,18 @@ pub struct TestDisk {
     process: Arc<Mutex<Process>>,
 }
 
-/// What happens at a call.
+/// The fault injected at a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// It is refused. The process goes on.
+    /// It is refused. The process continues.
     Refused,
-    /// It is carried out, and refused all the same. The process goes on.
+    /// It is carried out, and refused all the same. The process continues.
     Unheard,
     /// The process, or the whole machine, ends before it.
     Death,
 }
 
-/// What is there after the machine has crashed.
+/// Which data survive a crash of the machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Survival {
     /// Everything: only the processes have ended.

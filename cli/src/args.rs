@@ -1,3 +1,6 @@
+//! The command line of `meshwork`, as clap derives it; doc comments are the help text. Arguments of
+//! `run` are here, those of other subcommands beside them or in `args/`.
+
 use std::ffi::{OsStr, OsString};
 use std::num::{ParseFloatError, ParseIntError};
 use std::str::FromStr;

@@ -106,7 +106,7 @@ fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
     verdict(wanted.operation(), wrong)
 }
 
-/// What wrong values on all ranks together come to: no time counts of an operation that is wrong.
+/// Fails if there were wrong values on any rank: no time counts of an operation that is wrong.
 fn verdict(operation: Operation, wrong: u64) -> Result<(), Failure> {
     match wrong {
         0 => Ok(()),

@@ -51,7 +51,7 @@ pub enum DrawError {
     /// The shape does not fit the layout.
     #[error(transparent)]
     Layout(#[from] meshwork_layout::Error),
-    /// Nobody could read the picture.
+    /// The picture would be too large to read.
     #[error("a picture of {cells} cells cannot be read: draw one of at most {most}")]
     TooManyCells {
         /// How many cells there would be.
@@ -84,7 +84,7 @@ struct Panel {
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Band {
     label: String,
-    /// What it measures, in anything that all bands along one edge are counted in.
+    /// Its length, in a unit shared by all bands along one edge.
     len: usize,
 }
 

@@ -69,7 +69,8 @@ pub use output::Output;
 use secret::Handed;
 use supervisor::Supervisor;
 
-/// What to start, how often, and how: built up, then [run](Launch::run).
+/// A launch to be configured and then [run](Launch::run): the program, the number of workers, and
+/// options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -173,8 +174,8 @@ impl Launch {
         self
     }
 
-    /// Starts workers again that fail, while enough of them are left; the program has to be one
-    /// that can go on without them and let them in again.
+    /// Restarts workers that fail, while enough of them are left; the program has to be able to
+    /// continue without them and to admit them again.
     ///
     /// # Errors
     /// [`LaunchError::Least`] where the run has fewer workers than it needs, or needs none.

@@ -25,8 +25,8 @@ use mimalloc::MiMalloc;
 
 use crate::args::{Arguments, Draw, Plan, Run, Task};
 
-/// What arrives over QUIC is put into buffers of 64 KiB, which glibc's allocator gives back to the
-/// kernel each time, to fault them in again: a fifth of the speed with large packets.
+/// QUIC receives into buffers of 64 KiB, which glibc's allocator gives back to the kernel each
+/// time, to fault them in again: a fifth of the speed with large packets.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -143,7 +143,7 @@ fn chain(error: &dyn Error) -> String {
         .join(": ")
 }
 
-/// Where stderr is closed there is nobody left to tell; the exit status still says it.
+/// Where stderr is closed there is no reader left; the exit status still says it.
 fn complain(task: &str, what: &str) {
     let _ = writeln!(io::stderr(), "meshwork {task}: {what}");
 }

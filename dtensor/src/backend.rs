@@ -21,7 +21,7 @@ mod typed;
 pub(crate) use typed::Whole;
 use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
 
-/// An accelerator, and what it does for tensors, see
+/// An accelerator with its capabilities for tensors, see
 /// [`Context::compute_on`](crate::Context::compute_on).
 ///
 /// Every accelerator holds blocks. What else one can do is said by a call for each capability; what
@@ -39,7 +39,7 @@ use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
 #[derive(Clone)]
 pub struct Backend(Arc<Parts>);
 
-/// An accelerator whose capabilities are being told; becomes a [`Backend`].
+/// A builder of a [`Backend`] from an accelerator and its capabilities.
 #[derive(Debug)]
 #[must_use]
 pub struct BackendBuilder<A> {
@@ -163,7 +163,7 @@ const fn bit(element: ElementType) -> u32 {
     1 << element.code()
 }
 
-/// What a backend has made, unless it does not have what was asked.
+/// A block that a backend has made, or `None` where it does not support the operation.
 pub(crate) type BackendResult = Result<Option<Arc<DeviceBlock>>, Error>;
 
 impl Backend {
@@ -184,7 +184,7 @@ impl Backend {
         Ok(self.keep(raw, bytes))
     }
 
-    /// So many zeros on a device.
+    /// This many zeros on a device.
     pub(crate) fn zeros(
         &self,
         device: DeviceId,
@@ -239,7 +239,7 @@ impl Backend {
         })
     }
 
-    /// The product of two matrices, whose elements take so many bytes each.
+    /// The product of two matrices, whose elements take this many bytes each.
     pub(crate) fn product(
         &self,
         (shape, size): (ProductShape, usize),
@@ -336,7 +336,8 @@ impl Backend {
         }
     }
 
-    /// What a capability makes, if it is there, knows the buffers and does not refuse the elements.
+    /// The result of a capability, if the backend has it, it knows the buffers, and it supports the
+    /// elements.
     fn by<C: ?Sized>(
         &self,
         capability: Option<&C>,

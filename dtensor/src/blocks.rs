@@ -9,8 +9,8 @@ use crate::backend::{Backend, DeviceBlock};
 use crate::exchange::PooledBlocks;
 use crate::{Block, Context, Error, Scalar};
 
-/// What the clones of a tensor share. Blocks are carried over when they are asked for where they
-/// are not, and never twice.
+/// The blocks that the clones of a tensor share, on the host, on devices, or both. Blocks are
+/// copied to where they are asked for and are not, and never twice.
 pub(crate) struct Blocks<T: Scalar> {
     context: Context,
     shapes: Vec<Shape>,

@@ -88,8 +88,8 @@ impl Context {
         self.restore_from(&Series::at(prefix)?, name, layout)
     }
 
-    /// Saves to a prefix that came after the one which is restored from it, with a file of each
-    /// that is not what was saved, and how it differs.
+    /// Saves to a prefix that came after the one which is restored from it, with a damaged file of
+    /// each, and how it differs.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] for a file that is there and cannot be read.
@@ -189,8 +189,7 @@ impl Context {
         }
     }
 
-    /// What each client has to say, in their order; or the error of the first that has one, for
-    /// all.
+    /// The message of each client, in their order; or, on all, the error of the first that has one.
     #[track_caller]
     fn all_tell(&self, own: Result<String, Error>) -> Result<Vec<String>, Error> {
         let message = match &own {
@@ -210,8 +209,8 @@ impl Context {
     }
 }
 
-/// What the first client does when all have written: the index, and no more old files than are
-/// kept.
+/// Finishes a save on the first client when all have written: writes the index and removes old
+/// files.
 fn finish(
     series: &Series,
     generation: Generation,
@@ -239,13 +238,13 @@ pub fn decode(bytes: &[u8]) {
     format::decode(bytes);
 }
 
-/// What was saved last, and what was saved before it.
+/// The number of generations kept: the last save, and the one before it.
 const KEEP: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// What a client's message begins with if it has no error.
+/// The prefix of a client's message that carries no error.
 const DONE: &str = "+";
 
-/// What can be written to a checkpoint: a [`DTensor`] or a [`DVariable`].
+/// A value that can be saved to a checkpoint: a [`DTensor`] or a [`DVariable`].
 pub trait Save: sealed::Store {}
 
 impl<T: Scalar> Save for DTensor<T> {}

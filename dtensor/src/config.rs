@@ -10,7 +10,7 @@ use crate::environment::{
 };
 use crate::{DeviceCounts, DeviceType, Environment, Error};
 
-/// Which process this is, of how many, and what devices it has.
+/// The configuration of a process: its number, the number of processes, and its devices.
 ///
 /// Nothing is checked before it is asked for: a wrong number of this process does no harm to one
 /// that asks for the list of jobs.
@@ -31,7 +31,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What these variables say about a process with these devices.
+    /// The configuration that these variables give a process with these devices.
     #[must_use]
     pub fn new(environment: Environment, devices: DeviceCounts) -> Self {
         Self {
@@ -175,8 +175,8 @@ impl Config {
     /// The names of this process's devices of a type.
     ///
     /// # Errors
-    /// Those of [`client_id`](Self::client_id), and [`Error::Mesh`] for a job's name that cannot
-    /// stand in that of a device.
+    /// Those of [`client_id`](Self::client_id), and [`Error::Mesh`] for a job's name that cannot be
+    /// part of a device name.
     pub fn local_devices(&self, device_type: DeviceType) -> Result<Vec<DeviceSpec>, Error> {
         self.local_devices_of(device_type, self.client_id()?)
     }
@@ -184,8 +184,8 @@ impl Config {
     /// The names that as many devices of another process have.
     ///
     /// # Errors
-    /// Those of [`job_name`](Self::job_name), and [`Error::Mesh`] for a job's name that cannot
-    /// stand in that of a device.
+    /// Those of [`job_name`](Self::job_name), and [`Error::Mesh`] for a job's name that cannot be
+    /// part of a device name.
     pub fn local_devices_of(
         &self,
         device_type: DeviceType,
@@ -206,7 +206,7 @@ impl Config {
         there.next().unwrap_or(DeviceType::Cpu)
     }
 
-    /// What meshes are made of: this process, and how many devices it has.
+    /// This process as a client that makes meshes, with its devices.
     ///
     /// # Errors
     /// Those of [`client_id`](Self::client_id) and [`local_devices`](Self::local_devices).
@@ -228,7 +228,7 @@ pub(crate) fn with_devices(client: Client, devices: DeviceCounts) -> Result<Clie
     })
 }
 
-/// What places a job in the list.
+/// The sort key of a job.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum JobKey<'a> {
     Number(i64),
@@ -258,7 +258,7 @@ fn check_order(jobs: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The number behind the last slash and before a colon, or else the whole name.
+/// The number after the last slash and before a colon, or else the whole name.
 fn job_key(job: &str) -> JobKey<'_> {
     let last = job.rsplit('/').next().unwrap_or(job);
     let digits = last.split(':').next().unwrap_or(last);

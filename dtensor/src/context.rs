@@ -1,3 +1,7 @@
+//! `Context`: one client's devices, its process group, and caches of device placements, transfer
+//! plans and free buffers. Making meshes, barriers and leaving are here; agreement among clients is
+//! in `agreement`, backends that compute for a mesh in `backends`.
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Debug};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +27,7 @@ pub(crate) use device_placement::DevicePlacement;
 pub(crate) use process_group::Connected;
 use process_group::ProcessGroup;
 
-/// One process among those that compute together: its devices, and the way to the others.
+/// A client: one process among those that compute together, with its devices and its process group.
 ///
 /// Everything that has to do with a mesh goes through one; clones are the same. Most programs use
 /// the one of the process, which
@@ -53,18 +57,18 @@ struct Inner {
     barriers: AtomicU64,
     transfer_plans: Mutex<HashMap<Question, Arc<TransferPlan>>>,
     buffer_pool: Mutex<BufferPool>,
-    /// Where tensors on the devices of a type lie.
+    /// The backend that stores and computes tensors on the devices of a type.
     backends: Mutex<BTreeMap<DeviceType, Backend>>,
-    /// How often clients have told each other what they do next.
+    /// The number of announcements of the next operation among clients.
     announcements: AtomicU64,
     sent: AtomicU64,
 }
 
-/// What a transfer plan is found for: the layouts before and after, the shape, and the bytes of an
+/// The cache key of a transfer plan: the layouts before and after, the shape, and the bytes of an
 /// element.
 type Question = (Layout, Layout, Shape, usize);
 
-/// How many transfer plans are kept; then they are found anew.
+/// The capacity of the cache of transfer plans.
 const TRANSFER_PLANS: usize = 4096;
 
 impl Context {
@@ -114,7 +118,7 @@ impl Context {
         }))
     }
 
-    /// What meshes are made of here.
+    /// The client whose devices meshes are made of.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.0.client
@@ -134,7 +138,7 @@ impl Context {
         Ok(mesh.create(self.client())?)
     }
 
-    /// The mesh of the devices of all clients. All of them call it, and none goes on before it is
+    /// The mesh of the devices of all clients. All of them call it, and none returns before it is
     /// known that all made the same.
     ///
     /// TPUs have an order of their own, which
@@ -186,7 +190,7 @@ impl Context {
     /// initialised with checks.
     ///
     /// # Errors
-    /// [`Error::ClientsDisagree`] where clients stand at barriers of different names, and those of
+    /// [`Error::ClientsDisagree`] where clients wait at barriers of different names, and those of
     /// an all-gather.
     #[track_caller]
     pub fn barrier(&self, name: &str) -> Result<(), Error> {

@@ -1,3 +1,7 @@
+//! `DTensorDataset`: stacks samples into global batches and gives each device its shard. Every
+//! client has to read the same samples; splitting input files among workers is in the strategy
+//! crate (`input`).
+
 use meshwork_core::{DimName, Mesh};
 use meshwork_layout::{Layout, Ranges};
 use ndarray::{Array, ArrayD, Axis, Dimension};
@@ -37,8 +41,8 @@ pub struct DTensorDataset {
 }
 
 impl DTensorDataset {
-    /// Batches of `global_batch` samples of this shape, which lie by this layout: its first axis is
-    /// that of the batch.
+    /// Batches of `global_batch` samples of this shape in this layout, whose first axis is that of
+    /// the batch.
     ///
     /// # Errors
     /// [`Error::BatchRank`] for a layout of another rank than a batch of samples has,
@@ -99,7 +103,7 @@ impl DTensorDataset {
         [&[self.global_batch], self.sample.as_slice()].concat()
     }
 
-    /// How batches lie.
+    /// The layout of batches.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -175,7 +179,7 @@ impl DTensorDataset {
     }
 }
 
-/// What one device holds of a batch.
+/// The shard of a batch that one device holds.
 fn taken<T: Scalar>(samples: &[ArrayD<T>], held: &Ranges) -> ArrayD<T> {
     let sizes: Vec<usize> = held.iter().map(ExactSizeIterator::len).collect();
     let mut block = ArrayD::from_elem(sizes, T::default());

@@ -1,9 +1,12 @@
+//! Device types by name (CPU, GPU, TPU), and how many devices of each a process has. Element types
+//! are in `scalar`, backends for a type in `backend`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use crate::Error;
 
-/// What kind of devices a program computes on.
+/// The type of devices that a program computes on.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum DeviceType {
     /// Logical devices that share the processor of the host.
@@ -15,7 +18,7 @@ pub enum DeviceType {
 }
 
 impl DeviceType {
-    /// The type as it stands in device names.
+    /// The type as it appears in device names.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

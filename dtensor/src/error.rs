@@ -1,3 +1,6 @@
+//! `Error` of this crate. After `Group` and `ClientsDisagree` the clients have to start anew; after
+//! any other, tensors, variables and the context are as they were.
+
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 
@@ -12,7 +15,7 @@ mod disagreement;
 
 pub use disagreement::{ClientStatement, Subject};
 
-/// Everything that can go wrong with tensors on a mesh.
+/// Errors of tensors on a mesh.
 ///
 /// After [`Error::Group`] and [`Error::ClientsDisagree`] the clients no longer compute together;
 /// every other error leaves tensors, variables and the context as they were.
@@ -40,7 +43,7 @@ pub enum Error {
         /// The name.
         found: String,
     },
-    /// The number of this process, taken from the environment, is none.
+    /// The client number in the environment is not a number.
     #[error("DTENSOR_CLIENT_ID is {value:?}: it takes a whole number from 0")]
     ClientIdText {
         /// Its value.
@@ -59,7 +62,7 @@ pub enum Error {
     JobsUnsorted {
         /// The name that comes too early.
         first: String,
-        /// The one behind it.
+        /// The one after it.
         second: String,
         /// The place of the first, from 0.
         place: usize,
@@ -69,13 +72,13 @@ pub enum Error {
     JobsMixed {
         /// A name.
         first: String,
-        /// The one behind it.
+        /// The one after it.
         second: String,
     },
     /// A job is no `host:port`.
     #[error("DTENSOR_JOBS has {address:?} at place {place}: it takes host:port for each client")]
     JobAddress {
-        /// What stands there.
+        /// The address as it was given.
         address: String,
         /// Where, from 0.
         place: usize,
@@ -100,7 +103,7 @@ pub enum Error {
     /// The accelerator system has been initialised before.
     #[error("the accelerator system is initialised already, for {device_type}: shut it down first")]
     AlreadyInitialized {
-        /// For what.
+        /// The device type it was initialised for.
         device_type: DeviceType,
     },
     /// Tensors were made before the accelerator system was initialised.
@@ -111,10 +114,10 @@ pub enum Error {
     /// The accelerator system is not initialised.
     #[error("the accelerator system is not initialised: call initialize_accelerator_system first")]
     NotInitialized,
-    /// The clients have parted.
+    /// The system has been shut down.
     #[error("the accelerator system was shut down: tensors of before cannot communicate any more")]
     ShutDown,
-    /// This process has no device of a type without which it cannot go on.
+    /// This process has no device of a required type.
     #[error("no {device_type} was found: use another device type")]
     NoDevices {
         /// The type.
@@ -135,7 +138,7 @@ pub enum Error {
     NotCompiledIn {
         /// The type.
         device_type: DeviceType,
-        /// What is not compiled in.
+        /// The cargo feature that is not compiled in.
         feature: &'static str,
     },
     /// A client names more devices than the accelerator that is to compute for them has.
@@ -158,18 +161,18 @@ pub enum Error {
         /// How many accelerators there are.
         accelerators: u32,
     },
-    /// Clients that should agree do not; all of them are told the same.
+    /// Clients that should agree do not; all of them get the same error.
     #[error("clients disagree on {subject}: {}", disagreement::listed(views))]
     ClientsDisagree {
-        /// On what.
+        /// The subject.
         subject: Subject,
-        /// What each client has, in their order.
+        /// The statement of each client, in their order.
         views: Vec<ClientStatement>,
     },
-    /// A client says more than the others can be told.
+    /// A client's statement is too long to be sent to the others.
     #[error("{subject} takes {len} bytes to tell: {most} are the most")]
     TooLong {
-        /// What was to be agreed on.
+        /// The subject of the agreement.
         subject: Subject,
         /// How many bytes it takes.
         len: usize,
@@ -227,10 +230,10 @@ pub enum Error {
         place: usize,
         /// Its shape.
         found: Vec<usize>,
-        /// What it should be.
+        /// The expected shape.
         expected: Vec<usize>,
     },
-    /// An index in a tensor of them is none.
+    /// An index in a tensor of indices is out of range.
     #[error("index {index} is outside axis {axis} of {size} elements")]
     IndexOutside {
         /// The index.
@@ -249,7 +252,7 @@ pub enum Error {
     /// A plan has a step that is not carried out yet.
     #[error("a step by {collective} cannot be carried out: it can be planned only")]
     UnknownStep {
-        /// What the step does.
+        /// The collective of the step.
         collective: meshwork_layout::Collective,
     },
     /// A tensor was to be made on the default mesh of this thread, but there is none.
@@ -299,10 +302,10 @@ pub enum Error {
     SampleShape {
         /// Its shape.
         found: Vec<usize>,
-        /// What was said.
+        /// The expected shape.
         expected: Vec<usize>,
     },
-    /// Two tensors of a checkpoint have one name, or one cannot stand in a file.
+    /// Two tensors of a checkpoint have one name, or one cannot be written to a file.
     #[error("a tensor cannot be saved as {name:?}: names differ and have no @")]
     TensorName {
         /// The name.
@@ -311,11 +314,11 @@ pub enum Error {
     /// Tensors cannot be written in the format of their file.
     #[error("the tensors do not fit into a safetensors file: is a name too long?")]
     TensorForm,
-    /// A file of a checkpoint cannot be written or read, or is not what was saved.
+    /// A file of a checkpoint cannot be written or read, or is damaged.
     #[error(transparent)]
     Checkpoint(#[from] meshwork_checkpoint::Error),
-    /// A block in a file is not what was saved. Other blocks may have been read, so that this is
-    /// not made up for by an earlier save.
+    /// A block in a file is damaged. Other blocks may have been read already, so no earlier save is
+    /// used in its place.
     #[error(
         "{} holds other elements of {block} than were saved: remove {} to go back to the save before it", path.display(), index.display()
     )]
@@ -336,9 +339,9 @@ pub enum Error {
     /// There is no whole checkpoint.
     #[error("there is no whole checkpoint at {}{}", prefix.display(), Passed(damaged.as_ref()))]
     NoCheckpoint {
-        /// What the names of its files would begin with.
+        /// The prefix of the names of its files.
         prefix: PathBuf,
-        /// What is wrong with the latest one that is there.
+        /// The damage to the latest one that exists.
         damaged: Option<(PathBuf, FileDamage)>,
     },
     /// A checkpoint has no tensor of a name.
@@ -346,7 +349,7 @@ pub enum Error {
     NotSaved {
         /// The name.
         name: String,
-        /// What the names of the checkpoint's files begin with.
+        /// The prefix of the names of the checkpoint's files.
         prefix: PathBuf,
     },
     /// A tensor was saved with other elements.
@@ -365,12 +368,12 @@ pub enum Error {
         /// The tensor.
         name: String,
     },
-    /// Another client could not do its part; all are told.
+    /// Another client failed to do its part; all get this error.
     #[error("client {client} failed: {message}")]
     OtherClient {
         /// The client.
         client: u32,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
     /// None of the devices that hold a tensor is here.
@@ -384,14 +387,14 @@ pub enum Error {
     /// Two layouts that should be equal are not.
     #[error("the tensor lies by {found}, not by {expected}: relayout it")]
     LayoutDiffers {
-        /// How it lies.
+        /// Its layout.
         found: Box<Layout>,
-        /// How it should.
+        /// The expected layout.
         expected: Box<Layout>,
     },
 }
 
-/// What is wrong with the latest of several checkpoints, behind a message that none is whole.
+/// The damage to the latest of several checkpoints, appended to the message that none is whole.
 struct Passed<'a>(Option<&'a (PathBuf, FileDamage)>);
 
 impl Display for Passed<'_> {

@@ -162,7 +162,7 @@ fn reshaped<T: Scalar>(block: Block<T>, shape: &[usize]) -> Block<T> {
         .expect("a target has as many elements as its shape says")
 }
 
-/// Elements from bytes that may lie anywhere; none if some are no element.
+/// Elements from bytes of any alignment; `None` if some are not valid elements.
 pub(crate) fn from_bytes<T: Scalar>(bytes: &[u8]) -> Option<Vec<T>> {
     let mut elements = vec![T::default(); bytes.len() / size_of::<T>()];
     match T::bytes_mut(&mut elements) {

@@ -104,7 +104,7 @@ impl Call {
         tensor.into_layout(self.inferred.results()[number].layout())
     }
 
-    /// How a result lies when the op has made it.
+    /// The layout in which the op produces a result.
     fn produced(&self, number: usize) -> Result<TensorLayout, Error> {
         let outcome = &self.inferred.results()[number];
         let shape = outcome.placement().shape().iter().copied();

@@ -40,9 +40,9 @@ pub fn context() -> Result<Context, Error> {
     system().context(&Environment::of_process())
 }
 
-/// What the environment of this process says now, and the devices that it has, as far as they have
-/// been looked for: [`preferred_device_type`], [`num_local_devices`] and [`local_devices`] do so
-/// first.
+/// The configuration of this process: its environment at this moment, and its devices as far as
+/// they have been looked for: [`preferred_device_type`], [`num_local_devices`] and
+/// [`local_devices`] do so first.
 #[must_use]
 pub fn config() -> Config {
     system().config(&Environment::of_process())

@@ -267,7 +267,7 @@ fn multiplied_wider<T: Scalar>(a: ArrayView2<'_, T>, b: ArrayView2<'_, T>) -> Ar
     multiplied(a.view(), b.view()).mapv(|sum| T::from_f64(sum.into()))
 }
 
-/// 2⁵³: below it, floating-point numbers of 64 bits tell all whole numbers apart.
+/// 2⁵³: below it, `f64` represents all integers exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Context {
         }
     }
 
-    /// What a function makes in the scope of a layout's mesh, by that layout.
+    /// Calls a function in the scope of a layout's mesh, and returns its result in that layout.
     ///
     /// # Errors
     /// Those of the function and of [`DTensor::relayout`].

@@ -1,3 +1,7 @@
+//! `System`: initialization and shutdown of a process's accelerators, as TensorFlow's
+//! `initialize_accelerator_system` has them, with an explicit state in place of globals. The global
+//! one is in `process`, arguments are in `system/initialize`, the environment in `config`.
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +16,7 @@ mod initialize;
 pub use initialize::Initialize;
 use initialize::{Before, Coordination, Cores};
 
-/// The accelerators of a process, from their initialisation to their shutdown.
+/// The accelerator system of a process, from initialization to shutdown.
 ///
 /// The functions of this crate's root work on one for the process; a program may have others.
 ///
@@ -30,17 +34,17 @@ use initialize::{Before, Coordination, Cores};
 pub struct System {
     physical: DeviceCounts,
     search: Search,
-    /// What was found so far.
+    /// The backends found so far.
     found: BTreeMap<DeviceType, Backend>,
     /// How many logical CPUs the first of the physical ones is split into.
     logical_cpus: Option<NonZeroU32>,
     state: State,
 }
 
-/// Where accelerators come from.
+/// The source of accelerators.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Search {
-    /// They were told, and there are no others.
+    /// They were given, and there are no others.
     Told,
     /// From the backends that are compiled in.
     Machine,
@@ -94,7 +98,7 @@ impl System {
     /// clients. Blocks until all have come.
     ///
     /// Without a type the fastest is taken for which devices are found: TPU, then GPU, then CPU. A
-    /// system that was told of its devices may be asked for GPUs where there are none, as
+    /// system that was given its devices may be asked for GPUs where there are none, as
     /// TensorFlow's; then there is no mesh to be made of them. One that looks for itself
     /// ([`of_machine`](Self::of_machine)) says what is missing.
     ///
@@ -176,7 +180,7 @@ impl System {
         matches!(self.state, State::Initialized(..))
     }
 
-    /// [`Config::preferred_device_type`], after a look for devices that were not told.
+    /// [`Config::preferred_device_type`], after a search for devices that were not given.
     #[must_use]
     pub fn preferred_device_type(&mut self, environment: &Environment) -> DeviceType {
         for device_type in [DeviceType::Tpu, DeviceType::Gpu] {
@@ -188,7 +192,7 @@ impl System {
         self.config(environment).preferred_device_type()
     }
 
-    /// The [`config`](Self::config), after a look for devices of a type that were not told.
+    /// The [`config`](Self::config), after a search for devices of a type that were not given.
     pub(crate) fn config_with(
         &mut self,
         environment: &Environment,
@@ -199,7 +203,7 @@ impl System {
         self.config(environment)
     }
 
-    /// The backend for a type of device; none where the host computes, or devices were told. One
+    /// The backend for a type of device; none where the host computes, or devices were given. One
     /// that was found is kept: plugins cannot be opened twice.
     fn find(&mut self, device_type: DeviceType) -> Result<Option<Backend>, Error> {
         if self.search == Search::Told || device_type == DeviceType::Cpu {
@@ -213,8 +217,8 @@ impl System {
         Ok(Some(found))
     }
 
-    /// What this environment and the devices say about the process: those that were told, and those
-    /// that were found when they were needed.
+    /// The configuration of the process from this environment and its devices: those that were
+    /// given, and those that were found when they were needed.
     #[must_use]
     pub fn config(&self, environment: &Environment) -> Config {
         Config::new(environment.clone(), self.devices(self.logical_cpus))
@@ -260,7 +264,7 @@ impl System {
         }
     }
 
-    /// The devices that were told or found.
+    /// The devices that were given or found.
     fn physical(&self) -> DeviceCounts {
         let with = |devices: DeviceCounts, (kind, backend): (&DeviceType, &Backend)| {
             let count = u32::try_from(backend.devices().len());

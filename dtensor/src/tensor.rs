@@ -1,3 +1,7 @@
+//! `DTensor`: shape, layout and blocks of a distributed tensor, and its relayouts. Constructors are
+//! in `tensor/make`, ops in `ops`, relayouts step by step in `transfer_plan` and `exchange`, and
+//! files in `checkpoint`.
+
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -14,7 +18,7 @@ use crate::{Context, Error, Scalar};
 
 mod make;
 
-/// A tensor whose elements lie on the devices of a mesh as a [`Layout`] says.
+/// A distributed tensor, whose elements are on the devices of a mesh in a [`Layout`].
 ///
 /// Each client holds the blocks of its own devices. Ops and relayouts that communicate are called
 /// by all clients, in the same order. Clones share their blocks.
@@ -66,7 +70,7 @@ impl<T: Scalar> DTensor<T> {
         })
     }
 
-    /// How it lies.
+    /// The layout.
     #[must_use]
     #[doc(alias = "fetch_layout")]
     pub fn layout(&self) -> &Layout {
@@ -80,13 +84,13 @@ impl<T: Scalar> DTensor<T> {
         self.placement.shape()
     }
 
-    /// How many axes it has.
+    /// The number of axes.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
-    /// How many elements it has.
+    /// The number of elements of the whole tensor.
     #[must_use]
     pub fn size(&self) -> usize {
         self.shape().iter().product()
@@ -120,7 +124,7 @@ impl<T: Scalar> DTensor<T> {
 
     /// The same tensor with its blocks on its devices only, where a backend computes for them
     /// ([`Context::compute_on`]); as it is where none does. What the host has of them is given up,
-    /// and fetched again when somebody asks for it.
+    /// and fetched again when it is asked for.
     ///
     /// ```
     /// use meshwork_dtensor::{DTensor, Error};
@@ -143,7 +147,7 @@ impl<T: Scalar> DTensor<T> {
         Self::made(&self.context, self.placement.clone(), blocks)
     }
 
-    /// Whether it lies by this layout.
+    /// Checks that the tensor has this layout.
     ///
     /// # Errors
     /// [`Error::LayoutDiffers`].
@@ -222,7 +226,7 @@ impl<T: Scalar> DTensor<T> {
         Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
     }
 
-    /// The same tensor by a layout that may leave axes as they are.
+    /// Relayouts the tensor by a pattern, which may leave axes as they are.
     ///
     /// # Errors
     /// [`Error::Layout`] where an axis that stays as it is uses a mesh dimension that another one
@@ -232,7 +236,7 @@ impl<T: Scalar> DTensor<T> {
         self.relayout(&pattern.resolve(self.layout())?)
     }
 
-    /// The same tensor by the layout of another.
+    /// Relayouts the tensor to the layout of another.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
@@ -241,7 +245,7 @@ impl<T: Scalar> DTensor<T> {
         self.relayout(other.layout())
     }
 
-    /// The same tensor, whole on every device.
+    /// Relayouts the tensor so that it is whole on every device.
     ///
     /// # Errors
     /// Those of [`relayout`](Self::relayout).
@@ -250,7 +254,7 @@ impl<T: Scalar> DTensor<T> {
         self.relayout(&Layout::replicated(self.layout().mesh(), self.rank()))
     }
 
-    /// All elements on this client, from any layout. All clients call it.
+    /// Gathers all elements on this client, from any layout. All clients call it.
     ///
     /// # Errors
     /// [`Error::NotHere`] where none of the devices is here, and those of

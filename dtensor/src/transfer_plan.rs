@@ -33,7 +33,7 @@ pub(crate) struct TransferPlan {
     pub(crate) crosses: bool,
     /// For each rank of the target that is here, the place of its block after the last exchange.
     pub(crate) places: Vec<usize>,
-    /// What it is, for a client that does something else at the same time.
+    /// A description, for a client that calls another operation at the same time.
     pub(crate) title: String,
 }
 
@@ -48,8 +48,8 @@ pub(crate) struct LocalAllReduce {
 }
 
 impl TransferPlan {
-    /// What client `own` of `clients` does for a plan; `device_placement` are those of the source's
-    /// mesh and of the target's.
+    /// The part of client `own` of `clients` in a plan; `device_placement` are those of the
+    /// source's mesh and of the target's.
     pub(crate) fn of(
         plan: &Plan,
         device_placement: [&DevicePlacement; 2],
@@ -313,7 +313,7 @@ impl Builder<'_> {
         Ok(region::sizes(&block))
     }
 
-    /// What each rank's new block is made of, by the rank and the block.
+    /// The sources of each rank's new block, by the rank and the block.
     fn block_specs(
         &self,
         mut made: impl FnMut(MeshRank, &Ranges) -> Result<BlockParts, Error>,

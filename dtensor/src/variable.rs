@@ -1,8 +1,11 @@
+//! `DVariable`: a tensor that is assigned to and keeps its shape and layout, and the choice to save
+//! it rounded to `bf16`. Variables of data-parallel training are in the strategy crate.
+
 use meshwork_layout::Layout;
 
 use crate::{DTensor, Error, Number, Scalar};
 
-/// A tensor that is assigned to, whose shape and layout stay what they were.
+/// A variable: a tensor that can be assigned to and keeps its shape and layout.
 ///
 /// ```
 /// use meshwork_core::{Client, Mesh};
@@ -45,7 +48,7 @@ impl<T: Scalar> DVariable<T> {
         }
     }
 
-    /// A variable with this value, which has to lie by this layout.
+    /// A variable with this value, which has to have this layout.
     ///
     /// # Errors
     /// [`Error::LayoutDiffers`].
@@ -61,7 +64,7 @@ impl<T: Scalar> DVariable<T> {
         &self.value
     }
 
-    /// How it lies.
+    /// The layout.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         self.value.layout()

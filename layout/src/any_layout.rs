@@ -1,8 +1,12 @@
+//! `AnyLayout`: everything that TensorFlow's `Layout` can be (a layout, an open pattern, a single
+//! device, empty), and conversions to `Layout` and `LayoutPattern`. Parsing and printing are in
+//! `text`, protobuf in `proto`.
+
 use meshwork_core::{AnyMesh, Error as MeshError, SingleDevice};
 
 use crate::{Error, Layout, LayoutPattern};
 
-/// What TensorFlow calls a layout: how tensors lie on a mesh, on one device alone, or nowhere.
+/// TensorFlow's layout type: the layout of tensors on a mesh, on one device alone, or empty.
 ///
 /// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse
 /// to [`Display`](std::fmt::Display), [`decode`](Self::decode) to [`encode`](Self::encode).
@@ -14,9 +18,9 @@ use crate::{Error, Layout, LayoutPattern};
 /// empty_layout                                   none
 /// ```
 ///
-/// What TensorFlow has no layouts for has no protobuf form, and a text of its own, which TensorFlow
-/// refuses. Several mesh dimensions on one tensor dimension stand between `|`, partial ones and
-/// what is to be made of them behind the specs:
+/// Layouts that TensorFlow does not have have no protobuf form, and a text form that TensorFlow
+/// refuses. Several mesh dimensions on one tensor dimension are separated by `|`; partial ones and
+/// their reduction come after the specs:
 ///
 /// ```text
 /// sharding_specs:x|y,unsharded, partial:sum:z, mesh:…
@@ -39,7 +43,7 @@ use crate::{Error, Layout, LayoutPattern};
     reason = "nearly all are patterns, and the others short-lived"
 )]
 pub enum AnyLayout {
-    /// No layout: what is not known yet.
+    /// No layout: it is not known yet.
     #[default]
     Empty,
     /// Whole tensors, of any rank, on one device alone.
@@ -49,7 +53,7 @@ pub enum AnyLayout {
 }
 
 impl AnyLayout {
-    /// The layout of tensors on this device alone.
+    /// The layout of tensors on this single device.
     ///
     /// # Errors
     /// [`Error::Mesh`] for a text that names no device.
@@ -66,7 +70,7 @@ impl AnyLayout {
         Ok(Self::SingleDevice(device.clone()))
     }
 
-    /// What it lies on.
+    /// The mesh, device or empty mesh that it is for.
     #[must_use]
     pub fn mesh(&self) -> AnyMesh {
         match self {

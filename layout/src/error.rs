@@ -1,8 +1,11 @@
+//! `Error` for layouts, patterns, text and protobuf forms, and relayout plans. Ops have an error
+//! type of their own, `ops::Error`.
+
 use meshwork_core::DimName;
 
 use crate::ShardingSpec;
 
-/// Why a layout is refused, or a question about it not answered.
+/// Errors of layouts, patterns and plans: an invalid value, or a query that a layout cannot answer.
 ///
 /// The caller is at fault in every case, and nothing is changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -184,7 +187,7 @@ pub enum Error {
     /// Text names partial mesh dimensions and not how they are reduced.
     #[error("partial mesh dimensions {text:?} have no reduction: write them such as partial:sum:y")]
     PartialText {
-        /// What follows `partial:`.
+        /// The text after `partial:`.
         text: String,
     },
     /// Text names a reduction that there is not.
@@ -204,7 +207,7 @@ pub enum Error {
         "{text:?} is the beginning of no layout: begin with sharding_specs:, parted: or maximal:true"
     )]
     LayoutTypeText {
-        /// What goes before the mesh.
+        /// The text before the mesh.
         text: String,
     },
     /// A spec in text is not followed by a comma, so that others would not read it.
@@ -219,16 +222,16 @@ pub enum Error {
     /// A layout for one device is on a mesh of another kind.
     #[error("a layout for one device alone needs a mesh that is one: make it from the device")]
     NotOneDevice,
-    /// What was sent has a mesh and no type, as before there were types.
+    /// The protobuf message has a mesh and no type, like those from before types existed.
     #[error("this layout has a mesh and no type: set the type STATIC where it was written")]
     Untyped,
-    /// What was sent has a type that there is not.
+    /// The protobuf message has an unknown type.
     #[error("{value} is no type of a layout: types run from 0 to 3")]
     UnknownType {
         /// The number sent.
         value: i32,
     },
-    /// What was sent has specs, and no mesh for them.
+    /// The protobuf message has specs, and no mesh for them.
     #[error(
         "a layout without mesh dimensions was sent with specs ({count}): send none, or the type STATIC"
     )]
@@ -243,7 +246,7 @@ pub enum Error {
     NestedInProto {
         /// The tensor dimension, counted from 0.
         axis: usize,
-        /// What cuts it.
+        /// The spec by which it is cut.
         spec: ShardingSpec,
     },
     /// TensorFlow's protobuf form has no partial mesh dimensions.
@@ -255,7 +258,7 @@ pub enum Error {
     /// Bytes are no protobuf form of a layout.
     #[error("these bytes are no layout in protobuf form")]
     Decode {
-        /// What is wrong with them.
+        /// The error of the protobuf decoder.
         source: prost::DecodeError,
     },
 }

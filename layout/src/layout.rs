@@ -1,3 +1,7 @@
+//! `Layout`: which mesh dimensions shard which tensor dimensions; partial and idle ones;
+//! replication. Which indices a rank holds is in `layout/placement`, the chunking rule in
+//! `geometry`, the cheapest way from one layout to another in `plan`.
+
 use std::ops::Range;
 
 use meshwork_core::{DimName, Mesh};
@@ -14,7 +18,7 @@ pub type Ranges = SmallVec<[Range<usize>; 4]>;
 /// The sizes of all dimensions of a tensor, in elements.
 pub type Shape = SmallVec<[usize; 4]>;
 
-/// How tensors of one rank (number of dimensions) lie on a mesh.
+/// The layout of tensors of one rank (number of dimensions) on a mesh.
 ///
 /// Each tensor dimension is whole on every rank, or cut by one mesh dimension or several; see
 /// [`ShardingSpec`]. A mesh dimension is in one of three states:
@@ -53,8 +57,8 @@ pub struct Layout {
     idle: SmallVec<[Cut; 2]>,
 }
 
-/// What the tensor dimensions of a layout mean to what computes with them; where elements lie is
-/// the same for all.
+/// The meaning of sharded tensor dimensions for ops; the placement of elements is the same for all
+/// types.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LayoutType {
@@ -80,7 +84,7 @@ struct Axis {
     cuts: SmallVec<[Cut; 1]>,
 }
 
-/// What the mesh says about one of its dimensions.
+/// A mesh dimension: its number, size and stride.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 struct Cut {
     dim: usize,
@@ -209,7 +213,7 @@ impl Layout {
         }
     }
 
-    /// The layout with these specs and all else as in this one.
+    /// This layout with other specs.
     pub(crate) fn with_specs(
         &self,
         specs: impl IntoIterator<Item = ShardingSpec>,
@@ -228,7 +232,7 @@ impl Layout {
         &self.mesh
     }
 
-    /// What the tensor dimensions mean to what computes with them.
+    /// The meaning of sharded tensor dimensions for ops.
     #[must_use]
     pub fn layout_type(&self) -> LayoutType {
         self.layout_type
@@ -240,14 +244,14 @@ impl Layout {
         self.axes.iter().map(|axis| &axis.spec)
     }
 
-    /// How many dimensions the tensors have; not to be taken for a
+    /// The number of dimensions of the tensors; not to be confused with a
     /// [`MeshRank`](meshwork_core::MeshRank) of the mesh.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.axes.len()
     }
 
-    /// Into how many shards, empty ones among them, a tensor dimension is cut.
+    /// The number of shards, empty ones included, into which a tensor dimension is cut.
     ///
     /// # Errors
     /// [`Error::AxisOutside`].
@@ -260,7 +264,7 @@ impl Layout {
         Ok(axis.num_shards())
     }
 
-    /// How many ranks hold each element, or each of its [`terms`](Self::terms).
+    /// The number of ranks that hold each element, or each of its [`terms`](Self::terms).
     #[must_use]
     pub fn copies(&self) -> usize {
         // A factor of the mesh's size, which fits.

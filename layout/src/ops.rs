@@ -75,7 +75,7 @@ pub use tensor_layout::TensorLayout;
 
 use crate::Layout;
 
-/// How an op is carried out on operands that lie so, and how its results lie.
+/// Infers how an op is carried out on operands with these layouts, and the layouts of its results.
 ///
 /// Operands may be partial; they are to be finished first.
 ///

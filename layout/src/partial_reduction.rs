@@ -1,9 +1,9 @@
 use std::fmt::{self, Display};
 
-/// How what several ranks hold of one element becomes its value, once they reduce it.
+/// The reduction by which the terms of an element on several ranks become its value.
 ///
-/// There is no mean: a mean over the ranks of a cut dimension is a [`Sum`](Self::Sum) of what each
-/// has divided by the count of all, which is right for uneven and empty shards as well.
+/// There is no mean: a mean over the ranks of a cut dimension is a [`Sum`](Self::Sum) of each
+/// rank's terms divided by the count of all, which is right for uneven and empty shards as well.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[doc(alias = "Partial")]
 pub enum PartialReduction {

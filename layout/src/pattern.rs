@@ -1,3 +1,6 @@
+//! `LayoutPattern`: layouts with `match` and `any` in place of specs, and how a tensor's own layout
+//! fills them in.
+
 use std::fmt::{self, Display};
 
 use meshwork_core::{DimName, Mesh};
@@ -11,7 +14,7 @@ pub const MATCH: &str = "match";
 /// The word for a tensor dimension whose spec does not matter; no mesh dimension has this name.
 pub(crate) const ANY: &str = "any";
 
-/// A layout of which some tensor dimensions are left open until a tensor is at hand.
+/// A layout of which some tensor dimensions are left open until it is resolved for a tensor.
 ///
 /// It says where a tensor is to go relative to where it is: [`resolve`](Self::resolve) makes a
 /// [`Layout`] of it. TensorFlow's layouts may be patterns; here a [`Layout`] is complete.
@@ -34,7 +37,7 @@ pub struct LayoutPattern {
     open: SmallVec<[(usize, Open); 1]>,
 }
 
-/// What a pattern says of one tensor dimension.
+/// The spec of one tensor dimension in a pattern.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum SpecPattern {
@@ -97,7 +100,7 @@ impl LayoutPattern {
         Self::new(specs.collect::<Result<Vec<_>, _>>()?, mesh)
     }
 
-    /// The layout that this pattern stands for, for a tensor that lies as `source` says.
+    /// The layout that this pattern gives a tensor whose layout is `source`.
     ///
     /// # Errors
     /// [`Error::PatternRank`] for a layout of another rank, [`Error::RepeatedDim`] and
@@ -156,7 +159,7 @@ impl LayoutPattern {
         self.fixed.mesh()
     }
 
-    /// What the tensor dimensions mean to what computes with them.
+    /// The meaning of sharded tensor dimensions for ops.
     #[must_use]
     pub fn layout_type(&self) -> LayoutType {
         self.fixed.layout_type()
@@ -167,19 +170,19 @@ impl LayoutPattern {
         self.fixed.partial()
     }
 
-    /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
+    /// The reduction along the [`partial`](Self::partial) mesh dimensions, if there are any.
     #[must_use]
     pub fn reduction(&self) -> Option<PartialReduction> {
         self.fixed.reduction()
     }
 
-    /// How many dimensions the tensors have.
+    /// The number of dimensions of the tensors.
     #[must_use]
     pub fn rank(&self) -> usize {
         self.fixed.rank()
     }
 
-    /// What is said of each tensor dimension.
+    /// The spec of each tensor dimension.
     #[doc(alias = "sharding_specs")]
     pub fn specs(&self) -> impl ExactSizeIterator<Item = SpecPattern> {
         let open = |axis| self.open.iter().find(|(other, _)| *other == axis);

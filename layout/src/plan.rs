@@ -42,7 +42,7 @@ pub use links::{Link, Links};
 pub use mesh_placement::{DimPart, MeshPlacement};
 pub use step::{Collective, Step};
 
-/// A tensor that lies by one layout and is to lie by another.
+/// A relayout to be planned: a tensor in one layout that is to be brought into another.
 ///
 /// The two meshes hold the same devices: in the same order or another, in the same shape or
 /// another. Meshes without devices have the same ones, in the order of ranks. The target's mesh may
@@ -126,7 +126,7 @@ impl<'a> Relayout<'a> {
     ///
     /// Mesh dimensions are used in part where that is cheaper, on meshes of up to six prime
     /// factors. On meshes of very many dimensions the search is given up after some millions of
-    /// steps; [`Plan::is_proven_cheapest`] tells.
+    /// steps, as [`Plan::is_proven_cheapest`] reports.
     ///
     /// # Errors
     /// [`Error::MemoryBound`] if no plan keeps within the bound; it says which bound would do.
@@ -218,7 +218,7 @@ impl<'a> Relayout<'a> {
     }
 }
 
-/// What devices have to do so that a tensor lies anew.
+/// A relayout plan: the steps by which devices bring a tensor from one layout into another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     from: Layout,
@@ -234,13 +234,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How the tensor lies before.
+    /// The layout of the tensor before.
     #[must_use]
     pub fn from(&self) -> &Layout {
         &self.from
     }
 
-    /// How the tensor lies after.
+    /// The layout of the tensor after.
     #[must_use]
     pub fn to(&self) -> &Layout {
         &self.to
@@ -258,13 +258,13 @@ impl Plan {
         self.tensor.element_size
     }
 
-    /// The steps, first to last; none where every device already holds what it should.
+    /// The steps, first to last; none where every device already holds its block.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// What each device receives in all steps, in bytes.
+    /// The bytes that each device receives in all steps.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.steps.iter().map(Step::bytes).sum()
@@ -280,7 +280,7 @@ impl Plan {
         communicating.count()
     }
 
-    /// What a device holds at most at any time, in bytes.
+    /// The peak memory of a device, in bytes.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         let peaks = self.steps.iter().map(Step::peak_bytes);
@@ -326,7 +326,7 @@ impl Plan {
         }
     }
 
-    /// The plan as a person would tell it, in some lines.
+    /// The plan in words, one line per step.
     #[must_use]
     pub fn explain(&self) -> Explanation<'_> {
         Explanation::of(self)

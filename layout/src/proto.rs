@@ -34,7 +34,7 @@ use prost::Message;
 use crate::pattern::SpecPattern;
 use crate::{AnyLayout, Error, LayoutPattern, LayoutType, ShardingSpec, text};
 
-/// What is said of one tensor dimension, as it is sent.
+/// The spec of one tensor dimension in a message.
 #[derive(Clone, Eq, Hash, Message, PartialEq)]
 pub struct ShardingSpecProto {
     /// `unsharded`, a mesh dimension, `match`, or `any`.
@@ -45,7 +45,7 @@ pub struct ShardingSpecProto {
 /// A layout, as it is sent.
 #[derive(Clone, Eq, Hash, Message, PartialEq)]
 pub struct LayoutProto {
-    /// What is said of each tensor dimension.
+    /// The spec of each tensor dimension.
     #[prost(message, repeated, tag = "1")]
     pub sharding_specs: Vec<ShardingSpecProto>,
     /// The mesh.
@@ -56,7 +56,7 @@ pub struct LayoutProto {
     pub r#type: i32,
 }
 
-/// What kind of layout is sent.
+/// The type of a layout in a message.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, prost::Enumeration)]
 #[repr(i32)]
 pub enum LayoutTypeProto {
@@ -74,7 +74,8 @@ impl AnyLayout {
     /// The protobuf form, as bytes; inverse of [`decode`](Self::decode).
     ///
     /// # Errors
-    /// [`Error::NestedInProto`] and [`Error::PartialInProto`] for what TensorFlow cannot express.
+    /// [`Error::NestedInProto`] and [`Error::PartialInProto`] for layouts that TensorFlow cannot
+    /// express.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         Ok(LayoutProto::try_from(self)?.encode_to_vec())
     }
@@ -107,7 +108,7 @@ impl TryFrom<&AnyLayout> for LayoutProto {
     }
 }
 
-/// Reads what was sent, as TensorFlow does: the type has to be that of the mesh, so a layout from
+/// Decodes a message as TensorFlow does: the type has to be that of the mesh, so a layout from
 /// before there were types is refused.
 ///
 /// Fails by [`Error::Mesh`], [`Error::UnknownType`], [`Error::Untyped`], [`Error::NotOneDevice`],

@@ -1,3 +1,7 @@
+//! `ShardingSpec`: the mesh dimensions that shard one tensor dimension, major to minor. Several for
+//! one tensor dimension are an extension of TensorFlow's specs; `pattern` has those that are left
+//! open.
+
 use std::fmt::{self, Display};
 
 use meshwork_core::DimName;
@@ -5,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::Error;
 
-/// The word that stands for a tensor dimension that is not cut, where mesh dimensions are named by
-/// text; no mesh dimension has this name.
+/// The word for a tensor dimension that is not cut, where mesh dimensions are named by text; no
+/// mesh dimension has this name.
 pub const UNSHARDED: &str = "unsharded";
 
 /// How one tensor dimension is cut: by which mesh dimensions, major to minor.

@@ -11,9 +11,8 @@ use crate::{
 };
 
 impl Layout {
-    /// Reads what people write for a layout on a mesh that is known: `x|y,unsharded`, and with
-    /// partial mesh dimensions `x,unsharded partial:sum:y`; inverse of
-    /// [`to_specs`](Self::to_specs).
+    /// Parses the short text form of a layout on a given mesh: `x|y,unsharded`, and with partial
+    /// mesh dimensions `x,unsharded partial:sum:y`; inverse of [`to_specs`](Self::to_specs).
     ///
     /// One spec for each tensor dimension, between commas: `unsharded`, a mesh dimension, or
     /// several between `|`, major to minor. A comma may follow the last; no specs are those of a
@@ -46,7 +45,7 @@ impl Layout {
         }
     }
 
-    /// What people write for this layout, without its mesh and type; inverse of
+    /// The short text form: specs without mesh and type; inverse of
     /// [`from_specs`](Self::from_specs).
     #[must_use]
     pub fn to_specs(&self) -> String {
@@ -233,7 +232,8 @@ fn split_partial(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// What goes before the mesh, and the mesh, which begins with `mesh:` or behind the only blank.
+/// Splits a text into the part before the mesh, and the mesh, which begins with `mesh:` or after
+/// the only blank.
 fn split_mesh(text: &str) -> Option<(&str, &str)> {
     let ends = |at: usize| text[..at].ends_with([',', ':']);
     let mut starts = text.match_indices(MESH).map(|(at, _)| at);
@@ -255,10 +255,10 @@ const EMPTY: &str = "empty_layout";
 const SINGLE_DEVICE: &str = "maximal:true";
 const SCALAR: &str = "scalar";
 
-/// What goes before the mesh.
+/// The separator before the mesh.
 const MESH: &str = " mesh:";
 
-/// What goes before partial dimensions.
+/// The separator before partial dimensions.
 const PARTIAL: &str = " partial:";
 
 #[cfg(test)]

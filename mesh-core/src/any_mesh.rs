@@ -1,3 +1,6 @@
+//! `AnyMesh`: everything that TensorFlow's `Mesh` can be (a mesh, a single device, empty), and
+//! conversions to `Mesh`. Parsing and printing are in `any_mesh/text`, protobuf in `proto`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -5,7 +8,7 @@ use crate::{DeviceSpec, Error, Mesh};
 
 mod text;
 
-/// What TensorFlow calls a mesh: devices arranged along dimensions, one device alone, or none.
+/// TensorFlow's mesh type: devices arranged along dimensions, one device alone, or none.
 ///
 /// Its text and protobuf forms are TensorFlow's, byte for byte: [`parse`](Self::parse) is inverse
 /// to [`Display`], [`decode`](Self::decode) to [`encode`](Self::encode).
@@ -33,7 +36,7 @@ pub enum AnyMesh {
     Mesh(Mesh),
 }
 
-/// One device that stands for a mesh, as it was written.
+/// A single device in place of a mesh, with the spelling of its name.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct SingleDevice {
     text: String,
@@ -50,7 +53,7 @@ impl AnyMesh {
         SingleDevice::new(device).map(Self::SingleDevice)
     }
 
-    /// The devices arranged along dimensions, if that is what it is.
+    /// The mesh, if it is one.
     #[must_use]
     pub fn mesh(&self) -> Option<&Mesh> {
         match self {
@@ -59,7 +62,7 @@ impl AnyMesh {
         }
     }
 
-    /// The one device, if that is what it is.
+    /// The single device, if it is one.
     #[must_use]
     pub fn single_device(&self) -> Option<&SingleDevice> {
         match self {
@@ -147,7 +150,7 @@ impl SingleDevice {
         &self.text
     }
 
-    /// What the name says.
+    /// The parsed device name.
     #[must_use]
     pub fn spec(&self) -> &DeviceSpec {
         &self.spec

@@ -1,3 +1,6 @@
+//! `Client` and `CreateMesh`, TensorFlow's `create_mesh` and `create_distributed_mesh`: a mesh of
+//! one process's devices or of those of all processes. Orders for TPU slices are in `tpu`.
+
 use crate::{DeviceIds, DeviceSpec, Devices, Error, Mesh, MeshBuilder};
 
 /// One process of those that make meshes together, and how many devices of each type it has.
@@ -145,7 +148,7 @@ impl CreateMesh {
         self
     }
 
-    /// One dimension, along which all devices lie: what TensorFlow writes with the size -1.
+    /// One dimension that holds all devices: TensorFlow's size -1.
     pub fn along(mut self, dim: impl Into<String>) -> Self {
         self.dims = Dims::Along(dim.into());
         self

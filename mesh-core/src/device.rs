@@ -1,3 +1,6 @@
+//! `DeviceSpec`: device names such as `/job:worker/task:1/device:GPU:2`, parsed, merged and printed
+//! by TensorFlow's rules. Lists of devices are in `devices`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -36,7 +39,7 @@ struct Device {
 impl DeviceSpec {
     /// Reads a device name.
     ///
-    /// Parts stand between slashes, in any order: `job:worker`, `replica:0`, `task:1`,
+    /// Parts are between slashes, in any order: `job:worker`, `replica:0`, `task:1`,
     /// `device:TYPE:2`, or the short forms `GPU:2` and `GPU` for the types CPU, GPU and TPU in any
     /// case. `*` for the index, or none in a short form, leaves it open. Empty parts are skipped, a
     /// later job, replica or task replaces an earlier one. The types `cpu` and `gpu` become upper
@@ -285,7 +288,7 @@ fn is_short_type(kind: &str) -> bool {
         .any(|known| known.eq_ignore_ascii_case(kind))
 }
 
-/// The types that may stand without `device:` before them.
+/// The types that need no `device:` before them.
 const SHORT_TYPES: [&str; 3] = ["CPU", "GPU", "TPU"];
 
 #[cfg(test)]

@@ -1,3 +1,6 @@
+//! `Devices`: a run-length encoded list of device names that keeps their spelling, for meshes of a
+//! million devices. Building one is in `builder`, the search for duplicates in `check`.
+
 use std::borrow::Cow;
 use std::iter::FusedIterator;
 
@@ -35,7 +38,7 @@ pub struct Devices {
     runs: Vec<Run>,
 }
 
-/// What the devices of many runs share.
+/// The name and spelling that the devices of many runs share.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Family {
     /// With 0 for each number that a run knows.
@@ -64,7 +67,7 @@ struct Run {
 }
 
 impl Devices {
-    /// Devices given as text, each spelled as it stands there.
+    /// Parses devices from text, and keeps the spelling of each.
     ///
     /// # Errors
     /// Those of [`DeviceSpec::parse`].
@@ -116,7 +119,7 @@ impl Devices {
         self.runs.last().map_or(0, |run| run.end)
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

@@ -1,10 +1,14 @@
+//! `Error` for meshes, device names and ids. Formatting of counts and lists in its messages is in
+//! `error/show`; orders of TPU cores have an error type of their own, `tpu::TpuError`.
+
 mod show;
 
 use show::{By, Counted, Dims};
 
 use crate::{DeviceSpec, DimName, MAX_MESH_SIZE, MeshRank};
 
-/// Why a mesh, a name or a device is refused, or a question about a mesh not answered.
+/// Errors of meshes, device names and ids: an invalid value, or a query that the mesh cannot
+/// answer.
 ///
 /// The caller is at fault in every case, and nothing is changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -21,7 +25,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A mesh dimension's name could not be told from what surrounds it in text.
+    /// A mesh dimension's name has a character that separates fields in the text form.
     #[error("mesh dimension {name:?} has the character {character:?} in its name: leave it out")]
     DimNameCharacter {
         /// The name.
@@ -29,7 +33,7 @@ pub enum Error {
         /// The first character that must not be there.
         character: char,
     },
-    /// A mesh's name could not be told from what surrounds it in text.
+    /// A mesh's name has a character that separates fields in the text form.
     #[error("mesh {name:?} has the character {character:?} in its name: leave it out")]
     MeshNameCharacter {
         /// The name.
@@ -69,7 +73,7 @@ pub enum Error {
         dim: DimName,
         /// The first coordinate.
         start: usize,
-        /// The coordinate behind the last.
+        /// The end of the range, exclusive.
         end: usize,
         /// The size of the dimension.
         size: usize,
@@ -198,7 +202,7 @@ pub enum Error {
     IdsNotConsecutive {
         /// The first id out of order.
         id: i64,
-        /// Where it stands, from 0.
+        /// Its position, from 0.
         position: usize,
         /// The first id.
         start: i64,
@@ -214,7 +218,7 @@ pub enum Error {
         /// How many there should be.
         count: usize,
     },
-    /// An id stands for two devices.
+    /// An id is used for two devices.
     #[error(
         "device id {id} is given at the positions {first} and {second}: give each device its own"
     )]
@@ -256,12 +260,12 @@ pub enum Error {
     /// More devices are counted than there are numbers for.
     #[error("the indices of counted devices go above {}: count fewer", u32::MAX)]
     TooManyDevices,
-    /// A device of a mesh does not say what it is.
+    /// A device of a mesh has no type.
     #[error("device {device:?} at position {position} has no type: name it such as /device:GPU:0", device = device.to_string())]
     DeviceWithoutType {
         /// The device.
         device: DeviceSpec,
-        /// Where it stands, from 0.
+        /// Its position, from 0.
         position: usize,
     },
     /// A local device does not say which process has it.
@@ -269,7 +273,7 @@ pub enum Error {
     DeviceWithoutHost {
         /// The device.
         device: DeviceSpec,
-        /// Where it stands, from 0.
+        /// Its position, from 0.
         position: usize,
     },
     /// Two devices of a mesh are of different types.
@@ -281,7 +285,7 @@ pub enum Error {
         first: String,
         /// The first other type.
         other: String,
-        /// Where it stands.
+        /// Its position.
         position: usize,
     },
     /// The local devices of a mesh are of another type than the global ones.
@@ -330,27 +334,27 @@ pub enum Error {
     /// A dimension in the text of a mesh has no size.
     #[error("mesh dimension {part:?} has no size: write it such as batch=2")]
     TextDim {
-        /// The dimension as it stands there.
+        /// The text of the dimension.
         part: String,
     },
-    /// A number in the text of a mesh is none.
+    /// A number in the text of a mesh cannot be parsed.
     #[error(
         "{part:?} is no number that the text of a mesh may have: write a whole one of 32 bits, a size without a sign"
     )]
     TextNumber {
-        /// The number as it stands there.
+        /// The text of the number.
         part: String,
     },
     /// The text of a mesh should say which devices it has, and does not.
     #[error("{part:?} names no devices: write one star and a type such as *CPU")]
     TextGenerator {
-        /// What stands there.
+        /// The text in its place.
         part: String,
     },
     /// The seventh part of the text of a mesh is unknown.
     #[error("{part:?} stands where only use_xla_spmd may: leave it out")]
     TextFlag {
-        /// What stands there.
+        /// The text in its place.
         part: String,
     },
     /// The text of a mesh has more local devices than devices, or not as many as local ids.
@@ -363,7 +367,7 @@ pub enum Error {
         /// How many local devices it has.
         local_devices: usize,
     },
-    /// A text is neither a mesh nor a device that can stand for one.
+    /// A text is neither a mesh nor a single device in place of one.
     #[error(
         "{text:?} is no mesh and no full device: write such as /job:worker/task:0/device:GPU:0"
     )]
@@ -371,7 +375,7 @@ pub enum Error {
         /// The text.
         text: String,
     },
-    /// A device that should stand alone has no name.
+    /// A single device has no name.
     #[error("the single device has an empty name: write such as GPU:0")]
     EmptySingleDevice,
     /// Devices arranged along dimensions are needed, and there are none.
@@ -412,7 +416,7 @@ pub enum Error {
         /// The part.
         part: String,
     },
-    /// A number in a device name is none.
+    /// A number in a device name cannot be parsed.
     #[error(
         "device {spec:?} has no whole number in the part {part:?}: write it such as task:1 or device:GPU:0"
     )]
@@ -430,7 +434,7 @@ pub enum Error {
         /// The part that names the second device.
         part: String,
     },
-    /// A job or device type is empty or could not be told from what surrounds it in a device name.
+    /// A job or device type is empty or has a character that separates parts of a device name.
     #[error(
         "{word:?} is no job or device type: use letters, digits, _ and -, without any of / : , |"
     )]

@@ -1,3 +1,6 @@
+//! `DeviceIds`: distinct device ids in rank order, run-length encoded, with a binary search from id
+//! to position.
+
 use std::iter::FusedIterator;
 
 use crate::Error;
@@ -87,7 +90,7 @@ impl DeviceIds {
         self.runs.last().map_or(0, |run| run.end)
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -104,7 +107,7 @@ impl DeviceIds {
         )
     }
 
-    /// Where this id stands; inverse of [`get`](Self::get).
+    /// The position of this id; inverse of [`get`](Self::get).
     #[must_use]
     pub fn position(&self, id: i64) -> Option<usize> {
         let after = if self.by_id.is_empty() {

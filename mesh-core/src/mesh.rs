@@ -1,3 +1,7 @@
+//! `Mesh`: named dimensions, row-major ranks and their coordinates. Checks of a new mesh are in
+//! `builder`, devices and ids in `mesh/devices`, groups of ranks along dimensions in `mesh/groups`,
+//! the CPU mesh beside it in `mesh/host`.
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -28,7 +32,7 @@ pub type Coords = SmallVec<[usize; 4]>;
 /// Meshes are equal when all of this is: dimensions, name, ids, and devices as they were written,
 /// which is when their text forms and protobuf forms are.
 ///
-/// Decided once and for all:
+/// Invariants and conventions:
 ///
 /// - a dimension of size 0 is refused, whatever the other sizes; a mesh without dimensions has one
 ///   rank; no device at all is [`AnyMesh::Empty`](crate::AnyMesh::Empty), and not a mesh;
@@ -96,7 +100,7 @@ impl Mesh {
         Self::builder(dims).build()
     }
 
-    /// Starts a mesh of these dimensions, major to minor, that has more than dimensions.
+    /// Starts a builder for a mesh of these dimensions, major to minor, with ids or devices.
     pub fn builder(dims: impl IntoIterator<Item = (impl AsRef<str>, usize)>) -> MeshBuilder {
         MeshBuilder::new(dims)
     }

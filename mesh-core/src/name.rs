@@ -1,3 +1,6 @@
+//! `DimName`: names of mesh dimensions, restricted to those that survive TensorFlow's text form.
+//! Names of meshes are checked in `mesh/builder`, those of devices in `device`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::sync::Arc;

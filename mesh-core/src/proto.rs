@@ -122,8 +122,8 @@ impl From<&Mesh> for MeshProto {
     }
 }
 
-/// Reads what was sent, as TensorFlow does: a single device outweighs everything but
-/// `use_xla_spmd`, and ids may come in any order.
+/// Decodes a message as TensorFlow does: a single device outweighs everything but `use_xla_spmd`,
+/// and ids may come in any order.
 ///
 /// Unlike TensorFlow, a mesh of no devices has no name, dimensions or flag, and devices, names and
 /// local ids are held to what every [`Mesh`] keeps to.

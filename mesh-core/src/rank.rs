@@ -18,7 +18,7 @@ impl MeshRank {
         Self(index)
     }
 
-    /// The number, for indexing what is stored in rank order.
+    /// The number, as an index into a list in rank order.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0

@@ -1,3 +1,6 @@
+//! `Submesh`: slices, splits, flattened and reordered dimensions of a mesh as strided views,
+//! without a list of ranks. The strided arithmetic is in `strided`.
+
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -5,7 +8,8 @@ use smallvec::SmallVec;
 use crate::strided::{Digit, Strided};
 use crate::{DeviceIds, Devices, DimName, Error, Mesh, MeshBuilder, MeshRank};
 
-/// Part of a mesh, or all of it, arranged anew: a view that knows which rank stands for which.
+/// A view of a mesh or a part of it, sliced, split, flattened or reordered, that maps its ranks to
+/// those of the mesh.
 ///
 /// [`Mesh::submesh`] starts with all of the mesh as it is; each method makes a view of the view. No
 /// rank is touched until [`to_mesh`](Self::to_mesh) asks for ids and devices, so a view of a
@@ -47,7 +51,7 @@ struct Dim {
 }
 
 impl Mesh {
-    /// All of this mesh, to take a part of or to arrange anew.
+    /// A view of all of this mesh, to slice or rearrange.
     #[must_use]
     pub fn submesh(&self) -> Submesh {
         let dims = self.dims().iter().enumerate();
@@ -287,7 +291,7 @@ impl Dim {
     }
 }
 
-/// Takes the lowest places off a number, so many that they count `size` values, if some do.
+/// Splits off the lowest digits of a number that together count `size` values, if some do.
 fn take_minor(digits: &mut SmallVec<[Digit; 2]>, mut size: usize) -> Option<SmallVec<[Digit; 2]>> {
     let mut taken = SmallVec::new();
     while size > 1 {

@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-/// Which neighbours among tensors of so many bytes are reduced together, as one buffer.
+/// Groups neighbouring tensors of these sizes in bytes into buckets, each reduced as one buffer.
 ///
 /// A bucket takes one more tensor until it has more than `bytes_per_bucket` bytes, so it may be
 /// larger by that tensor. With a limit of 0 there is no limit: everything is one bucket, which is

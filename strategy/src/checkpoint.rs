@@ -15,9 +15,9 @@ pub use snapshot::{Snapshot, SnapshotDamage};
 
 /// A folder of snapshots, one file for each that was saved, beside an index.
 ///
-/// A snapshot is there when all of it is on the disk, and no crash takes it back. What was saved
-/// last is what is loaded, whatever its step. The latest few are kept, so that one that was damaged
-/// later does not lose everything.
+/// A snapshot is there when all of it is on the disk, and no crash takes it back. The last save is
+/// loaded, whatever its step. The latest few are kept, so that one that was damaged later does not
+/// lose everything.
 ///
 /// ```
 /// use meshwork_strategy::{Checkpoints, Cursor, MultiWorkerMirroredStrategy, Snapshot};
@@ -38,7 +38,7 @@ pub struct Checkpoints {
     keep: NonZeroUsize,
 }
 
-/// What was found to go on from.
+/// The latest whole snapshot, if there is one, and the damaged files that were passed over.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restored {
     snapshot: Option<Snapshot>,
@@ -52,7 +52,7 @@ impl Restored {
         self.snapshot.as_ref()
     }
 
-    /// Later files that were passed over, and what is wrong with them; known to the chief only.
+    /// Later files that were passed over, and their damage; known to the chief only.
     #[must_use]
     pub fn damaged(&self) -> &[(PathBuf, SnapshotDamage)] {
         &self.damaged
@@ -219,7 +219,7 @@ fn step_of(name: &OsStr) -> Option<u64> {
     number.strip_suffix(EXTENSION)?.parse().ok()
 }
 
-/// What the names of all files begin with.
+/// The common prefix of all file names.
 const STEM: &str = "checkpoint";
 const PREFIX: &str = "step-";
 const EXTENSION: &str = ".safetensors";

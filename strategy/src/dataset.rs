@@ -1,3 +1,7 @@
+//! `DistributedDataset`: which sample indices each worker takes of each global batch, shuffled by a
+//! seed, and resumption from a cursor. For data that come as batches rather than by index there is
+//! `input`.
+
 use meshwork_collectives::Rank;
 use meshwork_collectives::schedule::chunk;
 use rand_chacha::ChaCha8Rng;
@@ -75,8 +79,8 @@ impl DistributedDataset {
         self.rest_of(epoch, 0)
     }
 
-    /// This worker's parts of what is left of an epoch behind `cursor`, which may have been saved
-    /// by any number of workers, and with another batch size.
+    /// This worker's parts of the rest of an epoch from `cursor` on, which may have been saved by
+    /// any number of workers, and with another batch size.
     ///
     /// # Errors
     /// [`Error::CursorOutside`]
@@ -117,7 +121,7 @@ pub struct DataEpoch {
 }
 
 impl DataEpoch {
-    /// Behind the batches that were taken, to [`resume`](DistributedDataset::resume) from.
+    /// The position after the batches taken so far, to [`resume`](DistributedDataset::resume) from.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor::new(self.epoch, self.taken as u64)

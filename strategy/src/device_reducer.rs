@@ -14,8 +14,8 @@ use crate::{
     CrossReplica, Error, MultiWorkerMirroredStrategy, PerReplica, ReplicaContext, ReplicaReduceOp,
 };
 
-/// Reduces buffers of an accelerator over all replicas: what a step has computed on a device is
-/// summed without the program fetching it.
+/// Reduces buffers of an accelerator over all replicas: results of a step are summed without the
+/// program downloading them.
 ///
 /// [`staged_on`](MultiWorkerMirroredStrategy::staged_on) makes one for any accelerator, whose
 /// buffers go through host memory between workers; by
@@ -50,16 +50,16 @@ pub struct DeviceReducer<'a, A: Accelerator> {
 }
 
 impl MultiWorkerMirroredStrategy {
-    /// What reduces buffers of `accelerator`, by way of host memory between workers.
+    /// A reducer of buffers of `accelerator` that goes through host memory between workers.
     #[must_use]
     pub fn staged_on<'a, A: Accelerator>(&self, accelerator: &'a A) -> DeviceReducer<'a, A> {
         let route = Mutex::default();
         DeviceReducer { accelerator, route }
     }
 
-    /// What reduces buffers of `accelerator`, from device to device where all workers can and
-    /// `reach` allows it: [`route`](DeviceReducer::route) says so, or why not. All workers call it;
-    /// `device` is the one by which this worker takes part.
+    /// A reducer of buffers of `accelerator` that goes from device to device where all workers can
+    /// and `reach` allows it: [`route`](DeviceReducer::route) says so, or why not. All workers call
+    /// it; `device` is the one by which this worker takes part.
     ///
     /// It makes a communicator, which takes up to seconds. When workers have changed, make another.
     ///

@@ -1,3 +1,6 @@
+//! `PerReplica`, the values of a worker's replicas, and the sealed trait `Reduce` of values that
+//! can be reduced over replicas (scalars, vectors, arrays).
+
 use ndarray::ArrayD;
 use smallvec::SmallVec;
 
@@ -42,7 +45,7 @@ impl<T> PerReplica<T> {
         self.0.swap_remove(0)
     }
 
-    /// What `change` makes of each value.
+    /// Applies `change` to each value.
     #[must_use]
     pub fn map<R>(&self, change: impl FnMut(&T) -> R) -> PerReplica<R> {
         PerReplica(self.0.iter().map(change).collect())
@@ -59,7 +62,7 @@ impl<T> PerReplica<T> {
 
 /// Numbers that can be reduced over all replicas: a number, a vector or an array of any shape.
 pub trait Reduce: Send + Sized + sealed::Sealed {
-    /// What they are made of.
+    /// The element type.
     type Element: Value;
 
     #[doc(hidden)]

@@ -1,3 +1,7 @@
+//! `DistributedVariable`: a variable with a copy on every replica, and reads and assignments that
+//! aggregate the copies by its policy, inside steps and outside. Variables with one copy a worker
+//! are in `variable`.
+
 mod policy;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,7 +55,7 @@ impl<T: Value> DistributedVariable<T> {
         self.policy
     }
 
-    /// The copies of this worker's replicas as they are, nothing brought together.
+    /// The copies of this worker's replicas as they are, without aggregation.
     #[must_use]
     #[doc(alias = "experimental_local_results")]
     pub fn local_results(&self) -> PerReplica<ArrayD<T>> {
@@ -121,7 +125,7 @@ impl ReplicaContext<'_> {
     }
 
     /// Changes this replica's copy where it is, such as by a gradient that was reduced. Nothing is
-    /// brought together: copies stay equal if every replica makes the same change.
+    /// aggregated: copies stay equal if every replica makes the same change.
     pub fn update<T: Value, R>(
         &mut self,
         variable: &DistributedVariable<T>,
@@ -130,7 +134,7 @@ impl ReplicaContext<'_> {
         change(&mut variable.copy(self.local_id()))
     }
 
-    /// Replaces the variable by what all replicas assign, brought together as its policy says.
+    /// Replaces the variable by the values that all replicas assign, aggregated by its policy.
     ///
     /// # Errors
     /// [`Error::ValueShape`], and those of [`all_reduce`](Self::all_reduce).
@@ -145,7 +149,7 @@ impl ReplicaContext<'_> {
         Ok(())
     }
 
-    /// Adds to the variable what all replicas add, brought together as its policy says.
+    /// Adds to the variable the values of all replicas, aggregated by its policy.
     ///
     /// # Errors
     /// Those of [`assign`](Self::assign).
@@ -160,7 +164,7 @@ impl ReplicaContext<'_> {
         Ok(())
     }
 
-    /// Subtracts from the variable what all replicas subtract, brought together as its policy says.
+    /// Subtracts from the variable the values of all replicas, aggregated by its policy.
     ///
     /// # Errors
     /// Those of [`assign`](Self::assign).
@@ -201,7 +205,7 @@ impl ReplicaContext<'_> {
 }
 
 impl CrossReplica<'_> {
-    /// The value of the variable, its copies brought together as its policy says.
+    /// The value of the variable, its copies aggregated by its policy.
     ///
     /// # Errors
     /// [`Error::NotAggregated`] for copies that are not; those of [`reduce`](Self::reduce).
@@ -250,7 +254,7 @@ impl CrossReplica<'_> {
         Ok(())
     }
 
-    /// Adds to what the variable reads as.
+    /// Adds to the aggregated value of the variable.
     ///
     /// # Errors
     /// [`Error::SumChanged`] for a sum of copies, which has no place of its own to add to; those of
@@ -264,7 +268,7 @@ impl CrossReplica<'_> {
         self.change(variable, delta, T::plus)
     }
 
-    /// Subtracts from what the variable reads as.
+    /// Subtracts from the aggregated value of the variable.
     ///
     /// # Errors
     /// Those of [`assign_add`](Self::assign_add).
@@ -277,7 +281,7 @@ impl CrossReplica<'_> {
         self.change(variable, delta, T::minus)
     }
 
-    /// Changes each copy by its replica's argument; nothing is brought together.
+    /// Changes each copy by its replica's argument; nothing is aggregated.
     ///
     /// # Errors
     /// [`Error::ReplicaCount`] when there is not one argument for each replica of this worker.

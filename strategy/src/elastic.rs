@@ -76,15 +76,16 @@ use crate::{Error, MultiWorkerMirroredStrategy, Snapshot};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Training {
-    /// What a step can fail with.
+    /// The error of a step.
     type Error: From<Error> + Display;
 
-    /// Makes anew what depends on who the workers are: gradient buckets, this worker's part of the
-    /// data, what is read ahead. All workers call it together, before the first step and after
-    /// each change of the workers. It leaves alone whatever [`snapshot`](Self::snapshot) tells.
+    /// Rebuilds everything that depends on who the workers are: gradient buckets, this worker's
+    /// part of the data, what is read ahead. All workers call it together, before the first step
+    /// and after each change of the workers. It does not touch the state that
+    /// [`snapshot`](Self::snapshot) saves.
     ///
     /// # Errors
-    /// Any; an error of this worker's own ends it, and the others go on without it.
+    /// Any; an error of this worker's own ends it, and the others continue without it.
     fn regroup(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -98,11 +99,11 @@ pub trait Training {
     /// step, or the second attempt is another step.
     ///
     /// # Errors
-    /// Any; [`steps`](Self::steps) then tells whether the state has changed.
+    /// Any; [`steps`](Self::steps) then shows whether the state has changed.
     fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy)
     -> Result<Progress, Self::Error>;
 
-    /// How many steps the state has behind it. Workers with as many hold the same bits.
+    /// The number of steps that the state has made. Workers with equal numbers hold the same bits.
     fn steps(&self) -> u64;
 
     /// Everything that the steps to come follow from: variables, the optimizer's state,
@@ -119,7 +120,7 @@ pub trait Training {
     /// Any, such as [`Error::NotInCheckpoint`] for a state of another model.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Self::Error>;
 
-    /// Called on the chief alone where no worker has anything to go on from: takes over the latest
+    /// Called on the chief alone where no worker has a state to continue from: restores the latest
     /// checkpoint, if there is one. All others then begin with the chief's state.
     ///
     /// # Errors
@@ -129,7 +130,7 @@ pub trait Training {
     }
 }
 
-/// What a call of [`Training::step`] came to.
+/// The outcome of a call of [`Training::step`].
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Progress {
     /// A step was made, or whatever else all workers do together between two steps.

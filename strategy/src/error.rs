@@ -1,10 +1,13 @@
+//! `Error` of this crate. After `Group` and `VariablesDiffer` the group of workers has ended on all
+//! of them.
+
 use std::fmt::{self, Display};
 
 use meshwork_collectives::{ElementType, Rank};
 
 use crate::VariableSpec;
 
-/// Everything that can go wrong with a strategy.
+/// Errors of a strategy.
 ///
 /// After [`Error::Group`] and [`Error::VariablesDiffer`] the group of workers is over.
 #[derive(Clone, PartialEq, thiserror::Error)]
@@ -16,7 +19,7 @@ pub enum Error {
     /// The workers could not meet, or one of them was lost.
     #[error(transparent)]
     Group(#[from] meshwork_collectives::Error),
-    /// A device refused what it was asked for.
+    /// A device refused an operation.
     #[error(transparent)]
     Device(#[from] meshwork_accel::Error),
     /// The names of jobs, tasks and devices do not make a mesh.
@@ -102,7 +105,7 @@ pub enum Error {
         /// The text.
         text: String,
     },
-    /// A position lies behind the end of its epoch.
+    /// A position lies past the end of its epoch.
     #[error(
         "position {position} lies outside the data set of {samples} samples: was it saved for another one?"
     )]
@@ -115,10 +118,10 @@ pub enum Error {
     /// No thread could be started.
     #[error("no thread can be started: {kind}; are there too many?")]
     NoThread {
-        /// What the system said.
+        /// The error of the operating system.
         kind: std::io::ErrorKind,
     },
-    /// NCCL was asked to reduce what is in host memory.
+    /// NCCL was asked to reduce host memory.
     #[error(
         "NCCL reduces buffers of CUDA devices, and these options are for host memory: use AUTO or RING here, and direct_on for buffers on devices"
     )]
@@ -182,7 +185,7 @@ pub enum Error {
         left: usize,
         /// The replica that waits.
         replica: usize,
-        /// What it called, and from where.
+        /// Its call, and from where.
         call: String,
     },
     /// Two replicas of a worker make different calls.
@@ -192,9 +195,9 @@ pub enum Error {
     ReplicasDisagree {
         /// The replica that differs.
         replica: usize,
-        /// What it called, and from where.
+        /// Its call, and from where.
         call: String,
-        /// What replica 0 called, and from where.
+        /// The call of replica 0, and from where.
         first: String,
     },
     /// A replica waited too long for the others of its worker.
@@ -204,7 +207,7 @@ pub enum Error {
     ReplicaLate {
         /// The replica that waited.
         replica: usize,
-        /// What it called, and from where.
+        /// Its call, and from where.
         call: String,
         /// How long it waited.
         waited: std::time::Duration,
@@ -231,7 +234,7 @@ pub enum Error {
         /// Axes of the array.
         dimensions: usize,
     },
-    /// A mean of whole numbers, which is none.
+    /// The mean of integers, which is not defined.
     #[error(
         "the mean of {found:?} numbers is no {found:?}: convert them to f64 first, or sum them"
     )]
@@ -372,12 +375,12 @@ pub enum Error {
         index: usize,
         /// This worker.
         rank: Rank,
-        /// What it has in that place.
+        /// This worker's variable in that place.
         mine: Option<Box<VariableSpec>>,
-        /// What the chief has there.
+        /// The chief's variable in that place.
         chiefs: Option<Box<VariableSpec>>,
     },
-    /// A buffer is shorter than what the check of copies takes at its end.
+    /// A buffer has no room for the check of copies at its end.
     #[error(
         "a buffer of {found} numbers has no room for a check, which takes {needed} at its end: make it longer by check_len"
     )]
@@ -495,18 +498,4 @@ macro_rules! from_collectives {
 from_collectives!(ConfigError, JoinError, OperationError);
 
 #[cfg(test)]
-mod tests {
-    use meshwork_collectives::ConfigError;
-
-    use super::*;
-
-    #[test]
-    fn what_main_prints_is_a_sentence_with_its_causes() {
-        let secret = Error::from(ConfigError::SecretMissing);
-        assert_eq!(format!("{secret:?}"), ConfigError::SecretMissing.to_string());
-        assert_eq!(secret.exit_status(), 78);
-        let damaged = Error::from(crate::SnapshotDamage::Cut);
-        let cause = crate::SnapshotDamage::Cut.to_string();
-        assert_eq!(format!("{damaged:?}"), format!("{damaged}: {cause}"));
-    }
-}
+mod tests;

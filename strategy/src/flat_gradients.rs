@@ -1,11 +1,14 @@
+//! `FlatGradients`: gradients of all variables in one contiguous buffer. Buckets that are reduced
+//! while others are computed are in `gradients`.
+
 use std::ops::Range;
 
 use crate::{Error, VariableSpec};
 
 /// The gradients of all variables as one buffer, so that one operation reduces them all.
 ///
-/// Variables stand in the order in which they were given, which must be the same in all workers.
-/// Behind them there is room for a few numbers that are to be reduced with them, such as the loss.
+/// Variables are in the order in which they were given, which must be the same in all workers.
+/// After them there is room for a few numbers that are to be reduced with them, such as the loss.
 /// The memory is allocated once and reused in each step.
 ///
 /// ```
@@ -54,7 +57,7 @@ impl FlatGradients {
         })
     }
 
-    /// The variables, in the order in which their gradients stand.
+    /// The variables, in the order of their gradients.
     #[must_use]
     pub fn specs(&self) -> &[VariableSpec] {
         &self.specs
@@ -96,13 +99,13 @@ impl FlatGradients {
         Ok(())
     }
 
-    /// The numbers behind the gradients.
+    /// The numbers after the gradients.
     #[must_use]
     pub fn extra(&self) -> &[f32] {
         &self.values[self.variables_end()..]
     }
 
-    /// The numbers behind the gradients, to be written.
+    /// The numbers after the gradients, to be written.
     pub fn extra_mut(&mut self) -> &mut [f32] {
         let end = self.variables_end();
         &mut self.values[end..]

@@ -15,8 +15,8 @@ pub use communication_dtype::CommunicationDtype;
 /// read where they are, allocated once.
 ///
 /// Buckets hold the variables from the last to the first, as backward passes give gradients in that
-/// order. A bucket whose gradients are all [`ready`](Self::ready) is reduced at once, behind the
-/// buckets before it, while the caller goes on computing. With
+/// order. A bucket whose gradients are all [`ready`](Self::ready) is reduced at once, after the
+/// buckets before it, while the caller continues computing. With
 /// [`bytes_per_bucket`](crate::CommunicationOptions::bytes_per_bucket) at 0 there is one bucket,
 /// which [`finish`](Self::finish) reduces.
 ///
@@ -133,8 +133,8 @@ impl GradientBuckets {
         })
     }
 
-    /// Chooses what is sent to the other workers, in the same way on every worker. Anything but
-    /// [`CommunicationDtype::F32`] is sent by [`finish`](Self::finish) alone.
+    /// Chooses the element type of gradients on the wire, in the same way on every worker. Anything
+    /// but [`CommunicationDtype::F32`] is sent by [`finish`](Self::finish) alone.
     #[must_use]
     pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
         self.bf16_buffers = match dtype {
@@ -244,8 +244,8 @@ impl GradientBuckets {
         }
     }
 
-    /// Reduces what is left, whether it was said to be ready or not, and waits for everything:
-    /// gradients and extra numbers are then the sums over all workers.
+    /// Reduces the remaining gradients, whether they were marked as ready or not, and waits for
+    /// everything: gradients and extra numbers are then the sums over all workers.
     ///
     /// # Errors
     /// [`Error::Group`]; the buckets under way are then lost.

@@ -6,8 +6,8 @@ use twox_hash::XxHash3_64;
 /// Numbers that one hash takes: 16 bits in each, which `f32` holds exactly.
 const PARTS: usize = 4;
 
-/// A hash (XXH3, 64 bits) of one copy of a model, taken piece by piece where its values lie: equal
-/// pieces of equal bits have equal fingerprints.
+/// A hash (XXH3, 64 bits) of one copy of a model, computed piece by piece where its values are:
+/// equal pieces of equal bits have equal fingerprints.
 ///
 /// ```
 /// use meshwork_strategy::{Error, Fingerprint, MultiWorkerMirroredStrategy};
@@ -43,7 +43,7 @@ impl Fingerprint {
         self.0
     }
 
-    /// Of a copy that lies in one piece.
+    /// Of a contiguous copy.
     #[must_use]
     pub fn of(copy: &[f32]) -> Self {
         let mut fingerprint = Self::new();
@@ -52,7 +52,7 @@ impl Fingerprint {
     }
 }
 
-/// Numbers that the hashes of so many replicas take.
+/// The length, in numbers, of the hashes of this many replicas.
 pub(crate) fn room(replicas: usize) -> usize {
     replicas * PARTS
 }

@@ -1,3 +1,6 @@
+//! `CommunicationOptions`: algorithm, time-outs, bucket size, order of summation, and which of two
+//! workers survives. Algorithms are those of the collectives crate.
+
 use std::time::Duration;
 
 use meshwork_collectives::{Communication, Timeouts, TwoMemberPolicy};
@@ -62,7 +65,7 @@ impl CommunicationOptions {
         }
     }
 
-    /// Changes how long to wait for what.
+    /// Changes the time-outs.
     #[must_use]
     pub fn with_timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
@@ -77,7 +80,7 @@ impl CommunicationOptions {
         self
     }
 
-    /// Reduces gradients in buckets of about so many bytes, see
+    /// Reduces gradients in buckets of about this many bytes, see
     /// [`bucket_ranges`](crate::bucket_ranges); 0 makes one bucket of all.
     #[must_use]
     #[doc(alias("bytes_per_pack", "bucket_cap_mb"))]
@@ -93,7 +96,7 @@ impl CommunicationOptions {
         self
     }
 
-    /// Chooses which of two workers may go on without the other, where workers may be lost.
+    /// Chooses which of two workers may continue without the other, where workers may be lost.
     #[must_use]
     pub fn with_pair(mut self, pair: TwoMemberPolicy) -> Self {
         self.pair = pair;
@@ -138,7 +141,7 @@ impl CommunicationOptions {
         self.implementation
     }
 
-    /// How long to wait for what.
+    /// The time-outs.
     #[must_use]
     pub fn timeouts(&self) -> Timeouts {
         match self.operation {
@@ -166,7 +169,7 @@ impl CommunicationOptions {
         self.order
     }
 
-    /// Which of two workers may go on without the other.
+    /// Which of two workers may continue without the other.
     #[must_use]
     pub fn pair(&self) -> TwoMemberPolicy {
         self.pair

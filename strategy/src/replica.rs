@@ -1,3 +1,7 @@
+//! `ReplicaContext`, TensorFlow's replica context: all-reduce, all-gather and merge calls within a
+//! step, and the check that copies of a model are bit-equal. Replicas of one worker meet in
+//! `replica/rendezvous`; what they do as one is in `replica/cross`.
+
 pub(crate) mod cross;
 pub(crate) mod rendezvous;
 mod slices;
@@ -27,7 +31,8 @@ pub enum ReplicaReduceOp {
     Mean,
 }
 
-/// One step on one replica: what it can find out and do together with the others.
+/// The context of one step on one replica: its number, and operations together with the other
+/// replicas.
 ///
 /// All replicas make the same calls in the same order.
 #[derive(Debug)]
@@ -135,8 +140,8 @@ impl<'a> ReplicaContext<'a> {
         Ok(())
     }
 
-    /// The arrays of all replicas, one behind the other along `axis`. Backwards, a replica's
-    /// gradient is its own part of the all-reduced gradient of the result.
+    /// The arrays of all replicas, concatenated along `axis`. Backwards, a replica's gradient is
+    /// its own part of the all-reduced gradient of the result.
     ///
     /// # Shapes
     /// All replicas have arrays of one shape but for the length of `axis`.
@@ -208,7 +213,7 @@ impl<'a> ReplicaContext<'a> {
         self.write_fingerprint(Fingerprint::of(copy), room)
     }
 
-    /// As [`write_check`](Self::write_check), of a copy that does not lie in one piece.
+    /// As [`write_check`](Self::write_check), of a copy that is not contiguous.
     ///
     /// # Errors
     /// [`Error::NoRoomForCheck`]
@@ -221,8 +226,8 @@ impl<'a> ReplicaContext<'a> {
         Ok(())
     }
 
-    /// Compares the copies of all replicas by what [`write_check`](Self::write_check) has written
-    /// and a sum has brought together.
+    /// Compares the copies of all replicas by the hashes that [`write_check`](Self::write_check)
+    /// has written, once summed.
     ///
     /// # Errors
     /// [`Error::ReplicasDiverged`]

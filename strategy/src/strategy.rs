@@ -1,3 +1,7 @@
+//! `MultiWorkerMirroredStrategy`: constructors, variable scopes, data distribution, the comparison
+//! of copies. Running steps is in `steps`, reductions outside of steps in `reductions`, elastic
+//! training in `training`.
+
 mod communication_stats;
 mod devices;
 mod reductions;
@@ -40,7 +44,7 @@ pub struct MultiWorkerMirroredStrategy {
     communication_stats: CommunicationStats,
     local_replicas: usize,
     options: CommunicationOptions,
-    /// Who is in the cluster and which task this is; `None` where it is no cluster's.
+    /// The members of the cluster and this process's task; `None` without a cluster.
     cluster: Option<(WorkerPlacement, Task)>,
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
@@ -276,7 +280,7 @@ impl MultiWorkerMirroredStrategy {
         self.verify_fingerprint(Fingerprint::of(values))
     }
 
-    /// As [`verify_replicas`](Self::verify_replicas), of values that do not lie in one piece.
+    /// As [`verify_replicas`](Self::verify_replicas), of values that are not contiguous.
     ///
     /// # Errors
     /// [`Error::ReplicasDiverged`], on every worker, with the ranks that differ from rank 0.
@@ -361,7 +365,7 @@ impl MultiWorkerMirroredStrategy {
         self.options
     }
 
-    /// What all-reduces have moved between workers so far.
+    /// Statistics of the all-reduces between workers so far.
     #[must_use]
     pub fn communication_stats(&self) -> CommunicationStats {
         self.communication_stats
@@ -423,7 +427,7 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-/// Which worker this process is; `None` where it is the only one, and has nobody to meet.
+/// The placement and task of this process; `None` where it is the only worker.
 fn place_in(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, Task)>, Error> {
     let spec = resolver.cluster_spec()?;
     if spec.is_empty() {
@@ -452,7 +456,7 @@ fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig,
     Ok(GroupConfig::new(placement.addresses(), rank, secret)?.with_timeouts(Timeouts::default()))
 }
 
-/// As many as there can be ranks in a group.
+/// The most ranks that a group can have.
 const MOST_REPLICAS: usize = 1024;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(crate) mod sealed {
 
         fn minus(self, other: Self) -> Self;
 
-        /// The quotient; of integers, what is left over is dropped. `count` is above 0.
+        /// The quotient, truncated for integers. `count` is above 0.
         fn divided(self, count: usize) -> Self;
 
         /// The product with the rounded `1 / count`, which can differ from the quotient in its last

@@ -1,3 +1,7 @@
+//! `VariableSpec`, `MirroredVariable`, and `Scope`, in which workers create variables: names and
+//! shapes are compared with the chief's, then its values are broadcast. Variables with a copy per
+//! replica are in `distributed_variable`.
+
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 
@@ -57,7 +61,7 @@ impl VariableSpec {
         self.len == 0
     }
 
-    /// The shape as it stands in messages, such as `[784, 10]`.
+    /// The shape as messages show it, such as `[784, 10]`.
     pub(crate) fn dims(&self) -> impl Display {
         format!("{:?}", self.shape)
     }

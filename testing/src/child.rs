@@ -16,7 +16,7 @@ pub fn child(test: &str) -> Command {
     command
 }
 
-/// What a [`child`] that has ended said on its standard output.
+/// The standard output of a [`child`] that has ended.
 ///
 /// # Panics
 /// Where its test failed, and where no test bears its name: then it has run nothing.

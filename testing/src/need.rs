@@ -53,8 +53,8 @@ impl Need {
         Self::Strace,
     ];
 
-    /// What was found. Where nothing was, says on the standard error, past all capture of output,
-    /// that this test skips and why, and gives `None`: the test is to return.
+    /// Returns what was found. Where nothing was, says on the standard error, past all capture of
+    /// output, that this test skips and why, and gives `None`: the test is to return.
     ///
     /// # Panics
     /// Where nothing was found and [`Need::REQUIRE`] names this need; where that list has a name

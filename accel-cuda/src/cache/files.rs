@@ -11,7 +11,8 @@ use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use super::access;
 use crate::Error;
 
-/// What a file holds; `None` unless it is whole, in its place, and of a user who may be trusted.
+/// The content of a file; `None` unless it is whole, in its place, and owned by a user who may be
+/// trusted.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     access::check(&fs::metadata(folder_of(path)).ok()?, path).ok()?;
     let mut file = access::open(path).ok()?;

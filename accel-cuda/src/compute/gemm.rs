@@ -2,9 +2,9 @@
 
 use meshwork_accel::ProductShape;
 
-/// A stack of products `c = a b` of matrices that lie column after column, as BLAS takes them.
+/// A stack of products `c = a b` of column-major matrices, as BLAS takes them.
 ///
-/// Ours lie row after row. Read by columns, such a matrix is its transpose, and `(x y)ᵀ = yᵀ xᵀ`:
+/// Ours are row-major. Read as column-major, such a matrix is its transpose, and `(x y)ᵀ = yᵀ xᵀ`:
 /// so the right matrix goes first, rows and columns of the product change places, and nothing is
 /// transposed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

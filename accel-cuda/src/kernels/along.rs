@@ -81,8 +81,8 @@ impl Pass {
     }
 }
 
-/// How many threads share a result of so many elements: a power of two that divides the threads of
-/// a block.
+/// The number of threads that share a result of this many elements: a power of two that divides the
+/// threads of a block.
 fn lanes(elements: u64) -> u32 {
     let wanted = elements.div_ceil(LEAST_PER_LANE).max(1);
     let wanted = u32::try_from(wanted).unwrap_or(THREADS).min(THREADS);

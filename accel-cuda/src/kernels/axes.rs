@@ -85,7 +85,7 @@ impl Axes {
         }
     }
 
-    /// The same bytes, of elements of this width, moved as many at a time as lie together
+    /// The same bytes, of elements of this width, moved as many at a time as are contiguous
     /// everywhere.
     pub(crate) fn widened(mut self, mut width: Width) -> (Self, Width) {
         while let Some(wider) = width.doubled().filter(|_| self.is_of_pairs()) {
@@ -140,7 +140,7 @@ impl Axes {
         })
     }
 
-    /// Whether all lie together, in the same order on both sides.
+    /// Whether all are contiguous, in the same order on both sides.
     pub(crate) fn is_one_piece(&self) -> bool {
         match self.axes.as_slice() {
             [] => true,
@@ -151,7 +151,7 @@ impl Axes {
 }
 
 impl Axis {
-    /// Whether the axis `inner` goes on where one step of this one ends, on both sides.
+    /// Whether the axis `inner` continues where one step of this one ends, on both sides.
     fn continues(self, inner: Self) -> bool {
         let one_step = inner.apart.map(|apart| apart * inner.size);
         self.apart == one_step

@@ -14,7 +14,8 @@ pub(super) struct SearchPaths {
 }
 
 impl SearchPaths {
-    /// What follows from the `variable`s of an environment and the names `listed` of a folder.
+    /// The search paths that follow from environment `variable`s and from the names `listed` in a
+    /// folder.
     pub(super) fn new(
         variable: impl Fn(&str) -> Option<String>,
         listed: impl Fn(&Path) -> Vec<String>,
@@ -53,7 +54,7 @@ impl SearchPaths {
         }
     }
 
-    /// What to try for `library`, best first.
+    /// The candidates for `library`, best first.
     pub(super) fn candidates(&self, library: Library) -> Vec<PathBuf> {
         let (names, packages, elsewhere) = match library {
             Library::Driver => (DRIVER_NAMES, NO_PACKAGES, DRIVER_FOLDERS),

@@ -74,5 +74,5 @@ impl DeviceCommunicator for Joined {
     }
 }
 
-/// Of calls without a watch, which nobody makes here.
+/// For calls without a cancel check, which are not made here.
 const PATIENCE: Duration = Duration::ZERO;

@@ -1,3 +1,7 @@
+//! A rank of an NCCL communicator: collectives, send and receive on the device's stream, each with
+//! a deadline, by NCCL's non-blocking mode and polling. After an error or a missed deadline the
+//! communicator is broken; dropping it aborts what is pending.
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
@@ -22,8 +26,9 @@ use crate::sys::collectives::Comm;
 /// download.
 ///
 /// After a failure or a missed deadline all calls are [`Error::Broken`], and what was put into the
-/// stream may still wait there for other ranks. Dropping the communicator aborts it and so sets the
-/// device free, whatever the others do; [`shrink`](Self::shrink) does too, and goes on.
+/// stream may still wait there for other ranks. Dropping the communicator aborts it and so frees
+/// the device, whatever the others do; so does [`shrink`](Self::shrink), which continues with the
+/// ranks that are left.
 ///
 /// All ranks make the same calls in the same order; NCCL does not check that. Of 16-bit floats,
 /// sums are rounded as NCCL does it, and not once at the end; which NaN comes out is not defined
@@ -238,9 +243,9 @@ impl Communicator {
         self.comm.born().map(settle).transpose()
     }
 
-    /// What is left of this communicator without the ranks `lost`, whose place the others close up
-    /// in order. The ranks that are left call it, and none of the lost; work that waits for them is
-    /// ended.
+    /// Shrinks this communicator to the ranks that are not in `lost`; they are renumbered in order.
+    /// The ranks that are left call it, and none of the lost; operations that wait for lost ranks
+    /// are aborted.
     ///
     /// # Errors
     /// [`Error::RankOutside`] for a rank that is not there, or this one; [`Error::Call`],

@@ -18,7 +18,7 @@ use crate::{Error, Libraries, Library};
 type Code = c_uint;
 /// `libraryPropertyType`.
 type Property = c_uint;
-/// Where a number lies, of a type that another argument names.
+/// The address of a number, of a type that another argument names.
 type Scalar = *const c_void;
 
 /// `cublasHandle_t`.
@@ -112,7 +112,7 @@ impl Functions {
     }
 }
 
-/// What multiplies matrices on one stream.
+/// A cuBLAS handle that multiplies matrices on one stream.
 #[derive(Debug)]
 pub(crate) struct Multiplier {
     blas: Arc<Blas>,
@@ -240,7 +240,7 @@ impl Drop for Multiplier {
     }
 }
 
-/// How elements are told to cuBLAS, and in what it adds them.
+/// The element type in cuBLAS's terms, and the type in which it accumulates.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     /// `cudaDataType`.

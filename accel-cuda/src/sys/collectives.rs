@@ -145,7 +145,7 @@ pub(crate) fn tells_of_a_lost_peer(function: &str, code: i64) -> bool {
     function.starts_with("nccl") && codes.contains(&code)
 }
 
-/// How elements are told to NCCL: `ncclDataType_t`.
+/// The element type in NCCL's terms: `ncclDataType_t`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct DataType {
     pub(crate) code: c_uint,
@@ -396,7 +396,7 @@ impl Comm {
         self.nccl.check("ncclCommShrink", code)
     }
 
-    /// What was split off or is left; `None` where there is nothing, or nothing yet.
+    /// The communicator that a split or shrink has made; `None` where there is none, or none yet.
     pub(crate) fn born(&self) -> Option<Self> {
         let handle = CommHandle(self.birth.swap(0, Ordering::Acquire));
         (handle != CommHandle(0)).then(|| Self {

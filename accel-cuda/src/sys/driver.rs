@@ -9,7 +9,7 @@ use super::shared_library::table;
 use crate::error::Failure;
 use crate::{Error, Libraries, Library};
 
-/// `CUresult`. A number and no enum: a newer driver may return codes that nobody here knows.
+/// `CUresult`. A number and no enum: a newer driver may return codes that are not known here.
 pub(super) type Code = c_uint;
 /// `CUdevice`.
 pub(super) type DeviceHandle = c_int;
@@ -133,7 +133,7 @@ impl Driver {
         Ok(version)
     }
 
-    /// The same as text, such as `13.0`; empty where it cannot be told.
+    /// The same as text, such as `13.0`; empty where it is unknown.
     pub(crate) fn version_text(&self) -> String {
         self.version().map_or_else(|_| String::new(), version_text)
     }

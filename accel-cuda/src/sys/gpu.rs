@@ -29,7 +29,7 @@ impl VisibleGpu {
         Ok(Self { driver, device })
     }
 
-    /// What its maker calls it.
+    /// The product name of the GPU.
     pub(crate) fn name(&self) -> Result<String, Failure> {
         let mut text = [0; 256];
         // SAFETY: `text` has as many bytes as are said, and the driver ends what it writes with 0.
@@ -101,7 +101,7 @@ impl Gpu {
         }))
     }
 
-    /// What the driver says of it.
+    /// The driver's description of the GPU.
     pub(crate) fn card(&self) -> &VisibleGpu {
         &self.card
     }
@@ -111,7 +111,7 @@ impl Gpu {
         self.context == other.context
     }
 
-    /// What of its memory nobody uses at this moment, in bytes.
+    /// The free memory at this moment, in bytes.
     pub(crate) fn free_memory(&self) -> Result<u64, Failure> {
         let _here = self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -144,7 +144,7 @@ impl Drop for Gpu {
 #[must_use = "it is current only as long as this lives"]
 pub(super) struct Entered<'a> {
     gpu: &'a Gpu,
-    /// What is current is a matter of one thread.
+    /// A current context belongs to one thread, so this is not `Send`.
     thread: PhantomData<*const ()>,
 }
 

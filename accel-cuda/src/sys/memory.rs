@@ -16,7 +16,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// So many bytes, at least one; `None` where there is no room for them.
+    /// This many bytes, at least one; `None` where there is no room for them.
     pub(crate) fn allocate(stream: Arc<Stream>, bytes: usize) -> Result<Option<Self>, Failure> {
         let gpu = &stream.gpu;
         let here = gpu.enter()?;
@@ -56,7 +56,7 @@ impl Memory {
 }
 
 impl Drop for Memory {
-    /// Waits for the work on it, as `cuMemFree` asks for; nobody is left to hear of a failure.
+    /// Waits for the work on it, as `cuMemFree` asks for; a failure could not be reported any more.
     fn drop(&mut self) {
         let _ = self.stream.synchronize();
         let gpu = &self.stream.gpu;

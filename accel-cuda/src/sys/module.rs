@@ -206,7 +206,7 @@ struct Places {
 }
 
 impl Places {
-    /// Of so many parts as fit.
+    /// Of as many parts as fit.
     fn of(parts: &[Part<'_>]) -> Self {
         let mut address = [0; MOST_PLACES];
         let mut count = 0;

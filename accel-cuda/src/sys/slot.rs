@@ -28,7 +28,7 @@ pub(crate) struct Slot {
 unsafe impl Send for Slot {}
 
 impl Slot {
-    /// A slot of so many bytes, at least one.
+    /// A slot of this many bytes, at least one.
     pub(crate) fn new(gpu: Arc<Gpu>, bytes: usize) -> Result<Self, Failure> {
         let done = Event::new(gpu.clone())?;
         let here = gpu.enter()?;

@@ -121,7 +121,7 @@ impl Fold for PjrtAccelerator {
 }
 
 impl PjrtAccelerator {
-    /// A new buffer of so many elements of one type, by a program of another one.
+    /// A new buffer of this many elements of one type, by a program of another one.
     fn made(
         &self,
         from: &PjrtBuffer,

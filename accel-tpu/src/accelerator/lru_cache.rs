@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// What was used last, and no more than so much of it.
+/// The most recently used values, up to a fixed number.
 #[derive(Debug)]
 pub(super) struct LruCache<K, V> {
     known: HashMap<K, (u64, V)>,

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Event};
 
-/// What a device was asked and may not have done yet.
+/// The events of operations that a device may not have finished yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending(Mutex<Vec<Event>>);
 
@@ -27,7 +27,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Waits until all that was added has ended, and tells the first failure once.
+    /// Waits until all added events have ended, and reports the first failure once.
     pub(super) fn wait(&self, within: Duration) -> Result<(), Error> {
         let begin = Instant::now();
         let mut events =

@@ -10,7 +10,7 @@ use super::{Function, Type, Vector};
 /// The most axes that programs have.
 pub(crate) const MOST_AXES: usize = 12;
 
-/// The sizes of at most so many axes.
+/// The sizes of a bounded number of axes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Sizes {
     sizes: [usize; MOST_AXES],
@@ -190,7 +190,7 @@ pub(super) fn list(numbers: impl Iterator<Item = usize>) -> String {
     }
 }
 
-/// What changes nothing, as MLIR writes it; `None` for ops that are not folded by.
+/// The neutral element, as MLIR writes it; `None` for ops without a fold.
 fn neutral(op: ReduceOp, element: ElementType) -> Option<&'static str> {
     use ElementType as E;
     Some(match (op, element) {

@@ -5,13 +5,13 @@ use meshwork_accel::{ElementType, ReduceOp};
 use super::elements::{combine, computed_in, convert, one_nan, plain};
 use super::{Function, Type, Vector};
 
-/// What runs on several devices at once; lengths are those of one device's input.
+/// A program for several devices at once; lengths are those of one device's input.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Collective {
     /// All inputs combined, on every device; a mean is a sum until it is divided, of the type that
     /// sums are computed in.
     AllReduce(ReduceOp, Vector),
-    /// All inputs one after the other, on every device.
+    /// All inputs concatenated, on every device.
     AllGather(Vector),
     /// All inputs combined, of which each device keeps its block.
     ReduceScatter(ReduceOp, Vector),
@@ -22,7 +22,7 @@ pub(crate) enum Collective {
 }
 
 impl Collective {
-    /// The program for so many devices, of which lengths that are dealt out are multiples; `None`
+    /// The program for this many devices, of which lengths that are scattered are multiples; `None`
     /// for an op that the elements do not have.
     pub(crate) fn program(&self, devices: usize) -> Option<String> {
         match self {
@@ -97,7 +97,7 @@ fn permutation(vector: Vector, pairs: &[(usize, usize)]) -> String {
     main.finish(&moved, kind)
 }
 
-/// What is left of a reduction on each device.
+/// The part of a reduction's result that each device keeps.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     devices: usize,

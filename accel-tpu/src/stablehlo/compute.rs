@@ -69,7 +69,7 @@ const ROWS_BY_COLUMNS: &str = " {dot_dimension_numbers = #stablehlo.dot<\
     lhs_contracting_dimensions = [2], rhs_contracting_dimensions = [1]>, \
     precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]}";
 
-/// What the elements are, and what they are computed in.
+/// The type of the elements, and the type that they are computed in.
 fn types(vector: Vector) -> Option<(Type, Type)> {
     let kind = Type::from(vector);
     let wide = kind.of(computed_in(vector.element));

@@ -83,7 +83,7 @@ impl Ends {
         })
     }
 
-    /// What both have; none where that is all of this.
+    /// The intersection of both; `None` where that is all of `self`.
     fn within(self, other: Self) -> Option<Self> {
         let least = self.least.max(other.least);
         let most = self.most.min(other.most);

@@ -18,8 +18,8 @@ pub enum CollectiveProgram {
 }
 
 impl CollectiveProgram {
-    /// The program in StableHLO, for `devices` replicas with so many bytes of `f32` each: whole
-    /// elements, and where blocks are dealt out, as many for each device.
+    /// The program in StableHLO, for `devices` replicas with this many bytes of `f32` each: whole
+    /// elements, and where blocks are scattered, as many for each device.
     ///
     /// ```
     /// use meshwork_accel_tpu::CollectiveProgram;

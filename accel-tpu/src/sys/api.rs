@@ -32,7 +32,7 @@ struct Loaded {
     counters: Counters,
 }
 
-/// Where a plugin's functions stand.
+/// The function table of a plugin.
 #[derive(Clone, Copy)]
 struct Table {
     start: NonNull<PJRT_Api>,
@@ -96,7 +96,7 @@ impl Plugin {
         self.0.table.version
     }
 
-    /// What it says of itself, such as the versions of StableHLO that it reads.
+    /// The plugin's attributes, such as the versions of StableHLO that it reads.
     ///
     /// # Errors
     /// [`Error::NotSupported`], [`Error::Plugin`].

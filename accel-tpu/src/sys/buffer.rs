@@ -54,7 +54,7 @@ impl Buffer {
         self.device
     }
 
-    /// What it holds.
+    /// The element type that it holds.
     ///
     /// # Errors
     /// [`Error::UnsupportedElement`], [`Error::Plugin`].

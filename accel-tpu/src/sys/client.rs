@@ -43,7 +43,7 @@ unsafe impl Send for RawDevice {}
 // SAFETY: as above.
 unsafe impl Sync for RawDevice {}
 
-/// How much of a device's memory is used, in bytes, as its plugin tells.
+/// A device's memory usage in bytes, as its plugin reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DeviceMemory {
     in_use: i64,
@@ -91,7 +91,7 @@ impl PjrtClient {
         self.0.handle.plugin()
     }
 
-    /// What it drives: `cpu`, `cuda`, `tpu`.
+    /// The platform that it drives: `cpu`, `cuda`, `tpu`.
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.0.platform
@@ -119,7 +119,7 @@ impl PjrtClient {
     ///
     /// # Errors
     /// [`Error::UnknownDevice`]; [`Error::Plugin`] with
-    /// [`Status::UNIMPLEMENTED`](crate::Status::UNIMPLEMENTED) from plugins that cannot tell.
+    /// [`Status::UNIMPLEMENTED`](crate::Status::UNIMPLEMENTED) from plugins that do not report it.
     pub fn memory(&self, device: usize) -> Result<DeviceMemory, Error> {
         let device = self.raw_device(device)?;
         let mut args = PJRT_Device_MemoryStats_Args {

@@ -92,7 +92,7 @@ impl DeviceInfo {
         &self.text
     }
 
-    /// What else the plugin says of it.
+    /// Further attributes that the plugin gives the device.
     #[must_use]
     pub const fn attributes(&self) -> &Attributes {
         &self.attributes

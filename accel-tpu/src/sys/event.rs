@@ -30,8 +30,8 @@ impl Event {
     /// How the work has ended, `None` while it has not.
     ///
     /// # Errors
-    /// [`Error::NotSupported`], [`Error::Plugin`] when this cannot be told; what became of the work
-    /// is inside.
+    /// [`Error::NotSupported`], [`Error::Plugin`] when this is unknown; the outcome of the work is
+    /// inside.
     pub fn outcome(&self) -> Result<Option<Result<(), Error>>, Error> {
         let mut args = PJRT_Event_IsReady_Args {
             event: self.0.raw(),
@@ -53,7 +53,7 @@ impl Event {
     /// Waits for the end of the work, at most `within`.
     ///
     /// # Errors
-    /// [`Error::Deadline`], after which the work goes on and can be waited for again;
+    /// [`Error::Deadline`], after which the work continues and can be waited for again;
     /// [`Error::Plugin`] when it failed; [`Error::NotSupported`].
     pub fn wait(&self, within: Duration) -> Result<(), Error> {
         if let Some(outcome) = self.outcome()? {
@@ -93,7 +93,7 @@ impl Event {
     }
 }
 
-/// What a waiting thread and the plugin share; either may be the last to leave it.
+/// State shared by a waiting thread and the plugin; either may be the last to release it.
 struct Completion {
     plugin: Plugin,
     rung: Mutex<Option<Result<(), Error>>>,

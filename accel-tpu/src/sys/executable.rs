@@ -26,7 +26,7 @@ pub struct Executable {
     devices: Vec<usize>,
 }
 
-/// What a run of a program gives, which may still be being computed.
+/// The outputs of a run, which may still be being computed.
 #[derive(Debug)]
 pub struct Execution {
     outputs: Vec<Vec<Buffer>>,
@@ -81,7 +81,7 @@ impl Executable {
         })
     }
 
-    /// What is known of the program.
+    /// The metadata of the program.
     #[must_use]
     pub const fn program(&self) -> &Program {
         &self.program

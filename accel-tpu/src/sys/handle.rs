@@ -28,7 +28,7 @@ impl<T: Resource> Handle<T> {
     /// Takes what `function` of `plugin` gave.
     ///
     /// # Safety
-    /// `raw` is null, or an object of this plugin that nobody else destroys.
+    /// `raw` is null, or an object of this plugin that nothing else destroys.
     pub(super) unsafe fn take(
         plugin: &Plugin,
         function: &'static str,
@@ -74,7 +74,7 @@ impl<T: Resource> std::fmt::Debug for Handle<T> {
 
 /// A kind of object.
 pub(super) trait Resource: Sized {
-    /// What it is, in words.
+    /// The kind of object, for messages.
     const WHAT: &'static str;
 
     /// Its place among the counters.

@@ -28,7 +28,7 @@ pub struct ProgramMemory {
     pub outputs: i64,
     /// Results that take the memory of arguments.
     pub aliased: i64,
-    /// What is needed in between.
+    /// Bytes of temporary memory during a run.
     pub temporary: i64,
     /// The most at any time, where the compiler knows; else 0.
     pub peak: i64,
@@ -124,10 +124,10 @@ impl Program {
         })
     }
 
-    /// What it costs, by the compiler's own names, such as `flops`.
+    /// The compiler's cost analysis, by its own names, such as `flops`.
     ///
     /// # Errors
-    /// [`Error::Plugin`] from plugins that do not tell.
+    /// [`Error::Plugin`] from plugins that do not report it.
     pub fn costs(&self) -> Result<Attributes, Error> {
         let mut args = PJRT_Executable_GetCostAnalysis_Args {
             executable: self.0.raw(),
@@ -142,7 +142,7 @@ impl Program {
     /// Equal for programs that were compiled from the same by the same compiler.
     ///
     /// # Errors
-    /// [`Error::NotSupported`], [`Error::Plugin`] from plugins that do not tell.
+    /// [`Error::NotSupported`], [`Error::Plugin`] from plugins that do not report it.
     pub fn fingerprint(&self) -> Result<String, Error> {
         let mut args = PJRT_Executable_Fingerprint_Args {
             executable: self.0.raw(),
@@ -159,10 +159,10 @@ impl Program {
         })
     }
 
-    /// What the compiler made of it.
+    /// The optimized program, as the compiler made it.
     ///
     /// # Errors
-    /// [`Error::Plugin`] from plugins that do not tell, [`Error::Program`].
+    /// [`Error::Plugin`] from plugins that do not report it, [`Error::Program`].
     pub fn optimized(&self) -> Result<OptimizedProgram, Error> {
         let (format, code) = self.optimized_code()?;
         OptimizedProgram::decode(&format, &code)

@@ -23,7 +23,7 @@ pub struct Topology {
     devices: Vec<DeviceInfo>,
 }
 
-/// Who destroys the topology.
+/// The owner of the topology, who destroys it.
 #[derive(Debug)]
 enum Owner {
     Itself(Handle<PJRT_TopologyDescription>),
@@ -90,7 +90,7 @@ impl Topology {
         &self.devices
     }
 
-    /// What the devices are: `cpu`, `cuda`, `tpu`.
+    /// The platform of the devices: `cpu`, `cuda`, `tpu`.
     ///
     /// # Errors
     /// [`Error::Plugin`].
@@ -120,7 +120,7 @@ impl Topology {
         Ok(unsafe { read::text(args.platform_version, args.platform_version_size) })
     }
 
-    /// What else the plugin says of it.
+    /// Further attributes that the plugin gives the topology.
     ///
     /// # Errors
     /// [`Error::Plugin`].

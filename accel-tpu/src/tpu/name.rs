@@ -1,3 +1,6 @@
+//! Names of TPU slices such as `v5e:2x4`, checked against a table of generations and their largest
+//! sizes before libtpu sees them. Device order within a slice is in `slice`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -93,7 +96,7 @@ impl Display for TopologyName {
     }
 }
 
-/// All generations, for whoever has to choose one.
+/// The names of all generations, for messages.
 pub(crate) fn generations() -> String {
     GENERATIONS.map(|generation| generation.name).join(", ")
 }
@@ -105,7 +108,7 @@ fn length(text: &str) -> Option<usize> {
     text.parse().ok().filter(|_| plain)
 }
 
-/// What a generation of TPUs is built as.
+/// A generation of TPUs, and how large its slices are.
 #[derive(Debug)]
 struct Generation {
     name: &'static str,

@@ -62,7 +62,7 @@ impl Slice {
     /// [`create_tpu_mesh`].
     ///
     /// # Errors
-    /// [`Error::Slice`] when the mesh has another size, or cannot be laid so.
+    /// [`Error::Slice`] when the mesh has another size, or cannot be laid out so.
     pub fn mesh(
         &self,
         mesh: MeshBuilder,

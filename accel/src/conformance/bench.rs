@@ -59,7 +59,7 @@ impl<'a, A: Accelerator> Bench<'a, A> {
         same(&self.read::<T>(buffer)?, expected)
     }
 
-    /// What is being tried, for people.
+    /// A description of the current case, for messages.
     pub(super) fn case<T: Element>(self, len: usize) -> String {
         format!("device {}, {len} elements of {}", self.device, T::TYPE)
     }

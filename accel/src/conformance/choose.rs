@@ -42,7 +42,7 @@ pub(super) fn scan<A: Fold, T: Sample>(bench: Bench<'_, A>) -> Result<(), Violat
     Ok(())
 }
 
-/// What is refused of indices, whatever is chosen by them.
+/// The refusals of bad indices, whatever is chosen by them.
 pub(super) fn index_refusals<A: Arrange>(bench: Bench<'_, A>) -> Result<(), Violation> {
     let found = refusals(bench);
     found.map_err(|found| found.of("choices refuse what does not fit", String::new()))

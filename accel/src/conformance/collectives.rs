@@ -31,7 +31,7 @@ pub(super) fn all<A: NativeCollectives>(accelerator: &A) -> Result<(), Violation
     Ok(())
 }
 
-/// The first so many devices.
+/// The first few devices.
 struct Devices<'a, A> {
     accelerator: &'a A,
     count: usize,
@@ -225,7 +225,7 @@ impl<A: NativeCollectives> Devices<'_, A> {
     }
 }
 
-/// What comes of all inputs by the definition; `None` where it refuses the op, as `answer` must.
+/// The expected results of all inputs; `None` where the op is refused, as `answer` must be.
 fn verdict<T: Sample>(
     op: ReduceOp,
     inputs: &[Vec<T>],

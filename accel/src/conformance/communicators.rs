@@ -251,7 +251,7 @@ impl<A: Accelerator> Rank<'_, A> {
         Ok(self.communicator.carry_out(work, &mut cancel_check)?)
     }
 
-    /// What each rank gives. Floats are 0 and 1, whose combinations are exact in any order.
+    /// The input of each rank. Floats are 0 and 1, whose combinations are exact in any order.
     fn inputs<T: Sample>(&self, len: usize) -> Vec<Vec<T>> {
         let of = |rank: usize| {
             if !T::TYPE.is_float() {

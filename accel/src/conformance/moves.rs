@@ -110,7 +110,7 @@ fn duplicates<A: Accelerator, T: Sample>(bench: Bench<'_, A>, len: usize) -> Res
     bench.holds(&buffer, &second)
 }
 
-/// Starts and ends of what is moved: nothing behind the end, the last element, a middle part, all.
+/// Starts and ends of what is moved: nothing past the end, the last element, a middle part, all.
 fn ranges(len: usize) -> [(usize, usize); 4] {
     [
         (len, len),

@@ -227,7 +227,7 @@ fn is_unchanged(mut memory: Box<dyn HostMemory>) -> Result<(), Found> {
     same::<u8>(memory.bytes(), &pattern())
 }
 
-/// What memory holds before anything is done with it.
+/// The initial content of memory.
 fn pattern() -> Vec<u8> {
     (0..BYTES).map(|at| u8::sample(at as u64)).collect()
 }

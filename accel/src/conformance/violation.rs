@@ -11,7 +11,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// What should hold of every backend.
+    /// The claim that should hold for every backend.
     #[must_use]
     pub fn claim(&self) -> &'static str {
         self.claim
@@ -43,7 +43,7 @@ impl Debug for Violation {
 
 impl std::error::Error for Violation {}
 
-/// What was found instead of what a claim says.
+/// A result that contradicts a claim.
 #[derive(Debug)]
 pub(super) struct Found(String);
 

@@ -1,6 +1,6 @@
 use std::fmt::{self, Display};
 
-/// What is wrong with the library of a backend that is not available.
+/// Why the library of an unavailable backend cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Absence {
@@ -22,7 +22,7 @@ pub enum Absence {
     Refused {
         /// The code that it returned.
         code: i64,
-        /// What it says of that code.
+        /// The library's description of the code.
         status: String,
     },
     /// It works, and sees no device.

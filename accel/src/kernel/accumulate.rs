@@ -17,7 +17,7 @@ pub(crate) trait Accumulate: Copy + Debug + Default {
     /// payload: hardware keeps the payload of either operand, so ranks would differ.
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// One of so many parts, narrowed when it is divided; integers towards zero.
+    /// The value divided by a number of parts, then narrowed; integers towards zero.
     fn part(wide: Self::Wide, by: NonZeroU32) -> Self;
 }
 

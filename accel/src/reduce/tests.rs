@@ -1,3 +1,6 @@
+//! Each op on each element type against an oracle that combines one pair of values at a time,
+//! compared bit by bit; besides overflow, NaN, rounding of 16-bit floats and refusals.
+
 #![expect(
     clippy::cast_possible_truncation,
     reason = "the definition of wrapping, and bits for any type"

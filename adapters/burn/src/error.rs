@@ -5,15 +5,15 @@ use burn_core::tensor::{DType, TensorReadError};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The workers, or what they were asked to do.
+    /// An error of the strategy: the workers, or a call of theirs.
     #[error(transparent)]
     Strategy(#[from] meshwork_strategy::Error),
-    /// burn could not give out the values of a tensor, such as those on a device that has failed.
+    /// burn could not return the values of a tensor, such as those on a device that has failed.
     #[error("burn cannot read the values of parameter {name}")]
     Read {
         /// The parameter, or the parameter whose gradient it is.
         name: String,
-        /// What burn says.
+        /// The error of burn.
         source: TensorReadError,
     },
     /// A parameter or a gradient is not made of `f32`.
@@ -21,7 +21,7 @@ pub enum Error {
     ElementType {
         /// The parameter.
         name: String,
-        /// What it holds.
+        /// The element type that it holds.
         found: DType,
     },
     /// A module has a parameter that was not there, or was not to be trained, when it was mirrored.

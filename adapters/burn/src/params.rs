@@ -1,3 +1,7 @@
+//! `MirroredParams`: broadcast of a burn module's parameters from rank 0, bucketed all-reduce of
+//! gradients in one call or in stages, the check that copies are bit-equal, and snapshots. Walking
+//! over a module is in `walk` and `visits`, the state of optimizers in `optimizer`.
+
 use std::collections::BTreeMap;
 
 use burn_core::module::{Module, ParamId};

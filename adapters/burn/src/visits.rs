@@ -11,7 +11,7 @@ use crate::Error;
 use crate::tensor::{into_data, slice_mut, with_values};
 use crate::walk::{Each, Path, Place};
 
-/// One parameter as a module has it. One that stands in several places is known by the first.
+/// One parameter as a module has it. One in several places is known by the first.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) id: ParamId,

@@ -8,7 +8,7 @@ use burn_core::tensor::{DType, Tensor, TensorData};
 
 use crate::Error;
 
-/// What is done with each parameter, in the order in which the module declares them.
+/// A visitor of each parameter, in the order in which the module declares them.
 pub(crate) trait Each {
     fn each<const D: usize>(&mut self, param: &Param<Tensor<D>>, path: &Path) -> Result<(), Error>;
 }

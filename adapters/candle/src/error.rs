@@ -4,7 +4,7 @@ use candle_core::DType;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The workers, or what they were asked to do.
+    /// An error of the strategy: the workers, or a call of theirs.
     #[error(transparent)]
     Strategy(#[from] meshwork_strategy::Error),
     /// candle refused an operation on a tensor.
@@ -15,7 +15,7 @@ pub enum Error {
     ElementType {
         /// The variable.
         name: String,
-        /// What it holds.
+        /// The element type that it holds.
         found: DType,
     },
 }

@@ -8,7 +8,7 @@ use meshwork_strategy::GradientBuckets;
 use crate::Error;
 use crate::vars::read;
 
-/// What the hooks of all variables have in common.
+/// The state that the hooks of all variables share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GradientHooks(Arc<Mutex<BackwardPass>>);
 

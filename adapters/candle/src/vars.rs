@@ -1,3 +1,7 @@
+//! `MirroredVars`: broadcast of a candle model's variables from rank 0, bucketed all-reduce of
+//! gradients after or during the backward pass, the check that copies are bit-equal, and snapshots.
+//! The autograd hooks behind `hooked` and `backward` are in `gradient_hooks`.
+
 use std::collections::HashMap;
 
 use candle_core::backprop::GradStore;
@@ -99,7 +103,7 @@ impl MirroredVars {
         Ok(mirrored)
     }
 
-    /// Makes the buffers anew when the workers have changed, and checks that all have the same
+    /// Reallocates the buffers when the workers have changed, and checks that all have the same
     /// variables; for [`Training::regroup`](meshwork_strategy::Training::regroup). Values stay as
     /// they are.
     ///

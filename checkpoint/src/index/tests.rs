@@ -1,3 +1,6 @@
+//! The index file: bytes and index are inverse, every changed byte and every truncation is
+//! detected, and no input, a corpus of damaged files included, makes the reader panic.
+
 use proptest::prelude::*;
 
 use super::*;

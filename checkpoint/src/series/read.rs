@@ -8,14 +8,14 @@ use super::{Series, failed, is_missing};
 use crate::disk::{Content, Refused};
 use crate::{Entry, Error, FileDamage, Generation, Index, Operation};
 
-/// The generation to go on from.
+/// The generation to continue from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Latest {
     index: Option<Index>,
     damaged: Vec<(PathBuf, FileDamage)>,
 }
 
-/// A file of a generation that can be read, and whose head is what was saved.
+/// A file of a generation that can be read, and whose head is intact.
 #[derive(Debug)]
 pub struct Opened {
     path: PathBuf,
@@ -31,7 +31,7 @@ impl Latest {
         self.index.as_ref()
     }
 
-    /// A file of each later generation that was passed over, and what is wrong with it.
+    /// A file of each later generation that was passed over, and its damage.
     #[must_use]
     pub fn damaged(&self) -> &[(PathBuf, FileDamage)] {
         &self.damaged
@@ -114,7 +114,7 @@ impl Series {
         Ok(names.filter(|name| self.parsed(name).is_none()).collect())
     }
 
-    /// All bytes of a file in the folder that is none of this series.
+    /// All bytes of a file in the folder that does not belong to this series.
     ///
     /// # Errors
     /// [`Error::Damaged`] where it is not there, and those of [`latest`](Self::latest).
@@ -166,7 +166,7 @@ impl Opened {
         self.length
     }
 
-    /// Its first bytes, which are what was saved.
+    /// Its first bytes, which are intact.
     #[must_use]
     pub fn head(&self) -> &[u8] {
         &self.head
@@ -178,7 +178,7 @@ impl Opened {
         self.head
     }
 
-    /// Bytes from `offset` on; of those behind the head nobody has checked what they are.
+    /// Bytes from `offset` on; those behind the head have not been checked.
     ///
     /// # Errors
     /// [`Error::Io`]

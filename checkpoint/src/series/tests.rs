@@ -1,3 +1,7 @@
+//! Crash consistency of a series of generations: on a simulated disk that fails at every call and
+//! loses what was not synced, the old or the new generation is found whole. Also retention, damage,
+//! symlinks and concurrent writers.
+
 use std::fs;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::symlink;

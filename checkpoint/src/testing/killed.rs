@@ -35,8 +35,9 @@ pub fn killed_at_each_call(
     Ok(killed)
 }
 
-/// What is to be killed. Calls are counted by thread and name, and any thread that has made as many
-/// ends the process: so this one first makes more than the harness of the tests does.
+/// Runs the code that is to be killed. Calls are counted by thread and name, and any thread that
+/// has made as many ends the process: so this one first makes more than the harness of the tests
+/// does.
 pub fn to_be_killed(run: impl FnOnce()) {
     for _ in 0..AHEAD {
         let file = File::options().write(true).open("/dev/null");

@@ -1,3 +1,7 @@
+//! Arguments of `meshwork bench`, and what they come to for the collectives crate: transport,
+//! algorithm, congestion control. `bus_factor` has the factors from algorithm bandwidth to bus
+//! bandwidth, as nccl-tests defines them.
+
 use clap::{Args, ValueEnum};
 use meshwork_collectives::schedule::Collective;
 use meshwork_collectives::{

@@ -10,7 +10,7 @@ use super::trial::Trial;
 
 /// The measurement of one size.
 ///
-/// A sample is several calls in a row after a barrier, so many that it lasts about 5 ms, and its
+/// A sample is several calls in a row after a barrier, enough that it lasts about 5 ms, and its
 /// time is that of the slowest rank. The median over all samples is reported. Buffers hold zeros
 /// while the time is taken; before and after, every value of a pattern is checked.
 pub(super) struct Series<'a> {
@@ -18,7 +18,7 @@ pub(super) struct Series<'a> {
     bytes: usize,
 }
 
-/// What came out for one size.
+/// The measurement of one size.
 pub(super) struct Row {
     pub(super) ranks: usize,
     pub(super) bytes: usize,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Found;
 
-/// What each backend found, in their order.
+/// The devices of each backend, or why it has none, in their order.
 #[derive(Debug)]
 pub(super) struct Report {
     backends: Vec<(&'static str, Result<Vec<Found>, Error>)>,
@@ -82,7 +82,7 @@ fn why(error: &Error) -> Value {
     }
 }
 
-/// What is known of a memory, after a comma.
+/// Free and total memory as far as known, after a comma.
 struct Amount(Memory);
 
 impl Display for Amount {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::DoctorError;
 
-/// What the dumps of a folder say; their operations go to the file for a trace.
+/// The diagnosis from the dumps in a folder; their operations go to the file for a trace.
 pub(super) fn diagnosis(
     folder: &Path,
     trace_file: Option<&Path>,

@@ -15,7 +15,7 @@ use super::{Doctor, DoctorError};
 use findings::{Finding, Level, findings};
 use pairs::RankPair;
 
-/// What was found, as text, and whether a job could begin.
+/// The result of the preflight checks, as text, and whether a job could begin.
 pub(super) struct Checkup {
     pub(super) text: String,
     pub(super) healthy: bool,
@@ -79,8 +79,7 @@ fn place(wanted: &Doctor) -> Result<(Vec<String>, Rank), DoctorError> {
     Ok((placement.addresses().to_vec(), Rank::new(placement.rank())))
 }
 
-/// What the environment says that the bytes of operations go by; a name that is none ends the
-/// joining.
+/// The data transport that the environment names; an unknown name fails later, when joining.
 fn carrier() -> DataTransport {
     match std::env::var(DataTransport::ENV) {
         Ok(name) if name == DataTransport::Tls.to_string() => DataTransport::Tls,

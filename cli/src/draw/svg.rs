@@ -62,9 +62,9 @@ impl Picture {
 /// A panel and its measures, in pixels.
 struct Drawn<'a> {
     panel: &'a Panel,
-    /// What is left of the cells.
+    /// The margin to the left of the cells.
     left: usize,
-    /// What is above the cells.
+    /// The margin above the cells.
     top: usize,
     widths: Vec<usize>,
     heights: Vec<usize>,

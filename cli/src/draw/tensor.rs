@@ -185,5 +185,5 @@ fn notes(layout: &Layout, holders: usize) -> Vec<String> {
 /// Owners are listed one by one.
 const MOST_RANKS: usize = 1 << 20;
 
-/// So many runs of ranks a cell can show.
+/// The most runs of ranks that a cell can show.
 const MOST_RUNS: usize = 4;

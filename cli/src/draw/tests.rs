@@ -1,3 +1,6 @@
+//! Pictures of meshes and tensors: text renderings compared character by character, and SVG parsed
+//! as XML, with all labels present and everything inside the view box.
+
 use meshwork_layout::{Layout, PartialReduction};
 use proptest::prelude::*;
 use roxmltree::Document;

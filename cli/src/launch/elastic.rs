@@ -14,8 +14,8 @@ pub struct Elastic {
 }
 
 impl Elastic {
-    /// A run that goes on while at least `least` workers are there or come back; each is started
-    /// again up to 10 times in a row.
+    /// A run that continues while at least `least` workers are running or being restarted; each is
+    /// restarted up to 10 times in a row.
     #[must_use]
     pub fn new(least: usize) -> Self {
         Self {

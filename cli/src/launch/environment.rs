@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use meshwork_collectives::Rank;
 
-/// What worker `rank` finds in `TF_CONFIG`. Socket addresses need no escaping in JSON.
+/// The `TF_CONFIG` of worker `rank`. Socket addresses need no escaping in JSON.
 pub(super) fn tf_config(addresses: &[SocketAddr], rank: Rank) -> String {
     let workers: Vec<_> = addresses.iter().map(|a| format!("\"{a}\"")).collect();
     format!(

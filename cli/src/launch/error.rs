@@ -1,3 +1,6 @@
+//! `LaunchError`: why workers could not be started or watched, with the exit statuses of shells
+//! (125 to 127). How a run that did start has ended is in `outcome`.
+
 use std::io;
 use std::path::PathBuf;
 
@@ -43,7 +46,7 @@ pub enum LaunchError {
         port: u16,
         /// Rank of the worker that would get it.
         rank: Rank,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The system has no free port to give; nothing was started.
@@ -53,7 +56,7 @@ pub enum LaunchError {
         rank: Rank,
         /// Workers asked for.
         workers: usize,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// This process may not hold enough files open for the workers' output; nothing was started.
@@ -71,13 +74,13 @@ pub enum LaunchError {
     /// The environment holds a job secret that cannot be used, or no new one could be made.
     #[error("no job secret to hand to the workers")]
     Secret {
-        /// What is wrong with it; never shows the secret itself.
+        /// The error of the secret, which never shows the secret itself.
         source: meshwork_collectives::ConfigError,
     },
     /// There is no memory, or no descriptor, for the file that hands the job secret to the workers.
     #[error("the job secret could not be put where the workers find it")]
     SecretFile {
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The program does not exist, or its first line names an interpreter that does not.
@@ -105,19 +108,19 @@ pub enum LaunchError {
         program: PathBuf,
         /// Rank of the worker that could not be started.
         rank: Rank,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The launcher could not set itself up to watch its workers.
     #[error("the launcher could not start a thread or pipe to watch its workers with")]
     Watch {
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The launcher could not take over the signals that it hands on.
     #[error("the launcher could not set its signal handlers")]
     Signals {
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// It cannot be learnt how a worker ended, as when the launcher's parent made it ignore SIGCHLD
@@ -126,7 +129,7 @@ pub enum LaunchError {
     Wait {
         /// Rank of the worker.
         rank: Rank,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -1,9 +1,12 @@
+//! How a run ended: success, the first failed worker, an interruption, or too few workers left,
+//! each with its exit status and one line of text. Who is to blame is decided in `run_state`.
+
 use std::fmt::{self, Display};
 
 use meshwork_collectives::Rank;
 use rustix::process::WaitIdStatus;
 
-/// How a run went. Its `Display` is one line for people, without rank prefixes.
+/// The outcome of a run. Its `Display` is one line for people, without rank prefixes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "a run that failed is reported here and nowhere else"]
 #[non_exhaustive]
@@ -14,7 +17,7 @@ pub enum Outcome {
     Failed(Failure),
     /// SIGINT or SIGTERM reached the launcher before any worker had failed.
     Interrupted(Interruption),
-    /// So many workers of an elastic run were lost for good that too few were left.
+    /// Too few workers of an elastic run were left, as the others were lost for good.
     TooFew(Shortage),
 }
 
@@ -94,7 +97,7 @@ impl Display for Failure {
     }
 }
 
-/// The signal that stopped a run, and who did not follow it in time.
+/// The signal that stopped a run, and how many workers did not obey it in time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Interruption {
     pub(super) signal: Signal,
@@ -163,7 +166,7 @@ impl Shortage {
         self.left
     }
 
-    /// Who was lost for good, in the order of ranks.
+    /// The workers that were lost for good, in the order of ranks.
     #[must_use]
     pub fn lost(&self) -> &[Loss] {
         &self.lost
@@ -243,7 +246,7 @@ impl WorkerEnd {
         self == Self::Exited { status: 0 }
     }
 
-    /// Reads what `waitid` says of a child that has ended; nothing if it has not.
+    /// Reads what `waitid` says of a child that has ended; `None` if it has not.
     pub(super) fn from_wait(status: &WaitIdStatus) -> Option<Self> {
         let exited = status.exit_status().map(|status| Self::Exited {
             status: u8::try_from(status & 0xff).expect("eight bits"),

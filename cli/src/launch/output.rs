@@ -9,7 +9,7 @@ pub(super) use sink::Stream;
 
 /// Where the workers' output goes: stdout to stdout and stderr to stderr, in both cases.
 ///
-/// A line reaches it whole, behind the worker's rank as in `[2] loss 0.31`, byte by byte as it was
+/// A line reaches it whole, after the worker's rank as in `[2] loss 0.31`, byte by byte as it was
 /// written, UTF-8 or not. Rank prefixes are coloured on a terminal (unless `NO_COLOR` is set).
 /// Three cases are less plain:
 ///
@@ -19,8 +19,8 @@ pub(super) use sink::Stream;
 /// - a line of more than 64 KiB is broken into several.
 ///
 /// The order of lines is kept within one worker's stdout and within its stderr, and nowhere else.
-/// Workers wait while nobody reads; once the launcher's stdout or stderr is closed, what would go
-/// there is dropped and the workers go on.
+/// Workers block while the output is not read; once the launcher's stdout or stderr is closed, what
+/// would go there is dropped and the workers go on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Output {

@@ -1,3 +1,6 @@
+//! Reserves a UDP port on 127.0.0.1 for each worker by binding it, and releases them all right
+//! before the workers start. Also the check of `RLIMIT_NOFILE` for the workers' pipes.
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use meshwork_collectives::Rank;

@@ -1,3 +1,7 @@
+//! The state machine of a run: from exits, signals and time to steps to take (warn, terminate,
+//! kill, restart). It does no I/O and reads no clock, so tests run it in virtual time; `supervisor`
+//! carries out the steps.
+
 mod restart_policy;
 
 use std::time::{Duration, Instant};
@@ -10,7 +14,8 @@ use restart_policy::{ExitEffect, RestartPolicy};
 
 pub(super) use restart_policy::{RestartDecision, RestartEvent};
 
-/// What a run does when: told of exits, signals and the time, it says what to do to the workers.
+/// The state machine of a run: given exits, signals and the time, it decides what to do to the
+/// workers.
 ///
 /// ```text
 ///            first failure            1 s over             grace over
@@ -43,7 +48,7 @@ pub(super) enum Step {
     Announce(Rank),
     /// Tell people about the end of a worker.
     Tell(RestartEvent),
-    /// Start the worker of this rank again, which was done so often before, this time included.
+    /// Restart the worker of this rank; the number counts its restarts, this one included.
     Restart(Rank, u32),
     /// Send this signal to all workers.
     Send(Signal),
@@ -93,13 +98,13 @@ impl RunState {
         }
     }
 
-    /// Starts workers again that fail.
+    /// Restarts workers that fail.
     pub(super) fn with_restart_policy(mut self, elastic: Option<Elastic>) -> Self {
         self.restart_policy = elastic.map(|elastic| RestartPolicy::new(elastic, self.workers));
         self
     }
 
-    /// Workers have ended, in this order as far as it could be seen; all at one moment.
+    /// Handles the exits of workers, in this order as far as it could be seen; all at one moment.
     pub(super) fn ended(&mut self, now: Instant, ended: &[(Rank, WorkerEnd)], out: &mut Vec<Step>) {
         let others = self.living.saturating_sub(1);
         self.living = self.living.saturating_sub(ended.len());
@@ -120,7 +125,7 @@ impl RunState {
         }
     }
 
-    /// The ends that the run does not bear: all, unless it is elastic.
+    /// The exits that the run does not tolerate: all, unless it is elastic.
     fn not_tolerated(
         &mut self,
         now: Instant,
@@ -151,7 +156,7 @@ impl RunState {
         not_tolerated
     }
 
-    /// Nobody is started any more, and whoever lives has until then.
+    /// Stops restarts; running workers have until `until` to end.
     fn end_by(&mut self, until: Option<Instant>) {
         if let Some(restart_policy) = &mut self.restart_policy {
             restart_policy.stop();
@@ -159,7 +164,7 @@ impl RunState {
         self.phase = Phase::Ending { until };
     }
 
-    /// A signal has come that is to be handed on.
+    /// Handles a signal that is to be forwarded.
     pub(super) fn signalled(&mut self, now: Instant, signal: Signal, out: &mut Vec<Step>) {
         out.push(Step::Send(signal));
         if !signal.asks_to_end() {
@@ -174,7 +179,7 @@ impl RunState {
         }
     }
 
-    /// Time has passed.
+    /// Handles the passing of time.
     pub(super) fn tick(&mut self, now: Instant, out: &mut Vec<Step>) {
         if let Some(restart_policy) = &mut self.restart_policy {
             let due = restart_policy.due(now);

@@ -1,3 +1,7 @@
+//! Signal handling of the launcher: SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 become
+//! events while a run is under way, and keep their default action otherwise. `workers` sends them
+//! on.
+
 use std::ffi::c_int;
 use std::fs;
 use std::io;
@@ -112,7 +116,7 @@ static RUNS: Mutex<Runs> = Mutex::new(Runs {
     defaults_kept: false,
 });
 
-/// What the handlers look at: they may not take a lock.
+/// Whether no run is under way, for the signal handlers, which may not take a lock.
 static NO_RUN: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]

@@ -1,3 +1,6 @@
+//! The event loop of a run: it starts workers, waits for exits, signals and the end of output, and
+//! carries out what `run_state` decides. The decisions themselves are not here.
+
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -13,7 +16,7 @@ use super::signals::SignalWatch;
 use super::workers::Workers;
 use super::{Elastic, LaunchError, Outcome, Signal, WorkerEnd};
 
-/// What the threads of a run report.
+/// An event that the threads of a run report.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The worker of this rank has ended, if that could be seen.
@@ -75,8 +78,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Watches the workers until all have ended and their output is written. Those that are to be
-    /// started again are by `restart`, which is told the rank and how often that has been done.
+    /// Watches the workers until all have ended and their output is written. Workers are restarted
+    /// by `restart`, which gets the rank and the number of restarts.
     ///
     /// # Errors
     /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
@@ -184,7 +187,7 @@ impl Supervisor {
     }
 }
 
-/// Says what became of a worker. Where stderr is closed nobody wants to know.
+/// Reports the exit of a worker on stderr. Where that is closed nobody wants to know.
 fn tell(
     RestartEvent {
         rank,

@@ -1,3 +1,7 @@
+//! Worker processes, each in a process group of its own: spawning, signalling, waiting and reaping.
+//! A worker that has ended stays a zombie until the run is over or it is replaced, so that no
+//! signal reaches a reused process id.
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use clap::ValueEnum;
 use meshwork_cluster_resolver::{Error, Variables};
 
-/// Somebody who describes clusters.
+/// A source that describes clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Source {
     /// The TF_CONFIG variable, as launchers and operators set it
@@ -72,8 +72,8 @@ impl Choice {
         Self { source, signs }
     }
 
-    /// The first source of which the environment has a sign: those that somebody set for this job
-    /// come before those that tell on which service it runs.
+    /// The first source of which the environment has a sign: those that were set for this job come
+    /// before those that tell on which service it runs.
     pub(super) fn detect(variables: &Variables) -> Result<Option<Self>, Error> {
         let mut signs = Vec::new();
         for &source in Source::value_variants() {

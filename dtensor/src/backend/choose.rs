@@ -22,7 +22,7 @@ impl Backend {
         })
     }
 
-    /// The elements along the middle one of three axes at some indices; so many in all.
+    /// The elements along the middle one of three axes at some indices; `len` in all.
     pub(crate) fn take(
         &self,
         of: &DeviceBlock,
@@ -35,7 +35,7 @@ impl Backend {
         })
     }
 
-    /// A row for each index, with elements of a type for a range of classes; so many in all.
+    /// A row for each index, with elements of a type for a range of classes; `len` in all.
     pub(crate) fn one_hot(
         &self,
         indices: &DeviceBlock,
@@ -47,7 +47,7 @@ impl Backend {
         })
     }
 
-    /// The elements, of which there are so many, as those of another type.
+    /// The elements, `len` of them, converted to another type.
     pub(crate) fn convert(
         &self,
         of: &DeviceBlock,

@@ -13,15 +13,15 @@ use meshwork_accel::{
 /// A buffer of an accelerator.
 pub(super) type Raw = Box<dyn Any + Send + Sync>;
 
-/// What comes of buffers; none where they are not of this kind of accelerator.
+/// The result of an operation on buffers; `None` where they are not of this kind of accelerator.
 pub(super) type Answer = Option<Result<Raw, Error>>;
 
-/// What every accelerator does.
+/// Memory operations, which every accelerator has.
 pub(super) trait Memory: Send + Sync {
     /// A new buffer of these elements, of which there are whole ones.
     fn upload(&self, device: DeviceId, element: ElementType, bytes: &[u8]) -> Result<Raw, Error>;
 
-    /// A new buffer of so many zeros.
+    /// A new buffer of `len` zeros.
     fn zeros(&self, device: DeviceId, element: ElementType, len: usize) -> Result<Raw, Error>;
 
     /// All elements of a buffer, as a `Vec` of them.
@@ -38,7 +38,7 @@ pub(super) trait Memory: Send + Sync {
     fn reduced(&self, op: ReduceOp, terms: &[&Raw]) -> Answer;
 }
 
-/// What makes new buffers of the elements of others, which stay as they are.
+/// Operations that compute new buffers from the elements of others, which stay as they are.
 pub(super) trait Arithmetic: Send + Sync {
     fn computes(&self, element: ElementType) -> bool;
 
@@ -53,7 +53,7 @@ pub(super) trait Arithmetic: Send + Sync {
     fn select(&self, condition: &Raw, ends: [&Raw; 2]) -> Answer;
 }
 
-/// What puts elements in other places, or makes them one along an axis.
+/// Operations that rearrange elements, or reduce them along an axis.
 pub(super) trait Shaping: Send + Sync {
     fn cut(&self, from: &Raw, part: &Region) -> Answer;
 
@@ -77,13 +77,13 @@ pub(super) trait Shaping: Send + Sync {
     ) -> Answer;
 }
 
-/// What devices do among themselves.
+/// Collectives among the devices of this process.
 pub(super) trait Links: Send + Sync {
     /// The op of all buffers, on each of their devices.
     fn all_reduced(&self, op: ReduceOp, terms: &[&Raw]) -> Option<Result<Vec<Raw>, Error>>;
 }
 
-/// What is put together of parts.
+/// A buffer that is assembled from parts.
 #[derive(Clone, Copy)]
 pub(crate) struct Whole<'a> {
     pub(crate) device: DeviceId,

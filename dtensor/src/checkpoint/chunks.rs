@@ -17,7 +17,7 @@ pub(super) const CHUNK: usize = 1 << 20;
 /// Digits of a hash.
 const DIGITS: usize = 16;
 
-/// The hashes of all chunks of a block, as they stand in the head of its file.
+/// The hashes of all chunks of a block, as in the head of its file.
 pub(super) fn text_of(bytes: &[u8]) -> String {
     bytes.chunks(CHUNK).fold(String::new(), |mut text, chunk| {
         // A string takes all that is written to it.

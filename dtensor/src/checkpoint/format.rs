@@ -59,7 +59,7 @@ impl Tensors {
         self.0.get(name)
     }
 
-    /// What stands in the index.
+    /// The bytes of the index.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let tensor = |(name, described): (&String, &TensorInfo)| {
             let form = json!({"shape": described.shape, "element": described.element.to_string()});
@@ -88,7 +88,8 @@ impl Tensors {
 }
 
 impl TensorInfo {
-    /// Whether files of so many bytes can have all of its elements, and memory all of its indices.
+    /// Whether files of this many bytes can have all of its elements, and memory all of its
+    /// indices.
     pub(super) fn fits(&self, bytes: u64) -> bool {
         let sizes = self.shape.iter().map(|size| (*size).max(1));
         let mut all = std::iter::once(self.element.size()).chain(sizes);
@@ -228,7 +229,7 @@ const TYPES: [(ElementType, Dtype); 13] = [
     (ElementType::F64, Dtype::F64),
 ];
 
-/// Reads bytes as what stands in an index, and as the head of a file.
+/// Decodes an index, or the head of a file.
 pub(super) fn decode(bytes: &[u8]) {
     if let Some(tensors) = Tensors::from_bytes(bytes) {
         assert!(Tensors::from_bytes(&tensors.to_bytes()).is_some());

@@ -18,7 +18,7 @@ use crate::{Block, Error, Scalar};
 pub(super) struct Reader<'a> {
     series: &'a Series,
     generation: Generation,
-    /// What makes the files count.
+    /// The path of the index, without which the files do not count.
     index: PathBuf,
     name: &'a str,
     described: TensorInfo,

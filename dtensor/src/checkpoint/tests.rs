@@ -1,3 +1,6 @@
+//! Checkpoints of tensors: every layout saved and restored into every other, by one client and
+//! several; damaged, missing and mixed files; and a simulated disk that crashes at every call.
+
 use std::fs;
 use std::sync::Arc;
 

@@ -1,3 +1,6 @@
+//! The `DTENSOR_*` environment: job lists, client numbers, the order of job names, and the
+//! preferred device type, with TensorFlow's rules.
+
 use super::*;
 
 fn config(variables: &[(&str, &str)]) -> Config {

@@ -8,10 +8,10 @@ use super::{Connected, Context};
 use crate::Error;
 use crate::error::{ClientStatement, Subject};
 
-/// What a client can say about itself, in bytes.
+/// The limit on a client's statement, in bytes.
 const MOST: usize = 1 << 20;
 
-/// Stands between what a client says and where it says it.
+/// The separator between a client's statement and where it comes from.
 const FROM: &str = "\n";
 
 impl Context {
@@ -59,7 +59,7 @@ impl Context {
         }
     }
 
-    /// What each client says, in their order, and from where. All of them call it.
+    /// The statement of each client, in their order, and where it comes from. All clients call it.
     #[track_caller]
     fn views(&self, subject: Subject, said: &str) -> Result<Vec<ClientStatement>, Error> {
         let told = format!("{said}{FROM}{}", Location::caller());
@@ -76,7 +76,7 @@ impl Context {
         Ok((0..).zip(&all).map(view).collect())
     }
 
-    /// What each client says, in their order. All of them call it.
+    /// The bytes of each client, in their order. All clients call it.
     #[track_caller]
     pub(crate) fn all_gather_bytes(
         &self,
@@ -106,7 +106,7 @@ impl Context {
     }
 }
 
-/// The length of what a client says, this one or another that tells it.
+/// The length of a client's statement, this one's or another's.
 fn fitting(subject: Subject, length: u64) -> Result<usize, Error> {
     let len = usize::try_from(length).unwrap_or(usize::MAX);
     match len <= MOST {

@@ -11,11 +11,11 @@ use crate::blocks::LocalDevices;
 use crate::{DeviceType, Error};
 
 impl Context {
-    /// From now on, tensors on devices of a type lie on those of an accelerator, which computes
-    /// with them: device `i` of this client is its device `i`. Clones of this context do the same.
+    /// From now on, tensors on devices of a type are stored and computed by an accelerator: device
+    /// `i` of this client is its device `i`. Clones of this context do the same.
     ///
     /// Blocks go to the devices when an op needs them there, and stay: what the op makes is on the
-    /// devices only, until somebody asks for it ([`unpack`](crate::DTensor::unpack),
+    /// devices only, until it is asked for ([`unpack`](crate::DTensor::unpack),
     /// [`to_host`](crate::DTensor::to_host)), or an op that the backend does not have. Nothing goes
     /// either way twice. Which ops a backend has, its capabilities say; see
     /// [`BackendBuilder`](crate::BackendBuilder).

@@ -23,8 +23,8 @@ struct FreeBuffer {
 }
 
 impl BufferPool {
-    /// Memory for blocks of so many elements, of whatever value; none where there is nothing to
-    /// keep it from. What is left over is given back, unless all blocks are small.
+    /// Memory for blocks of this many elements, of unspecified value; none where there is nothing
+    /// to keep it from. What is left over is given back, unless all blocks are small.
     pub(crate) fn take<T: Scalar>(&mut self, lens: &[usize]) -> Vec<Option<Vec<T>>> {
         let large = lens.iter().map(|len| len.saturating_mul(size_of::<T>()));
         let large: usize = large.filter(|bytes| *bytes >= LARGE).sum();
@@ -57,7 +57,7 @@ impl BufferPool {
         }
     }
 
-    /// What they take, in bytes.
+    /// The size of all buffers, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.kept.iter().map(|spare| spare.bytes).sum()
     }

@@ -101,7 +101,7 @@ impl DevicePlacement {
     }
 }
 
-/// What all clients have to say alike about a mesh: all but which devices are their own.
+/// The description of a mesh on which all clients have to agree: all but which devices are local.
 pub(super) fn common_text(mesh: &Mesh) -> String {
     let dims = mesh
         .dims()

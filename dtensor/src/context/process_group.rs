@@ -17,8 +17,8 @@ pub(crate) struct Connected {
     pub(crate) staging: StagingBuffer,
 }
 
-/// Memory for what is on its way to other clients or has come from there, which those on the same
-/// host reach where it is. It is kept, and grows to what was needed most.
+/// Memory for messages to and from other clients, shared with those on the same host. It is kept,
+/// and grows to the most that was needed.
 #[derive(Default)]
 pub(crate) struct StagingBuffer(Option<Registered<u8>>);
 
@@ -41,7 +41,7 @@ impl ProcessGroup {
 }
 
 impl StagingBuffer {
-    /// Room for so many elements, of whatever value.
+    /// Room for this many elements, of unspecified value.
     pub(crate) fn elements<T: Scalar>(
         &mut self,
         group: &mut Group,

@@ -1,3 +1,6 @@
+//! Several clients as threads of one process: meshes they agree or disagree on, errors of one
+//! client that all report, barriers, and which client owns which rank.
+
 use std::thread;
 
 use super::device_placement::RankLocation;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-/// What clients have to agree on.
+/// The subject of an agreement among clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Subject {
@@ -14,7 +14,7 @@ pub enum Subject {
     Barrier,
     /// Whether a checkpoint was written.
     Checkpoint,
-    /// What the program does next.
+    /// The next operation of the program.
     Program,
 }
 
@@ -30,7 +30,7 @@ impl Display for Subject {
     }
 }
 
-/// What one client says where all should say the same.
+/// The statement of one client where all should be equal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ClientStatement {
     pub(crate) client: u32,
@@ -45,7 +45,7 @@ impl ClientStatement {
         self.client
     }
 
-    /// What it says.
+    /// Its content.
     #[must_use]
     pub fn said(&self) -> &str {
         &self.said

@@ -178,7 +178,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// So many elements on the device of a place; those that are there already, as they are.
+    /// This many elements on the device of a place; those that are there already, as they are.
     fn on(&self, place: usize, block: &Arc<DeviceBlock>, len: usize) -> BackendResult {
         let device = self.site.devices[place];
         match block.device() == device {
@@ -188,7 +188,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Runs in a block of so many elements as a box.
+/// Runs in a block of this many elements as a box.
 fn region(runs: &Runs, held: usize) -> Result<Region, Error> {
     let (whole, part) = runs.as_box(held);
     Ok(Region::new(&whole, &part)?)

@@ -10,14 +10,13 @@ use crate::context::{Connected, Context};
 use crate::transfer_plan::{BlockSource, Exchange, LocalPart, Message, TermSource};
 use crate::{Error, Scalar};
 
-/// What the pieces of a round take at most, in bytes, however long the messages are.
+/// The most bytes that the pieces of one round take, however long the messages are.
 const STAGE: usize = 1 << 20;
 
-/// Elements that are reduced at a time, so that what has to be brought together first stays in a
-/// cache.
+/// Elements that are reduced at a time, so that gathered ones stay in a cache.
 const TILE: usize = 8192;
 
-/// The elements of all messages that one round carries, and where what arrives lies.
+/// The elements of all messages that one round carries, and where arriving ones are.
 pub(super) struct Round {
     elements: Range<usize>,
     /// For each client and message from there, its place among the elements that arrive.
@@ -90,7 +89,7 @@ pub(super) fn exchange_messages<T: Scalar>(
     Ok(())
 }
 
-/// Puts what a round carries to the other clients one behind the other; returns how much each gets.
+/// Concatenates what a round carries to the other clients; returns how much each gets.
 fn pack<T: Scalar>(
     exchange: &Exchange,
     round: &Round,
@@ -161,7 +160,7 @@ pub(super) fn reduce<T: Scalar>(
     Ok(())
 }
 
-/// Elements of a term that lie here, but not in one piece.
+/// Elements of a term that are here, but not contiguous.
 fn scattered<T: Scalar>(term: &TermSource, elements: &Range<usize>, held: &[&[T]]) -> Vec<T> {
     match term {
         TermSource::Here(taken) if taken.runs.as_span().is_none() => {

@@ -6,7 +6,7 @@ use ndarray::ArrayD;
 use super::{Call, ReduceAxes, kernel, place, views};
 use crate::{DTensor, Error, Float, Scalar};
 
-/// What an element-wise op makes of the elements at one index, one of each operand.
+/// The function of an element-wise op: of the elements at one index, one of each operand.
 pub type Function<'a, T> = &'a dyn Fn(&[T]) -> T;
 
 impl<T: Scalar> DTensor<T> {
@@ -169,9 +169,10 @@ impl<T: Float> DTensor<T> {
     /// element-wise op's gradient by each operand makes of the upstream element and those of all
     /// operands; of other ops it is not asked.
     ///
-    /// They lie as [`gradients`] says, which need not be how the operands do. Besides the ops that
-    /// it knows there are those of softmax, gather (by the tensor that is gathered from), select,
-    /// concat, slice, pad, bias and broadcast; of split, it is a [`concat`](Self::concat).
+    /// Their layouts are those of [`gradients`], which may differ from those of the operands.
+    /// Besides the ops that it knows there are those of softmax, gather (by the tensor that is
+    /// gathered from), select, concat, slice, pad, bias and broadcast; of split, it is a
+    /// [`concat`](Self::concat).
     ///
     /// # Errors
     /// [`Error::Op`] for an op without a gradient, or an upstream of another shape than the result;

@@ -62,8 +62,7 @@ impl<T: Number> Named<T> {
         pairs.next()
     }
 
-    /// What has the same index along two axes: every so many elements of both as one axis, the
-    /// last.
+    /// The diagonal of two axes: elements with the same index along both become one axis, the last.
     fn diagonal(self, first: usize, second: usize) -> Result<Self, Error> {
         let others = (0..self.labels.len()).filter(|axis| *axis != first && *axis != second);
         let mut order: Vec<usize> = others.collect();
@@ -95,7 +94,7 @@ impl<T: Number> Named<T> {
         Ok(Self { labels, local })
     }
 
-    /// Without the axes that nobody needs.
+    /// Without the axes that are not needed.
     fn summed(self, is_needed: impl Fn(char) -> bool) -> Result<Self, Error> {
         let axes = 0..self.labels.len();
         let (kept, gone): (Vec<usize>, Vec<usize>) =

@@ -31,7 +31,7 @@ impl<T: Float> DTensor<T> {
         Ok(Some(found))
     }
 
-    /// What this gradient by the result of an op makes those by its operands.
+    /// Backpropagates this gradient of an op's result to its operands.
     #[track_caller]
     fn through(&self, op: &Op, operands: &[&Self]) -> Result<Vec<Self>, Error> {
         Ok(match (op, operands) {

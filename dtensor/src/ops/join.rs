@@ -8,7 +8,7 @@ use super::{Call, place};
 use crate::{DTensor, Error, Scalar};
 
 impl<T: Scalar> DTensor<T> {
-    /// Tensors behind one another along an axis, negative counted from the end.
+    /// Tensors concatenated along an axis, negative counted from the end.
     ///
     /// # Errors
     /// [`Error::Op`] for no tensors, or shapes that differ along another axis;
@@ -21,7 +21,7 @@ impl<T: Scalar> DTensor<T> {
         })
     }
 
-    /// Tensors of one shape behind one another along a new axis, at this place in the result.
+    /// Tensors of one shape stacked along a new axis, at this place in the result.
     ///
     /// # Errors
     /// Those of [`concat`](Self::concat).
@@ -102,8 +102,8 @@ impl<T: Scalar> DTensor<T> {
         results.collect()
     }
 
-    /// What a client makes of the blocks of all, of which there are some, and the sizes of the
-    /// result's.
+    /// The blocks that a client joins from those of all operands, of which there is at least one,
+    /// and the sizes of the result's.
     #[track_caller]
     fn joint(
         op: &Op,

@@ -66,7 +66,7 @@ pub(super) fn padded<T: Scalar>(
     wide
 }
 
-/// Blocks behind one another along an axis.
+/// Blocks concatenated along an axis.
 pub(super) fn concatenated<T: Scalar>(axis: usize, blocks: &[ArrayViewD<'_, T>]) -> ArrayD<T> {
     ndarray::concatenate(Axis(axis), blocks).expect("the op's rule has checked the shapes")
 }

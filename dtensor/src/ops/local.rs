@@ -225,7 +225,7 @@ impl<T: Scalar> Local<T> {
         })
     }
 
-    /// The blocks of several, of which this is one, behind one another along an axis.
+    /// The blocks of several, of which this is one, concatenated along an axis.
     pub(super) fn concatenated(
         &self,
         axis: usize,

@@ -135,7 +135,8 @@ impl<T: Number> DTensor<T> {
         self.by_number((Pairwise::Add, T::plus), term)
     }
 
-    /// A vector added along the last axis. Unlike with [`add`](Self::add) the result lies as this.
+    /// A vector added along the last axis. Unlike with [`add`](Self::add) the result has this
+    /// layout.
     ///
     /// # Errors
     /// Those of [`zip_with`](Self::zip_with).

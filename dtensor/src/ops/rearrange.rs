@@ -66,7 +66,7 @@ impl<T: Scalar> DTensor<T> {
         self.by_local(&op, |local, sizes| local.spread(sizes))
     }
 
-    /// Each axis repeated as a whole, so many times.
+    /// Each axis repeated as a whole, a given number of times.
     ///
     /// # Errors
     /// [`Error::Op`] for a wrong number of multiples or one along a cut axis, and those of

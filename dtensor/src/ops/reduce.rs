@@ -195,7 +195,7 @@ impl<T: Scalar> DTensor<T> {
     }
 }
 
-/// What a backend calls it. A mean is a sum until it is divided.
+/// The backend's reduce op. A mean is a sum until it is divided.
 fn operation(reducer: Reducer) -> ReduceOp {
     match reducer {
         Reducer::Sum | Reducer::Mean => ReduceOp::Sum,

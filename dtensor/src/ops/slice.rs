@@ -8,7 +8,7 @@ use super::{Call, place};
 use crate::{DTensor, Error, Scalar};
 
 impl<T: Scalar> DTensor<T> {
-    /// A box: from these indices on, so many along each axis; [`None`] is all that are left.
+    /// A box: from these indices on, of these sizes; [`None`] is all that are left.
     ///
     /// # Errors
     /// [`Error::Op`] for a box that is not inside, and those of [`relayout`](Self::relayout).
@@ -82,8 +82,8 @@ impl<T: Scalar> DTensor<T> {
     }
 }
 
-/// What brackets take along each axis of a block, of which the sizes and those of the result are
-/// known.
+/// The strided range that brackets take along each axis of a block, from its sizes and those of the
+/// result.
 fn strides(indices: &[Index], (own, sizes): (&[usize], &[usize])) -> Vec<StridedRange> {
     let mut counts = sizes.iter().copied();
     let mut along = Vec::with_capacity(own.len());

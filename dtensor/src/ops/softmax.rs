@@ -117,7 +117,7 @@ impl<T: Float> DTensor<T> {
         Ok((loss, call.finish(1, gradient)?))
     }
 
-    /// What is known of an axis once all clients have told what they have of it.
+    /// The axis shifted by its maximum, its exponentials and their sums, over all clients.
     #[track_caller]
     fn shifted(&self, call: &Call, axis: usize) -> Result<Shifted<T>, Error> {
         let larger = |a: T, b: T| if b > a { b } else { a };

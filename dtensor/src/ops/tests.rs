@@ -1,3 +1,6 @@
+//! Ops over all layouts of their operands, uneven and empty shards included: results must not
+//! depend on the layouts. Also means of 16-bit floats, mixed element types and foreign contexts.
+
 use meshwork_core::{Client, Mesh};
 use meshwork_layout::ops::{Labels, Op, Orientation, ReducedAxes, Reducer};
 use meshwork_layout::{Layout, PartialReduction};

@@ -6,7 +6,7 @@ use meshwork_collectives::JobSecret;
 
 use crate::DeviceType;
 
-/// What [`System::initialize`](crate::System::initialize) is asked for.
+/// Options of [`System::initialize`](crate::System::initialize).
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -35,7 +35,7 @@ pub(super) enum Coordination {
     Unchecked,
 }
 
-/// What becomes of a context that was used before.
+/// The treatment of a context that was used before.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Before {
     #[default]
@@ -43,7 +43,7 @@ pub(super) enum Before {
     TornDown,
 }
 
-/// What a TPU chip counts as.
+/// The number of devices that a TPU chip counts as.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Cores {
     #[default]

@@ -1,3 +1,6 @@
+//! Initialization, reset and shutdown of a `System`, alone and with two clients over the loopback,
+//! and requests that are refused without a change of state.
+
 use std::net::UdpSocket;
 use std::thread;
 

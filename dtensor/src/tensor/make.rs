@@ -129,7 +129,7 @@ impl Context {
         self.full(shape, layout, T::default())
     }
 
-    /// A tensor of this shape by what each device holds.
+    /// A tensor of this shape from the block of each device.
     #[track_caller]
     pub(crate) fn made_of<T: Scalar>(
         &self,
@@ -143,8 +143,8 @@ impl Context {
         )
     }
 
-    /// A tensor by what each device holds. Of a partial one the first of each group holds all, and
-    /// the others what changes nothing.
+    /// A tensor from the block of each device. If it is partial, the first of each group holds all,
+    /// and the others the neutral element.
     #[track_caller]
     pub(crate) fn made<T: Scalar>(
         &self,

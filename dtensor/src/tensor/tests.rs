@@ -1,3 +1,6 @@
+//! All relayouts between layouts of two axes, by one client and by several, element by element;
+//! bytes sent against the plan, and the memory bound of `into_layout`.
+
 use meshwork_core::{CreateMesh, Mesh};
 use meshwork_layout::{Collective, PartialReduction, Relayout};
 use ndarray::{Array, IxDyn};

@@ -8,7 +8,7 @@ use meshwork_layout::{PartialReduction, Shape};
 use super::runs::Runs;
 use crate::context::DevicePlacement;
 
-/// A part of the block of one rank, and where it lies in the new block of another.
+/// A part of the block of one rank, and its place in the new block of another.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
     /// The rank of the source's mesh that has it.
@@ -19,7 +19,7 @@ pub(super) struct Move {
     pub(super) target: Runs,
 }
 
-/// What a rank's new block is to be made of, by the ranks that have it.
+/// The regions of which a rank's new block is made, by the ranks that have them.
 #[derive(Clone, Debug)]
 pub(super) struct BlockSpec {
     pub(super) rank: MeshRank,
@@ -57,7 +57,7 @@ pub(crate) struct Exchange {
     pub(crate) traffic: Traffic,
 }
 
-/// What goes on between all clients, and is known to each of them.
+/// The messages between all clients, as each of them knows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Traffic {
     /// Whether any client sends anything to another.
@@ -87,7 +87,7 @@ impl Target {
     }
 }
 
-/// What a new block is made of, here.
+/// The source of a new block on this client.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockSource {
     /// The block at this place as it is.
@@ -116,18 +116,18 @@ pub(crate) enum TermSource {
     There(usize, usize),
 }
 
-/// What comes from another client.
+/// A message from another client.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     /// How many elements.
     pub(crate) len: usize,
-    /// The places whose new blocks it is a part of, and where it lies in them.
+    /// The places whose new blocks it is a part of, and its place in them.
     pub(crate) uses: Vec<(usize, Runs)>,
 }
 
 impl Exchange {
-    /// What client `own` of `clients` does so that all block specs are met. Every client has to be
-    /// told the same block specs, in the same order.
+    /// The part of client `own` of `clients` in meeting all block specs. Every client has to be
+    /// given the same block specs, in the same order.
     pub(super) fn of(
         block_specs: &[BlockSpec],
         device_placement: &DevicePlacement,
@@ -203,8 +203,7 @@ struct Sorting<'a> {
 }
 
 impl<'a> Sorting<'a> {
-    /// What a block is made of, as the client sees it that has it; others look at the messages
-    /// only.
+    /// The source of a block on the client that gets it; the others look at the messages only.
     fn source_of(&mut self, block_spec: &'a BlockSpec) -> BlockSource {
         let home = self.device_placement.of_rank(block_spec.rank);
         match &block_spec.made {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use meshwork_layout::Ranges;
 
-/// The indices that are in both; none if there are none.
+/// The intersection; `None` if it is empty.
 pub(crate) fn intersection(a: &[Range<usize>], b: &[Range<usize>]) -> Option<Ranges> {
     let both = a.iter().zip(b);
     let common = both.map(|(a, b)| a.start.max(b.start)..a.end.min(b.end));

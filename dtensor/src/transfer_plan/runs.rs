@@ -51,12 +51,12 @@ impl Runs {
             .fold(self.len, |count, (times, _)| count * times)
     }
 
-    /// Where the elements lie in the block, if that is in one piece.
+    /// The range of the elements in the block, if it is contiguous.
     pub(crate) fn as_span(&self) -> Option<Range<usize>> {
         (self.steps.is_empty()).then(|| self.start..self.start + self.len)
     }
 
-    /// The same elements as a box of a block of so many elements: the sizes of the block, and the
+    /// The same elements as a box of a block of this many elements: the sizes of the block, and the
     /// indices along each axis.
     pub(crate) fn as_box(&self, held: usize) -> (Vec<usize>, Vec<Range<usize>>) {
         if self.count() == 0 {
@@ -78,7 +78,7 @@ impl Runs {
         (whole, part)
     }
 
-    /// Where some elements of the box, by their numbers in it, lie in the block, in order.
+    /// The places in the block of some elements of the box, by their numbers in it, in order.
     pub(crate) fn ranges(&self, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let mut next = elements.start;
         std::iter::from_fn(move || {
@@ -114,8 +114,8 @@ impl Runs {
         }
     }
 
-    /// Copies the box into that of another block, which holds as many elements: those that lie in a
-    /// part of it, by where the part begins in the block.
+    /// Copies the box into that of another block, which holds as many elements: those in a part of
+    /// it, by where the part begins in the block.
     pub(crate) fn copy<T: Copy>(
         &self,
         block: &[T],
@@ -132,7 +132,7 @@ impl Runs {
         }
     }
 
-    /// How many elements of the box lie before a place in the block.
+    /// The number of elements of the box before a place in the block.
     fn before(&self, place: usize) -> usize {
         let Some(mut rest) = place.checked_sub(self.start) else {
             return 0;

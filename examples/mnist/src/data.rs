@@ -12,9 +12,9 @@ use idx::{Idx, Kind};
 /// Which of the two parts of MNIST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// What the network learns from.
+    /// The training set.
     Train,
-    /// What it is measured on, never learned from.
+    /// The test set, never trained on.
     Test,
 }
 

@@ -15,7 +15,7 @@ use rayon::ThreadPoolBuilder;
 
 use crate::error::Error;
 
-/// What to set in the environment of a worker process before it is started.
+/// The variables to set in the environment of a worker process before it is started.
 pub(crate) fn environment(threads: NonZeroUsize) -> [(&'static str, String); 2] {
     VARIABLES.map(|name| (name, threads.to_string()))
 }

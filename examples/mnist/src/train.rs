@@ -19,7 +19,7 @@ use crate::model::{Model, SIDE};
 use crate::optimizer::Momentum;
 use crate::report::{self, Reporter, Step};
 
-/// What decides the result of a run; the number of workers is not among it.
+/// The settings that decide the result of a run; the number of workers is not one of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// Passes over the training images.
@@ -39,7 +39,7 @@ pub(crate) struct Images {
     test: Dataset,
 }
 
-/// What a run came to, the same on all workers but for the time.
+/// The outcome of a run, the same on all workers but for the time.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Mean loss of each global batch, before its update.
@@ -181,7 +181,7 @@ struct Batches {
     data: DistributedDataset,
     /// Behind the last step that was made.
     cursor: Cursor,
-    /// What is left of the epoch; `None` until it is taken up from the cursor.
+    /// The rest of the epoch; `None` until it is resumed from the cursor.
     epoch: Option<DataEpoch>,
 }
 
@@ -431,10 +431,10 @@ fn losses_of(steps: u64) -> Result<VariableSpec, Error> {
     Ok(VariableSpec::new("losses", &[steps])?)
 }
 
-/// What a checkpoint calls the settings of its run.
+/// The key of a run's settings in a checkpoint.
 const SETTINGS: &str = "settings";
 
-/// What a newcomer is told of a run that ends before its last step.
+/// The key by which a newcomer learns that a run ends before its last step.
 const ENDING: &str = "ending";
 
 /// Small enough for the activations to stay in the cache.

@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 use super::{Cut, Layout, Partial, idle};
 use crate::{Error, PartialReduction};
 
-/// What is still to be reduced.
+/// Partial layouts: elements that are still to be reduced.
 impl Layout {
     /// The same layout with exactly these mesh dimensions partial: along them each rank holds a
-    /// term of every element, and the value is what `reduction` makes of the terms.
+    /// term of every element, and `reduction` of the terms gives the value.
     ///
-    /// This is what is left of a sum over an axis that they cut, until an all-reduce or a
+    /// Such a layout results from a sum over an axis that they cut, until an all-reduce or a
     /// reduce-scatter finishes it. Their order does not matter; without any, nothing is partial.
     /// TensorFlow has no such layouts, it reduces at once.
     ///
@@ -61,7 +61,7 @@ impl Layout {
         cuts.map(|cut| self.mesh.dims()[cut.dim].name())
     }
 
-    /// What is to be done along the [`partial`](Self::partial) mesh dimensions, if there are any.
+    /// The reduction along the [`partial`](Self::partial) mesh dimensions, if there are any.
     #[must_use]
     pub fn reduction(&self) -> Option<PartialReduction> {
         self.partial.as_ref().map(|partial| partial.reduction)

@@ -1,3 +1,7 @@
+//! Index arithmetic of layouts: the shard of a rank, local and global shapes, shard coordinates,
+//! and the owners of an element. All in closed form, so that meshes of a million ranks cost no
+//! more. Layouts between the steps of a plan are in `plan/mesh_placement`.
+
 use std::ops::Range;
 
 use meshwork_core::{Coords, MeshRank};
@@ -8,8 +12,8 @@ use crate::{Error, geometry};
 
 /// Which rank holds which part, and how large it is.
 impl Layout {
-    /// The indices that a rank holds of a tensor of this shape; an empty range lies at the end of
-    /// what is cut. [`owners`](Self::owners) asks the other way round.
+    /// The indices that a rank holds of a tensor of this shape; an empty range is at the end of the
+    /// range that is cut. [`owners`](Self::owners) is the inverse query.
     ///
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the mesh, [`Error::RankMismatch`] for a shape of another
@@ -24,8 +28,8 @@ impl Layout {
         Ok(self.axes.iter().zip(global_shape).map(held).collect())
     }
 
-    /// The shape of what a rank holds of a tensor of this shape, exact for uneven and empty shards.
-    /// Rank 0 holds the largest, so its shape is what to pad to.
+    /// The shape of the shard that a rank holds of a tensor of this shape, exact for uneven and
+    /// empty shards. Rank 0 holds the largest, so its shape is the one to pad to.
     ///
     /// # Errors
     /// Those of [`shard`](Self::shard).
@@ -34,8 +38,8 @@ impl Layout {
         Ok(shard.iter().map(Range::len).collect())
     }
 
-    /// The shape of what every rank holds of a tensor of this shape, where all hold as much;
-    /// inverse of [`global_shape`](Self::global_shape).
+    /// The local shape of a tensor of this shape, where the shards of all ranks are equal; inverse
+    /// of [`global_shape`](Self::global_shape).
     ///
     /// # Errors
     /// [`Error::RankMismatch`] for a shape of another rank, [`Error::Uneven`] for a size that is no
@@ -56,7 +60,7 @@ impl Layout {
         local.collect()
     }
 
-    /// The shape of the tensor of which every rank holds a part of this shape; inverse of
+    /// The global shape of a tensor whose shards all have this shape; inverse of
     /// [`even_local_shape`](Self::even_local_shape).
     ///
     /// # Errors
@@ -77,7 +81,8 @@ impl Layout {
         global.collect()
     }
 
-    /// Which shard of each tensor dimension a rank holds, counted from 0.
+    /// The shard coordinates of a rank: which shard of each tensor dimension it holds, counted from
+    /// 0.
     ///
     /// # Errors
     /// [`Error::Mesh`] for a rank outside the mesh.
@@ -158,8 +163,8 @@ impl Layout {
     }
 }
 
-/// How far the rank of this number lies behind that of number 0, where ranks are counted along
-/// these mesh dimensions, the last fastest.
+/// The offset of the rank with this number from the one with number 0, where ranks are counted
+/// along these mesh dimensions, the last fastest.
 fn offset(number: usize, along: &[Cut]) -> usize {
     let digit = |(number, offset): (usize, usize), cut: &Cut| {
         (number / cut.size, offset + number % cut.size * cut.stride)

@@ -1,3 +1,6 @@
+//! Every layout of small meshes and shapes against an oracle that lists indices rank by rank;
+//! constructors, equality, refusals and error messages.
+
 use meshwork_core::MeshRank;
 use proptest::prelude::*;
 

@@ -37,7 +37,7 @@ pub(super) fn resolve_conflicts(
     Ok(settled.into_iter().zip(given_up).map(spec).collect())
 }
 
-/// What one operand claims.
+/// The mesh dimensions that one operand claims.
 fn claims<'a>(rule: &Rule, operand: usize, placed: &'a TensorLayout) -> Result<Claims<'a>, Error> {
     let mut claims: Claims<'_> = vec![None; rule.factors.len()];
     let specs: Vec<&ShardingSpec> = placed.layout().specs().collect();

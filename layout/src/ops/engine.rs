@@ -7,8 +7,8 @@ use super::rule::{Axis, Factor, Kind, ResultRule, Rule};
 use super::{Error, Inferred, Outcome, PartialAllReduce, TensorLayout};
 use crate::{Layout, PartialReduction, ShardingSpec};
 
-/// What the rule says about operands that lie so. There is one operand at least, they are on one
-/// mesh, and they have the ranks for which the rule was made.
+/// Applies a rule to operands of these layouts. There is one operand at least, all are on one mesh,
+/// and they have the ranks for which the rule was made.
 pub(super) fn apply(rule: &Rule, operands: &[TensorLayout]) -> Result<Inferred, Error> {
     let engine = Engine {
         rule,

@@ -1,3 +1,6 @@
+//! Einsum equations: parsing, the implicit result, printing. Ellipses are refused, as TensorFlow
+//! has no layout rule for them; the rule for einsums is in `ops/rules/contract`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 

@@ -1,6 +1,9 @@
+//! `ops::Error`: why no layout can be inferred for an op, or no gradient. Errors of layouts
+//! themselves are `crate::Error`.
+
 use crate::{Shape, ShardingSpec};
 
-/// Why an op cannot be applied to operands of these shapes and layouts.
+/// Errors of ops: why one cannot be applied to operands of these shapes and layouts.
 ///
 /// The caller is at fault in every case. Operands are counted from 0, and so are axes.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -25,7 +28,7 @@ pub enum Error {
         /// The op.
         op: &'static str,
     },
-    /// Operands lie on different meshes.
+    /// Operands are on different meshes.
     #[error(
         "operand {operand} of {op} lies on another mesh than operand 0: lay both out on the same"
     )]
@@ -65,7 +68,7 @@ pub enum Error {
         /// The axis.
         axis: usize,
     },
-    /// A list has not one entry for each axis.
+    /// A list does not have one entry for each axis.
     #[error("{op} is given {found} numbers for {expected} axes: give one for each")]
     EntryCount {
         /// The op.
@@ -92,7 +95,7 @@ pub enum Error {
         /// The size that it has to have.
         expected: usize,
     },
-    /// A size exceeds what a computer can count.
+    /// A size overflows.
     #[error("the result of {op} has more elements than can be counted")]
     TooLarge {
         /// The op.
@@ -106,7 +109,7 @@ pub enum Error {
         /// The shape asked for; [`None`] is left to be found.
         to: Vec<Option<usize>>,
     },
-    /// An axis that is to go away has not the size 1.
+    /// An axis to be removed does not have size 1.
     #[error("axis {axis} has the size {size} and cannot be squeezed away: it would have to be 1")]
     SqueezeSize {
         /// The axis.
@@ -136,7 +139,7 @@ pub enum Error {
         /// The size of the axis.
         size: usize,
     },
-    /// Two places between the brackets stand for the rest of the axes.
+    /// There are two ellipses between the brackets.
     #[error("a slice has two ellipses: one at most can stand for the rest of the axes")]
     TwoEllipses,
     /// An einsum has an ellipsis, which TensorFlow does not lay out either.
@@ -224,7 +227,7 @@ pub enum Error {
         /// The shape of the result.
         expected: Shape,
     },
-    /// What the gradient of this op is made of is not known.
+    /// There is no gradient rule for this op.
     #[error("the layout of the gradient of {op} is not known: apply the ops that it is made of")]
     NoGradient {
         /// The op.

@@ -1,9 +1,13 @@
+//! Gradients of ops as sequences of other ops, with the layouts that TensorFlow infers for them:
+//! which op, on which inputs, with which collectives. Nothing is computed here; the dtensor crate
+//! does that.
+
 use super::{
     Equation, Error, Inferred, Op, Orientation, ReducedAxes, Reducer, TensorLayout, infer, rules,
 };
 use crate::Shape;
 
-/// The gradient by one operand of an op, as the ops that it is made of.
+/// The gradient with respect to one operand of an op, as a sequence of ops.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Gradient {
     steps: Vec<GradientStep>,
@@ -18,14 +22,14 @@ pub struct GradientStep {
     inferred: Inferred,
 }
 
-/// What a [`GradientStep`] is applied to.
+/// An input of a [`GradientStep`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum GradientInput {
-    /// The gradient by the result of the op.
+    /// The gradient with respect to the result of the op.
     Upstream,
     /// An operand of the op, counted from 0.
     Operand(usize),
-    /// The result of the step before; for the first one, the gradient by the result.
+    /// The result of the step before; for the first one, the gradient with respect to the result.
     Previous,
 }
 
@@ -36,8 +40,7 @@ impl Gradient {
         &self.steps
     }
 
-    /// How the gradient lies, which need not be how the operand does. Its shape is that of the
-    /// operand.
+    /// Shape and layout of the gradient. The shape is that of the operand; the layout may differ.
     #[must_use]
     pub fn placement(&self) -> &TensorLayout {
         &self.placement
@@ -45,27 +48,27 @@ impl Gradient {
 }
 
 impl GradientStep {
-    /// What is done.
+    /// The op of this step.
     #[must_use]
     pub fn op(&self) -> &Op {
         &self.op
     }
 
-    /// To what.
+    /// The inputs of the op.
     #[must_use]
     pub fn inputs(&self) -> &[GradientInput] {
         &self.inputs
     }
 
-    /// How.
+    /// The layouts inferred for the op.
     #[must_use]
     pub fn inferred(&self) -> &Inferred {
         &self.inferred
     }
 }
 
-/// How the gradients by all operands of an op are computed, and how they lie, as TensorFlow infers
-/// them; `upstream` is how the gradient by the result of the op lies.
+/// The gradients of an op with respect to all its operands, and their layouts as TensorFlow infers
+/// them; `upstream` is the placement of the gradient with respect to the result.
 ///
 /// An element-wise op is taken to need all its operands for that.
 ///

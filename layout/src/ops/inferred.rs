@@ -1,9 +1,12 @@
+//! The result of layout inference for an op: layouts that operands must have, all-reduces during
+//! the op, and layouts of results before and after the last reduction.
+
 use meshwork_core::DimName;
 
 use super::TensorLayout;
 use crate::{Layout, PartialReduction};
 
-/// How an op is carried out by ranks that each work on what they hold.
+/// The execution of an op by ranks that each work on their shards.
 ///
 /// First each operand is brought into the layout that [`operands`](Self::operands) states; then
 /// every rank applies the op to its shards, during which [`within`](Self::within) may be needed;
@@ -58,9 +61,8 @@ impl Inferred {
 }
 
 impl Outcome {
-    /// The layout in which ranks have the result at first. It is partial after a reduction along
-    /// cut axes, and whole where the final layout is cut if every rank has to work on all of an
-    /// axis.
+    /// The layout in which ranks produce the result. It is partial after a reduction along cut
+    /// axes, and whole where the final layout is cut if every rank has to work on all of an axis.
     #[must_use]
     pub fn produced(&self) -> &Layout {
         &self.produced
@@ -95,7 +97,7 @@ impl PartialAllReduce {
         &self.dims
     }
 
-    /// What is done.
+    /// The reduction.
     #[must_use]
     pub fn reduction(&self) -> PartialReduction {
         self.reduction

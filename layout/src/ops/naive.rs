@@ -64,7 +64,7 @@ impl Tensor {
         &self.values
     }
 
-    /// What a rank holds of it by a layout; of one that is partial, all.
+    /// The shard of a rank by a layout; if that is partial, everything.
     ///
     /// # Panics
     /// If the layout is for tensors of another rank, or has no such rank.

@@ -1,7 +1,10 @@
+//! The ops whose layouts can be inferred, with parameters but without numerics. Layout rules are in
+//! `ops/rules`; kernels are in the dtensor crate.
+
 use super::{Equation, Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
 use crate::Layout;
 
-/// What is done to tensors, as far as layouts and shapes can tell.
+/// An op on tensors, as far as layouts and shapes depend on it.
 ///
 /// Axes count from 0; where they are signed, negative ones count from the end, −1 is the last.
 /// Sizes are in elements and those of whole tensors, never of shards.
@@ -31,7 +34,7 @@ pub enum Op {
         reducer: Reducer,
         /// The axes, in any order; none reduces nothing.
         axes: Vec<isize>,
-        /// What becomes of them.
+        /// Whether they are removed or kept.
         reduced: ReducedAxes,
     },
     /// The index of the largest or the smallest element along an axis, which goes away.
@@ -64,7 +67,7 @@ pub enum Op {
     },
     /// The same elements, row-major, in another shape.
     Reshape {
-        /// The new sizes; one may be [`None`] and is what is left.
+        /// The new sizes; one may be [`None`] and is then inferred.
         shape: Vec<Option<usize>>,
     },
     /// A new axis of size 1.
@@ -100,12 +103,12 @@ pub enum Op {
     /// The sizes of the operand's axes, a vector.
     #[doc(alias = "shape")]
     ShapeOf,
-    /// Operands behind one another along an axis.
+    /// Operands concatenated along an axis.
     Concat {
         /// The axis.
         axis: isize,
     },
-    /// Operands of one shape behind one another along a new axis.
+    /// Operands of one shape stacked along a new axis.
     #[doc(alias = "pack")]
     Stack {
         /// Where the new axis is in the result.
@@ -141,7 +144,7 @@ pub enum Op {
         /// The axis of the first operand.
         axis: isize,
     },
-    /// The same tensor in another layout; what is partial there is finished.
+    /// The same tensor in another layout; partial elements are reduced.
     Relayout(Box<Layout>),
 }
 

@@ -1,3 +1,6 @@
+//! Parameters of ops: orientation of matrices, reducers, kinds of labels, splits, and indices of a
+//! strided slice.
+
 use std::num::NonZeroIsize;
 
 use crate::PartialReduction;
@@ -33,7 +36,7 @@ pub enum Reducer {
 }
 
 impl Reducer {
-    /// How ranks that have each reduced what they hold are to reduce the outcome.
+    /// The reduction over ranks, after each has reduced its own shard.
     ///
     /// For a [`Mean`](Self::Mean) each divides its sum by the count of elements on all ranks.
     /// [`Any`](Self::Any) is the largest and [`All`](Self::All) the smallest, where holding is 1.
@@ -48,7 +51,7 @@ impl Reducer {
     }
 }
 
-/// What becomes of an axis that [`Op::Reduce`](super::Op::Reduce) reduces.
+/// Whether [`Op::Reduce`](super::Op::Reduce) removes the axes that it reduces.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[doc(alias = "keepdims")]
 pub enum ReducedAxes {
@@ -59,7 +62,7 @@ pub enum ReducedAxes {
     Kept,
 }
 
-/// How [`Op::CrossEntropy`](super::Op::CrossEntropy) is told the right class.
+/// How [`Op::CrossEntropy`](super::Op::CrossEntropy) gets the right class.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Labels {
     /// A probability for each class: labels have the shape of the logits.
@@ -77,17 +80,17 @@ pub enum Parts {
     Sizes(Vec<usize>),
 }
 
-/// What [`Op::StridedSlice`](super::Op::StridedSlice) does at one place between the brackets.
+/// One index expression between the brackets of an [`Op::StridedSlice`](super::Op::StridedSlice).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Index {
     /// One index of an axis, which goes away; negative ones count from the end.
     At(isize),
     /// Indices from `begin` up to `end`, which is left out, in steps: `begin:end:step`. Bounds past
-    /// the end of the axis stand for its end.
+    /// the end of the axis are clamped to it.
     Range {
         /// The first index; [`None`] is the end of the axis at which the steps start.
         begin: Option<isize>,
-        /// Where to stop; [`None`] is behind the end of the axis at which the steps arrive.
+        /// Where to stop; [`None`] is past the end of the axis at which the steps arrive.
         end: Option<isize>,
         /// How far apart the indices are; negative steps go backwards.
         step: NonZeroIsize,

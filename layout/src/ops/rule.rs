@@ -23,7 +23,8 @@ pub(super) struct Rule {
     /// Which axes of the first operand ask for cuts of which factors, if not each for its own.
     pub(super) claims: Option<Vec<(usize, usize)>>,
     pub(super) clashes: Clashes,
-    /// What ranks that share a factor of [`Kind::Joint`] do meanwhile, in this order.
+    /// The all-reduces among ranks that share a factor of [`Kind::Joint`] during the op, in this
+    /// order.
     pub(super) within: &'static [PartialReduction],
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Factor {
     pub(super) precedence: usize,
 }
 
-/// What the op does along a factor.
+/// The role of a factor in the op.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     /// Each part of it by itself.
@@ -68,11 +69,11 @@ pub(super) enum Kind {
     Recut,
     /// Cannot be done while it is cut.
     Uncut,
-    /// Takes every so many indices of it, which must be the same ones of every shard.
+    /// Takes indices of it in steps, which must be the same ones of every shard.
     Stepped,
 }
 
-/// What becomes of a factor that operands cut by different mesh dimensions.
+/// The treatment of a factor that operands cut by different mesh dimensions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Disagreement {
     /// The first operand to cut it has its way.

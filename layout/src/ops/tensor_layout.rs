@@ -1,7 +1,7 @@
 use crate::{Error, Layout, Shape};
 
-/// The shape of a tensor and its layout: what [`infer`](super::infer) has to know of an operand and
-/// says of a result.
+/// The shape and layout of a tensor, as [`infer`](super::infer) takes them for operands and returns
+/// them for results.
 ///
 /// ```
 /// use meshwork_core::Mesh;
@@ -19,7 +19,7 @@ pub struct TensorLayout {
 }
 
 impl TensorLayout {
-    /// A tensor of this shape, in elements, laid out so.
+    /// A tensor of this shape, in elements, in this layout.
     ///
     /// # Errors
     /// [`Error::RankMismatch`] if the layout is for tensors of another rank.

@@ -6,8 +6,8 @@ use super::frame::Frame;
 use super::problem::{Cost, Held, Problem};
 use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
 
-/// What states have in common whose blocks are the same, on other devices: where tensor dimensions
-/// are cut, and how many terms there are of each element.
+/// The equivalence class of states that differ only in which device holds which block: where tensor
+/// dimensions are cut, and how many terms there are of each element.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Class {
     /// For each tensor dimension the sizes it is cut by, major to minor. Where they divide it, only
@@ -59,7 +59,7 @@ impl Class {
     }
 }
 
-/// A state of a class in the making.
+/// A state of a class under construction.
 struct Filling<'a> {
     class: &'a Class,
     shape: &'a [usize],

@@ -1,3 +1,6 @@
+//! `Plan::explain`: a plan as English text, one line per step, with bytes in binary units (KiB,
+//! MiB). Nothing is computed here: the costs are those of the plan.
+
 use std::fmt::{self, Display};
 use std::iter::successors;
 

@@ -23,7 +23,7 @@ pub(super) struct Frame {
     pub(super) sub_axes: Vec<SubAxis>,
 }
 
-/// A digit of rank numbers that lies within one mesh dimension.
+/// A digit of rank numbers that is within one mesh dimension.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct SubAxis {
     pub(super) digit: RankDigit,

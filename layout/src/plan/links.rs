@@ -1,10 +1,13 @@
+//! The cost model of collectives: latency and bandwidth per mesh dimension (α–β), in whole
+//! femtoseconds, so that sums of times are exact and plans are the same on every machine.
+
 use std::time::Duration;
 
 use meshwork_core::DimName;
 
 use crate::Error;
 
-/// What a collective costs along a mesh dimension: a latency for each step, and a time for each
+/// The cost of a collective along a mesh dimension: a latency for each step, and a time for each
 /// byte that a device receives.
 ///
 /// ```

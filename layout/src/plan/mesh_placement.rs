@@ -1,3 +1,6 @@
+//! The placement of a tensor between two steps of a plan, when parts of mesh dimensions may shard
+//! it, which a `Layout` cannot express. `DimPart` names such a part, such as `x:(2)4`.
+
 use std::fmt::{self, Display};
 
 use meshwork_core::{DimName, Mesh, MeshRank};
@@ -106,7 +109,7 @@ impl Display for DimPart {
     }
 }
 
-/// How a tensor lies on a mesh between two steps: a [`Layout`](crate::Layout) that may cut by parts
+/// The placement of a tensor between two steps: a [`Layout`](crate::Layout) that may shard by parts
 /// of mesh dimensions. Mesh dimensions of size 1 are left out.
 ///
 /// Shows as `[x|y:(1)2, -]`, with `, partial z` where elements are still to be reduced.
@@ -148,18 +151,19 @@ impl MeshPlacement {
         &self.mesh
     }
 
-    /// What cuts each tensor dimension, major to minor.
+    /// The mesh dimensions, or parts of them, that cut each tensor dimension, major to minor.
     pub fn axes(&self) -> impl ExactSizeIterator<Item = &[DimPart]> {
         self.axes.iter().map(|axis| axis.parts.as_slice())
     }
 
-    /// Along what elements are still to be reduced, major to minor.
+    /// The mesh dimensions, or parts of them, along which elements are still to be reduced, major
+    /// to minor.
     #[must_use]
     pub fn partial(&self) -> &[DimPart] {
         &self.partial
     }
 
-    /// What is to be done along [`partial`](Self::partial), if there is anything.
+    /// The reduction along [`partial`](Self::partial), if anything is partial.
     #[must_use]
     pub fn reduction(&self) -> Option<PartialReduction> {
         self.reduction

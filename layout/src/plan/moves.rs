@@ -12,7 +12,7 @@ pub(super) struct Move {
     pub(super) kind: Collective,
     /// The sub-axes along which devices exchange, or that begin or cease to cut or to be partial.
     pub(super) over: SubAxisSet,
-    /// What each device receives at most.
+    /// The most bytes that any device receives.
     pub(super) bytes: u64,
     pub(super) cost: Cost,
     pub(super) to: State,

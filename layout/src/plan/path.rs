@@ -9,7 +9,7 @@ use super::step::Collective;
 pub(super) struct Path {
     pub(super) steps: Vec<Found>,
     pub(super) cost: Cost,
-    /// Whether there is none better.
+    /// Whether it is proven optimal.
     pub(super) is_proven: bool,
 }
 
@@ -96,7 +96,7 @@ impl Path {
         Self::of(problem, steps)
     }
 
-    /// What a device holds at most, in bytes.
+    /// The peak memory of a device, in bytes.
     pub(super) fn peak(&self, problem: &Problem) -> u64 {
         let peaks = self.steps.iter().map(|step| step.peak(problem));
         peaks.fold(problem.block(0, &problem.start), u64::max)
@@ -115,7 +115,7 @@ impl Found {
         }
     }
 
-    /// What a device holds meanwhile, in bytes.
+    /// The memory of a device during the step, in bytes.
     pub(super) fn peak(&self, problem: &Problem) -> u64 {
         let block = |place: &Place| problem.block(place.frame, &place.state);
         block(&self.from) + block(&self.to)

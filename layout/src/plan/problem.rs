@@ -40,7 +40,7 @@ pub(super) struct Place {
     pub(super) state: State,
 }
 
-/// What a device has, in the worst case, of the block that it will hold at the end.
+/// The part of its final block that a device has already, in the worst case.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Held {
     Nothing,
@@ -48,7 +48,7 @@ pub(super) enum Held {
     Overlap,
 }
 
-/// What one step costs: a time, then the number of collectives, then of all steps.
+/// The cost of one step, compared by time, then number of collectives, then number of steps.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Cost {
     pub(super) fs: u128,
@@ -129,8 +129,7 @@ impl Problem {
         state.dims().map(|cuts| frame.count(cuts.iter().copied()))
     }
 
-    /// What a step costs that is over these sub-axes and in which each device receives this many
-    /// bytes.
+    /// The cost of a step over these sub-axes in which each device receives this many bytes.
     pub(super) fn cost(&self, frame: u8, over: SubAxisSet, bytes: u64) -> Cost {
         let links = &self.links[usize::from(frame)];
         let links = members(over).map(|sub_axis| links[usize::from(sub_axis)]);
@@ -138,7 +137,7 @@ impl Problem {
         slower.map_or_else(Cost::free, |link| Cost::of(link, bytes))
     }
 
-    /// What it costs to move every block to another device.
+    /// The cost of moving every block to another device.
     pub(super) fn permute_cost(&self, bytes: u64) -> Cost {
         Cost::of(self.slowest, bytes)
     }
@@ -162,8 +161,8 @@ impl Problem {
         self.bound_of(held, self.parts(*frame, state))
     }
 
-    /// What a device holds of what it will hold, in the worst case, when these sub-axes cut each
-    /// tensor dimension.
+    /// The part of its final block that a device has, in the worst case, when these sub-axes cut
+    /// each tensor dimension.
     pub(super) fn held<'a>(
         &self,
         frame: u8,
@@ -223,7 +222,7 @@ impl Tensor {
         })
     }
 
-    /// The bytes of the largest block, where each tensor dimension is cut into so many parts.
+    /// The bytes of the largest block, where each tensor dimension is cut into this many parts.
     pub(super) fn block(&self, parts: impl Iterator<Item = usize>) -> u64 {
         let sizes = self.shape.iter().zip(parts);
         self.bytes(sizes.map(|(size, parts)| size.div_ceil(parts)))
@@ -252,7 +251,7 @@ impl Cost {
         }
     }
 
-    /// This cost, so many times.
+    /// This cost, multiplied.
     pub(super) fn times(self, times: u32) -> Self {
         Self {
             fs: self.fs * u128::from(times),

@@ -12,7 +12,7 @@ use super::problem::{Cost, Place, Problem};
 use super::state::SubAxisSet;
 use super::step::Collective;
 
-/// What a path is chosen by.
+/// The criterion by which a path is chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Aim {
     /// The least cost.
@@ -76,7 +76,7 @@ struct Edge {
     to: Key,
     taken: Option<Taken>,
     cost: Cost,
-    /// What a device holds meanwhile.
+    /// The memory of a device during the step.
     memory: u64,
     /// A cost that no path from there can beat.
     bound: Cost,
@@ -91,7 +91,7 @@ struct Search<'a> {
     /// By the least that a whole path through the node can cost.
     queue: BinaryHeap<Reverse<(Cost, usize)>>,
     limit: Limit,
-    /// What the bound is multiplied by.
+    /// The factor of the lower bound.
     hurry: u32,
 }
 

@@ -13,8 +13,8 @@ pub(super) type Cuts = SmallVec<[SubAxisId; 8]>;
 /// A set of sub-axes, one bit each.
 pub(super) type SubAxisSet = u64;
 
-/// How a tensor lies, in terms of a frame's sub-axes. Those that neither cut nor are partial are
-/// idle.
+/// The placement of a tensor, in terms of a frame's sub-axes. Those that neither cut nor are
+/// partial are idle.
 ///
 /// Flat, because the search compares and hashes many: the sub-axes of each tensor dimension, each
 /// list closed by [`END`].

@@ -1,3 +1,6 @@
+//! One step of a plan: which collective, over which groups of ranks, from which placement to which,
+//! and its cost. Steps are chosen in `search` and carried out by the dtensor crate.
+
 use std::fmt::{self, Display};
 use std::time::Duration;
 
@@ -6,7 +9,7 @@ use meshwork_core::MeshRank;
 use super::mesh_placement::{DimPart, MeshPlacement};
 use crate::Error;
 
-/// What devices do together in one step of a plan.
+/// The collective of one step of a plan.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Collective {
@@ -69,7 +72,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// What devices do.
+    /// The collective.
     #[must_use]
     pub fn collective(&self) -> Collective {
         self.collective
@@ -110,31 +113,31 @@ impl Step {
         }))
     }
 
-    /// How the tensor lies before the step.
+    /// The placement of the tensor before the step.
     #[must_use]
     pub fn before(&self) -> &MeshPlacement {
         &self.before
     }
 
-    /// How the tensor lies after the step.
+    /// The placement of the tensor after the step.
     #[must_use]
     pub fn after(&self) -> &MeshPlacement {
         &self.after
     }
 
-    /// What each device receives, in bytes; where shards are uneven, what the largest take.
+    /// The bytes that each device receives; where shards are uneven, the bytes of the largest.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What a device holds at most during the step, in bytes: its block before and its block after.
+    /// The peak memory of a device during the step, in bytes: its block before and its block after.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes
     }
 
-    /// How long the step should last, by the [`Links`](crate::Links) of the plan.
+    /// The predicted duration of the step, by the [`Links`](crate::Links) of the plan.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.time

@@ -17,7 +17,7 @@ pub(super) struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// This layout for what lies on the devices of `source`. Where its own mesh has only some of
-    /// them, ranks are added behind its own, and hold what those do.
+    /// them, ranks are added after its own, and hold what those do.
     ///
     /// # Errors
     /// [`Error::OtherDevices`].

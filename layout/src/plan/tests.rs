@@ -1,3 +1,6 @@
+//! Relayout plans: each is executed on values by a simulator and must be right and no dearer than
+//! any detour; also the memory bound, links of different speeds, and meshes of other shapes.
+
 use meshwork_core::{DeviceSpec, DimName, Mesh};
 use proptest::prelude::*;
 

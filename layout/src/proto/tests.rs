@@ -1,3 +1,6 @@
+//! The protobuf form of layouts: round trips, exact bytes, refusal of what TensorFlow cannot
+//! express, and no panic on arbitrary bytes.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,6 @@
+//! The text form of layouts: round trips, TensorFlow's spellings, refusals by cause, and no panic
+//! on arbitrary text.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,6 @@
+//! The text and protobuf forms of meshes: round trips, TensorFlow's abbreviations, refusals by
+//! cause, and no panic on arbitrary text or bytes.
+
 use proptest::prelude::*;
 
 use super::*;

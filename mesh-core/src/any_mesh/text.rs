@@ -134,7 +134,7 @@ fn generate(name: &str, dims: &str, generator: &str) -> Result<AnyMesh, Error> {
     mesh.assemble().map(AnyMesh::Mesh)
 }
 
-/// What may stand behind the local devices.
+/// Parses the fields after the local devices.
 fn with_rest(builder: MeshBuilder, rest: &[&str]) -> Result<MeshBuilder, Error> {
     let (devices, flag) = match *rest {
         [] => return Ok(builder),
@@ -187,7 +187,7 @@ fn read_number(part: &str) -> Result<i32, Error> {
     })
 }
 
-/// What stands between commas; nothing in an empty text.
+/// The items between commas; none in an empty text.
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').filter(move |_| !text.is_empty())
 }

@@ -1,3 +1,6 @@
+//! Device names: short and long forms, the canonical form, merging, refusals, and no panic on
+//! arbitrary text.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Devices, Family, Run, Spelling};
 use crate::{DeviceSpec, Error};
 
-/// Takes devices in, one after the other.
+/// Builds a list of devices, one at a time.
 #[derive(Default)]
 pub(super) struct Builder {
     list: Devices,
@@ -85,7 +85,7 @@ impl Builder {
         self.list
     }
 
-    /// Whether the last run goes on with this device.
+    /// Whether this device continues the last run.
     fn extends(&self, spec: &DeviceSpec, spelling: &Spelling) -> bool {
         let Some(run) = self.list.runs.last() else {
             return false;

@@ -1,3 +1,6 @@
+//! Lists of devices: spelling is kept, runs are found, memory per device is bounded, and duplicates
+//! are found as by pairwise comparison.
+
 use proptest::prelude::*;
 
 use super::*;

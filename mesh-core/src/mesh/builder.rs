@@ -1,3 +1,6 @@
+//! `MeshBuilder`, and all checks that a mesh has to pass. `assemble` checks less, for meshes read
+//! from text or protobuf, where TensorFlow allows more.
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -5,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Coords, MAX_MESH_SIZE, Mesh, MeshDim, Parts};
 use crate::{DeviceIds, Devices, DimName, Error};
 
-/// A mesh in the making: [`Mesh::builder`] starts it, [`build`](Self::build) checks all of it.
+/// A builder of meshes: [`Mesh::builder`] starts it, [`build`](Self::build) checks everything.
 ///
 /// ```
 /// use meshwork_core::{DeviceIds, Devices, Error, Mesh};
@@ -89,7 +92,7 @@ impl MeshBuilder {
         self
     }
 
-    /// The mesh, if all of it is right.
+    /// Builds the mesh after all checks.
     ///
     /// # Errors
     /// - Those of [`Mesh::new`], and [`Error::MeshNameCharacter`].
@@ -121,9 +124,9 @@ impl MeshBuilder {
         }
     }
 
-    /// The mesh, held to what every mesh keeps to, and not to what a new one keeps to as well:
-    /// meshes that are read may have ids in any order, local ids without devices, and XLA SPMD
-    /// for any device.
+    /// Builds a mesh with the checks that every mesh passes, without those of a new one: meshes
+    /// that are read may have ids in any order, local ids without devices, and XLA SPMD for any
+    /// device.
     pub(crate) fn assemble(self) -> Result<Mesh, Error> {
         let dims = checked_dims(self.dims)?;
         let (size, strides) = row_major(&dims)?;

@@ -29,8 +29,8 @@ impl Mesh {
             .assemble()
     }
 
-    /// Checks what the text form asks beyond what a mesh keeps to: that a local device says where
-    /// it is, and that every process has as many.
+    /// Checks the additional requirements of the text form: that a local device says where it is,
+    /// and that every process has as many.
     pub(crate) fn check_readable(&self) -> Result<(), Error> {
         let (local, size) = (self.num_local_devices(), self.size());
         if local > 0 && !size.is_multiple_of(local) {

@@ -1,3 +1,6 @@
+//! Coordinates and groups on all small meshes against nested loops, invariants of devices and ids,
+//! and refusals of sizes, names and lists that do not fit.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,6 @@
+//! Views of meshes against explicit lists of ranks under random sequences of steps, and meshes made
+//! of views.
+
 use proptest::prelude::*;
 
 use super::*;

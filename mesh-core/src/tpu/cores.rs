@@ -1,3 +1,6 @@
+//! TPU slices: core locations, axes, and the enumeration of all cores tile by tile and host by
+//! host. Rings over them are in `ring`, meshes in `create`.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 

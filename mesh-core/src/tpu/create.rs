@@ -1,3 +1,6 @@
+//! `create_tpu_mesh`: assigns the cores of a TPU slice to the ranks of a mesh so that groups along
+//! chosen dimensions are rings of neighbouring chips.
+
 use std::collections::HashMap;
 
 use super::ring::rings_within;
@@ -13,12 +16,12 @@ pub enum RingDims {
     Trailing(usize),
 }
 
-/// Whether the cores of one host may lie on several rings.
+/// Whether the cores of one host may be on several rings.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum TpuHosts {
-    /// They may.
+    /// They may be.
     MaySplit,
-    /// They lie on one.
+    /// They are all on one.
     Whole,
 }
 
@@ -31,7 +34,7 @@ pub enum RingAcross {
     Ring(RingPlane),
 }
 
-/// How the ranks of a mesh are laid over the cores of a TPU slice.
+/// Options that assign the ranks of a mesh to the cores of a TPU slice.
 ///
 /// By default a ring holds all dimensions but the first; cores are counted core, x, y, z with the
 /// cores of a chip fastest, over the whole slice at once; hosts may be split; rings follow each
@@ -79,7 +82,7 @@ impl TpuRings {
         self
     }
 
-    /// Whether the cores of one host may lie on several rings.
+    /// Whether the cores of one host may be on several rings.
     #[doc(alias = "can_split_host_across_rings")]
     pub const fn hosts(mut self, hosts: TpuHosts) -> Self {
         self.hosts = hosts;

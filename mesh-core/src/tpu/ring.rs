@@ -1,8 +1,12 @@
+//! Ring orders over planes of TPU chips: a boustrophedon through all rows but the first column, and
+//! back along that column; rings of rings; and the same across several planes. Which cores are on
+//! one ring is decided in `create`.
+
 use std::cmp::Ordering;
 
 use super::TpuCore;
 
-/// Along what a ring winds through a plane of chips.
+/// The direction in which a ring winds through a plane of chips.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum RingPlane {
     /// Along rows of chips of one y; the column of the smallest x leads back.

@@ -1,3 +1,6 @@
+//! Core orders of TPU slices: every enumeration is a permutation, neighbours on a ring are
+//! neighbours in the slice, hosts and blocks stay together, and slices that do not fit are refused.
+
 use super::*;
 
 fn locations(cores: &[TpuCore]) -> Vec<[usize; 4]> {

@@ -1,3 +1,6 @@
+//! `Snapshot`: the state of a training as one safetensors file with a hash of its content. Writing
+//! it to disk, keeping the latest few and finding them again is in `checkpoint`.
+
 use std::collections::{BTreeMap, HashMap};
 
 use safetensors::tensor::TensorView;
@@ -6,9 +9,9 @@ use twox_hash::XxHash3_64;
 
 use crate::{Cursor, Error, VariableSpec};
 
-/// Everything that a training goes on from: the step, the position in the data, named arrays (the
-/// model, the state of its optimizer), bytes in a form of someone else's, and named texts (the
-/// state of a generator, settings).
+/// The state of a training: the step, the position in the data, named arrays (the model, the state
+/// of its optimizer), bytes in formats of other libraries, and named texts (the state of a
+/// generator, settings).
 ///
 /// As bytes it is a safetensors file, which other programs can read; texts and the hash of the
 /// content are in its metadata.
@@ -37,11 +40,11 @@ pub struct Snapshot {
     texts: BTreeMap<String, String>,
 }
 
-/// What is wrong with a snapshot.
+/// Damage to a snapshot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotDamage {
-    /// A file, or the index that names it, is not what was saved.
+    /// A file, or the index that names it, is damaged.
     #[error(transparent)]
     File(#[from] meshwork_checkpoint::FileDamage),
     /// The bytes end early, or were never a safetensors file.
@@ -58,7 +61,7 @@ pub enum SnapshotDamage {
     Hash {
         /// The hash that is written in the file.
         stated: u64,
-        /// The hash of what is there.
+        /// The hash of the content found.
         found: u64,
     },
 }

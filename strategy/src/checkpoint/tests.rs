@@ -1,3 +1,6 @@
+//! Checkpoints on disk: retention, torn and changed files, files of older versions without an
+//! index, symlinks, and a simulated disk that crashes at every call.
+
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, thread};

@@ -1,4 +1,4 @@
-/// When the copies of a variable are brought together.
+/// When the copies of a variable are aggregated.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[doc(alias = "VariableSynchronization")]
 pub enum Synchronization {
@@ -9,7 +9,7 @@ pub enum Synchronization {
     OnRead,
 }
 
-/// What the values of several replicas become when they are brought together.
+/// How the values of several replicas are aggregated.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[doc(alias = "VariableAggregation")]
 pub enum Aggregation {
@@ -42,19 +42,19 @@ impl VariablePolicy {
         }
     }
 
-    /// When copies are brought together.
+    /// When copies are aggregated.
     #[must_use]
     pub fn synchronization(self) -> Synchronization {
         self.synchronization
     }
 
-    /// What they then become.
+    /// How they are aggregated.
     #[must_use]
     pub fn aggregation(self) -> Aggregation {
         self.aggregation
     }
 
-    /// What values that all replicas assign in a step become.
+    /// How values that all replicas assign in a step are aggregated.
     pub(super) fn on_write(self) -> Aggregation {
         match self.synchronization {
             Synchronization::OnWrite => self.aggregation,

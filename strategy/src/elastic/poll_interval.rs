@@ -16,7 +16,7 @@ impl PollInterval {
         Self::of(1)
     }
 
-    /// A look after so many steps, and then again.
+    /// A poll after this many steps, and then again.
     pub(crate) fn of(between: u64) -> Self {
         let between = between.clamp(1, MOST);
         Self {
@@ -35,7 +35,7 @@ impl PollInterval {
         due
     }
 
-    /// What this worker proposes after the steps since the last look took so long.
+    /// The interval that this worker proposes after the steps since the last poll took this long.
     pub(crate) fn proposed(&self, took: Duration) -> u64 {
         let step = (took.as_nanos() / u128::from(self.between)).max(1);
         u64::try_from(TARGET.as_nanos() / step).map_or(MOST, |steps| steps.clamp(1, MOST))
@@ -44,7 +44,7 @@ impl PollInterval {
 
 /// The time from one look to the next.
 const TARGET: Duration = Duration::from_millis(250);
-/// A sudden slowness is noticed after so many steps.
+/// The number of steps after which a sudden slowdown is noticed.
 const MOST: u64 = 4096;
 
 #[cfg(test)]

@@ -1,22 +1,25 @@
+//! Whose state is taken over when workers have joined or left: that of the first worker with the
+//! most steps. Pure; `strategy/training/session` exchanges the words and sends the state.
+
 use meshwork_collectives::Rank;
 
 use crate::Error;
 
-/// What a worker says of itself when the workers have changed.
+/// The state that a worker announces when the workers have changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct WorkerState {
-    /// Steps of its state; `None` if it has nothing to go on from.
+    /// Steps of its state; `None` if it has nothing to continue from.
     pub(crate) steps: Option<u64>,
     pub(crate) replicas: u64,
 }
 
-/// Numbers that a state takes.
+/// The number of words that a state takes.
 pub(crate) const WORDS: usize = 2;
 
-/// What the states of all workers come to.
+/// The source of the common state, from the states of all workers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StateSource {
-    /// Nobody has anything to go on from: all take what the chief begins with.
+    /// No worker has a state to continue from: all take the chief's initial one.
     Begin,
     /// All have the same state.
     Even,
@@ -30,7 +33,7 @@ impl WorkerState {
         [steps, self.replicas]
     }
 
-    /// Whether it takes over what `source` has.
+    /// Whether it takes over the state of `source`.
     pub(crate) fn is_behind(self, source: Self) -> bool {
         self.steps < source.steps
     }
@@ -43,9 +46,9 @@ impl WorkerState {
     }
 }
 
-/// Reads the words of all workers, in the order of their ranks: what is to be done, and the state
-/// of the worker that is furthest. An error where worker `own` does not fit to the chief, which the
-/// others then go on without.
+/// Decides from the words of all workers, in the order of their ranks, whose state is taken over,
+/// and returns that of the most advanced worker. An error where worker `own` does not match the
+/// chief; the others then continue without it.
 pub(crate) fn state_source(words: &[u64], own: Rank) -> Result<(StateSource, WorkerState), Error> {
     let (words, _) = words.as_chunks();
     let states: Vec<_> = words.iter().map(WorkerState::read).collect();

@@ -2,7 +2,7 @@ use meshwork_collectives::{Group, bf16};
 
 use crate::Error;
 
-/// What gradients are while they are sent.
+/// The element type of gradients on the wire.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[doc(alias = "bf16_compress_hook")]
 pub enum CommunicationDtype {
@@ -14,7 +14,7 @@ pub enum CommunicationDtype {
     Bf16,
 }
 
-/// Buffers for what is sent, allocated when first used.
+/// Send buffers, allocated when first used.
 #[derive(Debug, Default)]
 pub(super) struct Bf16Buffers {
     sent: Vec<bf16>,

@@ -1,3 +1,6 @@
+//! Gradient buckets: any bucket size and any order of gradients give the sums of one buffer;
+//! accumulation, 16-bit communication, NaN and infinities.
+
 use std::thread;
 
 use meshwork_collectives::Group;

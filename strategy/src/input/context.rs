@@ -1,3 +1,6 @@
+//! `InputContext` and `Shard`: the number of an input pipeline among those of all workers, batch
+//! sizes per replica, and shards of a list.
+
 use std::fmt::{self, Display};
 
 use crate::Error;

@@ -1,9 +1,12 @@
+//! `Cursor`: the position in the data, as text in snapshots (`epoch:position:replicas`). A cursor
+//! that depends on the number of replicas is refused by a job with another number.
+
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use crate::Error;
 
-/// How far the data have been used, to be saved with the model and gone on from.
+/// The position in the data, to be saved with the model and resumed from.
 ///
 /// ```
 /// use meshwork_strategy::{Cursor, MultiWorkerMirroredStrategy};
@@ -59,13 +62,13 @@ impl Cursor {
         self.epoch
     }
 
-    /// What has been used of the epoch: samples of a data set by index, steps of one by batches.
+    /// The position in the epoch: samples of a data set by index, steps of one by batches.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Whether a job of `replicas` replicas can go on from here.
+    /// Whether a job of `replicas` replicas can continue from here.
     pub(crate) fn check(self, replicas: usize) -> Result<(), Error> {
         if self.replicas == 0 || self.replicas == replicas as u64 {
             return Ok(());

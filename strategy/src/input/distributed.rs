@@ -1,10 +1,14 @@
+//! One epoch over an `Input` in lockstep: workers agree on whether there is a next step and how
+//! many samples it has, so none waits in a reduction for one that has run out. Reading is in
+//! `source`, splitting among replicas in `replica_shards`.
+
 use super::{AutoShard, Cursor, Input, InputContext, ReplicaShards, Rows};
 use crate::{Error, MultiWorkerMirroredStrategy, PerReplica};
 
-/// The steps of one epoch over an [`Input`]: what this worker's replicas take in each of them.
+/// The steps of one epoch over an [`Input`], with the shards of this worker's replicas.
 ///
-/// The epoch goes on until no worker has samples left. One that runs out before the others goes on
-/// without samples, so that none of them waits for it in a reduction.
+/// The epoch continues until no worker has samples left. One that runs out before the others
+/// continues without samples, so that none of them waits for it in a reduction.
 #[derive(Debug)]
 pub struct DistributedBatches<B> {
     shards: ReplicaShards<B>,
@@ -12,7 +16,7 @@ pub struct DistributedBatches<B> {
     cursor: Cursor,
 }
 
-/// What this worker's replicas take in one step.
+/// The shards of this worker's replicas in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepShards<B> {
     shards: PerReplica<Option<B>>,
@@ -87,8 +91,9 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
         }))
     }
 
-    /// Behind the steps that were taken. A job with another number of replicas can go on from it
-    /// where the input is split by data; elsewhere its workers would read other shares.
+    /// The position after the steps taken so far. A job with another number of replicas can
+    /// continue from it where the input is split by data; elsewhere its workers would read other
+    /// shares.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.cursor
@@ -96,7 +101,7 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
 }
 
 impl<B: Rows> StepShards<B> {
-    /// What each of this worker's replicas takes; `None` for one without samples in this step.
+    /// The shard of each of this worker's replicas; `None` for one without samples in this step.
     #[must_use]
     pub fn shards(&self) -> &PerReplica<Option<B>> {
         &self.shards

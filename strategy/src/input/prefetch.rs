@@ -1,3 +1,6 @@
+//! `Prefetch`: a bounded read-ahead thread for any iterator. It does not split anything among
+//! workers.
+
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 

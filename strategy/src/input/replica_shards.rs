@@ -1,3 +1,6 @@
+//! Splits batches among replicas: by exact batch sizes, which are re-cut from batches of any
+//! length, or evenly batch by batch. The policy (by file, by data, by hint) is chosen in `source`.
+
 use std::fmt;
 
 use super::Rows;
@@ -33,7 +36,7 @@ pub fn replica_batch_sizes(
         .collect()
 }
 
-/// What one worker's replicas take in turn; `None` is a replica's turn without samples.
+/// The shards of one worker's replicas, in turn; `None` is a replica's turn without samples.
 pub struct ReplicaShards<B>(Box<dyn Iterator<Item = Option<B>> + Send>);
 
 impl<B: Rows + Send + 'static> ReplicaShards<B> {

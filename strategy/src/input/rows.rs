@@ -12,7 +12,7 @@ pub trait Rows: Sized {
     /// Some of the samples, as a batch of their own.
     ///
     /// # Panics
-    /// When `range` ends behind the last row.
+    /// When `range` ends past the last row.
     #[must_use]
     fn cut(&self, range: Range<usize>) -> Self;
 

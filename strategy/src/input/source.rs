@@ -1,3 +1,6 @@
+//! `Input`: a re-openable source of batches from memory, files or shards, and the auto-shard
+//! policy, TensorFlow's `AutoShardPolicy`.
+
 use std::fmt;
 use std::path::PathBuf;
 
@@ -19,12 +22,12 @@ pub enum AutoShard {
     File,
     /// Each worker reads everything, and keeps its part of every batch.
     Data,
-    /// The maker of the input is told which share to make; where it does not ask, this is
+    /// The maker of the input is given the share to make; where it does not ask, this is
     /// [`Off`](Self::Off).
     Hint,
 }
 
-/// Batches that can be read anew in each epoch, whole or in part.
+/// A source of batches that can be read again in each epoch, whole or in part.
 ///
 /// ```
 /// use meshwork_strategy::{AutoShard, Input, InputContext};
@@ -124,10 +127,10 @@ impl<B: Rows + Send + 'static> Input<B> {
         Ok(self)
     }
 
-    /// What the replicas of one worker take in turn during an epoch.
+    /// The shards that the replicas of one worker take in turn during an epoch.
     ///
     /// # Errors
-    /// [`Error::NotFiles`] to split by file what is none, [`Error::TooFewFiles`].
+    /// [`Error::NotFiles`] to split by file an input that has none, [`Error::TooFewFiles`].
     pub fn replica_shards(
         &self,
         policy: AutoShard,

@@ -1,3 +1,6 @@
+//! `CrossReplica`, TensorFlow's cross-replica context: reductions and gathers over all replicas
+//! from one thread a worker, also of arrays whose shapes differ.
+
 use std::time::Instant;
 
 use meshwork_collectives::{self as collectives, Group, Rank};
@@ -10,8 +13,8 @@ use crate::sum::{self, SumOrder};
 use crate::value::sealed::Arithmetic;
 use crate::{Error, Value};
 
-/// All replicas at once, as one worker sees them: its own replicas' values, and the other workers
-/// by reductions.
+/// The cross-replica context of one worker: the values of its own replicas, and those of the other
+/// workers by reductions.
 #[derive(Debug)]
 pub struct CrossReplica<'a> {
     group: &'a mut Group,
@@ -40,7 +43,7 @@ impl<'a> CrossReplica<'a> {
         self.group.world() as usize * self.local
     }
 
-    /// The sum or mean of what all replicas have; every worker gets it.
+    /// The sum or mean of the values of all replicas; every worker gets it.
     ///
     /// # Shapes
     /// All replicas have values of one shape.
@@ -123,7 +126,7 @@ impl<'a> CrossReplica<'a> {
         Ok(sum.mapv(|sum| sum.divided(all)))
     }
 
-    /// The arrays of all replicas, one behind the other along `axis`; every worker gets them.
+    /// The arrays of all replicas, concatenated along `axis`; every worker gets them.
     ///
     /// # Shapes
     /// All replicas have arrays of one shape but for the length of `axis`.
@@ -167,7 +170,7 @@ impl<'a> CrossReplica<'a> {
         Ok(())
     }
 
-    /// Equally long contributions of all replicas, in the order of the replicas.
+    /// All-gathers equally long contributions of all replicas, in the order of the replicas.
     #[track_caller]
     fn contributions_of_all<T: Value>(&mut self, own: Vec<Vec<T>>) -> Result<Vec<Vec<T>>, Error> {
         let len = own.first().map_or(0, Vec::len);
@@ -231,7 +234,7 @@ impl<'a> CrossReplica<'a> {
     }
 }
 
-/// Shapes written one after the other, each behind its number of dimensions.
+/// Shapes encoded one after the other, each preceded by its number of dimensions.
 fn shapes(mut words: &[u64]) -> Result<Vec<Vec<usize>>, Error> {
     let mut shapes = Vec::new();
     while let Some((&dimensions, rest)) = words.split_first() {
@@ -248,7 +251,7 @@ fn shapes(mut words: &[u64]) -> Result<Vec<Vec<usize>>, Error> {
     Ok(shapes)
 }
 
-/// The arrays one behind the other.
+/// The arrays concatenated.
 pub(crate) fn joined<T: Value>(arrays: &[ArrayD<T>], axis: usize) -> Result<ArrayD<T>, Error> {
     let first = arrays.first().map(ArrayD::shape).unwrap_or_default();
     for (replica, array) in arrays.iter().enumerate() {

@@ -35,7 +35,7 @@ struct Slot {
     value: Boxed,
 }
 
-/// What a replica calls, and from where.
+/// A call of a replica, and from where.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     name: &'static str,

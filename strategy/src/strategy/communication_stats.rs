@@ -1,7 +1,6 @@
 use std::time::Duration;
 
-/// What the all-reduces of a replica have moved, and how long they took. A worker that is alone
-/// moves nothing.
+/// Bytes and time of a replica's all-reduces. A worker that is alone moves nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CommunicationStats {
     operations: u64,
@@ -34,7 +33,7 @@ impl CommunicationStats {
         self.busy
     }
 
-    /// What was moved since `earlier`.
+    /// The difference to `earlier`.
     #[must_use]
     pub fn since(&self, earlier: Self) -> Self {
         Self {

@@ -7,7 +7,7 @@ use crate::distributed::{PerReplica, Reduce};
 use crate::{DistributedVariable, Error, ReplicaReduceOp, Value};
 
 impl MultiWorkerMirroredStrategy {
-    /// Reduces what the replicas of all workers have; every worker gets the result.
+    /// Reduces the values of the replicas of all workers; every worker gets the result.
     ///
     /// What is not one value for each replica is not reduced, as it would count once or many times:
     ///
@@ -91,8 +91,8 @@ impl MultiWorkerMirroredStrategy {
         Ok(reduced)
     }
 
-    /// The arrays of the replicas of all workers, one behind the other along `axis`; every worker
-    /// gets them.
+    /// The arrays of the replicas of all workers, concatenated along `axis`; every worker gets
+    /// them.
     ///
     /// # Shapes
     /// All replicas have arrays of one shape but for the length of `axis`.
@@ -109,7 +109,7 @@ impl MultiWorkerMirroredStrategy {
         self.abort_on_error(gathered)
     }
 
-    /// The value of a variable, its copies brought together as its policy says; what to save of it.
+    /// The value of a variable, its copies aggregated by its policy; what to save of it.
     ///
     /// # Errors
     /// Those of [`CrossReplica::read`](crate::CrossReplica::read).
@@ -135,7 +135,7 @@ impl MultiWorkerMirroredStrategy {
         self.abort_on_error(assigned)
     }
 
-    /// Adds to what a variable reads as.
+    /// Adds to the aggregated value of a variable.
     ///
     /// # Errors
     /// Those of [`CrossReplica::assign_add`](crate::CrossReplica::assign_add).
@@ -149,7 +149,7 @@ impl MultiWorkerMirroredStrategy {
         self.abort_on_error(assigned)
     }
 
-    /// Subtracts from what a variable reads as.
+    /// Subtracts from the aggregated value of a variable.
     ///
     /// # Errors
     /// Those of [`CrossReplica::assign_sub`](crate::CrossReplica::assign_sub).

@@ -1,3 +1,6 @@
+//! Strategies of several workers as threads: initial values, reductions, shapes and replica counts
+//! that differ, copies that diverge, and weighted means over uneven batches.
+
 use std::thread;
 
 use meshwork_cluster_resolver::{ClusterSpec, SimpleResolver};

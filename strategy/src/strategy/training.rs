@@ -15,14 +15,14 @@ use crate::elastic::poll_interval::PollInterval;
 use crate::{CommunicationOptions, Error, Training};
 use session::Session;
 
-/// What a strategy keeps whose workers may change.
+/// The state of a strategy whose workers may change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elastic {
     poll_interval: PollInterval,
     looked: Instant,
 }
 
-/// How a process comes to a job whose workers may change.
+/// How a process joins a job whose workers may change.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum JoinMode {
     /// With all the others, when the job begins; most are enough where one is lost before all have
@@ -33,15 +33,15 @@ pub enum JoinMode {
 }
 
 impl MultiWorkerMirroredStrategy {
-    /// As [`from_env`](Self::from_env), for a job that goes on when workers are lost and takes new
-    /// ones in: see [`train`](Self::train).
+    /// As [`from_env`](Self::from_env), for a job that continues when workers are lost and admits
+    /// new ones: see [`train`](Self::train).
     ///
     /// `MESHWORK_RESTARTS` says how often this process was started before, as `meshwork run
     /// --elastic` sets it: from 1 on it waits to be let in by those who train.
     ///
     /// # Errors
     /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no
-    /// number or nobody lets this process in within [`Timeouts::join`].
+    /// number or no worker admits this process within [`Timeouts::join`].
     pub fn elastic_from_env() -> Result<Self, Error> {
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
         let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
@@ -52,12 +52,12 @@ impl MultiWorkerMirroredStrategy {
         Ok(Self::with(entry.join(&config)?, options, cluster)?.made_elastic())
     }
 
-    /// As [`new`](Self::new), for a job that goes on when workers are lost and takes new ones in:
+    /// As [`new`](Self::new), for a job that continues when workers are lost and admits new ones:
     /// see [`train`](Self::train).
     ///
     /// # Errors
-    /// Those of [`new`](Self::new), and [`Error::Group`] when nobody lets this process in within
-    /// [`Timeouts::join`].
+    /// Those of [`new`](Self::new), and [`Error::Group`] when no worker admits this
+    /// process within [`Timeouts::join`].
     pub fn elastic(
         resolver: &dyn ClusterResolver,
         secret: JobSecret,
@@ -77,12 +77,12 @@ impl MultiWorkerMirroredStrategy {
     ///
     /// All workers begin with the chief's state. In a job that is [`elastic`](Self::elastic), a
     /// worker that is lost costs at most the step in flight: those who are left agree on who they
-    /// are, take over the state of whoever is furthest, and make the step again with all of its
-    /// samples. Who waits to be let in gets the state at a step boundary; the workers look for
-    /// newcomers about four times in a second. Who is chief may change each time.
+    /// are, take over the most advanced state, and make the step again with all of its samples. A
+    /// process that waits for admission gets the state at a step boundary; the workers look for
+    /// newcomers about four times in a second. The chief may change each time.
     ///
-    /// Going on takes more than half of the workers of the moment, or exactly half with rank 0. Of
-    /// two, one goes on alone if it knows from the kernel that the other's process has ended; see
+    /// Continuing takes more than half of the current workers, or exactly half with rank 0. Of two,
+    /// one continues alone if it knows from the kernel that the other's process has ended; see
     /// [`CommunicationOptions::with_pair`].
     ///
     /// # Errors
@@ -149,7 +149,8 @@ impl JoinMode {
     }
 }
 
-/// Whether a group that ended so can go on without somebody, seen from `own` rank.
+/// Whether a group that ended with this error can go on without the lost ranks, seen from rank
+/// `own`.
 pub(super) fn others_can_go_on(error: &OperationError, own: Rank) -> bool {
     match error {
         OperationError::Aborted { peer, .. } => peer.rank() != own,

@@ -1,3 +1,7 @@
+//! `MirroredParams` with workers that are threads of one process: weighted sums, buckets and
+//! stages, runs resumed from snapshots with the same bits, copies that diverge, and modules that
+//! are refused.
+
 use std::thread;
 
 use burn_core::module::{Module, Param, RunningState};

@@ -1,3 +1,6 @@
+//! `MirroredVars` with workers that are threads of one process: weighted sums, hooked against plain
+//! backward passes bit for bit, buckets, changes of membership, snapshots and copies that diverge.
+
 use std::thread;
 
 use candle_core::Device;

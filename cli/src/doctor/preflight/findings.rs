@@ -7,7 +7,7 @@ use meshwork_collectives::{ConfigError, Error, Rank};
 
 use super::pairs::RankPair;
 
-/// What was seen from this machine.
+/// Facts observed from this machine.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) rank: Rank,

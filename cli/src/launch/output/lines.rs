@@ -1,8 +1,12 @@
+//! Splits a worker's output into lines with its rank before each: `\r` progress bars too, long
+//! lines broken at UTF-8 boundaries, in bounded memory. Keeps the last meaningful line for the
+//! error message. No input or output here; `pump` does that.
+
 /// Cuts one stream of bytes into prefixed lines, in bounded memory.
 #[derive(Debug)]
 pub(super) struct Lines {
     prefix: Vec<u8>,
-    /// What came after the last newline; at most [`LONGEST_LINE`] bytes.
+    /// The bytes after the last newline; at most [`LONGEST_LINE`].
     pending: Vec<u8>,
     /// The start of the last line that says something; at most [`LAST_WORDS`] bytes.
     last: Vec<u8>,
@@ -95,7 +99,7 @@ fn character_boundary(text: &[u8]) -> usize {
 const LONGEST_LINE: usize = 64 * 1024;
 const LAST_WORDS: usize = 240;
 
-/// What Rust programs write last when they panic, and what says least.
+/// The last line of a Rust panic, which says least.
 const BACKTRACE_HINT: &[u8] = b"note: run with `RUST_BACKTRACE";
 
 #[cfg(test)]

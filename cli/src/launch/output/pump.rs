@@ -1,3 +1,6 @@
+//! The thread that reads the stdout and stderr pipes of all workers by `poll` and copies them, line
+//! by line, to the launcher's own. Line splitting is in `lines`, writing in `sink`.
+
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::iter::once;
 use std::os::fd::OwnedFd;
@@ -80,7 +83,7 @@ impl Pump {
         let _ = self.stop.write_all(&[0]);
     }
 
-    /// Makes the thread end even if somebody still holds a pipe open.
+    /// Makes the thread end even if another process still holds a pipe open.
     pub(in crate::launch) fn stop(self) -> Stopped {
         drop(self.stop);
         Stopped(self.thread)

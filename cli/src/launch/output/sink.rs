@@ -1,3 +1,6 @@
+//! The launcher's own stdout and stderr: whole lines, coloured rank prefixes, retries where a
+//! terminal was made non-blocking, and output dropped once its reader is gone.
+
 use std::env;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -64,7 +67,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines, at the pace of whoever reads them.
+    /// Writes whole lines, as fast as they are read.
     pub(super) fn write(&mut self, lines: &[u8]) {
         if self.closed || lines.is_empty() {
             return;

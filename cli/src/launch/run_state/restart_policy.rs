@@ -1,3 +1,6 @@
+//! Restarts in elastic runs: exponential backoff, the limit on restarts in a row, and when too few
+//! workers are left. Exit status 75 says that the job was saved and ends the run.
+
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::{Error, Rank};
@@ -5,13 +8,13 @@ use meshwork_collectives::{Error, Rank};
 use super::{Shortage, WorkerEnd};
 use crate::launch::{Elastic, outcome::Loss};
 
-/// Who is started again, and when: the part of a run that only elastic runs have.
+/// The restart policy of elastic runs: which workers are restarted, and when.
 #[derive(Debug)]
 pub(super) struct RestartPolicy {
     elastic: Elastic,
     /// By rank.
     places: Vec<Place>,
-    /// A worker has ended well: the job is done, and nobody is needed any more.
+    /// A worker has succeeded: the job is done, and none is restarted any more.
     done: bool,
 }
 
@@ -32,7 +35,7 @@ enum State {
     Gone,
 }
 
-/// What is told of a worker of an elastic run, whose end ends nothing.
+/// The tolerated exit of a worker in an elastic run, for messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::launch) struct RestartEvent {
     pub(in crate::launch) rank: Rank,
@@ -40,7 +43,7 @@ pub(in crate::launch) struct RestartEvent {
     pub(in crate::launch) decision: RestartDecision,
 }
 
-/// What comes after the end of a worker.
+/// The decision after the exit of a worker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::launch) enum RestartDecision {
     /// It is started again after a pause.
@@ -53,7 +56,7 @@ pub(in crate::launch) enum RestartDecision {
     GivenUp { restarts: u32 },
 }
 
-/// What the end of a worker means for the run.
+/// The effect of a worker's exit on the run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ExitEffect {
     /// The run goes on.
@@ -138,7 +141,7 @@ impl RestartPolicy {
         self.places.iter().filter_map(until).min()
     }
 
-    /// Nobody is started any more.
+    /// Stops all restarts.
     pub(super) fn stop(&mut self) {
         for place in &mut self.places {
             if matches!(place.state, State::Waiting { .. }) {
@@ -182,7 +185,8 @@ fn pause(in_a_row: u32) -> Duration {
     SHORTEST.saturating_mul(doubled).min(LONGEST)
 }
 
-/// Who says that it has saved what is needed to go on later, says so for all.
+/// The exit status of a worker that has saved the state of the job for a later run; it speaks for
+/// all.
 const SAVED: WorkerEnd = WorkerEnd::Exited { status: 75 };
 /// Who cannot begin before somebody changes its configuration would fail again.
 const MISCONFIGURED: WorkerEnd = WorkerEnd::Exited {
@@ -190,7 +194,7 @@ const MISCONFIGURED: WorkerEnd = WorkerEnd::Exited {
 };
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// Who has lived for so long has not failed at once.
+/// The uptime after which a worker's failures no longer count as in a row.
 const LONG: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

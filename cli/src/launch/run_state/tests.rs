@@ -1,3 +1,6 @@
+//! `RunState` in virtual time: grace periods, who is blamed for a cascade of failures, interrupts,
+//! and elastic restarts.
+
 use super::*;
 
 const GRACE: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@ pub(in crate::ops) fn matmul<T: Number>(
     reshaped(&products(&left, &right).view(), sizes)
 }
 
-/// The product of two matrices where they lie; none of stacks.
+/// The product of two matrices on their device; `None` for batches.
 fn product<T: Number>([left, right]: &[ArrayViewD<'_, T>; 2]) -> Option<ArrayD<T>> {
     let left = left.view().into_dimensionality::<Ix2>().ok()?;
     let right = right.view().into_dimensionality::<Ix2>().ok()?;

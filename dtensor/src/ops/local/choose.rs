@@ -248,7 +248,7 @@ impl<T: Number> Local<T> {
     }
 }
 
-/// Three axes: those before one, itself, and those behind it.
+/// Three axes: those before one, itself, and those after it.
 fn split(sizes: &[usize], axis: usize) -> [usize; 3] {
     let (outer, rest) = sizes.split_at(axis);
     [outer.iter().product(), rest[0], rest[1..].iter().product()]

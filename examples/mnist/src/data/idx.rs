@@ -20,7 +20,7 @@ pub(super) struct Idx {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a file is expected to hold.
+/// The expected content of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Count, rows, columns.

@@ -1,3 +1,6 @@
+//! The IDX parser, plain and gzipped: every truncation, wrong magic numbers, header lengths that
+//! lie, and error messages that name the file and the remedy.
+
 use std::fs;
 use std::io::Write;
 

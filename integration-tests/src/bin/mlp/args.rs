@@ -1,3 +1,5 @@
+//! Arguments of `mlp`, among them where a rank pauses for the test that is to kill it.
+
 use std::str::FromStr;
 
 use clap::Parser;

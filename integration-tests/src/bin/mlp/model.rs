@@ -1,3 +1,6 @@
+//! A two-layer perceptron with a hand-written backward pass, on synthetic samples that are a
+//! function of their index, so that runs can be compared bit by bit.
+
 use meshwork_strategy::{Error, FlatGradients, MirroredVariable, Scope, VariableSpec};
 
 const INPUTS: usize = 16;

@@ -1,3 +1,6 @@
+//! Arguments of `soak`: how many faults of which kind, and the hidden ones by which it starts
+//! itself again as a rank of a job.
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;

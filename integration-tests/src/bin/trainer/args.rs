@@ -1,3 +1,5 @@
+//! Arguments of `trainer`, among them at which moment which worker is to fail.
+
 use std::str::FromStr;
 use std::time::Duration;
 

@@ -1,3 +1,6 @@
+//! Softmax regression with momentum on synthetic samples, which are a function of their index. Its
+//! state is the weights and the velocity; both are in snapshots.
+
 use meshwork_strategy::{Error, VariableSpec};
 
 const CLASSES: usize = 10;

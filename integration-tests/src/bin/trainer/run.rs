@@ -1,3 +1,6 @@
+//! `Training` as the elastic strategy calls it: steps over buckets or over replicas, regrouping
+//! when workers change, snapshots, and the lines that tests read on standard output.
+
 use std::io::Write;
 use std::time::Instant;
 

@@ -1,3 +1,6 @@
+//! Recorded cases of TensorFlow's Compute Engine resolver, played against a local HTTP server. A
+//! model of both orders of instances says where ours may differ from the recording.
+
 use meshwork_cluster_resolver::{ClusterResolver, GceResolver, GoogleCredentials, Variables};
 use serde_json::{Value, json};
 

@@ -1,3 +1,6 @@
+//! Recorded cases of TensorFlow's Kubernetes resolver, played against a local HTTP server. A model
+//! of both rules for pods says where ours may differ from the recording.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

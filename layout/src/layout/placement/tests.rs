@@ -1,3 +1,6 @@
+//! Local and global shapes, shard numbers and coordinates on small meshes, uneven and empty shards
+//! included. That `shard` and `owners` agree is tested with `Layout` itself.
+
 use meshwork_core::Mesh;
 
 use super::*;

@@ -1,3 +1,6 @@
+//! Gradients against finite differences, on whole tensors and on shards, for every layout of the
+//! operands that cuts at most one axis.
+
 use meshwork_core::Mesh;
 
 use super::super::naive::{Tensor, shards, whole};

@@ -36,7 +36,7 @@ pub(super) fn apply(
         .collect()
 }
 
-/// What one rank makes of what it holds.
+/// The result of one rank from its own shards.
 fn alone(
     op: &Op,
     function: &dyn Fn(&[f64]) -> f64,
@@ -103,7 +103,7 @@ fn finished(mesh: &Mesh, result: &Outcome, produced: Vec<Tensor>) -> Vec<Tensor>
     mesh.ranks().zip(reduced).map(cut).collect()
 }
 
-/// What ranks hold after each has reduced what all of its group hold.
+/// The blocks of all ranks after an all-reduce within each group.
 pub(super) fn all_reduce(
     mesh: &Mesh,
     collective: &PartialAllReduce,

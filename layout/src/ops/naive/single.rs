@@ -228,7 +228,7 @@ fn reduced_element(operand: &Tensor, reducer: Reducer, axes: &[isize], index: &[
     }
 }
 
-/// What changes nothing where it is combined.
+/// The neutral element of a reduction.
 fn neutral(reduction: PartialReduction) -> f64 {
     match reduction {
         PartialReduction::Sum => 0.0,

@@ -126,7 +126,7 @@ pub(super) fn one_hot(op: &'static str, shape: &[usize], depth: usize) -> Rule {
     rule
 }
 
-/// Every rank knows the shape, however the operand lies.
+/// Every rank knows the shape, whatever the layout of the operand.
 pub(super) fn shape_of(op: &'static str, shape: &[usize]) -> Rule {
     let mut rule = Rule::new(op);
     let factors = rule.apart(shape.len());

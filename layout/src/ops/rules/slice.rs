@@ -99,7 +99,7 @@ pub(super) fn strided_slice(
     Ok(rule)
 }
 
-/// An axis for which nothing stands between the brackets.
+/// An axis without an index expression between the brackets.
 struct Unnamed {
     /// The axis of the operand.
     axis: usize,
@@ -162,7 +162,7 @@ struct Taken {
 }
 
 impl Taken {
-    /// What Python takes; nothing if the axis is too long to count down to it.
+    /// The indices that Python takes; `None` if the axis is too long to count down to them.
     fn of(
         size: usize,
         (begin, end): (Option<isize>, Option<isize>),

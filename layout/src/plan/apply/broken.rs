@@ -22,7 +22,7 @@ pub enum Broken {
         /// How many the layout says.
         expected: usize,
     },
-    /// A rank ends a step without an element that nobody of its group could give it.
+    /// A rank ends a step without an element that no rank of its group could give it.
     #[error("in step {step} nobody has what {rank} needs at {index:?}")]
     Missing {
         /// The step, counted from 0.

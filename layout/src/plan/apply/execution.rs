@@ -10,7 +10,8 @@ use super::grid::{Grid, shard};
 use super::value::Value;
 use crate::plan::{Collective, DimPart, MeshPlacement, Plan, Step};
 
-/// What a rank holds: a range of cells for each tensor dimension, and a value for each, row-major.
+/// The block of a rank: a range of cells for each tensor dimension, and a value for each cell,
+/// row-major.
 #[derive(Clone, Debug)]
 pub(super) struct Block<T> {
     pub(super) cells: Vec<Range<usize>>,

@@ -121,7 +121,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// What a rank of the placement's mesh holds of a tensor of the plan's shape.
+/// The shard that a rank of the placement's mesh holds of a tensor of the plan's shape.
 pub(super) fn shard(placement: &MeshPlacement, rank: MeshRank, shape: &[usize]) -> Ranges {
     placement
         .shard(rank, shape)

@@ -1,8 +1,8 @@
 use crate::PartialReduction;
 
-/// What a plan is carried out on: something that can be reduced.
+/// A value on which a plan can be executed: one that can be reduced.
 pub trait Value: Copy {
-    /// What a reduction makes of two terms.
+    /// Reduces two terms to one.
     #[must_use]
     fn reduce(self, other: Self, reduction: PartialReduction) -> Self;
 

@@ -1,3 +1,6 @@
+//! Steps over inputs of unequal length: weights, epochs resumed with another number of workers, and
+//! cursors that are refused.
+
 use std::thread;
 
 use meshwork_collectives::Group;

@@ -1,3 +1,6 @@
+//! Steps with several replicas as threads of one worker: errors, panics, hangs and early returns of
+//! one replica, mismatched calls, and merge calls.
+
 use std::time::Duration;
 
 use ndarray::Array1;

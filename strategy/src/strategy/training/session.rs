@@ -1,3 +1,7 @@
+//! The training loop of an elastic job: step, admit those who wait, shrink after a loss, and bring
+//! all workers to the state of the most advanced one. The decision whose state that is is in
+//! `elastic/roster`.
+
 use std::time::Instant;
 
 use meshwork_collectives::{self as collectives, OperationError, Rank};
@@ -12,7 +16,7 @@ use crate::{Change, Error, MultiWorkerMirroredStrategy, Progress, Snapshot, Trai
 pub(super) struct Session<'a, T> {
     strategy: &'a mut MultiWorkerMirroredStrategy,
     training: &'a mut T,
-    /// Whether the state is one that others can go on from.
+    /// Whether others can continue from this state.
     begun: bool,
 }
 
@@ -39,7 +43,7 @@ impl<'a, T: Training> Session<'a, T> {
         }
     }
 
-    /// One step, and a look at who waits outside where it is time for one.
+    /// One step, and a poll for waiting processes when one is due.
     fn turn(&mut self) -> Result<Progress, T::Error> {
         let progress = self.training.step(self.strategy)?;
         let due = match (&mut self.strategy.elastic, progress) {
@@ -57,7 +61,7 @@ impl<'a, T: Training> Session<'a, T> {
         Ok(Progress::Step)
     }
 
-    /// Goes on without the workers that were lost, if it is for such that this one has failed.
+    /// Continues without the workers that were lost, if those are why this one has failed.
     fn go_on(&mut self, mut error: T::Error) -> Result<(), T::Error> {
         loop {
             let noticed = Instant::now();
@@ -77,8 +81,8 @@ impl<'a, T: Training> Session<'a, T> {
         }
     }
 
-    /// All workers of a membership come together: who is behind takes over the state of who is
-    /// furthest.
+    /// Synchronizes the workers of a membership: those that are behind take over the most advanced
+    /// state.
     fn assemble(&mut self, change: &Change) -> Result<(), T::Error> {
         let own = WorkerState {
             steps: self.begun.then(|| self.training.steps()),
@@ -119,7 +123,7 @@ impl<'a, T: Training> Session<'a, T> {
 }
 
 impl MultiWorkerMirroredStrategy {
-    /// Lets in who waits outside; true if there was somebody.
+    /// Admits waiting processes; true if there were any.
     #[track_caller]
     fn look(&mut self) -> Result<bool, Error> {
         let before = self.group.epoch();
@@ -147,7 +151,7 @@ impl MultiWorkerMirroredStrategy {
         Ok(false)
     }
 
-    /// Makes those who are left the workers.
+    /// Shrinks the group to the workers that are left.
     fn shrink(&mut self) -> Result<(), Error> {
         while let Err(error) = self.group.shrink() {
             if !others_can_go_on(&error, self.group.rank()) {
@@ -164,7 +168,7 @@ impl MultiWorkerMirroredStrategy {
         others_can_go_on(&failure, self.group.rank()).then_some(failure)
     }
 
-    /// What follows from who the workers are.
+    /// Updates everything that depends on who the workers are.
     fn regrouped(&mut self) -> Result<(), Error> {
         self.mesh = mesh_of(self.group.world(), self.local_replicas)?;
         self.elastic = self.elastic.map(|_| Elastic::new());
@@ -174,7 +178,7 @@ impl MultiWorkerMirroredStrategy {
         Ok(())
     }
 
-    /// A few words of each worker, in the order of their ranks.
+    /// All-gathers a few words of each worker, in the order of their ranks.
     #[track_caller]
     fn all_words<const N: usize>(&mut self, own: [u64; N]) -> Result<Vec<u64>, Error> {
         let mut words = vec![0; N * self.group.world() as usize];

@@ -1,3 +1,6 @@
+//! Training loops of workers as threads: the common initial state, a worker alone, and errors that
+//! end the job. Losses of whole processes are tested in the integration tests.
+
 use std::sync::Mutex;
 use std::thread;
 

@@ -1,3 +1,6 @@
+//! Judgements on a host's preflight facts: a healthy machine gives nothing but what is fine, and
+//! each fault alone gives one entry with its level and subject.
+
 use meshwork_collectives::OperationError;
 
 use super::*;
