@@ -165,7 +165,7 @@ impl Accelerator for CpuAccelerator {
             // Pages that nobody writes to take no memory.
             let mut memory = bytemuck::allocation::try_zeroed_vec(words).ok()?;
             device_threads.touch(&mut memory);
-            Some(CpuBuffer::new(device, (element, len), memory, reservation))
+            Some(CpuBuffer::new(device, element, len, memory, reservation))
         };
         booked().ok_or(Error::OutOfMemory {
             device,

@@ -17,7 +17,8 @@ impl CpuBuffer {
     /// Elements in `memory`, which holds all of them, as values of their type.
     pub(crate) fn new(
         device: DeviceId,
-        (element, len): (ElementType, usize),
+        element: ElementType,
+        len: usize,
         memory: Vec<u64>,
         reservation: MemoryReservation,
     ) -> Self {

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     /// Whole numbers, whose sums are exact in any order.
-    fn matrix<T: Factor + From<i8>>((rows, columns): (usize, usize), seed: usize) -> Array2<T> {
+    fn matrix<T: Factor + From<i8>>(rows: usize, columns: usize, seed: usize) -> Array2<T> {
         Array2::from_shape_fn((rows, columns), |(row, column)| {
             let at = row * 31 + column * 7 + seed;
             T::from(i8::try_from(at * at % 17).unwrap() - 8)
@@ -145,10 +145,10 @@ mod tests {
         for rows in [0, 1, 2, 3, 5, 8, 16, 17, 33] {
             for inner in [0, 1, 2, 7, 16, 31] {
                 for columns in [0, 1, 2, 3, 8, 15, 16, 17, 48] {
-                    let (left, right) = (matrix((rows, inner), 1), matrix((inner, columns), 2));
+                    let (left, right) = (matrix(rows, inner, 1), matrix(inner, columns, 2));
                     let mut into = Array2::<f32>::from_elem((rows, columns), f32::NAN);
                     is_right(left.view(), right.view(), into.view_mut());
-                    let (left, right) = (matrix((rows, inner), 3), matrix((inner, columns), 4));
+                    let (left, right) = (matrix(rows, inner, 3), matrix(inner, columns, 4));
                     let mut into = Array2::<f64>::from_elem((rows, columns), f64::NAN);
                     is_right(left.view(), right.view(), into.view_mut());
                 }
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn matrices_may_lie_in_memory_in_any_way() {
-        let (wide, tall) = (matrix::<f32>((20, 34), 5), matrix::<f32>((34, 20), 6));
+        let (wide, tall) = (matrix::<f32>(20, 34, 5), matrix::<f32>(34, 20, 6));
         let mut room = Array2::<f32>::zeros((44, 44));
         let turned = (tall.t(), wide.t());
         let stepped = (wide.slice(s![..;2, ..;-2]), tall.slice(s![..;-2, 1..;3]));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn sizes_that_do_not_fit_are_refused() {
-        let (left, right) = (matrix::<f32>((2, 3), 1), matrix::<f32>((4, 2), 1));
+        let (left, right) = (matrix::<f32>(2, 3, 1), matrix::<f32>(4, 2, 1));
         let mut into = Array2::zeros((2, 2));
         let refused = product(left.view(), right.view(), into.view_mut());
         let (found, wanted) = (4, 3);

@@ -5,7 +5,7 @@ use meshwork_accel::{Arrange, Arrangement, DeviceBuffer, Error, Fold, ReduceOp, 
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::error::Failure;
-use crate::kernels::{Along, Axes, Width, computed_in};
+use crate::kernels::{Along, Axes, Width};
 
 /// Axes that are contiguous on both sides count as one, and more than 16 after that are refused by
 /// [`Error::TooManyAxes`]. Rows move 16 bytes at a time where they are aligned so on both sides.
@@ -66,20 +66,17 @@ impl Fold for CudaAccelerator {
             return Ok(into);
         };
         let module = &logical.module;
-        let along = Along::new(sizes, module.multiprocessors());
+        let along = Along::new(op, element, sizes, module.multiprocessors());
         let (first, failed) = (along.first(), |failure: Failure| failure.on(logical.id));
         let Some(second) = along.second() else {
-            let pass = (op, element, first);
-            let done = module.along(pass, (source, element), (target, element));
+            let done = module.along(first, source, target);
             return done.map(|()| into).map_err(failed);
         };
-        let wide = computed_in(element);
+        let wide = first.result;
         let parts = usize::try_from(first.count).unwrap_or(usize::MAX);
         let parts = logical.scratch(wide, parts.saturating_mul(wide.size()))?;
-        let between = (parts.whole(), wide);
-        let done = module.along((op, element, first), (source, element), between);
-        let done =
-            done.and_then(|()| module.along((op, element, second), between, (target, element)));
+        let done = module.along(first, source, parts.whole());
+        let done = done.and_then(|()| module.along(second, parts.whole(), target));
         done.map(|()| into).map_err(failed)
     }
 }
@@ -97,7 +94,7 @@ fn place(axes: Axes, from: &CudaBuffer, into: &CudaBuffer) -> Result<(), Error> 
     };
     let placed = match axes.is_one_piece() {
         true => target.copy_from(source),
-        false => into.logical().module.place((&axes, width), source, target),
+        false => into.logical().module.place(&axes, width, source, target),
     };
     placed.map_err(|failure| failure.on(into.device()))
 }

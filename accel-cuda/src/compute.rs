@@ -1,7 +1,5 @@
 //! Arithmetic on the values of tensors.
 
-mod gemm;
-
 use meshwork_accel::{
     DeviceBuffer, ElementType, Elementwise, Error, Matmul, Pairwise, Pointwise, ProductShape,
 };
@@ -9,9 +7,8 @@ use meshwork_accel::{
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::error::Failure;
-use crate::sys::memory::Part;
-
-pub(crate) use gemm::Gemm;
+use crate::gemm::Gemm;
+use crate::sys::memory::Operands;
 
 /// All floats; 16-bit ones in `f32`, and rounded once.
 ///
@@ -24,7 +21,7 @@ impl Elementwise for CudaAccelerator {
         let Some(part) = values.whole() else {
             return Ok(());
         };
-        let computed = values.logical().module.pointwise((op, element), part);
+        let computed = values.logical().module.pointwise(op, element, part);
         computed.map_err(|failure| failure.on(values.device()))
     }
 
@@ -35,7 +32,7 @@ impl Elementwise for CudaAccelerator {
         let (Some(to), Some(at)) = (into.whole(), by.whole()) else {
             return Ok(());
         };
-        let computed = into.logical().module.pairwise((op, element), to, at);
+        let computed = into.logical().module.pairwise(op, element, to, at);
         computed.map_err(|failure| failure.on(into.device()))
     }
 }
@@ -63,27 +60,32 @@ impl Matmul for CudaAccelerator {
             // Sums of no terms.
             return target.zero().map_err(|failure| failure.on(into.device()));
         };
-        self.multiply((element, shape), into, [left, right], target)
+        let operands = Operands {
+            left,
+            right,
+            into: target,
+        };
+        self.multiply(element, shape, into, operands)
     }
 }
 
 impl CudaAccelerator {
-    /// Products of matrices that are all there, into a buffer, all of which is `target`.
+    /// Products of matrices that are all there, into all of the buffer `of`.
     fn multiply(
         &self,
-        (element, shape): (ElementType, ProductShape),
+        element: ElementType,
+        shape: ProductShape,
         of: &CudaBuffer,
-        from: [Part<'_>; 2],
-        target: Part<'_>,
+        operands: Operands<'_>,
     ) -> Result<(), Error> {
         let (logical, failed) = (of.logical(), |failure: Failure| failure.on(of.device()));
         if let (Some(blas), Some(gemm)) = (self.multiplies_by()?, Gemm::of(shape)) {
-            let by_library = logical.multiply(blas, (gemm, element), from, target);
+            let by_library = logical.multiply(blas, gemm, element, operands);
             if by_library.map_err(failed)? {
                 return Ok(());
             }
         }
-        let multiplied = logical.module.product((element, shape), from, target);
+        let multiplied = logical.module.product(element, shape, operands);
         multiplied.map_err(failed)
     }
 }

@@ -1,18 +1,21 @@
 //! A logical device: a share of a GPU with a stream, a memory budget and slots of its own.
 
+mod transfer_streams;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
 use meshwork_accel::{self as accel, DeviceId, ElementType, MemoryBudget};
 
-use crate::compute::Gemm;
 use crate::error::Failure;
-use crate::pinned_buffer::TransferStreams;
+use crate::gemm::Gemm;
 use crate::staging::{Cut, Step, What};
 use crate::sys::blas::{Blas, Multiplier};
-use crate::sys::memory::{Memory, Part};
+use crate::sys::memory::{Memory, Operands, Part};
 use crate::sys::module::Module;
 use crate::sys::slot::Slot;
 use crate::sys::stream::Stream;
+
+pub(crate) use transfer_streams::TransferStreams;
 
 /// One logical device.
 #[derive(Debug)]
@@ -138,19 +141,19 @@ impl LogicalDevice {
     pub(crate) fn multiply(
         &self,
         blas: &Arc<Blas>,
-        what: (Gemm, ElementType),
-        from: [Part<'_>; 2],
-        into: Part<'_>,
+        gemm: Gemm,
+        element: ElementType,
+        operands: Operands<'_>,
     ) -> Result<bool, Failure> {
         let mut made = self
             .multiplier
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(multiplier) = &mut *made {
-            return multiplier.product(what, from, into);
+            return multiplier.product(gemm, element, operands);
         }
         let multiplier = Multiplier::new(blas.clone(), self.stream.clone())?;
-        made.insert(multiplier).product(what, from, into)
+        made.insert(multiplier).product(gemm, element, operands)
     }
 
     fn with_slots(

@@ -32,21 +32,24 @@
 //! Map of the crate: `libraries` (where they are looked for), `config` (which devices there are),
 //! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how
 //! a transfer is cut), `pinned_buffer` (pinned memory of the program), `collectives` (among the
-//! devices of a process), `nccl` (between processes), `compute` and `arrange` (tensors), `compiler`
-//! and `cache` (from the source of the kernels to code), `kernels` (which there are, `kernels.cu`
-//! and `kernels/tensors.cu`), `target` (for which architecture), `error`, `sys` (all that is
-//! unsafe).
+//! devices of a process), `nccl` and `communicator` (between processes), `compute`, `gemm` and
+//! `arrange` (tensors),
+//! `compiler` and `cache` (from the source of the kernels to code), `kernels` (which there are,
+//! `kernels.cu` and `kernels/tensors.cu`), `target` (for which architecture), `error`, `sys` (all
+//! that is unsafe).
 
 mod accelerator;
 mod arrange;
 mod buffer;
 mod cache;
 mod collectives;
+mod communicator;
 mod compiler;
 mod compute;
 mod config;
 mod device;
 mod error;
+mod gemm;
 mod kernels;
 mod libraries;
 mod nccl;
@@ -58,9 +61,10 @@ mod target;
 pub use accelerator::CudaAccelerator;
 pub use buffer::CudaBuffer;
 pub use cache::KernelCache;
+pub use communicator::Communicator;
 pub use compiler::Compiler;
 pub use config::{CudaConfig, gpus};
 pub use error::Error;
 pub use libraries::{Libraries, Library};
-pub use nccl::{Communicator, Nccl, NcclRank, UniqueId};
+pub use nccl::{Nccl, NcclRank, UniqueId};
 pub use target::Capability;

@@ -2,10 +2,6 @@
 //! and element types to NCCL's. Operations are in `communicator`; `capability` offers them to
 //! programs that are generic over the backend.
 
-mod capability;
-mod communicator;
-mod queue;
-
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -13,8 +9,6 @@ use meshwork_accel::{self as accel, ElementType, ReduceOp};
 
 use crate::sys::collectives::{Collectives, DataType, ID_BYTES, RedOp};
 use crate::{Error, Libraries};
-
-pub use communicator::Communicator;
 
 /// NCCL, loaded.
 ///
@@ -30,7 +24,7 @@ pub use communicator::Communicator;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Nccl {
-    table: Arc<Collectives>,
+    pub(crate) table: Arc<Collectives>,
     version: u32,
 }
 
@@ -116,9 +110,9 @@ impl Debug for UniqueId {
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NcclRank {
-    id: UniqueId,
-    rank: i32,
-    world: i32,
+    pub(crate) id: UniqueId,
+    pub(crate) rank: i32,
+    pub(crate) world: i32,
 }
 
 impl NcclRank {
@@ -141,7 +135,10 @@ impl NcclRank {
 /// How NCCL calls a reduction. A mean is a sum until it is divided, of elements that hold the sum
 /// of any that are not near the largest: `f16` does not. Of truth values, 0 and 1, the smallest is
 /// the and, and the largest the or.
-fn translate(op: ReduceOp, element: ElementType) -> Result<(DataType, RedOp), accel::Error> {
+pub(crate) fn translate(
+    op: ReduceOp,
+    element: ElementType,
+) -> Result<(DataType, RedOp), accel::Error> {
     let code = match element {
         ElementType::I8 => 0,
         ElementType::U8 | ElementType::Bool => 1,

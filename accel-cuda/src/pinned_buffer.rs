@@ -7,26 +7,9 @@ use std::sync::Arc;
 use meshwork_accel::{DeviceBuffer, Error, HostMemory, NotPinned, PinnedBuffer, extent};
 
 use crate::buffer::CudaBuffer;
-use crate::device::LogicalDevice;
+use crate::device::{LogicalDevice, TransferStreams};
 use crate::error::Failure;
 use crate::sys::pinned::Pinned;
-use crate::sys::stream::Stream;
-
-/// Streams beside that of a device, on which transfers go both ways at once.
-#[derive(Clone, Debug)]
-pub(crate) struct TransferStreams {
-    down: Arc<Stream>,
-    up: Arc<Stream>,
-}
-
-impl TransferStreams {
-    /// New ones on the GPU of this stream.
-    pub(crate) fn beside(stream: &Stream) -> Result<Self, Failure> {
-        let down = Stream::new(stream.gpu().clone())?;
-        let up = Stream::new(stream.gpu().clone())?;
-        Ok(Self { down, up })
-    }
-}
 
 /// Pinned memory of one device.
 pub(crate) struct CudaPinnedBuffer {

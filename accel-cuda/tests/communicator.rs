@@ -137,9 +137,7 @@ fn what_one_rank_sends_the_other_receives_also_both_at_once() {
         assert_eq!(at.read::<f32>(&values, 1), [5.0]);
         let (sent, mut received) = (at.with(&[rank as f32]), at.with(&[0.0_f32]));
         let other = 1 - rank;
-        let swapped = at
-            .communicator
-            .exchange((&sent, other), (&mut received, other));
+        let swapped = at.communicator.exchange(&sent, other, &mut received, other);
         swapped.expect("both call it");
         assert_eq!(at.read::<f32>(&received, 1), [other as f32]);
         at.communicator.leave().expect("both leave");

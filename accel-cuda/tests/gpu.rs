@@ -303,7 +303,7 @@ fn communicate(accelerator: &CudaAccelerator, nccl: &Nccl) {
         let (next, last) = ((rank + 1) % world, (rank + world - 1) % world);
         let mut received = with(accelerator, rank, &[0.0_f32; 2]);
         communicator
-            .exchange((&values, next), (&mut received, last))
+            .exchange(&values, next, &mut received, last)
             .expect("all call it");
         let mut half = communicator
             .split(Some(0), 0)

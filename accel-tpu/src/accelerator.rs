@@ -63,7 +63,7 @@ impl PjrtAccelerator {
             .devices()
             .iter()
             .enumerate()
-            .map(|device| describe(kind, device))
+            .map(|(index, info)| describe(kind, DeviceId::new(index), info))
             .collect();
         Self {
             kernels: Kernels::new(client.clone()),
@@ -418,8 +418,8 @@ fn kind_of(platform: &str) -> &'static str {
     }
 }
 
-fn describe(kind: &'static str, (index, info): (usize, &DeviceInfo)) -> Device {
-    let device = Device::new(DeviceId::new(index), kind)
+fn describe(kind: &'static str, id: DeviceId, info: &DeviceInfo) -> Device {
+    let device = Device::new(id, kind)
         .with_name(info.kind())
         .with_address(info.text());
     match crate::tpu::core_of(info) {

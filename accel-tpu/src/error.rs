@@ -191,7 +191,7 @@ pub enum Error {
     /// There is no such generation of TPUs.
     #[error(
         "{generation:?} is no TPU generation: use one of {}",
-        crate::tpu::generations()
+        crate::generation::generations()
     )]
     Generation {
         /// The generation asked for.

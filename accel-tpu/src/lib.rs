@@ -34,12 +34,16 @@
 //! topologies, events), `platform` (where plugins are found), `compile` (what programs are compiled
 //! for), `hlo` (what a compiler made of a program), `accelerator` (a client as a backend of
 //! `meshwork-accel`), `stablehlo` (the programs that it runs), [`tpu`] (slices by name, and their
-//! order), `survey` (what is here, or what to do), `value`, `status`, `error`.
+//! order), `generation` and `environment` (what TPUs there are, and what libtpu needs), `survey`
+//! (what is here, or what to do), `device_info`, `value`, `status`, `error`.
 #![deny(unsafe_code)]
 
 mod accelerator;
 mod compile;
+mod device_info;
+mod environment;
 mod error;
+mod generation;
 mod hlo;
 mod platform;
 mod stablehlo;
@@ -51,6 +55,7 @@ mod value;
 
 pub use accelerator::{PjrtAccelerator, PjrtBuffer};
 pub use compile::CompileOptions;
+pub use device_info::DeviceInfo;
 pub use error::Error;
 pub use hlo::{Instruction, OptimizedProgram};
 pub use platform::Platform;
@@ -58,7 +63,7 @@ pub use stablehlo::CollectiveProgram;
 pub use status::Status;
 pub use survey::open;
 pub use sys::{
-    Buffer, DeviceInfo, DeviceMemory, Event, Executable, Execution, Live, PjrtClient, Plugin,
-    PluginVersion, Program, ProgramMemory, Topology,
+    Buffer, DeviceMemory, Event, Executable, Execution, Live, PjrtClient, Plugin, PluginVersion,
+    Program, ProgramMemory, Topology,
 };
 pub use value::{Attributes, Value};

@@ -35,7 +35,6 @@ mod topology;
 pub use api::{Plugin, PluginVersion};
 pub use buffer::Buffer;
 pub use client::{DeviceMemory, PjrtClient};
-pub use device::DeviceInfo;
 pub use event::Event;
 pub use executable::{Executable, Execution};
 pub use handle::Live;

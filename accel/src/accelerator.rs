@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use crate::{
-    Device, DeviceId, Element, ElementType, Error, HostMemory, Memory, NotPinned, PinnedBuffer,
-    ReduceOp, extent,
+    Device, DeviceBuffer, DeviceId, Element, ElementType, Error, HostMemory, Memory, NotPinned,
+    PinnedBuffer, ReduceOp,
 };
 
 /// A backend: one kind of device, and all operations that the layers above need of it.
@@ -161,57 +161,4 @@ pub trait Accelerator: Send + Sync {
     /// # Errors
     /// [`Error::UnknownDevice`].
     fn synchronize(&self, device: DeviceId) -> Result<(), Error>;
-}
-
-/// Metadata of a buffer (device, element type, length), and checks of arguments against it.
-pub trait DeviceBuffer: Send {
-    /// The device that holds it.
-    fn device(&self) -> DeviceId;
-
-    /// The element type that it holds.
-    fn element_type(&self) -> ElementType;
-
-    /// How many elements it holds.
-    fn len(&self) -> usize;
-
-    /// Whether it holds none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Refuses elements of another type than it holds.
-    ///
-    /// # Errors
-    /// [`Error::ElementMismatch`].
-    fn check_element(&self, other: ElementType) -> Result<(), Error> {
-        let buffer = self.element_type();
-        if buffer == other {
-            return Ok(());
-        }
-        Err(Error::ElementMismatch { buffer, other })
-    }
-
-    /// Refuses `len` elements from `start` on unless the buffer holds all of them.
-    ///
-    /// # Errors
-    /// [`Error::OutOfRange`].
-    fn check_part(&self, start: usize, len: usize) -> Result<(), Error> {
-        let available = self.len();
-        match start.checked_add(len) {
-            Some(end) if end <= available => Ok(()),
-            _ => Err(Error::OutOfRange {
-                start,
-                len,
-                available,
-            }),
-        }
-    }
-
-    /// How many elements `range` has, all of which it holds.
-    ///
-    /// # Errors
-    /// [`Error::ReversedRange`], [`Error::OutOfRange`].
-    fn check_range(&self, range: &Range<usize>) -> Result<usize, Error> {
-        extent(range, self.len())
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::shape::count;
 use crate::{Accelerator, ElementType, Error, ReduceOp, StridedSlice, extent};
 
 /// Rearranges row-major arrays in buffers (slices, transpositions) without regard to the element
@@ -270,17 +271,6 @@ impl Arrangement {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-
-/// How many elements these sizes make.
-pub(crate) fn count(sizes: &[usize]) -> Result<usize, Error> {
-    let mut count = 1_usize;
-    for &size in sizes {
-        let (rows, columns) = (count, size);
-        let more = rows.checked_mul(columns);
-        count = more.ok_or(Error::ShapeTooLarge { rows, columns })?;
-    }
-    Ok(count)
 }
 
 #[cfg(test)]

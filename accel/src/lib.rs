@@ -21,12 +21,13 @@
 //! # Ok::<(), meshwork_accel::Error>(())
 //! ```
 //!
-//! Map of the crate: `element` (what can be moved and reduced), `reduce` (what each op means, on
-//! host slices), `kernel` (the loops), `device` (what is known of one), `accelerator` (the trait),
-//! `capability`, `communicator`, `compute`, `arrange` and `strided_slice` (what some backends can
-//! do beyond it), `convert` (what an element is as one of another type), `shape` (what they check
-//! first), `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host
-//! memory), `error`, `conformance` (the suite).
+//! Map of the crate: `element_type` and `element` (what can be moved and reduced), `reduce_op` and
+//! `reduce` (what each op means, on host slices), `kernel` (the loops), `device` and
+//! `device_buffer` (what is known of one), `accelerator` (the trait), `capability`, `communicator`,
+//! `compute`, `arrange` and `strided_slice` (what some backends can do beyond it), `number` and
+//! `convert` (what an element is as one of another type), `shape` (what they check first),
+//! `memory_budget` (what they keep a memory limit by), `pinned_buffer` (pinned host memory),
+//! `error`, `conformance` (the suite).
 
 mod accelerator;
 mod arrange;
@@ -37,16 +38,20 @@ mod compute;
 pub mod conformance;
 mod convert;
 mod device;
+mod device_buffer;
 mod element;
+mod element_type;
 mod error;
 mod kernel;
 mod memory_budget;
+mod number;
 mod pinned_buffer;
 mod reduce;
+mod reduce_op;
 mod shape;
 mod strided_slice;
 
-pub use accelerator::{Accelerator, DeviceBuffer};
+pub use accelerator::Accelerator;
 pub use arrange::{Arrange, Arrangement, Fold, Region};
 pub use capability::{LiveBuffers, NativeCollectives};
 pub use communicator::{
@@ -56,12 +61,15 @@ pub use communicator::{
 pub use compute::{Elementwise, Matmul, Pairwise, Pointwise, ProductShape};
 pub use convert::convert_slice;
 pub use device::{Device, DeviceId, Memory};
-pub use element::{Element, ElementTask, ElementType};
+pub use device_buffer::{DeviceBuffer, extent};
+pub use element::{Element, ElementTask};
+pub use element_type::ElementType;
 pub use error::{Absence, Error};
 pub use memory_budget::{MemoryBudget, MemoryReservation};
 pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
-pub use reduce::{ReduceOp, Reduction, balanced_split, reduce_slice};
-pub use shape::{BufferShape, extent};
+pub use reduce::{Reduction, balanced_split, reduce_slice};
+pub use reduce_op::ReduceOp;
+pub use shape::BufferShape;
 pub use strided_slice::{StridedRange, StridedSlice};
 
 // Callers that hold 16-bit floats must name the very types that are elements here.

@@ -2,8 +2,6 @@
 //! distinct devices, and fit the other side. Also `extent`, the bounds check of a range. Tensor
 //! shapes are in the layout crate.
 
-use std::ops::Range;
-
 use crate::{DeviceBuffer, DeviceId, ElementType, Error};
 
 /// The element type and length that all buffers on one side of a collective share: the checks that
@@ -106,31 +104,15 @@ impl BufferShape {
     }
 }
 
-/// The length of `range`, if it lies within `available` elements, bytes or indices.
-///
-/// ```
-/// use meshwork_accel::{Error, extent};
-///
-/// assert_eq!(extent(&(2..5), 5), Ok(3));
-/// let (start, len, available) = (2, 4, 5);
-/// assert_eq!(extent(&(2..6), 5), Err(Error::OutOfRange { start, len, available }));
-/// ```
-///
-/// # Errors
-/// [`Error::ReversedRange`], [`Error::OutOfRange`].
-pub fn extent(range: &Range<usize>, available: usize) -> Result<usize, Error> {
-    let (start, end) = (range.start, range.end);
-    let len = end
-        .checked_sub(start)
-        .ok_or(Error::ReversedRange { start, end })?;
-    if end > available {
-        return Err(Error::OutOfRange {
-            start,
-            len,
-            available,
-        });
+/// How many elements these sizes make.
+pub(crate) fn count(sizes: &[usize]) -> Result<usize, Error> {
+    let mut count = 1_usize;
+    for &size in sizes {
+        let (rows, columns) = (count, size);
+        let more = rows.checked_mul(columns);
+        count = more.ok_or(Error::ShapeTooLarge { rows, columns })?;
     }
-    Ok(len)
+    Ok(count)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::num::NonZeroIsize;
 
 use crate::Error;
-use crate::arrange::count;
+use crate::shape::count;
 
 /// Equidistant indices of an axis.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -37,16 +37,16 @@ fn main() {
         bench_sum(&mut group, bytes, 1_i32);
         bench_sum(&mut group, bytes, f16::ONE);
         bench_sum(&mut group, bytes, bf16::ONE);
-        bench_naive_sum(&mut group, (bytes, f16::ONE), |a, b| {
+        bench_naive_sum(&mut group, bytes, f16::ONE, |a, b| {
             f16::from_f32(a.to_f32() + b.to_f32())
         });
-        bench_naive_sum(&mut group, (bytes, bf16::ONE), |a, b| {
+        bench_naive_sum(&mut group, bytes, bf16::ONE, |a, b| {
             bf16::from_f32(a.to_f32() + b.to_f32())
         });
         bench_device_sum(&mut group, bytes);
         for sources in [2, 4, 8] {
-            bench_fold(&mut group, bytes, (sources, 1.0_f32));
-            bench_fold(&mut group, bytes, (sources, bf16::ONE));
+            bench_fold(&mut group, bytes, sources, 1.0_f32);
+            bench_fold(&mut group, bytes, sources, bf16::ONE);
         }
         group.finish();
     }
@@ -88,7 +88,8 @@ fn bench_sum<T: Element>(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize,
 /// time.
 fn bench_naive_sum<T: Element>(
     group: &mut BenchmarkGroup<'_, WallTime>,
-    (bytes, one): (usize, T),
+    bytes: usize,
+    one: T,
     add: impl Fn(T, T) -> T,
 ) {
     let from = vec![one; bytes / size_of::<T>()];
@@ -117,7 +118,8 @@ fn bench_device_sum(group: &mut BenchmarkGroup<'_, WallTime>, bytes: usize) {
 fn bench_fold<T: Element>(
     group: &mut BenchmarkGroup<'_, WallTime>,
     bytes: usize,
-    (count, one): (usize, T),
+    count: usize,
+    one: T,
 ) {
     let from = vec![one; bytes / size_of::<T>()];
     let sources = vec![from.clone(); count];

@@ -2,9 +2,9 @@
 //! `run` are here, those of other subcommands beside them or in `args/`.
 
 use std::ffi::{OsStr, OsString};
-use std::num::{ParseFloatError, ParseIntError};
+use std::num::ParseIntError;
 use std::str::FromStr;
-use std::time::{Duration, TryFromFloatSecsError};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -12,6 +12,7 @@ use crate::bench::Bench;
 use crate::devices::Devices;
 use crate::doctor::Doctor;
 use crate::resolve::Resolve;
+use crate::seconds::seconds;
 use crate::tpu::Tpu;
 
 mod draw;
@@ -156,19 +157,6 @@ impl Run {
             .expect("clap refuses an empty command, as it is required");
         (program, args)
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SecondsError {
-    #[error("it takes a number of seconds, such as 5 or 0.5")]
-    Number(#[source] ParseFloatError),
-    #[error("it takes a number of seconds from 0 up")]
-    Range(#[source] TryFromFloatSecsError),
-}
-
-pub(crate) fn seconds(text: &str) -> Result<Duration, SecondsError> {
-    let seconds = text.parse().map_err(SecondsError::Number)?;
-    Duration::try_from_secs_f64(seconds).map_err(SecondsError::Range)
 }
 
 #[cfg(test)]

@@ -204,20 +204,19 @@ impl Launch {
 
         // From here to the moment a worker binds it, anybody can take one of the ports.
         let addresses = ports.release();
-        let job = (addresses.clone(), secret.secret().clone());
         let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
             let mut command = self.command(rank, &addresses, &secret);
             match self.elastic {
                 Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
                 None => command.env_remove(GroupConfig::RESTARTS_ENV),
             };
-            let place = (rank.index(), self.workers);
-            cores::within(self.cores, place, || supervisor.start(rank, command))
+            let start = || supervisor.start(rank, command);
+            cores::within(self.cores, rank.index(), self.workers, start)
         };
         for rank in Rank::all(u32::MAX).take(self.workers) {
             start(&mut supervisor, rank, 0)?;
         }
-        supervisor.supervise(job, start)
+        supervisor.supervise(addresses.clone(), secret.secret().clone(), start)
     }
 
     fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &Handed) -> Command {

@@ -11,6 +11,7 @@ mod devices;
 mod doctor;
 mod plan;
 mod resolve;
+mod seconds;
 mod tpu;
 
 use std::error::Error;

@@ -21,7 +21,7 @@ pub(crate) fn to_json(plan: &Plan) -> Value {
 
 fn step(step: &Step) -> Value {
     json!({
-        "collective": step.collective().to_string(),
+        "collective": step.kind().to_string(),
         "over": parts(step.over()),
         "before": placement(step.before()),
         "after": placement(step.after()),

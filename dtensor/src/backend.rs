@@ -15,9 +15,11 @@ use ndarray::ArrayViewD;
 use crate::{DeviceType, Error, Scalar};
 
 mod choose;
+mod local_devices;
 mod search;
 mod typed;
 
+pub(crate) use local_devices::{DeviceBlocks, LocalDevices};
 pub(crate) use typed::Whole;
 use typed::{Arithmetic, Links, Memory, Raw, Shaping, Typed};
 
@@ -242,7 +244,8 @@ impl Backend {
     /// The product of two matrices, whose elements take this many bytes each.
     pub(crate) fn product(
         &self,
-        (shape, size): (ProductShape, usize),
+        shape: ProductShape,
+        size: usize,
         left: &DeviceBlock,
         right: &DeviceBlock,
     ) -> BackendResult {

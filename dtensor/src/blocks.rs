@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use meshwork_accel::DeviceId;
 use meshwork_layout::Shape;
 
-use crate::backend::{Backend, DeviceBlock};
+use crate::backend::{DeviceBlocks, LocalDevices};
 use crate::exchange::PooledBlocks;
 use crate::{Block, Context, Error, Scalar};
 
@@ -18,15 +17,6 @@ pub(crate) struct Blocks<T: Scalar> {
     there: OnceLock<DeviceBlocks>,
     /// Taken by who carries blocks over.
     carrying: Mutex<()>,
-}
-
-/// The blocks of all of this client's places, each on its device.
-pub(crate) type DeviceBlocks = Vec<Arc<DeviceBlock>>;
-
-/// The devices of all of this client's places on a mesh.
-pub(crate) struct LocalDevices {
-    pub(crate) backend: Backend,
-    pub(crate) devices: Vec<DeviceId>,
 }
 
 impl<T: Scalar> Blocks<T> {
@@ -101,12 +91,5 @@ impl<T: Scalar> Blocks<T> {
     /// Those on devices; none before they were carried there.
     pub(crate) fn stored(&self) -> Option<&DeviceBlocks> {
         self.there.get()
-    }
-}
-
-impl LocalDevices {
-    /// Whether blocks are of its backend. One mesh has one device for each place.
-    pub(crate) fn has(&self, blocks: &DeviceBlocks) -> bool {
-        blocks.iter().all(|block| block.is_of(&self.backend))
     }
 }

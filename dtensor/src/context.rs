@@ -12,6 +12,7 @@ use meshwork_core::{Client, CreateMesh, DeviceSpec, Mesh};
 use meshwork_layout::{Layout, Relayout, Shape};
 
 use crate::backend::Backend;
+use crate::device_placement::DevicePlacement;
 use crate::error::Subject;
 use crate::transfer_plan::TransferPlan;
 use crate::{DeviceType, Error};
@@ -19,11 +20,10 @@ use crate::{DeviceType, Error};
 mod agreement;
 mod backends;
 mod buffer_pool;
-mod device_placement;
+mod find;
 mod process_group;
 
 use buffer_pool::BufferPool;
-pub(crate) use device_placement::DevicePlacement;
 pub(crate) use process_group::Connected;
 use process_group::ProcessGroup;
 
@@ -162,7 +162,7 @@ impl Context {
         // A client that cannot make its mesh tells the others why, so that nobody waits for it.
         let told = made
             .as_ref()
-            .map_or_else(ToString::to_string, device_placement::common_text);
+            .map_or_else(ToString::to_string, crate::device_placement::common_text);
         self.agree(Subject::Mesh, &told)?;
         let mesh = made?;
         self.device_placement(&mesh)?;
@@ -261,10 +261,11 @@ impl Context {
             self.device_placement(from.mesh())?,
             self.device_placement(to.mesh())?,
         ];
-        let clients = (self.index() as usize, self.client().count() as usize);
+        let (own, clients) = (self.index() as usize, self.client().count() as usize);
         let transfer_plan = Arc::new(TransferPlan::of(
             &plan,
             [&device_placement[0], &device_placement[1]],
+            own,
             clients,
         )?);
         let mut transfer_plans = self.transfer_plans();

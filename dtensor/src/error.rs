@@ -30,7 +30,7 @@ pub enum Error {
     Layout(#[from] meshwork_layout::Error),
     /// An op does not fit its operands, or their layouts.
     #[error(transparent)]
-    Op(#[from] meshwork_layout::ops::Error),
+    Op(#[from] meshwork_layout::ops::OpError),
     /// The clients could not meet, or one of them was lost or made another call.
     #[error(transparent)]
     Group(#[from] meshwork_collectives::Error),
@@ -250,10 +250,10 @@ pub enum Error {
         op: &'static str,
     },
     /// A plan has a step that is not carried out yet.
-    #[error("a step by {collective} cannot be carried out: it can be planned only")]
+    #[error("a step by {kind} cannot be carried out: it can be planned only")]
     UnknownStep {
-        /// The collective of the step.
-        collective: meshwork_layout::Collective,
+        /// What the step does.
+        kind: meshwork_layout::StepKind,
     },
     /// A tensor was to be made on the default mesh of this thread, but there is none.
     #[error("no default mesh: call default_mesh first, or name a layout")]

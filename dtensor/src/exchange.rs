@@ -57,11 +57,11 @@ fn carried_out<T: Scalar>(
     let mut made = taken(context, &exchange.targets);
     join(context, &exchange.targets, &from, &mut made);
     if exchange.traffic.crosses {
-        exchange_messages(context, exchange, (&from, &mut made))?;
+        exchange_messages(context, exchange, &from, &mut made)?;
     } else {
         // Nothing arrives, so that all terms are here.
         let all = 0..exchange.traffic.longest;
-        reduce(exchange, &Round::of(exchange, all), (&from, &[], &mut made))?;
+        reduce(exchange, &Round::of(exchange, all), &from, &[], &mut made)?;
     }
     let blocks = made.into_iter().map(|made| ArcArray::from(made).into_dyn());
     let blocks: Vec<Block<T>> = blocks.collect();
@@ -111,7 +111,7 @@ impl<T: Scalar> Share<'_, T> {
     fn join(self, held: &[&[T]]) {
         for (source, target) in self.parts {
             let block = held[source.place];
-            source.runs.copy(block, target, (self.start, self.into));
+            source.runs.copy(block, target, self.start, self.into);
         }
     }
 }

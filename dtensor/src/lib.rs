@@ -33,11 +33,11 @@
 //!
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
 //! (initialised and shut down), `process` (the one of this process, by TensorFlow's names),
-//! `context` (a client and its process group: who agrees on what, whose devices are where),
-//! `backend` (accelerators that hold blocks and compute), `blocks` (here, there or both), `tensor`
-//! (the values), `scalar` (their elements), `ops` (what is done to them), `random`, `scope`
-//! (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan as exchanges of
-//! blocks: pure) and `exchange` (carried out), `error`.
+//! `context` (a client and its process group: who agrees on what), `device_placement` (whose
+//! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
+//! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
+//! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
+//! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -46,6 +46,7 @@ mod checkpoint;
 mod config;
 mod context;
 mod dataset;
+mod device_placement;
 mod device_type;
 mod environment;
 mod error;

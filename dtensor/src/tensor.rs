@@ -10,9 +10,8 @@ use meshwork_layout::{Layout, LayoutPattern};
 use ndarray::ArrayD;
 
 use crate::blocks::Blocks;
-use crate::context::DevicePlacement;
+use crate::device_placement::DevicePlacement;
 use crate::exchange::{self, Block};
-use crate::ops::local::Local;
 use crate::transfer_plan::TransferPlan;
 use crate::{Context, Error, Scalar};
 
@@ -222,7 +221,7 @@ impl<T: Scalar> DTensor<T> {
             return Ok(None);
         }
         let moved =
-            exchange::run_there::<T>(transfer_plan, [from, to], (self.blocks.shapes(), blocks))?;
+            exchange::run_there::<T>(transfer_plan, [from, to], self.blocks.shapes(), blocks)?;
         Ok(moved.map(|(sizes, blocks)| Blocks::there(&self.context, sizes, blocks)))
     }
 
@@ -278,19 +277,6 @@ impl<T: Scalar> DTensor<T> {
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
         let blocks = reduced.unpack()?.iter().map(mapped).collect();
         DTensor::of(&self.context, reduced.placement.clone(), blocks)
-    }
-
-    /// The elements as another type, as [`convert_slice`](meshwork_accel::convert_slice) has them:
-    /// the nearest, of whole types towards zero and stopped at their ends.
-    ///
-    /// # Errors
-    /// Those of [`relayout`](Self::relayout).
-    #[track_caller]
-    pub fn cast<U: Scalar>(&self) -> Result<DTensor<U>, Error> {
-        let reduced = self.reduce_partial()?;
-        Local::of(&reduced)
-            .converted::<U>()?
-            .tensor(reduced.placement.clone())
     }
 
     /// The same tensor with nothing partial.

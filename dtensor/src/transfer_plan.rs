@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use meshwork_core::MeshRank;
 use meshwork_layout::{
-    Collective, DimPart, MeshPlacement, PartialReduction, Plan, Ranges, Shape, Step,
+    DimPart, MeshPlacement, PartialReduction, Plan, Ranges, Shape, Step, StepKind,
 };
 
 use crate::Error;
-use crate::context::DevicePlacement;
+use crate::device_placement::DevicePlacement;
 
 mod exchange;
 pub(crate) mod region;
@@ -53,7 +53,8 @@ impl TransferPlan {
     pub(crate) fn of(
         plan: &Plan,
         device_placement: [&DevicePlacement; 2],
-        clients: (usize, usize),
+        own: usize,
+        clients: usize,
     ) -> Result<Self, Error> {
         let (mut exchanges, mut local_all_reduce) = (Vec::new(), BTreeMap::new());
         for step in plan.steps() {
@@ -61,6 +62,7 @@ impl TransferPlan {
                 plan,
                 step,
                 device_placement: device_placement[0],
+                own,
                 clients,
             };
             let first = exchanges.len();
@@ -102,26 +104,27 @@ struct Builder<'a> {
     plan: &'a Plan,
     step: &'a Step,
     device_placement: &'a DevicePlacement,
-    clients: (usize, usize),
+    own: usize,
+    clients: usize,
 }
 
 impl Builder<'_> {
     fn build(&self, exchanges: &mut Vec<Exchange>) -> Result<(), Error> {
         let exchange = |block_specs: &[BlockSpec]| {
-            Exchange::of(block_specs, self.device_placement, self.clients)
+            Exchange::of(block_specs, self.device_placement, self.own, self.clients)
         };
-        match self.step.collective() {
-            Collective::AllReduce => {
+        match self.step.kind() {
+            StepKind::AllReduce => {
                 exchanges.push(exchange(&self.shares()?));
                 exchanges.push(exchange(&self.joined_shares()?));
             }
-            Collective::ReduceScatter => exchanges.push(exchange(&self.reduced()?)),
-            Collective::MakePartial => exchanges.push(exchange(&self.terms()?)),
-            Collective::Permute => exchanges.push(exchange(&self.permuted()?)),
-            Collective::Slice | Collective::AllGather | Collective::AllToAll => {
+            StepKind::ReduceScatter => exchanges.push(exchange(&self.reduced()?)),
+            StepKind::MakePartial => exchanges.push(exchange(&self.terms()?)),
+            StepKind::Permute => exchanges.push(exchange(&self.permuted()?)),
+            StepKind::Slice | StepKind::AllGather | StepKind::AllToAll => {
                 exchanges.push(exchange(&self.gathered()?));
             }
-            collective => return Err(Error::UnknownStep { collective }),
+            kind => return Err(Error::UnknownStep { kind }),
         }
         Ok(())
     }
@@ -129,7 +132,7 @@ impl Builder<'_> {
     /// The step as an all-reduce of whole blocks, if it is one and all of them are here.
     fn local_all_reduce(&self, exchanges: usize) -> Result<Option<LocalAllReduce>, Error> {
         let (before, after) = (self.step.before(), self.step.after());
-        let is_all_reduce = self.step.collective() == Collective::AllReduce;
+        let is_all_reduce = self.step.kind() == StepKind::AllReduce;
         let reduction = before.reduction().filter(|_| is_all_reduce);
         let Some(reduction) = reduction.filter(|_| after.reduction().is_none()) else {
             return Ok(None);
@@ -162,7 +165,7 @@ impl Builder<'_> {
     fn gathered(&self) -> Result<Vec<BlockSpec>, Error> {
         self.block_specs(|rank, block| {
             let own = [rank].into_iter();
-            let others: Vec<MeshRank> = match self.step.collective().communicates() {
+            let others: Vec<MeshRank> = match self.step.kind().communicates() {
                 true => self
                     .step
                     .group_of(rank)?
@@ -241,7 +244,7 @@ impl Builder<'_> {
             let share = share(len, group.len(), place_in(&group, rank));
             let terms = group
                 .iter()
-                .map(|&from| self.span((from, len), share.clone(), 0..share.len()));
+                .map(|&from| self.span(from, len, share.clone(), 0..share.len()));
             let terms = terms.collect::<Result<_, Error>>()?;
             let shape = [share.len()].into_iter().collect();
             Ok((shape, None, self.reduction_of(terms)))
@@ -254,7 +257,7 @@ impl Builder<'_> {
             let group: Vec<MeshRank> = self.step.group_of(rank)?.collect();
             let shares = group.iter().enumerate().map(|(place, &from)| {
                 let share = share(len, group.len(), place);
-                self.span((from, share.len()), 0..share.len(), share)
+                self.span(from, share.len(), 0..share.len(), share)
             });
             let shares = shares.collect::<Result<_, Error>>()?;
             let after = self.step.after();
@@ -278,7 +281,8 @@ impl Builder<'_> {
     /// A part of the `held` elements of a rank, by their numbers.
     fn span(
         &self,
-        (from, held): (MeshRank, usize),
+        from: MeshRank,
+        held: usize,
         source: Range<usize>,
         target: Range<usize>,
     ) -> Result<Move, Error> {

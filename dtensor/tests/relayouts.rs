@@ -10,7 +10,7 @@ use std::thread;
 use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Context, DTensor};
-use meshwork_layout::{Collective, Layout, Plan, Relayout};
+use meshwork_layout::{Layout, Plan, Relayout, StepKind};
 use ndarray::{ArrayD, IxDyn};
 
 /// The 34 layouts: each axis whole, or cut by a mesh dimension that no other axis is cut by.
@@ -131,7 +131,7 @@ fn every_pair_sends_the_bytes_of_its_plan_between_eight_clients() {
         let permutes = plan
             .steps()
             .iter()
-            .any(|step| step.collective() == Collective::Permute);
+            .any(|step| step.kind() == StepKind::Permute);
         // Of a permutation some devices may have their new blocks already.
         assert!(
             total == 8 * plan.bytes() || permutes && total < 8 * plan.bytes(),

@@ -15,6 +15,8 @@ mod language;
 mod layers;
 #[path = "edges/limits.rs"]
 mod limits;
+#[path = "edges/modules.rs"]
+mod modules;
 #[path = "edges/source.rs"]
 mod source;
 #[path = "edges/tidy.rs"]
@@ -29,6 +31,7 @@ mod workspace;
 use std::collections::BTreeMap;
 
 use layers::{Layer, MayUse};
+use modules::Cycle;
 use source::Source;
 use workspace::Workspace;
 
@@ -78,7 +81,7 @@ const LAYERS: &[Layer] = &[
 
 /// Where code neither waits, nor asks the time, nor sees the outside: all files that begin so.
 const PURE: &[&str] = &[
-    "accel-cuda/src/compute/gemm",
+    "accel-cuda/src/gemm",
     "accel-cuda/src/kernels",
     "accel-cuda/src/libraries/search",
     "accel-cuda/src/staging",
@@ -127,7 +130,7 @@ const PURE: &[&str] = &[
     "collectives/src/group/device/route",
     "collectives/src/diagnosis",
     "collectives/src/wait_for_graph",
-    "strategy/src/checkpoint/snapshot",
+    "strategy/src/snapshot",
     "dtensor/src/config",
     "dtensor/src/dataset",
     "dtensor/src/device_type",
@@ -137,12 +140,12 @@ const PURE: &[&str] = &[
     "dtensor/src/scalar",
     "dtensor/src/variable",
     "strategy/src/dataset",
-    "strategy/src/elastic/",
+    "strategy/src/strategy/elastic/",
     "strategy/src/flat_gradients",
     "strategy/src/input/context",
-    "strategy/src/input/cursor",
+    "strategy/src/cursor",
     "strategy/src/input/replica_shards",
-    "strategy/src/input/rows",
+    "strategy/src/rows",
     "strategy/src/bucketing",
     "strategy/src/sum",
     "strategy/src/value",
@@ -342,20 +345,69 @@ const PROOFS: &[&str] = &[
 const SILENT: &[(&str, usize)] = &[("cluster-resolver", 31)];
 
 /// Functions with tuple patterns in their parameters, by first folder: fewer is better.
-const TUPLES: &[(&str, usize)] = &[
-    ("accel-cpu", 2),
-    ("accel-cuda", 18),
-    ("accel-tpu", 7),
-    ("adapters", 3),
-    ("benches", 7),
-    ("cli", 2),
-    ("cluster-resolver", 8),
-    ("collectives", 47),
-    ("dtensor", 20),
-    ("examples", 1),
-    ("integration-tests", 13),
-    ("layout", 9),
-    ("strategy", 6),
+const TUPLES: &[(&str, usize)] = &[("cluster-resolver", 8), ("collectives", 47)];
+
+/// Modules of one crate that use each other, and why they may.
+const CYCLES: &[Cycle] = &[
+    Cycle::new(
+        "mesh-core",
+        &["device", "error", "name"],
+        "an error has the value that it is about, and to make one is what fails with it",
+    ),
+    Cycle::new(
+        "layout",
+        &["error", "spec"],
+        "an error has the value that it is about, and to make one is what fails with it",
+    ),
+    Cycle::new(
+        "dtensor",
+        &["device_type", "error"],
+        "an error has the value that it is about, and to make one is what fails with it",
+    ),
+    Cycle::new(
+        "strategy",
+        &["error", "variable"],
+        "an error has the value that it is about, and to make one is what fails with it",
+    ),
+    Cycle::new(
+        "cluster-resolver",
+        &[
+            "difference",
+            "error",
+            "explanation",
+            "multi_worker",
+            "resolver",
+            "sagemaker",
+            "service",
+            "slurm",
+            "spec",
+            "task",
+            "text",
+            "tf_config",
+            "variables",
+            "watch",
+        ],
+        "one enum has the errors of all resolvers, each of which explains itself and can be watched",
+    ),
+    Cycle::new(
+        "collectives",
+        &["agreement", "config", "error", "identity", "wire"],
+        "errors name what a configuration and a message of the wire have, which fail with them",
+    ),
+    Cycle::new(
+        "collectives",
+        &[
+            "flight_recorder",
+            "links",
+            "local",
+            "medium",
+            "operation",
+            "quic",
+            "session",
+            "shm",
+        ],
+        "session–medium–links: a hierarchy has sessions of its own",
+    ),
 ];
 
 /// Dependencies that no file of the package mentions, and why they are there.
@@ -472,6 +524,11 @@ fn long_files_say_what_is_in_them() {
 #[test]
 fn parameters_have_names() {
     report(language::tuple_parameters(&sources(), TUPLES));
+}
+
+#[test]
+fn modules_of_a_crate_are_layers_too() {
+    report(modules::problems(&sources(), CYCLES));
 }
 
 #[test]

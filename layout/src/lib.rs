@@ -57,7 +57,5 @@ pub use partial_reduction::PartialReduction;
 pub use pattern::{LayoutPattern, MATCH, SpecPattern};
 #[cfg(any(test, feature = "testing"))]
 pub use plan::{Broken, Value};
-pub use plan::{
-    Collective, DimPart, Explanation, Link, Links, MeshPlacement, Plan, Relayout, Step,
-};
+pub use plan::{DimPart, Explanation, Link, Links, MeshPlacement, Plan, Relayout, Step, StepKind};
 pub use spec::{ShardingSpec, UNSHARDED};

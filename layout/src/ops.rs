@@ -66,7 +66,7 @@ mod rules;
 mod tensor_layout;
 
 pub use equation::Equation;
-pub use error::Error;
+pub use error::OpError;
 pub use gradient::{Gradient, GradientInput, GradientStep, gradients};
 pub use inferred::{Inferred, Outcome, PartialAllReduce};
 pub use op::Op;
@@ -95,10 +95,10 @@ use crate::Layout;
 /// ```
 ///
 /// # Errors
-/// [`Error::OperandCount`], [`Error::NoOperands`], [`Error::MeshesDiffer`]; those of the op for
-/// shapes that do not fit it; [`Error::SpecsDiffer`], [`Error::AxisCut`] and
-/// [`Error::StepAcrossShards`] for layouts that TensorFlow refuses as well.
-pub fn infer(op: &Op, operands: &[TensorLayout]) -> Result<Inferred, Error> {
+/// [`OpError::OperandCount`], [`OpError::NoOperands`], [`OpError::MeshesDiffer`]; those of the op
+/// for shapes that do not fit it; [`OpError::SpecsDiffer`], [`OpError::AxisCut`] and
+/// [`OpError::StepAcrossShards`] for layouts that TensorFlow refuses as well.
+pub fn infer(op: &Op, operands: &[TensorLayout]) -> Result<Inferred, OpError> {
     check_operands(op, operands)?;
     let shapes: Vec<&[usize]> = operands.iter().map(TensorLayout::shape).collect();
     let rule = rules::rule(op, &shapes)?;
@@ -109,23 +109,23 @@ pub fn infer(op: &Op, operands: &[TensorLayout]) -> Result<Inferred, Error> {
     engine::apply(&rule, operands)
 }
 
-fn check_operands(op: &Op, operands: &[TensorLayout]) -> Result<(), Error> {
+fn check_operands(op: &Op, operands: &[TensorLayout]) -> Result<(), OpError> {
     let (name, found) = (op.name(), operands.len());
     if let Some(expected) = rules::operand_count(op)
         && found != expected
     {
-        return Err(Error::OperandCount {
+        return Err(OpError::OperandCount {
             op: name,
             found,
             expected,
         });
     }
     let Some((first, rest)) = operands.split_first() else {
-        return Err(Error::NoOperands { op: name });
+        return Err(OpError::NoOperands { op: name });
     };
     let mesh = first.layout().mesh();
     match rest.iter().position(|other| other.layout().mesh() != mesh) {
-        Some(operand) => Err(Error::MeshesDiffer {
+        Some(operand) => Err(OpError::MeshesDiffer {
             op: name,
             operand: operand + 1,
         }),

@@ -40,7 +40,7 @@ pub use apply::{Broken, Value};
 pub use explain::Explanation;
 pub use links::{Link, Links};
 pub use mesh_placement::{DimPart, MeshPlacement};
-pub use step::{Collective, Step};
+pub use step::{Step, StepKind};
 
 /// A relayout to be planned: a tensor in one layout that is to be brought into another.
 ///
@@ -50,14 +50,14 @@ pub use step::{Collective, Step};
 ///
 /// ```
 /// use meshwork_core::Mesh;
-/// use meshwork_layout::{Collective, Layout, Relayout, UNSHARDED};
+/// use meshwork_layout::{StepKind, Layout, Relayout, UNSHARDED};
 ///
 /// let mesh = Mesh::new([("x", 2), ("y", 4)])?;
 /// let rows = Layout::from_names(["y", UNSHARDED], &mesh)?;
 /// let columns = Layout::from_names([UNSHARDED, "y"], &mesh)?;
 /// let plan = Relayout::new(&rows, &columns, &[8, 8], 4)?.plan()?;
 ///
-/// assert_eq!(plan.steps()[0].collective(), Collective::AllToAll);
+/// assert_eq!(plan.steps()[0].kind(), StepKind::AllToAll);
 /// // Each device keeps a quarter of its 64 bytes and receives the rest.
 /// assert_eq!(plan.bytes(), 48);
 /// # Ok::<(), meshwork_layout::Error>(())
@@ -207,7 +207,7 @@ impl<'a> Relayout<'a> {
             MeshPlacement::of(problem.frame(place.frame), &place.state, reduction)
         };
         Step {
-            collective: found.kind,
+            kind: found.kind,
             over: DimPart::joined(problem.frame(from.frame), members(found.over)),
             before: placed(from),
             after: placed(to),
@@ -273,10 +273,7 @@ impl Plan {
     /// How many steps communicate.
     #[must_use]
     pub fn collectives(&self) -> usize {
-        let communicating = self
-            .steps
-            .iter()
-            .filter(|step| step.collective().communicates());
+        let communicating = self.steps.iter().filter(|step| step.kind().communicates());
         communicating.count()
     }
 

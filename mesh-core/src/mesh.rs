@@ -15,9 +15,6 @@ mod host;
 
 pub use builder::MeshBuilder;
 
-/// The most ranks a mesh may have: sizes travel as signed integers.
-pub const MAX_MESH_SIZE: usize = isize::MAX.unsigned_abs();
-
 /// Coordinates of one rank, or anything else with one number for each mesh dimension.
 pub type Coords = SmallVec<[usize; 4]>;
 
@@ -36,7 +33,7 @@ pub type Coords = SmallVec<[usize; 4]>;
 ///
 /// - a dimension of size 0 is refused, whatever the other sizes; a mesh without dimensions has one
 ///   rank; no device at all is [`AnyMesh::Empty`](crate::AnyMesh::Empty), and not a mesh;
-/// - sizes whose product is above [`MAX_MESH_SIZE`] are refused;
+/// - sizes whose product is above [`MAX_MESH_SIZE`](crate::MAX_MESH_SIZE) are refused;
 /// - two dimensions of one name are refused, and names that [`DimName`] refuses, and two ranks of
 ///   one id or device (but one CPU may stand for all local ranks);
 /// - a rank outside the mesh is an error. TensorFlow wraps it around in `coords`, and a second

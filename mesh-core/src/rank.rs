@@ -1,5 +1,8 @@
 use std::fmt::{self, Display};
 
+/// The most ranks a mesh may have: sizes travel as signed integers.
+pub const MAX_MESH_SIZE: usize = isize::MAX.unsigned_abs();
+
 /// A device's place in its mesh: `0..size`, counted row-major, the last dimension fastest.
 ///
 /// ```

@@ -1,7 +1,5 @@
 //! Snapshots in files, written whole or not at all.
 
-mod snapshot;
-
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,9 +7,7 @@ use std::path::PathBuf;
 use meshwork_checkpoint::{Error as FileError, Generation, Index, Series};
 use meshwork_collectives::Rank;
 
-use crate::{Error, MultiWorkerMirroredStrategy};
-
-pub use snapshot::{Snapshot, SnapshotDamage};
+use crate::{Error, MultiWorkerMirroredStrategy, Snapshot, SnapshotDamage};
 
 /// A folder of snapshots, one file for each that was saved, beside an index.
 ///

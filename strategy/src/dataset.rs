@@ -38,7 +38,8 @@ impl DistributedDataset {
     pub(crate) fn new(
         samples: usize,
         global_batch: usize,
-        (worker, workers): (Rank, u32),
+        worker: Rank,
+        workers: u32,
     ) -> Result<Self, Error> {
         let workers = workers as usize;
         if global_batch < workers {
@@ -209,9 +210,7 @@ mod tests {
 
     fn parts(samples: usize, global_batch: usize, workers: u32, epoch: u64) -> Vec<Vec<Batch>> {
         Rank::all(workers)
-            .map(|worker| {
-                DistributedDataset::new(samples, global_batch, (worker, workers)).unwrap()
-            })
+            .map(|worker| DistributedDataset::new(samples, global_batch, worker, workers).unwrap())
             .map(|dataset| dataset.shuffled(7).epoch(epoch).collect())
             .collect()
     }
@@ -249,7 +248,7 @@ mod tests {
             steps in 0_usize..20,
         ) {
             let dataset = |worker, workers, batch| {
-                DistributedDataset::new(samples, batch, (worker, workers)).unwrap().shuffled(7)
+                DistributedDataset::new(samples, batch, worker, workers).unwrap().shuffled(7)
             };
             let mut seen = Vec::new();
             let mut cursors = Vec::new();
@@ -270,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_position_behind_the_end_is_refused() {
-        let dataset = DistributedDataset::new(10, 4, (Rank::CHIEF, 1)).unwrap();
+        let dataset = DistributedDataset::new(10, 4, Rank::CHIEF, 1).unwrap();
         assert_eq!(dataset.resume(Cursor::new(0, 10)).unwrap().len(), 0);
         let refused = dataset.resume(Cursor::new(0, 11));
         assert!(matches!(
@@ -312,7 +311,7 @@ mod tests {
 
     #[test]
     fn too_small_batches_and_no_samples_are_refused() {
-        let new = |samples, batch| DistributedDataset::new(samples, batch, (Rank::CHIEF, 4));
+        let new = |samples, batch| DistributedDataset::new(samples, batch, Rank::CHIEF, 4);
         assert_eq!(
             new(10, 3),
             Err(Error::BatchTooSmall {
@@ -325,7 +324,7 @@ mod tests {
 
     #[test]
     fn the_iterator_knows_how_many_batches_are_left() {
-        let dataset = DistributedDataset::new(10, 4, (Rank::CHIEF, 1)).unwrap();
+        let dataset = DistributedDataset::new(10, 4, Rank::CHIEF, 1).unwrap();
         let mut epoch = dataset.epoch(0);
         for left in [3, 2, 1, 0] {
             assert_eq!(epoch.len(), left);

@@ -9,7 +9,7 @@ use meshwork_collectives::{
     self as collectives, CommunicatorScope, DeviceRoute, Group, Pinning, Route,
 };
 
-use crate::strategy::CommunicationStats;
+use crate::communication_stats::CommunicationStats;
 use crate::{
     CrossReplica, Error, MultiWorkerMirroredStrategy, PerReplica, ReplicaContext, ReplicaReduceOp,
 };

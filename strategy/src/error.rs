@@ -1,11 +1,16 @@
 //! `Error` of this crate. After `Group` and `VariablesDiffer` the group of workers has ended on all
 //! of them.
 
+mod queries;
+mod snapshot_damage;
+
 use std::fmt::{self, Display};
 
 use meshwork_collectives::{ElementType, Rank};
 
 use crate::VariableSpec;
+
+pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy.
 ///
@@ -310,7 +315,7 @@ pub enum Error {
     CheckpointForm,
     /// The bytes of a snapshot are damaged.
     #[error("a checkpoint cannot be used")]
-    Damaged(#[from] crate::SnapshotDamage),
+    Damaged(#[from] SnapshotDamage),
     /// A checkpoint does not hold a variable of this name and shape.
     #[error(
         "the checkpoint should hold {spec}, but has {} under that name: is it of another model?",
@@ -432,48 +437,6 @@ impl Display for Listed<'_> {
             write!(f, "{comma}{rank}")?;
         }
         Ok(())
-    }
-}
-
-impl Error {
-    /// Whether a worker is gone, or did not come; see [`Training`](crate::Training) for how the
-    /// others go on.
-    #[must_use]
-    pub fn is_loss(&self) -> bool {
-        matches!(self, Self::Group(error) if error.is_loss())
-    }
-
-    /// The one rank that something is wrong with, if there is one and it is known.
-    #[must_use]
-    pub fn rank_at_fault(&self) -> Option<Rank> {
-        match self {
-            Self::Group(error) => error.rank_at_fault(),
-            Self::ReplicasDiffer { rank, .. } | Self::VariablesDiffer { rank, .. } => Some(*rank),
-            Self::ReplicasDiverged { ranks } => match ranks.as_slice() {
-                [one] => Some(*one),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Whether the same program may succeed if it is started again, with nothing else changed.
-    #[must_use]
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Group(error) if error.is_retryable())
-    }
-
-    /// The status for a process that ends with this error, as `meshwork run` understands it: see
-    /// [`exit_status`](meshwork_collectives::Error::exit_status).
-    #[must_use]
-    pub fn exit_status(&self) -> u8 {
-        if let Self::Group(error) = self {
-            return error.exit_status();
-        }
-        match matches!(self, Self::Cluster(_) | Self::NoTask { .. }) {
-            true => meshwork_collectives::Error::EXIT_CONFIG,
-            false => 1,
-        }
     }
 }
 

@@ -1,17 +1,13 @@
 //! Batches from anywhere, distributed to the replicas of all workers.
 
 mod context;
-mod cursor;
 mod distributed;
 mod prefetch;
 mod replica_shards;
-mod rows;
 mod source;
 
 pub use context::{InputContext, Shard};
-pub use cursor::Cursor;
 pub use distributed::{DistributedBatches, StepShards};
 pub use prefetch::Prefetch;
 pub use replica_shards::{ReplicaShards, replica_batch_sizes};
-pub use rows::Rows;
 pub use source::{AutoShard, Input};

@@ -33,23 +33,25 @@
 //! ```
 //!
 //! Map of the crate: `strategy` (the entry: workers and their replicas, steps, reductions, names of
-//! devices), `replica` (what a step can do, and where the replicas of a worker meet), `variable`
-//! and `distributed_variable` (names, shapes, copies and when they are brought together), `dataset`
-//! (which worker takes which samples), `input` (batches from anywhere, distributed to replicas),
-//! `flat_gradients` (many gradients as one buffer), `device_reducer` (buffers that stay on
-//! devices), `gradients` and `bucketing` (what is reduced together, and when), `checkpoint` (what a
-//! training goes on from), `elastic` (a training whose workers change), `sum` (orders of adding),
-//! `value` and `distributed` (numbers, one value for each replica), `hash` (equal copies),
-//! `options`, `error`; [`misuse`] has no code: it lists what goes wrong, and who says so.
+//! devices; trainings whose workers change), `replica` (what a step can do, and where the replicas
+//! of a worker meet), `variable` and `distributed_variable` (names, shapes, copies and when they
+//! are brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
+//! from anywhere, distributed to replicas), `flat_gradients` (many gradients as one buffer),
+//! `device_reducer` (buffers that stay on devices), `gradients` and `bucketing` (what is reduced
+//! together, and when), `snapshot`, `cursor` and `checkpoint` (what a training goes on from),
+//! `communication_stats`, `sum` (orders of adding), `value` and `distributed` (numbers, one value
+//! for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it lists
+//! what goes wrong, and who says so.
 #![forbid(unsafe_code)]
 
 mod bucketing;
 mod checkpoint;
+mod communication_stats;
+mod cursor;
 mod dataset;
 mod device_reducer;
 mod distributed;
 mod distributed_variable;
-mod elastic;
 mod error;
 mod flat_gradients;
 mod gradients;
@@ -57,6 +59,8 @@ mod hash;
 mod input;
 mod options;
 mod replica;
+mod rows;
+mod snapshot;
 mod strategy;
 mod sum;
 mod value;
@@ -70,24 +74,27 @@ pub use meshwork_collectives::{
 };
 
 pub use bucketing::bucket_ranges;
-pub use checkpoint::{Checkpoints, Restored, Snapshot, SnapshotDamage};
+pub use checkpoint::{Checkpoints, Restored};
+pub use communication_stats::CommunicationStats;
+pub use cursor::Cursor;
 pub use dataset::{Batch, DataEpoch, DistributedDataset};
 pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
-pub use elastic::{Change, Progress, Training};
-pub use error::Error;
+pub use error::{Error, SnapshotDamage};
 pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};
 pub use hash::Fingerprint;
 pub use input::{
-    AutoShard, Cursor, DistributedBatches, Input, InputContext, Prefetch, ReplicaShards, Rows,
-    Shard, StepShards, replica_batch_sizes,
+    AutoShard, DistributedBatches, Input, InputContext, Prefetch, ReplicaShards, Shard, StepShards,
+    replica_batch_sizes,
 };
 pub use options::CommunicationOptions;
 pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
-pub use strategy::{CommunicationStats, JoinMode, MultiWorkerMirroredStrategy};
+pub use rows::Rows;
+pub use snapshot::Snapshot;
+pub use strategy::{Change, JoinMode, MultiWorkerMirroredStrategy, Progress, Training};
 pub use sum::SumOrder;
 pub use value::Value;
 pub use variable::{MirroredVariable, Scope, VariableSpec};

@@ -12,8 +12,8 @@ use std::time::Instant;
 use meshwork_collectives::{self as collectives, Group, Rank};
 use ndarray::ArrayD;
 
+use crate::communication_stats::CommunicationStats;
 use crate::distributed::PerReplica;
-use crate::strategy::CommunicationStats;
 use crate::sum::SumOrder;
 use crate::{Error, Fingerprint, Value, hash};
 use cross::{CrossReplica, refuse_integer_mean};
@@ -277,12 +277,12 @@ impl<'a> ReplicaContext<'a> {
         } = self.position;
         match &mut self.peers {
             Peers::Alone(group, communication_stats) => {
-                let mut cross = CrossReplica::new(group, communication_stats, (locals, order));
+                let mut cross = CrossReplica::new(group, communication_stats, locals, order);
                 all(&mut cross, vec![value]).map(|results| PerReplica::new(results).into_first())
             }
             Peers::Several(rendezvous) => {
                 let call = Call::new::<T>(name, Location::caller());
-                rendezvous.exchange(local, (call, value), |cross, values| all(cross, values))
+                rendezvous.exchange(local, call, value, |cross, values| all(cross, values))
             }
         }
     }

@@ -2,8 +2,8 @@
 //! of copies. Running steps is in `steps`, reductions outside of steps in `reductions`, elastic
 //! training in `training`.
 
-mod communication_stats;
 mod devices;
+mod elastic;
 mod reductions;
 mod steps;
 mod training;
@@ -22,11 +22,10 @@ use crate::replica::cross::CrossReplica;
 use crate::sum::SumOrder;
 use crate::variable::Scope;
 use crate::{
-    AutoShard, CommunicationOptions, Cursor, DistributedBatches, DistributedDataset, Error,
-    Fingerprint, Input, InputContext, Rows, hash,
+    CommunicationOptions, CommunicationStats, DistributedDataset, Error, Fingerprint, hash,
 };
 
-pub use communication_stats::CommunicationStats;
+pub use elastic::{Change, Progress, Training};
 use training::Elastic;
 pub use training::JoinMode;
 
@@ -232,42 +231,9 @@ impl MultiWorkerMirroredStrategy {
         samples: usize,
         global_batch: usize,
     ) -> Result<DistributedDataset, Error> {
-        let worker = (self.group.rank(), self.group.world());
-        let dataset = DistributedDataset::new(samples, global_batch, worker);
+        let (worker, workers) = (self.group.rank(), self.group.world());
+        let dataset = DistributedDataset::new(samples, global_batch, worker, workers);
         self.abort_on_error(dataset)
-    }
-
-    /// Distributes the batches of `input` to the replicas of all workers, from a cursor on. An
-    /// error ends the training on all workers.
-    ///
-    /// # Errors
-    /// Those of [`Input::replica_shards`], and [`Error::CursorElsewhere`].
-    #[doc(alias = "experimental_distribute_dataset")]
-    pub fn distribute_batches<B: Rows + Send + 'static>(
-        &mut self,
-        input: &Input<B>,
-        policy: AutoShard,
-        from: Cursor,
-    ) -> Result<DistributedBatches<B>, Error> {
-        let batches = DistributedBatches::new(input, policy, self.input_context(), from);
-        self.abort_on_error(batches)
-    }
-
-    /// Distributes batches of this worker's own to its replicas, one to each in turn, as they are.
-    /// What to read is for the caller to decide, by [`input_context`](Self::input_context).
-    #[doc(alias = "distribute_datasets_from_function")]
-    pub fn distribute_local_batches<B: Rows + Send + 'static>(
-        &self,
-        batches: impl IntoIterator<Item = B, IntoIter: Send + 'static>,
-    ) -> DistributedBatches<B> {
-        DistributedBatches::distributed(batches.into_iter(), self.input_context())
-    }
-
-    /// Which of the workers' inputs is this one's.
-    #[must_use]
-    pub fn input_context(&self) -> InputContext {
-        let workers = self.group.world() as usize;
-        InputContext::of_worker(workers, self.rank().index(), self.local_replicas)
     }
 
     /// Checks that all workers hold the same bits in `values`, by comparing a hash of 64 bits
@@ -398,8 +364,8 @@ impl MultiWorkerMirroredStrategy {
     }
 
     fn cross(&mut self) -> CrossReplica<'_> {
-        let order = (self.local_replicas, self.options.sum_order());
-        CrossReplica::new(&mut self.group, &mut self.communication_stats, order)
+        let (local, order) = (self.local_replicas, self.options.sum_order());
+        CrossReplica::new(&mut self.group, &mut self.communication_stats, local, order)
     }
 
     fn position(&self, local: usize) -> ReplicaPosition {

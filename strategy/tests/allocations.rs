@@ -13,7 +13,7 @@ use meshwork_strategy::{
 };
 
 /// Allocations of this thread in a hundred steps, after two.
-fn allocations(group: Group, (dtype, bytes_per_bucket): (CommunicationDtype, usize)) -> u64 {
+fn allocations(group: Group, dtype: CommunicationDtype, bytes_per_bucket: usize) -> u64 {
     let options = CommunicationOptions::new().with_bytes_per_bucket(bytes_per_bucket);
     let mut strategy = MultiWorkerMirroredStrategy::from_group(group)
         .unwrap()
@@ -44,7 +44,7 @@ fn allocations(group: Group, (dtype, bytes_per_bucket): (CommunicationDtype, usi
 #[test]
 fn no_step_after_the_first_ones_allocates() {
     // In one bucket, and with each variable in its own.
-    for way in [
+    for (dtype, bytes_per_bucket) in [
         (CommunicationDtype::F32, 0),
         (CommunicationDtype::F32, 1),
         (CommunicationDtype::Bf16, 0),
@@ -52,10 +52,10 @@ fn no_step_after_the_first_ones_allocates() {
         thread::scope(|scope| {
             let groups = Group::local(2).unwrap().into_iter();
             let threads: Vec<_> = groups
-                .map(|group| scope.spawn(move || allocations(group, way)))
+                .map(|group| scope.spawn(move || allocations(group, dtype, bytes_per_bucket)))
                 .collect();
             for thread in threads {
-                assert_eq!(thread.join().unwrap(), 0, "{way:?}");
+                assert_eq!(thread.join().unwrap(), 0, "{dtype:?}, {bytes_per_bucket}");
             }
         });
     }

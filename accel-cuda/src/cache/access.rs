@@ -21,7 +21,7 @@ mod unix {
     /// taken.
     pub(in crate::cache) fn check(metadata: &Metadata, path: &Path) -> Result<(), Error> {
         let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
-        match is_safe((owner, mode), geteuid().as_raw()) {
+        match is_safe(owner, mode, geteuid().as_raw()) {
             true => Ok(()),
             false => Err(Error::CacheExposed {
                 path: path.to_owned(),
@@ -49,7 +49,7 @@ mod unix {
         DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
-    fn is_safe((owner, mode): (u32, u32), user: u32) -> bool {
+    fn is_safe(owner: u32, mode: u32, user: u32) -> bool {
         const ROOT: u32 = 0;
         const OTHERS_WRITE: u32 = 0o022;
         (owner == user || owner == ROOT) && mode & OTHERS_WRITE == 0
@@ -62,12 +62,12 @@ mod unix {
         #[test]
         fn what_another_user_owns_or_may_write_is_not_safe() {
             let user = 1000;
-            assert!(is_safe((user, 0o755), user));
-            assert!(is_safe((0, 0o644), user), "an image's files");
-            assert!(!is_safe((1001, 0o700), user));
-            assert!(!is_safe((1001, 0o700), 0), "root runs nobody else's code");
-            assert!(!is_safe((user, 0o775), user));
-            assert!(!is_safe((user, 0o757), user));
+            assert!(is_safe(user, 0o755, user));
+            assert!(is_safe(0, 0o644, user), "an image's files");
+            assert!(!is_safe(1001, 0o700, user));
+            assert!(!is_safe(1001, 0o700, 0), "root runs nobody else's code");
+            assert!(!is_safe(user, 0o775, user));
+            assert!(!is_safe(user, 0o757, user));
         }
     }
 }

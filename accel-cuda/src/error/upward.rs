@@ -4,7 +4,6 @@ use meshwork_accel::{self as accel, Absence, DeviceId};
 
 use crate::Library;
 use crate::error::{Error, Failure};
-use crate::sys::collectives::tells_of_a_lost_peer;
 
 impl Failure {
     /// As a failure of `device`.
@@ -14,35 +13,6 @@ impl Failure {
             operation: self.function,
             code: self.code,
             status: self.status,
-        }
-    }
-}
-
-impl Error {
-    /// As an error of a communicator's rank on `device`.
-    pub(crate) fn of_communicator(self, device: DeviceId) -> accel::Error {
-        match self {
-            Self::Deadline { operation, .. } => accel::Error::GivenUp { operation },
-            Self::Broken => accel::Error::CommunicatorBroken,
-            Self::RankOutside { rank, world } => accel::Error::RankOutside { rank, world },
-            Self::Call {
-                function: operation,
-                code,
-                status,
-            } => match tells_of_a_lost_peer(operation, code) {
-                true => accel::Error::PeerLost {
-                    operation,
-                    code,
-                    status,
-                },
-                false => accel::Error::DeviceFailed {
-                    device,
-                    operation,
-                    code,
-                    status,
-                },
-            },
-            other => other.into(),
         }
     }
 }

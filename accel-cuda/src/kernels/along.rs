@@ -1,12 +1,16 @@
 //! How elements along an axis are made one by blocks of threads: pure.
 
-use super::THREADS;
+use meshwork_accel::{ElementType, ReduceOp};
+
+use super::{THREADS, computed_in};
 
 /// A block of sizes `[outer, len, inner]` whose elements along the middle axis are made one, in one
 /// pass or in two: where there are few results, several chunks of each are worked on at the same
 /// time, and then made one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Along {
+    op: ReduceOp,
+    element: ElementType,
     sizes: [u64; 3],
     chunks: u64,
 }
@@ -14,6 +18,12 @@ pub(crate) struct Along {
 /// One run of the kernel; `struct along` of the source, but for the types.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Pass {
+    /// What makes elements of which type one.
+    pub(crate) op: ReduceOp,
+    pub(crate) element: ElementType,
+    /// What it reads and writes: elements, or between two passes what they are computed in.
+    pub(crate) source: ElementType,
+    pub(crate) result: ElementType,
     /// Elements along the axis.
     pub(crate) len: u64,
     /// Neighbours of each of them that belong to other results.
@@ -29,7 +39,12 @@ pub(crate) struct Pass {
 
 impl Along {
     /// No size is 0.
-    pub(crate) fn new([outer, len, inner]: [usize; 3], multiprocessors: u32) -> Self {
+    pub(crate) fn new(
+        op: ReduceOp,
+        element: ElementType,
+        [outer, len, inner]: [usize; 3],
+        multiprocessors: u32,
+    ) -> Self {
         let sizes = [outer as u64, len as u64, inner as u64];
         let [outer, len, inner] = sizes;
         // As many threads as fill the GPU, each with some elements to go through.
@@ -39,13 +54,25 @@ impl Along {
         let chunks = wanted.min(most).max(1);
         // The last chunk must have an element.
         let chunks = len.div_ceil(len.div_ceil(chunks));
-        Self { sizes, chunks }
+        Self {
+            op,
+            element,
+            sizes,
+            chunks,
+        }
     }
 
     /// From the elements to results, or to one for each chunk.
     pub(crate) fn first(self) -> Pass {
         let [outer, len, inner] = self.sizes;
         Pass {
+            op: self.op,
+            element: self.element,
+            source: self.element,
+            result: match self.chunks {
+                1 => self.element,
+                _ => computed_in(self.element),
+            },
             len,
             inner,
             chunks: self.chunks,
@@ -59,6 +86,10 @@ impl Along {
     pub(crate) fn second(self) -> Option<Pass> {
         let [outer, _, inner] = self.sizes;
         (self.chunks > 1).then(|| Pass {
+            op: self.op,
+            element: self.element,
+            source: computed_in(self.element),
+            result: self.element,
             len: self.chunks,
             inner,
             chunks: 1,
@@ -100,6 +131,10 @@ const BLOCKS_EACH: u64 = 8;
 mod tests {
     use super::*;
 
+    fn along(sizes: [usize; 3], multiprocessors: u32) -> Along {
+        Along::new(ReduceOp::Sum, ElementType::F16, sizes, multiprocessors)
+    }
+
     #[test]
     fn every_chunk_has_elements_and_together_they_have_all() {
         for len in [
@@ -116,7 +151,7 @@ mod tests {
         ] {
             for outer in [1, 2, 300, 1_000_000] {
                 for multiprocessors in [0, 1, 2, 132] {
-                    let along = Along::new([outer, len, 3], multiprocessors);
+                    let along = along([outer, len, 3], multiprocessors);
                     let first = along.first();
                     assert_eq!(first.sources(), (outer * len * 3) as u64, "{along:?}");
                     assert!((first.chunks - 1) * first.per < first.len, "{along:?}");
@@ -124,8 +159,11 @@ mod tests {
                     let last = along.second().unwrap_or(first);
                     assert_eq!((last.chunks, last.per), (1, last.len), "{along:?}");
                     assert_eq!(last.count, (outer * 3) as u64, "{along:?}");
+                    let types = (first.source, last.result);
+                    assert_eq!(types, (ElementType::F16, ElementType::F16), "{along:?}");
                     if let Some(second) = along.second() {
                         assert_eq!(second.sources(), first.count, "{along:?}");
+                        assert_eq!(second.source, first.result, "{along:?}");
                     }
                 }
             }
@@ -145,9 +183,9 @@ mod tests {
 
     #[test]
     fn one_long_sum_fills_the_gpu_and_many_sums_take_one_pass() {
-        let long = Along::new([1, 64 << 20, 1], 132);
+        let long = along([1, 64 << 20, 1], 132);
         assert!(long.first().blocks() > 132 * 4, "{long:?}");
-        assert_eq!(Along::new([100_000, 64, 1], 132).second(), None);
-        assert_eq!(Along::new([1, 64, 1], 132).second(), None);
+        assert_eq!(along([100_000, 64, 1], 132).second(), None);
+        assert_eq!(along([1, 64, 1], 132).second(), None);
     }
 }

@@ -55,7 +55,12 @@ impl Axes {
     /// Axes that go to other places, and are repeated along all others.
     pub(crate) fn arrange(to: &Arrangement) -> Result<Self, Error> {
         let (source, target) = (distances(to.from()), distances(to.to()));
-        let mut axes: Vec<Axis> = to.to().iter().zip(target).map(new_axis).collect();
+        let mut axes: Vec<Axis> = to
+            .to()
+            .iter()
+            .zip(target)
+            .map(|(size, apart)| new_axis(*size, apart))
+            .collect();
         for ((place, apart), size) in to.places().iter().zip(source).zip(to.from()) {
             if let Some(axis) = axes.get_mut(*place).filter(|_| *size > 1) {
                 axis.apart[0] = apart;
@@ -159,9 +164,9 @@ impl Axis {
 }
 
 /// An axis that is repeated, until it is known what goes there.
-fn new_axis((size, apart): (&usize, usize)) -> Axis {
+fn new_axis(size: usize, apart: usize) -> Axis {
     Axis {
-        size: *size,
+        size,
         apart: [0, apart],
     }
 }

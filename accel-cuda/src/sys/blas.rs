@@ -7,11 +7,11 @@ use std::sync::Arc;
 use meshwork_accel::ElementType;
 
 use super::driver::{Address, StreamHandle, text_at};
-use super::memory::{Part, in_order};
+use super::memory::{Operands, Part, in_order};
 use super::shared_library::table;
 use super::stream::Stream;
-use crate::compute::Gemm;
 use crate::error::Failure;
+use crate::gemm::Gemm;
 use crate::{Error, Libraries, Library};
 
 /// `cublasStatus_t`.
@@ -161,10 +161,11 @@ impl Multiplier {
     /// that it was made for does the work, after and before that of the parts' own streams.
     pub(crate) fn product(
         &mut self,
-        (gemm, element): (Gemm, ElementType),
-        [left, right]: [Part<'_>; 2],
-        into: Part<'_>,
+        gemm: Gemm,
+        element: ElementType,
+        operands: Operands<'_>,
     ) -> Result<bool, Failure> {
+        let Operands { left, right, into } = operands;
         let Some(kind) = Kind::of(element) else {
             return Ok(false);
         };

@@ -176,7 +176,8 @@ impl Comm {
         nccl: Arc<Collectives>,
         stream: Arc<Stream>,
         id: [u8; ID_BYTES],
-        (rank, world): (c_int, c_int),
+        rank: c_int,
+        world: c_int,
     ) -> Result<Self, Failure> {
         let (mut handle, mut config) = (CommHandle(0), Config::not_blocking());
         let here = stream.gpu().enter()?;
@@ -253,7 +254,8 @@ impl Comm {
     pub(crate) fn reduce(
         &self,
         values: Part<'_>,
-        (kind, op): (DataType, RedOp),
+        kind: DataType,
+        op: RedOp,
         root: c_int,
     ) -> Result<(), Failure> {
         let _here = self.stream.gpu().enter()?;

@@ -43,11 +43,10 @@ table! {
     log: nvrtcGetProgramLog(ProgramHandle, *mut c_char) -> Code;
 }
 
-/// A function that tells how long a text is, and one that writes it.
-type Getter = (
-    unsafe extern "C" fn(ProgramHandle, *mut usize) -> Code,
-    unsafe extern "C" fn(ProgramHandle, *mut c_char) -> Code,
-);
+/// A function that tells how long a text is.
+type GetSize = unsafe extern "C" fn(ProgramHandle, *mut usize) -> Code;
+/// A function that writes a text.
+type GetText = unsafe extern "C" fn(ProgramHandle, *mut c_char) -> Code;
 
 impl Nvrtc {
     /// Loads the compiler.
@@ -97,8 +96,8 @@ impl Nvrtc {
         ];
         program.compile(&options, target)?;
         let image = match target {
-            Target::Machine(_) => program.text("nvrtcGetCUBIN", (self.cubin_size, self.cubin)),
-            Target::Portable(_) => program.text("nvrtcGetPTX", (self.ptx_size, self.ptx)),
+            Target::Machine(_) => program.text("nvrtcGetCUBIN", self.cubin_size, self.cubin),
+            Target::Portable(_) => program.text("nvrtcGetPTX", self.ptx_size, self.ptx),
         };
         Ok(image?)
     }
@@ -157,7 +156,7 @@ impl<'a> Program<'a> {
         if code != COMPILATION && code != INVALID_OPTION {
             return Ok(self.nvrtc.check("nvrtcCompileProgram", code)?);
         }
-        let log = self.text("nvrtcGetProgramLog", (self.nvrtc.log_size, self.nvrtc.log))?;
+        let log = self.text("nvrtcGetProgramLog", self.nvrtc.log_size, self.nvrtc.log)?;
         let log = CStr::from_bytes_until_nul(&log).unwrap_or_default();
         Err(Error::Compile {
             architecture: target.to_string(),
@@ -165,7 +164,12 @@ impl<'a> Program<'a> {
         })
     }
 
-    fn text(&self, function: &'static str, (size, get): Getter) -> Result<Vec<u8>, Failure> {
+    fn text(
+        &self,
+        function: &'static str,
+        size: GetSize,
+        get: GetText,
+    ) -> Result<Vec<u8>, Failure> {
         let mut bytes = 0;
         // SAFETY: the program lives, and `bytes` is writable.
         let code = unsafe { size(self.handle, &raw mut bytes) };

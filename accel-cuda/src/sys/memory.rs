@@ -74,6 +74,14 @@ pub(crate) struct Part<'a> {
     bytes: usize,
 }
 
+/// The matrices of a product: the factors, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands<'a> {
+    pub(crate) left: Part<'a>,
+    pub(crate) right: Part<'a>,
+    pub(crate) into: Part<'a>,
+}
+
 impl Part<'_> {
     /// How many bytes it has.
     pub(crate) fn bytes(&self) -> usize {

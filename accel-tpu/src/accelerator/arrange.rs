@@ -68,7 +68,7 @@ impl Arrange for PjrtAccelerator {
             return self.allocate(left, element, len);
         }
         let kernel = Kernel::Take(sizes, element, indices.vector());
-        self.computed((left, Vector { element, len }), kernel, &[from, indices])
+        self.computed(left, Vector { element, len }, kernel, &[from, indices])
     }
 
     fn one_hot(
@@ -84,8 +84,12 @@ impl Arrange for PjrtAccelerator {
         whole_numbers(indices)?;
         let len = product(indices.len(), classes.len())?;
         let kernel = Kernel::OneHot(indices.vector(), classes, element);
-        let rows = (indices.device(), Vector { element, len });
-        self.computed(rows, kernel, &[indices])
+        self.computed(
+            indices.device(),
+            Vector { element, len },
+            kernel,
+            &[indices],
+        )
     }
 }
 
@@ -129,15 +133,16 @@ impl PjrtAccelerator {
         kernel: impl FnOnce(ElementType) -> Kernel,
     ) -> Result<PjrtBuffer, Error> {
         let element = from.element_type();
-        let made = (from.device(), Vector { element, len });
-        self.computed(made, kernel(element), &[from])
+        let vector = Vector { element, len };
+        self.computed(from.device(), vector, kernel(element), &[from])
     }
 
     /// A new buffer of these elements on a device, by a program of others on it. There are none
     /// where one of the others has none.
     pub(super) fn computed(
         &self,
-        (device, vector): (DeviceId, Vector),
+        device: DeviceId,
+        vector: Vector,
         kernel: Kernel,
         of: &[&PjrtBuffer],
     ) -> Result<PjrtBuffer, Error> {

@@ -48,7 +48,7 @@ impl Elementwise for PjrtAccelerator {
             len: from.len(),
         };
         let kernel = Kernel::Convert(from.vector(), to);
-        self.computed((from.device(), vector), kernel, &[from])
+        self.computed(from.device(), vector, kernel, &[from])
     }
 
     fn select(
@@ -65,7 +65,7 @@ impl Elementwise for PjrtAccelerator {
         equally_long(yes.len(), no.len())?;
         equally_long(yes.len(), condition.len())?;
         let kernel = Kernel::Select(yes.vector(), condition.element_type());
-        self.computed((left, yes.vector()), kernel, &[condition, yes, no])
+        self.computed(left, yes.vector(), kernel, &[condition, yes, no])
     }
 }
 

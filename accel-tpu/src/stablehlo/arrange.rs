@@ -50,7 +50,7 @@ pub(super) fn cut(part: &Region, element: ElementType) -> String {
     );
     let cut = Type::Array(kind.element(), Sizes::of(&sizes));
     let value = main.value("slice", &[(whole.as_str(), kind)], &attributes, cut);
-    finish(main, (&value, cut), flat(element, part.len()))
+    finish(main, &value, cut, flat(element, part.len()))
 }
 
 /// The program that replaces a box, in the memory of the whole.
@@ -67,7 +67,7 @@ pub(super) fn paste(part: &Region, element: ElementType) -> String {
     let mut operands = vec![(whole.as_str(), kind), (by.as_str(), by_kind)];
     operands.extend(starts.iter().map(|start| (start.as_str(), Type::INDEX)));
     let value = main.value("dynamic_update_slice", &operands, "", kind);
-    finish(main, (&value, kind), into)
+    finish(main, &value, kind, into)
 }
 
 /// The program that puts axes in other places, and repeats along the rest.
@@ -91,7 +91,7 @@ pub(super) fn arrange(to: &Arrangement, element: ElementType) -> String {
         &attributes,
         wide,
     );
-    finish(main, (&value, wide), flat(element, to.len()))
+    finish(main, &value, wide, flat(element, to.len()))
 }
 
 /// The program that makes elements along the middle axis one; `None` for an op that they do not
@@ -171,7 +171,7 @@ pub(super) fn shaped(
 }
 
 /// The elements in a row again, as what they are.
-pub(super) fn finish(mut main: Function, (value, kind): (&str, Type), to: Type) -> String {
+pub(super) fn finish(mut main: Function, value: &str, kind: Type, to: Type) -> String {
     let row = main.value("reshape", &[(value, kind)], "", to.bits());
     let row = main.of_bits(&row, to);
     main.finish(&row, to)

@@ -32,7 +32,7 @@ pub(super) fn step(by: &StridedSlice, element: ElementType) -> String {
         list(backwards.map(|(axis, _)| axis))
     );
     let value = main.value("reverse", &[(value.as_str(), chosen)], &attributes, chosen);
-    finish(main, (&value, chosen), flat(element, by.len()))
+    finish(main, &value, chosen, flat(element, by.len()))
 }
 
 /// The program that takes the elements at the indices given along the middle axis, of which there
@@ -56,17 +56,18 @@ pub(super) fn take(sizes: [usize; 3], element: ElementType, indices: Vector) -> 
         main.constant(&len.to_string(), all),
     );
     let signed = "SIGNED";
-    let from_first = compared(&mut main, ("GE", signed), all, [&places, &first]);
-    let before_end = compared(&mut main, ("LT", signed), all, [&places, &end]);
+    let from_first = compared(&mut main, "GE", signed, all, [&places, &first]);
+    let before_end = compared(&mut main, "LT", signed, all, [&places, &end]);
     let truth = all.of(ElementType::Bool);
     let both = [(from_first.as_str(), truth), (before_end.as_str(), truth)];
     let inside = main.value("and", &both, "", truth);
-    let inside = along(&mut main, (&inside, truth), 1, taken);
+    let inside = along(&mut main, &inside, truth, 1, taken);
     let none = main.constant(zero(taken.element()), taken);
     let value = select(&mut main, &inside, &value, &none, taken);
     finish(
         main,
-        (&value, taken),
+        &value,
+        taken,
         flat(element, outer * indices.len * inner),
     )
 }
@@ -76,12 +77,12 @@ pub(super) fn one_hot(indices: Vector, classes: &Range<usize>, element: ElementT
     let mut main = Function::new(&[indices.into()]);
     let (places, all) = places(&mut main, "%arg0", indices);
     let rows = Type::Array(ElementType::I64, Sizes::of(&[indices.len, classes.len()]));
-    let places = along(&mut main, (&places, all), 0, rows);
+    let places = along(&mut main, &places, all, 0, rows);
     let numbers = main.value("iota", &[], " {iota_dimension = 1 : i64}", rows);
     let first = main.constant(&classes.start.to_string(), rows);
     let operands = [(numbers.as_str(), rows), (first.as_str(), rows)];
     let numbers = main.value("add", &operands, "", rows);
-    let right = compared(&mut main, ("EQ", "SIGNED"), rows, [&places, &numbers]);
+    let right = compared(&mut main, "EQ", "SIGNED", rows, [&places, &numbers]);
     let truth = rows.of(ElementType::Bool);
     let ones = rows.of(element);
     let ones_of = main.value("convert", &[(right.as_str(), truth)], "", ones);
@@ -114,7 +115,7 @@ fn places(main: &mut Function, value: &str, indices: Vector) -> (String, Type) {
 }
 
 /// A vector along one axis of others.
-fn along(main: &mut Function, (value, kind): (&str, Type), axis: usize, of: Type) -> String {
+fn along(main: &mut Function, value: &str, kind: Type, axis: usize, of: Type) -> String {
     let attributes = format!(" {{broadcast_dimensions = array<i64: {axis}>}}");
     let to = of.of(kind.element());
     main.value("broadcast_in_dim", &[(value, kind)], &attributes, to)

@@ -129,7 +129,7 @@ fn reduction(op: ReduceOp, vector: Vector, parts: Parts) -> Option<String> {
         false => Function::new(&[vector.into()]),
     };
     let reduced = match is_native(op, vector.element) {
-        true => native(&mut main, op, vector, (parts, result)),
+        true => native(&mut main, op, vector, parts, result),
         false => fold(&mut main, op, vector, parts)?,
     };
     let finished = one_nan(&mut main, &reduced, result.into());
@@ -141,7 +141,8 @@ fn native(
     main: &mut Function,
     op: ReduceOp,
     vector: Vector,
-    (parts, result): (Parts, Vector),
+    parts: Parts,
+    result: Vector,
 ) -> String {
     let wide = computed_in(vector.element);
     let scalar = Type::Scalar(wide);

@@ -17,7 +17,7 @@ pub(super) fn conversion(vector: Vector, to: ElementType) -> String {
             convert(&mut main, &inside, kind, kind.of(to))
         }
         (None, Some(ends)) if vector.element.is_float() => {
-            truncated(&mut main, "%arg0", kind, (to, ends))
+            truncated(&mut main, "%arg0", kind, to, ends)
         }
         _ => convert(&mut main, "%arg0", kind, kind.of(to)),
     };
@@ -31,12 +31,13 @@ pub(super) fn holds(main: &mut Function, value: &str, kind: Type) -> String {
         return value.to_owned();
     }
     let zero = main.constant(if element.is_float() { "0.0" } else { "0" }, kind);
-    compared(main, ("NE", order(element)), kind, [value, &zero])
+    compared(main, "NE", order(element), kind, [value, &zero])
 }
 
 pub(super) fn compared(
     main: &mut Function,
-    (direction, order): (&str, &str),
+    direction: &str,
+    order: &str,
     kind: Type,
     [left, right]: [&str; 2],
 ) -> String {
@@ -106,12 +107,7 @@ fn clamped(main: &mut Function, value: &str, kind: Type, within: Option<Ends>) -
 }
 
 /// Floats towards zero, stopped at the ends; 0 for NaN.
-fn truncated(
-    main: &mut Function,
-    value: &str,
-    kind: Type,
-    (to, ends): (ElementType, Ends),
-) -> String {
+fn truncated(main: &mut Function, value: &str, kind: Type, to: ElementType, ends: Ends) -> String {
     let (wide, whole) = (kind.of(computed_in(kind.element())), kind.of(to));
     let value = convert(main, value, kind, wide);
     let inside = main.value("convert", &[(value.as_str(), wide)], "", whole);
@@ -122,11 +118,11 @@ fn truncated(
         ("GE", ends.most + 1, ends.most),
     ] {
         let bound = main.constant(&format!("{bound}.0"), wide);
-        let beyond = compared(main, (direction, "FLOAT"), wide, [&value, &bound]);
+        let beyond = compared(main, direction, "FLOAT", wide, [&value, &bound]);
         let end = main.constant(&end.to_string(), whole);
         result = select(main, &beyond, &end, &result, whole);
     }
-    let none = compared(main, ("NE", "FLOAT"), wide, [&value, &value]);
+    let none = compared(main, "NE", "FLOAT", wide, [&value, &value]);
     let zero = main.constant("0", whole);
     select(main, &none, &zero, &result, whole)
 }

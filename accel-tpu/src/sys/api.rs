@@ -64,7 +64,7 @@ impl Plugin {
     /// [`Error::NoApi`], [`Error::ApiVersion`], and [`Error::Plugin`] when it cannot be set up.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        crate::tpu::check_environment(path)?;
+        crate::environment::check_environment(path)?;
         // One path, one setup: libraries are told apart as the system's loader does.
         let known = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,8 +15,8 @@ use super::buffer::{self, Buffer};
 use super::executable::Executable;
 use super::handle::Handle;
 use super::pjrt::*;
-use super::{DeviceInfo, read};
-use crate::{CompileOptions, Error, Value};
+use super::read;
+use crate::{CompileOptions, DeviceInfo, Error, Value};
 
 /// A plugin together with the devices that it drives; clones are the same one.
 ///

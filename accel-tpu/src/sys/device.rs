@@ -5,17 +5,7 @@ use super::api::Plugin;
 use super::args::Args;
 use super::pjrt::*;
 use super::read;
-use crate::{Attributes, Error};
-
-/// One device as its plugin describes it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DeviceInfo {
-    id: i32,
-    process: i32,
-    kind: String,
-    text: String,
-    attributes: Attributes,
-}
+use crate::{DeviceInfo, Error};
 
 impl DeviceInfo {
     /// # Safety
@@ -54,47 +44,14 @@ impl DeviceInfo {
         };
         // SAFETY: as above.
         unsafe { plugin.call(&mut attributes) }?;
-        Ok(Self {
-            id: id.id,
-            process: process.process_index,
-            // SAFETY: the text lives as long as the description.
-            kind: unsafe { read::text(kind.device_kind, kind.device_kind_size) },
-            // SAFETY: as above.
-            text: unsafe { read::text(text.to_string, text.to_string_size) },
-            // SAFETY: and so do attributes.
-            attributes: unsafe {
-                read::attributes(attributes.attributes, attributes.num_attributes)
-            },
-        })
-    }
-
-    /// The plugin's number of the device, unique over all processes; the numbers need not be dense.
-    #[must_use]
-    pub const fn id(&self) -> i32 {
-        self.id
-    }
-
-    /// The process that it belongs to: of a TPU slice, the host.
-    #[must_use]
-    pub const fn process(&self) -> i32 {
-        self.process
-    }
-
-    /// The maker's name of its kind, such as `TPU v5 lite`.
-    #[must_use]
-    pub fn kind(&self) -> &str {
-        &self.kind
-    }
-
-    /// Its name in the plugin's words.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Further attributes that the plugin gives the device.
-    #[must_use]
-    pub const fn attributes(&self) -> &Attributes {
-        &self.attributes
+        // SAFETY: the text lives as long as the description.
+        let kind = unsafe { read::text(kind.device_kind, kind.device_kind_size) };
+        // SAFETY: as above.
+        let text = unsafe { read::text(text.to_string, text.to_string_size) };
+        // SAFETY: and so do attributes.
+        let attributes =
+            unsafe { read::attributes(attributes.attributes, attributes.num_attributes) };
+        let (id, process) = (id.id, process.process_index);
+        Ok(Self::new(id, process, kind, text, attributes))
     }
 }

@@ -12,8 +12,8 @@ use super::client::{PjrtClient, mlir};
 use super::handle::Handle;
 use super::pjrt::*;
 use super::program::Program;
-use super::{DeviceInfo, read};
-use crate::{Attributes, CompileOptions, Error, Value};
+use super::read;
+use crate::{Attributes, CompileOptions, DeviceInfo, Error, Value};
 
 /// Devices that programs can be compiled for, whether they are there or not.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 
 use crate::Error;
+use crate::generation::GENERATIONS;
 
 /// The name of a slice of TPUs: a generation, and its chips along each side, such as `v5e:2x4`.
 ///
@@ -96,64 +97,12 @@ impl Display for TopologyName {
     }
 }
 
-/// The names of all generations, for messages.
-pub(crate) fn generations() -> String {
-    GENERATIONS.map(|generation| generation.name).join(", ")
-}
-
 /// The length of a side, written without signs and leading zeros.
 fn length(text: &str) -> Option<usize> {
     let plain =
         text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| plain)
 }
-
-/// A generation of TPUs, and how large its slices are.
-#[derive(Debug)]
-struct Generation {
-    name: &'static str,
-    sides: usize,
-    /// The chips of its largest slice.
-    most: usize,
-}
-
-const GENERATIONS: [Generation; 7] = [
-    Generation {
-        name: "v2",
-        sides: 2,
-        most: 256,
-    },
-    Generation {
-        name: "v3",
-        sides: 2,
-        most: 1024,
-    },
-    Generation {
-        name: "v4",
-        sides: 3,
-        most: 4096,
-    },
-    Generation {
-        name: "v5e",
-        sides: 2,
-        most: 256,
-    },
-    Generation {
-        name: "v5p",
-        sides: 3,
-        most: 8960,
-    },
-    Generation {
-        name: "v6e",
-        sides: 2,
-        most: 256,
-    },
-    Generation {
-        name: "tpu7x",
-        sides: 3,
-        most: 9216,
-    },
-];
 
 #[cfg(test)]
 mod tests {

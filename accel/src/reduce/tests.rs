@@ -10,6 +10,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ElementType;
 
 /// The definition of every op, one pair of values at a time, written without the loops under test.
 trait Oracle: Element {

@@ -332,7 +332,7 @@ impl MirroredParams {
         }
         let room = self.buckets.gradient_mut(index)?;
         match &data {
-            Some(data) => scale(slice(data, name)?, weight, (spec, room))?,
+            Some(data) => scale(slice(data, name)?, weight, spec, room)?,
             None => room.fill(0.0),
         }
         self.buckets.ready(replica, index)?;
@@ -369,11 +369,7 @@ fn places_of(found: &[Found]) -> BTreeMap<ParamId, Place> {
 }
 
 /// Writes each of `from` times `weight` into the room of a variable.
-fn scale(
-    from: &[f32],
-    weight: f32,
-    (spec, into): (&VariableSpec, &mut [f32]),
-) -> Result<(), Error> {
+fn scale(from: &[f32], weight: f32, spec: &VariableSpec, into: &mut [f32]) -> Result<(), Error> {
     if from.len() != into.len() {
         return Err(meshwork_strategy::Error::GradientLength {
             spec: spec.clone(),

@@ -36,7 +36,7 @@ struct Dense {
 
 impl Dense {
     /// Other values on each worker, until they are mirrored.
-    fn new((inputs, outputs): (usize, usize), rank: Rank, device: &Device) -> Self {
+    fn new(inputs: usize, outputs: usize, rank: Rank, device: &Device) -> Self {
         let own = rank.index() as f32;
         let values = (0..inputs * outputs).map(|at| (at as f32 * 1.7 + own).sin() / 2.0);
         let weight = TensorData::new(values.collect(), [inputs, outputs]);
@@ -66,8 +66,8 @@ fn work() -> Result<(), Error> {
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?.with_options(options);
     let device = Device::flex().autodiff();
     let network = Network {
-        hidden: Dense::new((2, 16), strategy.rank(), &device),
-        output: Dense::new((16, 1), strategy.rank(), &device),
+        hidden: Dense::new(2, 16, strategy.rank(), &device),
+        output: Dense::new(16, 1, strategy.rank(), &device),
     };
     let mirrored = MirroredParams::with_extra(&mut strategy, network, 1)?;
     let (mut mirrored, mut network) = mirrored;

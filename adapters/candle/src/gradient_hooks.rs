@@ -6,7 +6,7 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Shape, Tensor};
 use meshwork_strategy::GradientBuckets;
 
 use crate::Error;
-use crate::vars::read;
+use crate::tensor::read;
 
 /// The state that the hooks of all variables share.
 #[derive(Clone, Debug, Default)]

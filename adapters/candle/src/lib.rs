@@ -29,11 +29,12 @@
 //! ```
 //!
 //! Map of the crate: `vars` (nearly all of it), `gradient_hooks` (gradients caught while others are
-//! still computed), `error`.
+//! still computed), `tensor` (values read out), `error`.
 #![forbid(unsafe_code)]
 
 mod error;
 mod gradient_hooks;
+mod tensor;
 mod vars;
 
 pub use error::Error;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use candle_core::backprop::GradStore;
-use candle_core::{DType, Device, Storage, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{VarBuilder, VarMap};
 use meshwork_strategy::{
     CommunicationDtype, FlatGradients, GradientBuckets, MultiWorkerMirroredStrategy,
@@ -14,6 +14,7 @@ use meshwork_strategy::{
 
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
+use crate::tensor::read;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
 ///
@@ -355,19 +356,6 @@ fn by_name(model: &VarMap) -> Vec<(String, Var)> {
         .collect();
     named.sort_by(|(one, _), (other, _)| one.cmp(other));
     named
-}
-
-/// Copies the values of `tensor`, row-major, without an allocation where it is contiguous in host
-/// memory.
-pub(crate) fn read(tensor: &Tensor, into: &mut [f32]) -> Result<(), Error> {
-    let (storage, layout) = tensor.storage_and_layout();
-    if let (Storage::Cpu(values), Some((start, end))) = (&*storage, layout.contiguous_offsets()) {
-        into.copy_from_slice(&values.as_slice::<f32>()?[start..end]);
-        return Ok(());
-    }
-    drop(storage);
-    into.copy_from_slice(&tensor.flatten_all()?.to_vec1::<f32>()?);
-    Ok(())
 }
 
 #[cfg(test)]

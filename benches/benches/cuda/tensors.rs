@@ -68,17 +68,18 @@ fn products(group: &mut BenchmarkGroup<'_, WallTime>, accelerator: &CudaAccelera
     let library = accelerator.matmul_library();
     for element in [ElementType::F32, ElementType::Bf16] {
         match &library {
-            Ok(library) => product(group, accelerator, (element, library)),
+            Ok(library) => product(group, accelerator, element, library),
             Err(absent) => println!("skipped: products by cuBLAS: {absent}"),
         }
-        product(group, &own, (element, "the kernel"));
+        product(group, &own, element, "the kernel");
     }
 }
 
 fn product(
     group: &mut BenchmarkGroup<'_, WallTime>,
     accelerator: &CudaAccelerator,
-    (element, by): (ElementType, &str),
+    element: ElementType,
+    by: &str,
 ) {
     let side = 4096;
     let shape = ProductShape::new(side, side, side).expect("it fits");

@@ -6,8 +6,8 @@ use meshwork_core::Mesh;
 use meshwork_layout::{Error, Layout, Link, Links, Relayout, Shape};
 
 use super::geometry::{mesh, shape};
-use super::seconds;
 use crate::plan::to_json;
+use crate::seconds::seconds;
 
 #[derive(Args, Debug)]
 pub(crate) struct Plan {

@@ -28,11 +28,7 @@ fn share(cores: usize, workers: usize, rank: usize) -> Range<usize> {
 ///
 /// A child inherits the cores of the thread that starts it, so this thread borrows them meanwhile.
 #[cfg(target_os = "linux")]
-pub(super) fn within<T>(
-    cores: Cores,
-    (rank, workers): (usize, usize),
-    start: impl FnOnce() -> T,
-) -> T {
+pub(super) fn within<T>(cores: Cores, rank: usize, workers: usize, start: impl FnOnce() -> T) -> T {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     let Ok(own) = sched_getaffinity(None) else {
@@ -56,7 +52,7 @@ pub(super) fn within<T>(
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn within<T>(_: Cores, _: (usize, usize), start: impl FnOnce() -> T) -> T {
+pub(super) fn within<T>(_: Cores, _: usize, _: usize, start: impl FnOnce() -> T) -> T {
     start()
 }
 

@@ -85,7 +85,8 @@ impl Supervisor {
     /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
     pub(super) fn supervise(
         mut self,
-        (addresses, secret): (Vec<SocketAddr>, JobSecret),
+        addresses: Vec<SocketAddr>,
+        secret: JobSecret,
         restart: impl Fn(&mut Self, Rank, u32) -> Result<(), LaunchError>,
     ) -> Result<Outcome, LaunchError> {
         let pipes = std::mem::take(&mut self.pipes);

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::ResolveError;
 use super::source::Source;
-use crate::args::seconds;
+use crate::seconds::seconds;
 
 #[cfg(feature = "services")]
 mod ask;

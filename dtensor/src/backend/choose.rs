@@ -26,7 +26,8 @@ impl Backend {
     pub(crate) fn take(
         &self,
         of: &DeviceBlock,
-        (sizes, len): ([usize; 3], usize),
+        sizes: [usize; 3],
+        len: usize,
         indices: &DeviceBlock,
     ) -> BackendResult {
         let bytes = of.share(len, sizes.iter().product());
@@ -39,7 +40,9 @@ impl Backend {
     pub(crate) fn one_hot(
         &self,
         indices: &DeviceBlock,
-        (classes, element, len): (Range<usize>, ElementType, usize),
+        classes: Range<usize>,
+        element: ElementType,
+        len: usize,
     ) -> BackendResult {
         let bytes = (len * element.size()) as u64;
         self.by(self.0.shaping.as_deref(), bytes, |shaping| {
@@ -48,11 +51,7 @@ impl Backend {
     }
 
     /// The elements, `len` of them, converted to another type.
-    pub(crate) fn convert(
-        &self,
-        of: &DeviceBlock,
-        (to, len): (ElementType, usize),
-    ) -> BackendResult {
+    pub(crate) fn convert(&self, of: &DeviceBlock, to: ElementType, len: usize) -> BackendResult {
         let bytes = (len * to.size()) as u64;
         self.by(self.0.arithmetic.as_deref(), bytes, |arithmetic| {
             arithmetic.convert(self.own(of)?, to)

@@ -6,8 +6,7 @@ use meshwork_accel::DeviceId;
 use meshwork_core::{DeviceSpec, Mesh};
 
 use super::Context;
-use crate::backend::Backend;
-use crate::blocks::LocalDevices;
+use crate::backend::{Backend, LocalDevices};
 use crate::{DeviceType, Error};
 
 impl Context {

@@ -3,8 +3,8 @@
 
 use std::thread;
 
-use super::device_placement::RankLocation;
 use super::*;
+use crate::device_placement::RankLocation;
 
 /// Runs each client as a thread of its own, and returns what they end with, in their order.
 fn clients<R: Send>(count: u32, run: impl Fn(Context) -> R + Sync) -> Vec<R> {

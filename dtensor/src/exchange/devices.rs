@@ -6,8 +6,7 @@ use meshwork_accel::{DeviceId, Region};
 use meshwork_layout::Shape;
 
 use super::rounds::operation;
-use crate::backend::{BackendResult, DeviceBlock, Whole};
-use crate::blocks::{DeviceBlocks, LocalDevices};
+use crate::backend::{BackendResult, DeviceBlock, DeviceBlocks, LocalDevices, Whole};
 use crate::transfer_plan::{
     BlockSource, Exchange, LocalAllReduce, LocalPart, Runs, TermSource, TransferPlan,
 };
@@ -19,7 +18,8 @@ use crate::{Error, Scalar};
 pub(crate) fn run_there<T: Scalar>(
     transfer_plan: &TransferPlan,
     [from, to]: [&LocalDevices; 2],
-    (sizes, blocks): (&[Shape], &DeviceBlocks),
+    sizes: &[Shape],
+    blocks: &DeviceBlocks,
 ) -> Result<Option<(Vec<Shape>, DeviceBlocks)>, Error> {
     let stays = |(place, device): (&usize, &DeviceId)| from.devices.get(*place) == Some(device);
     let all_stay = transfer_plan.places.iter().zip(&to.devices).all(stays);

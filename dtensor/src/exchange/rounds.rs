@@ -55,7 +55,8 @@ impl Round {
 pub(super) fn exchange_messages<T: Scalar>(
     context: &Context,
     exchange: &Exchange,
-    (held, made): (&[&[T]], &mut [Vec<T>]),
+    held: &[&[T]],
+    made: &mut [Vec<T>],
 ) -> Result<(), Error> {
     let traffic = &exchange.traffic;
     let most = STAGE / size_of::<T>() / traffic.messages.max(1);
@@ -84,7 +85,7 @@ pub(super) fn exchange_messages<T: Scalar>(
         };
         context.count_sent(copies * size_of_val(leaving));
         unpack(exchange, &round, arrived, made);
-        reduce(exchange, &round, (held, arrived, made))?;
+        reduce(exchange, &round, held, arrived, made)?;
     }
     Ok(())
 }
@@ -130,7 +131,9 @@ fn unpack<T: Scalar>(exchange: &Exchange, round: &Round, arrived: &[T], made: &m
 pub(super) fn reduce<T: Scalar>(
     exchange: &Exchange,
     round: &Round,
-    (held, arrived, made): (&[&[T]], &[T], &mut [Vec<T>]),
+    held: &[&[T]],
+    arrived: &[T],
+    made: &mut [Vec<T>],
 ) -> Result<(), Error> {
     for (target, made) in exchange.targets.iter().zip(made) {
         let BlockSource::Reduced(terms, reduction) = &target.source else {

@@ -93,7 +93,7 @@ impl<T: Float> DTensor<T> {
             unknown => return Err(Error::UnknownOp { op: unknown.name() }),
         };
         if tensors.len() != expected {
-            return Err(meshwork_layout::ops::Error::OperandCount {
+            return Err(meshwork_layout::ops::OpError::OperandCount {
                 op: op.name(),
                 found: tensors.len(),
                 expected,
@@ -233,5 +233,5 @@ fn averaged<T: Float>(op: &Op, operands: &[&DTensor<T>]) -> Option<usize> {
 }
 
 fn no_operands(op: &Op) -> Error {
-    meshwork_layout::ops::Error::NoOperands { op: op.name() }.into()
+    meshwork_layout::ops::OpError::NoOperands { op: op.name() }.into()
 }

@@ -34,13 +34,17 @@ impl<T: Number> DTensor<T> {
     pub(super) fn combined(
         &self,
         op: &Op,
-        function: (Pairwise, impl Fn(T, T) -> T),
+        pairwise: Pairwise,
+        function: impl Fn(T, T) -> T,
         other: &Self,
     ) -> Result<Self, Error> {
         let call = Call::of(op, self.context(), &[self.placement(), other.placement()])?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
         let (left, right) = (Local::of(&left), Local::of(&right));
-        call.finish(0, left.pairwise(function, &right, &call.sizes(0)?)?)
+        call.finish(
+            0,
+            left.pairwise(pairwise, function, &right, &call.sizes(0)?)?,
+        )
     }
 
     /// An op of each element, by the backend's name and the host's function.
@@ -59,7 +63,8 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     pub(super) fn by_number(
         &self,
-        (pairwise, function): (Pairwise, impl Fn(T, T) -> T),
+        pairwise: Pairwise,
+        function: impl Fn(T, T) -> T,
         number: T,
     ) -> Result<Self, Error> {
         let reduced = self.reduce_partial()?;
@@ -74,7 +79,7 @@ impl<T: Number> DTensor<T> {
         });
         let mesh = reduced.layout().mesh();
         let numbers = Local::on(self.context(), mesh, numbers.collect());
-        let made = local.pairwise((pairwise, function), &numbers.carried()?, &sizes)?;
+        let made = local.pairwise(pairwise, function, &numbers.carried()?, &sizes)?;
         made.tensor(reduced.placement().clone())
     }
 }
@@ -112,8 +117,8 @@ impl<T: Number> Local<T> {
             let inner = right.sizes()[place][sizes[place].len() - 2];
             let matrices = [matrix[0], inner, matrix[1]];
             let shape = ProductShape::stacked(stack.iter().product(), matrices)?;
-            let shape = (shape, size_of::<T>());
-            site.backend.product(shape, &lefts[place], &rights[place])
+            site.backend
+                .product(shape, size_of::<T>(), &lefts[place], &rights[place])
         })
     }
 

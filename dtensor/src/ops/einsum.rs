@@ -5,6 +5,7 @@ use std::num::NonZeroIsize;
 use meshwork_accel::{ReduceOp, StridedRange};
 use meshwork_layout::Shape;
 
+use super::kernel::Monoid;
 use super::local::Local;
 use crate::{Error, Number};
 
@@ -27,7 +28,7 @@ pub(super) fn einsum<T: Number>(
             Some(product) => product.times(next, is_kept)?,
         });
     }
-    let product = product.ok_or(meshwork_layout::ops::Error::NoOperands { op: "einsum" })?;
+    let product = product.ok_or(meshwork_layout::ops::OpError::NoOperands { op: "einsum" })?;
     product
         .summed(|label| result.contains(&label))?
         .ordered(result)
@@ -105,10 +106,11 @@ impl<T: Number> Named<T> {
         let sizes = self.local.sizes().iter();
         let sizes = sizes.map(|sizes| kept.iter().map(|axis| sizes[*axis]).collect());
         let sizes: Vec<Shape> = sizes.collect();
-        let sum = (T::default(), T::plus);
         Ok(Self {
             labels: kept.iter().map(|axis| self.labels[*axis]).collect(),
-            local: self.local.fold(ReduceOp::Sum, &gone, &sizes, sum)?,
+            local: self
+                .local
+                .fold(ReduceOp::Sum, &gone, &sizes, &Monoid::sum())?,
         })
     }
 

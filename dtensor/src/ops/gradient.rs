@@ -1,6 +1,6 @@
 //! Gradients that are made of several ops on tensors, where one rule of layouts is not enough.
 
-use meshwork_layout::ops::{Equation, Error as OpError, Op, TensorLayout, infer};
+use meshwork_layout::ops::{Equation, Op, OpError, TensorLayout, infer};
 use meshwork_layout::{Layout, Shape, ShardingSpec};
 
 use super::{ReduceAxes, place};

@@ -111,7 +111,7 @@ impl<T: Scalar> DTensor<T> {
         make: impl Fn(&[Local<T>], &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<Self, Error> {
         let Some(first) = tensors.first() else {
-            return Err(meshwork_layout::ops::Error::NoOperands { op: op.name() }.into());
+            return Err(meshwork_layout::ops::OpError::NoOperands { op: op.name() }.into());
         };
         let placements: Vec<&TensorLayout> = tensors.iter().map(|t| t.placement()).collect();
         let call = Call::of(op, first.context(), &placements)?;

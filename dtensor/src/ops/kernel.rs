@@ -10,7 +10,7 @@ mod product;
 mod reduction;
 
 pub(super) use product::matmul;
-pub(super) use reduction::{arg, fold, fold_wider};
+pub(super) use reduction::{Monoid, arg, fold, fold_wider};
 
 /// An array of these sizes and elements, row-major, of which there are as many.
 pub(super) fn filled<T: Copy>(sizes: &[usize], elements: impl IntoIterator<Item = T>) -> ArrayD<T> {
@@ -32,7 +32,8 @@ pub(super) fn spread<'a, T>(block: &'a ArrayViewD<'_, T>, sizes: &[usize]) -> Ar
 
 /// The elements of two blocks by a function, after repetition to these sizes.
 pub(super) fn zip<T: Scalar, U: Scalar, R: Copy>(
-    (left, right): (ArrayViewD<'_, T>, ArrayViewD<'_, U>),
+    left: ArrayViewD<'_, T>,
+    right: ArrayViewD<'_, U>,
     sizes: &[usize],
     function: &impl Fn(T, U) -> R,
 ) -> ArrayD<R> {

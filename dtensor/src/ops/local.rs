@@ -13,9 +13,10 @@ use meshwork_layout::Shape;
 use meshwork_layout::ops::TensorLayout;
 use ndarray::{ArrayD, ArrayViewD};
 
-use super::{kernel, standard};
-use crate::backend::{BackendResult, Whole};
-use crate::blocks::{Blocks, DeviceBlocks, LocalDevices};
+use super::kernel::{self, Monoid};
+use super::standard;
+use crate::backend::{BackendResult, DeviceBlocks, LocalDevices, Whole};
+use crate::blocks::Blocks;
 use crate::{Context, DTensor, Error, Scalar};
 
 mod choose;
@@ -81,10 +82,12 @@ impl<T: Scalar> Local<T> {
         self.here(|_, block| block.mapv(&function))
     }
 
-    /// The op of the elements at one place, after repetition to these sizes.
+    /// The op of the elements at one place, by the backend's name and the host's function, after
+    /// repetition to these sizes.
     pub(super) fn pairwise(
         &self,
-        (op, function): (Pairwise, impl Fn(T, T) -> T),
+        op: Pairwise,
+        function: impl Fn(T, T) -> T,
         other: &Self,
         sizes: &[Shape],
     ) -> Result<Self, Error> {
@@ -99,9 +102,7 @@ impl<T: Scalar> Local<T> {
             }
         }
         let others = other.views()?;
-        self.here(|place, block| {
-            kernel::zip((block, others[place].view()), &sizes[place], &function)
-        })
+        self.here(|place, block| kernel::zip(block, others[place].view(), &sizes[place], &function))
     }
 
     /// Each block repeated along axes of size 1 and new leading ones, to these sizes.
@@ -189,13 +190,13 @@ impl<T: Scalar> Local<T> {
     }
 
     /// The elements along some axes of each block made one, which leaves these sizes: by the
-    /// backend's op, or the host's first value and function.
+    /// backend's op, or the host's monoid.
     pub(super) fn fold(
         &self,
         op: ReduceOp,
         axes: &[usize],
         sizes: &[Shape],
-        (first, function): (T, impl Fn(T, T) -> T),
+        monoid: &Monoid<T, impl Fn(T, T) -> T>,
     ) -> Result<Self, Error> {
         let mut order = axes.to_vec();
         order.sort_unstable();
@@ -221,7 +222,7 @@ impl<T: Scalar> Local<T> {
         self.here(|place, block| {
             let sizes = &sizes[place];
             kernel::fold_wider(op, &block, axes, sizes)
-                .unwrap_or_else(|| kernel::fold(&block, axes, sizes, (first, &function)))
+                .unwrap_or_else(|| kernel::fold(&block, axes, sizes, monoid))
         })
     }
 

@@ -24,9 +24,22 @@ impl<T: Scalar> DTensor<T> {
         let call = Call::of(&Op::Elementwise, self.context(), &placements)?;
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
         call.result(0, |place, sizes| {
-            let blocks = (left.unpack()?[place].view(), right.unpack()?[place].view());
-            Ok(kernel::zip(blocks, sizes, &function))
+            let (left, right) = (&left.unpack()?[place], &right.unpack()?[place]);
+            Ok(kernel::zip(left.view(), right.view(), sizes, &function))
         })
+    }
+
+    /// The elements as another type, as [`convert_slice`](meshwork_accel::convert_slice) has them:
+    /// the nearest, of whole types towards zero and stopped at their ends.
+    ///
+    /// # Errors
+    /// Those of [`relayout`](Self::relayout).
+    #[track_caller]
+    pub fn cast<U: Scalar>(&self) -> Result<DTensor<U>, Error> {
+        let reduced = self.reduce_partial()?;
+        Local::of(&reduced)
+            .converted::<U>()?
+            .tensor(reduced.placement().clone())
     }
 
     /// Zeros in its shape and layout, where its blocks are. Of a partial tensor nothing is reduced.
@@ -66,7 +79,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn add(&self, other: &Self) -> Result<Self, Error> {
-        self.combined(&Op::Elementwise, (Pairwise::Add, T::plus), other)
+        self.combined(&Op::Elementwise, Pairwise::Add, T::plus, other)
     }
 
     /// Subtraction, element by element.
@@ -75,7 +88,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn sub(&self, other: &Self) -> Result<Self, Error> {
-        self.combined(&Op::Elementwise, (Pairwise::Subtract, T::minus), other)
+        self.combined(&Op::Elementwise, Pairwise::Subtract, T::minus, other)
     }
 
     /// Multiplication, element by element.
@@ -84,7 +97,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn mul(&self, other: &Self) -> Result<Self, Error> {
-        self.combined(&Op::Elementwise, (Pairwise::Multiply, T::times), other)
+        self.combined(&Op::Elementwise, Pairwise::Multiply, T::times, other)
     }
 
     /// Division, element by element; of whole numbers towards zero, and 0 by 0.
@@ -93,7 +106,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn div(&self, other: &Self) -> Result<Self, Error> {
-        self.combined(&Op::Elementwise, (Pairwise::Divide, T::over), other)
+        self.combined(&Op::Elementwise, Pairwise::Divide, T::over, other)
     }
 
     /// The negative of each element; whole numbers wrap around.
@@ -123,7 +136,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn scale(&self, factor: T) -> Result<Self, Error> {
-        self.by_number((Pairwise::Multiply, T::times), factor)
+        self.by_number(Pairwise::Multiply, T::times, factor)
     }
 
     /// A number added to each element: a scalar is the same on every device.
@@ -132,7 +145,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn add_scalar(&self, term: T) -> Result<Self, Error> {
-        self.by_number((Pairwise::Add, T::plus), term)
+        self.by_number(Pairwise::Add, T::plus, term)
     }
 
     /// A vector added along the last axis. Unlike with [`add`](Self::add) the result has this
@@ -142,7 +155,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`zip_with`](Self::zip_with).
     #[track_caller]
     pub fn bias_add(&self, bias: &Self) -> Result<Self, Error> {
-        self.combined(&Op::BiasAdd, (Pairwise::Add, T::plus), bias)
+        self.combined(&Op::BiasAdd, Pairwise::Add, T::plus, bias)
     }
 
     /// The sum of each element with those before it along an axis, negative counted from the end.

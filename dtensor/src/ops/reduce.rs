@@ -3,7 +3,8 @@
 use meshwork_accel::{ElementType, Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
-use super::{kernel, place};
+use super::kernel::{self, Monoid};
+use super::place;
 use crate::{DTensor, Error, Number, Scalar};
 
 /// Along which axes, and what becomes of them.
@@ -47,7 +48,7 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     #[doc(alias = "reduce_sum")]
     pub fn sum(&self, along: &ReduceAxes) -> Result<Self, Error> {
-        self.reduced(Reducer::Sum, along, (T::default(), T::plus))
+        self.reduced(Reducer::Sum, along, &Monoid::sum())
     }
 
     /// The sum of all elements.
@@ -70,7 +71,7 @@ impl<T: Number> DTensor<T> {
         if T::TYPE == ElementType::F16 {
             return self.cast::<f32>()?.mean(along)?.cast();
         }
-        let sums = self.reduced(Reducer::Mean, along, (T::default(), T::plus))?;
+        let sums = self.reduced(Reducer::Mean, along, &Monoid::sum())?;
         let size = |axis: &isize| self.shape()[place(*axis, self.rank())];
         let count = along.axes.iter().map(size).product();
         sums.divided(count)
@@ -83,7 +84,7 @@ impl<T: Number> DTensor<T> {
         if T::TYPE == ElementType::F16 {
             return self.cast::<f32>()?.divided(count)?.cast();
         }
-        self.by_number((Pairwise::Divide, T::over), T::from_index(count))
+        self.by_number(Pairwise::Divide, T::over, T::from_index(count))
     }
 
     /// The product along axes.
@@ -93,8 +94,11 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     #[doc(alias = "reduce_prod")]
     pub fn product(&self, along: &ReduceAxes) -> Result<Self, Error> {
-        let neutral = T::neutral(Reducer::Product.reduction());
-        self.reduced(Reducer::Product, along, (neutral, T::times))
+        let product = Monoid {
+            identity: T::neutral(Reducer::Product.reduction()),
+            combine: T::times,
+        };
+        self.reduced(Reducer::Product, along, &product)
     }
 
     /// The smallest along axes.
@@ -104,9 +108,11 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     #[doc(alias = "reduce_min")]
     pub fn min(&self, along: &ReduceAxes) -> Result<Self, Error> {
-        let smaller = |a, b| if b < a { b } else { a };
-        let neutral = T::neutral(Reducer::Min.reduction());
-        self.reduced(Reducer::Min, along, (neutral, smaller))
+        let smallest = Monoid {
+            identity: T::neutral(Reducer::Min.reduction()),
+            combine: |a, b| if b < a { b } else { a },
+        };
+        self.reduced(Reducer::Min, along, &smallest)
     }
 
     /// The largest along axes.
@@ -116,9 +122,11 @@ impl<T: Number> DTensor<T> {
     #[track_caller]
     #[doc(alias = "reduce_max")]
     pub fn max(&self, along: &ReduceAxes) -> Result<Self, Error> {
-        let larger = |a, b| if b > a { b } else { a };
-        let neutral = T::neutral(Reducer::Max.reduction());
-        self.reduced(Reducer::Max, along, (neutral, larger))
+        let largest = Monoid {
+            identity: T::neutral(Reducer::Max.reduction()),
+            combine: |a, b| if b > a { b } else { a },
+        };
+        self.reduced(Reducer::Max, along, &largest)
     }
 
     /// The index of the first of the largest elements along an axis.
@@ -156,7 +164,11 @@ impl DTensor<bool> {
     #[track_caller]
     #[doc(alias = "reduce_any")]
     pub fn any(&self, along: &ReduceAxes) -> Result<Self, Error> {
-        self.reduced(Reducer::Any, along, (false, |a, b| a || b))
+        let any = Monoid {
+            identity: false,
+            combine: |a, b| a || b,
+        };
+        self.reduced(Reducer::Any, along, &any)
     }
 
     /// Whether all elements along the axes hold.
@@ -166,7 +178,11 @@ impl DTensor<bool> {
     #[track_caller]
     #[doc(alias = "reduce_all")]
     pub fn all(&self, along: &ReduceAxes) -> Result<Self, Error> {
-        self.reduced(Reducer::All, along, (true, |a, b| a && b))
+        let all = Monoid {
+            identity: true,
+            combine: |a, b| a && b,
+        };
+        self.reduced(Reducer::All, along, &all)
     }
 }
 
@@ -176,7 +192,7 @@ impl<T: Scalar> DTensor<T> {
         &self,
         reducer: Reducer,
         along: &ReduceAxes,
-        (first, function): (T, impl Fn(T, T) -> T),
+        monoid: &Monoid<T, impl Fn(T, T) -> T>,
     ) -> Result<Self, Error> {
         let op = Op::Reduce {
             reducer,
@@ -189,9 +205,7 @@ impl<T: Scalar> DTensor<T> {
             .map(|&axis| place(axis, self.rank()))
             .collect();
         let by = operation(reducer);
-        self.by_local(&op, |local, sizes| {
-            local.fold(by, &axes, sizes, (first, &function))
-        })
+        self.by_local(&op, |local, sizes| local.fold(by, &axes, sizes, monoid))
     }
 }
 

@@ -35,7 +35,7 @@ impl<T: Scalar> DTensor<T> {
     #[doc(alias = "getitem")]
     pub fn strided_slice(&self, indices: &[Index]) -> Result<Self, Error> {
         self.by_local(&Op::StridedSlice(indices.to_vec()), |local, sizes| {
-            let along = |place: usize| strides(indices, (&local.sizes()[place], &sizes[place]));
+            let along = |place: usize| strides(indices, &local.sizes()[place], &sizes[place]);
             local.stepped(along)?.reshaped(sizes)
         })
     }
@@ -84,7 +84,7 @@ impl<T: Scalar> DTensor<T> {
 
 /// The strided range that brackets take along each axis of a block, from its sizes and those of the
 /// result.
-fn strides(indices: &[Index], (own, sizes): (&[usize], &[usize])) -> Vec<StridedRange> {
+fn strides(indices: &[Index], own: &[usize], sizes: &[usize]) -> Vec<StridedRange> {
     let mut counts = sizes.iter().copied();
     let mut along = Vec::with_capacity(own.len());
     for index in spelled_out(indices, own.len()) {
@@ -97,7 +97,7 @@ fn strides(indices: &[Index], (own, sizes): (&[usize], &[usize])) -> Vec<Strided
             Index::Range { begin, step, .. } => {
                 let count = counts.next().unwrap_or_default();
                 along.push(StridedRange {
-                    first: first(size, (begin, step.get())),
+                    first: first(size, begin, step.get()),
                     step,
                     count,
                 });
@@ -122,7 +122,7 @@ fn spelled_out(indices: &[Index], rank: usize) -> Vec<Index> {
 }
 
 /// Where steps along an axis of this size begin.
-fn first(size: usize, (begin, step): (Option<isize>, isize)) -> usize {
+fn first(size: usize, begin: Option<isize>, step: isize) -> usize {
     let end = size.cast_signed();
     let first = match begin {
         Some(begin) if begin < 0 => (begin + end).max(0),

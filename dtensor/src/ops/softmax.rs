@@ -6,6 +6,7 @@ use meshwork_accel::{Pairwise, Pointwise, ReduceOp};
 use meshwork_layout::Shape;
 use meshwork_layout::ops::{Labels, Op, TensorLayout};
 
+use super::kernel::Monoid;
 use super::local::Local;
 use super::{Call, place};
 use crate::{DTensor, Error, Float, Scalar};
@@ -18,7 +19,7 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Self, Error> {
         self.normalized(axis, |Shifted { powers, sums, .. }| {
-            powers.pairwise((Pairwise::Divide, T::over), sums, powers.sizes())
+            powers.pairwise(Pairwise::Divide, T::over, sums, powers.sizes())
         })
     }
 
@@ -30,7 +31,7 @@ impl<T: Float> DTensor<T> {
     pub fn log_softmax(&self, axis: isize) -> Result<Self, Error> {
         self.normalized(axis, |Shifted { below, sums, .. }| {
             let sums = sums.pointwise(Pointwise::Ln, T::ln)?;
-            below.pairwise((Pairwise::Subtract, T::minus), &sums, below.sizes())
+            below.pairwise(Pairwise::Subtract, T::minus, &sums, below.sizes())
         })
     }
 
@@ -45,7 +46,7 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     #[doc(alias = "softmax_cross_entropy_with_logits")]
     pub fn cross_entropy(&self, labels: &Self) -> Result<(Self, Self), Error> {
-        self.entropy((Labels::Dense, labels), |_, labels, _| Ok(labels.clone()))
+        self.entropy(Labels::Dense, labels, |_, labels, _| Ok(labels.clone()))
     }
 
     /// The cross-entropy of the softmax along the last axis with the number of the right class, and
@@ -62,7 +63,7 @@ impl<T: Float> DTensor<T> {
         &self,
         labels: &DTensor<I>,
     ) -> Result<(Self, Self), Error> {
-        self.entropy((Labels::Sparse, labels), |classes, labels, sizes| {
+        self.entropy(Labels::Sparse, labels, |classes, labels, sizes| {
             labels.one_hot::<T>(|place| classes[place].clone(), sizes)
         })
     }
@@ -84,7 +85,8 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     fn entropy<I: Scalar>(
         &self,
-        (form, labels): (Labels, &DTensor<I>),
+        form: Labels,
+        labels: &DTensor<I>,
         probabilities: impl Fn(&[Range<usize>], &Local<I>, &[Shape]) -> Result<Local<T>, Error>,
     ) -> Result<(Self, Self), Error> {
         let placements: [&TensorLayout; 2] = [self.placement(), labels.placement()];
@@ -105,32 +107,34 @@ impl<T: Float> DTensor<T> {
         let sizes = below.sizes();
         let right = probabilities(&classes, &Local::of(&labels), sizes)?;
         let logarithms = sums.pointwise(Pointwise::Ln, T::ln)?;
-        let costs = logarithms.pairwise((Pairwise::Subtract, T::minus), &below, sizes)?;
-        let costs = costs.pairwise((Pairwise::Multiply, T::times), &right, sizes)?;
+        let costs = logarithms.pairwise(Pairwise::Subtract, T::minus, &below, sizes)?;
+        let costs = costs.pairwise(Pairwise::Multiply, T::times, &right, sizes)?;
         let mut one = sizes.to_vec();
         one.iter_mut().for_each(|sizes| sizes[axis] = 1);
-        let losses = costs.fold(ReduceOp::Sum, &[axis], &one, (T::default(), T::plus))?;
+        let losses = costs.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
         let losses = logits.joined(axis, losses, call.within(2))?;
         let loss = call.finish(0, losses.reshaped(&call.sizes(0)?)?)?;
-        let softmax = powers.pairwise((Pairwise::Divide, T::over), &sums, sizes)?;
-        let gradient = softmax.pairwise((Pairwise::Subtract, T::minus), &right, sizes)?;
+        let softmax = powers.pairwise(Pairwise::Divide, T::over, &sums, sizes)?;
+        let gradient = softmax.pairwise(Pairwise::Subtract, T::minus, &right, sizes)?;
         Ok((loss, call.finish(1, gradient)?))
     }
 
     /// The axis shifted by its maximum, its exponentials and their sums, over all clients.
     #[track_caller]
     fn shifted(&self, call: &Call, axis: usize) -> Result<Shifted<T>, Error> {
-        let larger = |a: T, b: T| if b > a { b } else { a };
-        let lowest = T::neutral(meshwork_layout::PartialReduction::Max);
+        let max = Monoid {
+            identity: T::neutral(meshwork_layout::PartialReduction::Max),
+            combine: |a: T, b: T| if b > a { b } else { a },
+        };
         let blocks = Local::of(self);
         let sizes = blocks.sizes();
         let mut one = sizes.to_vec();
         one.iter_mut().for_each(|sizes| sizes[axis] = 1);
-        let largest = blocks.fold(ReduceOp::Max, &[axis], &one, (lowest, larger))?;
+        let largest = blocks.fold(ReduceOp::Max, &[axis], &one, &max)?;
         let largest = self.joined(axis, largest, call.within(0))?;
-        let below = blocks.pairwise((Pairwise::Subtract, T::minus), &largest, sizes)?;
+        let below = blocks.pairwise(Pairwise::Subtract, T::minus, &largest, sizes)?;
         let powers = below.pointwise(Pointwise::Exp, T::exp)?;
-        let sums = powers.fold(ReduceOp::Sum, &[axis], &one, (T::default(), T::plus))?;
+        let sums = powers.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
         let sums = self.joined(axis, sums, call.within(1))?;
         Ok(Shifted {
             below,

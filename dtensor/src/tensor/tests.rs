@@ -2,7 +2,7 @@
 //! bytes sent against the plan, and the memory bound of `into_layout`.
 
 use meshwork_core::{CreateMesh, Mesh};
-use meshwork_layout::{Collective, PartialReduction, Relayout};
+use meshwork_layout::{PartialReduction, Relayout, StepKind};
 use ndarray::{Array, IxDyn};
 
 use super::*;
@@ -109,7 +109,7 @@ fn clients_send_what_the_plan_says_and_no_more() {
                 let plan = Relayout::new(from, to, &[4, 8], size_of::<i32>());
                 let plan = plan.unwrap().plan().unwrap();
                 let mut steps = plan.steps().iter();
-                let permutes = steps.any(|step| step.collective() == Collective::Permute);
+                let permutes = steps.any(|step| step.kind() == StepKind::Permute);
                 sent.push((context.bytes_sent() - before, plan.bytes(), permutes));
             }
         }

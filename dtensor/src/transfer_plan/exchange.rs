@@ -6,7 +6,7 @@ use meshwork_core::MeshRank;
 use meshwork_layout::{PartialReduction, Shape};
 
 use super::runs::Runs;
-use crate::context::DevicePlacement;
+use crate::device_placement::DevicePlacement;
 
 /// A part of the block of one rank, and its place in the new block of another.
 #[derive(Clone, Debug)]
@@ -131,7 +131,8 @@ impl Exchange {
     pub(super) fn of(
         block_specs: &[BlockSpec],
         device_placement: &DevicePlacement,
-        (own, clients): (usize, usize),
+        own: usize,
+        clients: usize,
     ) -> Self {
         let mut sorting = Sorting {
             device_placement,
@@ -235,7 +236,7 @@ impl<'a> Sorting<'a> {
             let (place, runs) = (home.place, part.source.clone());
             return TermSource::Here(LocalPart { place, runs });
         }
-        let number = self.messages.number((home.client, to), part);
+        let number = self.messages.number(home.client, to, part);
         if to == self.own && number == self.received[home.client].len() {
             let (len, uses) = (part.source.count(), Vec::new());
             self.received[home.client].push(Message { len, uses });
@@ -288,7 +289,7 @@ struct Messages<'a> {
 
 impl<'a> Messages<'a> {
     /// The number of the message with this part, a new one if there is none.
-    fn number(&mut self, (from, to): (usize, usize), part: &'a Move) -> usize {
+    fn number(&mut self, from: usize, to: usize, part: &'a Move) -> usize {
         let list = self.lists.entry((from, to)).or_default();
         let key = (to, part.from, &part.source);
         *self.numbers.entry(key).or_insert_with(|| {

@@ -116,12 +116,7 @@ impl Runs {
 
     /// Copies the box into that of another block, which holds as many elements: those in a part of
     /// it, by where the part begins in the block.
-    pub(crate) fn copy<T: Copy>(
-        &self,
-        block: &[T],
-        target: &Self,
-        (start, into): (usize, &mut [T]),
-    ) {
+    pub(crate) fn copy<T: Copy>(&self, block: &[T], target: &Self, start: usize, into: &mut [T]) {
         let elements = target.before(start)..target.before(start + into.len());
         let mut done = elements.start;
         for range in target.ranges(elements) {
@@ -221,8 +216,8 @@ mod tests {
             let into = Runs::of(&SHAPE, &target);
             let mut put = copied.clone();
             let (first, last) = copied.as_slice_mut().unwrap().split_at_mut(place);
-            runs.copy(all, &into, (0, first));
-            runs.copy(all, &into, (place, last));
+            runs.copy(all, &into, 0, first);
+            runs.copy(all, &into, place, last);
             into.put(cut..expected.len(), put.as_slice_mut().unwrap(), &expected[cut..]);
             into.put(0..cut, put.as_slice_mut().unwrap(), &expected[..cut]);
             prop_assert_eq!(&copied, &wanted);

@@ -108,7 +108,7 @@ fn train(
     }
     let steps = settings.epoch_steps(images.train_len());
     let mut reporter = Reporter::new(steps, args.epochs.get(), args.json.as_deref());
-    let outcome = train::run(settings, &images, (strategy, keep), &mut reporter)?;
+    let outcome = train::run(settings, &images, strategy, keep, &mut reporter)?;
     if strategy.is_chief() {
         reporter.finish(&outcome, strategy.num_replicas_in_sync())?;
         plot::write(&args.plot, &outcome.losses)?;

@@ -60,7 +60,8 @@ pub(crate) struct Outcome {
 pub(crate) fn run(
     settings: Settings,
     images: &Images,
-    (strategy, keep): (&mut MultiWorkerMirroredStrategy, Option<&Keep>),
+    strategy: &mut MultiWorkerMirroredStrategy,
+    keep: Option<&Keep>,
     reporter: &mut Reporter,
 ) -> Result<Outcome, Error> {
     let vars = VarMap::new();

@@ -106,7 +106,8 @@ impl<'a, A: Elementwise + Matmul> Model<'a, A> {
 /// The weights of a worker with one replica.
 fn alone<A: Elementwise + Matmul>(
     strategy: &mut MultiWorkerMirroredStrategy,
-    (accelerator, device): (&A, DeviceId),
+    accelerator: &A,
+    device: DeviceId,
     devices: &DeviceReducer<'_, A>,
 ) -> Vec<f32> {
     let mut model = Model::new(accelerator, device, strategy.rank().index());
@@ -216,7 +217,7 @@ where
         let mut strategy = MultiWorkerMirroredStrategy::from_group(group).unwrap();
         let device = DeviceId::new(strategy.rank().index());
         let devices = strategy.staged_on(accelerator);
-        let weights = alone(&mut strategy, (accelerator, device), &devices);
+        let weights = alone(&mut strategy, accelerator, device, &devices);
         let reduced = strategy.communication_stats().operations();
         assert_eq!(reduced, STEPS as u64);
         devices.close(&mut strategy).unwrap();

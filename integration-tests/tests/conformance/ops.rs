@@ -13,7 +13,7 @@ mod translate;
 
 use meshwork_core::Mesh;
 use meshwork_dtensor::Context;
-use meshwork_layout::ops::Error;
+use meshwork_layout::ops::OpError;
 use meshwork_layout::ops::naive::Tensor;
 use serde_json::Value;
 
@@ -131,16 +131,16 @@ fn is_close(found: &Tensor, expected: &Tensor) -> bool {
     found.shape() == expected.shape() && found.values().iter().zip(expected.values()).all(close)
 }
 
-fn compare_error(error: &Error, expected: &Value) -> Option<String> {
+fn compare_error(error: &OpError, expected: &Value) -> Option<String> {
     let category = expected["category"].as_str().unwrap_or_default();
     let allowed: &[&str] = match error {
-        Error::SpecsDiffer { op: "matmul", .. } => &["contracting_dim_conflict"],
-        Error::SpecsDiffer { .. } => &["mesh_dim_conflict"],
-        Error::EinsumEllipsis { .. } => &["unsupported"],
-        Error::StepAcrossShards { .. } => &["not_divisible"],
+        OpError::SpecsDiffer { op: "matmul", .. } => &["contracting_dim_conflict"],
+        OpError::SpecsDiffer { .. } => &["mesh_dim_conflict"],
+        OpError::EinsumEllipsis { .. } => &["unsupported"],
+        OpError::StepAcrossShards { .. } => &["not_divisible"],
         // TensorFlow notices a padded shard by the shape that it does not have.
-        Error::AxisCut { op: "pad", .. } => &["not_divisible", "output_inconsistent_with_layout"],
-        Error::AxisCut { .. } => &["unsupported", "not_divisible"],
+        OpError::AxisCut { op: "pad", .. } => &["not_divisible", "output_inconsistent_with_layout"],
+        OpError::AxisCut { .. } => &["unsupported", "not_divisible"],
         _ => &[],
     };
     (!allowed.contains(&category)).then(|| format!("{error} instead of {expected}"))

@@ -239,7 +239,8 @@ fn all_operations_have_the_values_of_host_memory_by_nccl_where_it_has_them_and_s
 fn route(
     mut group: Group,
     cuda: &CudaAccelerator,
-    (device, reach): (DeviceId, CommunicatorScope),
+    device: DeviceId,
+    reach: CommunicatorScope,
 ) -> (String, Route) {
     let world = group.world() as f32;
     let mut devices = group.direct_on(cuda, device, reach).unwrap();
@@ -279,7 +280,7 @@ fn where_one_rank_has_no_nccl_or_another_all_go_through_host_memory_and_say_who(
                 _ => second.clone(),
             };
             let cuda = CudaAccelerator::open(&config).unwrap();
-            route(group, &cuda, (DEVICE, CommunicatorScope::OneHost)).0
+            route(group, &cuda, DEVICE, CommunicatorScope::OneHost).0
         });
         assert_eq!(routes[0], told);
         // Whoever lacks it knows more.
@@ -298,7 +299,8 @@ fn two_ranks_on_one_gpu_and_hosts_between_which_nothing_may_be_in_clear_go_throu
         route(
             group,
             &cuda,
-            (device, CommunicatorScope::ClearTextBetweenHosts),
+            device,
+            CommunicatorScope::ClearTextBetweenHosts,
         )
         .1
     });
@@ -310,7 +312,7 @@ fn two_ranks_on_one_gpu_and_hosts_between_which_nothing_may_be_in_clear_go_throu
             0 => CommunicatorScope::ClearTextBetweenHosts,
             _ => CommunicatorScope::OneHost,
         };
-        route(group, &cuda, (DEVICE, reach)).1
+        route(group, &cuda, DEVICE, reach).1
     });
     let (rank, peer) = (peer, rank);
     let expected = Route::Staged(FallbackReason::SeveralHosts { rank, peer });
@@ -328,7 +330,7 @@ fn where_one_rank_is_refused_all_give_the_communicator_up_and_name_it() {
     let routes = each(connected(3, |config| config), |group| {
         let gpu = group.rank().index();
         let cuda = CudaAccelerator::open(&fake.config().with_gpus([gpu])).unwrap();
-        route(group, &cuda, (DEVICE, CommunicatorScope::OneHost)).0
+        route(group, &cuda, DEVICE, CommunicatorScope::OneHost).0
     });
     let told = "through host memory, as rank 1 could not join the communicator";
     assert!(begun.elapsed() < PATIENCE, "the others are told at once");

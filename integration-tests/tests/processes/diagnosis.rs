@@ -22,12 +22,12 @@ struct Scene {
 
 impl Scene {
     /// Three ranks over this transport, of which `odd` has these arguments more.
-    fn new(transport: &str, odd: (usize, &[&str])) -> Self {
+    fn new(transport: &str, odd: usize, args: &[&str]) -> Self {
         let members = free_addresses(RANKS);
-        Self::of((transport, &members), odd)
+        Self::of(transport, &members, odd, args)
     }
 
-    fn of((transport, members): (&str, &[String]), (odd, args): (usize, &[&str])) -> Self {
+    fn of(transport: &str, members: &[String], odd: usize, args: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let secret = JobSecret::generate().unwrap();
         let start = |rank| {
@@ -94,7 +94,7 @@ fn blames(found: &Diagnosis, class: &str, rank: usize) {
 #[test]
 fn a_rank_that_leaves_a_call_out_is_found_with_the_call() {
     for (transport, odd) in [("auto", 0), ("quic", 2)] {
-        let found = Scene::new(transport, (odd, &["--at=40:skip"])).found(&[]);
+        let found = Scene::new(transport, odd, &["--at=40:skip"]).found(&[]);
         blames(&found, "missing call", odd);
         let Cause::MissingCall {
             missing: Some(missing),
@@ -115,7 +115,7 @@ fn a_rank_that_leaves_a_call_out_is_found_with_the_call() {
 #[test]
 fn a_rank_that_drops_its_group_is_found_with_the_call_that_it_missed() {
     for (transport, odd) in [("auto", 1), ("quic", 0)] {
-        let found = Scene::new(transport, (odd, &["--at=40:drop"])).found(&[]);
+        let found = Scene::new(transport, odd, &["--at=40:drop"]).found(&[]);
         blames(&found, "missing call", odd);
         let text = found.cause().to_string();
         assert!(
@@ -129,7 +129,7 @@ fn a_rank_that_drops_its_group_is_found_with_the_call_that_it_missed() {
 #[test]
 fn a_rank_that_makes_another_call_is_found_as_a_mismatch_with_both() {
     for (transport, odd) in [("auto", 2), ("quic", 1)] {
-        let found = Scene::new(transport, (odd, &["--at=40:other"])).found(&[]);
+        let found = Scene::new(transport, odd, &["--at=40:other"]).found(&[]);
         blames(&found, "mismatch", odd);
         let text = found.cause().to_string();
         assert!(text.contains("sum") && text.contains("max"), "{text}");
@@ -140,7 +140,7 @@ fn a_rank_that_makes_another_call_is_found_as_a_mismatch_with_both() {
 #[test]
 fn a_rank_that_comes_too_late_is_found_to_be_slow() {
     for (transport, odd) in [("auto", 0), ("quic", 2)] {
-        let mut scene = Scene::new(transport, (odd, &["--at=40:hold"]));
+        let mut scene = Scene::new(transport, odd, &["--at=40:hold"]);
         // The others are more patient than the time that it takes all to begin.
         scene.ranks[odd].reaches("holding");
         let others = (0..RANKS).filter(|rank| *rank != odd);
@@ -155,7 +155,7 @@ fn a_rank_that_comes_too_late_is_found_to_be_slow() {
 #[test]
 fn a_rank_that_is_killed_is_found_dead() {
     for (transport, odd) in [("auto", 0), ("quic", 1)] {
-        let mut scene = Scene::new(transport, (odd, &[]));
+        let mut scene = Scene::new(transport, odd, &[]);
         scene.all_reach("reached step");
         scene.ranks[odd].kill();
         blames(&scene.found(&[odd]), "dead rank", odd);
@@ -165,7 +165,7 @@ fn a_rank_that_is_killed_is_found_dead() {
 #[test]
 fn a_rank_that_is_stopped_is_found_dead_by_its_silence() {
     for (transport, odd) in [("auto", 2), ("quic", 0)] {
-        let mut scene = Scene::new(transport, (odd, &[]));
+        let mut scene = Scene::new(transport, odd, &[]);
         scene.all_reach("reached step");
         let process = i32::try_from(scene.ranks[odd].id()).unwrap();
         kill_process(Pid::from_raw(process).unwrap(), Signal::STOP).unwrap();
@@ -180,7 +180,7 @@ fn a_cut_between_two_ranks_is_found_as_a_dead_link_and_a_trace_shows_it_all() {
     let mut members = free_addresses(RANKS);
     members[0] = relay.address().to_string();
     let bind = format!("--bind={server}");
-    let mut scene = Scene::of(("quic", &members), (0, &[&bind]));
+    let mut scene = Scene::of("quic", &members, 0, &[&bind]);
     scene.all_reach("reached step");
     relay.cut(members[1].parse().unwrap());
     let ranks = std::mem::take(&mut scene.ranks);

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Forwards what arrives at its address to the server, and the answers back.
 pub(crate) struct Relay {
     address: SocketAddr,
-    wire: CommunicationDtype,
+    wire: Wire,
 }
 
 impl Relay {
@@ -29,7 +29,7 @@ impl Relay {
     fn with(server: SocketAddr, log: Option<Log>) -> Self {
         let (front, listener) = fronts();
         let address = front.local_addr().unwrap();
-        let wire = CommunicationDtype {
+        let wire = Wire {
             log,
             cut: Arc::default(),
         };
@@ -71,12 +71,12 @@ type Log = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// What all threads of a relay share.
 #[derive(Clone)]
-struct CommunicationDtype {
+struct Wire {
     log: Option<Log>,
     cut: Arc<Mutex<HashSet<SocketAddr>>>,
 }
 
-impl CommunicationDtype {
+impl Wire {
     /// Takes note of a datagram from or to the caller, and says whether it gets through.
     fn carries(&self, caller: SocketAddr, datagram: &[u8]) -> bool {
         let through = !self.cut.lock().unwrap().contains(&caller);
@@ -97,7 +97,7 @@ fn fronts() -> (UdpSocket, TcpListener) {
     }
 }
 
-fn forward_streams(listener: &TcpListener, server: SocketAddr, wire: &CommunicationDtype) {
+fn forward_streams(listener: &TcpListener, server: SocketAddr, wire: &Wire) {
     while let Ok((near, caller)) = listener.accept() {
         // A server that is not there, the caller finds out by the end.
         let Ok(far) = TcpStream::connect(server) else {
@@ -106,12 +106,12 @@ fn forward_streams(listener: &TcpListener, server: SocketAddr, wire: &Communicat
         for (from, to) in [(&near, &far), (&far, &near)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             let wire = wire.clone();
-            thread::spawn(move || pump(from, to, (caller, &wire)));
+            thread::spawn(move || pump(from, to, caller, &wire));
         }
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, (caller, wire): (SocketAddr, &CommunicationDtype)) {
+fn pump(mut from: TcpStream, mut to: TcpStream, caller: SocketAddr, wire: &Wire) {
     let mut buffer = [0; 65536];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         if wire.carries(caller, &buffer[..len]) && to.write_all(&buffer[..len]).is_err() {
@@ -121,7 +121,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, (caller, wire): (SocketAddr, &Co
     let _ = to.shutdown(Shutdown::Write);
 }
 
-fn forward(front: &UdpSocket, server: SocketAddr, wire: &CommunicationDtype) {
+fn forward(front: &UdpSocket, server: SocketAddr, wire: &Wire) {
     let mut backs: HashMap<SocketAddr, UdpSocket> = HashMap::new();
     let mut buffer = [0; 65536];
     while let Ok((len, caller)) = front.recv_from(&mut buffer) {
@@ -135,12 +135,7 @@ fn forward(front: &UdpSocket, server: SocketAddr, wire: &CommunicationDtype) {
 }
 
 /// A socket of its own towards the server for each caller, and a thread for its answers.
-fn answers(
-    front: &UdpSocket,
-    caller: SocketAddr,
-    server: SocketAddr,
-    wire: CommunicationDtype,
-) -> UdpSocket {
+fn answers(front: &UdpSocket, caller: SocketAddr, server: SocketAddr, wire: Wire) -> UdpSocket {
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();
     back.connect(server).unwrap();
     let (front, listener) = (front.try_clone().unwrap(), back.try_clone().unwrap());

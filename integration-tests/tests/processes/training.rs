@@ -251,7 +251,7 @@ fn undisturbed(epochs: u64) -> f64 {
     clippy::print_stderr,
     reason = "how long interruptions were is for people"
 )]
-fn survives(transport: &str, (kills, epochs): (usize, u64), more: &[&str]) {
+fn survives(transport: &str, kills: usize, epochs: u64, more: &[&str]) {
     let mut job = Job::start(epochs, transport, more);
     job.suffer(kills);
     let (accuracy, story) = job.end(epochs);
@@ -272,12 +272,12 @@ fn survives(transport: &str, (kills, epochs): (usize, u64), more: &[&str]) {
 #[test]
 fn workers_are_killed_and_come_back_and_the_training_ends_as_without_faults() {
     let kills = env::var("MESHWORK_SOAK").map_or(4, |kills| kills.parse().unwrap());
-    survives("auto", (kills, 250 * kills as u64), &[]);
+    survives("auto", kills, 250 * kills as u64, &[]);
 }
 
 #[test]
 fn the_same_over_quic_and_with_two_replicas_in_each_worker() {
-    survives("quic", (2, 500), &["--replicas=2"]);
+    survives("quic", 2, 500, &["--replicas=2"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which mesh dimensions cut each factor, where operands ask for different ones.
 
 use super::rule::{Clashes, Disagreement, Factor, Rule};
-use super::{Error, TensorLayout};
+use super::{OpError, TensorLayout};
 use crate::ShardingSpec;
 
 /// How an operand cuts a factor, and by which of its axes.
@@ -19,7 +19,7 @@ type Claims<'a> = Vec<Option<Claim<'a>>>;
 pub(super) fn resolve_conflicts(
     rule: &Rule,
     operands: &[TensorLayout],
-) -> Result<Vec<ShardingSpec>, Error> {
+) -> Result<Vec<ShardingSpec>, OpError> {
     let mut settled: Claims<'_> = vec![None; rule.factors.len()];
     let mut given_up = vec![false; rule.factors.len()];
     for operand in visiting_order(operands.len()) {
@@ -38,7 +38,11 @@ pub(super) fn resolve_conflicts(
 }
 
 /// The mesh dimensions that one operand claims.
-fn claims<'a>(rule: &Rule, operand: usize, placed: &'a TensorLayout) -> Result<Claims<'a>, Error> {
+fn claims<'a>(
+    rule: &Rule,
+    operand: usize,
+    placed: &'a TensorLayout,
+) -> Result<Claims<'a>, OpError> {
     let mut claims: Claims<'_> = vec![None; rule.factors.len()];
     let specs: Vec<&ShardingSpec> = placed.layout().specs().collect();
     for (axis, factor) in claiming(rule, operand) {
@@ -68,7 +72,7 @@ fn claiming(rule: &Rule, operand: usize) -> Vec<(usize, usize)> {
     }
 }
 
-fn merge<'a>(rule: &Rule, ours: &Claims<'a>, theirs: &Claims<'a>) -> Result<Claims<'a>, Error> {
+fn merge<'a>(rule: &Rule, ours: &Claims<'a>, theirs: &Claims<'a>) -> Result<Claims<'a>, OpError> {
     let pairs = ours.iter().zip(theirs).zip(&rule.factors);
     let winners = pairs.map(|((ours, theirs), factor)| agree(rule.op, factor, *ours, *theirs));
     let winners = winners.collect::<Result<Claims<'_>, _>>()?;
@@ -109,10 +113,10 @@ fn agree<'a>(
     factor: &Factor,
     ours: Option<Claim<'a>>,
     theirs: Option<Claim<'a>>,
-) -> Result<Option<Claim<'a>>, Error> {
+) -> Result<Option<Claim<'a>>, OpError> {
     match differ(ours, theirs) {
         Some((first, second)) if factor.disagreement == Disagreement::Refused => {
-            Err(Error::SpecsDiffer {
+            Err(OpError::SpecsDiffer {
                 op,
                 first: first.operand,
                 first_axis: first.axis,

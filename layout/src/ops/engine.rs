@@ -4,12 +4,12 @@ use meshwork_core::{DimName, Mesh};
 
 use super::conflicts::resolve_conflicts;
 use super::rule::{Axis, Factor, Kind, ResultRule, Rule};
-use super::{Error, Inferred, Outcome, PartialAllReduce, TensorLayout};
+use super::{Inferred, OpError, Outcome, PartialAllReduce, TensorLayout};
 use crate::{Layout, PartialReduction, ShardingSpec};
 
 /// Applies a rule to operands of these layouts. There is one operand at least, all are on one mesh,
 /// and they have the ranks for which the rule was made.
-pub(super) fn apply(rule: &Rule, operands: &[TensorLayout]) -> Result<Inferred, Error> {
+pub(super) fn apply(rule: &Rule, operands: &[TensorLayout]) -> Result<Inferred, OpError> {
     let engine = Engine {
         rule,
         operands,
@@ -41,12 +41,12 @@ struct Engine<'a> {
 
 impl Engine<'_> {
     /// The part of a spec by which the factor can be cut.
-    fn allowed(&self, factor: usize, spec: ShardingSpec) -> Result<ShardingSpec, Error> {
+    fn allowed(&self, factor: usize, spec: ShardingSpec) -> Result<ShardingSpec, OpError> {
         let op = self.rule.op;
         let kind = self.rule.factors[factor].kind;
         if kind == Kind::Uncut && self.shards(&spec)? > 1 {
             let (axis, _) = self.first_place(factor);
-            return Err(Error::AxisCut { op, axis, spec });
+            return Err(OpError::AxisCut { op, axis, spec });
         }
         if !matches!(kind, Kind::Apart | Kind::Stepped) {
             return Ok(spec);
@@ -55,7 +55,7 @@ impl Engine<'_> {
         if kind == Kind::Stepped && fitting != spec {
             let (axis, size) = self.first_place(factor);
             let grains = self.places(factor).into_iter().map(|(_, grain)| grain);
-            return Err(Error::StepAcrossShards {
+            return Err(OpError::StepAcrossShards {
                 op,
                 axis,
                 size,
@@ -67,7 +67,7 @@ impl Engine<'_> {
     }
 
     /// The leading mesh dimensions of a spec that cut every axis of the factor at the same places.
-    fn fitting(&self, factor: usize, spec: &ShardingSpec) -> Result<ShardingSpec, Error> {
+    fn fitting(&self, factor: usize, spec: &ShardingSpec) -> Result<ShardingSpec, OpError> {
         let mut places = self.places(factor);
         if places.windows(2).all(|pair| pair[0] == pair[1]) {
             return Ok(spec.clone());
@@ -126,7 +126,7 @@ impl Engine<'_> {
             .expect("a factor is that of an axis")
     }
 
-    fn shards(&self, spec: &ShardingSpec) -> Result<usize, Error> {
+    fn shards(&self, spec: &ShardingSpec) -> Result<usize, OpError> {
         let layout = Layout::new([spec.clone()], self.mesh)?;
         Ok(layout.num_shards(0)?)
     }
@@ -137,7 +137,7 @@ impl Engine<'_> {
         axes: &[Axis],
         cuts: &[ShardingSpec],
         cut: fn(&Factor) -> bool,
-    ) -> Result<Layout, Error> {
+    ) -> Result<Layout, OpError> {
         let spec = |axis: &Axis| match axis {
             Some(place) if cut(&self.rule.factors[place.factor]) => cuts[place.factor].clone(),
             _ => ShardingSpec::unsharded(),
@@ -145,7 +145,7 @@ impl Engine<'_> {
         Ok(Layout::new(axes.iter().map(spec), self.mesh)?)
     }
 
-    fn outcome(&self, result: &ResultRule, cuts: &[ShardingSpec]) -> Result<Outcome, Error> {
+    fn outcome(&self, result: &ResultRule, cuts: &[ShardingSpec]) -> Result<Outcome, OpError> {
         let produced = self.layout(&result.axes, cuts, Factor::is_cut_meanwhile)?;
         let finished = self.layout(&result.axes, cuts, Factor::is_cut_at_last)?;
         let produced = match self.reduction() {

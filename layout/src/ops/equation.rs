@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use super::Error;
+use super::OpError;
 
 /// The equation of an einsum, such as `bij,jk->bik`: a letter for each axis of each operand, and
 /// for each axis of the result.
@@ -13,11 +13,11 @@ use super::Error;
 /// of the alphabet, capitals first.
 ///
 /// ```
-/// use meshwork_layout::ops::{Equation, Error};
+/// use meshwork_layout::ops::{Equation, OpError};
 ///
 /// let product: Equation = "ij, jk".parse()?;
 /// assert_eq!(product.to_string(), "ij,jk->ik");
-/// # Ok::<(), Error>(())
+/// # Ok::<(), OpError>(())
 /// ```
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Equation {
@@ -46,14 +46,14 @@ impl Equation {
 /// Inverse of its [`Display`].
 ///
 /// # Errors
-/// [`Error::EinsumEllipsis`], [`Error::EinsumLabel`], [`Error::EinsumResult`].
+/// [`OpError::EinsumEllipsis`], [`OpError::EinsumLabel`], [`OpError::EinsumResult`].
 impl FromStr for Equation {
-    type Err = Error;
+    type Err = OpError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, OpError> {
         let equation = || text.to_owned();
         if text.contains("...") {
-            return Err(Error::EinsumEllipsis {
+            return Err(OpError::EinsumEllipsis {
                 equation: equation(),
             });
         }
@@ -68,7 +68,7 @@ impl FromStr for Equation {
             if !operands.iter().flatten().any(|known| known == label)
                 || result[..place].contains(label)
             {
-                return Err(Error::EinsumResult {
+                return Err(OpError::EinsumResult {
                     equation: equation(),
                     label: *label,
                 });
@@ -88,10 +88,10 @@ impl Display for Equation {
     }
 }
 
-fn labels(part: &str, equation: &str) -> Result<Vec<char>, Error> {
+fn labels(part: &str, equation: &str) -> Result<Vec<char>, OpError> {
     let labels: Vec<char> = part.chars().filter(|&c| c != ' ').collect();
     match labels.iter().find(|label| !label.is_ascii_alphabetic()) {
-        Some(&label) => Err(Error::EinsumLabel {
+        Some(&label) => Err(OpError::EinsumLabel {
             equation: equation.to_owned(),
             label,
         }),
@@ -140,17 +140,17 @@ mod tests {
         let equation = |text: &str| text.to_owned();
         assert_eq!(
             refused("...ij,jk->...ik"),
-            Error::EinsumEllipsis {
+            OpError::EinsumEllipsis {
                 equation: equation("...ij,jk->...ik")
             }
         );
         for (text, label) in [("i1->i", '1'), ("i->j>i", '>'), ("i.j->i", '.')] {
             let equation = equation(text);
-            assert_eq!(refused(text), Error::EinsumLabel { equation, label });
+            assert_eq!(refused(text), OpError::EinsumLabel { equation, label });
         }
         for (text, label) in [("ij->ik", 'k'), ("ij->jj", 'j')] {
             let equation = equation(text);
-            assert_eq!(refused(text), Error::EinsumResult { equation, label });
+            assert_eq!(refused(text), OpError::EinsumResult { equation, label });
         }
     }
 

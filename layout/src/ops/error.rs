@@ -8,7 +8,7 @@ use crate::{Shape, ShardingSpec};
 /// The caller is at fault in every case. Operands are counted from 0, and so are axes.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum OpError {
     /// A layout cannot be made.
     #[error(transparent)]
     Layout(#[from] crate::Error),

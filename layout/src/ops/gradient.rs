@@ -3,7 +3,7 @@
 //! does that.
 
 use super::{
-    Equation, Error, Inferred, Op, Orientation, ReducedAxes, Reducer, TensorLayout, infer, rules,
+    Equation, Inferred, Op, OpError, Orientation, ReducedAxes, Reducer, TensorLayout, infer, rules,
 };
 use crate::Shape;
 
@@ -91,8 +91,8 @@ impl GradientStep {
 /// ```
 ///
 /// # Errors
-/// Those of [`infer`] for the op itself and for the ops of its gradient; [`Error::UpstreamShape`]
-/// for a gradient by the result that has another shape than the result; [`Error::NoGradient`] for
+/// Those of [`infer`] for the op itself and for the ops of its gradient; [`OpError::UpstreamShape`]
+/// for a gradient by the result that has another shape than the result; [`OpError::NoGradient`] for
 /// ops other than element-wise ones, matmul, einsum, sum and mean, transpose, reshape, expand,
 /// squeeze and relayout, and for an einsum with a diagonal, or with a label that is in one operand
 /// only.
@@ -100,7 +100,7 @@ pub fn gradients(
     op: &Op,
     operands: &[TensorLayout],
     upstream: &TensorLayout,
-) -> Result<Vec<Gradient>, Error> {
+) -> Result<Vec<Gradient>, OpError> {
     check_upstream(op, operands, upstream)?;
     (0..operands.len())
         .map(|operand| {
@@ -123,17 +123,17 @@ fn check_upstream(
     op: &Op,
     operands: &[TensorLayout],
     upstream: &TensorLayout,
-) -> Result<(), Error> {
+) -> Result<(), OpError> {
     let inferred = infer(op, operands)?;
     let op = op.name();
     let [result] = inferred.results() else {
-        return Err(Error::NoGradient { op });
+        return Err(OpError::NoGradient { op });
     };
     let (found, expected) = (upstream.shape(), result.placement().shape());
     if found == expected {
         return Ok(());
     }
-    Err(Error::UpstreamShape {
+    Err(OpError::UpstreamShape {
         op,
         found: Shape::from(found),
         expected: Shape::from(expected),
@@ -148,7 +148,7 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn differentiate(&mut self, op: &Op, operand: usize) -> Result<(), Error> {
+    fn differentiate(&mut self, op: &Op, operand: usize) -> Result<(), OpError> {
         let shape = self.operands[operand].shape().to_vec();
         match op {
             Op::Elementwise => {
@@ -179,12 +179,12 @@ impl Builder<'_> {
                 let layout = self.operands[operand].layout().clone();
                 self.follow(Op::Relayout(Box::new(layout)))
             }
-            _ => Err(Error::NoGradient { op: op.name() }),
+            _ => Err(OpError::NoGradient { op: op.name() }),
         }
     }
 
     /// One of the two products that a gradient of a product is; each is stored as the operand is.
-    fn matmul(&mut self, operand: usize, stored: [Orientation; 2]) -> Result<(), Error> {
+    fn matmul(&mut self, operand: usize, stored: [Orientation; 2]) -> Result<(), OpError> {
         let other = GradientInput::Operand(1 - operand);
         let upstream = GradientInput::Upstream;
         let (plain, transposed) = (Orientation::Plain, Orientation::Transposed);
@@ -205,7 +205,7 @@ impl Builder<'_> {
     }
 
     /// The einsum in which the operand and the result have changed places.
-    fn einsum(&mut self, equation: &Equation, operand: usize) -> Result<(), Error> {
+    fn einsum(&mut self, equation: &Equation, operand: usize) -> Result<(), OpError> {
         let all: Vec<&[char]> = equation.operands().collect();
         let mut operands = vec![equation.result().to_vec()];
         let mut inputs = vec![GradientInput::Upstream];
@@ -224,14 +224,19 @@ impl Builder<'_> {
         };
         if !all[operand].iter().all(known) || !all.iter().all(once) {
             let op = Op::Einsum(equation.clone());
-            return Err(Error::NoGradient { op: op.name() });
+            return Err(OpError::NoGradient { op: op.name() });
         }
         let swapped = Equation::of(operands, all[operand].to_vec());
         self.step(Op::Einsum(swapped), inputs)
     }
 
     /// The gradient by each element of a sum is that by the sum.
-    fn spread(&mut self, reducer: Reducer, axes: &[isize], shape: Vec<usize>) -> Result<(), Error> {
+    fn spread(
+        &mut self,
+        reducer: Reducer,
+        axes: &[isize],
+        shape: Vec<usize>,
+    ) -> Result<(), OpError> {
         let mut kept = shape.clone();
         for &axis in axes {
             let axis = rules::resolve("reduce", axis, shape.len())?;
@@ -243,13 +248,13 @@ impl Builder<'_> {
             Reducer::Mean => self.follow(Op::Elementwise),
             Reducer::Sum => Ok(()),
             Reducer::Product | Reducer::Min | Reducer::Max | Reducer::Any | Reducer::All => {
-                Err(Error::NoGradient { op: "reduce" })
+                Err(OpError::NoGradient { op: "reduce" })
             }
         }
     }
 
     /// Sums over the axes along which an operand of this shape was repeated.
-    fn reduce_to(&mut self, shape: &[usize]) -> Result<(), Error> {
+    fn reduce_to(&mut self, shape: &[usize]) -> Result<(), OpError> {
         let wide = self.previous.shape();
         let missing = wide.len() - shape.len();
         let repeated = |&axis: &usize| axis < missing || shape[axis - missing] != wide[axis];
@@ -268,7 +273,7 @@ impl Builder<'_> {
         self.reshape(shape)
     }
 
-    fn reshape(&mut self, shape: &[usize]) -> Result<(), Error> {
+    fn reshape(&mut self, shape: &[usize]) -> Result<(), OpError> {
         if self.previous.shape() == shape {
             return Ok(());
         }
@@ -276,7 +281,7 @@ impl Builder<'_> {
         self.follow(Op::Reshape { shape })
     }
 
-    fn follow(&mut self, op: Op) -> Result<(), Error> {
+    fn follow(&mut self, op: Op) -> Result<(), OpError> {
         self.step(op, [GradientInput::Previous])
     }
 
@@ -284,7 +289,7 @@ impl Builder<'_> {
         &mut self,
         op: Op,
         inputs: impl IntoIterator<Item = GradientInput>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), OpError> {
         let inputs: Vec<GradientInput> = inputs.into_iter().collect();
         let placement = |input: &GradientInput| match *input {
             GradientInput::Upstream => self.upstream.clone(),

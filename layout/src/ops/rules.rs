@@ -1,7 +1,7 @@
 //! The rule of each op.
 
 use super::rule::Rule;
-use super::{Error, Op};
+use super::{Op, OpError};
 
 mod contract;
 mod join;
@@ -11,7 +11,7 @@ mod reduce;
 mod slice;
 
 /// The rule of an op for operands of these shapes, of which there are as many as it takes.
-pub(super) fn rule(op: &Op, shapes: &[&[usize]]) -> Result<Rule, Error> {
+pub(super) fn rule(op: &Op, shapes: &[&[usize]]) -> Result<Rule, OpError> {
     let name = op.name();
     let first = shapes[0];
     match op {
@@ -29,7 +29,7 @@ pub(super) fn rule(op: &Op, shapes: &[&[usize]]) -> Result<Rule, Error> {
             reducer,
             axes,
             reduced,
-        } => reduce::reduce(name, first, (*reducer, *reduced), axes),
+        } => reduce::reduce(name, first, *reducer, *reduced, axes),
         Op::ArgReduce { axis } => reduce::arg_reduce(name, first, *axis),
         Op::Scan { axis } => reduce::scan(name, first, *axis),
         Op::Softmax { axis } => reduce::softmax(name, first, *axis),
@@ -77,7 +77,7 @@ pub(super) fn operand_count(op: &Op) -> Option<usize> {
 }
 
 /// The place of an axis that may be counted from the end.
-pub(super) fn resolve(op: &'static str, axis: isize, rank: usize) -> Result<usize, Error> {
+pub(super) fn resolve(op: &'static str, axis: isize, rank: usize) -> Result<usize, OpError> {
     let place = if axis < 0 {
         rank.checked_sub(axis.unsigned_abs())
     } else {
@@ -85,16 +85,16 @@ pub(super) fn resolve(op: &'static str, axis: isize, rank: usize) -> Result<usiz
     };
     place
         .filter(|&place| place < rank)
-        .ok_or(Error::AxisOutside { op, axis, rank })
+        .ok_or(OpError::AxisOutside { op, axis, rank })
 }
 
 /// The places of axes, none of them twice.
-fn resolve_all(op: &'static str, axes: &[isize], rank: usize) -> Result<Vec<usize>, Error> {
+fn resolve_all(op: &'static str, axes: &[isize], rank: usize) -> Result<Vec<usize>, OpError> {
     let mut places = Vec::new();
     for &axis in axes {
         let axis = resolve(op, axis, rank)?;
         if places.contains(&axis) {
-            return Err(Error::RepeatedAxis { op, axis });
+            return Err(OpError::RepeatedAxis { op, axis });
         }
         places.push(axis);
     }
@@ -102,12 +102,12 @@ fn resolve_all(op: &'static str, axes: &[isize], rank: usize) -> Result<Vec<usiz
 }
 
 /// One entry for each axis.
-fn check_entries<T>(op: &'static str, entries: &[T], expected: usize) -> Result<(), Error> {
+fn check_entries<T>(op: &'static str, entries: &[T], expected: usize) -> Result<(), OpError> {
     let found = entries.len();
     if found == expected {
         return Ok(());
     }
-    Err(Error::EntryCount {
+    Err(OpError::EntryCount {
         op,
         found,
         expected,
@@ -120,12 +120,12 @@ fn check_rank(
     operand: usize,
     shape: &[usize],
     expected: usize,
-) -> Result<(), Error> {
+) -> Result<(), OpError> {
     let found = shape.len();
     if found == expected {
         return Ok(());
     }
-    Err(Error::RankMismatch {
+    Err(OpError::RankMismatch {
         op,
         operand,
         found,
@@ -139,7 +139,7 @@ fn check_rank_of_at_least(
     operand: usize,
     shape: &[usize],
     least: usize,
-) -> Result<(), Error> {
+) -> Result<(), OpError> {
     check_rank(op, operand, shape, shape.len().max(least))
 }
 
@@ -147,13 +147,14 @@ fn check_rank_of_at_least(
 fn check_size(
     op: &'static str,
     operand: usize,
-    (axis, found): (usize, usize),
+    axis: usize,
+    found: usize,
     expected: usize,
-) -> Result<(), Error> {
+) -> Result<(), OpError> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::SizesDiffer {
+    Err(OpError::SizesDiffer {
         op,
         operand,
         axis,

@@ -143,7 +143,11 @@ fn mixed(values: &[f64]) -> f64 {
 fn check(op: &Op, placed: &[TensorLayout], operands: &[Tensor]) {
     let inferred = match infer(op, placed) {
         Ok(inferred) => inferred,
-        Err(Error::SpecsDiffer { .. } | Error::AxisCut { .. } | Error::StepAcrossShards { .. }) => {
+        Err(
+            OpError::SpecsDiffer { .. }
+            | OpError::AxisCut { .. }
+            | OpError::StepAcrossShards { .. },
+        ) => {
             return;
         }
         Err(error) => panic!("{op:?} {placed:?}: {error}"),

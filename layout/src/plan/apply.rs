@@ -84,7 +84,7 @@ impl Plan {
             held.push(Block { cells, values });
         }
         for (number, step) in self.steps().iter().enumerate() {
-            held = Execution::of(self, grid, (number, step)).run(&held)?;
+            held = Execution::of(self, grid, number, step).run(&held)?;
         }
         self.ended(grid, held)
     }

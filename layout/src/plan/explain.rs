@@ -4,7 +4,7 @@
 use std::fmt::{self, Display};
 use std::iter::successors;
 
-use super::{Collective, DimPart, Plan, Step};
+use super::{DimPart, Plan, Step, StepKind};
 
 /// A [`Plan`] in words; see [`Plan::explain`].
 #[derive(Clone, Copy, Debug)]
@@ -64,30 +64,30 @@ impl Display for StepSentence<'_> {
         let step = self.0;
         let others = step.over().iter().map(DimPart::size).product::<usize>() - 1;
         let bytes = Bytes(step.bytes());
-        write!(f, "{} over {}: ", step.collective(), Over(step.over()))?;
-        match step.collective() {
-            Collective::Slice => f.write_str("each device keeps a part of its block"),
-            Collective::AllGather => {
+        write!(f, "{} over {}: ", step.kind(), Over(step.over()))?;
+        match step.kind() {
+            StepKind::Slice => f.write_str("each device keeps a part of its block"),
+            StepKind::AllGather => {
                 write!(
                     f,
                     "each device receives the blocks of {others} more, {bytes}"
                 )
             }
-            Collective::AllToAll => write!(
+            StepKind::AllToAll => write!(
                 f,
                 "each device exchanges parts of its block with {others} more and receives {bytes}"
             ),
-            Collective::Permute => write!(f, "each block moves to another device, {bytes}"),
-            Collective::ReduceScatter => write!(
+            StepKind::Permute => write!(f, "each block moves to another device, {bytes}"),
+            StepKind::ReduceScatter => write!(
                 f,
                 "each device reduces its part of the blocks of {others} more and its own, \
                  receiving {bytes}"
             ),
-            Collective::AllReduce => write!(
+            StepKind::AllReduce => write!(
                 f,
                 "each device reduces with {others} more and has all of the outcome, receiving {bytes}"
             ),
-            Collective::MakePartial => {
+            StepKind::MakePartial => {
                 f.write_str("each device takes what it has for a term, nothing for what it lacks")
             }
         }

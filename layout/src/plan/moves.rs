@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 
 use super::problem::{Cost, Place, Problem};
 use super::state::{Cuts, State, SubAxisId, SubAxisSet, bit, members};
-use super::step::Collective;
+use super::step::StepKind;
 
 /// A step from a state to another of the same frame.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Move {
-    pub(super) kind: Collective,
+    pub(super) kind: StepKind,
     /// The sub-axes along which devices exchange, or that begin or cease to cut or to be partial.
     pub(super) over: SubAxisSet,
     /// The most bytes that any device receives.
@@ -100,12 +100,7 @@ impl<'a> Moves<'a> {
         for sub_axis in members(self.idle) {
             for dim in 0..self.dims.len() {
                 self.dims[dim].push(sub_axis);
-                self.push(
-                    Collective::Slice,
-                    bit(sub_axis),
-                    self.state.partial(),
-                    |_| 0,
-                );
+                self.push(StepKind::Slice, bit(sub_axis), self.state.partial(), |_| 0);
                 self.dims[dim].pop();
             }
         }
@@ -143,13 +138,13 @@ impl<'a> Moves<'a> {
         let over = set(taken);
         let others = self.problem.frame(self.frame).count(taken.iter().copied()) as u64 - 1;
         let block = self.block;
-        self.push(Collective::AllGather, over, self.state.partial(), |_| {
+        self.push(StepKind::AllGather, over, self.state.partial(), |_| {
             others * block
         });
         let (problem, frame) = (self.problem, self.frame);
         if self.makes_partial {
             let partial = self.state.partial() | over;
-            self.push(Collective::MakePartial, over, partial, |_| 0);
+            self.push(StepKind::MakePartial, over, partial, |_| 0);
         }
         self.distribute(over, targets, &mut |moves| {
             let longer = moves.dims.iter().zip(whole).map(|(dim, whole)| {
@@ -158,7 +153,7 @@ impl<'a> Moves<'a> {
             });
             let chunk = problem.tensor.block(longer);
             let partial = moves.state.partial();
-            moves.push(Collective::AllToAll, over, partial, |_| others * chunk);
+            moves.push(StepKind::AllToAll, over, partial, |_| others * chunk);
         });
     }
 
@@ -173,9 +168,9 @@ impl<'a> Moves<'a> {
             let count = self.problem.frame(self.frame).count(members(over)) as u64;
             let block = self.block;
             let all_reduce = (2 * (count - 1) * block).div_ceil(count);
-            self.push(Collective::AllReduce, over, rest, |_| all_reduce);
+            self.push(StepKind::AllReduce, over, rest, |_| all_reduce);
             self.distribute(over, &targets, &mut |moves| {
-                moves.push(Collective::ReduceScatter, over, rest, |block| {
+                moves.push(StepKind::ReduceScatter, over, rest, |block| {
                     (count - 1) * block
                 });
             });
@@ -188,7 +183,7 @@ impl<'a> Moves<'a> {
     fn make_partial(&mut self) {
         for sub_axis in members(self.idle) {
             let partial = self.state.partial() | bit(sub_axis);
-            self.push(Collective::MakePartial, bit(sub_axis), partial, |_| 0);
+            self.push(StepKind::MakePartial, bit(sub_axis), partial, |_| 0);
         }
     }
 
@@ -219,7 +214,7 @@ impl<'a> Moves<'a> {
     /// The move to what the dimensions are now; its bytes depend on those of the block there.
     fn push(
         &mut self,
-        kind: Collective,
+        kind: StepKind,
         over: SubAxisSet,
         partial: SubAxisSet,
         bytes: impl FnOnce(u64) -> u64,
@@ -245,7 +240,7 @@ impl<'a> Moves<'a> {
         }
         let to = State::new(dims(), partial);
         let renewed = self.problem.two_reductions
-            && (self.state.is_renewed() || kind == Collective::MakePartial);
+            && (self.state.is_renewed() || kind == StepKind::MakePartial);
         self.found.push(Move {
             kind,
             over,

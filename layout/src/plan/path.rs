@@ -2,7 +2,7 @@
 
 use super::problem::{Cost, Place, Problem};
 use super::state::{State, SubAxisId, SubAxisSet, bit};
-use super::step::Collective;
+use super::step::StepKind;
 
 /// Steps from start to goal.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Path {
 /// One step of a path.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    pub(super) kind: Collective,
+    pub(super) kind: StepKind,
     pub(super) over: SubAxisSet,
     pub(super) bytes: u64,
     pub(super) from: Place,
@@ -29,7 +29,7 @@ impl Path {
         let mut merged: Vec<Found> = Vec::new();
         for step in steps {
             match merged.last_mut() {
-                Some(last) if step.kind == Collective::Slice && last.kind == Collective::Slice => {
+                Some(last) if step.kind == StepKind::Slice && last.kind == StepKind::Slice => {
                     last.over |= step.over;
                     last.to = step.to;
                 }
@@ -71,24 +71,24 @@ impl Path {
         let reduced = State::new(start.dims(), 0);
         let all_reduce = (2 * (terms - 1) * block).div_ceil(terms);
         go(
-            Collective::AllReduce,
+            StepKind::AllReduce,
             start.partial(),
             all_reduce,
             at(0, reduced),
         );
         let whole = State::new(start.dims().map(|_| [].as_slice()), 0);
         go(
-            Collective::AllGather,
+            StepKind::AllGather,
             start.cutting(),
             (ranks - 1) * block,
             at(0, whole.clone()),
         );
         let frame = problem.goal_frame();
-        go(Collective::Slice, 0, 0, at(frame, whole));
+        go(StepKind::Slice, 0, 0, at(frame, whole));
         let cut = State::new(goal.dims(), 0);
-        go(Collective::Slice, goal.cutting(), 0, at(frame, cut));
+        go(StepKind::Slice, goal.cutting(), 0, at(frame, cut));
         go(
-            Collective::MakePartial,
+            StepKind::MakePartial,
             goal.partial(),
             0,
             at(frame, goal.clone()),
@@ -106,12 +106,12 @@ impl Path {
 impl Found {
     pub(super) fn cost(&self, problem: &Problem) -> Cost {
         match self.kind {
-            Collective::Permute => problem.permute_cost(self.bytes),
-            Collective::AllGather
-            | Collective::AllToAll
-            | Collective::ReduceScatter
-            | Collective::AllReduce => problem.cost(self.from.frame, self.over, self.bytes),
-            Collective::Slice | Collective::MakePartial => Cost::free(),
+            StepKind::Permute => problem.permute_cost(self.bytes),
+            StepKind::AllGather
+            | StepKind::AllToAll
+            | StepKind::ReduceScatter
+            | StepKind::AllReduce => problem.cost(self.from.frame, self.over, self.bytes),
+            StepKind::Slice | StepKind::MakePartial => Cost::free(),
         }
     }
 
@@ -125,7 +125,7 @@ impl Found {
 /// The permutation between two states of a class.
 pub(super) fn permuted(problem: &Problem, from: &Place, to: &Place) -> Found {
     Found {
-        kind: Collective::Permute,
+        kind: StepKind::Permute,
         over: moved(problem, from, to),
         bytes: problem.block(from.frame, &from.state),
         from: from.clone(),

@@ -10,7 +10,7 @@ use super::moves::{Limit, Move, Moves};
 use super::path::{Found, Path, permuted};
 use super::problem::{Cost, Place, Problem};
 use super::state::SubAxisSet;
-use super::step::Collective;
+use super::step::StepKind;
 
 /// The criterion by which a path is chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -66,7 +66,7 @@ struct Node {
 /// A move that led to a node.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
-    kind: Collective,
+    kind: StepKind,
     over: SubAxisSet,
     bytes: u64,
 }
@@ -80,6 +80,29 @@ struct Edge {
     memory: u64,
     /// A cost that no path from there can beat.
     bound: Cost,
+}
+
+impl Edge {
+    /// A move in a frame; `began` is what a device held before the run of slices that it goes on
+    /// with.
+    fn taking(found: Move, frame: u8, began: Option<u64>, memory: u64) -> Self {
+        let Move {
+            kind,
+            over,
+            bytes,
+            cost,
+            to: state,
+            bound,
+            ..
+        } = found;
+        Self {
+            to: Key::At(Place { frame, state }, began),
+            taken: Some(Taken { kind, over, bytes }),
+            cost,
+            memory,
+            bound,
+        }
+    }
 }
 
 struct Search<'a> {
@@ -180,7 +203,7 @@ impl<'a> Search<'a> {
         let mut limit = self.limit();
         for found in Moves::others(self.problem, place, &mut limit) {
             let memory = block + found.block;
-            self.go(node, (place.frame, found), (None, memory));
+            self.step(node, Edge::taking(found, place.frame, None, memory));
         }
         self.limit.effort = limit.effort;
         let class = Class::of(self.problem, place.frame, &place.state);
@@ -215,7 +238,7 @@ impl<'a> Search<'a> {
     fn slice(&mut self, node: usize, place: &Place, began: Option<u64>) {
         let mut limit = self.limit();
         for found in Moves::slices(self.problem, place, &mut limit) {
-            self.go(node, (place.frame, found), (began, 0));
+            self.step(node, Edge::taking(found, place.frame, began, 0));
         }
         self.limit.effort = limit.effort;
     }
@@ -235,30 +258,6 @@ impl<'a> Search<'a> {
                 );
             }
         }
-    }
-
-    fn go(&mut self, node: usize, (frame, found): (u8, Move), (began, memory): (Option<u64>, u64)) {
-        let Move {
-            kind,
-            over,
-            bytes,
-            cost,
-            to: state,
-            bound,
-            ..
-        } = found;
-        let to = Key::At(Place { frame, state }, began);
-        let taken = Some(Taken { kind, over, bytes });
-        self.step(
-            node,
-            Edge {
-                to,
-                taken,
-                cost,
-                memory,
-                bound,
-            },
-        );
     }
 
     /// To a state, for nothing.

@@ -12,7 +12,8 @@ use crate::Error;
 /// The collective of one step of a plan.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum Collective {
+#[doc(alias = "Collective")]
+pub enum StepKind {
     /// Each device keeps a part of its block; nothing is sent.
     #[doc(alias = "all_slice")]
     Slice,
@@ -33,7 +34,7 @@ pub enum Collective {
     MakePartial,
 }
 
-impl Collective {
+impl StepKind {
     /// Whether devices send anything. Only such steps have a latency and are counted.
     #[must_use]
     pub fn communicates(self) -> bool {
@@ -53,7 +54,7 @@ impl Collective {
     }
 }
 
-impl Display for Collective {
+impl Display for StepKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -62,7 +63,7 @@ impl Display for Collective {
 /// One step of a [`Plan`](crate::Plan).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step {
-    pub(super) collective: Collective,
+    pub(super) kind: StepKind,
     pub(super) over: Vec<DimPart>,
     pub(super) before: MeshPlacement,
     pub(super) after: MeshPlacement,
@@ -74,14 +75,14 @@ pub struct Step {
 impl Step {
     /// The collective.
     #[must_use]
-    pub fn collective(&self) -> Collective {
-        self.collective
+    pub fn kind(&self) -> StepKind {
+        self.kind
     }
 
     /// The mesh dimensions, or parts of them, that the step is over, major to minor.
     ///
     /// Devices that differ along nothing else are a group and exchange among themselves; for a
-    /// [`Permute`](Collective::Permute) these are the dimensions whose role changes. For steps that
+    /// [`Permute`](StepKind::Permute) these are the dimensions whose role changes. For steps that
     /// do not communicate, they are those that begin to cut or to be partial.
     #[must_use]
     pub fn over(&self) -> &[DimPart] {

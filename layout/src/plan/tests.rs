@@ -38,8 +38,8 @@ fn with_devices<'a>(
     Mesh::new(dims).unwrap().with_devices(devices).unwrap()
 }
 
-fn kinds(plan: &Plan) -> Vec<Collective> {
-    plan.steps().iter().map(Step::collective).collect()
+fn kinds(plan: &Plan) -> Vec<StepKind> {
+    plan.steps().iter().map(Step::kind).collect()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn an_exchange_over_two_mesh_dimensions_at_once_keeps_a_quarter() {
         &[4, 4],
         alpha(0),
     );
-    assert_eq!(kinds(&plan), [Collective::AllToAll]);
+    assert_eq!(kinds(&plan), [StepKind::AllToAll]);
     assert_eq!((plan.bytes(), plan.peak_bytes()), (12, 32));
     let over: Vec<String> = plan.steps()[0]
         .over()
@@ -73,9 +73,9 @@ fn a_reduction_uses_ranks_that_would_do_the_same_twice() {
     let plan = planned(&terms, &whole, &[16, 8], alpha(0));
     // An all-reduce over x alone moves 768.
     assert_eq!(plan.bytes(), 3 * 64 + 7 * 64);
-    assert_eq!(kinds(&plan)[0], Collective::Slice);
+    assert_eq!(kinds(&plan)[0], StepKind::Slice);
     let quick = planned(&terms, &whole, &[16, 8], alpha(1000));
-    assert_eq!(kinds(&quick), [Collective::AllReduce]);
+    assert_eq!(kinds(&quick), [StepKind::AllReduce]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_mesh_dimension_may_be_used_in_part() {
         &[16, 8],
         alpha(0),
     );
-    assert_eq!(kinds(&plan), [Collective::Permute, Collective::AllGather]);
+    assert_eq!(kinds(&plan), [StepKind::Permute, StepKind::AllGather]);
     assert_eq!(
         plan.steps()[1]
             .over()

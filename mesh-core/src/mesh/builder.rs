@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Coords, MAX_MESH_SIZE, Mesh, MeshDim, Parts};
-use crate::{DeviceIds, Devices, DimName, Error};
+use super::{Coords, Mesh, MeshDim, Parts};
+use crate::{DeviceIds, Devices, DimName, Error, MAX_MESH_SIZE};
 
 /// A builder of meshes: [`Mesh::builder`] starts it, [`build`](Self::build) checks everything.
 ///

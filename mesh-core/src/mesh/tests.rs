@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::DeviceGroup;
+use crate::{DeviceGroup, MAX_MESH_SIZE};
 
 fn mesh(shape: &[usize]) -> Mesh {
     Mesh::new(

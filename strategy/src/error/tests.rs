@@ -10,7 +10,7 @@ fn what_main_prints_is_a_sentence_with_its_causes() {
         ConfigError::SecretMissing.to_string()
     );
     assert_eq!(secret.exit_status(), 78);
-    let damaged = Error::from(crate::SnapshotDamage::Format);
-    let cause = crate::SnapshotDamage::Format.to_string();
+    let damaged = Error::from(SnapshotDamage::Format);
+    let cause = SnapshotDamage::Format.to_string();
     assert_eq!(format!("{damaged:?}"), format!("{damaged}: {cause}"));
 }

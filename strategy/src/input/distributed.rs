@@ -2,8 +2,8 @@
 //! many samples it has, so none waits in a reduction for one that has run out. Reading is in
 //! `source`, splitting among replicas in `replica_shards`.
 
-use super::{AutoShard, Cursor, Input, InputContext, ReplicaShards, Rows};
-use crate::{Error, MultiWorkerMirroredStrategy, PerReplica};
+use super::{AutoShard, Input, InputContext, ReplicaShards};
+use crate::{Cursor, Error, MultiWorkerMirroredStrategy, PerReplica, Rows};
 
 /// The steps of one epoch over an [`Input`], with the shards of this worker's replicas.
 ///
@@ -97,6 +97,42 @@ impl<B: Rows + Send + 'static> DistributedBatches<B> {
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.cursor
+    }
+}
+
+impl MultiWorkerMirroredStrategy {
+    /// Distributes the batches of `input` to the replicas of all workers, from a cursor on. An
+    /// error ends the training on all workers.
+    ///
+    /// # Errors
+    /// Those of [`Input::replica_shards`], and [`Error::CursorElsewhere`].
+    #[doc(alias = "experimental_distribute_dataset")]
+    pub fn distribute_batches<B: Rows + Send + 'static>(
+        &mut self,
+        input: &Input<B>,
+        policy: AutoShard,
+        from: Cursor,
+    ) -> Result<DistributedBatches<B>, Error> {
+        let batches = DistributedBatches::new(input, policy, self.input_context(), from);
+        self.abort_on_error(batches)
+    }
+
+    /// Distributes batches of this worker's own to its replicas, one to each in turn, as they are.
+    /// What to read is for the caller to decide, by [`input_context`](Self::input_context).
+    #[doc(alias = "distribute_datasets_from_function")]
+    pub fn distribute_local_batches<B: Rows + Send + 'static>(
+        &self,
+        batches: impl IntoIterator<Item = B, IntoIter: Send + 'static>,
+    ) -> DistributedBatches<B> {
+        DistributedBatches::distributed(batches.into_iter(), self.input_context())
+    }
+
+    /// Which of the workers' inputs is this one's.
+    #[must_use]
+    pub fn input_context(&self) -> InputContext {
+        let local = self.local_replicas();
+        let workers = self.num_replicas_in_sync() / local;
+        InputContext::of_worker(workers, self.rank().index(), local)
     }
 }
 

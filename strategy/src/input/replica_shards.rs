@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::Rows;
+use crate::Rows;
 
 /// How many samples of each global batch go to which replica, as worker `worker` counts them: its
 /// own replicas first, then those of the workers behind it, around to those before it.

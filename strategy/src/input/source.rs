@@ -4,8 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{InputContext, ReplicaShards, Rows, Shard, replica_batch_sizes};
-use crate::Error;
+use super::{InputContext, ReplicaShards, Shard, replica_batch_sizes};
+use crate::{Error, Rows};
 
 /// How the input is split among the workers.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

@@ -7,8 +7,8 @@ use meshwork_collectives::{self as collectives, Group, Rank};
 use ndarray::{ArrayD, Axis, IxDyn, concatenate};
 
 use super::ReplicaReduceOp;
+use crate::communication_stats::CommunicationStats;
 use crate::distributed::{PerReplica, Reduce, of_one_shape};
-use crate::strategy::CommunicationStats;
 use crate::sum::{self, SumOrder};
 use crate::value::sealed::Arithmetic;
 use crate::{Error, Value};
@@ -27,7 +27,8 @@ impl<'a> CrossReplica<'a> {
     pub(crate) fn new(
         group: &'a mut Group,
         communication_stats: &'a mut CommunicationStats,
-        (local, order): (usize, SumOrder),
+        local: usize,
+        order: SumOrder,
     ) -> Self {
         Self {
             group,

@@ -78,7 +78,8 @@ impl<'a> Rendezvous<'a> {
     pub(crate) fn exchange<T: Send + 'static, R: Send + 'static>(
         &self,
         replica: usize,
-        (call, value): (Call, T),
+        call: Call,
+        value: T,
         all: impl FnOnce(&mut CrossReplica<'a>, Vec<T>) -> Result<Vec<R>, Error>,
     ) -> Result<R, Error> {
         let value: Boxed = Box::new(value);

@@ -97,7 +97,7 @@ impl MultiWorkerMirroredStrategy {
             (states, places) => {
                 let timeout = self.timeout();
                 let rendezvous = Rendezvous::new(self.cross(), needed, timeout);
-                run_threads(&rendezvous, (places, states), &step).map(PerReplica::new)
+                run_threads(&rendezvous, places, states, &step).map(PerReplica::new)
             }
         };
         self.abort_on_error(results)
@@ -152,7 +152,8 @@ impl MultiWorkerMirroredStrategy {
 /// The first replica's step on this thread, each other one's on its own.
 fn run_threads<'a, S: Send, R: Send, E: From<Error> + Display + Send>(
     rendezvous: &'a Rendezvous<'a>,
-    (places, states): (&[ReplicaPosition], &mut [S]),
+    places: &[ReplicaPosition],
+    states: &mut [S],
     step: &(impl Fn(&mut ReplicaContext<'_>, &mut S) -> Result<R, E> + Sync),
 ) -> Result<Vec<R>, E> {
     let run = |position: &ReplicaPosition, state: &mut S| {

@@ -10,8 +10,8 @@ use meshwork_collectives::{
     self as collectives, ConfigError, Group, GroupConfig, JobSecret, OperationError, Rank, Timeouts,
 };
 
+use super::elastic::poll_interval::PollInterval;
 use super::{MultiWorkerMirroredStrategy, config, place_in};
-use crate::elastic::poll_interval::PollInterval;
 use crate::{CommunicationOptions, Error, Training};
 use session::Session;
 

@@ -1,18 +1,19 @@
 //! How the kernels of tensors are called. Parts that are too short for what a kernel is to read or
 //! write are refused.
 
-use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape, ReduceOp};
+use meshwork_accel::{ElementType, Pairwise, Pointwise, ProductShape};
 
 use super::{Module, address_of};
 use crate::error::Failure;
 use crate::kernels::{Axes, Grid, Kernel, MOST_AXES, Pass, TILE, Width, computed_in};
-use crate::sys::memory::{Part, in_order};
+use crate::sys::memory::{Operands, Part, in_order};
 
 impl Module {
     /// Replaces each element by the op of it.
     pub(crate) fn pointwise(
         &self,
-        (op, element): (Pointwise, ElementType),
+        op: Pointwise,
+        element: ElementType,
         values: Part<'_>,
     ) -> Result<(), Failure> {
         let (mut at, mut count) = (values.address(), (values.bytes() / element.size()) as u64);
@@ -25,7 +26,8 @@ impl Module {
     /// Replaces each element of `into` by the op of it and the same of `by`, as many as both have.
     pub(crate) fn pairwise(
         &self,
-        (op, element): (Pairwise, ElementType),
+        op: Pairwise,
+        element: ElementType,
         into: Part<'_>,
         by: Part<'_>,
     ) -> Result<(), Failure> {
@@ -45,7 +47,8 @@ impl Module {
     /// Copies elements of `from`, from its first byte on, to places of `into`.
     pub(crate) fn place(
         &self,
-        (axes, width): (&Axes, Width),
+        axes: &Axes,
+        width: Width,
         from: Part<'_>,
         into: Part<'_>,
     ) -> Result<(), Failure> {
@@ -66,21 +69,23 @@ impl Module {
         in_order(into, &[from], launch)
     }
 
-    /// Makes elements along an axis one. Either part may hold what the elements are computed in
-    /// instead.
-    pub(crate) fn along(
-        &self,
-        (op, element, pass): (ReduceOp, ElementType, Pass),
-        (from, sources): (Part<'_>, ElementType),
-        (into, results): (Part<'_>, ElementType),
-    ) -> Result<(), Failure> {
-        let kernel = Kernel::Along(op, element);
-        for (count, part, element) in [(pass.sources(), from, sources), (pass.count, into, results)]
-        {
+    /// Makes elements along an axis one.
+    pub(crate) fn along(&self, pass: Pass, from: Part<'_>, into: Part<'_>) -> Result<(), Failure> {
+        let kernel = Kernel::Along(pass.op, pass.element);
+        for (count, part, element) in [
+            (pass.sources(), from, pass.source),
+            (pass.count, into, pass.result),
+        ] {
             let count = usize::try_from(count).unwrap_or(usize::MAX);
             fits(kernel, count.saturating_mul(element.size()), part)?;
         }
-        let wide = |one: ElementType, flag| if one == computed_in(element) { flag } else { 0 };
+        let wide = |one: ElementType, flag| {
+            if one == computed_in(pass.element) {
+                flag
+            } else {
+                0
+            }
+        };
         let (mut to, mut at) = (into.address(), from.address());
         let mut sizes = AlongSizes {
             len: pass.len,
@@ -89,7 +94,7 @@ impl Module {
             per: pass.per,
             count: pass.count,
             lanes: pass.lanes,
-            wide: wide(sources, WIDE_SOURCE) | wide(results, WIDE_RESULT),
+            wide: wide(pass.source, WIDE_SOURCE) | wide(pass.result, WIDE_RESULT),
         };
         let grid = Grid::of_blocks(pass.blocks(), self.multiprocessors);
         let mut arguments = [
@@ -104,10 +109,11 @@ impl Module {
     /// Replaces `into` by products of matrices, row after row.
     pub(crate) fn product(
         &self,
-        (element, shape): (ElementType, ProductShape),
-        [left, right]: [Part<'_>; 2],
-        into: Part<'_>,
+        element: ElementType,
+        shape: ProductShape,
+        operands: Operands<'_>,
     ) -> Result<(), Failure> {
+        let Operands { left, right, into } = operands;
         let kernel = Kernel::Product(element);
         for (len, part) in [
             (shape.left(), left),

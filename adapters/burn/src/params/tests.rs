@@ -33,7 +33,7 @@ struct Dense {
 }
 
 impl Dense {
-    fn new((inputs, outputs): (usize, usize), own: f32, device: &Device) -> Self {
+    fn new(inputs: usize, outputs: usize, own: f32, device: &Device) -> Self {
         let values = (0..inputs * outputs).map(|at| own + (at as f32 * 0.7).sin() / 4.0);
         let data = TensorData::new(values.collect(), [inputs, outputs]);
         Self {
@@ -52,8 +52,8 @@ impl Network {
         let device = Device::flex().autodiff();
         let scale = Param::from_data([1.0 + own], &device);
         Self {
-            first: Dense::new((3, 4), own, &device),
-            second: Dense::new((4, 2), own, &device),
+            first: Dense::new(3, 4, own, &device),
+            second: Dense::new(4, 2, own, &device),
             mean: RunningState::new(Tensor::from_data([own; 2], &device)),
             scale: scale.set_require_grad(false),
         }

@@ -56,7 +56,8 @@ impl Network {
 
 pub(crate) fn train(
     strategy: &mut MultiWorkerMirroredStrategy,
-    (sizes, batch): (&[usize], usize),
+    sizes: &[usize],
+    batch: usize,
     duration: Duration,
 ) -> Result<(usize, Duration, usize), Error> {
     let device = Device::flex().autodiff();

@@ -9,7 +9,8 @@ use meshwork_strategy::{MultiWorkerMirroredStrategy, PerReplica};
 
 pub(crate) fn train(
     strategy: &mut MultiWorkerMirroredStrategy,
-    (sizes, batch): (&[usize], usize),
+    sizes: &[usize],
+    batch: usize,
     duration: Duration,
 ) -> Result<(usize, Duration, usize), Error> {
     let vars = VarMap::new();

@@ -135,8 +135,8 @@ fn work(args: &Args) -> Result<(), Failure> {
     let mut strategy = MultiWorkerMirroredStrategy::from_env()?.with_options(options);
     let duration = Duration::try_from_secs_f64(args.seconds)?;
     let (steps, time, batch) = match args.model {
-        Model::Small => dense(args, &mut strategy, (&[64, 512, 512, 10], 256), duration)?,
-        Model::Large => dense(args, &mut strategy, (&[784, 4096, 4096, 10], 64), duration)?,
+        Model::Small => dense(args, &mut strategy, &[64, 512, 512, 10], 256, duration)?,
+        Model::Large => dense(args, &mut strategy, &[784, 4096, 4096, 10], 64, duration)?,
         Model::Cnn => cnn::train(&mut strategy, 64, duration)?,
     };
     if strategy.is_chief() {
@@ -157,13 +157,14 @@ fn work(args: &Args) -> Result<(), Failure> {
 fn dense(
     args: &Args,
     strategy: &mut MultiWorkerMirroredStrategy,
-    model: (&[usize], usize),
+    sizes: &[usize],
+    batch: usize,
     duration: Duration,
 ) -> Result<(usize, Duration, usize), Failure> {
     Ok(match args.library.unwrap_or(Library::Ndarray) {
-        Library::Ndarray => mlp::train(strategy, model, duration)?,
-        Library::Candle => candle::train(strategy, model, duration)?,
-        Library::Burn => burn::train(strategy, model, duration)?,
+        Library::Ndarray => mlp::train(strategy, sizes, batch, duration)?,
+        Library::Candle => candle::train(strategy, sizes, batch, duration)?,
+        Library::Burn => burn::train(strategy, sizes, batch, duration)?,
     })
 }
 

@@ -16,7 +16,8 @@ struct Layer {
 
 pub(crate) fn train(
     strategy: &mut MultiWorkerMirroredStrategy,
-    (sizes, batch): (&[usize], usize),
+    sizes: &[usize],
+    batch: usize,
     duration: Duration,
 ) -> Result<(usize, Duration, usize), Error> {
     let (mut layers, specs) = initial(strategy, sizes)?;
@@ -29,9 +30,9 @@ pub(crate) fn train(
             .run(|replica| {
                 // Only the chief decides.
                 gradients.extra_mut()?[0] = if is_chief { goes_on } else { 0.0 };
-                let outputs = forward(&layers, &inputs);
-                let delta = delta(&outputs[outputs.len() - 1], classes);
-                backward(replica, (&layers, &inputs, &outputs), delta, &mut gradients)?;
+                let activations = forward(&layers, &inputs);
+                let delta = delta(&activations.outputs[layers.len() - 1], classes);
+                backward(replica, &layers, &activations, delta, &mut gradients)?;
                 gradients.finish(replica)?;
                 update(&mut layers, &gradients);
                 Ok::<_, Error>(gradients.extra()[0])
@@ -75,8 +76,24 @@ fn initial(
     Ok((layers, specs))
 }
 
-/// The outputs of each layer, with a ReLU behind all but the last.
-fn forward(layers: &[Layer], inputs: &Array2<f32>) -> Vec<Array2<f32>> {
+/// What goes into the first layer, and what comes out of each.
+struct Activations<'a> {
+    inputs: &'a Array2<f32>,
+    outputs: Vec<Array2<f32>>,
+}
+
+impl Activations<'_> {
+    /// What goes into a layer.
+    fn input_of(&self, number: usize) -> &Array2<f32> {
+        match number.checked_sub(1) {
+            Some(before) => &self.outputs[before],
+            None => self.inputs,
+        }
+    }
+}
+
+/// Through all layers, with a ReLU behind all but the last.
+fn forward<'a>(layers: &[Layer], inputs: &'a Array2<f32>) -> Activations<'a> {
     let mut outputs: Vec<Array2<f32>> = Vec::with_capacity(layers.len());
     for (number, layer) in layers.iter().enumerate() {
         let mut output = outputs.last().unwrap_or(inputs).dot(&layer.weight);
@@ -86,7 +103,7 @@ fn forward(layers: &[Layer], inputs: &Array2<f32>) -> Vec<Array2<f32>> {
         }
         outputs.push(output);
     }
-    outputs
+    Activations { inputs, outputs }
 }
 
 /// The gradient of the mean cross-entropy, with made-up classes.
@@ -106,14 +123,13 @@ fn delta(scores: &Array2<f32>, classes: usize) -> Array2<f32> {
 /// From the last layer to the first, with each gradient where it is reduced from.
 fn backward(
     replica: &mut ReplicaContext<'_>,
-    (layers, inputs, outputs): (&[Layer], &Array2<f32>, &[Array2<f32>]),
+    layers: &[Layer],
+    activations: &Activations<'_>,
     mut delta: Array2<f32>,
     gradients: &mut GradientBuckets,
 ) -> Result<(), Error> {
     for (number, layer) in layers.iter().enumerate().rev() {
-        let input = number
-            .checked_sub(1)
-            .map_or(inputs, |before| &outputs[before]);
+        let input = activations.input_of(number);
         let bias = delta.sum_axis(Axis(0));
         for (slot, value) in gradients
             .gradient_mut(2 * number + 1)?

@@ -3,18 +3,36 @@ use ndarray::{ArrayD, ArrayViewD, Axis};
 
 use crate::{Number, Scalar};
 
-/// The elements along some axes made one, from a first value on; kept axes have size 1 in `sizes`.
+/// An associative function of two elements, and the element that it leaves the other with.
+pub(in crate::ops) struct Monoid<T, F> {
+    pub(in crate::ops) identity: T,
+    pub(in crate::ops) combine: F,
+}
+
+impl<T: Number> Monoid<T, fn(T, T) -> T> {
+    /// Addition.
+    pub(in crate::ops) fn sum() -> Self {
+        Self {
+            identity: T::default(),
+            combine: T::plus,
+        }
+    }
+}
+
+/// The elements along some axes made one; kept axes have size 1 in `sizes`.
 pub(in crate::ops) fn fold<T: Scalar>(
     block: &ArrayViewD<'_, T>,
     axes: &[usize],
     sizes: &[usize],
-    (first, function): (T, impl Fn(T, T) -> T),
+    monoid: &Monoid<T, impl Fn(T, T) -> T>,
 ) -> ArrayD<T> {
     let mut order = axes.to_vec();
     order.sort_unstable();
     let mut folded = block.to_owned();
     for axis in order.into_iter().rev() {
-        folded = folded.fold_axis(Axis(axis), first, |sum, element| function(*sum, *element));
+        folded = folded.fold_axis(Axis(axis), monoid.identity, |sum, element| {
+            (monoid.combine)(*sum, *element)
+        });
     }
     super::reshaped(&folded.view(), sizes)
 }
@@ -27,13 +45,13 @@ pub(in crate::ops) fn fold_wider<T: Scalar>(
     axes: &[usize],
     sizes: &[usize],
 ) -> Option<ArrayD<T>> {
-    let (first, function): (f32, fn(f32, f32) -> f32) = match (T::TYPE, op) {
+    let (identity, combine): (f32, fn(f32, f32) -> f32) = match (T::TYPE, op) {
         (ElementType::F16 | ElementType::Bf16, ReduceOp::Sum) => (0.0, |a, b| a + b),
         (ElementType::F16 | ElementType::Bf16, ReduceOp::Product) => (1.0, |a, b| a * b),
         _ => return None,
     };
     let wide = block.mapv(|element| f32::from_f64(element.to_f64()));
-    let folded = fold(&wide.view(), axes, sizes, (first, function));
+    let folded = fold(&wide.view(), axes, sizes, &Monoid { identity, combine });
     Some(folded.mapv(|element| T::from_f64(element.into())))
 }
 

@@ -11,8 +11,7 @@ use ndarray::{Axis, Slice};
 
 use super::super::kernel;
 use super::Local;
-use crate::backend::Whole;
-use crate::blocks::{DeviceBlocks, LocalDevices};
+use crate::backend::{DeviceBlocks, LocalDevices, Whole};
 use crate::{Error, Number, Scalar};
 
 impl<T: Scalar> Local<T> {
@@ -65,9 +64,9 @@ impl<T: Scalar> Local<T> {
             let numbers = indices.numbers(site)?;
             let made = self.there(sizes.to_vec(), |place| {
                 let whole = split(&self.sizes()[place], axis);
-                let elements = sizes[place].iter().product();
-                let ends = (whole, elements);
-                site.backend.take(&blocks[place], ends, &numbers[place])
+                let len = sizes[place].iter().product();
+                site.backend
+                    .take(&blocks[place], whole, len, &numbers[place])
             })?;
             if let Some(made) = made {
                 return Ok(made);
@@ -97,8 +96,9 @@ impl<T: Scalar> Local<T> {
         if let Some(site) = there {
             let numbers = self.numbers(site)?;
             let made = self.there(sizes.to_vec(), |place| {
-                let rows = (classes(place), R::TYPE, sizes[place].iter().product());
-                site.backend.one_hot(&numbers[place], rows)
+                let len = sizes[place].iter().product();
+                site.backend
+                    .one_hot(&numbers[place], classes(place), R::TYPE, len)
             })?;
             if let Some(made) = made {
                 return Ok(made);
@@ -165,8 +165,8 @@ impl<T: Scalar> Local<T> {
     pub(crate) fn converted<U: Scalar>(&self) -> Result<Local<U>, Error> {
         if let Some((site, blocks)) = self.stored() {
             let made = self.there(self.sizes().to_vec(), |place| {
-                let to = (U::TYPE, self.sizes()[place].iter().product());
-                site.backend.convert(&blocks[place], to)
+                let len = self.sizes()[place].iter().product();
+                site.backend.convert(&blocks[place], U::TYPE, len)
             })?;
             if let Some(made) = made {
                 return Ok(made);
@@ -201,8 +201,8 @@ impl<T: Scalar> Local<T> {
         let (yes, no) = (yes.views()?, no.views()?);
         self.here(|place, block| {
             let sizes = &sizes[place];
-            let ends = (yes[place].view(), no[place].view());
-            let ends = kernel::zip(ends, sizes, &|yes, no| (yes, no));
+            let (yes, no) = (yes[place].view(), no[place].view());
+            let ends = kernel::zip(yes, no, sizes, &|yes, no| (yes, no));
             let holds = kernel::spread(&block, sizes);
             let chosen = holds.iter().zip(&ends);
             let chosen = chosen.map(|(holds, (yes, no))| match *holds == T::default() {

@@ -77,13 +77,15 @@ impl Model {
         let errors: Vec<f32> = (0..CLASSES)
             .map(|c| scale * (powers[c] / total - if c == class { 1.0 } else { 0.0 }))
             .collect();
-        self.backward((&inputs, &hidden, &errors), gradients);
+        self.backward(&inputs, &hidden, &errors, gradients);
         scale * (total.ln() + largest - logits[class])
     }
 
     fn backward(
         &self,
-        (inputs, hidden, errors): (&[f32], &[f32], &[f32]),
+        inputs: &[f32],
+        hidden: &[f32],
+        errors: &[f32],
         gradients: &mut FlatGradients,
     ) {
         let w2 = self.layers[2].values();

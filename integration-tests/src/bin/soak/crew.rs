@@ -74,7 +74,8 @@ impl Crew {
     /// Starts all ranks at these addresses, with this to reduce, each with these arguments besides.
     pub(crate) fn start(
         args: &Args,
-        (members, between): (Vec<String>, Between),
+        members: Vec<String>,
+        between: Between,
         load: Load,
         more: &[&str],
     ) -> io::Result<Self> {

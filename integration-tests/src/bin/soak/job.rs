@@ -18,7 +18,8 @@ pub(crate) fn suffer(
     fault: Fault,
     moments: &mut Moments,
 ) -> io::Result<Story> {
-    let mut crew = Crew::start(args, scene(args, fault)?, load, &[])?;
+    let (members, between) = scene(args, fault)?;
+    let mut crew = Crew::start(args, members, between, load, &[])?;
     let mut story = Story::default();
     match reaches_work(&mut crew)? {
         Begun::AtWork => {}

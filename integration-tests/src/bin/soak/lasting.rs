@@ -32,9 +32,9 @@ const FAULTS: u32 = 4;
 
 impl Lasting {
     pub(crate) fn start(args: &Args, load: Load) -> io::Result<Self> {
-        let place = (free_addresses(args.ranks())?, Between::Loopback);
+        let members = free_addresses(args.ranks())?;
         Ok(Self {
-            crew: Crew::start(args, place, load, &["--goes-on"])?,
+            crew: Crew::start(args, members, Between::Loopback, load, &["--goes-on"])?,
             load,
             whole: false,
             faults: 0,

@@ -82,7 +82,7 @@ fn reduce_for_ever(args: &Args, rank: Rank) -> Result<Infallible, Ended> {
                 Some(Deviation::Other) => ReduceOp::Max,
                 _ => ReduceOp::Sum,
             };
-            sum(&mut group, (*buffer).as_mut(), (step, op))?;
+            sum(&mut group, (*buffer).as_mut(), step, op)?;
         }
         let mut word = [u64::from(step)];
         group.broadcast(&mut word, Rank::new(step % group.world()))?;
@@ -124,7 +124,7 @@ fn reduce_in_epoch(group: &mut Group, buffer: &mut [f32], step: &mut u32) -> Res
     let mut told: Option<Instant> = None;
     while group.epoch() == epoch {
         *step += 1;
-        sum(group, buffer, (*step, ReduceOp::Sum))?;
+        sum(group, buffer, *step, ReduceOp::Sum)?;
         if told.is_none_or(|told| told.elapsed() >= BETWEEN_WORDS) {
             told = Some(Instant::now());
             say(&format!("works {} {}", micros(), group.world()));
@@ -158,7 +158,7 @@ fn buffer(args: &Args, group: &mut Group) -> Result<Box<dyn AsMut<[f32]>>, Error
 const ELEMENTS: usize = 4096;
 
 /// An all-reduce whose result is known.
-fn sum(group: &mut Group, buffer: &mut [f32], (step, op): (u32, ReduceOp)) -> Result<(), Ended> {
+fn sum(group: &mut Group, buffer: &mut [f32], step: u32, op: ReduceOp) -> Result<(), Ended> {
     Values::given(group.rank().index(), step).fill(buffer);
     group.all_reduce(buffer, op)?;
     let ranks = group.world() as usize;

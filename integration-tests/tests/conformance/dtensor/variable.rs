@@ -90,7 +90,7 @@ fn judge_outcome(case: &Value, result: &Result<DTensor<f32>, Error>) -> Verdict 
         (Err(error), None) => {
             let crosses = matches!(
                 error,
-                Error::Op(meshwork_layout::ops::Error::MeshesDiffer { .. })
+                Error::Op(meshwork_layout::ops::OpError::MeshesDiffer { .. })
             );
             let wanted = case["expect_error"]["category"] == "cross_mesh";
             (crosses != wanted).then(|| format!("{error:?}"))

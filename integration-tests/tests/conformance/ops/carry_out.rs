@@ -2,7 +2,7 @@
 
 use meshwork_core::MeshRank;
 use meshwork_layout::ops::naive::{Tensor, shards, whole};
-use meshwork_layout::ops::{Error, GradientInput, Inferred, Op, TensorLayout, gradients, infer};
+use meshwork_layout::ops::{GradientInput, Inferred, Op, OpError, TensorLayout, gradients, infer};
 
 use super::case::Case;
 use super::translate::{Call, calls};
@@ -26,7 +26,7 @@ pub(super) struct Computed {
 }
 
 /// What the function of a case gives; none for an unknown function.
-pub(super) fn carry_out(case: &Case) -> Result<Option<Vec<Answer>>, Error> {
+pub(super) fn carry_out(case: &Case) -> Result<Option<Vec<Answer>>, OpError> {
     let operand = &case.operands[0];
     match case.op.as_str() {
         "rank" => return Ok(Some(vec![Answer::Number(operand.rank())])),
@@ -65,7 +65,7 @@ fn apply(
     op: &Op,
     function: fn(&[f64]) -> f64,
     operands: &[Computed],
-) -> Result<Vec<Computed>, Error> {
+) -> Result<Vec<Computed>, OpError> {
     let placed: Vec<TensorLayout> = operands.iter().map(|o| o.placement.clone()).collect();
     Ok(compute(op, function, operands, &infer(op, &placed)?))
 }
@@ -93,7 +93,7 @@ fn compute(
 fn differentiate(
     applied: &[(Call, Vec<Computed>)],
     result: Vec<Computed>,
-) -> Result<Vec<Computed>, Error> {
+) -> Result<Vec<Computed>, OpError> {
     let one = Tensor::new([], [1.0]);
     let mut upstream: Vec<Computed> = result
         .into_iter()

@@ -13,7 +13,7 @@ use meshwork_accel_cpu::CpuAccelerator;
 use meshwork_core::{Client, CreateMesh, MeshRank};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Error};
 use meshwork_layout::Layout;
-use meshwork_layout::ops::{Error as InferError, Op};
+use meshwork_layout::ops::{Op, OpError};
 use ndarray::{ArrayD, IxDyn};
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ pub(super) fn is_refused(case: &Case) -> bool {
 /// nothing of clients.
 pub(super) fn among_clients(
     case: &Case,
-    answers: &Result<Option<Vec<Answer>>, InferError>,
+    answers: &Result<Option<Vec<Answer>>, OpError>,
     context: &Context,
 ) -> Result<(), String> {
     match (results_in(case, context), answers) {

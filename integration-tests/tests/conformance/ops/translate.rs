@@ -2,7 +2,7 @@
 
 use std::num::NonZeroIsize;
 
-use meshwork_layout::ops::{Error, Index, Labels, Op, Orientation, Parts, ReducedAxes, Reducer};
+use meshwork_layout::ops::{Index, Labels, Op, OpError, Orientation, Parts, ReducedAxes, Reducer};
 use serde_json::Value;
 
 use super::case::{Case, axes, axis, size, sizes, text};
@@ -33,7 +33,7 @@ impl Call {
 }
 
 /// The ops that a function applies one after the other; none for an unknown function.
-pub(super) fn calls(case: &Case) -> Result<Option<Vec<Call>>, Error> {
+pub(super) fn calls(case: &Case) -> Result<Option<Vec<Call>>, OpError> {
     let params = &case.params;
     let sum = || sum(case.operands[0].rank());
     let function: fn(&[f64]) -> f64 = match case.op.as_str() {

@@ -32,7 +32,7 @@ pub(super) fn judge(asked: &Asked, case: &Value) -> Result<(), String> {
         at_most(&free, 1, &optimum(case), "the optimum's steps")?;
     }
     for key in ["oracle_bytes_torch_moves", "oracle_bytes_whole_axes"] {
-        at_most(&free, 0, &(case[key].as_u64(), Some(0)), key)?;
+        at_most(&free, 0, &Figures::of_bytes(&case[key]), key)?;
     }
     let final_values = asked.from.terms() == 1 && asked.to.terms() == 1;
     let least = case["lower_bound"]
@@ -55,7 +55,7 @@ pub(super) fn judge(asked: &Asked, case: &Value) -> Result<(), String> {
         ("oracle_alpha_10us", 1_000_000),
         ("oracle_alpha_10us_torch_moves", 1_000_000),
     ] {
-        let figures = (case[key]["bytes"].as_u64(), case[key]["steps"].as_u64());
+        let figures = Figures::new(&case[key]["bytes"], &case[key]["steps"]);
         at_most(
             &asked.plan(alpha, None).map_err(told)?,
             alpha,
@@ -109,7 +109,27 @@ impl Asked {
 }
 
 /// Bytes and collectives, where they are recorded.
-type Figures = (Option<u64>, Option<u64>);
+struct Figures {
+    bytes: Option<u64>,
+    steps: Option<u64>,
+}
+
+impl Figures {
+    /// Only of what moves.
+    fn of_bytes(bytes: &Value) -> Self {
+        Self {
+            bytes: bytes.as_u64(),
+            steps: Some(0),
+        }
+    }
+
+    fn new(bytes: &Value, steps: &Value) -> Self {
+        Self {
+            bytes: bytes.as_u64(),
+            steps: steps.as_u64(),
+        }
+    }
+}
 
 /// With this memory there is a plan that moves not more; with one byte less than the least on
 /// record there may be one as well, but then the planner knows of it.
@@ -125,7 +145,7 @@ fn keeps_within(asked: &Asked, point: &Value) -> Result<(), String> {
     at_most(
         &plan,
         0,
-        &(point["bytes"].as_u64(), Some(0)),
+        &Figures::of_bytes(&point["bytes"]),
         "within the memory bound",
     )?;
     match asked.plan(0, Some(0)) {
@@ -137,8 +157,8 @@ fn keeps_within(asked: &Asked, point: &Value) -> Result<(), String> {
 
 /// Whether a plan costs at most these bytes and steps; nothing is asked where they are not
 /// recorded.
-fn at_most(plan: &Plan, alpha: u64, (bytes, steps): &Figures, whose: &str) -> Result<(), String> {
-    let (Some(bytes), Some(steps)) = (bytes, steps) else {
+fn at_most(plan: &Plan, alpha: u64, figures: &Figures, whose: &str) -> Result<(), String> {
+    let (Some(bytes), Some(steps)) = (figures.bytes, figures.steps) else {
         return Ok(());
     };
     let own = plan.bytes() + alpha * plan.collectives() as u64;
@@ -153,22 +173,17 @@ fn at_most(plan: &Plan, alpha: u64, (bytes, steps): &Figures, whose: &str) -> Re
 }
 
 fn optimum(case: &Value) -> Figures {
-    (case["oracle_bytes"].as_u64(), case["oracle_steps"].as_u64())
+    Figures::new(&case["oracle_bytes"], &case["oracle_steps"])
 }
 
 /// What the recorded planners move, and in how many steps.
 fn recorded_planners(case: &Value) -> Vec<(&'static str, Figures)> {
     let torch = |name: &'static str| {
         let planner = &case[name];
-        (
-            name,
-            (
-                planner["bytes_moved"].as_u64(),
-                planner["collectives"].as_u64(),
-            ),
-        )
+        let figures = Figures::new(&planner["bytes_moved"], &planner["collectives"]);
+        (name, figures)
     };
-    let shardy = (case["bytes_moved"].as_u64(), case["steps"].as_u64());
+    let shardy = Figures::new(&case["bytes_moved"], &case["steps"]);
     vec![torch("greedy"), torch("min_cost"), ("shardy", shardy)]
 }
 

@@ -64,13 +64,13 @@ fn on_devices(outcome: &Outcome, input: &Value) -> Result<(), String> {
     let context = Context::alone(Client::new("localhost", 0, 1).map_err(told)?);
     let shape = numbers(&input["value"]["shape"]);
     let moved = match input["value"]["dtype"].as_str() {
-        Some("bool") => moved::<bool>(&context, outcome, (input, &shape)),
-        Some("uint8") => moved::<u8>(&context, outcome, (input, &shape)),
-        Some("int64") => moved::<i64>(&context, outcome, (input, &shape)),
-        Some("float32") => moved::<f32>(&context, outcome, (input, &shape)),
+        Some("bool") => moved::<bool>(&context, outcome, input, &shape),
+        Some("uint8") => moved::<u8>(&context, outcome, input, &shape),
+        Some("int64") => moved::<i64>(&context, outcome, input, &shape),
+        Some("float32") => moved::<f32>(&context, outcome, input, &shape),
         // Complex numbers of two floats have as many bytes, and are moved by them.
-        Some("float64" | "complex64") => moved::<f64>(&context, outcome, (input, &shape)),
-        _ => moved::<i32>(&context, outcome, (input, &shape)),
+        Some("float64" | "complex64") => moved::<f64>(&context, outcome, input, &shape),
+        _ => moved::<i32>(&context, outcome, input, &shape),
     };
     let expected = outcome.shards.iter().map(|shard| {
         let stored = shard.iter().map(|number| stored(*number, input));
@@ -87,7 +87,8 @@ fn on_devices(outcome: &Outcome, input: &Value) -> Result<(), String> {
 fn moved<T: Scalar>(
     context: &Context,
     outcome: &Outcome,
-    (input, shape): (&Value, &[usize]),
+    input: &Value,
+    shape: &[usize],
 ) -> Result<Vec<Vec<f64>>, Error> {
     let count: usize = shape.iter().product();
     let elements =

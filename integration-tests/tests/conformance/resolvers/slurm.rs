@@ -87,7 +87,7 @@ fn judge_resolver(case: &Value) -> Verdict {
             (spec, _) => failed(spec),
         };
     };
-    let probes = probes(&resolver, &spec, (input, expected));
+    let probes = probes(&resolver, &spec, input, expected);
     if std::env::var_os(VISIBLE) != before {
         return failed("a variable of this process was changed");
     }
@@ -154,7 +154,8 @@ fn resolver(input: &Value) -> Result<SlurmResolver, &'static str> {
 fn probes<'a>(
     resolver: &SlurmResolver,
     spec: &Result<ClusterSpec, Error>,
-    (input, expected): (&Value, &'a Value),
+    input: &Value,
+    expected: &'a Value,
 ) -> Vec<Probe<'a>> {
     let own = || Ok(json!([resolver.task_type()?, resolver.task_id()?]));
     let before = || {

@@ -40,7 +40,7 @@ pub(super) fn properties(jobs: &[(String, u64)], replicas: usize) -> Result<Vec<
         let (cluster, secret) = (&cluster, &secret);
         let threads: Vec<_> = tasks
             .map(|(job, index)| {
-                scope.spawn(move || of_worker((cluster, job, index), secret.clone(), replicas))
+                scope.spawn(move || of_worker(cluster, job, index, secret.clone(), replicas))
             })
             .collect();
         threads
@@ -51,7 +51,9 @@ pub(super) fn properties(jobs: &[(String, u64)], replicas: usize) -> Result<Vec<
 }
 
 fn of_worker(
-    (cluster, job, index): (&Value, &str, u64),
+    cluster: &Value,
+    job: &str,
+    index: u64,
     secret: JobSecret,
     replicas: usize,
 ) -> Result<Value, Error> {

@@ -49,14 +49,15 @@ pub(super) fn judge(case: &Value) -> Verdict {
         Ok(pieces.map(Option::unwrap_or_default).collect())
     };
     let ours: Vec<Result<Vec<Vec<Value>>, Error>> = (0..workers).map(worker).collect();
-    against(recorded, &ours, &made, (policy, workers))
+    against(recorded, &ours, &made, policy, workers)
 }
 
 fn against(
     recorded: &Value,
     ours: &[Result<Vec<Vec<Value>>, Error>],
     input: &Input<Vec<Value>>,
-    (policy, workers): (AutoShard, usize),
+    policy: AutoShard,
+    workers: usize,
 ) -> Verdict {
     let recorded: Vec<&Value> = recorded.as_array().into_iter().flatten().collect();
     let met = |(recorded, ours): (&&Value, &Result<Vec<Vec<Value>>, Error>)| match ours {

@@ -255,7 +255,7 @@ fn gradients_that_are_not_known_are_refused() {
     let refused = |op: Op, rank: usize, operands: usize| {
         let name = op.name();
         let found = gradients(&op, &vec![placed(rank); operands], &placed(1));
-        assert_eq!(found, Err(Error::NoGradient { op: name }), "{op:?}");
+        assert_eq!(found, Err(OpError::NoGradient { op: name }), "{op:?}");
     };
     refused(Op::Softmax { axis: 0 }, 1, 1);
     refused(Op::Unstack { axis: 0 }, 1, 1);
@@ -267,7 +267,7 @@ fn gradients_that_are_not_known_are_refused() {
 fn the_gradient_by_the_result_has_its_shape() {
     let mesh = Mesh::new([("x", 2)]).unwrap();
     let placed = |size: usize| TensorLayout::new([size], Layout::replicated(&mesh, 1)).unwrap();
-    let shape = Error::UpstreamShape {
+    let shape = OpError::UpstreamShape {
         op: "elementwise",
         found: [3].as_slice().into(),
         expected: [4].as_slice().into(),

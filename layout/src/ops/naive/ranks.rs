@@ -24,8 +24,11 @@ pub(super) fn apply(
     let held: Vec<Vec<Tensor>> = mesh.ranks().map(held).collect();
     let produced = if inferred.within().is_empty() {
         let ranks = mesh.ranks().zip(&held);
-        let by_rank =
-            ranks.map(|(rank, held)| alone(op, function, (operands, held), inferred, rank));
+        let by_rank = ranks.map(|(rank, held)| {
+            let shapes = local_shapes(inferred, rank);
+            let shapes: Vec<&[usize]> = shapes.iter().map(Shape::as_slice).collect();
+            alone(op, function, operands, held, &shapes)
+        });
         by_result(inferred.results().len(), by_rank.collect())
     } else {
         joint::apply(op, operands, &held, inferred)
@@ -36,24 +39,27 @@ pub(super) fn apply(
         .collect()
 }
 
-/// The result of one rank from its own shards.
-fn alone(
-    op: &Op,
-    function: &dyn Fn(&[f64]) -> f64,
-    (whole, held): (&[Tensor], &[Tensor]),
-    inferred: &Inferred,
-    rank: MeshRank,
-) -> Vec<Tensor> {
+/// The shapes of what one rank produces.
+fn local_shapes(inferred: &Inferred, rank: MeshRank) -> Vec<Shape> {
     let shape = |result: &Outcome| -> Shape {
         let shape = result
             .produced()
             .local_shape(rank, result.placement().shape());
         shape.expect("the layout fits the result")
     };
-    let shapes: Vec<Shape> = inferred.results().iter().map(shape).collect();
-    let shapes: Vec<&[usize]> = shapes.iter().map(Shape::as_slice).collect();
+    inferred.results().iter().map(shape).collect()
+}
+
+/// What one rank makes of what it holds, as results of these shapes.
+fn alone(
+    op: &Op,
+    function: &dyn Fn(&[f64]) -> f64,
+    whole: &[Tensor],
+    held: &[Tensor],
+    shapes: &[&[usize]],
+) -> Vec<Tensor> {
     match op {
-        Op::ShapeOf => single::apply(op, function, whole, &shapes),
+        Op::ShapeOf => single::apply(op, function, whole, shapes),
         Op::Reduce {
             reducer: Reducer::Mean,
             axes,
@@ -67,10 +73,10 @@ fn alone(
             let sizes = whole[0].shape();
             let gone = axes.iter().map(|&axis| sizes[place(axis, sizes.len())]);
             let count = number(gone.product());
-            let sums = single::apply(&sum, function, held, &shapes).into_iter();
+            let sums = single::apply(&sum, function, held, shapes).into_iter();
             sums.map(|sum| sum.map(|sum| sum / count)).collect()
         }
-        _ => single::apply(op, function, held, &shapes),
+        _ => single::apply(op, function, held, shapes),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sums of products.
 
 use super::super::rule::{Axis, Disagreement, Kind, Rule, along};
-use super::super::{Equation, Error, Orientation};
+use super::super::{Equation, OpError, Orientation};
 use super::pointwise::{aligned, broadcast};
 use super::{check_rank, check_rank_of_at_least, check_size};
 use crate::PartialReduction;
@@ -13,7 +13,7 @@ pub(super) fn matmul(
     op: &'static str,
     shapes: [&[usize]; 2],
     orientations: [Orientation; 2],
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     let mut split = [([].as_slice(), 0, 0); 2];
     for operand in 0..2 {
         check_rank_of_at_least(op, operand, shapes[operand], 2)?;
@@ -28,7 +28,7 @@ pub(super) fn matmul(
         Orientation::Plain => right.len(),
         Orientation::Transposed => right.len() + 1,
     };
-    check_size(op, 1, (summed_axis, summed_too), summed)?;
+    check_size(op, 1, summed_axis, summed_too, summed)?;
     let stack = broadcast(op, &[left, right])?;
 
     let mut rule = Rule::new(op);
@@ -68,7 +68,7 @@ pub(super) fn einsum(
     op: &'static str,
     shapes: &[&[usize]],
     equation: &Equation,
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     let mut labels: Vec<(char, usize)> = Vec::new();
     let mut rule = Rule::new(op);
     let all = equation.operands().map(<[char]>::len).sum();
@@ -79,7 +79,7 @@ pub(super) fn einsum(
             let known = labels.iter().position(|(known, _)| *known == label);
             axes.push(along(known.unwrap_or(labels.len())));
             if let Some(known) = known {
-                check_size(op, operand, (axis, size), labels[known].1)?;
+                check_size(op, operand, axis, size, labels[known].1)?;
                 continue;
             }
             let precedence = if equation.result().contains(&label) {

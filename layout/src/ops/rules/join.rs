@@ -1,11 +1,11 @@
 //! Several tensors made one, and one made several.
 
 use super::super::rule::{Axis, Disagreement, Kind, Rule, along};
-use super::super::{Error, Parts};
+use super::super::{OpError, Parts};
 use super::{check_rank, check_size, resolve};
 
 /// The axis of the join takes part in the choice of cuts, and is whole in the end.
-pub(super) fn concat(op: &'static str, shapes: &[&[usize]], axis: isize) -> Result<Rule, Error> {
+pub(super) fn concat(op: &'static str, shapes: &[&[usize]], axis: isize) -> Result<Rule, OpError> {
     let first = shapes[0];
     let joined = resolve(op, axis, first.len())?;
     let mut total: usize = 0;
@@ -13,11 +13,11 @@ pub(super) fn concat(op: &'static str, shapes: &[&[usize]], axis: isize) -> Resu
         check_rank(op, operand, shape, first.len())?;
         for (axis, (&size, &expected)) in shape.iter().zip(first).enumerate() {
             if axis != joined {
-                check_size(op, operand, (axis, size), expected)?;
+                check_size(op, operand, axis, size, expected)?;
             }
         }
         let longer = total.checked_add(shape[joined]);
-        total = longer.ok_or(Error::TooLarge { op })?;
+        total = longer.ok_or(OpError::TooLarge { op })?;
     }
     let mut rule = Rule::new(op);
     let kind = |axis: usize| {
@@ -39,13 +39,13 @@ pub(super) fn concat(op: &'static str, shapes: &[&[usize]], axis: isize) -> Resu
 }
 
 /// TensorFlow looks at the first axis of the operands only, and leaves the others whole.
-pub(super) fn stack(op: &'static str, shapes: &[&[usize]], axis: isize) -> Result<Rule, Error> {
+pub(super) fn stack(op: &'static str, shapes: &[&[usize]], axis: isize) -> Result<Rule, OpError> {
     let first = shapes[0];
     let new = resolve(op, axis, first.len() + 1)?;
     for (operand, shape) in shapes.iter().enumerate() {
         check_rank(op, operand, shape, first.len())?;
         for (axis, (&size, &expected)) in shape.iter().zip(first).enumerate() {
-            check_size(op, operand, (axis, size), expected)?;
+            check_size(op, operand, axis, size, expected)?;
         }
     }
     let mut rule = Rule::new(op);
@@ -69,10 +69,10 @@ pub(super) fn split(
     shape: &[usize],
     axis: isize,
     parts: &Parts,
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len())?;
     let size = shape[axis];
-    let sizes = part_sizes(size, parts).ok_or_else(|| Error::SplitSizes {
+    let sizes = part_sizes(size, parts).ok_or_else(|| OpError::SplitSizes {
         axis,
         size,
         parts: parts.clone(),
@@ -112,7 +112,7 @@ fn part_sizes(size: usize, parts: &Parts) -> Option<Vec<usize>> {
     }
 }
 
-pub(super) fn unstack(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+pub(super) fn unstack(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len())?;
     let mut rule = Rule::new(op);
     let mut axes: Vec<Axis> = rule.apart(shape.len()).into_iter().map(along).collect();

@@ -1,10 +1,10 @@
 //! Ops that work on each index by itself, and those that repeat elements.
 
-use super::super::Error;
+use super::super::OpError;
 use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along};
 use super::{check_entries, check_rank, check_rank_of_at_least, check_size};
 
-pub(super) fn elementwise(op: &'static str, shapes: &[&[usize]]) -> Result<Rule, Error> {
+pub(super) fn elementwise(op: &'static str, shapes: &[&[usize]]) -> Result<Rule, OpError> {
     let shape = broadcast(op, shapes)?;
     let mut rule = Rule::new(op);
     let factors = rule.apart(shape.len());
@@ -16,7 +16,7 @@ pub(super) fn elementwise(op: &'static str, shapes: &[&[usize]]) -> Result<Rule,
 }
 
 /// The shape to which all of these are broadcast.
-pub(super) fn broadcast(op: &'static str, shapes: &[&[usize]]) -> Result<Vec<usize>, Error> {
+pub(super) fn broadcast(op: &'static str, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
     let mut target = vec![1; rank];
     for (operand, shape) in shapes.iter().enumerate() {
@@ -25,7 +25,7 @@ pub(super) fn broadcast(op: &'static str, shapes: &[&[usize]]) -> Result<Vec<usi
             if *target == 1 {
                 *target = size;
             } else if size != 1 {
-                check_size(op, operand, (axis, size), *target)?;
+                check_size(op, operand, axis, size, *target)?;
             }
         }
     }
@@ -54,11 +54,11 @@ pub(super) fn identity(op: &'static str, shape: &[usize]) -> Rule {
 
 /// Unlike an addition, this keeps the first operand as it is cut: the bias can but cut the last
 /// axis if nothing does.
-pub(super) fn bias_add(op: &'static str, value: &[usize], bias: &[usize]) -> Result<Rule, Error> {
+pub(super) fn bias_add(op: &'static str, value: &[usize], bias: &[usize]) -> Result<Rule, OpError> {
     check_rank_of_at_least(op, 0, value, 1)?;
     check_rank(op, 1, bias, 1)?;
     let last = value.len() - 1;
-    check_size(op, 1, (0, bias[0]), value[last])?;
+    check_size(op, 1, 0, bias[0], value[last])?;
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;
     let factors: Vec<usize> = (0..value.len())
@@ -70,12 +70,16 @@ pub(super) fn bias_add(op: &'static str, value: &[usize], bias: &[usize]) -> Res
     Ok(rule)
 }
 
-pub(super) fn broadcast_to(op: &'static str, from: &[usize], to: &[usize]) -> Result<Rule, Error> {
+pub(super) fn broadcast_to(
+    op: &'static str,
+    from: &[usize],
+    to: &[usize],
+) -> Result<Rule, OpError> {
     check_rank(op, 0, from, from.len().min(to.len()))?;
     let missing = to.len() - from.len();
     for (axis, (&size, &target)) in from.iter().zip(&to[missing..]).enumerate() {
         if size != 1 {
-            check_size(op, 0, (axis, size), target)?;
+            check_size(op, 0, axis, size, target)?;
         }
     }
     let mut rule = Rule::new(op);
@@ -87,7 +91,11 @@ pub(super) fn broadcast_to(op: &'static str, from: &[usize], to: &[usize]) -> Re
     Ok(rule)
 }
 
-pub(super) fn tile(op: &'static str, shape: &[usize], multiples: &[usize]) -> Result<Rule, Error> {
+pub(super) fn tile(
+    op: &'static str,
+    shape: &[usize],
+    multiples: &[usize],
+) -> Result<Rule, OpError> {
     check_entries(op, multiples, shape.len())?;
     let sizes = shape.iter().zip(multiples);
     let sizes = sizes.map(|(size, multiple)| size.checked_mul(*multiple));
@@ -98,7 +106,7 @@ pub(super) fn pad(
     op: &'static str,
     shape: &[usize],
     paddings: &[(usize, usize)],
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     check_entries(op, paddings, shape.len())?;
     let sizes = shape.iter().zip(paddings);
     let sizes = sizes.map(|(size, (before, after))| size.checked_add(*before)?.checked_add(*after));
@@ -106,8 +114,8 @@ pub(super) fn pad(
 }
 
 /// Axes of other sizes than before, which must not be cut, beside those that stay.
-fn grown(op: &'static str, from: &[usize], to: Option<Vec<usize>>) -> Result<Rule, Error> {
-    let to = to.ok_or(Error::TooLarge { op })?;
+fn grown(op: &'static str, from: &[usize], to: Option<Vec<usize>>) -> Result<Rule, OpError> {
+    let to = to.ok_or(OpError::TooLarge { op })?;
     let mut rule = Rule::new(op);
     let sizes = from.iter().zip(&to);
     let kind = |(from, to)| if from == to { Kind::Apart } else { Kind::Uncut };

@@ -1,13 +1,17 @@
 //! The same elements under other indices.
 
-use super::super::Error;
+use super::super::OpError;
 use super::super::rule::{Axis, Kind, Rule, along, coarsely};
 use super::{check_entries, resolve, resolve_all};
 use crate::Shape;
 
-pub(super) fn transpose(op: &'static str, shape: &[usize], perm: &[usize]) -> Result<Rule, Error> {
+pub(super) fn transpose(
+    op: &'static str,
+    shape: &[usize],
+    perm: &[usize],
+) -> Result<Rule, OpError> {
     check_entries(op, perm, shape.len())?;
-    let signed = |&axis: &usize| isize::try_from(axis).map_err(|_| Error::TooLarge { op });
+    let signed = |&axis: &usize| isize::try_from(axis).map_err(|_| OpError::TooLarge { op });
     let perm = perm.iter().map(signed).collect::<Result<Vec<_>, _>>()?;
     let perm = resolve_all(op, &perm, shape.len())?;
     let mut rule = Rule::new(op);
@@ -18,7 +22,7 @@ pub(super) fn transpose(op: &'static str, shape: &[usize], perm: &[usize]) -> Re
     Ok(rule)
 }
 
-pub(super) fn expand_dims(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+pub(super) fn expand_dims(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len() + 1)?;
     let mut rule = Rule::new(op);
     let mut axes: Vec<Axis> = rule.apart(shape.len()).into_iter().map(along).collect();
@@ -30,14 +34,14 @@ pub(super) fn expand_dims(op: &'static str, shape: &[usize], axis: isize) -> Res
     Ok(rule)
 }
 
-pub(super) fn squeeze(op: &'static str, shape: &[usize], axes: &[isize]) -> Result<Rule, Error> {
+pub(super) fn squeeze(op: &'static str, shape: &[usize], axes: &[isize]) -> Result<Rule, OpError> {
     let mut gone = resolve_all(op, axes, shape.len())?;
     if gone.is_empty() {
         gone = (0..shape.len()).filter(|&axis| shape[axis] == 1).collect();
     }
     if let Some(&axis) = gone.iter().find(|&&axis| shape[axis] != 1) {
         let size = shape[axis];
-        return Err(Error::SqueezeSize { axis, size });
+        return Err(OpError::SqueezeSize { axis, size });
     }
     // Of an axis of size 1 that is cut, all ranks but one hold nothing.
     let mut rule = Rule::new(op);
@@ -60,8 +64,8 @@ pub(super) fn reshape(
     op: &'static str,
     from: &[usize],
     asked: &[Option<usize>],
-) -> Result<Rule, Error> {
-    let mismatch = || Error::ReshapeSize {
+) -> Result<Rule, OpError> {
+    let mismatch = || OpError::ReshapeSize {
         from: Shape::from(from),
         to: asked.to_vec(),
     };
@@ -84,8 +88,8 @@ fn completed(
     op: &'static str,
     from: &[usize],
     asked: &[Option<usize>],
-) -> Result<Option<Vec<usize>>, Error> {
-    let too_large = || Error::TooLarge { op };
+) -> Result<Option<Vec<usize>>, OpError> {
+    let too_large = || OpError::TooLarge { op };
     let elements = product(from.iter().copied()).ok_or_else(too_large)?;
     let known = product(asked.iter().copied().flatten()).ok_or_else(too_large)?;
     let left = match asked.iter().filter(|size| size.is_none()).count() {

@@ -1,16 +1,17 @@
 //! Ops that reduce along axes, or need all of one to compute each element.
 
 use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along};
-use super::super::{Error, Labels, ReducedAxes, Reducer};
+use super::super::{Labels, OpError, ReducedAxes, Reducer};
 use super::{check_rank, check_rank_of_at_least, check_size, resolve, resolve_all};
 use crate::PartialReduction;
 
 pub(super) fn reduce(
     op: &'static str,
     shape: &[usize],
-    (reducer, reduced): (Reducer, ReducedAxes),
+    reducer: Reducer,
+    reduced: ReducedAxes,
     axes: &[isize],
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     let gone = resolve_all(op, axes, shape.len())?;
     let mut rule = Rule::new(op);
     let mut operand = Vec::new();
@@ -34,7 +35,7 @@ pub(super) fn reduce(
 }
 
 /// Indices of an axis in parts are no indices of the axis, so it is needed whole.
-pub(super) fn arg_reduce(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+pub(super) fn arg_reduce(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len())?;
     let (mut rule, axes) = whole_along(op, shape, axis);
     let kept = |place: &usize| *place != axis;
@@ -46,7 +47,7 @@ pub(super) fn arg_reduce(op: &'static str, shape: &[usize], axis: isize) -> Resu
     Ok(rule)
 }
 
-pub(super) fn scan(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+pub(super) fn scan(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, shape.len())?;
     let (mut rule, axes) = whole_along(op, shape, axis);
     rule.result(shape.iter().copied(), axes);
@@ -65,7 +66,7 @@ fn whole_along(op: &'static str, shape: &[usize], whole: usize) -> (Rule, Vec<Ax
 }
 
 /// The largest element keeps exponentials from overflowing, their sum makes them add up to 1.
-pub(super) fn softmax(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, Error> {
+pub(super) fn softmax(op: &'static str, shape: &[usize], axis: isize) -> Result<Rule, OpError> {
     let classes = resolve(op, axis, shape.len())?;
     let mut rule = Rule::new(op);
     let kind = |axis: usize| {
@@ -90,7 +91,7 @@ pub(super) fn cross_entropy(
     op: &'static str,
     [logits, labels]: [&[usize]; 2],
     form: Labels,
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     check_rank_of_at_least(op, 0, logits, 1)?;
     let classes = logits.len() - 1;
     let labelled = match form {
@@ -99,7 +100,7 @@ pub(super) fn cross_entropy(
     };
     check_rank(op, 1, labels, labelled.len())?;
     for (axis, (&size, &expected)) in labels.iter().zip(labelled).enumerate() {
-        check_size(op, 1, (axis, size), expected)?;
+        check_size(op, 1, axis, size, expected)?;
     }
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;

@@ -3,7 +3,7 @@
 use std::num::NonZeroIsize;
 
 use super::super::rule::{Axis, Clashes, Disagreement, Kind, Rule, along, coarsely};
-use super::super::{Error, Index};
+use super::super::{Index, OpError};
 use super::{check_entries, check_rank_of_at_least, resolve};
 
 /// Axes that are taken whole stay cut.
@@ -12,17 +12,17 @@ pub(super) fn slice(
     shape: &[usize],
     begin: &[usize],
     size: &[Option<usize>],
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     check_entries(op, begin, shape.len())?;
     check_entries(op, size, shape.len())?;
     let mut rule = Rule::new(op);
     let mut sizes = Vec::new();
     let mut axes = Vec::new();
     for (axis, &whole) in shape.iter().enumerate() {
-        let taken = box_size((begin[axis], size[axis]), whole).map_err(|index| {
+        let taken = box_size(begin[axis], size[axis], whole).map_err(|index| {
             let index = isize::try_from(index).unwrap_or(isize::MAX);
             let size = whole;
-            Error::IndexOutside {
+            OpError::IndexOutside {
                 op,
                 axis,
                 index,
@@ -38,7 +38,7 @@ pub(super) fn slice(
 }
 
 /// How many indices a box takes of an axis, or the last one it reaches if that is outside.
-fn box_size((begin, size): (usize, Option<usize>), whole: usize) -> Result<usize, usize> {
+fn box_size(begin: usize, size: Option<usize>, whole: usize) -> Result<usize, usize> {
     let left = whole.checked_sub(begin).ok_or(begin)?;
     match size {
         Some(size) if size > left => Err(begin.saturating_add(size) - 1),
@@ -55,7 +55,7 @@ pub(super) fn strided_slice(
     op: &'static str,
     shape: &[usize],
     indices: &[Index],
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;
     let mut operand: Vec<Axis> = Vec::new();
@@ -70,8 +70,8 @@ pub(super) fn strided_slice(
             }
             Some(Index::Range { begin, end, step }) => {
                 let size = shape[axis];
-                let taken = Taken::of(size, (begin, end), step).ok_or(Error::TooLarge { op })?;
-                let kind = taken.kind(size, (begin, end));
+                let taken = Taken::of(size, begin, end, step).ok_or(OpError::TooLarge { op })?;
+                let kind = taken.kind(size, begin, end);
                 let factor = kind.map(|kind| rule.ranked_factor(kind, Disagreement::First, 1));
                 operand.push(factor.and_then(along));
                 let after = factor.and_then(|factor| coarsely(factor, taken.grain()));
@@ -124,7 +124,7 @@ fn spelled_out(
     op: &'static str,
     shape: &[usize],
     indices: &[Index],
-) -> Result<Vec<Option<Index>>, Error> {
+) -> Result<Vec<Option<Index>>, OpError> {
     let names_an_axis = |index: &&Index| matches!(index, Index::At(_) | Index::Range { .. });
     let named = indices.iter().filter(names_an_axis).count();
     check_rank_of_at_least(op, 0, shape, named)?;
@@ -134,7 +134,7 @@ fn spelled_out(
     let (before, after) = match ellipses[..] {
         [] => (indices, [].as_slice()),
         [place] => (&indices[..place], &indices[place + 1..]),
-        _ => return Err(Error::TwoEllipses),
+        _ => return Err(OpError::TwoEllipses),
     };
     let whole = std::iter::repeat_n(None, shape.len() - named);
     let before = before.iter().copied().map(Some);
@@ -142,10 +142,10 @@ fn spelled_out(
     Ok(before.chain(whole).chain(after).collect())
 }
 
-fn check_index(op: &'static str, axis: usize, index: isize, size: usize) -> Result<(), Error> {
+fn check_index(op: &'static str, axis: usize, index: isize, size: usize) -> Result<(), OpError> {
     match resolve(op, index, size) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Error::IndexOutside {
+        Err(_) => Err(OpError::IndexOutside {
             op,
             axis,
             index,
@@ -165,7 +165,8 @@ impl Taken {
     /// The indices that Python takes; `None` if the axis is too long to count down to them.
     fn of(
         size: usize,
-        (begin, end): (Option<isize>, Option<isize>),
+        begin: Option<isize>,
+        end: Option<isize>,
         step: NonZeroIsize,
     ) -> Option<Self> {
         let size = isize::try_from(size).ok()?;
@@ -205,7 +206,7 @@ impl Taken {
 
     /// The factor of the axis, if it has one. TensorFlow keeps an axis cut whatever the steps if no
     /// bound is written; where that would not do, what it gives is wrong or refused.
-    fn kind(&self, size: usize, (begin, end): (Option<isize>, Option<isize>)) -> Option<Kind> {
+    fn kind(&self, size: usize, begin: Option<isize>, end: Option<isize>) -> Option<Kind> {
         let unbounded = begin.is_none() && end.is_none();
         // What is counted from the end of the whole axis means something else in a shard of it.
         let from_front = [begin, end].into_iter().flatten().all(|bound| bound >= 0);
@@ -237,7 +238,7 @@ pub(super) fn gather(
     op: &'static str,
     [params, indices]: [&[usize]; 2],
     axis: isize,
-) -> Result<Rule, Error> {
+) -> Result<Rule, OpError> {
     let axis = resolve(op, axis, params.len())?;
     let mut rule = Rule::new(op);
     rule.clashes = Clashes::Won;

@@ -21,7 +21,7 @@ fn cut(shape: &[usize], names: &[&str]) -> TensorLayout {
     TensorLayout::new(shape.to_vec(), layout).unwrap()
 }
 
-fn inferred(op: &Op, shapes: &[&[usize]]) -> Result<Inferred, Error> {
+fn inferred(op: &Op, shapes: &[&[usize]]) -> Result<Inferred, OpError> {
     infer(
         op,
         &shapes.iter().map(|shape| whole(shape)).collect::<Vec<_>>(),
@@ -37,7 +37,7 @@ fn gives(op: &Op, shapes: &[&[usize]], expected: &[&[usize]]) {
 }
 
 #[track_caller]
-fn refuses(op: &Op, shapes: &[&[usize]], expected: Error) {
+fn refuses(op: &Op, shapes: &[&[usize]], expected: OpError) {
     assert_eq!(inferred(op, shapes), Err(expected), "{op:?}");
 }
 
@@ -62,7 +62,7 @@ fn range(begin: Option<isize>, end: Option<isize>, step: isize) -> Index {
 fn shapes_are_broadcast_from_the_last_axis() {
     gives(&Op::Elementwise, &[&[2, 1, 3], &[4, 1], &[]], &[&[2, 4, 3]]);
     gives(&Op::Elementwise, &[&[1], &[0]], &[&[0]]);
-    let sizes = Error::SizesDiffer {
+    let sizes = OpError::SizesDiffer {
         op: "elementwise",
         operand: 1,
         axis: 0,
@@ -75,7 +75,7 @@ fn shapes_are_broadcast_from_the_last_axis() {
 
 #[test]
 fn sizes_that_are_summed_over_must_be_equal() {
-    let differ = |op, axis| Error::SizesDiffer {
+    let differ = |op, axis| OpError::SizesDiffer {
         op,
         operand: 1,
         axis,
@@ -101,7 +101,7 @@ fn a_shape_is_completed_if_it_can_be() {
     gives(&reshape(&[None, Some(4)]), &[&[2, 6]], &[&[3, 4]]);
     gives(&reshape(&[]), &[&[1, 1]], &[&[]]);
     gives(&reshape(&[Some(0), Some(7)]), &[&[3, 0]], &[&[0, 7]]);
-    let mismatch = |from: &[usize], to: &[Option<usize>]| Error::ReshapeSize {
+    let mismatch = |from: &[usize], to: &[Option<usize>]| OpError::ReshapeSize {
         from: from.into(),
         to: to.to_vec(),
     };
@@ -123,7 +123,7 @@ fn a_shape_is_completed_if_it_can_be() {
 #[test]
 fn sizes_that_cannot_be_counted_are_refused() {
     let half = usize::MAX / 2 + 1;
-    let too_large = |op| Error::TooLarge { op };
+    let too_large = |op| OpError::TooLarge { op };
     refuses(
         &Op::Concat { axis: 0 },
         &[&[half], &[half]],
@@ -168,7 +168,7 @@ fn brackets_mean_what_they_mean_in_python() {
 fn brackets_that_reach_past_an_end_are_refused() {
     let slice = |indices: &[Index]| Op::StridedSlice(indices.to_vec());
     for index in [7, -8] {
-        let outside = Error::IndexOutside {
+        let outside = OpError::IndexOutside {
             op: "strided_slice",
             axis: 1,
             index,
@@ -181,15 +181,15 @@ fn brackets_that_reach_past_an_end_are_refused() {
         );
     }
     let ellipses = slice(&[Index::Ellipsis, Index::Ellipsis]);
-    refuses(&ellipses, &[&[2]], Error::TwoEllipses);
-    let rank = Error::RankMismatch {
+    refuses(&ellipses, &[&[2]], OpError::TwoEllipses);
+    let rank = OpError::RankMismatch {
         op: "strided_slice",
         operand: 0,
         found: 1,
         expected: 2,
     };
     refuses(&slice(&[Index::At(0), Index::FULL]), &[&[2]], rank);
-    let outside = Error::IndexOutside {
+    let outside = OpError::IndexOutside {
         op: "slice",
         axis: 0,
         index: 4,
@@ -204,7 +204,7 @@ fn brackets_that_reach_past_an_end_are_refused() {
 
 #[test]
 fn axes_are_inside_the_tensor_and_given_once() {
-    let outside = |op, axis, rank| Error::AxisOutside { op, axis, rank };
+    let outside = |op, axis, rank| OpError::AxisOutside { op, axis, rank };
     refuses(
         &Op::Softmax { axis: 2 },
         &[&[2, 2]],
@@ -222,7 +222,7 @@ fn axes_are_inside_the_tensor_and_given_once() {
         outside("concat", 0, 0),
     );
     let transpose = Op::Transpose { perm: vec![1, 1] };
-    let repeated = |op| Error::RepeatedAxis { op, axis: 1 };
+    let repeated = |op| OpError::RepeatedAxis { op, axis: 1 };
     refuses(&transpose, &[&[2, 2]], repeated("transpose"));
     let squeeze = Op::Squeeze { axes: vec![1, -1] };
     refuses(&squeeze, &[&[1, 1]], repeated("squeeze"));
@@ -230,20 +230,20 @@ fn axes_are_inside_the_tensor_and_given_once() {
     refuses(
         &squeeze,
         &[&[2, 1]],
-        Error::SqueezeSize { axis: 0, size: 2 },
+        OpError::SqueezeSize { axis: 0, size: 2 },
     );
 }
 
 #[test]
 fn operands_are_counted_and_share_a_mesh() {
-    let count = Error::OperandCount {
+    let count = OpError::OperandCount {
         op: "matmul",
         found: 3,
         expected: 2,
     };
     refuses(&PLAIN, &[&[2, 2], &[2, 2], &[2, 2]], count);
     let einsum = Op::Einsum("i,i->i".parse().unwrap());
-    let count = Error::OperandCount {
+    let count = OpError::OperandCount {
         op: "einsum",
         found: 1,
         expected: 2,
@@ -252,11 +252,11 @@ fn operands_are_counted_and_share_a_mesh() {
     refuses(
         &Op::Elementwise,
         &[],
-        Error::NoOperands { op: "elementwise" },
+        OpError::NoOperands { op: "elementwise" },
     );
     let other = Mesh::new([("x", 2)]).unwrap();
     let elsewhere = TensorLayout::new([2], Layout::replicated(&other, 1)).unwrap();
-    let differ = Error::MeshesDiffer {
+    let differ = OpError::MeshesDiffer {
         op: "elementwise",
         operand: 2,
     };
@@ -281,7 +281,7 @@ fn parts_make_up_the_axis() {
         &[[2, 1].as_slice(); 5],
     );
     for parts in [Parts::Equal(2), Parts::Equal(0), Parts::Sizes(vec![1, 3])] {
-        let sizes = Error::SplitSizes {
+        let sizes = OpError::SplitSizes {
             axis: 1,
             size: 5,
             parts: parts.clone(),
@@ -293,7 +293,7 @@ fn parts_make_up_the_axis() {
 
 #[test]
 fn what_must_not_be_cut_is_refused_with_the_remedy() {
-    let cut_axis = Error::AxisCut {
+    let cut_axis = OpError::AxisCut {
         op: "tile",
         axis: 1,
         spec: ShardingSpec::from_name("y").unwrap(),

@@ -8,7 +8,7 @@ use meshwork_core::MeshRank;
 use super::broken::Broken;
 use super::grid::{Grid, shard};
 use super::value::Value;
-use crate::plan::{Collective, DimPart, MeshPlacement, Plan, Step};
+use crate::plan::{DimPart, MeshPlacement, Plan, Step, StepKind};
 
 /// The block of a rank: a range of cells for each tensor dimension, and a value for each cell,
 /// row-major.
@@ -41,7 +41,7 @@ pub(super) struct Execution<'a> {
 
 impl<'a> Execution<'a> {
     /// The step of this number, from 0.
-    pub(super) fn of(plan: &'a Plan, grid: &'a Grid, (number, step): (usize, &'a Step)) -> Self {
+    pub(super) fn of(plan: &'a Plan, grid: &'a Grid, number: usize, step: &'a Step) -> Self {
         Self {
             plan,
             grid,
@@ -80,13 +80,13 @@ impl<'a> Execution<'a> {
     ) -> Result<(T, usize), Broken> {
         let own = held[rank.index()].at(cell);
         let mut found = group.iter().filter_map(|peer| held[peer.index()].at(cell));
-        let found = match self.step.collective() {
-            Collective::MakePartial => {
+        let found = match self.step.kind() {
+            StepKind::MakePartial => {
                 let repeats = self.begins_to_be_partial() && !self.is_first(rank);
                 let neutral = self.step.after().reduction().map(T::neutral);
                 own.filter(|_| !repeats).or(neutral).map(|value| (value, 0))
             }
-            Collective::AllReduce | Collective::ReduceScatter => {
+            StepKind::AllReduce | StepKind::ReduceScatter => {
                 let terms: Vec<T> = found.collect();
                 let complete = terms.len() == group.len();
                 let reduction = self.step.before().reduction().filter(|_| complete);
@@ -98,7 +98,7 @@ impl<'a> Execution<'a> {
                     Some((sum?, 1))
                 })
             }
-            Collective::Permute => found.next().map(|value| (value, 1)),
+            StepKind::Permute => found.next().map(|value| (value, 1)),
             _ => {
                 let other = || Some((found.next()?, 1));
                 own.map(|value| (value, 0)).or_else(other)
@@ -116,7 +116,7 @@ impl<'a> Execution<'a> {
         if let Some(donors) = donors {
             return vec![donors[rank.index()]];
         }
-        if !self.step.collective().communicates() {
+        if !self.step.kind().communicates() {
             return vec![rank];
         }
         let group = self.step.group_of(rank).expect("a rank of the mesh");
@@ -126,7 +126,7 @@ impl<'a> Execution<'a> {
     /// For a permutation, the rank whose block each rank receives: one with the same block and the
     /// same term, and another for each copy.
     fn permutation(&self) -> Result<Option<Vec<MeshRank>>, Broken> {
-        if self.step.collective() != Collective::Permute {
+        if self.step.kind() != StepKind::Permute {
             return Ok(None);
         }
         let key = |placement: &MeshPlacement, rank| {

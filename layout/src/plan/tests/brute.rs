@@ -282,12 +282,7 @@ fn refined(arrangement: &Arrangement, parts: &[Vec<usize>]) -> Arrangement {
 
 /// Holds every plan on a mesh of these sizes, whose dimensions may be seen as `parts` of sizes
 /// `finer`, against the shortest path.
-fn check(
-    sizes: &[usize],
-    (finer, parts): (&[usize], &[Vec<usize>]),
-    shape: &[usize],
-    partial: usize,
-) {
+fn check(sizes: &[usize], finer: &[usize], parts: &[Vec<usize>], shape: &[usize], partial: usize) {
     let mesh = mesh(sizes);
     let fine = World::new(finer, shape, partial * finer.len());
     let coarse = World::new(sizes, shape, partial * sizes.len());
@@ -328,35 +323,36 @@ fn check(
 /// parts: what is recognised by blocks is then recognised by layouts as well.
 fn check_shapes(
     sizes: &[usize],
-    finer: (&[usize], &[Vec<usize>]),
+    finer: &[usize],
+    parts: &[Vec<usize>],
     uneven: [usize; 3],
     partial: usize,
 ) {
     for shape in [[8, 16, 24], uneven] {
         for axes in 1..=3 {
-            check(sizes, finer, &shape[..axes], partial.min(3 - axes));
+            check(sizes, finer, parts, &shape[..axes], partial.min(3 - axes));
         }
     }
 }
 
 #[test]
 fn plans_on_a_line_of_four_cost_as_little_as_any() {
-    check_shapes(&[4], (&[2, 2], &[vec![0, 1]]), [10, 11, 7], 1);
+    check_shapes(&[4], &[2, 2], &[vec![0, 1]], [10, 11, 7], 1);
 }
 
 #[test]
 fn plans_on_two_by_two_cost_as_little_as_any() {
-    check_shapes(&[2, 2], (&[2, 2], &[vec![0], vec![1]]), [11, 13, 7], 1);
+    check_shapes(&[2, 2], &[2, 2], &[vec![0], vec![1]], [11, 13, 7], 1);
 }
 
 #[test]
 fn plans_on_two_by_four_cost_as_little_as_any() {
-    let finer: (&[usize], &[Vec<usize>]) = (&[2, 2, 2], &[vec![0], vec![1, 2]]);
-    check_shapes(&[2, 4], finer, [27, 29, 43], 0);
+    let parts = [vec![0], vec![1, 2]];
+    check_shapes(&[2, 4], &[2, 2, 2], &parts, [27, 29, 43], 0);
 }
 
 #[test]
 fn plans_on_two_by_two_by_two_cost_as_little_as_any() {
-    let finer: (&[usize], &[Vec<usize>]) = (&[2, 2, 2], &[vec![0], vec![1], vec![2]]);
-    check_shapes(&[2, 2, 2], finer, [11, 13, 21], 0);
+    let parts = [vec![0], vec![1], vec![2]];
+    check_shapes(&[2, 2, 2], &[2, 2, 2], &parts, [11, 13, 21], 0);
 }

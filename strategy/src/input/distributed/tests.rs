@@ -18,7 +18,9 @@ fn numbers(samples: usize, batch: usize) -> Input<Vec<usize>> {
 fn take(
     input: &Input<Vec<usize>>,
     policy: AutoShard,
-    (workers, from, steps): (u32, Cursor, usize),
+    workers: u32,
+    from: Cursor,
+    steps: usize,
 ) -> Vec<(Vec<StepShards<Vec<usize>>>, Cursor)> {
     thread::scope(|scope| {
         let worker = |group: Group| {
@@ -56,7 +58,7 @@ fn samples(taken: &[(Vec<StepShards<Vec<usize>>>, Cursor)]) -> Vec<usize> {
 fn workers_that_run_out_go_on_without_samples_and_weights_stay_right() {
     // Worker `w` of 3 has 2 w numbers, one at a time.
     let input = Input::sharded(|shard, _| (0..2 * shard.index()).map(|number| vec![number]));
-    let taken = take(&input, AutoShard::Hint, (3, Cursor::start(), 99));
+    let taken = take(&input, AutoShard::Hint, 3, Cursor::start(), 99);
     assert!(
         taken
             .iter()
@@ -78,11 +80,11 @@ fn workers_that_run_out_go_on_without_samples_and_weights_stay_right() {
 #[test]
 fn a_resumed_epoch_uses_the_rest_once_whatever_the_number_of_workers() {
     let input = numbers(23, 4);
-    let first = take(&input, AutoShard::Data, (3, Cursor::start(), 2));
+    let first = take(&input, AutoShard::Data, 3, Cursor::start(), 2);
     let cursor = first[2].1;
     assert_eq!((cursor.epoch(), cursor.position()), (0, 2));
     for workers in [1, 2, 4] {
-        let rest = take(&input, AutoShard::Data, (workers, cursor, 99));
+        let rest = take(&input, AutoShard::Data, workers, cursor, 99);
         let mut seen = [samples(&first), samples(&rest)].concat();
         seen.sort_unstable();
         assert_eq!(seen, (0..23).collect::<Vec<_>>(), "{workers} workers");
@@ -97,7 +99,7 @@ fn a_cursor_of_shares_is_refused_by_another_number_of_workers() {
             .map(|number| vec![number])
             .collect::<Vec<_>>()
     });
-    let first = take(&input, AutoShard::Hint, (2, Cursor::start(), 1));
+    let first = take(&input, AutoShard::Hint, 2, Cursor::start(), 1);
     let mut alone = MultiWorkerMirroredStrategy::alone().unwrap();
     let refused = alone.distribute_batches(&input, AutoShard::Hint, first[0].1);
     let expected = Error::CursorElsewhere {
@@ -109,6 +111,6 @@ fn a_cursor_of_shares_is_refused_by_another_number_of_workers() {
 
 #[test]
 fn an_input_without_batches_has_no_step() {
-    let taken = take(&numbers(0, 4), AutoShard::Data, (2, Cursor::start(), 9));
+    let taken = take(&numbers(0, 4), AutoShard::Data, 2, Cursor::start(), 9);
     assert!(taken.iter().all(|(shares, _)| shares.is_empty()));
 }

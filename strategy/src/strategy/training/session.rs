@@ -7,8 +7,8 @@ use std::time::Instant;
 use meshwork_collectives::{self as collectives, OperationError, Rank};
 
 use super::{Elastic, others_can_go_on};
-use crate::elastic::poll_interval::PollInterval;
-use crate::elastic::roster::{self, StateSource, WorkerState};
+use crate::strategy::elastic::poll_interval::PollInterval;
+use crate::strategy::elastic::roster::{self, StateSource, WorkerState};
 use crate::strategy::mesh_of;
 use crate::{Change, Error, MultiWorkerMirroredStrategy, Progress, Snapshot, Training};
 

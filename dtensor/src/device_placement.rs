@@ -2,9 +2,7 @@
 
 use meshwork_core::{Mesh, MeshRank};
 
-use super::Context;
 use crate::Error;
-use crate::error::Subject;
 
 /// Which client each rank of a mesh belongs to, and which of its devices on the mesh it is.
 #[derive(Debug)]
@@ -24,39 +22,8 @@ pub(crate) struct RankLocation {
 }
 
 impl DevicePlacement {
-    /// The home of each rank, as all clients together know.
-    #[track_caller]
-    pub(super) fn find(context: &Context, mesh: &Mesh) -> Result<Self, Error> {
-        let local = local_ranks(mesh);
-        let own = context.index() as usize;
-        if local.len() == mesh.size() {
-            return Self::of(mesh, vec![(own, local.clone())], local);
-        }
-        if context.is_alone() {
-            return Err(Error::RemoteMesh {
-                remote: mesh.size() - local.len(),
-                mesh: Box::new(mesh.clone()),
-            });
-        }
-        context.agree(Subject::Mesh, &common_text(mesh))?;
-        let numbers: Vec<u8> = local
-            .iter()
-            .flat_map(|rank| (rank.index() as u64).to_le_bytes())
-            .collect();
-        let told = context.all_gather_bytes(Subject::Mesh, &numbers)?;
-        let ranks = |bytes: &Vec<u8>| -> Vec<MeshRank> {
-            let numbers = bytes.chunks_exact(8).map(|chunk| {
-                let bytes = <[u8; 8]>::try_from(chunk).expect("chunks of 8 bytes");
-                MeshRank::new(usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX))
-            });
-            numbers.collect()
-        };
-        let clients = told.iter().map(ranks).enumerate().collect();
-        Self::of(mesh, clients, local)
-    }
-
     /// The ranks of each client.
-    fn of(
+    pub(crate) fn of(
         mesh: &Mesh,
         clients: Vec<(usize, Vec<MeshRank>)>,
         local: Vec<MeshRank>,
@@ -102,7 +69,7 @@ impl DevicePlacement {
 }
 
 /// The description of a mesh on which all clients have to agree: all but which devices are local.
-pub(super) fn common_text(mesh: &Mesh) -> String {
+pub(crate) fn common_text(mesh: &Mesh) -> String {
     let dims = mesh
         .dims()
         .iter()
@@ -124,7 +91,7 @@ pub(super) fn common_text(mesh: &Mesh) -> String {
 }
 
 /// A mesh without devices has all its ranks here.
-fn local_ranks(mesh: &Mesh) -> Vec<MeshRank> {
+pub(crate) fn local_ranks(mesh: &Mesh) -> Vec<MeshRank> {
     let without_devices = mesh.local_devices().is_empty() && mesh.global_devices().is_empty();
     match without_devices && mesh.is_remote() {
         true => mesh.ranks().collect(),

@@ -2,11 +2,12 @@
 
 use meshwork_accel::{self as accel, CancelCheck, DeviceBuffer, DeviceCollective, ReduceOp};
 
-use super::{Communicator, translate};
+use super::Communicator;
 use crate::Error;
 use crate::buffer::CudaBuffer;
 use crate::device::LogicalDevice;
 use crate::kernels::Kernel;
+use crate::nccl::translate;
 
 impl Communicator {
     /// Puts a collective into the device's stream, unless `cancel_check` breaks before NCCL has
@@ -26,7 +27,7 @@ impl Communicator {
                 self.queue_all_reduce(op, values, cancel_check)
             }
             DeviceCollective::Reduce { op, values, root } => {
-                self.queue_reduce(op, (values, root), cancel_check)
+                self.queue_reduce(op, values, root, cancel_check)
             }
             DeviceCollective::Broadcast { values, root } => {
                 self.queue_broadcast(values, root, cancel_check)
@@ -35,7 +36,7 @@ impl Communicator {
                 self.queue_all_gather(input, output, cancel_check)
             }
             DeviceCollective::ReduceScatter { op, input, output } => {
-                self.queue_reduce_scatter(op, (input, output), cancel_check)
+                self.queue_reduce_scatter(op, input, output, cancel_check)
             }
         }
     }
@@ -59,15 +60,18 @@ impl Communicator {
     fn queue_reduce(
         &mut self,
         op: ReduceOp,
-        (values, root): (&CudaBuffer, usize),
+        values: &CudaBuffer,
+        root: usize,
         cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
-        let how = translate(op, values.element_type())?;
+        let (kind, red_op) = translate(op, values.element_type())?;
         let to = self.peer(root)?;
         let Some(part) = values.part(0, values.len()) else {
             return Ok(());
         };
-        self.put("reduce", cancel_check, |comm| comm.reduce(part, how, to))?;
+        self.put("reduce", cancel_check, |comm| {
+            comm.reduce(part, kind, red_op, to)
+        })?;
         match root == self.rank() {
             true => self.divide(op, values),
             false => Ok(()),
@@ -104,7 +108,8 @@ impl Communicator {
     fn queue_reduce_scatter(
         &mut self,
         op: ReduceOp,
-        (input, output): (&CudaBuffer, &CudaBuffer),
+        input: &CudaBuffer,
+        output: &CudaBuffer,
         cancel_check: &mut CancelCheck<'_>,
     ) -> Result<(), Error> {
         let (kind, red_op) = translate(op, output.element_type())?;

@@ -7,9 +7,12 @@ use meshwork_accel::{
     DeviceCommunicator, DeviceCommunicators, DeviceId, ElementType, ReduceOp,
 };
 
-use super::{Communicator, NcclRank, UniqueId, translate};
+use super::Communicator;
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
+use crate::error::Error;
+use crate::nccl::{NcclRank, UniqueId, translate};
+use crate::sys::collectives::tells_of_a_lost_peer;
 
 impl DeviceCommunicators for CudaAccelerator {
     fn library(&self) -> Result<String, accel::Error> {
@@ -34,7 +37,7 @@ impl DeviceCommunicators for CudaAccelerator {
             place.rank(),
             place.world(),
         )?;
-        let joined = Communicator::enter(nccl, logical, nccl_rank, (PATIENCE, cancel_check));
+        let joined = Communicator::enter(nccl, logical, nccl_rank, PATIENCE, cancel_check);
         let communicator = Some(joined.map_err(|error| error.of_communicator(device))?);
         Ok(Box::new(Joined {
             communicator,
@@ -74,5 +77,34 @@ impl DeviceCommunicator for Joined {
     }
 }
 
-/// For calls without a cancel check, which are not made here.
+impl Error {
+    /// As an error of a communicator's rank on `device`.
+    fn of_communicator(self, device: DeviceId) -> accel::Error {
+        match self {
+            Self::Deadline { operation, .. } => accel::Error::GivenUp { operation },
+            Self::Broken => accel::Error::CommunicatorBroken,
+            Self::RankOutside { rank, world } => accel::Error::RankOutside { rank, world },
+            Self::Call {
+                function: operation,
+                code,
+                status,
+            } => match tells_of_a_lost_peer(operation, code) {
+                true => accel::Error::PeerLost {
+                    operation,
+                    code,
+                    status,
+                },
+                false => accel::Error::DeviceFailed {
+                    device,
+                    operation,
+                    code,
+                    status,
+                },
+            },
+            other => other.into(),
+        }
+    }
+}
+
+/// Of calls without a watch, which nobody makes here.
 const PATIENCE: Duration = Duration::ZERO;

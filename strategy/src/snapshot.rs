@@ -7,7 +7,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use twox_hash::XxHash3_64;
 
-use crate::{Cursor, Error, VariableSpec};
+use crate::{Cursor, Error, SnapshotDamage, VariableSpec};
 
 /// The state of a training: the step, the position in the data, named arrays (the model, the state
 /// of its optimizer), bytes in formats of other libraries, and named texts (the state of a
@@ -38,32 +38,6 @@ pub struct Snapshot {
     arrays: BTreeMap<String, (VariableSpec, Vec<f32>)>,
     blobs: BTreeMap<String, Vec<u8>>,
     texts: BTreeMap<String, String>,
-}
-
-/// Damage to a snapshot.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SnapshotDamage {
-    /// A file, or the index that names it, is damaged.
-    #[error(transparent)]
-    File(#[from] meshwork_checkpoint::FileDamage),
-    /// The bytes end early, or were never a safetensors file.
-    #[error("it is no whole safetensors file")]
-    Format,
-    /// A field that every snapshot has is missing or unreadable.
-    #[error("its field {field} is missing or unreadable")]
-    Field {
-        /// The name in the file's metadata.
-        field: &'static str,
-    },
-    /// The content is another one than was written.
-    #[error("its content has the hash {found:016x} and not {stated:016x}")]
-    Hash {
-        /// The hash that is written in the file.
-        stated: u64,
-        /// The hash of the content found.
-        found: u64,
-    },
 }
 
 impl Snapshot {

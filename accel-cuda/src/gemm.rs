@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     /// The element of a matrix that lies column after column.
-    fn at(matrices: &[i64], (stride, rows): (i64, i32), [place, row, column]: [i32; 3]) -> i64 {
+    fn at(matrices: &[i64], stride: i64, rows: i32, [place, row, column]: [i32; 3]) -> i64 {
         let at = i64::from(place) * stride + i64::from(column) * i64::from(rows) + i64::from(row);
         matrices[usize::try_from(at).unwrap()]
     }
@@ -81,8 +81,7 @@ mod tests {
                 let (place, i, j) = (number(index / rows), number(column), number(row));
                 let by_columns: i64 = (0..gemm.k)
                     .map(|k| {
-                        at(&right, (a, gemm.m), [place, i, k])
-                            * at(&left, (b, gemm.k), [place, k, j])
+                        at(&right, a, gemm.m, [place, i, k]) * at(&left, b, gemm.k, [place, k, j])
                     })
                     .sum();
                 assert_eq!(by_columns, expected, "{shape:?}");

@@ -2,6 +2,9 @@
 //! a deadline, by NCCL's non-blocking mode and polling. After an error or a missed deadline the
 //! communicator is broken; dropping it aborts what is pending.
 
+mod capability;
+mod queue;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
@@ -11,11 +14,11 @@ use meshwork_accel::{
     self as accel, CancelCheck, DeviceBuffer, DeviceCollective, DeviceId, ReduceOp,
 };
 
-use super::{Nccl, NcclRank};
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
 use crate::device::LogicalDevice;
 use crate::error::{Error, Failure};
+use crate::nccl::{Nccl, NcclRank};
 use crate::sys::collectives::Comm;
 
 /// A rank of a communicator of NCCL, on one device.
@@ -38,7 +41,7 @@ pub struct Communicator {
     comm: Comm,
     /// Whether an operation has failed.
     broken: bool,
-    pub(super) logical: Arc<LogicalDevice>,
+    logical: Arc<LogicalDevice>,
     rank: usize,
     world: usize,
     timeout: Duration,
@@ -60,25 +63,27 @@ impl Communicator {
         timeout: Duration,
     ) -> Result<Self, Error> {
         let logical = accelerator.logical(device)?;
-        Self::enter(nccl, logical, nccl_rank, (timeout, &mut within(timeout)))
+        Self::enter(nccl, logical, nccl_rank, timeout, &mut within(timeout))
     }
 
     /// Joins the other ranks unless `cancel_check` breaks before.
-    pub(super) fn enter(
+    fn enter(
         nccl: &Nccl,
         logical: &Arc<LogicalDevice>,
         nccl_rank: NcclRank,
-        (timeout, cancel_check): (Duration, &mut CancelCheck<'_>),
+        timeout: Duration,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<Self, Error> {
         let (table, stream) = (nccl.table.clone(), logical.stream.clone());
         let comm = Comm::join(
             table,
             stream,
             *nccl_rank.id.as_bytes(),
-            (nccl_rank.rank, nccl_rank.world),
+            nccl_rank.rank,
+            nccl_rank.world,
         )?;
         let operation = "joining a communicator";
-        Self::settle(comm, logical.clone(), operation, (timeout, cancel_check))
+        Self::settle(comm, logical.clone(), operation, timeout, cancel_check)
     }
 
     /// This rank's number, from 0.
@@ -190,15 +195,17 @@ impl Communicator {
         self.call("receive", |comm| comm.exchange(None, Some((part, from))))
     }
 
-    /// Sends `sent` to the first rank and receives `received` from the second, at once: a ring of
-    /// ranks that all send first would wait for ever.
+    /// Sends `sent` to the rank `to` and receives `received` from the rank `from`, at once: a ring
+    /// of ranks that all send first would wait for ever.
     ///
     /// # Errors
     /// Those of [`send`](Self::send).
     pub fn exchange(
         &mut self,
-        (sent, to): (&CudaBuffer, usize),
-        (received, from): (&mut CudaBuffer, usize),
+        sent: &CudaBuffer,
+        to: usize,
+        received: &mut CudaBuffer,
+        from: usize,
     ) -> Result<(), Error> {
         let (to, from) = (self.peer(to)?, self.peer(from)?);
         self.holds(sent)?;
@@ -218,7 +225,7 @@ impl Communicator {
     }
 
     /// The same unless `cancel_check` breaks before.
-    pub(super) fn finish(&mut self, cancel_check: &mut CancelCheck<'_>) -> Result<(), Error> {
+    fn finish(&mut self, cancel_check: &mut CancelCheck<'_>) -> Result<(), Error> {
         self.guarded(|comm| {
             until(cancel_check, "an operation of a communicator", || {
                 // An operation that failed never ends, so both are looked at.
@@ -239,7 +246,7 @@ impl Communicator {
         })?;
         let (logical, timeout) = (self.logical.clone(), self.timeout);
         let cancel_check = &mut within(timeout);
-        let settle = |comm| Self::settle(comm, logical, operation, (timeout, cancel_check));
+        let settle = |comm| Self::settle(comm, logical, operation, timeout, cancel_check);
         self.comm.born().map(settle).transpose()
     }
 
@@ -268,12 +275,7 @@ impl Communicator {
         until(cancel_check, operation, || self.comm.is_ready())?;
         let rest = self.comm.born().ok_or(Error::Broken)?;
         let cancel_check = &mut within(timeout);
-        Self::settle(
-            rest,
-            self.logical.clone(),
-            operation,
-            (timeout, cancel_check),
-        )
+        Self::settle(rest, self.logical.clone(), operation, timeout, cancel_check)
     }
 
     /// Ends in order, when all ranks have called it and all operations are done.
@@ -291,7 +293,8 @@ impl Communicator {
         comm: Comm,
         logical: Arc<LogicalDevice>,
         operation: &'static str,
-        (timeout, cancel_check): (Duration, &mut CancelCheck<'_>),
+        timeout: Duration,
+        cancel_check: &mut CancelCheck<'_>,
     ) -> Result<Self, Error> {
         until(cancel_check, operation, || comm.is_ready())?;
         let (rank, world) = comm.place()?;
@@ -320,7 +323,7 @@ impl Communicator {
     }
 
     /// The same unless `cancel_check` breaks before.
-    pub(super) fn put(
+    fn put(
         &mut self,
         operation: &'static str,
         cancel_check: &mut CancelCheck<'_>,
@@ -333,15 +336,12 @@ impl Communicator {
     }
 
     /// Whether it has failed.
-    pub(super) fn is_broken(&self) -> bool {
+    fn is_broken(&self) -> bool {
         self.broken
     }
 
     /// Does nothing any more after the first error.
-    pub(super) fn guarded(
-        &mut self,
-        run: impl FnOnce(&Comm) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn guarded(&mut self, run: impl FnOnce(&Comm) -> Result<(), Error>) -> Result<(), Error> {
         if self.broken {
             return Err(Error::Broken);
         }
@@ -350,14 +350,14 @@ impl Communicator {
         done
     }
 
-    pub(super) fn peer(&self, rank: usize) -> Result<i32, Error> {
+    fn peer(&self, rank: usize) -> Result<i32, Error> {
         let world = self.world;
         let number = i32::try_from(rank).ok().filter(|_| rank < world);
         number.ok_or(Error::RankOutside { rank, world })
     }
 
     /// Refuses a buffer of another device.
-    pub(super) fn holds(&self, buffer: &CudaBuffer) -> Result<(), Error> {
+    fn holds(&self, buffer: &CudaBuffer) -> Result<(), Error> {
         if Arc::ptr_eq(&self.logical, buffer.logical()) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Trainings that go on when workers are lost, and take new ones in.
 
-pub(crate) mod poll_interval;
-pub(crate) mod roster;
+pub(super) mod poll_interval;
+pub(super) mod roster;
 
 use std::fmt::Display;
 use std::time::Instant;
