@@ -122,7 +122,7 @@ pub(crate) fn run(wanted: &Resolve) -> Result<(), ResolveError> {
     let resolver = wanted.resolver(choice.source, variables)?;
     let mut report = Report::ask(&choice, resolver.as_ref());
     if wanted.explain {
-        report = report.explained(resolver.explain());
+        report = report.explained();
     }
     let mut output = io::stdout().lock();
     if wanted.json {

@@ -1,6 +1,9 @@
+//! What changed from one cluster to another.
+
 use std::collections::BTreeMap;
 
-use crate::{ClusterSpec, Task};
+use crate::spec::ClusterSpec;
+use crate::task::Task;
 
 /// What changed from one [`ClusterSpec`] to another, in terms of tasks.
 ///
@@ -143,7 +146,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Tasks;
+    use crate::spec::Tasks;
 
     type Jobs = BTreeMap<String, BTreeMap<u32, String>>;
 

@@ -1,10 +1,25 @@
+//! Why a question about a cluster has no answer: one enum, and one for each kind of source.
+//!
+//! Every module imports from here, and nothing here imports from a source.
+
 use std::fmt::{self, Display};
 
+use crate::address::AddressProblem;
+use crate::task::{MAX_TASK_INDEX, Task};
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
-use crate::{
-    AddressProblem, Expected, JsonProblem, MAX_TASK_INDEX, SageMakerError, ServiceError,
-    SlurmError, Task,
+
+mod sagemaker;
+mod service;
+mod slurm;
+mod tf_config;
+
+pub use sagemaker::SageMakerError;
+pub use service::{
+    AccessProblem, CoordinatorProblem, CredentialsProblem, ServiceError, ServiceErrorKind,
 };
+pub use slurm::{HostListProblem, ScontrolProblem, SlurmError, Summed};
+pub(crate) use slurm::{LONGEST_RANGE, MOST_HOSTS};
+pub use tf_config::{Expected, JsonProblem};
 
 /// Why a cluster could not be described, or a question about it not be answered.
 ///

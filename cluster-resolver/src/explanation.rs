@@ -1,8 +1,10 @@
+//! How answers came about, for people to read and for programs to show.
+
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-use crate::text::{Counts, Shortened};
-use crate::{ClusterResolver, Error};
+use crate::error::Error;
+use crate::text::Shortened;
 
 mod origin;
 
@@ -151,41 +153,23 @@ impl Explanation {
             }));
     }
 
-    /// Notes what the resolver answers to each question, after what it read has been noted.
-    pub(crate) fn settle_all(&mut self, resolver: &dyn ClusterResolver) {
-        let spec = resolver.cluster_spec();
-        self.settle(
-            Question::Cluster,
-            spec.map(|spec| Counts(&spec).to_string()),
-        );
-        let task = resolver.task_type().and_then(|job| {
-            let id = resolver.task_id()?.map(|id| id.to_string());
-            let unknown = || "?".to_owned();
-            Ok(match (job, id) {
-                (None, None) => "not known".to_owned(),
-                (job, id) => [job, id].map(|part| part.unwrap_or_else(unknown)).join(":"),
-            })
-        });
-        self.settle(Question::Task, task);
-        self.settle(Question::Master, resolver.master(None, None, None));
-        if let Some(layer) = resolver.rpc_layer().transpose() {
-            self.settle(Question::RpcLayer, layer);
-        }
-        if let Some(environment) = resolver.environment() {
-            self.conclude(Question::Environment, environment);
-        }
-        let accelerators = resolver.num_accelerators().map(|accelerators| {
-            let each = accelerators
-                .iter()
-                .map(|(kind, count)| format!("{count} {kind}"));
-            let each: Vec<_> = each.collect();
-            if each.is_empty() {
-                "not known".to_owned()
-            } else {
-                each.join(", ")
+    /// What was read about this question in these places does not count: the program knows better.
+    pub(crate) fn overrule(&mut self, question: Question, places: impl Fn(&Origin) -> bool) {
+        for step in self
+            .steps
+            .iter_mut()
+            .filter(|step| step.question == question)
+        {
+            if let Finding::Read { from, value } = &step.finding
+                && places(from)
+            {
+                step.finding = Finding::Ignored {
+                    from: from.clone(),
+                    value: value.clone(),
+                    why: OVERRULED.into(),
+                };
             }
-        });
-        self.settle(Question::Accelerators, accelerators);
+        }
     }
 
     /// Keeps what is about this question.
@@ -305,6 +289,9 @@ impl Display for Explanation {
         Ok(())
     }
 }
+
+/// Why a value that the program overrules does not count.
+pub(crate) const OVERRULED: &str = "the program says otherwise";
 
 #[cfg(test)]
 mod tests {

@@ -1,19 +1,22 @@
+//! Instance groups of Google Compute Engine.
+
 use std::panic;
 
 use reqwest::Url;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::google::{Session, Settings};
+use crate::cluster::{Cluster, MasterRule};
+use crate::error::{Error, ServiceError};
+use crate::explanation::{Explanation, Origin, Question};
+use crate::google::{GoogleCredentials, Session, Settings};
+use crate::resolver::ClusterResolver;
 use crate::service::call;
-use crate::service::error::ServiceError;
 use crate::service::http::{Endpoint, Request, base_url, below};
-use crate::service::seen::{self, Seen};
+use crate::service::retry::RetryPolicy;
+use crate::spec::{ClusterSpec, Tasks};
 use crate::text::url_without_secrets;
-use crate::{
-    ClusterResolver, ClusterSpec, Error, Explanation, GoogleCredentials, Origin, Patience,
-    Question, Tasks, Variables,
-};
+use crate::variables::Variables;
 
 mod group;
 
@@ -49,9 +52,8 @@ pub struct GceResolver {
     zone: String,
     instance_group: String,
     port: u16,
-    task_type: String,
+    job_name: String,
     task_id: TaskId,
-    rpc_layer: Option<String>,
     compute_url: Option<Endpoint>,
     settings: Settings,
 }
@@ -59,7 +61,7 @@ pub struct GceResolver {
 /// Which task of the job this process is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum TaskId {
-    Fixed(Option<u32>),
+    First,
     OfThisMachine,
 }
 
@@ -78,25 +80,17 @@ impl GceResolver {
             zone: zone.into(),
             instance_group: instance_group.into(),
             port,
-            task_type: "worker".to_owned(),
-            task_id: TaskId::Fixed(Some(0)),
-            rpc_layer: Some("grpc".to_owned()),
+            job_name: "worker".to_owned(),
+            task_id: TaskId::First,
             compute_url: None,
             settings: Settings::default(),
         }
     }
 
-    /// The job that the machines are the tasks of, and this process too.
+    /// The job that the machines are the tasks of, and this process too; `worker` unless said.
     #[must_use]
-    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
-        self.task_type = task_type.into();
-        self
-    }
-
-    /// The index of this process in its job.
-    #[must_use]
-    pub fn with_task_id(mut self, task_id: u32) -> Self {
-        self.task_id = TaskId::Fixed(Some(task_id));
+    pub fn with_job_name(mut self, job_name: impl Into<String>) -> Self {
+        self.job_name = job_name.into();
         self
     }
 
@@ -105,27 +99,6 @@ impl GceResolver {
     #[must_use]
     pub fn with_own_task_id(mut self) -> Self {
         self.task_id = TaskId::OfThisMachine;
-        self
-    }
-
-    /// The process has no index, as one that only looks on.
-    #[must_use]
-    pub fn without_task_id(mut self) -> Self {
-        self.task_id = TaskId::Fixed(None);
-        self
-    }
-
-    /// The protocol put before addresses; an empty one asks for none.
-    #[must_use]
-    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
-        self.rpc_layer = Some(rpc_layer.into());
-        self
-    }
-
-    /// No protocol is put before addresses.
-    #[must_use]
-    pub fn without_rpc_layer(mut self) -> Self {
-        self.rpc_layer = None;
         self
     }
 
@@ -138,8 +111,8 @@ impl GceResolver {
 
     /// How long the service may take; 30 s unless said.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.settings.patience = patience;
+    pub fn with_retry_policy(mut self, retry: RetryPolicy) -> Self {
+        self.settings.retry = retry;
         self
     }
 
@@ -165,24 +138,19 @@ impl GceResolver {
         self
     }
 
-    fn look(&self, notes: &mut Explanation) -> Result<Seen, Error> {
+    /// The machines, and which of them this one is.
+    fn ask_once(&self, evidence: &mut Explanation) -> Result<(ClusterSpec, Option<u32>), Error> {
         let session = self.settings.begin()?;
-        let base = base_url(&self.base(notes)?)?;
-        self.note_arguments(notes);
-        let (members, own) = call::run(self.ask(session, &base, notes))?;
+        let base = base_url(&self.base(evidence)?)?;
+        self.note_arguments(evidence);
+        let (members, own) = call::run(self.ask(session, &base, evidence))?;
         let task_id = match self.task_id {
-            TaskId::Fixed(index) => index,
+            TaskId::First => Some(0),
             TaskId::OfThisMachine => own.and_then(|own| group::position(&members, &own)),
         };
         let addresses = members.into_iter().map(|member| member.address(self.port));
-        let job = (self.task_type.clone(), Tasks::list(addresses));
-        Ok(Seen {
-            spec: ClusterSpec::new([job])?,
-            task_type: Some(self.task_type.clone()),
-            task_id,
-            rpc_layer: self.rpc_layer.clone(),
-            ..Seen::default()
-        })
+        let job = (self.job_name.clone(), Tasks::list(addresses));
+        Ok((ClusterSpec::new([job])?, task_id))
     }
 
     /// The members in the order of their tasks, and the name of this machine if it is asked for.
@@ -190,13 +158,13 @@ impl GceResolver {
         &self,
         mut session: Session,
         base: &Url,
-        notes: &mut Explanation,
+        evidence: &mut Explanation,
     ) -> Result<(Vec<Member>, Option<String>), ServiceError> {
         let own = match self.task_id {
-            TaskId::Fixed(_) => None,
+            TaskId::First => None,
             TaskId::OfThisMachine => {
                 session
-                    .metadata("instance/name", notes, Question::Task)
+                    .metadata("instance/name", evidence, Question::Task)
                     .await?
             }
         };
@@ -221,7 +189,7 @@ impl GceResolver {
         group::sort(&mut members);
         for member in &members {
             let value = format!("{}: {}", member.name(), member.host());
-            notes.read(Question::Cluster, member.origin(), value);
+            evidence.read(Question::Cluster, member.origin(), value);
         }
         Ok((members, own))
     }
@@ -261,70 +229,55 @@ impl GceResolver {
         ]
     }
 
-    fn base(&self, notes: &mut Explanation) -> Result<String, Error> {
-        let variable = self.settings.variables.read(VARIABLE)?;
-        let set = variable.filter(|url| !url.is_empty());
+    fn base(&self, evidence: &mut Explanation) -> Result<String, Error> {
+        let set = self.settings.variables.read_nonempty(VARIABLE)?;
         Ok(match (&self.compute_url, set) {
             (Some(url), _) => url.as_str().to_owned(),
             (None, Some(url)) => {
                 let shown = url_without_secrets(&url);
-                notes.read(Question::Cluster, Origin::variable(VARIABLE), shown);
+                evidence.read(Question::Cluster, Origin::variable(VARIABLE), shown);
                 url
             }
             (None, None) => "https://compute.googleapis.com/compute/v1".to_owned(),
         })
     }
 
-    fn note_arguments(&self, notes: &mut Explanation) {
+    fn note_arguments(&self, evidence: &mut Explanation) {
         let group = format!("{}/{}/{}", self.project, self.zone, self.instance_group);
         let program = |field| Origin::program().field(field);
-        notes.read(Question::Cluster, program("instance group"), group);
-        notes.read(Question::Cluster, program("port"), self.port.to_string());
-        notes.read(Question::Task, program("task type"), self.task_type.clone());
-        if let TaskId::Fixed(Some(index)) = self.task_id {
-            notes.read(Question::Task, program("task id"), index.to_string());
+        evidence.read(Question::Cluster, program("instance group"), group);
+        evidence.read(Question::Cluster, program("port"), self.port.to_string());
+        evidence.read(Question::Task, program("job name"), self.job_name.clone());
+        if self.task_id == TaskId::First {
+            let default = Origin::default_value().field("task id");
+            evidence.read(Question::Task, default, "0");
         }
     }
 }
 
 impl ClusterResolver for GceResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        Ok(self.look(&mut Explanation::default())?.spec)
-    }
-
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        if task_id.is_none() && self.task_id == TaskId::Fixed(None) {
-            return Ok(String::new());
-        }
-        let seen = self.look(&mut Explanation::default())?;
-        seen.master(task_type, task_id, rpc_layer)
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(Some(self.task_type.clone()))
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        match self.task_id {
-            TaskId::Fixed(index) => Ok(index),
-            TaskId::OfThisMachine => Ok(self.look(&mut Explanation::default())?.task_id),
-        }
-    }
-
-    fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        Ok(self.rpc_layer.clone())
-    }
-
-    fn explain(&self) -> Explanation {
-        let mut notes = Explanation::default();
-        let looked = self.look(&mut notes);
-        seen::settle(&mut notes, looked, |seen| seen.master(None, None, None));
-        notes
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let now = Self {
+            settings: self.settings.snapshot(),
+            ..self.clone()
+        };
+        let mut evidence = Explanation::default();
+        let (spec, task_id) = match now.ask_once(&mut evidence) {
+            Ok((spec, task_id)) => (Ok(spec), Ok(task_id)),
+            Err(error) => match self.task_id {
+                TaskId::First => (Err(error), Ok(Some(0))),
+                TaskId::OfThisMachine => (Err(error.clone()), Err(error)),
+            },
+        };
+        Ok(Cluster {
+            spec,
+            task_type: Ok(Some(self.job_name.clone())),
+            task_id,
+            rpc_layer: Ok(Some("grpc".to_owned())),
+            master: MasterRule::OwnTaskIfKnown,
+            evidence,
+            ..Cluster::default()
+        })
     }
 }
 

@@ -8,11 +8,12 @@ pub use metadata::metadata_url;
 
 use reqwest::Url;
 
+use crate::error::{Error, ServiceError};
 use crate::service::call::Call;
-use crate::service::error::ServiceError;
 use crate::service::http::{Endpoint, Http, Request, base_url};
+use crate::service::retry::RetryPolicy;
 use crate::service::secret::Secret;
-use crate::{Error, Patience, Variables};
+use crate::variables::Variables;
 use credentials::TokenSource;
 
 /// How Google's services are reached, as the program said it.
@@ -20,7 +21,7 @@ use credentials::TokenSource;
 pub(crate) struct Settings {
     pub(crate) variables: Variables,
     pub(crate) credentials: GoogleCredentials,
-    pub(crate) patience: Patience,
+    pub(crate) retry: RetryPolicy,
     pub(crate) metadata_url: Option<Endpoint>,
 }
 
@@ -36,6 +37,14 @@ pub(crate) struct Session {
 }
 
 impl Settings {
+    /// These settings with the variables as they are now.
+    pub(crate) fn snapshot(&self) -> Self {
+        Self {
+            variables: self.variables.snapshot(),
+            ..self.clone()
+        }
+    }
+
     /// A round that begins now; nothing is asked yet.
     pub(crate) fn begin(&self) -> Result<Session, Error> {
         let metadata = match &self.metadata_url {
@@ -43,7 +52,7 @@ impl Settings {
             None => metadata_url(&self.variables)?,
         };
         Ok(Session {
-            call: Call::begin(self.patience),
+            call: Call::begin(self.retry),
             http: Http::new()?,
             metadata_http: Http::without_proxy()?,
             metadata: base_url(&metadata)?,

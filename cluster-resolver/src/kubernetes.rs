@@ -1,11 +1,16 @@
+//! The pods of a Kubernetes cluster.
+
 use std::time::Duration;
 
+use crate::cluster::{Cluster, MasterRule};
+use crate::error::Error;
+use crate::explanation::{Explanation, Origin, Question};
+use crate::resolver::{ClusterResolver, Signal, Stop};
 use crate::service::call;
-use crate::service::seen::{self, Seen};
-use crate::{
-    ClusterResolver, ClusterSpec, Error, Explanation, Origin, Patience, Question, Signal, Stop,
-    Tasks, Variables,
-};
+use crate::service::retry::RetryPolicy;
+use crate::spec::{ClusterSpec, Tasks};
+use crate::task::Task;
+use crate::variables::Variables;
 
 mod access;
 mod ask;
@@ -28,8 +33,7 @@ use pods::{Member, Pod};
 /// is an error that passes, since a cluster without it would be another one.
 ///
 /// Inside a cluster, pods are looked for in the process's own namespace; elsewhere in all of them.
-/// The process is the task whose pod is called as `POD_NAME` or `HOSTNAME` says, unless the program
-/// says which one it is.
+/// The process is the task whose pod is called as `POD_NAME` or `HOSTNAME` says.
 ///
 /// ```no_run
 /// use meshwork_cluster_resolver::{ClusterResolver, KubernetesResolver};
@@ -53,12 +57,9 @@ use pods::{Member, Pod};
 pub struct KubernetesResolver {
     jobs: Vec<(String, Vec<String>)>,
     port: u16,
-    task_type: Option<String>,
-    task_id: Option<u32>,
-    rpc_layer: Option<String>,
     access: KubernetesAccess,
     namespace: Namespace,
-    patience: Patience,
+    retry: RetryPolicy,
     variables: Variables,
 }
 
@@ -70,12 +71,9 @@ impl KubernetesResolver {
         Self {
             jobs: Vec::new(),
             port: 8470,
-            task_type: None,
-            task_id: None,
-            rpc_layer: Some("grpc".to_owned()),
             access: KubernetesAccess::default(),
             namespace: Namespace::default(),
-            patience: Patience::default(),
+            retry: RetryPolicy::default(),
             variables: Variables::default(),
         }
     }
@@ -97,34 +95,6 @@ impl KubernetesResolver {
     #[must_use]
     pub fn with_port(mut self, port: u16) -> Self {
         self.port = port;
-        self
-    }
-
-    /// The job of this process.
-    #[must_use]
-    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
-        self.task_type = Some(task_type.into());
-        self
-    }
-
-    /// The index of this process in its job.
-    #[must_use]
-    pub fn with_task_id(mut self, task_id: u32) -> Self {
-        self.task_id = Some(task_id);
-        self
-    }
-
-    /// The protocol put before addresses; an empty one asks for none.
-    #[must_use]
-    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
-        self.rpc_layer = Some(rpc_layer.into());
-        self
-    }
-
-    /// No protocol is put before addresses.
-    #[must_use]
-    pub fn without_rpc_layer(mut self) -> Self {
-        self.rpc_layer = None;
         self
     }
 
@@ -151,8 +121,8 @@ impl KubernetesResolver {
 
     /// How long the service may take; 30 s unless said.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn with_retry_policy(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
         self
     }
 
@@ -171,10 +141,14 @@ impl KubernetesResolver {
         self.jobs.clone()
     }
 
-    fn look(&self, notes: &mut Explanation) -> Result<Seen, Error> {
-        let own = self.own_pod()?;
+    /// The pods, and the task that the own one is.
+    fn ask_once(
+        &self,
+        own: Option<&OwnPod>,
+        evidence: &mut Explanation,
+    ) -> Result<(ClusterSpec, Option<Task>), Error> {
         let jobs = self.selectors();
-        let session = self.begin(notes)?;
+        let session = self.begin(evidence)?;
         let found = call::run(async {
             let server = session.connect().await?;
             let mut found = Vec::new();
@@ -182,7 +156,7 @@ impl KubernetesResolver {
                 let mut groups = Vec::new();
                 for selector in selectors {
                     let (pods, url) = server.list(selector).await?;
-                    note_pods(notes, &url, &pods);
+                    note_pods(evidence, &url, &pods);
                     groups.push(pods);
                 }
                 found.push((job.clone(), pods::arrange(job, groups)?));
@@ -192,22 +166,24 @@ impl KubernetesResolver {
         let mut own_task = None;
         let mut spec = Vec::new();
         for (job, members) in found {
-            let is_own = |member: &&Member| own.as_ref().is_some_and(|own| own.is(member));
+            let is_own = |member: &&Member| own.is_some_and(|own| own.is(member));
             if let Some(member) = members.iter().find(is_own).filter(|_| own_task.is_none()) {
-                own_task = Some((job.clone(), member.index));
+                own_task = Some(Task::new(job.clone(), member.index));
             }
             let tasks = self.tasks(&members);
             spec.push((job, tasks));
         }
-        self.note_own(notes, own.as_ref(), own_task.as_ref());
-        let (job, index) = own_task.unzip();
-        Ok(Seen {
-            spec: ClusterSpec::new(spec)?,
-            task_type: self.task_type.clone().or(job),
-            task_id: self.task_id.or(index),
-            rpc_layer: self.rpc_layer.clone(),
-            ..Seen::default()
-        })
+        if let Some(own) = own {
+            let (origin, name) = (Origin::variable(own.variable), own.name.clone());
+            match &own_task {
+                Some(_) => evidence.read(Question::Task, origin, name),
+                None => {
+                    let why = "no pod of the cluster is called so";
+                    evidence.ignore(Question::Task, origin, name, why);
+                }
+            }
+        }
+        Ok((ClusterSpec::new(spec)?, own_task))
     }
 
     fn tasks(&self, members: &[Member]) -> Tasks {
@@ -217,13 +193,9 @@ impl KubernetesResolver {
 
     /// The name of the pod that this process runs in, if the environment tells.
     fn own_pod(&self) -> Result<Option<OwnPod>, Error> {
-        if self.task_type.is_some() && self.task_id.is_some() {
-            return Ok(None);
-        }
-        let set = |name| Ok::<_, Error>(self.variables.read(name)?.filter(|text| !text.is_empty()));
         for variable in ["POD_NAME", "HOSTNAME"] {
-            if let Some(name) = set(variable)? {
-                let namespace = set("POD_NAMESPACE")?;
+            if let Some(name) = self.variables.read_nonempty(variable)? {
+                let namespace = self.variables.read_nonempty("POD_NAMESPACE")?;
                 return Ok(Some(OwnPod {
                     variable,
                     name,
@@ -232,43 +204,6 @@ impl KubernetesResolver {
             }
         }
         Ok(None)
-    }
-
-    fn note_own(
-        &self,
-        notes: &mut Explanation,
-        own: Option<&OwnPod>,
-        task: Option<&(String, u32)>,
-    ) {
-        let program = |field| Origin::program().field(field);
-        if let Some(job) = &self.task_type {
-            notes.read(Question::Task, program("task type"), job.clone());
-        }
-        if let Some(index) = self.task_id {
-            notes.read(Question::Task, program("task id"), index.to_string());
-        }
-        let Some(own) = own else {
-            return;
-        };
-        let origin = Origin::variable(own.variable);
-        match task {
-            Some(_) => notes.read(Question::Task, origin, own.name.clone()),
-            None => {
-                let why = "no pod of the cluster is called so";
-                notes.ignore(Question::Task, origin, own.name.clone(), why);
-            }
-        }
-    }
-
-    /// What is known about the task of this process, looking only if that may tell more.
-    fn own_task(&self) -> Result<(Option<String>, Option<u32>), Error> {
-        match self.own_pod()? {
-            Some(_) => {
-                let seen = self.look(&mut Explanation::default())?;
-                Ok((seen.task_type, seen.task_id))
-            }
-            None => Ok((self.task_type.clone(), self.task_id)),
-        }
     }
 }
 
@@ -279,54 +214,43 @@ impl Default for KubernetesResolver {
 }
 
 impl ClusterResolver for KubernetesResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        Ok(self.look(&mut Explanation::default())?.spec)
-    }
-
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        let said = (
-            task_type.is_some() || self.task_type.is_some(),
-            task_id.is_some() || self.task_id.is_some(),
-        );
-        if said != (true, true) && self.own_pod()?.is_none() {
-            return Ok(String::new());
-        }
-        let seen = self.look(&mut Explanation::default())?;
-        seen.master(task_type, task_id, rpc_layer)
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(self.own_task()?.0)
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        Ok(self.own_task()?.1)
-    }
-
-    fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        Ok(self.rpc_layer.clone())
-    }
-
-    fn explain(&self) -> Explanation {
-        let mut notes = Explanation::default();
-        let looked = self.look(&mut notes);
-        seen::settle(&mut notes, looked, |seen| seen.master(None, None, None));
-        notes
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let now = Self {
+            variables: self.variables.snapshot(),
+            ..self.clone()
+        };
+        let mut evidence = Explanation::default();
+        let own = now.own_pod();
+        let found = now.ask_once(own.as_ref().ok().and_then(Option::as_ref), &mut evidence);
+        let task = match (own, &found) {
+            (Err(error), _) => Err(error),
+            // Without a name there is no task to be found, whatever the service says.
+            (Ok(None), _) => Ok(None),
+            (Ok(Some(_)), Ok((_, task))) => Ok(task.clone()),
+            (Ok(Some(_)), Err(error)) => Err(error.clone()),
+        };
+        Ok(Cluster {
+            spec: found.map(|(spec, _)| spec),
+            task_id: task
+                .as_ref()
+                .map(|task| task.as_ref().map(Task::index))
+                .map_err(Clone::clone),
+            task_type: task.map(|task| task.map(|task| task.job().to_owned())),
+            rpc_layer: Ok(Some("grpc".to_owned())),
+            master: MasterRule::OwnTaskIfKnown,
+            evidence,
+            ..Cluster::default()
+        })
     }
 
     /// Watches the pods of every selector; a change that does not touch the cluster is passed over.
     fn wait_for_change(
         &self,
-        seen: &ClusterSpec,
+        known: &ClusterSpec,
         time: Duration,
         stop: &Stop,
     ) -> Result<Signal, Error> {
-        self.watch_pods(seen, time, stop)
+        self.watch_pods(known, time, stop)
     }
 }
 
@@ -346,16 +270,16 @@ impl OwnPod {
     }
 }
 
-fn note_pods(notes: &mut Explanation, url: &str, pods: &[Pod]) {
+fn note_pods(evidence: &mut Explanation, url: &str, pods: &[Pod]) {
     for pod in pods {
         let origin = Origin::url(url).field(pod.label());
         match pod.standing() {
-            Ok(Some(host)) => notes.read(Question::Cluster, origin, host),
+            Ok(Some(host)) => evidence.read(Question::Cluster, origin, host),
             Ok(None) => {
                 let why = "it is finished or being deleted";
-                notes.ignore(Question::Cluster, origin, pod.phase(), why);
+                evidence.ignore(Question::Cluster, origin, pod.phase(), why);
             }
-            Err(_) => notes.read(Question::Cluster, origin, pod.phase()),
+            Err(_) => evidence.read(Question::Cluster, origin, pod.phase()),
         }
     }
 }

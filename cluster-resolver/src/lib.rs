@@ -4,36 +4,88 @@
 //! descriptions, and asks services for them where a feature says so.
 //!
 //! ```text
-//!   TF_CONFIG ──┐
-//!   a list ─────┼─▶ ClusterResolver ─▶ ClusterSpec ────────────▶ WorkerPlacement of worker:1
-//!   …           │                      chief  0  c:2222          rank 2 of 3, not the chief
-//!               └─▶ task worker:1      worker 0  w0:2222         c:2222, w0:2222, w1:2222
-//!                                             1  w1:2222
+//!   TF_CONFIG ──┐             snapshot         ┌─▶ ClusterSpec   chief  0  c:2222
+//!   Slurm ──────┼─▶ ClusterResolver ─▶ Cluster ┤                 worker 0  w0:2222
+//!   a list ─────┤                              │                        1  w1:2222
+//!   …           ┘                              ├─▶ Task          worker:1
+//!                                              └─▶ WorkerPlacement   rank 2 of 3, not the chief
 //! ```
 //!
+//! # A resolver is asked once
+//!
 //! ```
-//! use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver, WorkerPlacement};
+//! use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
 //!
 //! let resolver = TfConfigResolver::from_json(
 //!     r#"{"cluster": {"chief": ["c:2222"], "worker": ["w0:2222", "w1:2222"]},
 //!         "task": {"type": "worker", "index": 1}}"#,
 //! );
-//! assert_eq!(resolver.master(None, None, Some("grpc"))?, "grpc://w1:2222");
+//! let cluster = resolver.snapshot()?;
+//! assert_eq!(cluster.task()?.to_string(), "worker:1");
+//! assert_eq!(cluster.master(None, None, Some("grpc"))?, "grpc://w1:2222");
 //!
-//! let placement = WorkerPlacement::resolve(&resolver)?;
+//! let placement = cluster.placement()?;
 //! assert_eq!((placement.rank(), placement.world()), (2, 3));
 //! assert_eq!(placement.addresses()[0], "c:2222");
 //! # Ok::<(), meshwork_cluster_resolver::Error>(())
 //! ```
 //!
-//! Map of the crate: `spec` (jobs, tasks, addresses), `task` (the name of one task), `resolver`
-//! (the trait), `simple`, `tf_config`, [`slurm`], `sagemaker` and `union` (the sources), `proto`
-//! (message forms), `gce`, `kubernetes` and `tpu` (services that are asked, each a feature),
-//! `google` and `service` (what they share: credentials, deadlines, answers), `variables` (where
-//! the environment is read), `explanation` (how answers came about), `watch` and `difference` (what
-//! changed), [`multi_worker`] (what a cluster means for one process of a training job), `error`.
+//! # What the program knows better
+//!
+//! ```
+//! use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver};
+//!
+//! let resolver = SimpleResolver::new(ClusterSpec::from_addresses(["w0:2222", "w1:2222"])?)
+//!     .with_task_type("worker")
+//!     .with_task_id(1);
+//! assert_eq!(resolver.snapshot()?.placement()?.rank(), 1);
+//! # Ok::<(), meshwork_cluster_resolver::Error>(())
+//! ```
+//!
+//! # Why an answer is what it is
+//!
+//! ```
+//! use meshwork_cluster_resolver::{ClusterResolver, SlurmResolver, Variables};
+//!
+//! let resolver = SlurmResolver::from_variables(Variables::fixed([("SLURM_JOB_ID", "7")]));
+//! let cluster = resolver.snapshot()?;
+//! assert_eq!(
+//!     cluster.spec().unwrap_err().to_string(),
+//!     "SLURM_PROCID is not set, though job 7 runs here: start this process as a task, by srun"
+//! );
+//! assert!(cluster.explanation().to_string().contains("nothing in variable SLURM_PROCID"));
+//! # Ok::<(), meshwork_cluster_resolver::Error>(())
+//! ```
+//!
+//! # When the cluster changes
+//!
+//! ```
+//! use std::time::Duration;
+//! use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver, UnionResolver};
+//!
+//! let one = SimpleResolver::new(ClusterSpec::from_addresses(["a:1"])?);
+//! let other = SimpleResolver::new(ClusterSpec::from_addresses(["b:1"])?);
+//! let union = UnionResolver::new(one).and(other);
+//! let mut watch = union.watch(Duration::from_secs(5));
+//! let first = watch.next().expect("the first look is made at once")?;
+//! assert_eq!(first.difference().added().len(), 2);
+//! # Ok::<(), meshwork_cluster_resolver::Error>(())
+//! ```
+//!
+//! # Map
+//!
+//! Each module imports from those before it: `text` (pieces of messages), `address` (what can be
+//! connected to), `task` (the name of one task), `error`, `variables` (where the environment is
+//! read), `spec` (jobs, tasks, addresses), `difference` (what changed), `proto` (message forms),
+//! `explanation` (how answers came about), `cluster` (all that one look told), `resolver` (the
+//! trait, what the program says in place of a source, and the watch), [`multi_worker`] (what a
+//! cluster means for one process of a training job); then the sources: `simple`, `tf_config`,
+//! [`slurm`], `sagemaker` and `union`, and the services, each a feature: `gce`, `kubernetes` and
+//! `tpu` over `google` and `service` (what they share: credentials, deadlines, answers).
 #![forbid(unsafe_code)]
 
+mod address;
+mod cluster;
 mod difference;
 mod error;
 mod explanation;
@@ -51,6 +103,7 @@ pub mod multi_worker;
 mod proto;
 mod resolver;
 mod sagemaker;
+#[cfg(feature = "service")]
 #[cfg_attr(
     not(all(feature = "gce", feature = "kubernetes", feature = "tpu")),
     allow(dead_code, reason = "each resolver needs its part")
@@ -66,10 +119,14 @@ mod tf_config;
 mod tpu;
 mod union;
 mod variables;
-mod watch;
 
+pub use address::AddressProblem;
+pub use cluster::{Accelerators, Cluster};
 pub use difference::{Difference, Moved};
-pub use error::{Error, TaskPart};
+pub use error::{
+    AccessProblem, CoordinatorProblem, CredentialsProblem, Error, Expected, JsonProblem,
+    SageMakerError, ServiceError, ServiceErrorKind, SlurmError, TaskPart,
+};
 pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 #[cfg(feature = "gce")]
 pub use gce::GceResolver;
@@ -77,20 +134,17 @@ pub use gce::GceResolver;
 pub use google::{GoogleCredentials, metadata_url};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{KubernetesAccess, KubernetesResolver};
-pub use multi_worker::{AddressProblem, WorkerPlacement};
+pub use multi_worker::WorkerPlacement;
 pub use proto::{DeviceFilters, ServerDef};
-pub use resolver::{Accelerators, ClusterResolver};
-pub use sagemaker::{SageMakerError, SageMakerResolver};
-pub use service::error::{
-    AccessProblem, CoordinatorProblem, CredentialsProblem, ServiceError, Trouble,
-};
+pub use resolver::{ClusterResolver, Overridden, Signal, Stop, Update, Watch};
+pub use sagemaker::SageMakerResolver;
 #[cfg(feature = "service")]
-pub use service::patience::Patience;
+pub use service::retry::RetryPolicy;
 pub use simple::SimpleResolver;
-pub use slurm::{SlurmError, SlurmResolver, TasksPerNode};
-pub use spec::{ClusterSpec, MAX_TASK_INDEX, Tasks};
-pub use task::Task;
-pub use tf_config::{Expected, JsonProblem, TfConfig, TfConfigResolver};
+pub use slurm::{SlurmResolver, TasksPerNode};
+pub use spec::{ClusterSpec, Tasks};
+pub use task::{MAX_TASK_INDEX, Task};
+pub use tf_config::{TfConfig, TfConfigResolver};
 #[cfg(feature = "tpu")]
 pub use tpu::{
     FatalMemory, Readiness, ReadyWait, RestartType, TpuDevices, TpuKind, TpuName, TpuNode,
@@ -98,4 +152,3 @@ pub use tpu::{
 };
 pub use union::UnionResolver;
 pub use variables::Variables;
-pub use watch::{Signal, Stop, Update, Watch};

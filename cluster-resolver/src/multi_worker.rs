@@ -17,14 +17,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ClusterResolver, ClusterSpec, Error, Task, TaskPart};
+use crate::address;
+use crate::cluster::Cluster;
+use crate::error::Error;
+use crate::resolver::ClusterResolver;
+use crate::spec::ClusterSpec;
+use crate::task::Task;
 
-mod address;
 mod roles;
 
-pub use address::AddressProblem;
-#[cfg(feature = "service")]
-pub(crate) use address::parse as parse_endpoint;
 pub use roles::{collective_leader, coordination_leader, id_in_cluster, is_chief, worker_count};
 
 /// The place of one process among those that train together.
@@ -83,14 +84,9 @@ impl WorkerPlacement {
     /// The place of the task that the resolver says this process is.
     ///
     /// # Errors
-    /// Those of the resolver, [`Error::TaskUnknown`] if it does not say, and those of
-    /// [`new`](Self::new).
+    /// Those of [`snapshot`](ClusterResolver::snapshot) and of [`Cluster::placement`].
     pub fn resolve(resolver: &dyn ClusterResolver) -> Result<Self, Error> {
-        let missing = |part| move || Error::TaskUnknown { part };
-        let spec = resolver.cluster_spec()?;
-        let task_type = resolver.task_type()?.ok_or_else(missing(TaskPart::Type))?;
-        let task_id = resolver.task_id()?.ok_or_else(missing(TaskPart::Id))?;
-        Self::new(&spec, &task_type, task_id)
+        resolver.snapshot()?.placement()
     }
 
     /// The rank of this process, `0..world`.
@@ -117,6 +113,18 @@ impl WorkerPlacement {
     #[must_use]
     pub fn addresses(&self) -> &[String] {
         &self.addresses
+    }
+}
+
+impl Cluster {
+    /// The place of this process among those that train together.
+    ///
+    /// # Errors
+    /// Those of [`spec`](Self::spec) and [`task`](Self::task), and those of
+    /// [`WorkerPlacement::new`].
+    pub fn placement(&self) -> Result<WorkerPlacement, Error> {
+        let (spec, task) = (self.spec()?, self.task()?);
+        WorkerPlacement::new(spec, task.job(), task.index())
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use prost::Message as _;
 
-use crate::spec::{Job, Order};
-use crate::{ClusterSpec, Error, MAX_TASK_INDEX, Task};
+use crate::error::Error;
+use crate::spec::{ClusterSpec, Job, Order};
+use crate::task::{MAX_TASK_INDEX, Task};
 
 mod server;
 
@@ -115,7 +116,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Tasks;
+    use crate::spec::Tasks;
 
     /// The wire form spelled out: lengths below 128 only.
     fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {

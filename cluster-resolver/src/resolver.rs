@@ -1,75 +1,125 @@
-use std::collections::BTreeMap;
+//! The one question that a source of clusters answers, and what is asked in its terms.
+
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::{ClusterSpec, Error, Explanation, Signal, Stop, TaskPart, Watch};
+use crate::cluster::{Accelerators, Cluster};
+use crate::error::Error;
+use crate::explanation::Explanation;
+use crate::spec::ClusterSpec;
 
-/// How many accelerators a task has, by device type such as `GPU`.
-pub type Accelerators = BTreeMap<String, u32>;
+mod overridden;
+mod watch;
+
+pub use overridden::Overridden;
+pub use watch::{Signal, Stop, Update, Watch};
+
+use overridden::Override;
 
 /// A source that knows who is in the cluster, and which task this process is.
 ///
-/// Every call asks the source again, so two calls may see two states of the world; nothing is
-/// cached. The texts are TensorFlow's: a task is a job name (its *type*) and an index (its *id*).
+/// A source has one thing to say: [`snapshot`](Self::snapshot), the [`Cluster`] as it is now. Take
+/// one and ask it, wherever several answers belong together. The methods with TensorFlow's names
+/// take a snapshot each, so two of them may see two states of the world; nothing is cached.
 ///
-/// A call blocks while the source is asked, for a limited time. Resolvers are asked a few times in
-/// the life of a process, so async code does it on a thread that may block, such as that of tokio's
-/// `spawn_blocking`: every resolver can be sent and shared.
+/// A snapshot blocks while the source is asked, for a limited time. Resolvers are asked a few times
+/// in the life of a process, so async code does it on a thread that may block, such as that of
+/// tokio's `spawn_blocking`: every resolver can be sent and shared.
+///
+/// What the program knows better than the source is said by the `with_` and `without_` methods,
+/// each of which makes a resolver of a resolver:
+///
+/// ```
+/// use meshwork_cluster_resolver::{Cluster, ClusterResolver, ClusterSpec, Error};
+///
+/// #[derive(Debug)]
+/// struct TwoHosts;
+///
+/// impl ClusterResolver for TwoHosts {
+///     fn snapshot(&self) -> Result<Cluster, Error> {
+///         Ok(Cluster::new(ClusterSpec::from_addresses(["a:2222", "b:2222"])?))
+///     }
+/// }
+///
+/// let cluster = TwoHosts.with_task_type("worker").with_task_id(1).snapshot()?;
+/// assert_eq!(cluster.placement()?.rank(), 1);
+/// assert_eq!(cluster.master(None, None, None)?, "b:2222");
+/// # Ok::<(), Error>(())
+/// ```
 pub trait ClusterResolver: Debug + Send + Sync {
-    /// The cluster as it is now; empty when the process runs alone.
+    /// The cluster as it is now, from one look at the environment, the files or the service.
+    ///
+    /// What could not be found out is an error of that answer alone.
     ///
     /// # Errors
-    /// Whatever keeps the source from being read or understood.
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error>;
+    /// Whatever keeps the source from saying anything at all.
+    fn snapshot(&self) -> Result<Cluster, Error>;
 
-    /// Where to reach a task: `layer://address`, or the bare address when no layer is known or it
-    /// is empty. What an argument left out means is for each resolver to say.
+    /// [`Cluster::spec`] of a new snapshot.
     ///
     /// # Errors
-    /// Those of [`cluster_spec`](Self::cluster_spec), and a task that the cluster does not have.
+    /// Those of [`snapshot`](Self::snapshot) and of the answer.
+    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+        self.snapshot()?.spec
+    }
+
+    /// [`Cluster::master`] of a new snapshot.
+    ///
+    /// # Errors
+    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn master(
         &self,
         task_type: Option<&str>,
         task_id: Option<u32>,
         rpc_layer: Option<&str>,
-    ) -> Result<String, Error>;
+    ) -> Result<String, Error> {
+        self.snapshot()?.master(task_type, task_id, rpc_layer)
+    }
 
-    /// The job of this process, `None` if the source does not say.
+    /// [`Cluster::task_type`] of a new snapshot.
     ///
     /// # Errors
-    /// Those of [`cluster_spec`](Self::cluster_spec).
-    fn task_type(&self) -> Result<Option<String>, Error>;
+    /// Those of [`snapshot`](Self::snapshot) and of the answer.
+    fn task_type(&self) -> Result<Option<String>, Error> {
+        self.snapshot()?.task_type
+    }
 
-    /// The index of this process in its job, `None` if the source does not say.
+    /// [`Cluster::task_id`] of a new snapshot.
     ///
     /// # Errors
-    /// Those of [`cluster_spec`](Self::cluster_spec).
-    fn task_id(&self) -> Result<Option<u32>, Error>;
+    /// Those of [`snapshot`](Self::snapshot) and of the answer.
+    fn task_id(&self) -> Result<Option<u32>, Error> {
+        self.snapshot()?.task_id
+    }
 
-    /// How this resolver comes to its answers now: what it looked at, what it ignored and why, and
-    /// what it concluded, or why it cannot.
-    fn explain(&self) -> Explanation;
-
-    /// The protocol that [`master`](Self::master) puts before addresses, such as `grpc`.
+    /// [`Cluster::rpc_layer`] of a new snapshot.
     ///
     /// # Errors
-    /// Those of [`cluster_spec`](Self::cluster_spec).
+    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        Ok(None)
+        self.snapshot()?.rpc_layer
     }
 
-    /// The kind of place the process runs in, such as `google`, if somebody said so.
-    fn environment(&self) -> Option<&str> {
-        None
-    }
-
-    /// The accelerators of each task as far as the source knows them; a source that knows nothing
-    /// answers an empty map, and then it is for the backend to count the local devices.
+    /// [`Cluster::environment`] of a new snapshot.
     ///
     /// # Errors
-    /// Those of [`cluster_spec`](Self::cluster_spec).
+    /// Those of [`snapshot`](Self::snapshot).
+    fn environment(&self) -> Result<Option<String>, Error> {
+        Ok(self.snapshot()?.environment)
+    }
+
+    /// [`Cluster::num_accelerators`] of a new snapshot.
+    ///
+    /// # Errors
+    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        Ok(Accelerators::new())
+        self.snapshot()?.num_accelerators()
+    }
+
+    /// [`Cluster::explanation`] of a new snapshot.
+    fn explain(&self) -> Explanation {
+        let cluster = self.snapshot().unwrap_or_else(Cluster::unknown);
+        cluster.explanation()
     }
 
     /// Yields the cluster now and whenever it changes, with a look at least as often as this time.
@@ -82,7 +132,7 @@ pub trait ClusterResolver: Debug + Send + Sync {
         Watch::new(self, interval)
     }
 
-    /// Waits until the cluster may differ from what was seen, until the time is over, or until the
+    /// Waits until the cluster may differ from the known one, until the time is over, or until the
     /// stop, whichever comes first. A [`Watch`] passes its time here; sources that announce changes
     /// end it early, the others just wait.
     ///
@@ -90,59 +140,93 @@ pub trait ClusterResolver: Debug + Send + Sync {
     /// Whatever keeps the source from announcing changes; the watch then looks at its interval.
     fn wait_for_change(
         &self,
-        seen: &ClusterSpec,
+        known: &ClusterSpec,
         time: Duration,
         stop: &Stop,
     ) -> Result<Signal, Error> {
-        let _ = seen;
+        let _ = known;
         Ok(stop.wait(time))
     }
-}
 
-/// `layer://address`, or the bare address without a layer.
-pub(crate) fn format_master(rpc_layer: Option<&str>, address: &str) -> String {
-    match rpc_layer {
-        None | Some("") => address.to_owned(),
-        Some(layer) => format!("{layer}://{address}"),
+    /// The job of this process, whatever the source says.
+    #[must_use]
+    fn with_task_type(self, task_type: impl Into<String>) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::TaskType(Some(task_type.into())))
+    }
+
+    /// The process has no job, whatever the source says, as one that only looks on.
+    #[must_use]
+    fn without_task_type(self) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::TaskType(None))
+    }
+
+    /// The index of this process in its job, whatever the source says.
+    #[must_use]
+    fn with_task_id(self, task_id: u32) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::TaskId(Some(task_id)))
+    }
+
+    /// The process has no index, whatever the source says, as one that only looks on.
+    #[must_use]
+    fn without_task_id(self) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::TaskId(None))
+    }
+
+    /// The protocol put before addresses when a call names none, whatever the source says; an empty
+    /// one asks for bare addresses.
+    #[must_use]
+    fn with_rpc_layer(self, rpc_layer: impl Into<String>) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::RpcLayer(Some(rpc_layer.into())))
+    }
+
+    /// No protocol is put before addresses unless a call names one.
+    #[must_use]
+    fn without_rpc_layer(self) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::RpcLayer(None))
+    }
+
+    /// The kind of place the process runs in.
+    #[must_use]
+    fn with_environment(self, environment: impl Into<String>) -> Overridden<Self>
+    where
+        Self: Sized,
+    {
+        Overridden::new(self, Override::Environment(environment.into()))
     }
 }
 
-/// What a process knows about itself, to fill in what a call of `master` leaves out.
-pub(crate) struct OwnTask {
-    pub(crate) job: Option<String>,
-    pub(crate) index: Option<u32>,
-    pub(crate) rpc_layer: Option<String>,
-}
+impl<R: ClusterResolver + ?Sized> ClusterResolver for Box<R> {
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        (**self).snapshot()
+    }
 
-impl OwnTask {
-    /// Where to reach a task; the empty text where there is nobody to connect to.
-    pub(crate) fn master(
+    fn wait_for_change(
         &self,
-        spec: &ClusterSpec,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        if is_alone(spec) {
-            return Ok(String::new());
-        }
-        let missing = |part| move || Error::TaskUnknown { part };
-        let job = task_type.or(self.job.as_deref());
-        let job = job.ok_or_else(missing(TaskPart::Type))?;
-        let index = task_id.or(self.index).ok_or_else(missing(TaskPart::Id))?;
-        let address = spec.task_address(job, index)?;
-        let layer = rpc_layer.or(self.rpc_layer.as_deref());
-        Ok(format_master(layer, address))
+        known: &ClusterSpec,
+        time: Duration,
+        stop: &Stop,
+    ) -> Result<Signal, Error> {
+        (**self).wait_for_change(known, time, stop)
     }
 }
 
-/// Whether there is nobody to connect to. A single task at another index than 0 does not count,
-/// because the slots below it may be filled by the time somebody asks again.
-fn is_alone(spec: &ClusterSpec) -> bool {
-    let mut jobs = spec.jobs();
-    match (jobs.next(), jobs.next()) {
-        (None, _) => true,
-        (Some(only), None) => spec.task_indices(only).is_ok_and(|indices| indices.eq([0])),
-        (Some(_), Some(_)) => false,
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,14 @@
+//! SageMaker training jobs, whose containers are told their hosts by variables.
+
 use serde_json::Value;
 
-use crate::resolver::OwnTask;
-use crate::text::{Quoted, Shortened};
-use crate::{
-    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question, Variables,
-};
+use crate::cluster::Cluster;
+use crate::error::{Error, SageMakerError};
+use crate::explanation::{Explanation, Origin, Question};
+use crate::resolver::ClusterResolver;
+use crate::spec::ClusterSpec;
+use crate::task::Task;
+use crate::variables::Variables;
 
 /// The hosts of a SageMaker training job, as its containers are told by `SM_HOSTS` and
 /// `SM_CURRENT_HOST`.
@@ -36,47 +40,10 @@ use crate::{
 pub struct SageMakerResolver {
     variables: Variables,
     port: u16,
-    task_type: Option<String>,
-    task_id: Option<u32>,
-    rpc_layer: Option<String>,
-    environment: Option<String>,
-}
-
-/// Why the variables of a SageMaker container do not say who is in the cluster.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SageMakerError {
-    /// The process does not run in a training container, or lost its variables.
-    #[error("{variable} is not set: run in a SageMaker container, or choose another resolver")]
-    Unset {
-        /// The variable.
-        variable: &'static str,
-    },
-    /// `SM_HOSTS` is no list of hosts.
-    #[error(
-        "SM_HOSTS is {}: make it a JSON list of host names such as [\"algo-1\", \"algo-2\"]",
-        Shortened(value)
-    )]
-    Hosts {
-        /// Its value.
-        value: String,
-    },
-    /// `SM_CURRENT_HOST` is not in `SM_HOSTS`.
-    #[error(
-        "SM_CURRENT_HOST is {}, which is not among the {} hosts of SM_HOSTS: set it to one of them",
-        Quoted(host),
-        hosts.len()
-    )]
-    StrangeHost {
-        /// The current host.
-        host: String,
-        /// The hosts, in text order.
-        hosts: Vec<String>,
-    },
 }
 
 impl SageMakerResolver {
-    /// A resolver that reads the variables of this process on each call.
+    /// A resolver that reads the variables of this process for each snapshot.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_variables(Variables::of_process())
@@ -88,10 +55,6 @@ impl SageMakerResolver {
         Self {
             variables,
             port: PORT,
-            task_type: None,
-            task_id: None,
-            rpc_layer: None,
-            environment: None,
         }
     }
 
@@ -102,138 +65,55 @@ impl SageMakerResolver {
         self
     }
 
-    /// The job of this process, whatever the variables say.
-    #[must_use]
-    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
-        self.task_type = Some(task_type.into());
-        self
-    }
-
-    /// The index of this process in its job, whatever the variables say.
-    #[must_use]
-    pub fn with_task_id(mut self, task_id: u32) -> Self {
-        self.task_id = Some(task_id);
-        self
-    }
-
-    /// The protocol put before addresses when a call names none.
-    #[must_use]
-    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
-        self.rpc_layer = Some(rpc_layer.into());
-        self
-    }
-
-    /// The kind of place the process runs in.
-    #[must_use]
-    pub fn with_environment(mut self, environment: impl Into<String>) -> Self {
-        self.environment = Some(environment.into());
-        self
-    }
-
-    /// The hosts in text order, and the position of the current one; `None` without hosts.
-    fn hosts(&self) -> Result<Option<(Vec<String>, u32)>, Error> {
-        let read = |variable| match self.variables.read(variable)? {
+    /// The cluster, with its tasks in the text order of the hosts.
+    fn cluster(&self, variables: &Variables) -> Result<Cluster, Error> {
+        let read = |variable| match variables.read(variable)? {
             Some(value) => Ok(value),
             None => Err(Error::from(SageMakerError::Unset { variable })),
         };
-        let (listed, current) = (read(HOSTS)?, read(CURRENT)?);
+        let (listed, host) = (read(HOSTS)?, read(CURRENT)?);
         let mut hosts = parse(&listed)?;
         if hosts.is_empty() {
-            return Ok(None);
+            return Ok(Cluster::default());
         }
         hosts.sort_unstable();
-        match (0..).zip(&hosts).find(|(_, host)| **host == current) {
-            Some((position, _)) => Ok(Some((hosts, position))),
-            None => {
-                let host = current;
-                Err(SageMakerError::StrangeHost { host, hosts }.into())
-            }
-        }
-    }
-}
-
-impl ClusterResolver for SageMakerResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        match self.hosts()? {
-            None => Ok(ClusterSpec::default()),
-            Some((hosts, _)) => {
-                let port = self.port;
-                ClusterSpec::from_addresses(hosts.iter().map(|host| format!("{host}:{port}")))
-            }
-        }
-    }
-
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        let spec = self.cluster_spec()?;
-        let own = OwnTask {
-            job: self.task_type()?,
-            index: self.task_id()?,
-            rpc_layer: self.rpc_layer.clone(),
+        let Some((index, _)) = (0..).zip(&hosts).find(|(_, other)| **other == host) else {
+            return Err(SageMakerError::StrangeHost { host, hosts }.into());
         };
-        own.master(&spec, task_type, task_id, rpc_layer)
+        let addresses = hosts.iter().map(|host| format!("{host}:{}", self.port));
+        let cluster = Cluster::new(ClusterSpec::from_addresses(addresses)?);
+        Ok(cluster.with_task(&Task::new(WORKER, index)))
     }
 
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        match &self.task_type {
-            Some(own) => Ok(Some(own.clone())),
-            None => Ok(self.hosts()?.map(|_| WORKER.to_owned())),
-        }
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        match self.task_id {
-            Some(own) => Ok(Some(own)),
-            None => Ok(self.hosts()?.map(|(_, position)| position)),
-        }
-    }
-
-    fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        match &self.rpc_layer {
-            Some(own) => Ok(Some(own.clone())),
-            None => self.hosts().map(|_| None),
-        }
-    }
-
-    fn environment(&self) -> Option<&str> {
-        self.environment.as_deref()
-    }
-
-    fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        self.master(None, None, None)?;
-        Ok(Accelerators::new())
-    }
-
-    fn explain(&self) -> Explanation {
-        let mut explanation = Explanation::default();
-        let port = Origin::default_value();
-        let port = if self.port == PORT {
-            port
-        } else {
-            Origin::program()
+    fn evidence(&self, variables: &Variables) -> Explanation {
+        let mut evidence = Explanation::default();
+        let port = match self.port {
+            PORT => Origin::default_value(),
+            _ => Origin::program(),
         };
-        explanation.read(Question::Cluster, port.field("port"), self.port.to_string());
+        evidence.read(Question::Cluster, port.field("port"), self.port.to_string());
         for (question, variable) in [(Question::Cluster, HOSTS), (Question::Task, CURRENT)] {
             let from = Origin::variable(variable);
-            match self.variables.read(variable) {
-                Ok(Some(value)) => explanation.read(question, from, value),
-                Ok(None) => explanation.absent(question, from),
+            match variables.read(variable) {
+                Ok(Some(value)) => evidence.read(question, from, value),
+                Ok(None) => evidence.absent(question, from),
                 // Reported with each answer.
                 Err(_) => {}
             }
         }
-        let id = self.task_id.map(|id| id.to_string());
-        for (field, given) in [("task type", self.task_type.clone()), ("task id", id)] {
-            if let Some(given) = given {
-                explanation.read(Question::Task, Origin::program().field(field), given);
-            }
-        }
-        explanation.settle_all(self);
-        explanation
+        evidence
+    }
+}
+
+impl ClusterResolver for SageMakerResolver {
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let variables = self.variables.snapshot();
+        let known = self.cluster(&variables).map(|cluster| Cluster {
+            accelerators: None,
+            ..cluster
+        });
+        let cluster = known.unwrap_or_else(Cluster::unknown);
+        Ok(cluster.with_evidence(self.evidence(&variables)))
     }
 }
 

@@ -1,12 +1,19 @@
-use crate::resolver::format_master;
-use crate::{Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question};
+//! A cluster that the program knows by itself.
+
+use crate::cluster::{Accelerators, Cluster, MasterRule};
+use crate::error::Error;
+use crate::explanation::{Explanation, Origin, Question};
+use crate::resolver::ClusterResolver;
+use crate::spec::ClusterSpec;
 
 /// A cluster that is known in advance: it answers what it was built with.
 ///
 /// [`master`](ClusterResolver::master) looks up an address only when both the task type and the
 /// task id are given; with one of them alone it answers the master set by
-/// [`with_master`](Self::with_master). The task set by [`with_task_type`](Self::with_task_type) and
-/// [`with_task_id`](Self::with_task_id) does not influence it.
+/// [`with_master`](Self::with_master). The task set by
+/// [`with_task_type`](ClusterResolver::with_task_type) and
+/// [`with_task_id`](ClusterResolver::with_task_id) does not influence it, and an empty layer in the
+/// call does not hide the resolver's own, as in TensorFlow.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver};
@@ -23,10 +30,6 @@ use crate::{Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Orig
 pub struct SimpleResolver {
     cluster_spec: ClusterSpec,
     master: String,
-    task_type: Option<String>,
-    task_id: Option<u32>,
-    rpc_layer: Option<String>,
-    environment: Option<String>,
     num_accelerators: Accelerators,
 }
 
@@ -47,34 +50,6 @@ impl SimpleResolver {
         self
     }
 
-    /// The job of this process.
-    #[must_use]
-    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
-        self.task_type = Some(task_type.into());
-        self
-    }
-
-    /// The index of this process in its job.
-    #[must_use]
-    pub fn with_task_id(mut self, task_id: u32) -> Self {
-        self.task_id = Some(task_id);
-        self
-    }
-
-    /// The protocol put before addresses when a call names none.
-    #[must_use]
-    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
-        self.rpc_layer = Some(rpc_layer.into());
-        self
-    }
-
-    /// The kind of place the process runs in.
-    #[must_use]
-    pub fn with_environment(mut self, environment: impl Into<String>) -> Self {
-        self.environment = Some(environment.into());
-        self
-    }
-
     /// The accelerators of each task.
     #[must_use]
     pub fn with_num_accelerators(mut self, accelerators: Accelerators) -> Self {
@@ -84,61 +59,24 @@ impl SimpleResolver {
 }
 
 impl ClusterResolver for SimpleResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        Ok(self.cluster_spec.clone())
-    }
-
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        let address = match (task_type, task_id) {
-            (Some(job), Some(index)) => self.cluster_spec.task_address(job, index)?,
-            _ => &self.master,
-        };
-        // An empty argument does not hide the resolver's own layer here, as in TensorFlow; it does
-        // in the resolver for TF_CONFIG.
-        let layer = rpc_layer
-            .filter(|layer| !layer.is_empty())
-            .or(self.rpc_layer.as_deref());
-        Ok(format_master(layer, address))
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(self.task_type.clone())
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        Ok(self.task_id)
-    }
-
-    fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        Ok(self.rpc_layer.clone())
-    }
-
-    fn environment(&self) -> Option<&str> {
-        self.environment.as_deref()
-    }
-
-    fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        Ok(self.num_accelerators.clone())
-    }
-
-    fn explain(&self) -> Explanation {
-        let mut explanation = Explanation::default();
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let mut evidence = Explanation::default();
         let all = "all that this resolver answers";
-        explanation.read(Question::Cluster, Origin::program(), all);
-        explanation.settle_all(self);
-        explanation
+        evidence.read(Question::Cluster, Origin::program(), all);
+        Ok(Cluster {
+            accelerators: Some(Ok(self.num_accelerators.clone())),
+            master: MasterRule::WholeTaskOr(self.master.clone()),
+            evidence,
+            ..Cluster::new(self.cluster_spec.clone())
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Task, Tasks};
+    use crate::spec::Tasks;
+    use crate::task::Task;
 
     fn sample() -> SimpleResolver {
         let jobs = [
@@ -150,7 +88,7 @@ mod tests {
 
     #[track_caller]
     fn check_master(
-        resolver: &SimpleResolver,
+        resolver: &impl ClusterResolver,
         (task_type, task_id, layer): (Option<&str>, Option<u32>, Option<&str>),
         expected: &str,
     ) {
@@ -209,17 +147,17 @@ mod tests {
     fn it_answers_what_it_was_built_with() {
         let accelerators = Accelerators::from([("GPU".to_owned(), 4)]);
         let resolver = sample()
+            .with_num_accelerators(accelerators.clone())
             .with_environment("google")
-            .with_rpc_layer("grpc")
-            .with_num_accelerators(accelerators.clone());
-        assert_eq!(resolver.environment(), Some("google"));
+            .with_rpc_layer("grpc");
+        assert_eq!(resolver.environment(), Ok(Some("google".to_owned())));
         assert_eq!(resolver.rpc_layer(), Ok(Some("grpc".to_owned())));
         assert_eq!(resolver.num_accelerators(), Ok(accelerators));
         assert_eq!(
             (resolver.task_type(), resolver.task_id()),
             (Ok(None), Ok(None))
         );
-        assert_eq!(sample().environment(), None);
+        assert_eq!(sample().environment(), Ok(None));
     }
 
     #[test]
@@ -228,7 +166,7 @@ mod tests {
         assert_eq!(
             resolver.explain().to_string(),
             "cluster: worker 2, ps 1\n    the program: all that this resolver answers\n\
-             task: worker:1\nmaster: none\naccelerators: not known\n"
+             task: worker:1\n    task type in the program: worker\n    task id in the program: 1\nmaster: none\naccelerators: not known\n"
         );
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::resolver::format_master;
-use crate::{
-    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Task, Tasks, Variables,
-};
+use crate::cluster::{Accelerators, Cluster, MasterRule};
+use crate::error::Error;
+use crate::resolver::ClusterResolver;
+use crate::spec::{ClusterSpec, Tasks};
+use crate::task::Task;
+use crate::variables::Variables;
 
 mod counts;
-mod error;
-mod explain;
+mod evidence;
 mod gpus;
 mod hostlist;
 mod layout;
@@ -18,8 +19,8 @@ mod placement;
 mod scontrol;
 mod step;
 
+pub use crate::error::{HostListProblem, ScontrolProblem, SlurmError, Summed};
 pub use counts::task_counts;
-pub use error::{HostListProblem, ScontrolProblem, SlurmError, Summed};
 pub use hostlist::hosts;
 pub use step::TasksPerNode;
 
@@ -36,7 +37,7 @@ use step::Step;
 ///
 /// All tasks are workers unless [`with_jobs`](Self::with_jobs) names other jobs; then jobs take
 /// ranks in the order of their names. Without arguments, [`master`](ClusterResolver::master)
-/// answers the address of this task.
+/// answers the address of this task. The protocol put before addresses is `grpc` if not given.
 ///
 /// Where the variables leave two answers, `scontrol show step` is asked, and without an answer the
 /// resolver refuses. This concerns heterogeneous jobs: each part has a distribution of its own, of
@@ -72,7 +73,6 @@ pub struct SlurmResolver {
     variables: Variables,
     jobs: Option<BTreeMap<String, u32>>,
     port_base: u16,
-    rpc_layer: Option<String>,
     tasks_per_node: Option<TasksPerNode>,
     gpus_per_node: Option<u32>,
     gpus_per_task: Option<u32>,
@@ -81,7 +81,7 @@ pub struct SlurmResolver {
 }
 
 impl SlurmResolver {
-    /// A resolver that reads the variables of this process on each call.
+    /// A resolver that reads the variables of this process for each snapshot.
     #[must_use]
     pub fn from_env() -> Self {
         Self::from_variables(Variables::of_process())
@@ -94,7 +94,6 @@ impl SlurmResolver {
             variables,
             jobs: None,
             port_base: PORT,
-            rpc_layer: Some("grpc".to_owned()),
             tasks_per_node: None,
             gpus_per_node: None,
             gpus_per_task: None,
@@ -104,7 +103,7 @@ impl SlurmResolver {
     }
 
     /// The jobs of the cluster and how many tasks each has; together they are the tasks of the
-    /// step, ranks dealt to jobs in the order of their names. A repeated job keeps its last count.
+    /// step, and take its ranks in the order of their names. A repeated job keeps its last count.
     #[must_use]
     pub fn with_jobs(mut self, jobs: impl IntoIterator<Item = (impl Into<String>, u32)>) -> Self {
         let jobs = jobs.into_iter();
@@ -116,21 +115,6 @@ impl SlurmResolver {
     #[must_use]
     pub fn with_port_base(mut self, port: u16) -> Self {
         self.port_base = port;
-        self
-    }
-
-    /// The protocol put before addresses when a call names none, `grpc` if not given; an empty one
-    /// asks for bare addresses.
-    #[must_use]
-    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
-        self.rpc_layer = Some(rpc_layer.into());
-        self
-    }
-
-    /// No protocol is put before addresses.
-    #[must_use]
-    pub fn without_rpc_layer(mut self) -> Self {
-        self.rpc_layer = None;
         self
     }
 
@@ -183,18 +167,14 @@ impl SlurmResolver {
         self
     }
 
-    fn step(&self) -> Result<Step, Error> {
+    fn step(&self, variables: &Variables) -> Result<Step, Error> {
         let jobs = self.jobs.as_ref();
         let wanted = jobs.map(|jobs| jobs.values().copied().map(u64::from).sum());
-        Step::read(&self.variables, self.tasks_per_node.as_ref(), wanted)
+        Step::read(variables, self.tasks_per_node.as_ref(), wanted)
     }
 
-    fn place(&self, step: &Step) -> Result<Placement, Error> {
-        Ok(placement::place(step, &self.scontrol)?)
-    }
-
-    fn spec_of(&self, step: &Step) -> Result<ClusterSpec, Error> {
-        let mut addresses = self.addresses(step)?.into_iter();
+    fn spec_of(&self, step: &Step, placement: &Placement) -> Result<ClusterSpec, Error> {
+        let mut addresses = self.addresses(step, placement)?.into_iter();
         let shares = self.shares(step).into_iter();
         ClusterSpec::new(shares.map(|(job, _, tasks)| {
             let addresses: Vec<_> = addresses.by_ref().take(tasks as usize).collect();
@@ -203,10 +183,10 @@ impl SlurmResolver {
     }
 
     /// The address of each rank.
-    fn addresses(&self, step: &Step) -> Result<Vec<String>, Error> {
+    fn addresses(&self, step: &Step, placement: &Placement) -> Result<Vec<String>, SlurmError> {
         let mut used = vec![0_u32; step.nodes.len()];
         let mut addresses = Vec::new();
-        for node in self.place(step)?.nodes {
+        for &node in &placement.nodes {
             let (name, tasks) = (&step.nodes[node], step.counts[node]);
             let local = u16::try_from(used[node]).ok();
             let port = local.and_then(|local| self.port_base.checked_add(local));
@@ -249,45 +229,12 @@ impl SlurmResolver {
         let (job, first, _) = own.expect("the jobs share out all ranks, in ascending order");
         Task::new(*job, step.rank - first)
     }
-}
 
-impl ClusterResolver for SlurmResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        self.spec_of(&self.step()?)
-    }
-
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        let step = self.step()?;
-        let (spec, own) = (self.spec_of(&step)?, self.task_in(&step));
-        let job = task_type.unwrap_or_else(|| own.job());
-        let address = spec.task_address(job, task_id.unwrap_or_else(|| own.index()))?;
-        let layer = rpc_layer.or(self.rpc_layer.as_deref());
-        Ok(format_master(layer, address))
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(Some(self.task_in(&self.step()?).job().to_owned()))
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        Ok(Some(self.task_in(&self.step()?).index()))
-    }
-
-    fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        Ok(self.rpc_layer.clone())
-    }
-
-    fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        let step = self.step()?;
+    fn accelerators(&self, step: &Step, variables: &Variables) -> Result<Accelerators, Error> {
         let gpus = Gpus {
             per_task: self.gpus_per_task,
             per_node: self.gpus_per_node,
-            ..Gpus::read(&self.variables)?
+            ..Gpus::read(variables)?
         };
         let most = step.counts.iter().copied().max().unwrap_or_default();
         let each = gpus.of_each_task(most)?;
@@ -296,9 +243,33 @@ impl ClusterResolver for SlurmResolver {
             .into_iter()
             .collect())
     }
+}
 
-    fn explain(&self) -> Explanation {
-        explain::explain(self)
+impl ClusterResolver for SlurmResolver {
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let variables = &self.variables.snapshot();
+        let mut evidence = evidence::of(self, variables);
+        let cluster = match self.step(variables) {
+            Err(error) => Cluster::unknown(error),
+            Ok(step) => {
+                let placement = placement::place(&step, &self.scontrol);
+                if let Ok(placement) = &placement {
+                    evidence::add_asked(&mut evidence, &placement.asked);
+                }
+                let spec = placement.map_err(Error::from);
+                Cluster {
+                    spec: spec.and_then(|placement| self.spec_of(&step, &placement)),
+                    accelerators: Some(self.accelerators(&step, variables)),
+                    ..Cluster::default().with_task(&self.task_in(&step))
+                }
+            }
+        };
+        Ok(Cluster {
+            rpc_layer: Ok(Some("grpc".to_owned())),
+            master: MasterRule::OwnTaskEvenAlone,
+            evidence,
+            ..cluster
+        })
     }
 }
 

@@ -1,9 +1,11 @@
+//! Jobs, tasks and addresses: who is in a cluster, whoever says so.
+
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 
-use crate::{Error, Task};
-
-/// The largest task index a cluster may name: indices travel as signed 32-bit integers.
-pub const MAX_TASK_INDEX: u32 = i32::MAX.unsigned_abs();
+use crate::error::Error;
+use crate::task::{MAX_TASK_INDEX, Task};
+use crate::text::{Shortened, write_list};
 
 /// Jobs, their tasks, and the address of each task.
 ///
@@ -216,6 +218,22 @@ impl PartialEq for ClusterSpec {
 }
 
 impl Eq for ClusterSpec {}
+
+/// The jobs of a cluster with how many tasks each has: `chief 1, worker 3`.
+pub(crate) struct Counts<'a>(pub(crate) &'a ClusterSpec);
+
+impl Display for Counts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no jobs");
+        }
+        let jobs = self.0.jobs().map(|job| {
+            let count = self.0.num_tasks(job).unwrap_or_default();
+            format!("{} {count}", Shortened(job))
+        });
+        write_list(f, jobs)
+    }
+}
 
 impl Job {
     fn as_tasks(&self) -> Tasks {

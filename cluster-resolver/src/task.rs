@@ -1,6 +1,11 @@
+//! The name of one task.
+
 use std::fmt::{self, Display};
 
 use crate::text::Shortened;
+
+/// The largest task index a cluster may name: indices travel as signed 32-bit integers.
+pub const MAX_TASK_INDEX: u32 = i32::MAX.unsigned_abs();
 
 /// The name of one task: its job and its index in that job, written `worker:7`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -2,8 +2,6 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use crate::ClusterSpec;
-
 /// Text with invisible characters escaped, cut after [`LONGEST`] characters.
 pub(crate) struct Shortened<'a>(pub(crate) &'a str);
 
@@ -91,23 +89,7 @@ impl Display for TasksOf<'_> {
     }
 }
 
-/// The jobs of a cluster with how many tasks each has: `chief 1, worker 3`.
-pub(crate) struct Counts<'a>(pub(crate) &'a ClusterSpec);
-
-impl Display for Counts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("no jobs");
-        }
-        let jobs = self.0.jobs().map(|job| {
-            let count = self.0.num_tasks(job).unwrap_or_default();
-            format!("{} {count}", Shortened(job))
-        });
-        write_list(f, jobs)
-    }
-}
-
-fn write_list(
+pub(crate) fn write_list(
     f: &mut fmt::Formatter<'_>,
     items: impl ExactSizeIterator<Item = impl Display>,
 ) -> fmt::Result {
@@ -153,7 +135,6 @@ pub(crate) fn url_without_secrets(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tasks;
 
     #[track_caller]
     fn check_tasks(job: &str, indices: &[u32], expected: &str) {
@@ -177,15 +158,6 @@ mod tests {
             &indices,
             "10 workers (0, 2, 4, 6, 8, 10, 12, 14 and 2 more)",
         );
-    }
-
-    #[test]
-    fn a_cluster_reads_as_its_jobs_and_counts() {
-        let tasks = [("chief", 1), ("worker", 2), ("ps", 0)]
-            .map(|(job, count)| (job, Tasks::list(vec!["a:1"; count])));
-        let spec = ClusterSpec::new(tasks).unwrap();
-        assert_eq!(Counts(&spec).to_string(), "chief 1, worker 2, ps 0");
-        assert_eq!(Counts(&ClusterSpec::default()).to_string(), "no jobs");
     }
 
     #[test]

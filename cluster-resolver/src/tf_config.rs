@@ -1,15 +1,17 @@
+//! `TF_CONFIG`: from its text to a cluster and a task, with every wrong field named.
+
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
 
 use serde_json::{Map, Value};
 
-use crate::{ClusterSpec, Error, MAX_TASK_INDEX, Tasks};
+use crate::error::{Error, Expected};
+use crate::spec::{ClusterSpec, Tasks};
+use crate::task::MAX_TASK_INDEX;
 
 mod resolver;
 mod syntax;
 
 pub use resolver::TfConfigResolver;
-pub use syntax::JsonProblem;
 
 /// What a `TF_CONFIG` text says.
 ///
@@ -121,46 +123,6 @@ impl TfConfig {
     #[must_use]
     pub fn unread(&self) -> &[String] {
         &self.unread
-    }
-}
-
-/// What belongs in a field of `TF_CONFIG`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Expected {
-    /// The whole: an object with the keys `cluster` and `task`.
-    Config,
-    /// An object from job names to tasks.
-    Jobs,
-    /// A list of addresses, or an object from task index to address.
-    Tasks,
-    /// The address of one task.
-    Address,
-    /// An object with the keys `type` and `index`.
-    Task,
-    /// A task index.
-    Index,
-    /// A text.
-    Text,
-}
-
-impl Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config => f.write_str(r#"an object with the keys "cluster" and "task""#),
-            Self::Jobs => {
-                f.write_str(r#"an object of jobs such as {"worker": ["host:2222"]}, or leave it out"#)
-            }
-            Self::Tasks => f.write_str(
-                r#"a list of addresses such as ["host:2222"] or an object such as {"0": "host:2222"}"#,
-            ),
-            Self::Address => f.write_str(r#"a text such as "host:2222""#),
-            Self::Task => {
-                f.write_str(r#"an object such as {"type": "worker", "index": 0}, or leave it out"#)
-            }
-            Self::Index => write!(f, "a whole number from 0 to {MAX_TASK_INDEX}"),
-            Self::Text => f.write_str("a text in double quotes"),
-        }
     }
 }
 

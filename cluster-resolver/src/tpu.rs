@@ -1,18 +1,20 @@
+//! Nodes and queued resources of Cloud TPU.
+
 use std::time::{Instant, SystemTime};
 
-use crate::google::Settings;
-use crate::service::error::ServiceError;
+use crate::cluster::{Cluster, MasterRule};
+use crate::error::{Error, ServiceError};
+use crate::explanation::{Explanation, Question};
+use crate::google::{GoogleCredentials, Settings};
+use crate::resolver::ClusterResolver;
 use crate::service::http::Endpoint;
-use crate::service::seen::{self, Seen};
-use crate::{
-    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, GoogleCredentials, Patience,
-    Variables,
-};
+use crate::service::retry::RetryPolicy;
+use crate::variables::Variables;
 
 mod accelerators;
 mod local;
-mod look;
 mod node;
+mod query;
 mod software;
 mod target;
 mod wait;
@@ -64,21 +66,10 @@ pub struct TpuResolver {
     job_name: String,
     coordinator_name: Option<String>,
     coordinator_address: Option<String>,
-    task_type: Own<String>,
-    task_id: Own<u32>,
     discovery_url: Option<Endpoint>,
     api_url: Option<Endpoint>,
     software_port: u16,
     settings: Settings,
-}
-
-/// A part of the name of this process's task.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Own<T> {
-    /// The workers' job, or what the environment says.
-    Found,
-    /// What the program says; none for a process that is no task, and only looks on.
-    Fixed(Option<T>),
 }
 
 impl TpuResolver {
@@ -90,8 +81,6 @@ impl TpuResolver {
             job_name: "worker".to_owned(),
             coordinator_name: None,
             coordinator_address: None,
-            task_type: Own::Found,
-            task_id: Own::Found,
             discovery_url: None,
             api_url: None,
             software_port: software::DEFAULT_PORT,
@@ -156,35 +145,6 @@ impl TpuResolver {
         self
     }
 
-    /// The job of this process, where it is none of the workers.
-    #[must_use]
-    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
-        self.task_type = Own::Fixed(Some(task_type.into()));
-        self
-    }
-
-    /// The process has no job; a call of [`master`](ClusterResolver::master) has to name one.
-    #[must_use]
-    pub fn without_task_type(mut self) -> Self {
-        self.task_type = Own::Fixed(None);
-        self
-    }
-
-    /// The index of this process in its job, whatever the environment says.
-    #[must_use]
-    pub fn with_task_id(mut self, task_id: u32) -> Self {
-        self.task_id = Own::Fixed(Some(task_id));
-        self
-    }
-
-    /// The process has no index, as one that only looks on; its master is the first task of its
-    /// job.
-    #[must_use]
-    pub fn without_task_id(mut self) -> Self {
-        self.task_id = Own::Fixed(None);
-        self
-    }
-
     /// Where the description of the API is, with `{api}` and `{apiVersion}` in the places of its
     /// name and version; `TPU_API_DISCOVERY_URL` comes before it.
     #[must_use]
@@ -223,8 +183,8 @@ impl TpuResolver {
 
     /// How long the service may take; 30 s unless said.
     #[must_use]
-    pub fn with_patience(mut self, patience: Patience) -> Self {
-        self.settings.patience = patience;
+    pub fn with_retry_policy(mut self, retry: RetryPolicy) -> Self {
+        self.settings.retry = retry;
         self
     }
 
@@ -253,8 +213,7 @@ impl TpuResolver {
     /// # Errors
     /// [`Error::NotUnicode`].
     pub fn discovery_url(&self) -> Result<Option<String>, Error> {
-        let set = self.settings.variables.read(look::DISCOVERY)?;
-        let set = set.filter(|url| !url.is_empty());
+        let set = self.settings.variables.read_nonempty(query::DISCOVERY)?;
         let given = self.discovery_url.as_ref().map(Endpoint::as_str);
         Ok(set.or_else(|| given.map(str::to_owned)))
     }
@@ -277,7 +236,7 @@ impl TpuResolver {
 
     /// Waits until the TPU runs and is healthy. A TPU that is not named to the API is taken to be.
     ///
-    /// Each look has the resolver's patience, or what is left of the wait where that is less.
+    /// Each look has the resolver's retry policy, or what is left of the wait where that is less.
     ///
     /// # Errors
     /// What was wrong the last time, once the time is over; at once for a TPU that is gone, and for
@@ -288,9 +247,9 @@ impl TpuResolver {
         let mut known = None;
         loop {
             let left = wait.left(begun.elapsed());
-            let cut_short = left < self.settings.patience.deadline();
+            let cut_short = left < self.settings.retry.deadline();
             let mut looking = self.clone();
-            looking.settings.patience = self.settings.patience.within(left);
+            looking.settings.retry = self.settings.retry.within(left);
             let error = match looking.lack() {
                 Ok(None) => return Ok(()),
                 Ok(Some(lack)) => Error::from(lack),
@@ -343,45 +302,33 @@ impl Default for TpuResolver {
     }
 }
 
+/// The master is the task that a call names by job and index, or this process, or the first of its
+/// job where it has no index: always with `grpc://`, whatever layer is asked for, and empty for a
+/// TPU of this machine.
 impl ClusterResolver for TpuResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        Ok(self.look(&mut Explanation::default())?.spec)
-    }
-
-    /// The address of a task; one part of its name alone counts as none, and means this process, or
-    /// the first of its job where it has no index. Always with `grpc://`, whatever layer is asked
-    /// for, and empty for a TPU of this machine.
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        _rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        let seen = self.look(&mut Explanation::default())?;
-        look::master(&seen, task_type.zip(task_id))
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(self.own_job())
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        self.own_index(&mut Explanation::default())
-    }
-
-    fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        Ok(self.look(&mut Explanation::default())?.accelerators)
-    }
-
-    fn explain(&self) -> Explanation {
-        let mut notes = Explanation::default();
-        let looked = self.look(&mut notes);
-        // The master of a TPU always has a layer, so it is settled with one.
-        let looked = looked.map(|seen| Seen {
-            rpc_layer: (!seen.spec.is_empty()).then(|| look::LAYER.to_owned()),
-            ..seen
-        });
-        seen::settle(&mut notes, looked, |seen| look::master(seen, None));
-        notes
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let now = Self {
+            settings: self.settings.snapshot(),
+            ..self.clone()
+        };
+        let mut evidence = Explanation::default();
+        let (spec, accelerators) = match now.ask_once(&mut evidence) {
+            Ok((spec, accelerators)) => (Ok(spec), Ok(accelerators)),
+            Err(error) => (Err(error.clone()), Err(error)),
+        };
+        let task_id = now.own_index(&mut evidence);
+        let rpc_layer = query::LAYER;
+        if spec.as_ref().is_ok_and(|spec| !spec.is_empty()) {
+            evidence.conclude(Question::RpcLayer, rpc_layer);
+        }
+        Ok(Cluster {
+            spec,
+            task_type: Ok(Some(self.job_name.clone())),
+            task_id,
+            accelerators: Some(accelerators),
+            master: MasterRule::WholeTask { rpc_layer },
+            evidence,
+            ..Cluster::default()
+        })
     }
 }

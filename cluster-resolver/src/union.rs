@@ -1,9 +1,13 @@
+//! Several clusters as one.
+
 use std::collections::BTreeMap;
 
-use crate::resolver::format_master;
-use crate::{
-    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Origin, Question, Task, Tasks,
-};
+use crate::cluster::{Cluster, MasterRule};
+use crate::error::Error;
+use crate::explanation::{Explanation, Question};
+use crate::resolver::ClusterResolver;
+use crate::spec::{ClusterSpec, Tasks};
+use crate::task::Task;
 
 /// Several clusters as one.
 ///
@@ -12,9 +16,10 @@ use crate::{
 /// member has the job with holes, or without tasks, all keep their numbers, and none may be given
 /// twice.
 ///
-/// The first member says what the others are not asked for: the task, the layer, the environment,
-/// the accelerators, and the master when no task is asked for. A master of the united cluster has
-/// the layer of the call or of the union, not that of a member.
+/// The first member says what is not asked of the others: the task, the layer, the environment, the
+/// accelerators, and the master when no task is asked for. A master of the united cluster has the
+/// layer of the call or of the union, not that of a member. An empty task type or layer that is
+/// given to the union counts as none.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, SimpleResolver, UnionResolver};
@@ -35,9 +40,6 @@ use crate::{
 pub struct UnionResolver {
     first: Box<dyn ClusterResolver>,
     others: Vec<Box<dyn ClusterResolver>>,
-    task_type: Option<String>,
-    task_id: Option<u32>,
-    rpc_layer: Option<String>,
 }
 
 impl UnionResolver {
@@ -47,9 +49,6 @@ impl UnionResolver {
         Self {
             first: Box::new(first),
             others: Vec::new(),
-            task_type: None,
-            task_id: None,
-            rpc_layer: None,
         }
     }
 
@@ -59,119 +58,43 @@ impl UnionResolver {
         self.others.push(Box::new(member));
         self
     }
-
-    /// The job of this process, whatever the first member says; an empty one counts as none.
-    #[must_use]
-    pub fn with_task_type(mut self, task_type: impl Into<String>) -> Self {
-        self.task_type = Some(task_type.into()).filter(|job| !job.is_empty());
-        self
-    }
-
-    /// The index of this process in its job, whatever the first member says.
-    #[must_use]
-    pub fn with_task_id(mut self, task_id: u32) -> Self {
-        self.task_id = Some(task_id);
-        self
-    }
-
-    /// The protocol put before addresses, whatever the first member says; an empty one counts as
-    /// none.
-    #[must_use]
-    pub fn with_rpc_layer(mut self, rpc_layer: impl Into<String>) -> Self {
-        self.rpc_layer = Some(rpc_layer.into()).filter(|layer| !layer.is_empty());
-        self
-    }
-
-    fn members(&self) -> impl Iterator<Item = &dyn ClusterResolver> {
-        let all = std::iter::once(&self.first).chain(&self.others);
-        all.map(Box::as_ref)
-    }
 }
 
 impl ClusterResolver for UnionResolver {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
-        let specs: Vec<_> = self
-            .members()
-            .map(ClusterResolver::cluster_spec)
-            .collect::<Result<_, _>>()?;
-        unite(&specs)
-    }
-
-    fn master(
-        &self,
-        task_type: Option<&str>,
-        task_id: Option<u32>,
-        rpc_layer: Option<&str>,
-    ) -> Result<String, Error> {
-        let (Some(job), Some(index)) = (task_type, task_id) else {
-            return self.first.master(None, None, rpc_layer);
-        };
-        let spec = self.cluster_spec()?;
-        let layer = rpc_layer.filter(|layer| !layer.is_empty());
-        let layer = layer.or(self.rpc_layer.as_deref());
-        Ok(format_master(layer, spec.task_address(job, index)?))
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        match &self.task_type {
-            Some(own) => Ok(Some(own.clone())),
-            None => self.first.task_type(),
-        }
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        match self.task_id {
-            Some(own) => Ok(Some(own)),
-            None => self.first.task_id(),
-        }
-    }
-
-    fn rpc_layer(&self) -> Result<Option<String>, Error> {
-        match &self.rpc_layer {
-            Some(own) => Ok(Some(own.clone())),
-            None => self.first.rpc_layer(),
-        }
-    }
-
-    fn environment(&self) -> Option<&str> {
-        self.first.environment()
-    }
-
-    fn num_accelerators(&self) -> Result<Accelerators, Error> {
-        self.first.num_accelerators()
-    }
-
-    fn explain(&self) -> Explanation {
-        let mut explanation = Explanation::default();
-        for (question, field, own) in [
-            (Question::Task, "task type", self.task_type.clone()),
-            (
-                Question::Task,
-                "task id",
-                self.task_id.map(|id| id.to_string()),
-            ),
-            (Question::RpcLayer, "rpc layer", self.rpc_layer.clone()),
-        ] {
-            if let Some(own) = own {
-                explanation.read(question, Origin::program().field(field), own);
-            }
-        }
-        for (position, member) in self.members().enumerate() {
-            let mut of_member = member.explain();
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let members = std::iter::once(&self.first).chain(&self.others);
+        let clusters = members.map(|member| member.snapshot().unwrap_or_else(Cluster::unknown));
+        let clusters: Vec<Cluster> = clusters.collect();
+        let mut evidence = Explanation::default();
+        for (position, cluster) in clusters.iter().enumerate() {
+            let mut of_member = cluster.explanation();
             if position > 0 {
                 of_member.retain(Question::Cluster);
             }
-            explanation.include(position, of_member);
+            evidence.include(position, of_member);
         }
-        explanation.settle_all(self);
-        explanation
+        let specs: Result<Vec<_>, _> = clusters.iter().map(Cluster::spec).collect();
+        let spec = specs.and_then(|specs| unite(&specs));
+        let first = clusters
+            .into_iter()
+            .next()
+            .expect("a union has a first member");
+        Ok(Cluster {
+            spec,
+            evidence,
+            master: MasterRule::WholeTaskOrFirst {
+                first: Box::new(first.clone()),
+                rpc_layer: None,
+            },
+            ..first
+        })
     }
 }
 
 /// The jobs of all specs, in the order in which they first appear.
-fn unite(specs: &[ClusterSpec]) -> Result<ClusterSpec, Error> {
+fn unite(specs: &[&ClusterSpec]) -> Result<ClusterSpec, Error> {
     let mut jobs: Vec<(&str, Tasks)> = Vec::new();
-    for (job, tasks) in specs.iter().flat_map(ClusterSpec::as_dict) {
+    for (job, tasks) in specs.iter().flat_map(|spec| spec.as_dict()) {
         let known = jobs.iter_mut().find(|(known, _)| *known == job);
         match (known, tasks) {
             (None, Tasks::List(_)) => jobs.push((job, Tasks::List(Vec::new()))),
@@ -208,7 +131,7 @@ fn insert(tasks: &mut BTreeMap<u32, String>, task: Task, address: String) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SimpleResolver;
+    use crate::simple::SimpleResolver;
 
     fn simple(jobs: impl IntoIterator<Item = (&'static str, Tasks)>) -> SimpleResolver {
         SimpleResolver::new(ClusterSpec::new(jobs).unwrap())
@@ -267,17 +190,18 @@ mod tests {
     #[test]
     fn the_first_member_answers_what_the_union_was_not_told() {
         let first = workers(Tasks::list(["a:1"]))
+            .with_master("m:1")
             .with_task_type("ps")
             .with_task_id(4)
             .with_rpc_layer("x")
-            .with_environment("google")
-            .with_master("m:1");
+            .with_environment("google");
         let second = workers(Tasks::list(["b:1"])).with_task_type("chief");
         let union = UnionResolver::new(first).and(second).with_rpc_layer("");
         assert_eq!(union.task_type(), Ok(Some("ps".to_owned())));
         assert_eq!(union.task_id(), Ok(Some(4)));
-        assert_eq!(union.environment(), Some("google"));
-        let master = |union: &UnionResolver, id| union.master(Some("worker"), id, None).unwrap();
+        assert_eq!(union.environment(), Ok(Some("google".to_owned())));
+        let master =
+            |union: &dyn ClusterResolver, id| union.master(Some("worker"), id, None).unwrap();
         assert_eq!(master(&union, Some(1)), "b:1");
         assert_eq!(master(&union, None), "x://m:1");
 

@@ -1,13 +1,17 @@
+//! Where the environment is read.
+
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Debug};
+use std::sync::Arc;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Where a resolver looks up environment variables: those of the process, or a fixed set.
 ///
-/// Variables of the process are looked up afresh on each call. `Debug` shows the names of a fixed
-/// set only, since values may be secret.
+/// Variables of the process are looked up afresh for each snapshot of a cluster. `Debug` shows the
+/// names of a fixed set only, since values may be secret.
 ///
 /// ```
 /// use meshwork_cluster_resolver::Variables;
@@ -19,7 +23,7 @@ use crate::Error;
 /// ```
 #[derive(Clone, Eq, PartialEq)]
 pub struct Variables {
-    fixed: Option<BTreeMap<String, String>>,
+    fixed: Option<Arc<BTreeMap<OsString, OsString>>>,
 }
 
 impl Variables {
@@ -34,9 +38,9 @@ impl Variables {
         variables: impl IntoIterator<Item = (impl Into<String>, impl Into<String>)>,
     ) -> Self {
         let variables = variables.into_iter();
-        let fixed = variables.map(|(name, value)| (name.into(), value.into()));
+        let fixed = variables.map(|(name, value)| (name.into().into(), value.into().into()));
         Self {
-            fixed: Some(fixed.collect()),
+            fixed: Some(Arc::new(fixed.collect())),
         }
     }
 
@@ -45,15 +49,28 @@ impl Variables {
     /// # Errors
     /// [`Error::NotUnicode`].
     pub fn read(&self, name: &str) -> Result<Option<String>, Error> {
-        match &self.fixed {
-            Some(variables) => Ok(variables.get(name).cloned()),
-            None => match env::var(name) {
-                Ok(value) => Ok(Some(value)),
-                Err(env::VarError::NotPresent) => Ok(None),
-                Err(env::VarError::NotUnicode(_)) => Err(Error::NotUnicode {
-                    variable: name.to_owned(),
-                }),
-            },
+        let value = match &self.fixed {
+            Some(variables) => variables.get(OsStr::new(name)).cloned(),
+            None => env::var_os(name),
+        };
+        let text = value.map(OsString::into_string).transpose();
+        text.map_err(|_| Error::NotUnicode {
+            variable: name.to_owned(),
+        })
+    }
+
+    /// The value of a variable that is set to something; an empty one counts as unset.
+    pub(crate) fn read_nonempty(&self, name: &str) -> Result<Option<String>, Error> {
+        Ok(self.read(name)?.filter(|value| !value.is_empty()))
+    }
+
+    /// These variables as they are now: the environment is read once, whatever is looked up in it.
+    pub(crate) fn snapshot(&self) -> Self {
+        #[cfg(test)]
+        SNAPSHOTS.set(SNAPSHOTS.get() + 1);
+        let variables = || Arc::new(env::vars_os().collect());
+        Self {
+            fixed: Some(self.fixed.clone().unwrap_or_else(variables)),
         }
     }
 }
@@ -72,6 +89,12 @@ impl Debug for Variables {
             Some(variables) => f.debug_set().entries(variables.keys()).finish(),
         }
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread took a snapshot.
+    pub(crate) static SNAPSHOTS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cfg(test)]

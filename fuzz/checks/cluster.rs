@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "a fuzz target has one of them")]
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, ClusterSpec, SageMakerResolver, SlurmResolver, TfConfig, TfConfigResolver,
-    Variables, slurm,
+    Cluster, ClusterResolver, ClusterSpec, SageMakerResolver, SlurmResolver, TfConfig,
+    TfConfigResolver, Variables, slurm,
 };
 
 /// A cluster that is read from bytes is written so that it reads the same again.
@@ -58,17 +58,17 @@ pub(crate) fn environment(bytes: &[u8]) {
         Box::new(SageMakerResolver::from_variables(variables)),
     ];
     for resolver in resolvers {
-        let spec = one_line(resolver.cluster_spec());
-        for (job, index, _) in spec.iter().flat_map(ClusterSpec::tasks).take(64) {
-            assert!(
-                resolver.master(Some(job), Some(index), None).is_ok(),
-                "{text}"
-            );
+        let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
+        let spec = one_line(cluster.spec());
+        let tasks = spec.into_iter().flat_map(ClusterSpec::tasks);
+        for (job, index, _) in tasks.take(64) {
+            let master = cluster.master(Some(job), Some(index), None);
+            assert!(master.is_ok(), "{text}");
         }
-        one_line(resolver.task_type());
-        one_line(resolver.task_id());
-        one_line(resolver.num_accelerators());
-        assert!(!resolver.explain().to_string().is_empty());
+        one_line(cluster.task_type());
+        one_line(cluster.task_id());
+        one_line(cluster.num_accelerators());
+        assert!(!cluster.explanation().to_string().is_empty());
     }
 }
 

@@ -30,6 +30,8 @@ mod mesh;
 mod not_askable;
 #[path = "conformance/ops.rs"]
 mod ops;
+#[path = "conformance/overridden.rs"]
+mod overridden;
 #[path = "conformance/processes.rs"]
 mod processes;
 #[path = "conformance/report.rs"]

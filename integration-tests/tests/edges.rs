@@ -92,26 +92,29 @@ const PURE: &[&str] = &[
     "accel-tpu/src/tpu/",
     "mesh-core/src/",
     "layout/src/",
+    "cluster-resolver/src/cluster.rs",
+    "cluster-resolver/src/cluster/",
     "cluster-resolver/src/difference",
     "cluster-resolver/src/error",
     "cluster-resolver/src/explanation",
     "cluster-resolver/src/gce/group",
     "cluster-resolver/src/kubernetes/pods",
-    "cluster-resolver/src/multi_worker.rs",
+    "cluster-resolver/src/multi_worker",
     "cluster-resolver/src/proto",
+    "cluster-resolver/src/resolver/overridden",
     "cluster-resolver/src/service/answer",
-    "cluster-resolver/src/service/error",
     "cluster-resolver/src/service/order",
-    "cluster-resolver/src/service/patience",
+    "cluster-resolver/src/service/retry",
     "cluster-resolver/src/service/secret",
     "cluster-resolver/src/slurm/counts",
-    "cluster-resolver/src/slurm/error",
     "cluster-resolver/src/slurm/gpus",
     "cluster-resolver/src/slurm/hostlist",
     "cluster-resolver/src/slurm/layout",
     "cluster-resolver/src/slurm/placement",
     "cluster-resolver/src/slurm/step",
     "cluster-resolver/src/spec",
+    "cluster-resolver/src/task",
+    "cluster-resolver/src/text",
     "cluster-resolver/src/tf_config.rs",
     "cluster-resolver/src/tf_config/syntax.rs",
     "cluster-resolver/src/tpu/accelerators",
@@ -342,10 +345,10 @@ const PROOFS: &[&str] = &[
 ];
 
 /// Files of more than 100 lines that do not say what is in them, by first folder: fewer is better.
-const SILENT: &[(&str, usize)] = &[("cluster-resolver", 31)];
+const SILENT: &[(&str, usize)] = &[];
 
 /// Functions with tuple patterns in their parameters, by first folder: fewer is better.
-const TUPLES: &[(&str, usize)] = &[("cluster-resolver", 8), ("collectives", 47)];
+const TUPLES: &[(&str, usize)] = &[("cluster-resolver", 4), ("collectives", 47)];
 
 /// Modules of one crate that use each other, and why they may.
 const CYCLES: &[Cycle] = &[

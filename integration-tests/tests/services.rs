@@ -15,3 +15,5 @@ mod loopback;
 mod pem;
 #[path = "services/secrets.rs"]
 mod secrets;
+#[path = "services/start.rs"]
+mod start;

@@ -30,14 +30,6 @@ pub enum Error {
     /// The names of jobs, tasks and devices do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),
-    /// The resolver knows a cluster but not which task of it this process is.
-    #[error(
-        "the cluster has {tasks} tasks, but it is not said which one this process is: set task.type and task.index in TF_CONFIG, or the resolver's task type and id"
-    )]
-    NoTask {
-        /// Tasks in the cluster.
-        tasks: usize,
-    },
     /// A global batch would leave workers without samples in every step.
     #[error(
         "a global batch of {global_batch} samples cannot be split among {workers} workers: use a global batch of at least {workers}, or fewer workers"

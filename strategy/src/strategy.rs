@@ -56,7 +56,7 @@ impl MultiWorkerMirroredStrategy {
     /// needs no secret.
     ///
     /// # Errors
-    /// [`Error::Cluster`], [`Error::NoTask`], [`Error::Group`].
+    /// [`Error::Cluster`], [`Error::Group`].
     pub fn from_env() -> Result<Self, Error> {
         let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
             return Self::alone();
@@ -70,7 +70,7 @@ impl MultiWorkerMirroredStrategy {
     /// With an empty cluster, or as its only worker, this worker trains alone.
     ///
     /// # Errors
-    /// [`Error::Cluster`], [`Error::NoTask`], [`Error::Group`].
+    /// [`Error::Cluster`], [`Error::Group`].
     pub fn new(
         resolver: &dyn ClusterResolver,
         secret: JobSecret,
@@ -395,17 +395,12 @@ impl MultiWorkerMirroredStrategy {
 
 /// The placement and task of this process; `None` where it is the only worker.
 fn place_in(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, Task)>, Error> {
-    let spec = resolver.cluster_spec()?;
-    if spec.is_empty() {
+    let cluster = resolver.snapshot()?;
+    if cluster.spec()?.is_empty() {
         return Ok(None);
     }
-    let placement = WorkerPlacement::resolve(resolver)?;
-    let (Some(job), Some(index)) = (resolver.task_type()?, resolver.task_id()?) else {
-        let tasks = spec.tasks().count();
-        return Err(Error::NoTask { tasks });
-    };
-    let task = Task::new(job, index);
-    Ok((placement.world() > 1).then_some((placement, task)))
+    let placement = cluster.placement()?;
+    Ok((placement.world() > 1).then_some((placement, cluster.task()?)))
 }
 
 /// The dimension of replicas only where there are several.

@@ -3,67 +3,59 @@
 use std::fmt::{self, Display};
 
 use meshwork_cluster_resolver::{
-    Accelerators, ClusterResolver, ClusterSpec, Error, Explanation, Finding, Origin, ServiceError,
-    Step, Tasks, WorkerPlacement,
+    Cluster, ClusterResolver, ClusterSpec, Error, Explanation, Finding, Origin, Step, Tasks,
 };
 use serde_json::{Map, Value, json};
 
 use super::source::Choice;
 
-/// The answers, each by itself: one may be there where another is not.
+/// The answers of one snapshot, each by itself: one may be there where another is not.
 #[derive(Debug)]
 pub(super) struct Report {
     source: String,
     signs: Vec<(&'static str, String)>,
-    cluster: Result<ClusterSpec, Error>,
-    task: Result<(Option<String>, Option<u32>), Error>,
-    master: Result<String, Error>,
-    rpc_layer: Result<Option<String>, Error>,
-    environment: Option<String>,
-    accelerators: Result<Accelerators, Error>,
+    cluster: Cluster,
     explanation: Option<Explanation>,
 }
 
 impl Report {
     pub(super) fn ask(choice: &Choice, resolver: &dyn ClusterResolver) -> Self {
         let signs = choice.signs.iter();
-        let cluster = resolver.cluster_spec();
-        let silent = cluster.as_ref().err().filter(|error| is_silence(error));
-        let task = || Ok((resolver.task_type()?, resolver.task_id()?));
         Self {
             source: choice.source.name(),
             signs: signs.map(|&(sign, source)| (sign, source.name())).collect(),
-            task: unless(silent, task),
-            master: unless(silent, || resolver.master(None, None, None)),
-            rpc_layer: resolver.rpc_layer(),
-            environment: resolver.environment().map(str::to_owned),
-            accelerators: unless(silent, || resolver.num_accelerators()),
+            cluster: resolver.snapshot().unwrap_or_else(Cluster::unknown),
             explanation: None,
-            cluster,
         }
     }
 
-    pub(super) fn explained(mut self, explanation: Explanation) -> Self {
-        self.explanation = Some(explanation);
+    pub(super) fn explained(mut self) -> Self {
+        self.explanation = Some(self.cluster.explanation());
         self
+    }
+
+    /// The halves of the task, either of which may not be known.
+    fn task(&self) -> Result<(Option<&str>, Option<u32>), Error> {
+        Ok((self.cluster.task_type()?, self.cluster.task_id()?))
+    }
+
+    fn master(&self) -> Result<String, Error> {
+        self.cluster.master(None, None, None)
     }
 
     /// The rank among those that train and their number, if the cluster is one that trains.
     fn rank(&self) -> Option<(u32, u32)> {
-        let (Ok(spec), Ok((Some(job), Some(index)))) = (&self.cluster, &self.task) else {
-            return None;
-        };
-        let placement = WorkerPlacement::new(spec, job, *index).ok()?;
+        let placement = self.cluster.placement().ok()?;
         Some((placement.rank(), placement.world()))
     }
 
-    fn errors(&self) -> impl Iterator<Item = (&'static str, &Error)> {
+    fn errors(&self) -> impl Iterator<Item = (&'static str, Error)> {
         let errors = [
-            ("cluster", self.cluster.as_ref().err()),
-            ("task", self.task.as_ref().err()),
-            ("master", self.master.as_ref().err()),
-            ("rpc_layer", self.rpc_layer.as_ref().err()),
-            ("num_accelerators", self.accelerators.as_ref().err()),
+            ("cluster", self.cluster.spec().err()),
+            ("task", self.task().err()),
+            ("master", self.master().err()),
+            ("rpc_layer", self.cluster.rpc_layer().err()),
+            ("num_accelerators", self.cluster.num_accelerators().err()),
         ];
         errors
             .into_iter()
@@ -72,12 +64,12 @@ impl Report {
 
     /// The first error, which is why the others are there as a rule.
     pub(super) fn into_error(self) -> Option<Error> {
-        self.errors().next().map(|(_, error)| error.clone())
+        self.errors().next().map(|(_, error)| error)
     }
 
     /// One object: answers that are not there are null, and in `errors` by name.
     pub(super) fn to_json(&self) -> Value {
-        let (job, index) = self.task.clone().unwrap_or_default();
+        let (job, index) = self.task().unwrap_or_default();
         let rank = self.rank();
         let signs = self
             .signs
@@ -89,14 +81,14 @@ impl Report {
         let mut object = json!({
             "source": self.source,
             "signs": signs.collect::<Vec<_>>(),
-            "cluster": self.cluster.as_ref().ok().map(cluster),
+            "cluster": self.cluster.spec().ok().map(cluster),
             "task": {"type": job, "index": index},
             "rank": rank.map(|(rank, _)| rank),
             "world": rank.map(|(_, world)| world),
-            "master": self.master.as_ref().ok(),
-            "rpc_layer": self.rpc_layer.as_ref().ok(),
-            "environment": self.environment,
-            "num_accelerators": self.accelerators.as_ref().ok(),
+            "master": self.master().ok(),
+            "rpc_layer": self.cluster.rpc_layer().ok(),
+            "environment": self.cluster.environment(),
+            "num_accelerators": self.cluster.num_accelerators().ok(),
             "errors": errors.collect::<Map<_, _>>(),
         });
         if let Some(explanation) = &self.explanation {
@@ -119,20 +111,20 @@ impl Display for Report {
             }
             None => writeln!(f)?,
         }
-        if let Ok(spec) = &self.cluster {
+        if let Ok(spec) = self.cluster.spec() {
             write_cluster(f, spec)?;
         }
-        if let Ok((Some(job), Some(index))) = &self.task {
+        if let Ok((Some(job), Some(index))) = self.task() {
             write!(f, "task          {job}:{index}")?;
             match self.rank() {
                 Some((rank, world)) => writeln!(f, ", rank {rank} of {world}")?,
                 None => writeln!(f)?,
             }
         }
-        if let Ok(master) = &self.master {
-            writeln!(f, "master        {}", or_none(master))?;
+        if let Ok(master) = self.master() {
+            writeln!(f, "master        {}", or_none(&master))?;
         }
-        if let Ok(accelerators) = &self.accelerators {
+        if let Ok(accelerators) = self.cluster.num_accelerators() {
             let each = accelerators
                 .iter()
                 .map(|(kind, count)| format!("{count} {kind}"));
@@ -144,16 +136,6 @@ impl Display for Report {
             None => Ok(()),
         }
     }
-}
-
-/// Whether a service stayed silent up to the deadline.
-fn is_silence(error: &Error) -> bool {
-    matches!(error, Error::Service(ServiceError::Unreachable { .. }))
-}
-
-/// The answer, unless it would be waited for as vainly as another was.
-fn unless<T>(silent: Option<&Error>, ask: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    silent.map_or_else(ask, |error| Err(error.clone()))
 }
 
 fn write_cluster(f: &mut fmt::Formatter<'_>, spec: &ClusterSpec) -> fmt::Result {
@@ -221,6 +203,8 @@ fn add(object: &mut Value, what: &str, from: &Origin, value: Option<&String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use meshwork_cluster_resolver::{TfConfigResolver, Variables};
 
     use super::*;
@@ -289,11 +273,30 @@ cluster       worker:0  a:1
         assert!(report.into_error().is_some());
     }
 
+    #[derive(Debug, Default)]
+    struct Counting(AtomicUsize);
+
+    impl ClusterResolver for Counting {
+        fn snapshot(&self) -> Result<Cluster, Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(Cluster::new(ClusterSpec::from_addresses(["a:1"])?))
+        }
+    }
+
+    #[test]
+    fn a_source_is_asked_once_for_all_forms_of_its_report() {
+        let resolver = Counting::default();
+        let report = Report::ask(&Choice::named(Source::TfConfig), &resolver).explained();
+        assert!(!report.to_string().is_empty() && report.to_json().is_object());
+        assert!(report.into_error().is_none());
+        assert_eq!(resolver.0.into_inner(), 1);
+    }
+
     #[test]
     fn an_explanation_is_shown_when_asked_for() {
         let choice = Choice::named(Source::TfConfig);
         let resolver = TfConfigResolver::from_json(TWO);
-        let report = Report::ask(&choice, &resolver).explained(resolver.explain());
+        let report = Report::ask(&choice, &resolver).explained();
         assert!(
             report
                 .to_string()

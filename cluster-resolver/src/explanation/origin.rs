@@ -1,3 +1,5 @@
+//! Where a value comes from.
+
 use std::fmt::{self, Display};
 use std::path::PathBuf;
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::Origin;
-use crate::service::address;
+use crate::address;
+use crate::error::ServiceError;
+use crate::explanation::Origin;
 use crate::service::answer::Answer;
-use crate::service::error::ServiceError;
 use crate::service::order;
 
 /// One page of the list of a group's instances.

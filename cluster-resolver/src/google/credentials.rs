@@ -1,3 +1,5 @@
+//! Access tokens: where they come from, and that nobody sees them.
+
 use std::path::PathBuf;
 
 use google_cloud_auth::credentials::{
@@ -7,10 +9,10 @@ use google_cloud_auth::errors::CredentialsError;
 use serde_json::Value;
 
 use super::Session;
+use crate::error::{CredentialsProblem, Error, ServiceError, ServiceErrorKind};
 use crate::service::call::Attempt;
-use crate::service::error::{CredentialsProblem, ServiceError, Trouble};
 use crate::service::secret::Secret;
-use crate::{Error, Variables};
+use crate::variables::Variables;
 
 /// Whose rights the questions to Google's services have.
 ///
@@ -114,9 +116,11 @@ impl Session {
         let credentials = credentials_in(content).map_err(&failed)?;
         let token = self
             .call
-            .persist(&name, async || match credentials.access_token().await {
+            .retry(&name, async || match credentials.access_token().await {
                 Ok(token) => Ok(Attempt::Done(Secret::new(token.token))),
-                Err(error) if is_transient(&error) => Ok(Attempt::Again(Trouble::NoToken, None)),
+                Err(error) if is_transient(&error) => {
+                    Ok(Attempt::Again(ServiceErrorKind::NoToken, None))
+                }
                 Err(_) => Err(failed(CredentialsProblem::Rejected)),
             });
         token.await
@@ -125,13 +129,12 @@ impl Session {
 
 /// The file that application default credentials are in, if they are in one.
 fn application_default_file(variables: &Variables) -> Result<Option<PathBuf>, Error> {
-    let set = |name| Ok::<_, Error>(variables.read(name)?.filter(|value| !value.is_empty()));
-    if let Some(path) = set("GOOGLE_APPLICATION_CREDENTIALS")? {
+    if let Some(path) = variables.read_nonempty("GOOGLE_APPLICATION_CREDENTIALS")? {
         return Ok(Some(path.into()));
     }
-    let folder = match set("CLOUDSDK_CONFIG")? {
+    let folder = match variables.read_nonempty("CLOUDSDK_CONFIG")? {
         Some(folder) => PathBuf::from(folder),
-        None => match set("HOME")? {
+        None => match variables.read_nonempty("HOME")? {
             Some(home) => PathBuf::from(home).join(".config").join("gcloud"),
             None => return Ok(None),
         },

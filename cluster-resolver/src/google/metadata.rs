@@ -1,11 +1,14 @@
+//! The metadata server, which knows the machine it is asked from.
+
 use std::net::Ipv6Addr;
 
 use super::Session;
+use crate::error::{Error, ServiceError};
+use crate::explanation::{Explanation, Origin, Question};
 use crate::service::answer::{self, Answer};
-use crate::service::error::ServiceError;
 use crate::service::http::{Request, below};
 use crate::service::secret::Secret;
-use crate::{Error, Explanation, Origin, Question, Variables};
+use crate::variables::Variables;
 
 /// Where the metadata server of a machine in Google's cloud is, without a slash at the end.
 ///
@@ -24,7 +27,7 @@ use crate::{Error, Explanation, Origin, Question, Variables};
 /// [`Error::NotUnicode`].
 pub fn metadata_url(variables: &Variables) -> Result<String, Error> {
     for name in ["GCE_METADATA_HOST", "GCE_METADATA_IP"] {
-        if let Some(host) = variables.read(name)?.filter(|host| !host.is_empty()) {
+        if let Some(host) = variables.read_nonempty(name)? {
             let bare = host.parse::<Ipv6Addr>().is_ok();
             return Ok(if bare {
                 format!("http://[{host}]")

@@ -8,10 +8,11 @@ use kube_client::Config;
 use kube_client::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret;
 
-use crate::service::address;
-use crate::service::error::{AccessProblem, ServiceError};
+use crate::address;
+use crate::error::{AccessProblem, Error, ServiceError};
+use crate::explanation::{Explanation, Origin, Question};
 use crate::service::secret::Secret;
-use crate::{Error, Explanation, Origin, Question, Variables};
+use crate::variables::Variables;
 
 /// How a Kubernetes cluster is reached.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -223,11 +224,12 @@ fn problem(error: &KubeconfigError) -> AccessProblem {
 
 /// The server that a pod of the cluster is told of.
 fn server(variables: &Variables) -> Result<Option<String>, Error> {
-    let set = |name| Ok::<_, Error>(variables.read(name)?.filter(|text| !text.is_empty()));
-    let Some(host) = set(HOST)? else {
+    let Some(host) = variables.read_nonempty(HOST)? else {
         return Ok(None);
     };
-    let port = set(PORT)?.unwrap_or_else(|| "443".to_owned());
+    let port = variables
+        .read_nonempty(PORT)?
+        .unwrap_or_else(|| "443".to_owned());
     let number = port.parse().ok().filter(|&number: &u16| number > 0);
     let number = number.ok_or(ServiceError::Variable {
         variable: PORT,
@@ -238,12 +240,12 @@ fn server(variables: &Variables) -> Result<Option<String>, Error> {
 }
 
 fn usual_files(variables: &Variables) -> Result<Vec<PathBuf>, Error> {
-    let set = |name| Ok::<_, Error>(variables.read(name)?.filter(|text| !text.is_empty()));
-    if let Some(list) = set("KUBECONFIG")? {
+    if let Some(list) = variables.read_nonempty("KUBECONFIG")? {
         let paths = env::split_paths(&list);
         return Ok(paths.filter(|path| !path.as_os_str().is_empty()).collect());
     }
-    let home = set("HOME")?.map(PathBuf::from).unwrap_or_default();
+    let home = variables.read_nonempty("HOME")?;
+    let home = PathBuf::from(home.unwrap_or_default());
     Ok(vec![home.join(".kube").join("config")])
 }
 

@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::KubernetesResolver;
 use super::access::{self, Way};
 use super::pods::Pod;
+use crate::error::{AccessProblem, Error, ServiceError, ServiceErrorKind};
+use crate::explanation::{Explanation, Origin, Question};
 use crate::service::answer::{self, Answer};
 use crate::service::call::{Attempt, Call};
-use crate::service::error::{AccessProblem, ServiceError, Trouble};
 use crate::service::secret::Secret;
-use crate::service::{RETRIED, tls, trouble};
+use crate::service::{RETRIED, error_kind, tls};
 use crate::text::url_without_secrets;
-use crate::{Error, Explanation, Origin, Question};
 
 /// Which pods are looked at.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -46,15 +46,15 @@ pub(super) struct Server {
 }
 
 impl KubernetesResolver {
-    pub(super) fn begin(&self, notes: &mut Explanation) -> Result<Session, Error> {
-        let way = self.access.way(&self.variables, notes)?;
+    pub(super) fn begin(&self, evidence: &mut Explanation) -> Result<Session, Error> {
+        let way = self.access.way(&self.variables, evidence)?;
         for (job, selectors) in self.selectors() {
             let field = format!("selectors of {job}");
             let origin = Origin::program().field(field);
-            notes.read(Question::Cluster, origin, selectors.join(" | "));
+            evidence.read(Question::Cluster, origin, selectors.join(" | "));
         }
         Ok(Session {
-            call: Call::begin(self.patience),
+            call: Call::begin(self.retry),
             way,
             namespace: self.namespace.clone(),
         })
@@ -137,14 +137,14 @@ impl Server {
         let url = self.url();
         let request = || Request::new(&self.path).list(params);
         self.call
-            .persist(&url, async || {
+            .retry(&url, async || {
                 let body = match self.send(request()).await? {
                     Attempt::Done(body) => body,
                     Attempt::Again(problem, pause) => return Ok(Attempt::Again(problem, pause)),
                 };
                 match body.collect_bytes().await {
                     Ok(bytes) => Ok(Attempt::Done(bytes.to_vec())),
-                    Err(error) => Ok(Attempt::Again(trouble::of_chain(&error), None)),
+                    Err(error) => Ok(Attempt::Again(error_kind::of_chain(&error), None)),
                 }
             })
             .await
@@ -173,7 +173,7 @@ impl Server {
                 let (status, said) = (401, String::new());
                 return Err(ServiceError::Refused { url, status, said });
             }
-            Err(error) => return Ok(Attempt::Again(trouble::of_chain(&error), None)),
+            Err(error) => return Ok(Attempt::Again(error_kind::of_chain(&error), None)),
         };
         let status = response.status();
         if status.is_success() {
@@ -181,7 +181,7 @@ impl Server {
         }
         let status = status.as_u16();
         if RETRIED.contains(&status) {
-            return Ok(Attempt::Again(Trouble::Busy(status), None));
+            return Ok(Attempt::Again(ServiceErrorKind::Busy(status), None));
         }
         let body = response.into_body().collect_bytes().await;
         let said = answer::said(&body.unwrap_or_default(), &self.secrets);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::service::address;
+use crate::address;
+use crate::error::ServiceError;
 use crate::service::answer::Answer;
-use crate::service::error::ServiceError;
 use crate::service::order;
 
 /// A pod, as far as it matters to a cluster.

@@ -13,16 +13,18 @@ use serde_json::Value;
 use super::KubernetesResolver;
 use super::ask::Server;
 use super::pods::{self, Pod};
+use crate::error::{Error, ServiceError};
+use crate::explanation::Explanation;
+use crate::resolver::{Signal, Stop};
 use crate::service::answer::Answer;
 use crate::service::call;
-use crate::service::error::ServiceError;
-use crate::{ClusterSpec, Error, Explanation, Signal, Stop};
+use crate::spec::ClusterSpec;
 
 impl KubernetesResolver {
     /// Waits until pods differ from what made this cluster.
     pub(super) fn watch_pods(
         &self,
-        seen: &ClusterSpec,
+        previous: &ClusterSpec,
         time: Duration,
         stop: &Stop,
     ) -> Result<Signal, Error> {
@@ -41,7 +43,7 @@ impl KubernetesResolver {
                 jobs.push((job, groups));
             }
             // What changed since the last look would not be told of any more.
-            if self.spec_of(jobs).as_ref() != Ok(seen) {
+            if self.spec_of(jobs).as_ref() != Ok(previous) {
                 return Ok(Signal::Changed);
             }
             let ended = pin!(until(end, stop));
@@ -78,7 +80,7 @@ async fn change(
     let known: BTreeMap<String, Pod> = pods.into_iter().map(|pod| (pod.label(), pod)).collect();
     let params = WatchParams::default().labels(&selector).timeout(LONGEST);
     let request = || Request::new(&server.path).watch(&params, &version);
-    let opened = server.call.persist(&url, || server.send(request())).await;
+    let opened = server.call.retry(&url, || server.send(request())).await;
     let mut body = match opened {
         Err(ServiceError::Refused { status: 410, .. }) => return Ok(()),
         opened => opened?,

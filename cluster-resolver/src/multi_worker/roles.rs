@@ -5,7 +5,9 @@
 //! that train, and checks more.
 
 use super::{CHIEF, EVALUATOR, WORKER, check_roles};
-use crate::{ClusterSpec, Error, Task};
+use crate::error::Error;
+use crate::spec::ClusterSpec;
+use crate::task::Task;
 
 /// Whether this task reports and saves for all: the chief, worker 0 where there is none, or the
 /// evaluator, which does so for itself. A process without a task is none of them.
@@ -116,7 +118,7 @@ fn tasks(spec: &ClusterSpec, job: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tasks;
+    use crate::spec::Tasks;
 
     #[test]
     fn an_evaluator_need_not_be_listed_and_leads_nobody() {

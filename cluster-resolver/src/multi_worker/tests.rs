@@ -1,5 +1,11 @@
+//! Ranks of chief and workers, and clusters that cannot train.
+
 use super::*;
-use crate::{SimpleResolver, Tasks, TfConfigResolver};
+use crate::address::AddressProblem;
+use crate::error::TaskPart;
+use crate::simple::SimpleResolver;
+use crate::spec::Tasks;
+use crate::tf_config::TfConfigResolver;
 
 fn cluster(jobs: &[(&str, &[&str])]) -> ClusterSpec {
     let jobs = jobs

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use prost::Message as _;
 
 use super::{ClusterDef, cluster_def, signed};
-use crate::{ClusterSpec, Error, MAX_TASK_INDEX, Task};
+use crate::error::Error;
+use crate::spec::ClusterSpec;
+use crate::task::{MAX_TASK_INDEX, Task};
 
 /// A cluster, and which of its tasks a process is: what a TensorFlow server is started with.
 ///
@@ -233,7 +235,7 @@ struct TaskFilters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tasks;
+    use crate::spec::Tasks;
 
     fn sample() -> ClusterSpec {
         let jobs = [

@@ -1,7 +1,9 @@
+//! Reading JSON answers, with errors that name the URL and the field.
+
 use serde_json::Value;
 
-use super::error::ServiceError;
 use super::secret::{self, Secret};
+use crate::error::ServiceError;
 
 /// One value in the answer to a request; what it lacks is reported by URL and field.
 #[derive(Clone, Debug)]

@@ -1,3 +1,5 @@
+//! One question to a service: attempts, pauses between them, and a deadline over all.
+
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::panic;
@@ -6,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 
-use super::error::{ServiceError, Trouble};
-use super::patience::Patience;
+use super::retry::RetryPolicy;
+use crate::error::{ServiceError, ServiceErrorKind};
 
 /// One question to a service, from the first attempt to the last: all of them share its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
-    patience: Patience,
+    retry: RetryPolicy,
     begun: Instant,
 }
 
@@ -21,7 +23,7 @@ pub(crate) enum Attempt<T> {
     /// It is decided.
     Done(T),
     /// Another attempt may do better, after this pause at least.
-    Again(Trouble, Option<Duration>),
+    Again(ServiceErrorKind, Option<Duration>),
 }
 
 /// Runs this to its end on a thread of its own, whatever the caller's thread is busy with.
@@ -42,23 +44,21 @@ pub(crate) fn run<T: Send>(
 
 impl Call {
     /// A question that begins now.
-    pub(crate) fn begin(patience: Patience) -> Self {
+    pub(crate) fn begin(retry: RetryPolicy) -> Self {
         Self {
-            patience,
+            retry,
             begun: Instant::now(),
         }
     }
 
     /// The time that is left of the question.
     pub(crate) fn left(&self) -> Duration {
-        self.patience
-            .deadline()
-            .saturating_sub(self.begun.elapsed())
+        self.retry.deadline().saturating_sub(self.begun.elapsed())
     }
 
     /// Tries until it is decided or the deadline has come. No pause is begun that would end after
     /// the deadline, and the last attempt ends with it.
-    pub(crate) async fn persist<T, W>(
+    pub(crate) async fn retry<T, W>(
         &self,
         url: &str,
         mut attempt: impl FnMut() -> W,
@@ -66,21 +66,21 @@ impl Call {
     where
         W: Future<Output = Result<Attempt<T>, ServiceError>>,
     {
-        let mut pauses = self.patience.pauses(RandomState::new().hash_one(url));
+        let mut pauses = self.retry.pauses(RandomState::new().hash_one(url));
         let mut attempts = 0;
         let mut last = None;
         loop {
             attempts += 1;
-            let time = self.patience.attempt().min(self.left());
+            let time = self.retry.attempt_timeout().min(self.left());
             let (problem, at_least) = match tokio::time::timeout(time, attempt()).await {
                 Ok(Ok(Attempt::Done(answer))) => return Ok(answer),
                 Ok(Ok(Attempt::Again(problem, at_least))) => (problem, at_least),
                 Ok(Err(error)) => return Err(error),
                 // An attempt that the deadline cut short says less than the one before it.
-                Err(_) if time < self.patience.attempt() => {
-                    (last.unwrap_or(Trouble::TooSlow), None)
+                Err(_) if time < self.retry.attempt_timeout() => {
+                    (last.unwrap_or(ServiceErrorKind::TooSlow), None)
                 }
-                Err(_) => (Trouble::TooSlow, None),
+                Err(_) => (ServiceErrorKind::TooSlow, None),
             };
             last = Some(problem);
             let pause = pauses.next().unwrap_or_default();
@@ -106,19 +106,19 @@ mod tests {
 
     const URL: &str = "http://service";
 
-    fn patience() -> Patience {
+    fn policy() -> RetryPolicy {
         let pauses = (Duration::from_millis(1), Duration::from_millis(2));
-        Patience::new(Duration::from_secs(30)).with_pauses(pauses.0, pauses.1)
+        RetryPolicy::new(Duration::from_secs(30)).with_backoff(pauses.0, pauses.1)
     }
 
     /// Fails this often, then answers; gives the answer and the number of attempts.
-    fn after(failures: u32, patience: Patience) -> (Result<u32, ServiceError>, u32) {
+    fn after(failures: u32, retry: RetryPolicy) -> (Result<u32, ServiceError>, u32) {
         let made = AtomicU32::new(0);
-        let call = Call::begin(patience);
-        let answer = run(call.persist(URL, async || {
+        let call = Call::begin(retry);
+        let answer = run(call.retry(URL, async || {
             let attempt = made.fetch_add(1, Ordering::Relaxed);
             Ok(if attempt < failures {
-                Attempt::Again(Trouble::Busy(503), None)
+                Attempt::Again(ServiceErrorKind::Busy(503), None)
             } else {
                 Attempt::Done(7)
             })
@@ -129,16 +129,16 @@ mod tests {
     #[test]
     fn it_goes_on_until_there_is_an_answer() {
         for failures in 0..5 {
-            assert_eq!(after(failures, patience()), (Ok(7), failures + 1));
+            assert_eq!(after(failures, policy()), (Ok(7), failures + 1));
         }
     }
 
     #[test]
-    fn it_ends_by_the_deadline_and_says_what_the_last_trouble_was() {
-        let short = Patience::new(Duration::from_millis(300));
+    fn it_ends_by_the_deadline_and_says_what_the_last_problem_was() {
+        let short = RetryPolicy::new(Duration::from_millis(300));
         let (answer, attempts) = after(
             u32::MAX,
-            short.with_pauses(Duration::from_millis(1), Duration::from_millis(4)),
+            short.with_backoff(Duration::from_millis(1), Duration::from_millis(4)),
         );
         let Err(ServiceError::Unreachable {
             problem,
@@ -149,7 +149,7 @@ mod tests {
         else {
             panic!("{answer:?}");
         };
-        assert_eq!((problem, said), (Trouble::Busy(503), attempts));
+        assert_eq!((problem, said), (ServiceErrorKind::Busy(503), attempts));
         assert!(
             attempts > 1 && waited < Duration::from_secs(10),
             "{attempts} in {waited:?}"
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_pause_that_the_service_asks_for_is_kept_or_given_up_at_once() {
-        let call = Call::begin(patience());
-        let asked = run(call.persist(URL, async || {
+        let call = Call::begin(policy());
+        let asked = run(call.retry(URL, async || {
             Ok::<Attempt<()>, _>(Attempt::Again(
-                Trouble::Busy(429),
+                ServiceErrorKind::Busy(429),
                 Some(Duration::from_secs(60)),
             ))
         }));
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn an_attempt_that_hangs_is_ended() {
-        let brief =
-            Patience::new(Duration::from_millis(500)).with_attempt(Duration::from_millis(5));
-        let call = Call::begin(brief.with_pauses(Duration::ZERO, Duration::ZERO));
-        let hung = run(call.persist(URL, || {
+        let brief = RetryPolicy::new(Duration::from_millis(500))
+            .with_attempt_timeout(Duration::from_millis(5));
+        let call = Call::begin(brief.with_backoff(Duration::ZERO, Duration::ZERO));
+        let hung = run(call.retry(URL, || {
             std::future::pending::<Result<Attempt<()>, ServiceError>>()
         }));
         let Err(ServiceError::Unreachable {
@@ -185,7 +185,7 @@ mod tests {
         else {
             panic!("{hung:?}");
         };
-        assert_eq!(problem, Trouble::TooSlow);
+        assert_eq!(problem, ServiceErrorKind::TooSlow);
         assert!(attempts > 1, "{attempts}");
     }
 

@@ -1,3 +1,5 @@
+//! Requests over HTTP, and where they may go: credentials stay with their server.
+
 use std::fmt::{self, Debug};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -7,11 +9,10 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, Response, Url};
 use serde_json::Value;
 
-use super::answer;
 use super::call::{Attempt, Call};
-use super::error::{ServiceError, Trouble};
 use super::secret::Secret;
-use super::{RETRIED, tls, trouble};
+use super::{RETRIED, answer, error_kind, tls};
+use crate::error::{ServiceError, ServiceErrorKind};
 use crate::text::url_without_secrets;
 
 /// A client that follows redirects on one server only, and never says a password in an error.
@@ -152,7 +153,7 @@ impl Http {
         request: &Request<'_>,
     ) -> Result<Reply, ServiceError> {
         let url = shown(&request.url);
-        call.persist(&url, || self.attempt(request, &url)).await
+        call.retry(&url, || self.attempt(request, &url)).await
     }
 
     /// [`ask`](Self::ask), and reads the answer as JSON.
@@ -187,21 +188,24 @@ impl Http {
         }
         let response = match outgoing.send().await {
             Ok(response) => response,
-            Err(error) => return Ok(Attempt::Again(trouble::of_chain(&error), None)),
+            Err(error) => return Ok(Attempt::Again(error_kind::of_chain(&error), None)),
         };
         let status = response.status().as_u16();
         if RETRIED.contains(&status) {
             let pause = retry_after(&response);
-            return Ok(Attempt::Again(Trouble::Busy(status), pause));
+            return Ok(Attempt::Again(ServiceErrorKind::Busy(status), pause));
         }
         let succeeded = response.status().is_success();
         let body = match bounded(response).await {
             Ok(body) => body,
             // A body that is too long stays so.
-            Err(Trouble::TooLong) if succeeded => {
-                return Ok(Attempt::Again(Trouble::TooLong, Some(Duration::MAX)));
+            Err(ServiceErrorKind::TooLong) if succeeded => {
+                return Ok(Attempt::Again(
+                    ServiceErrorKind::TooLong,
+                    Some(Duration::MAX),
+                ));
             }
-            Err(trouble) if succeeded => return Ok(Attempt::Again(trouble, None)),
+            Err(kind) if succeeded => return Ok(Attempt::Again(kind, None)),
             Err(_) => Vec::new(),
         };
         let url = url.to_owned();
@@ -268,14 +272,16 @@ fn bearer(token: &Secret) -> HeaderValue {
     value
 }
 
-async fn bounded(mut response: Response) -> Result<Vec<u8>, Trouble> {
+async fn bounded(mut response: Response) -> Result<Vec<u8>, ServiceErrorKind> {
     let mut body = Vec::new();
     loop {
         match response.chunk().await {
-            Ok(Some(part)) if body.len() + part.len() > MOST_BYTES => return Err(Trouble::TooLong),
+            Ok(Some(part)) if body.len() + part.len() > MOST_BYTES => {
+                return Err(ServiceErrorKind::TooLong);
+            }
             Ok(Some(part)) => body.extend_from_slice(&part),
             Ok(None) => return Ok(body),
-            Err(error) => return Err(trouble::of_chain(&error)),
+            Err(error) => return Err(error_kind::of_chain(&error)),
         }
     }
 }

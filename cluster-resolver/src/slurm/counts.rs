@@ -1,6 +1,6 @@
 //! How many tasks each node has, as Slurm writes it: `3,1(x2)` for 3, 1, 1.
 
-use super::error::SlurmError;
+use crate::error::{MOST_HOSTS, SlurmError};
 
 /// How many tasks each node has, by a list such as `3,1(x2)`.
 ///
@@ -21,7 +21,7 @@ pub fn task_counts(text: &str) -> Result<Vec<u32>, SlurmError> {
     let mut counts = Vec::new();
     for item in text.split(',') {
         let (count, times) = parse(item).ok_or_else(|| wrong(item))?;
-        if times > super::hostlist::MOST_HOSTS - counts.len() {
+        if times > MOST_HOSTS - counts.len() {
             return Err(wrong(item));
         }
         counts.extend(std::iter::repeat_n(count, times));

@@ -1,9 +1,8 @@
 //! How many GPUs each task of a step has.
 
-use crate::{Error, Variables};
-
 use super::counts::digits;
-use super::error::SlurmError;
+use crate::error::{Error, SlurmError};
+use crate::variables::Variables;
 
 /// What is known about GPUs, each if it is known.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

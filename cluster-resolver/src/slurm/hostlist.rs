@@ -1,6 +1,7 @@
 //! Host lists as Slurm writes them: `n[1-3,7],login`.
 
-use super::error::HostListProblem;
+use super::counts::digits;
+use crate::error::{HostListProblem, LONGEST_RANGE, MOST_HOSTS};
 
 /// The hosts of a list, in the order in which `scontrol show hostnames` prints them.
 ///
@@ -131,7 +132,7 @@ fn numbers_in(range: &str) -> Result<impl Iterator<Item = String>, HostListProbl
     };
     let (low, high) = range.split_once('-').unwrap_or((range, range));
     let width = low.len();
-    let (low, high) = (number(low), number(high));
+    let (low, high) = (digits::<u64>(low), digits::<u64>(high));
     let (low, high) = low.zip(high).ok_or_else(wrong)?;
     match high.checked_sub(low) {
         None => Err(wrong()),
@@ -141,18 +142,6 @@ fn numbers_in(range: &str) -> Result<impl Iterator<Item = String>, HostListProbl
         Some(_) => Ok((low..=high).map(move |number| format!("{number:0width$}"))),
     }
 }
-
-/// A number of digits alone: `parse` by itself takes a sign.
-fn number(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if digits { text.parse().ok() } else { None }
-}
-
-/// Numbers in one range, as in Slurm.
-pub(super) const LONGEST_RANGE: u64 = 65_536;
-
-/// Hosts in one list: sixteen times the nodes that Slurm manages.
-pub(super) const MOST_HOSTS: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::counts::digits;
-use super::error::SlurmError;
 use super::hostlist;
+use crate::error::SlurmError;
 
-/// How Slurm deals tasks to nodes, given how many each gets.
+/// How Slurm assigns tasks to nodes, given how many each gets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Distribution {
     /// A node gets all of its tasks before the next one gets any.
@@ -51,9 +51,9 @@ pub(super) fn is_order_free(counts: &[u32]) -> bool {
     used.count() <= 1 || counts.iter().all(|&count| count <= 1)
 }
 
-/// The node of each rank, as a position in `counts`. Rounds of equal size are dealt until every
+/// The node of each rank, as a position in `counts`. Rounds of equal size are assigned until every
 /// node has its count; a block is a round as large as any count.
-pub(super) fn deal(counts: &[u32], distribution: Distribution) -> Vec<usize> {
+pub(super) fn assign(counts: &[u32], distribution: Distribution) -> Vec<usize> {
     let most = counts.iter().copied().max().unwrap_or_default();
     let size = match distribution {
         Distribution::Block => most,
@@ -144,9 +144,9 @@ mod tests {
 
     /// What real steps were seen to do.
     #[test]
-    fn tasks_are_dealt_as_slurm_deals_them() {
+    fn tasks_are_assigned_as_slurm_assigns_them() {
         let check = |counts: &[u32], distribution, ranks: &[usize]| {
-            assert_eq!(deal(counts, distribution), ranks, "{distribution:?}");
+            assert_eq!(assign(counts, distribution), ranks, "{distribution:?}");
         };
         check(&[3, 1, 1], Distribution::Block, &[0, 0, 0, 1, 2]);
         check(&[3, 1, 1], Distribution::Cyclic, &[0, 1, 2, 0, 0]);
@@ -213,7 +213,7 @@ mod tests {
         assert!(matches!(read("n[1"), SlurmError::HostFileLine { .. }));
     }
 
-    /// The round in which a node deals its k-th task, then the node, then k: sorted, this is the
+    /// The round in which a node assigns its k-th task, then the node, then k: sorted, this is the
     /// order of ranks.
     fn naive(counts: &[u32], size: u32) -> Vec<usize> {
         let tasks = counts.iter().enumerate();
@@ -230,9 +230,9 @@ mod tests {
             counts in proptest::collection::vec(0_u32..6, 0..6),
             size in 1_u32..8,
         ) {
-            prop_assert_eq!(deal(&counts, Distribution::Plane(size)), naive(&counts, size));
-            prop_assert_eq!(deal(&counts, Distribution::Cyclic), naive(&counts, 1));
-            prop_assert_eq!(deal(&counts, Distribution::Block), naive(&counts, u32::MAX));
+            prop_assert_eq!(assign(&counts, Distribution::Plane(size)), naive(&counts, size));
+            prop_assert_eq!(assign(&counts, Distribution::Cyclic), naive(&counts, 1));
+            prop_assert_eq!(assign(&counts, Distribution::Block), naive(&counts, u32::MAX));
             let same = naive(&counts, 1) == naive(&counts, u32::MAX);
             prop_assert!(same || !is_order_free(&counts));
         }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::error::{ScontrolProblem, SlurmError};
 use super::layout::{self, Distribution, Form};
 use super::step::{LOCAL, NODE, PLANE_SIZE, Part, RANKS, Step};
+use crate::error::{ScontrolProblem, SlurmError};
 
 /// What may be asked when the environment does not suffice.
 pub(super) trait Outside {
@@ -38,34 +38,41 @@ pub(super) fn place(step: &Step, outside: &dyn Outside) -> Result<Placement, Slu
     let mut asked = Vec::new();
     let parts = parts_of(step)?;
     let nodes = if parts.len() > 1 {
-        deal_parts(step, &parts, (outside, &mut asked))?
+        assign_parts(step, &parts, outside, &mut asked)?
     } else {
-        deal_whole(step, (outside, &mut asked))?
+        assign_whole(step, outside, &mut asked)?
     };
     Ok(Placement { nodes, asked })
 }
 
-type Inquiry<'a> = (&'a dyn Outside, &'a mut Vec<Asked>);
-
-fn deal_whole(step: &Step, (outside, asked): Inquiry<'_>) -> Result<Vec<usize>, SlurmError> {
+fn assign_whole(
+    step: &Step,
+    outside: &dyn Outside,
+    asked: &mut Vec<Asked>,
+) -> Result<Vec<usize>, SlurmError> {
     if let Some(declared) = &step.distribution {
         let form = layout::form(declared)?;
-        let nodes = deal(step, form, (outside, asked))?;
+        let nodes = assign(step, form, outside, asked)?;
         check(step, &nodes)?;
         return Ok(nodes);
     }
     // srun says so when it is asked for another distribution than its default.
-    let nodes = layout::deal(&step.counts, Distribution::Block);
+    let nodes = layout::assign(&step.counts, Distribution::Block);
     if check(step, &nodes).is_ok() {
         return Ok(nodes);
     }
-    let form = ask(&step.name_in(&step.job), (outside, asked))?;
-    let nodes = deal(step, form, (outside, asked))?;
+    let form = ask(&step.name_in(&step.job), outside, asked)?;
+    let nodes = assign(step, form, outside, asked)?;
     check(step, &nodes)?;
     Ok(nodes)
 }
 
-fn deal(step: &Step, form: Form, (outside, asked): Inquiry<'_>) -> Result<Vec<usize>, SlurmError> {
+fn assign(
+    step: &Step,
+    form: Form,
+    outside: &dyn Outside,
+    asked: &mut Vec<Asked>,
+) -> Result<Vec<usize>, SlurmError> {
     let distribution = match form {
         Form::Block => Distribution::Block,
         Form::Cyclic => Distribution::Cyclic,
@@ -79,7 +86,7 @@ fn deal(step: &Step, form: Form, (outside, asked): Inquiry<'_>) -> Result<Vec<us
             return Ok(nodes);
         }
     };
-    Ok(layout::deal(&step.counts, distribution))
+    Ok(layout::assign(&step.counts, distribution))
 }
 
 fn plane(step: &Step) -> Result<Distribution, SlurmError> {
@@ -122,10 +129,11 @@ fn parts_of(step: &Step) -> Result<Vec<(&Part, Vec<usize>)>, SlurmError> {
 
 /// The parts follow each other in their order, whatever the order of all nodes. Each has a
 /// distribution of its own, of which the environment tells one.
-fn deal_parts(
+fn assign_parts(
     step: &Step,
     parts: &[(&Part, Vec<usize>)],
-    (outside, asked): Inquiry<'_>,
+    outside: &dyn Outside,
+    asked: &mut Vec<Asked>,
 ) -> Result<Vec<usize>, SlurmError> {
     let mut ranks = Vec::new();
     for (part, nodes) in parts {
@@ -134,21 +142,21 @@ fn deal_parts(
             Distribution::Block
         } else {
             let name = step.name_in(&part.job);
-            match ask(&name, (outside, asked))? {
+            match ask(&name, outside, asked)? {
                 Form::Block => Distribution::Block,
                 Form::Cyclic => Distribution::Cyclic,
                 Form::Plane => plane(step)?,
                 Form::Arbitrary => return Err(SlurmError::NoHostFile),
             }
         };
-        let dealt = layout::deal(&counts, distribution);
-        ranks.extend(dealt.into_iter().map(|node| nodes[node]));
+        let assigned = layout::assign(&counts, distribution);
+        ranks.extend(assigned.into_iter().map(|node| nodes[node]));
     }
     check(step, &ranks)?;
     Ok(ranks)
 }
 
-fn ask(step: &str, (outside, asked): Inquiry<'_>) -> Result<Form, SlurmError> {
+fn ask(step: &str, outside: &dyn Outside, asked: &mut Vec<Asked>) -> Result<Form, SlurmError> {
     let distribution = outside.distribution(step);
     let distribution = distribution.map_err(|problem| SlurmError::Unanswered {
         step: step.to_owned(),

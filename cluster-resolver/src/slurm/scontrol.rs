@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::error::{ScontrolProblem, SlurmError};
 use super::placement::Outside;
+use crate::error::{ScontrolProblem, SlurmError};
 
 /// The `scontrol` command, if it may be asked.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -46,12 +46,12 @@ impl Outside for Scontrol {
             .stderr(Stdio::null())
             .spawn();
         let child = child.map_err(|error| ScontrolProblem::NotStarted { kind: error.kind() })?;
-        distribution_in(&output(child, PATIENCE)?)
+        distribution_in(&output(child, TIMEOUT)?)
     }
 }
 
 /// What a process writes to its end, which comes in time or is made to come.
-fn output(mut child: Child, patience: Duration) -> Result<String, ScontrolProblem> {
+fn output(mut child: Child, timeout: Duration) -> Result<String, ScontrolProblem> {
     let (send, output) = mpsc::channel();
     let stdout = child.stdout.take();
     // Ends when the pipe is closed, which is for the process to do and for all it started: so
@@ -63,12 +63,12 @@ fn output(mut child: Child, patience: Duration) -> Result<String, ScontrolProble
         }
         let _ = send.send(text);
     });
-    let text = output.recv_timeout(patience);
+    let text = output.recv_timeout(timeout);
     // It may have closed its output and go on.
     let _ = child.kill();
     let _ = child.wait();
     let text = text.map_err(|_| ScontrolProblem::TimedOut {
-        seconds: patience.as_secs(),
+        seconds: timeout.as_secs(),
     })?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
@@ -91,7 +91,7 @@ fn distribution_in(text: &str) -> Result<String, ScontrolProblem> {
 }
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes read of an answer.
 const LONGEST: u64 = 1 << 20;
@@ -142,7 +142,7 @@ StepId=34.0 UserId=0 StartTime=2026-11-21T16:12:38 TimeLimit=UNLIMITED
 
     #[test]
     fn an_answer_is_waited_for_and_its_writer_ended_in_time() {
-        let answer = output(shell("echo one; echo two"), PATIENCE);
+        let answer = output(shell("echo one; echo two"), TIMEOUT);
         assert_eq!(answer.as_deref(), Ok("one\ntwo\n"));
         let late = output(shell("exec sleep 60"), Duration::from_millis(1));
         assert_eq!(late, Err(ScontrolProblem::TimedOut { seconds: 0 }));

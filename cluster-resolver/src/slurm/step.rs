@@ -2,11 +2,10 @@
 
 use std::str::FromStr;
 
-use crate::{Error, Variables};
-
 use super::counts::{digits, task_counts};
-use super::error::{SlurmError, Summed};
 use super::hostlist;
+use crate::error::{Error, MOST_HOSTS, SlurmError, Summed};
+use crate::variables::Variables;
 
 /// A step as its variables describe it: checked in itself, not yet placed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -79,9 +78,7 @@ impl Step {
             nodes,
             counts,
             tasks,
-            distribution: variables
-                .read(DISTRIBUTION)?
-                .filter(|text| !text.is_empty()),
+            distribution: variables.read_nonempty(DISTRIBUTION)?,
             plane_size: read_number(variables, PLANE_SIZE)?,
             host_file: variables.read(HOST_FILE)?,
             parts: read_parts(variables)?,
@@ -135,7 +132,7 @@ fn check_sums(sum: u64, tasks: u64, jobs: Option<u64>) -> Result<u32, SlurmError
             return Err(SlurmError::TaskSum { what, sum, tasks });
         }
     }
-    let most = hostlist::MOST_HOSTS as u64;
+    let most = MOST_HOSTS as u64;
     match u32::try_from(tasks) {
         Ok(few) if tasks <= most => Ok(few),
         _ => Err(SlurmError::TooManyTasks { tasks, most }),

@@ -1,3 +1,5 @@
+//! The Slurm resolver as a task of a step sees it.
+
 use super::*;
 
 /// The variables of one rank of a step on n8 (2 tasks), n9 and n10, with these added.
@@ -131,7 +133,7 @@ fn the_explanation_names_the_command_that_was_asked() {
     let program = folder.path().join("scontrol");
     std::fs::write(
         &program,
-        "#!/bin/sh\necho StepId=$3\necho \" Dist=Cyclic\"\n",
+        "#!/bin/sh\necho asked >> \"$0.log\"\necho StepId=$3\necho \" Dist=Cyclic\"\n",
     )
     .unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
@@ -140,9 +142,13 @@ fn the_explanation_names_the_command_that_was_asked() {
         ("SLURM_STEP_ID", "1"),
         ("SLURM_GTIDS", "0,3"),
     ];
-    let resolver = resolver("0", &told).with_scontrol(program);
-    assert_eq!(addresses(&resolver, "worker")[1], "n9:8888");
-    let shown = resolver.explain().to_string();
+    let resolver = resolver("0", &told).with_scontrol(&program);
+    let cluster = resolver.snapshot().unwrap();
+    assert_eq!(cluster.placement().unwrap().addresses()[1], "n9:8888");
+    assert_eq!(cluster.master(None, None, None).unwrap(), "grpc://n8:8888");
+    let shown = cluster.explanation().to_string();
     let expected = "Dist in `scontrol show step 7.1`: Cyclic";
     assert!(shown.contains(expected), "{shown}");
+    let log = std::fs::read_to_string(program.with_extension("log")).unwrap();
+    assert_eq!(log, "asked\n");
 }

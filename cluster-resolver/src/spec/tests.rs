@@ -1,3 +1,5 @@
+//! What a cluster spec keeps, refuses and shows.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -143,4 +145,13 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_cluster_reads_as_its_jobs_and_counts() {
+    let tasks = [("chief", 1), ("worker", 2), ("ps", 0)]
+        .map(|(job, count)| (job, Tasks::list(vec!["a:1"; count])));
+    let spec = ClusterSpec::new(tasks).unwrap();
+    assert_eq!(Counts(&spec).to_string(), "chief 1, worker 2, ps 0");
+    assert_eq!(Counts(&ClusterSpec::default()).to_string(), "no jobs");
 }

@@ -1,38 +1,9 @@
 //! From text to JSON values, with errors that show the place.
 
-use std::fmt::{self, Display};
-
 use serde_json::Value;
 use serde_json::error::Category;
 
-use crate::Error;
-
-/// What keeps a text from being JSON. Shown, it says what to do about it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum JsonProblem {
-    /// There is nothing, or nothing but blanks.
-    Empty,
-    /// The text ends inside a value.
-    Truncated,
-    /// A text or key stands in single quotes.
-    SingleQuotes,
-    /// Another character was expected.
-    Malformed,
-}
-
-impl Display for JsonProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Empty => {
-                "it is empty, so write a JSON object, or unset the variable to run alone"
-            }
-            Self::Truncated => "it ends too early, so add the closing quote, bracket or brace",
-            Self::SingleQuotes => "JSON has no single quotes, so write double quotes",
-            Self::Malformed => "this is no JSON, so check quotes, commas and brackets there",
-        })
-    }
-}
+use crate::error::{Error, JsonProblem};
 
 /// Reads one JSON value that makes up the whole text.
 pub(super) fn read(text: &str) -> Result<Value, Error> {

@@ -1,7 +1,12 @@
+//! Texts that are clusters, and texts that are none.
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ClusterResolver, JsonProblem, Task, TaskPart, Variables};
+use crate::error::{JsonProblem, TaskPart};
+use crate::resolver::ClusterResolver;
+use crate::task::Task;
+use crate::variables::Variables;
 
 const TWO_WORKERS: &str =
     r#"{"cluster": {"worker": ["w0:1", "w1:1"]}, "task": {"type": "worker", "index": 1}}"#;
@@ -83,8 +88,8 @@ fn the_explanation_names_fields_and_what_overrules_them() {
     not job in variable TF_CONFIG: a value (no key that is read here)
 task: worker:0
     task.type in variable TF_CONFIG: worker
-    task.index in the program: 0
     not task.index in variable TF_CONFIG: 1 (the program says otherwise)
+    task id in the program: 0
 master: a:1
     nothing in session_master in variable TF_CONFIG
 rpc layer:
@@ -335,10 +340,10 @@ fn a_repeated_key_keeps_its_last_value() {
 #[test]
 fn the_environment_is_what_the_caller_said_and_not_a_key() {
     let resolver = TfConfigResolver::from_json(r#"{"environment": "cloud"}"#);
-    assert_eq!(resolver.environment(), None);
+    assert_eq!(resolver.environment(), Ok(None));
     assert_eq!(
         resolver.with_environment("google").environment(),
-        Some("google")
+        Ok(Some("google".to_owned()))
     );
 }
 

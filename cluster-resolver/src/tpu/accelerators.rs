@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::service::error::ServiceError;
+use crate::error::ServiceError;
 
 /// The cores of a slice with this accelerator type, such as `v3-32` or `v5litepod-16`; `None` for a
 /// type that is no slice of a known generation.

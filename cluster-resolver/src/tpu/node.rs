@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::accelerators::{tpu_cores_of_topology, tpu_cores_of_type};
-use crate::Origin;
-use crate::service::address;
+use crate::address;
+use crate::error::ServiceError;
+use crate::explanation::Origin;
 use crate::service::answer::Answer;
-use crate::service::error::ServiceError;
 
 /// A node of Cloud TPU as the service describes it: one slice, with a worker on each host.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -5,12 +5,12 @@ use std::panic;
 use tokio::task::JoinSet;
 
 use super::{TpuResolver, TpuTarget};
+use crate::error::{Error, ServiceError};
 use crate::google::Session;
+use crate::resolver::ClusterResolver;
 use crate::service::answer::{self, Answer};
 use crate::service::call;
-use crate::service::error::ServiceError;
 use crate::service::http::{Request, base_url, below, shown};
-use crate::{ClusterResolver, Error};
 
 /// When workers restart with another version.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use crate::service::address::with_default_port;
-use crate::service::error::ServiceError;
-use crate::{Error, Explanation, Origin, Question, Variables};
+use crate::address::with_default_port;
+use crate::error::{Error, ServiceError};
+use crate::explanation::{Explanation, Origin, Question};
+use crate::variables::Variables;
 
 /// The TPU that a resolver means.
 #[derive(Clone, Debug, Eq, PartialEq)]

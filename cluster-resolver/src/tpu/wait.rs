@@ -1,3 +1,5 @@
+//! How long to wait for a TPU.
+
 use std::time::Duration;
 
 /// How long to wait for a TPU, and how often to look.
@@ -11,7 +13,7 @@ use std::time::Duration;
 /// use meshwork_cluster_resolver::ReadyWait;
 ///
 /// let second = Duration::from_secs(1);
-/// let mut wait = ReadyWait::new(8 * second).with_pauses(second, 4 * second);
+/// let mut wait = ReadyWait::new(8 * second).with_backoff(second, 4 * second);
 /// assert_eq!(wait.pause(Duration::ZERO), Some(second));
 /// assert_eq!(wait.pause(second), Some(2 * second));
 /// assert_eq!(wait.pause(3 * second), Some(4 * second));
@@ -37,7 +39,7 @@ impl ReadyWait {
 
     /// The first pause and the longest one; a longest one below the first counts as the first.
     #[must_use]
-    pub fn with_pauses(mut self, first: Duration, longest: Duration) -> Self {
+    pub fn with_backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.next, self.longest) = (first, longest.max(first));
         self
     }
@@ -45,7 +47,7 @@ impl ReadyWait {
     /// Pauses of this length.
     #[must_use]
     pub fn steady(self, pause: Duration) -> Self {
-        self.with_pauses(pause, pause)
+        self.with_backoff(pause, pause)
     }
 
     /// The next pause, after this time since the beginning; `None` to give up.
@@ -84,7 +86,7 @@ mod tests {
         ) {
             let seconds = Duration::from_secs;
             let wait = ReadyWait::new(seconds(deadline));
-            let mut wait = wait.with_pauses(seconds(first), seconds(longest));
+            let mut wait = wait.with_backoff(seconds(first), seconds(longest));
             let mut elapsed = Duration::ZERO;
             while let Some(pause) = wait.pause(elapsed) {
                 elapsed += pause;

@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use meshwork_cluster_resolver::{
-    AccessProblem, ClusterResolver, Error, KubernetesAccess, KubernetesResolver, Patience,
-    ServiceError, Trouble, Variables,
+    AccessProblem, ClusterResolver, Error, KubernetesAccess, KubernetesResolver, RetryPolicy,
+    ServiceError, ServiceErrorKind, Variables,
 };
 use serde_json::{Value, json};
 
@@ -50,11 +50,11 @@ impl Rig {
     fn resolver(&self) -> KubernetesResolver {
         let config = kubeconfig(self.folder.path(), &self.server.url(), "t");
         let millis = Duration::from_millis;
-        let patience = Patience::new(millis(30_000)).with_pauses(millis(1), millis(4));
+        let policy = RetryPolicy::new(millis(30_000)).with_backoff(millis(1), millis(4));
         KubernetesResolver::new()
             .with_access(KubernetesAccess::kubeconfig(config))
             .with_variables(Variables::fixed([("A", "b")]))
-            .with_patience(patience)
+            .with_retry_policy(policy)
     }
 }
 
@@ -164,18 +164,20 @@ fn a_silent_server_is_asked_again_until_the_deadline() {
     });
     let millis = Duration::from_millis;
     let resolver = rig.resolver();
-    let persistent = Patience::default()
-        .with_attempt(millis(200))
-        .with_pauses(millis(1), millis(4));
-    let answer = resolver.with_patience(persistent).cluster_spec();
+    let persistent = RetryPolicy::default()
+        .with_attempt_timeout(millis(200))
+        .with_backoff(millis(1), millis(4));
+    let answer = resolver.with_retry_policy(persistent).cluster_spec();
     assert_eq!(answer.unwrap().num_tasks("worker"), Ok(0));
     let rig = Rig::new(|_| Reply::Silence);
-    let resolver = rig.resolver().with_patience(Patience::new(millis(200)));
+    let resolver = rig
+        .resolver()
+        .with_retry_policy(RetryPolicy::new(millis(200)));
     let error = resolver.cluster_spec().unwrap_err();
     let Error::Service(ServiceError::Unreachable { problem, .. }) = error else {
         panic!("{error:?}");
     };
-    assert_eq!(problem, Trouble::TooSlow);
+    assert_eq!(problem, ServiceErrorKind::TooSlow);
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Error {
         if let Self::Group(error) = self {
             return error.exit_status();
         }
-        match matches!(self, Self::Cluster(_) | Self::NoTask { .. }) {
+        match matches!(self, Self::Cluster(_)) {
             true => meshwork_collectives::Error::EXIT_CONFIG,
             false => 1,
         }

@@ -1,9 +1,10 @@
 //! Strategies of several workers as threads: initial values, reductions, shapes and replica counts
 //! that differ, copies that diverge, and weighted means over uneven batches.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use meshwork_cluster_resolver::{ClusterSpec, SimpleResolver};
+use meshwork_cluster_resolver::{Cluster, ClusterSpec, SimpleResolver};
 
 use super::*;
 use crate::distributed::PerReplica;
@@ -203,6 +204,29 @@ fn a_cluster_without_this_processs_task_is_refused() {
     );
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("task"), "{text}");
+}
+
+/// A cluster of one worker that counts how often it is asked for.
+#[derive(Debug, Default)]
+struct Counting(AtomicUsize);
+
+impl ClusterResolver for Counting {
+    fn snapshot(&self) -> Result<Cluster, meshwork_cluster_resolver::Error> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let cluster = Cluster::new(ClusterSpec::from_addresses(["a:1"])?);
+        Ok(cluster.with_task(&Task::new("worker", 0)))
+    }
+}
+
+#[test]
+fn a_start_asks_its_resolver_once() {
+    let secret = || JobSecret::generate().unwrap();
+    let (resolver, options) = (Counting::default(), CommunicationOptions::new);
+    MultiWorkerMirroredStrategy::new(&resolver, secret(), options()).unwrap();
+    assert_eq!(resolver.0.load(Ordering::Relaxed), 1);
+    let founding = JoinMode::Founding;
+    MultiWorkerMirroredStrategy::elastic(&resolver, secret(), options(), founding).unwrap();
+    assert_eq!(resolver.0.into_inner(), 2);
 }
 
 #[test]

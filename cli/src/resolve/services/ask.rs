@@ -1,7 +1,7 @@
 //! The resolvers that ask, made from what was said.
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, GceResolver, KubernetesAccess, KubernetesResolver, Patience, TpuResolver,
+    ClusterResolver, GceResolver, KubernetesAccess, KubernetesResolver, RetryPolicy, TpuResolver,
     Variables,
 };
 
@@ -24,13 +24,13 @@ impl Services {
         };
         let resolver = GceResolver::new(project, zone, group, port);
         let resolver = resolver.with_own_task_id().with_variables(variables);
-        Ok(Box::new(resolver.with_patience(self.patience())))
+        Ok(Box::new(resolver.with_retry_policy(self.retry_policy())))
     }
 
     pub(in super::super) fn kubernetes(&self, variables: Variables) -> Box<dyn ClusterResolver> {
         let mut resolver = KubernetesResolver::new()
             .with_variables(variables)
-            .with_patience(self.patience());
+            .with_retry_policy(self.retry_policy());
         for (job, selectors) in self.jobs() {
             resolver = resolver.with_job(job, selectors);
         }
@@ -61,7 +61,7 @@ impl Services {
     pub(in super::super) fn tpu(&self, variables: Variables) -> Box<dyn ClusterResolver> {
         let mut resolver = TpuResolver::new()
             .with_variables(variables)
-            .with_patience(self.patience());
+            .with_retry_policy(self.retry_policy());
         if let Some(tpu) = &self.tpu {
             resolver = resolver.with_tpu(tpu);
         }
@@ -86,7 +86,8 @@ impl Services {
         }
     }
 
-    fn patience(&self) -> Patience {
-        self.deadline.map_or_else(Patience::default, Patience::new)
+    fn retry_policy(&self) -> RetryPolicy {
+        self.deadline
+            .map_or_else(RetryPolicy::default, RetryPolicy::new)
     }
 }

@@ -1,3 +1,5 @@
+//! From pods to the tasks of a job.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

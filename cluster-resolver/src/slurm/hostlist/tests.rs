@@ -1,3 +1,5 @@
+//! Host lists, held against a slow reading of Slurm's rule.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Where ranks run, with what Slurm tells each task as the judge.
+
 use std::io;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Variables of a step that are missing, malformed, or contradict each other.
+
 use super::*;
 use crate::slurm::HostListProblem;
 

@@ -1,5 +1,7 @@
+//! Which TPU a program and its environment mean.
+
 use super::*;
-use crate::AddressProblem;
+use crate::address::AddressProblem;
 
 fn found(tpu: Option<&str>, variables: &[(&str, &str)]) -> Result<TpuTarget, Error> {
     let given = Given {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use meshwork_cluster_resolver::{ClusterResolver, ClusterSpec, Patience, Tasks};
+use meshwork_cluster_resolver::{Cluster, ClusterResolver, ClusterSpec, RetryPolicy, Tasks};
 use serde_json::{Map, Value, json};
 
 use super::loopback::Asked;
@@ -158,27 +158,28 @@ pub(super) const MASTERS: [AskedMaster; 5] = [
 
 /// What every resolver answers.
 pub(super) fn common(answers: &mut Answers, resolver: &dyn ClusterResolver) {
+    let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
     for (key, job, index, layer) in MASTERS {
-        answers.add(key, outcome(resolver.master(job, index, layer)));
+        answers.add(key, outcome(cluster.master(job, index, layer)));
     }
-    answers.add("task_type", json!(resolver.task_type().ok().flatten()));
-    answers.add("task_id", json!(resolver.task_id().ok().flatten()));
-    answers.add("rpc_layer", json!(resolver.rpc_layer().ok().flatten()));
+    answers.add("task_type", json!(cluster.task_type().ok().flatten()));
+    answers.add("task_id", json!(cluster.task_id().ok().flatten()));
+    answers.add("rpc_layer", json!(cluster.rpc_layer().ok().flatten()));
     // Recorded as the empty text where nobody said anything.
-    answers.add("environment", resolver.environment().unwrap_or_default());
+    answers.add("environment", cluster.environment().unwrap_or_default());
 }
 
 /// Enough for a server on this machine, and for one that never answers well.
-pub(super) fn patience() -> Patience {
+pub(super) fn retry_policy() -> RetryPolicy {
     let millis = Duration::from_millis;
-    let patience = Patience::new(Duration::from_secs(10));
-    patience.with_pauses(millis(1), millis(5))
+    let policy = RetryPolicy::new(Duration::from_secs(10));
+    policy.with_backoff(millis(1), millis(5))
 }
 
 /// Little, for servers that always fail.
-pub(super) fn impatience() -> Patience {
+pub(super) fn short_retry_policy() -> RetryPolicy {
     let millis = Duration::from_millis;
-    Patience::new(millis(200)).with_pauses(millis(5), millis(20))
+    RetryPolicy::new(millis(200)).with_backoff(millis(5), millis(20))
 }
 
 /// A request in the recorded form, with these of its headers.

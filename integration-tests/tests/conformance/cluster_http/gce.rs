@@ -9,6 +9,7 @@ use super::loopback::{Asked, Loopback, Reply};
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
 use crate::not_askable::{BUILT_ONCE, LINKED, TYPES};
+use crate::overridden::overridden;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &assigned(&case["input"]);
@@ -66,15 +67,15 @@ fn ask(input: &Value) -> Answers {
         "cluster_spec",
         outcome(spec.map(|spec| answers::dict(&spec))),
     );
-    answers::common(&mut answers, &resolver);
+    answers::common(&mut answers, resolver.as_ref());
     answers
 }
 
-fn resolver(input: &Value, server: &Loopback) -> GceResolver {
+fn resolver(input: &Value, server: &Loopback) -> Box<dyn ClusterResolver> {
     let given = &input["kwargs"];
     let port = number(given, "port").and_then(|port| u16::try_from(port).ok());
     let name = |key| text(given, key).unwrap_or_default();
-    let mut resolver = GceResolver::new(
+    let resolver = GceResolver::new(
         name("project"),
         name("zone"),
         name("instance_group"),
@@ -83,20 +84,16 @@ fn resolver(input: &Value, server: &Loopback) -> GceResolver {
     .with_compute_url(format!("{}/compute/v1", server.url()))
     .with_credentials(GoogleCredentials::token("t"))
     .with_variables(Variables::fixed([("A", "b")]))
-    .with_patience(answers::patience());
-    if let Some(job) = text(given, "task_type") {
-        resolver = resolver.with_task_type(job);
-    }
-    match given.get("task_id") {
-        Some(Value::Null) => resolver = resolver.without_task_id(),
-        Some(_) => resolver = resolver.with_task_id(number(given, "task_id").unwrap_or_default()),
-        None => {}
-    }
-    match given.get("rpc_layer") {
-        Some(Value::Null) => resolver.without_rpc_layer(),
-        Some(layer) => resolver.with_rpc_layer(layer.as_str().unwrap_or_default()),
+    .with_retry_policy(answers::retry_policy());
+    let resolver = match text(given, "task_type") {
+        Some(job) => resolver.with_job_name(job),
         None => resolver,
+    };
+    let mut set = given.clone();
+    if let Some(set) = set.as_object_mut() {
+        set.retain(|name, _| ["task_id", "rpc_layer"].contains(&name.as_str()));
     }
+    overridden(resolver, &set)
 }
 
 /// Plays the Compute API; the pages are linked by their numbers.

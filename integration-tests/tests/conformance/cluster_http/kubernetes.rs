@@ -4,7 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use meshwork_cluster_resolver::{ClusterResolver, KubernetesAccess, KubernetesResolver, Variables};
+use meshwork_cluster_resolver::{
+    Cluster, ClusterResolver, KubernetesAccess, KubernetesResolver, Variables,
+};
 use serde_json::{Value, json};
 
 use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text};
@@ -12,6 +14,7 @@ use super::loopback::{Loopback, Reply};
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
 use crate::not_askable::{LINKED, TYPES};
+use crate::overridden::{overridden, said};
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -52,42 +55,35 @@ fn ask(input: &Value) -> Answers {
         Reply::json(&json!({"items": pods.map(pod).collect::<Vec<_>>()}))
     });
     let config = kubeconfig(folder.path(), &server.url(), "t");
-    let mut arguments = input["kwargs"].clone();
-    if let Some(layer) = input["set"].get("rpc_layer") {
-        arguments["rpc_layer"] = layer.clone();
+    let layer = [&input["set"], &input["kwargs"]];
+    let layer = layer.into_iter().find_map(|given| given.get("rpc_layer"));
+    let layer = layer.map_or(Value::Null, |layer| json!({"rpc_layer": layer}));
+    let given = resolver(&input["kwargs"], KubernetesAccess::kubeconfig(config));
+    let mut set = said(&input["set"]);
+    if let Some(set) = set.as_object_mut() {
+        set.remove("rpc_layer");
     }
-    let given = resolver(&arguments, KubernetesAccess::kubeconfig(config));
+    let before = given.clone();
+    let given = overridden(overridden(given, &layer), &set);
     let mut answers = Answers::default();
-    let before = (
-        given.task_type(),
-        given.task_id(),
-        given.master(None, None, None),
-    );
-    answers.add(
-        "before",
-        json!([before.0.ok(), before.1.ok(), before.2.ok()]),
-    );
-    let set = &input["set"];
-    let given = match text(set, "task_type") {
-        Some(job) => given.with_task_type(job),
-        None => given,
-    };
-    let given = match number(set, "task_id") {
-        Some(index) => given.with_task_id(index),
-        None => given,
-    };
     let spec = given.cluster_spec();
     let asked = server.asked();
     let asked: Vec<_> = asked
         .iter()
         .map(|asked| asked.parameter("labelSelector"))
         .collect();
+    let before = before.snapshot().unwrap_or_else(Cluster::unknown);
+    let master = before.master(None, None, None);
+    answers.add(
+        "before",
+        json!([before.task_type().ok(), before.task_id().ok(), master.ok()]),
+    );
     answers.add("selectors_asked", json!(asked));
     answers.add(
         "cluster_spec",
         outcome(spec.map(|spec| answers::dict(&spec))),
     );
-    answers::common(&mut answers, &given);
+    answers::common(&mut answers, given.as_ref());
     answers
 }
 
@@ -96,7 +92,7 @@ pub(super) fn resolver(given: &Value, access: KubernetesAccess) -> KubernetesRes
     let mut resolver = KubernetesResolver::new()
         .with_access(access)
         .with_variables(Variables::fixed([("A", "b")]))
-        .with_patience(answers::patience());
+        .with_retry_policy(answers::retry_policy());
     if let Some(jobs) = given.get("job_to_label_mapping").and_then(Value::as_object) {
         for (job, selectors) in jobs {
             let selectors = selectors.as_array().into_iter().flatten();
@@ -106,11 +102,7 @@ pub(super) fn resolver(given: &Value, access: KubernetesAccess) -> KubernetesRes
     if let Some(port) = number(given, "tf_server_port").and_then(|port| port.try_into().ok()) {
         resolver = resolver.with_port(port);
     }
-    match given.get("rpc_layer") {
-        Some(Value::Null) => resolver.without_rpc_layer(),
-        Some(layer) => resolver.with_rpc_layer(layer.as_str().unwrap_or_default()),
-        None => resolver,
-    }
+    resolver
 }
 
 /// A kubeconfig for this server, in this folder.

@@ -8,12 +8,13 @@ use meshwork_cluster_resolver::{
 };
 use serde_json::{Value, json};
 
-use super::answers::{self, Answers, MASTERS, model_master, number, outcome, text};
+use super::answers::{self, Answers, MASTERS, model_master, outcome, text};
 use super::loopback::{Asked, Loopback, Reply};
 use super::tpu_client;
 use crate::deviations::{Deviation, cluster_http as rules};
 use crate::harness::Verdict;
 use crate::not_askable::TYPES;
+use crate::overridden::overridden;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -50,7 +51,7 @@ fn answers(
     spec: Result<ClusterSpec, Error>,
 ) -> Answers {
     let asked = server.asked();
-    with_client(ask(resolver, spec, &asked), resolver, input, &asked)
+    with_client(ask(input, resolver, spec, &asked), resolver, input, &asked)
 }
 
 fn refused(case: &Value, error: &Error) -> Verdict {
@@ -75,7 +76,7 @@ fn resolver(input: &Value, server: &Loopback) -> Result<TpuResolver, Error> {
         .with_metadata_url(server.url())
         .with_api_url(server.url())
         .with_credentials(GoogleCredentials::token("t"))
-        .with_patience(answers::patience());
+        .with_retry_policy(answers::retry_policy());
     type With = fn(TpuResolver, String) -> TpuResolver;
     let arguments: [(&str, With); 6] = [
         ("project", TpuResolver::with_project),
@@ -90,21 +91,7 @@ fn resolver(input: &Value, server: &Loopback) -> Result<TpuResolver, Error> {
             resolver = with(resolver, value.to_owned());
         }
     }
-    Ok(assigned(resolver, &input["set"]))
-}
-
-/// With the task that is assigned after construction; nothing can be read between.
-pub(super) fn assigned(resolver: TpuResolver, set: &Value) -> TpuResolver {
-    let resolver = match set.get("task_type") {
-        None => resolver,
-        Some(Value::Null) => resolver.without_task_type(),
-        Some(job) => resolver.with_task_type(job.as_str().expect("the name of a job")),
-    };
-    match set.get("task_id") {
-        None => resolver,
-        Some(Value::Null) => resolver.without_task_id(),
-        Some(_) => resolver.with_task_id(number(set, "task_id").expect("an index")),
-    }
+    Ok(resolver)
 }
 
 /// Plays the metadata server and the API.
@@ -126,13 +113,19 @@ fn path_below<'a>(asked: &'a Asked, base: &str) -> Option<&'a str> {
 }
 
 /// The answers, and the requests of the first look.
-fn ask(resolver: &TpuResolver, spec: Result<ClusterSpec, Error>, asked: &[Asked]) -> Answers {
+fn ask(
+    input: &Value,
+    resolver: &TpuResolver,
+    spec: Result<ClusterSpec, Error>,
+    asked: &[Asked],
+) -> Answers {
     let below = |base: &str| -> Vec<_> {
         let paths = asked.iter().filter_map(|asked| path_below(asked, base));
         paths.map(str::to_owned).collect()
     };
     let mut answers = Answers::default();
-    answers::common(&mut answers, resolver);
+    let assigned = overridden(resolver.clone(), &input["set"]);
+    answers::common(&mut answers, assigned.as_ref());
     let master = answers.get("master()").clone();
     answers.add("get_master()", master);
     let job = answers.get("task_type").clone();

@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use meshwork_cluster_resolver::{
-    ClusterResolver, FatalMemory, GoogleCredentials, Readiness, ReadyWait, TpuDevices, TpuNode,
-    TpuResolver, Variables, metadata_url, tpu_master_job,
+    Cluster, ClusterResolver, FatalMemory, GoogleCredentials, Readiness, ReadyWait, TpuDevices,
+    TpuNode, TpuResolver, Variables, metadata_url, tpu_master_job,
 };
 use serde_json::{Value, json};
 
 use super::answers::{self, Answers, outcome, text};
 use super::loopback::{Loopback, Reply};
-use super::tpu;
 use crate::deviations::cluster_http as rules;
 use crate::harness::Verdict;
 use crate::not_askable::{NO_FLAGS, TYPES};
+use crate::overridden::overridden;
 
 /// Judges the cases that are not about a resolver in an environment, by what their input has.
 pub(super) fn judge(case: &Value) -> Verdict {
@@ -258,11 +258,12 @@ fn assigned(case: &Value) -> Verdict {
     let resolver = TpuResolver::new()
         .with_tpu(text(&input["kwargs"], "tpu").unwrap_or_default())
         .with_variables(Variables::fixed([("A", "b")]));
-    let resolver = tpu::assigned(resolver, &input["set"]);
+    let resolver = overridden(resolver, &input["set"]);
+    let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
     let expected = &case["expect"];
     let mut answers = Answers::default();
     for (key, recorded) in expected.as_object().into_iter().flatten() {
-        let Some(answer) = named(&resolver, key) else {
+        let Some(answer) = named(&cluster, key) else {
             continue;
         };
         let is_enveloped = ["ok", "error"]
@@ -280,21 +281,21 @@ fn assigned(case: &Value) -> Verdict {
 }
 
 /// The answer to a question that is written as it is asked, `master(worker,1)` among others.
-fn named(resolver: &TpuResolver, question: &str) -> Option<Value> {
+fn named(cluster: &Cluster, question: &str) -> Option<Value> {
     let (name, arguments) = question.split_once('(').unwrap_or((question, ""));
     let mut arguments = arguments.trim_end_matches(')').split(',').map(str::trim);
     let mut argument = || arguments.next().filter(|it| !["", "None"].contains(it));
     Some(match name {
-        "task_type" => outcome(resolver.task_type()),
-        "task_id" => outcome(resolver.task_id()),
-        "cluster_spec" => outcome(resolver.cluster_spec().map(|spec| answers::dict(&spec))),
+        "task_type" => outcome(cluster.task_type()),
+        "task_id" => outcome(cluster.task_id()),
+        "cluster_spec" => outcome(cluster.spec().map(answers::dict)),
         "master" | "get_master" => {
             let (job, index, layer) = (argument(), argument(), argument());
             let index = match index.map(str::parse::<u32>) {
                 Some(Err(_)) => return None,
                 index => index.and_then(Result::ok),
             };
-            outcome(resolver.master(job, index, layer))
+            outcome(cluster.master(job, index, layer))
         }
         _ => return None,
     })
@@ -356,7 +357,7 @@ fn resolver_of(server: &Loopback) -> TpuResolver {
         .with_api_url(server.url())
         .with_credentials(GoogleCredentials::token("t"))
         .with_variables(Variables::fixed([("A", "b")]))
-        .with_patience(answers::patience())
+        .with_retry_policy(answers::retry_policy())
 }
 
 fn first(resolver: &TpuResolver) -> Result<TpuNode, String> {

@@ -55,7 +55,7 @@ fn tpu_node(case: &Value) -> Verdict {
             ("TPU_API_DISCOVERY_URL", discovery),
             ("GCE_METADATA_HOST", server.address()),
         ]))
-        .with_patience(answers::patience());
+        .with_retry_policy(answers::retry_policy());
     let spec = resolver.cluster_spec();
     let asked: Vec<Value> = server.asked().iter().map(with_its_headers).collect();
     // TensorFlow's client looks for a metadata server and for the account before it asks for a
@@ -159,7 +159,7 @@ fn metadata_fails(case: &Value) -> Verdict {
     let resolver = TpuResolver::new()
         .with_tpu(text(&case["input"], "tpu").unwrap_or_default())
         .with_variables(Variables::fixed([("GCE_METADATA_HOST", server.address())]))
-        .with_patience(answers::impatience());
+        .with_retry_policy(answers::short_retry_policy());
     error_wanted(case, resolver.cluster_spec().map(drop))
 }
 
@@ -178,7 +178,7 @@ fn metadata_text(case: &Value) -> Verdict {
         .with_api_url(server.url())
         .with_credentials(GoogleCredentials::token("t"))
         .with_variables(Variables::fixed([("GCE_METADATA_HOST", server.address())]))
-        .with_patience(answers::patience());
+        .with_retry_policy(answers::retry_policy());
     drop(resolver.cluster_spec());
     let asked = server.asked();
     let names: Vec<_> = asked
@@ -204,15 +204,15 @@ fn runtime_version(case: &Value) -> Verdict {
         None => json!({}),
     };
     let server = Loopback::start(move |_| Reply::status(status.unwrap_or(500), &body.to_string()));
-    let patience = match case.get("expect_error") {
-        Some(_) => answers::impatience(),
-        None => answers::patience(),
+    let policy = match case.get("expect_error") {
+        Some(_) => answers::short_retry_policy(),
+        None => answers::retry_policy(),
     };
     let resolver = TpuResolver::new()
         .with_tpu(text(input, "tpu").unwrap_or_default())
         .with_software_port(server.port())
         .with_variables(Variables::fixed([("A", "b")]))
-        .with_patience(patience);
+        .with_retry_policy(policy);
     let version = resolver.software_version();
     if case.get("expect_error").is_some() {
         return error_wanted(case, version.map(drop));
@@ -239,7 +239,7 @@ fn configure_version(case: &Value) -> Verdict {
         .with_tpu(tpus.collect::<Vec<_>>().join(","))
         .with_software_port(server.port())
         .with_variables(Variables::fixed([("A", "b")]))
-        .with_patience(answers::patience());
+        .with_retry_policy(answers::retry_policy());
     let restart = match text(input, "restart_type") {
         None | Some("always") => RestartType::Always,
         Some("ifNeeded") => RestartType::IfNeeded,
@@ -293,7 +293,7 @@ fn gce(case: &Value) -> Verdict {
         .with_compute_url(server.url())
         .with_credentials(GoogleCredentials::token("t"))
         .with_variables(Variables::fixed([("A", "b")]))
-        .with_patience(answers::patience());
+        .with_retry_policy(answers::retry_policy());
     let answer = outcome(resolver.cluster_spec().map(|spec| answers::dict(&spec)));
     let group = format!(
         "/projects/{}/zones/{}/instanceGroups/{}/listInstances",
@@ -385,7 +385,7 @@ fn within_cluster() -> Verdict {
     let access = KubernetesAccess::within_cluster_at(folder.path());
     let resolver = resolver(&json!({}), access)
         .with_variables(Variables::fixed(variables))
-        .with_patience(answers::impatience());
+        .with_retry_policy(answers::short_retry_policy());
     match resolver.cluster_spec() {
         Err(Error::Service(ServiceError::Unreachable { .. })) => Verdict::by(rules::K8S_WITHIN),
         other => Verdict::Failed(format!("{other:?}")),

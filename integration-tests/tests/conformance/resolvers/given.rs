@@ -1,7 +1,7 @@
 //! Resolvers that answer what they were given, and unions of them.
 
 use meshwork_cluster_resolver::{
-    Accelerators, ClusterResolver, Error, SimpleResolver, UnionResolver,
+    Accelerators, Cluster, ClusterResolver, Error, SimpleResolver, UnionResolver,
 };
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use super::probe::{Probe, accelerators, cluster, dict, failed, unread, verdict};
 use crate::deviations::resolvers as deviations;
 use crate::harness::Verdict;
 use crate::not_askable::TYPES;
+use crate::overridden::{overridden, said};
 
 pub(super) fn judge_simple(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -20,7 +21,7 @@ pub(super) fn judge_simple(case: &Value) -> Verdict {
     arguments["cluster"] = input["cluster"].clone();
     overlay(&mut arguments, input.get("set"));
     match (simple(&arguments), case.get("expect")) {
-        (Ok(resolver), Some(_)) => judge_calls(&resolver, case, |_| None),
+        (Ok(resolver), Some(_)) => judge_calls(resolver.as_ref(), case, |_| None),
         (Err(_), None) => Verdict::Passed,
         (other, _) => failed(other),
     }
@@ -54,18 +55,9 @@ pub(super) fn judge_union(case: &Value) -> Verdict {
         None => Some(UnionResolver::new(member)),
         Some(union) => Some(union.and(member)),
     });
-    let mut union = union.expect("a union of some resolvers");
-    if let Some(job) = own["task_type"].as_str() {
-        union = union.with_task_type(job);
-    }
-    if let Some(layer) = own["rpc_layer"].as_str() {
-        union = union.with_rpc_layer(layer);
-    }
-    if let Some(index) = own["task_id"].as_u64() {
-        union = union.with_task_id(u32::try_from(index).expect("a recorded index"));
-    }
+    let union = overridden(union.expect("a union of some resolvers"), &said(&own));
     let zero = own["task_id"] == json!(0);
-    judge_calls(&union, case, |probe| {
+    judge_calls(union.as_ref(), case, |probe| {
         (zero && probe.name.contains("task_id") && probe.ours == Ok(json!(0)))
             .then_some(deviations::TASK_ZERO)
     })
@@ -83,23 +75,10 @@ fn are_of_type(arguments: &Value) -> bool {
     })
 }
 
-fn simple(arguments: &Value) -> Result<SimpleResolver, Error> {
+fn simple(arguments: &Value) -> Result<Box<dyn ClusterResolver>, Error> {
     let mut resolver = SimpleResolver::new(cluster(&arguments["cluster"])?);
-    let text = |name: &str| arguments[name].as_str();
-    if let Some(master) = text("master") {
+    if let Some(master) = arguments["master"].as_str() {
         resolver = resolver.with_master(master);
-    }
-    if let Some(job) = text("task_type") {
-        resolver = resolver.with_task_type(job);
-    }
-    if let Some(layer) = text("rpc_layer") {
-        resolver = resolver.with_rpc_layer(layer);
-    }
-    if let Some(environment) = text("environment") {
-        resolver = resolver.with_environment(environment);
-    }
-    if let Some(index) = arguments["task_id"].as_u64() {
-        resolver = resolver.with_task_id(u32::try_from(index).expect("a recorded index"));
     }
     if let Some(counts) = arguments["num_accelerators"].as_object() {
         let counts = counts.iter().map(|(kind, count)| {
@@ -108,7 +87,7 @@ fn simple(arguments: &Value) -> Result<SimpleResolver, Error> {
         });
         resolver = resolver.with_num_accelerators(counts.collect::<Accelerators>());
     }
-    Ok(resolver)
+    Ok(overridden(resolver, &said(arguments)))
 }
 
 /// Attributes set after construction are those it is built with here: nothing can be read between.
@@ -124,12 +103,13 @@ fn judge_calls(
     case: &Value,
     excuse: impl Fn(&Probe<'_>) -> Option<crate::deviations::Deviation>,
 ) -> Verdict {
+    let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
     let expected = case["expect"].as_object().expect("recorded answers");
     let is_set = case["input"].get("set").is_some();
     let probes: Vec<_> = expected
         .iter()
         .filter_map(|(name, recorded)| {
-            let ours = answer(resolver, name)?;
+            let ours = answer(&cluster, name)?;
             Some(if is_set {
                 Probe::plain(name, recorded, ours)
             } else {
@@ -140,7 +120,7 @@ fn judge_calls(
     unread(&case["expect"], &probes).unwrap_or_else(|| verdict(&probes, excuse))
 }
 
-fn answer(resolver: &dyn ClusterResolver, name: &str) -> Option<Result<Value, Error>> {
+fn answer(cluster: &Cluster, name: &str) -> Option<Result<Value, Error>> {
     let call: Value = match name {
         "master(ps,2)" => json!(["master", "ps", 2]),
         "master(worker,0)" => json!(["master", "worker", 0]),
@@ -149,16 +129,16 @@ fn answer(resolver: &dyn ClusterResolver, name: &str) -> Option<Result<Value, Er
     };
     let index = call[2].as_u64().and_then(|index| u32::try_from(index).ok());
     Some(match call[0].as_str()? {
-        "master" => resolver
+        "master" => cluster
             .master(call[1].as_str(), index, call[3].as_str())
             .map(Value::from),
-        "task_type" => resolver.task_type().map(Value::from),
-        "task_id" => resolver.task_id().map(Value::from),
-        "rpc_layer" => resolver.rpc_layer().map(Value::from),
+        "task_type" => cluster.task_type().map(Value::from),
+        "task_id" => cluster.task_id().map(Value::from),
+        "rpc_layer" => cluster.rpc_layer().map(Value::from),
         // What TensorFlow calls by an empty text has no name here.
-        "environment" => Ok(json!(resolver.environment().unwrap_or_default())),
-        "cluster_spec" => resolver.cluster_spec().map(|spec| dict(&spec)),
-        "num_accelerators" => resolver.num_accelerators().map(accelerators),
+        "environment" => Ok(json!(cluster.environment().unwrap_or_default())),
+        "cluster_spec" => cluster.spec().map(dict),
+        "num_accelerators" => cluster.num_accelerators().map(accelerators),
         _ => return None,
     })
 }

@@ -2,7 +2,7 @@
 
 use meshwork_cluster_resolver::slurm::{HostListProblem, hosts, task_counts};
 use meshwork_cluster_resolver::{
-    ClusterResolver, ClusterSpec, Error, SlurmError, SlurmResolver, TasksPerNode, Variables,
+    Cluster, ClusterResolver, Error, SlurmError, SlurmResolver, TasksPerNode, Variables,
 };
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ use super::probe::{Probe, accelerators, dict, failed, unread, verdict};
 use crate::deviations::{Deviation, resolvers as deviations};
 use crate::harness::Verdict;
 use crate::not_askable::TYPES;
+use crate::overridden::overridden;
 
 pub(super) fn judge(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -72,14 +73,15 @@ fn judge_resolver(case: &Value) -> Verdict {
         return Verdict::unsayable(case, TYPES);
     };
     let before = std::env::var_os(VISIBLE);
-    let (spec, gpus) = (resolver.cluster_spec(), resolver.num_accelerators());
+    let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
+    let (spec, gpus) = (cluster.spec(), cluster.num_accelerators());
     let Some(expected) = case.get("expect") else {
         let own = Step::of(input).and_then(|step| step.answer("cluster_spec"));
         return match (spec, gpus) {
             (Err(_), _) | (_, Err(_)) => Verdict::Passed,
             (Ok(spec), Ok(gpus))
                 if case["expect_error"]["kind"] == "FileNotFoundError"
-                    && Some(dict(&spec)) == own
+                    && Some(dict(spec)) == own
                     && gpus.is_empty() =>
             {
                 Verdict::by(deviations::NO_NVIDIA_SMI)
@@ -87,7 +89,7 @@ fn judge_resolver(case: &Value) -> Verdict {
             (spec, _) => failed(spec),
         };
     };
-    let probes = probes(&resolver, &spec, input, expected);
+    let probes = probes(&cluster, input, expected);
     if std::env::var_os(VISIBLE) != before {
         return failed("a variable of this process was changed");
     }
@@ -95,7 +97,7 @@ fn judge_resolver(case: &Value) -> Verdict {
     missing.unwrap_or_else(|| verdict(&probes, |probe| excuse(probe, input)))
 }
 
-fn resolver(input: &Value) -> Result<SlurmResolver, &'static str> {
+fn resolver(input: &Value) -> Result<Box<dyn ClusterResolver>, &'static str> {
     let env = input["env"].as_object().expect("recorded variables");
     let env = env
         .iter()
@@ -117,12 +119,12 @@ fn resolver(input: &Value) -> Result<SlurmResolver, &'static str> {
         let base = number(base).and_then(|base| u16::try_from(base).ok());
         resolver = resolver.with_port_base(base.ok_or("port_base")?);
     }
-    resolver = match arguments.get("rpc_layer") {
-        None => resolver,
-        Some(Value::Null) => resolver.without_rpc_layer(),
-        Some(Value::String(layer)) => resolver.with_rpc_layer(layer),
-        Some(_) => return Err("rpc_layer"),
-    };
+    if arguments
+        .get("rpc_layer")
+        .is_some_and(|layer| !layer.is_string() && !layer.is_null())
+    {
+        return Err("rpc_layer");
+    }
     if let Some(gpus) = arguments
         .get("gpus_per_node")
         .filter(|gpus| !gpus.is_null())
@@ -135,47 +137,46 @@ fn resolver(input: &Value) -> Result<SlurmResolver, &'static str> {
     {
         resolver = resolver.with_gpus_per_task(number(gpus).ok_or("gpus_per_task")?);
     }
-    match arguments.get("tasks_per_node") {
-        None | Some(Value::Null) => Ok(resolver),
+    let resolver = match arguments.get("tasks_per_node") {
+        None | Some(Value::Null) => resolver,
         Some(Value::Object(nodes)) => {
             let nodes = nodes
                 .iter()
                 .map(|(node, tasks)| Some((node.clone(), number(tasks)?)));
             let nodes: Option<Vec<_>> = nodes.collect();
-            Ok(resolver.with_tasks_per_node(TasksPerNode::Of(nodes.ok_or("tasks_per_node")?)))
+            resolver.with_tasks_per_node(TasksPerNode::Of(nodes.ok_or("tasks_per_node")?))
         }
         Some(each) => {
             let each = TasksPerNode::Each(number(each).ok_or("tasks_per_node")?);
-            Ok(resolver.with_tasks_per_node(each))
+            resolver.with_tasks_per_node(each)
         }
-    }
+    };
+    let layer = arguments
+        .get("rpc_layer")
+        .map(|layer| json!({"rpc_layer": layer}));
+    Ok(overridden(resolver, &layer.unwrap_or_default()))
 }
 
-fn probes<'a>(
-    resolver: &SlurmResolver,
-    spec: &Result<ClusterSpec, Error>,
-    input: &Value,
-    expected: &'a Value,
-) -> Vec<Probe<'a>> {
-    let own = || Ok(json!([resolver.task_type()?, resolver.task_id()?]));
+fn probes<'a>(cluster: &Cluster, input: &Value, expected: &'a Value) -> Vec<Probe<'a>> {
+    let own = || Ok(json!([cluster.task_type()?, cluster.task_id()?]));
     let before = || {
-        let (job, id) = (resolver.task_type()?, resolver.task_id()?);
-        Ok(json!([job, id, resolver.master(None, None, None)?]))
+        let (job, id) = (cluster.task_type()?, cluster.task_id()?);
+        Ok(json!([job, id, cluster.master(None, None, None)?]))
     };
-    let master = |job, id, layer| resolver.master(job, id, layer).map(Value::from);
+    let master = |job, id, layer| cluster.master(job, id, layer).map(Value::from);
     let fields = expected.as_object().expect("recorded answers");
     let probe = |(name, recorded): (&'a String, &Value)| {
         let plain = |ours| Some(Probe::plain(name, recorded, ours));
         let new = |ours| Some(Probe::new(name, recorded, ours));
         match name.as_str() {
             "before_first_cluster_spec" => plain(before()),
-            "cluster_spec" => new(spec.clone().map(|spec| dict(&spec))),
+            "cluster_spec" => new(cluster.spec().map(dict)),
             "get_task_info" => plain(own()),
             // Nothing here can change a variable, so it stays what the case set.
             "cuda_visible_devices_after" => plain(Ok(input["env"]["CUDA_VISIBLE_DEVICES"].clone())),
-            "num_accelerators" => plain(resolver.num_accelerators().map(accelerators)),
-            "rpc_layer" => plain(resolver.rpc_layer().map(Value::from)),
-            "environment" => plain(Ok(json!(resolver.environment().unwrap_or_default()))),
+            "num_accelerators" => plain(cluster.num_accelerators().map(accelerators)),
+            "rpc_layer" => plain(cluster.rpc_layer().map(Value::from)),
+            "environment" => plain(Ok(json!(cluster.environment().unwrap_or_default()))),
             "master()" => new(master(None, None, None)),
             "master(worker,1)" => new(master(Some("worker"), Some(1), None)),
             "master(worker,0,zz)" => new(master(Some("worker"), Some(0), Some("zz"))),

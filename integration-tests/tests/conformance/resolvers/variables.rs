@@ -1,13 +1,14 @@
 //! Resolvers that read environment variables: TF_CONFIG and SageMaker.
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, Error, SageMakerError, SageMakerResolver, TfConfigResolver, Variables,
+    Cluster, ClusterResolver, Error, SageMakerError, SageMakerResolver, TfConfigResolver, Variables,
 };
 use serde_json::{Value, json};
 
 use super::probe::{Probe, accelerators, dict, failed, unread, verdict};
 use crate::deviations::{Deviation, resolvers as deviations};
 use crate::harness::Verdict;
+use crate::overridden::{overridden, said};
 
 pub(super) fn judge_tf_config(case: &Value) -> Verdict {
     let input = &case["input"];
@@ -15,22 +16,10 @@ pub(super) fn judge_tf_config(case: &Value) -> Verdict {
         return judge_reading_again(case);
     }
     let text = input["TF_CONFIG"].as_str();
-    let mut resolver = TfConfigResolver::from_variables(variables(text));
+    let resolver = TfConfigResolver::from_variables(variables(text));
     let given = Given::new(&input["kwargs"]);
-    if let Some(job) = &given.task_type {
-        resolver = resolver.with_task_type(job);
-    }
-    if let Some(Ok(index)) = given.task_id {
-        resolver = resolver.with_task_id(index);
-    }
-    if let Some(layer) = &given.rpc_layer {
-        resolver = resolver.with_rpc_layer(layer);
-    }
-    if let Some(environment) = &given.environment {
-        resolver = resolver.with_environment(environment);
-    }
-    let wrong = TfConfigResolver::from_variables(variables(text)).cluster_spec();
-    judge_answers(&resolver, &given, case, |probe| match &wrong {
+    let wrong = resolver.cluster_spec();
+    judge_answers(resolver, &given, case, |probe| match &wrong {
         Err(error) if probe.ours.as_ref() == Err(error) => refused_text(error),
         _ => None,
     })
@@ -44,18 +33,6 @@ pub(super) fn judge_sagemaker(case: &Value) -> Verdict {
         .map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()));
     let mut resolver = SageMakerResolver::from_variables(Variables::fixed(env));
     let given = Given::new(&input["kwargs"]);
-    if let Some(job) = &given.task_type {
-        resolver = resolver.with_task_type(job);
-    }
-    if let Some(Ok(index)) = given.task_id {
-        resolver = resolver.with_task_id(index);
-    }
-    if let Some(layer) = &given.rpc_layer {
-        resolver = resolver.with_rpc_layer(layer);
-    }
-    if let Some(environment) = &given.environment {
-        resolver = resolver.with_environment(environment);
-    }
     let port = match &input["kwargs"]["port"] {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => number.as_u64().and_then(|port| u16::try_from(port).ok()),
@@ -64,7 +41,7 @@ pub(super) fn judge_sagemaker(case: &Value) -> Verdict {
     if let Some(port) = port {
         resolver = resolver.with_port(port);
     }
-    judge_answers(&resolver, &given, case, |probe| match &probe.ours {
+    judge_answers(resolver, &given, case, |probe| match &probe.ours {
         Err(Error::SageMaker(SageMakerError::StrangeHost { .. })) => Some(deviations::STRANGE_HOST),
         Err(Error::SageMaker(SageMakerError::Hosts { .. })) => Some(deviations::HOST_NAMES),
         _ => None,
@@ -73,42 +50,50 @@ pub(super) fn judge_sagemaker(case: &Value) -> Verdict {
 
 /// Arguments of a constructor, as a caller with types would give them.
 struct Given {
-    task_type: Option<String>,
-    /// An error for what is no index, which such a caller cannot give.
-    task_id: Option<Result<u32, ()>>,
-    rpc_layer: Option<String>,
-    environment: Option<String>,
+    arguments: Value,
+    /// Whether the index is none, which such a caller cannot give.
+    no_index: bool,
 }
 
 impl Given {
     fn new(arguments: &Value) -> Self {
-        let text = |name: &str| match &arguments[name] {
-            Value::Null => None,
-            Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
+        let mut arguments = said(arguments);
+        let mut no_index = false;
+        for (name, value) in arguments.as_object_mut().into_iter().flatten() {
+            let text = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            *value = match text.parse::<u32>() {
+                Ok(index) if name == "task_id" => json!(index),
+                _ => json!(text),
+            };
+            no_index |= name == "task_id" && !value.is_u64();
+        }
+        if no_index {
+            arguments["task_id"] = json!(0);
+        }
         Self {
-            task_type: text("task_type"),
-            task_id: text("task_id").map(|id| id.parse().map_err(drop)),
-            rpc_layer: text("rpc_layer"),
-            environment: text("environment"),
+            arguments,
+            no_index,
         }
     }
 }
 
 fn judge_answers(
-    resolver: &dyn ClusterResolver,
+    resolver: impl ClusterResolver + 'static,
     given: &Given,
     case: &Value,
     excuse: impl Fn(&Probe<'_>) -> Option<Deviation>,
 ) -> Verdict {
+    let resolver = overridden(resolver, &given.arguments);
+    let cluster = resolver.snapshot().unwrap_or_else(Cluster::unknown);
     let expected = case["expect"].as_object().expect("recorded answers");
     let probes: Vec<_> = expected
         .iter()
         .filter_map(|(name, recorded)| {
-            let ours = answer(resolver, name)?;
+            let ours = answer(&cluster, name)?;
             // The caller fails before anything is asked where its own index is none.
-            let is_callers = given.task_id == Some(Err(())) && recorded.get("error").is_some();
+            let is_callers = given.no_index && recorded.get("error").is_some();
             Some(if is_callers {
                 Probe::new(name, recorded, Err::<Value, _>(no_index()))
             } else {
@@ -124,20 +109,20 @@ fn no_index() -> Error {
     Error::NotUnicode { variable }
 }
 
-fn answer(resolver: &dyn ClusterResolver, name: &str) -> Option<Result<Value, Error>> {
-    let master = |job, id, layer| resolver.master(job, id, layer).map(Value::from);
+fn answer(cluster: &Cluster, name: &str) -> Option<Result<Value, Error>> {
+    let master = |job, id, layer| cluster.master(job, id, layer).map(Value::from);
     Some(match name {
-        "cluster_spec" => resolver.cluster_spec().map(|spec| dict(&spec)),
-        "task_type" => resolver.task_type().map(Value::from),
-        "task_id" => resolver.task_id().map(Value::from),
-        "rpc_layer" => resolver.rpc_layer().map(Value::from),
-        "environment" => Ok(json!(resolver.environment())),
+        "cluster_spec" => cluster.spec().map(dict),
+        "task_type" => cluster.task_type().map(Value::from),
+        "task_id" => cluster.task_id().map(Value::from),
+        "rpc_layer" => cluster.rpc_layer().map(Value::from),
+        "environment" => Ok(json!(cluster.environment())),
         "master()" => master(None, None, None),
         "master(worker,0)" => master(Some("worker"), Some(0), None),
         "master(ps,0,xx)" => master(Some("ps"), Some(0), Some("xx")),
         "master(None,1)" => master(None, Some(1), None),
         "master(,,empty)" => master(None, None, Some("")),
-        "num_accelerators_cpu_only_host" => resolver.num_accelerators().map(accelerators),
+        "num_accelerators_cpu_only_host" => cluster.num_accelerators().map(accelerators),
         _ => return None,
     })
 }
@@ -179,10 +164,9 @@ fn judge_reading_again(case: &Value) -> Verdict {
     let Ok(id) = u32::try_from(set["task_id"].as_u64().unwrap_or_default()) else {
         return failed(set);
     };
-    let after = resolver(&input["then"])
-        .with_task_type(set["task_type"].as_str().unwrap_or_default())
-        .with_task_id(id)
-        .with_rpc_layer(set["rpc_layer"].as_str().unwrap_or_default());
+    let mut after = set.clone();
+    after["task_id"] = json!(id);
+    let after = overridden(resolver(&input["then"]), &after);
     let probes = [
         Probe::plain("first", &expected["first"], look(&input["first"])),
         Probe::plain("then", &expected["then"], look(&input["then"])),

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use meshwork_cluster_resolver::{GceResolver, Patience, TpuResolver, Variables};
+use meshwork_cluster_resolver::{GceResolver, RetryPolicy, TpuResolver, Variables};
 use serde_json::{Value, json};
 
 use crate::loopback::{Asked, Loopback, Reply};
@@ -160,7 +160,7 @@ pub(crate) fn group(server: &Loopback) -> GceResolver {
     GceResolver::new("p", "z", "g", 2222)
         .with_compute_url(format!("{}/compute/v1", server.url()))
         .with_variables(Variables::fixed([("GCE_METADATA_HOST", server.address())]))
-        .with_patience(patient())
+        .with_retry_policy(patient())
 }
 
 /// The TPU with this name, asked of this server likewise.
@@ -169,19 +169,19 @@ pub(crate) fn tpu(server: &Loopback, name: &str) -> TpuResolver {
         .with_tpu(name)
         .with_api_url(server.url())
         .with_variables(Variables::fixed([("GCE_METADATA_HOST", server.address())]))
-        .with_patience(patient())
+        .with_retry_policy(patient())
 }
 
 /// Time enough, and pauses that no test notices.
-pub(crate) fn patient() -> Patience {
+pub(crate) fn patient() -> RetryPolicy {
     let millis = std::time::Duration::from_millis;
-    Patience::new(millis(30_000)).with_pauses(millis(1), millis(4))
+    RetryPolicy::new(millis(30_000)).with_backoff(millis(1), millis(4))
 }
 
 /// A second, and a third of it for an attempt.
-pub(crate) fn hasty() -> Patience {
+pub(crate) fn hasty() -> RetryPolicy {
     let millis = std::time::Duration::from_millis;
-    Patience::new(millis(1000))
-        .with_attempt(millis(300))
-        .with_pauses(millis(1), millis(4))
+    RetryPolicy::new(millis(1000))
+        .with_attempt_timeout(millis(300))
+        .with_backoff(millis(1), millis(4))
 }

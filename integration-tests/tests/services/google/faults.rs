@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, Error, GceResolver, GoogleCredentials, Patience, ServiceError, Trouble,
+    ClusterResolver, Error, GceResolver, GoogleCredentials, RetryPolicy, ServiceError,
+    ServiceErrorKind,
 };
 
 use super::cloud::{TOKEN, five_machines, group, hasty, patient, refusal};
@@ -67,9 +68,9 @@ fn a_service_that_says_not_now_is_asked_again() {
 fn one_deadline_covers_all_attempts() {
     let reply = refusal(503, "never");
     let server = five_machines().start_broken("listInstances", reply);
-    let short = Patience::new(Duration::from_millis(500));
-    let short = short.with_pauses(Duration::from_millis(1), Duration::from_millis(4));
-    let error = refused(&group(&server).with_patience(short));
+    let short = RetryPolicy::new(Duration::from_millis(500));
+    let short = short.with_backoff(Duration::from_millis(1), Duration::from_millis(4));
+    let error = refused(&group(&server).with_retry_policy(short));
     let ServiceError::Unreachable {
         attempts,
         waited,
@@ -79,7 +80,7 @@ fn one_deadline_covers_all_attempts() {
     else {
         panic!("{error:?}");
     };
-    assert_eq!(problem, Trouble::Busy(503));
+    assert_eq!(problem, ServiceErrorKind::Busy(503));
     assert!(
         attempts > 1 && waited < Duration::from_secs(5),
         "{attempts} in {waited:?}"
@@ -100,19 +101,20 @@ fn a_pause_beyond_the_deadline_is_not_waited_for() {
 #[test]
 fn silence_is_ended_by_the_time_for_an_attempt() {
     let server = five_machines().start_broken("listInstances", Reply::Silence);
-    let error = refused(&group(&server).with_patience(hasty()));
+    let error = refused(&group(&server).with_retry_policy(hasty()));
     let ServiceError::Unreachable {
         attempts, problem, ..
     } = error
     else {
         panic!("{error:?}");
     };
-    assert_eq!(problem, Trouble::TooSlow);
+    assert_eq!(problem, ServiceErrorKind::TooSlow);
     assert!(attempts > 1, "{attempts}");
     let mut cloud = five_machines();
     cloud.troubles = vec![("/instances/w1", Reply::Silence)];
     let server = cloud.start();
-    let once = group(&server).with_patience(patient().with_attempt(Duration::from_secs(1)));
+    let once =
+        group(&server).with_retry_policy(patient().with_attempt_timeout(Duration::from_secs(1)));
     assert_eq!(once.cluster_spec().unwrap().num_tasks("worker"), Ok(4));
 }
 
@@ -124,8 +126,8 @@ fn an_answer_that_breaks_off_is_asked_for_again() {
     assert_eq!(spec.num_tasks("worker"), Ok(4));
     let cut = Reply::CutOff("{}".to_owned());
     let server = five_machines().start_broken("listInstances", cut);
-    let error = refused(&group(&server).with_patience(hasty()));
-    let problem = Trouble::BrokenOff;
+    let error = refused(&group(&server).with_retry_policy(hasty()));
+    let problem = ServiceErrorKind::BrokenOff;
     assert!(
         matches!(error, ServiceError::Unreachable { problem: p, .. } if p == problem),
         "{error:?}"
@@ -195,7 +197,7 @@ fn a_host_without_an_address_is_looked_up_again() {
     let resolver = group(&server)
         .with_compute_url("http://nowhere.invalid/compute/v1")
         .with_credentials(GoogleCredentials::anonymous())
-        .with_patience(hasty());
+        .with_retry_policy(hasty());
     let error = refused(&resolver);
     let ServiceError::Unreachable {
         attempts,
@@ -208,7 +210,10 @@ fn a_host_without_an_address_is_looked_up_again() {
     };
     assert!(url.starts_with("http://nowhere.invalid/"), "{url}");
     // Where a look-up takes longer than an attempt may, that is what is said.
-    let known = matches!(problem, Trouble::NoAddress | Trouble::TooSlow);
+    let known = matches!(
+        problem,
+        ServiceErrorKind::NoAddress | ServiceErrorKind::TooSlow
+    );
     assert!(known && *attempts > 1, "{error:?}");
 }
 
@@ -216,13 +221,17 @@ fn a_host_without_an_address_is_looked_up_again() {
 fn a_server_that_is_not_there_is_tried_until_the_deadline() {
     let gone = Loopback::start(|_| Reply::Silence).url();
     let server = five_machines().start();
-    let error = refused(&group(&server).with_compute_url(gone).with_patience(hasty()));
+    let error = refused(
+        &group(&server)
+            .with_compute_url(gone)
+            .with_retry_policy(hasty()),
+    );
     let ServiceError::Unreachable {
         attempts, problem, ..
     } = error
     else {
         panic!("{error:?}");
     };
-    assert_eq!(problem, Trouble::NoConnection);
+    assert_eq!(problem, ServiceErrorKind::NoConnection);
     assert!(attempts > 3, "{attempts}");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use meshwork_cluster_resolver::{
-    Accelerators, ClusterResolver, Error, FatalMemory, Patience, Readiness, ReadyWait,
+    Accelerators, ClusterResolver, Error, FatalMemory, Readiness, ReadyWait, RetryPolicy,
     ServiceError, TpuResolver, Variables,
 };
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn with_node(node: Value) -> Cloud {
 
 fn wait() -> ReadyWait {
     let millis = Duration::from_millis;
-    ReadyWait::new(millis(30_000)).with_pauses(millis(1), millis(2))
+    ReadyWait::new(millis(30_000)).with_backoff(millis(1), millis(2))
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn the_environment_says_where_the_api_is() {
         let variables = [("GCE_METADATA_HOST", &address), (variable, value)];
         let resolver = TpuResolver::new()
             .with_tpu("t")
-            .with_patience(patient())
+            .with_retry_policy(patient())
             .with_variables(Variables::fixed(variables));
         assert_eq!(resolver.cluster_spec().unwrap().num_tasks("worker"), Ok(4));
         let text = resolver.explain().to_string();
@@ -183,9 +183,10 @@ fn a_silent_service_does_not_hold_up_the_end_of_waiting() {
     let begun = Instant::now();
     let brief = ReadyWait::new(Duration::from_millis(300)).steady(Duration::from_millis(1));
     // Attempts, and all of them together, could take much longer.
-    let patience = Patience::new(Duration::from_secs(600)).with_attempt(Duration::from_secs(300));
+    let policy =
+        RetryPolicy::new(Duration::from_secs(600)).with_attempt_timeout(Duration::from_secs(300));
     let silent = Cloud::default().start_broken(path, Reply::Silence);
-    let unknown = tpu(&silent, "t").with_patience(patience);
+    let unknown = tpu(&silent, "t").with_retry_policy(policy);
     let error = unknown.wait_until_ready(brief).unwrap_err();
     assert!(
         matches!(
@@ -199,7 +200,7 @@ fn a_silent_service_does_not_hold_up_the_end_of_waiting() {
         ..Cloud::default()
     };
     let server = cloud.start();
-    let known = tpu(&server, "t").with_patience(patience);
+    let known = tpu(&server, "t").with_retry_policy(policy);
     let error = known.wait_until_ready(brief).unwrap_err();
     assert!(error.to_string().contains("CREATING"), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(60));
@@ -237,7 +238,7 @@ fn a_queued_resource_has_the_workers_of_all_its_nodes() {
     assert_eq!(addresses, ["10.0.0.1:8470", "[fd20::2]:8470"]);
     let each = Accelerators::from([("TPU".to_owned(), 4)]);
     assert_eq!(resolver.num_accelerators(), Ok(each));
-    let waiting = tpu(&server, "queuedResources/later").with_patience(patient());
+    let waiting = tpu(&server, "queuedResources/later").with_retry_policy(patient());
     let error = waiting.cluster_spec().unwrap_err();
     assert!(
         error

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use meshwork_cluster_resolver::{
-    ClusterResolver, KubernetesAccess, KubernetesResolver, Patience, Variables,
+    ClusterResolver, KubernetesAccess, KubernetesResolver, RetryPolicy, Variables,
 };
 use meshwork_testing::Need;
 use serde_json::{Value, json};
@@ -80,11 +80,11 @@ impl ApiServer {
     /// Waits until the server answers; gives the end of its log if it does not.
     fn wait(&mut self) -> Result<(), String> {
         let begun = Instant::now();
-        let second = Patience::new(Duration::from_secs(1));
+        let second = RetryPolicy::new(Duration::from_secs(1));
         while begun.elapsed() < START {
             if self
                 .resolver(ADMIN)
-                .with_patience(second)
+                .with_retry_policy(second)
                 .cluster_spec()
                 .is_ok()
             {

@@ -8,7 +8,7 @@ use kube_client::client::Body;
 use kube_client::core::params::GetParams;
 use kube_client::core::request::Request;
 use meshwork_cluster_resolver::{
-    ClusterResolver, KubernetesAccess, KubernetesResolver, Patience, Variables,
+    ClusterResolver, KubernetesAccess, KubernetesResolver, RetryPolicy, Variables,
 };
 use serde_json::json;
 
@@ -109,7 +109,7 @@ impl Between {
         KubernetesResolver::new()
             .with_access(KubernetesAccess::kubeconfig(config))
             .with_variables(Variables::fixed([("A", "b")]))
-            .with_patience(Patience::new(2 * minute).with_attempt(minute))
+            .with_retry_policy(RetryPolicy::new(2 * minute).with_attempt_timeout(minute))
     }
 
     /// The codes that the server answered with, in order.

@@ -1,9 +1,11 @@
+//! What can be wrong with a service, its answer, and the credentials for it.
+
 use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::AddressProblem;
+use crate::address::AddressProblem;
 use crate::text::{Quoted, Shortened, ShortenedUrl};
 
 /// Why a service could not be asked, or why its answer is no cluster.
@@ -45,7 +47,7 @@ pub enum ServiceError {
         /// How long, from the first attempt to the last.
         waited: Duration,
         /// What was wrong the last time.
-        problem: Trouble,
+        problem: ServiceErrorKind,
     },
     /// The service answered, and said no.
     #[error(
@@ -250,7 +252,7 @@ pub enum ServiceError {
 /// Why an attempt got no answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum ServiceErrorKind {
     /// The host has no address, or name service does not work yet.
     NoAddress,
     /// Nothing listens there, or the way is closed.
@@ -328,7 +330,7 @@ impl ServiceError {
     }
 }
 
-impl Display for Trouble {
+impl Display for ServiceErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::NoAddress => "the host has no address, so check its name and name service",

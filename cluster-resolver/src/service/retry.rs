@@ -1,3 +1,5 @@
+//! How often a service is asked again, and for how long.
+
 use std::time::Duration;
 
 /// How long a service may take, and how often it is asked again.
@@ -9,13 +11,13 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use meshwork_cluster_resolver::Patience;
+/// use meshwork_cluster_resolver::RetryPolicy;
 ///
-/// let patience = Patience::new(Duration::from_secs(60)).with_attempt(Duration::from_secs(5));
-/// assert_eq!(patience.deadline(), Duration::from_secs(60));
+/// let policy = RetryPolicy::new(Duration::from_secs(60)).with_attempt_timeout(Duration::from_secs(5));
+/// assert_eq!(policy.deadline(), Duration::from_secs(60));
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Patience {
+pub struct RetryPolicy {
     deadline: Duration,
     attempt: Duration,
     first_pause: Duration,
@@ -30,7 +32,7 @@ pub(crate) struct Pauses {
     random: u64,
 }
 
-impl Patience {
+impl RetryPolicy {
     /// Up to this time for a question; up to 10 s for an attempt, pauses from 0.2 s to 8 s.
     #[must_use]
     pub fn new(deadline: Duration) -> Self {
@@ -44,14 +46,14 @@ impl Patience {
 
     /// The time after which an attempt is given up.
     #[must_use]
-    pub fn with_attempt(mut self, attempt: Duration) -> Self {
+    pub fn with_attempt_timeout(mut self, attempt: Duration) -> Self {
         self.attempt = attempt;
         self
     }
 
     /// The first pause and the longest one; a longest one below the first counts as the first.
     #[must_use]
-    pub fn with_pauses(mut self, first: Duration, longest: Duration) -> Self {
+    pub fn with_backoff(mut self, first: Duration, longest: Duration) -> Self {
         (self.first_pause, self.longest_pause) = (first, longest.max(first));
         self
     }
@@ -64,7 +66,7 @@ impl Patience {
 
     /// The time for one attempt.
     #[must_use]
-    pub fn attempt(&self) -> Duration {
+    pub fn attempt_timeout(&self) -> Duration {
         self.attempt
     }
 
@@ -85,7 +87,7 @@ impl Patience {
     }
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     /// 30 s for a question.
     fn default() -> Self {
         Self::new(Duration::from_secs(30))
@@ -122,9 +124,9 @@ mod tests {
             random: u64,
         ) {
             let (first, longest) = (Duration::from_millis(first), Duration::from_millis(longest));
-            let patience = Patience::new(Duration::ZERO).with_pauses(first, longest);
+            let policy = RetryPolicy::new(Duration::ZERO).with_backoff(first, longest);
             let mut whole = first;
-            for pause in patience.pauses(random).take(20) {
+            for pause in policy.pauses(random).take(20) {
                 prop_assert!(pause <= whole && pause * 2 >= whole, "{pause:?} of {whole:?}");
                 whole = (whole * 2).min(longest.max(first));
             }
@@ -133,9 +135,9 @@ mod tests {
 
     #[test]
     fn workers_that_start_together_do_not_ask_together() {
-        let patience = Patience::default();
+        let policy = RetryPolicy::default();
         let mut firsts: Vec<_> = (0..100)
-            .filter_map(|worker| patience.pauses(worker).next())
+            .filter_map(|worker| policy.pauses(worker).next())
             .collect();
         firsts.sort();
         firsts.dedup();

@@ -4,7 +4,6 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::PathBuf;
 
-use super::hostlist::{LONGEST_RANGE, MOST_HOSTS};
 use crate::text::{Quoted, Shortened};
 
 /// Why the environment of a Slurm task does not say who is in its step.
@@ -354,3 +353,9 @@ impl Display for ScontrolProblem {
         }
     }
 }
+
+/// Numbers in one range, as in Slurm.
+pub(crate) const LONGEST_RANGE: u64 = 65_536;
+
+/// Hosts in one list: sixteen times the nodes that Slurm manages.
+pub(crate) const MOST_HOSTS: usize = 1 << 20;

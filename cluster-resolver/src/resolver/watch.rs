@@ -1,7 +1,12 @@
+//! A cluster that is looked at again and again.
+
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{ClusterResolver, ClusterSpec, Difference, Error};
+use super::ClusterResolver;
+use crate::difference::Difference;
+use crate::error::Error;
+use crate::spec::ClusterSpec;
 
 /// Looks at a cluster again and again, and yields it whenever it changed.
 ///
@@ -33,7 +38,7 @@ pub struct Watch<'a> {
     resolver: &'a dyn ClusterResolver,
     interval: Duration,
     /// The last cluster that was yielded.
-    seen: Option<ClusterSpec>,
+    known: Option<ClusterSpec>,
     /// When the next look is due, at once if `None`.
     due: Option<Instant>,
     pace: Pace,
@@ -86,7 +91,7 @@ impl<'a> Watch<'a> {
         Self {
             resolver,
             interval,
-            seen: None,
+            known: None,
             due: None,
             pace: Pace::Resting,
             stop: Stop::default(),
@@ -103,9 +108,9 @@ impl<'a> Watch<'a> {
     /// The next change that is seen within this time; `None` if there is none, or if the watch was
     /// stopped. The time limits the waiting, not a look that has begun. The first look of all is
     /// always made.
-    pub fn next_within(&mut self, patience: Duration) -> Option<Result<Update, Error>> {
+    pub fn next_within(&mut self, timeout: Duration) -> Option<Result<Update, Error>> {
         // A time that ends after the clock does has no end.
-        let deadline = Instant::now().checked_add(patience);
+        let deadline = Instant::now().checked_add(timeout);
         while !self.stop.is_stopped() {
             let now = Instant::now();
             let pause = self.due.map_or(Duration::ZERO, |due| due - now);
@@ -134,17 +139,17 @@ impl<'a> Watch<'a> {
         self.pace = Pace::Resting;
         let spec = looked?;
         self.pace = Pace::Alert;
-        if self.seen.as_ref() == Some(&spec) {
+        if self.known.as_ref() == Some(&spec) {
             return Ok(None);
         }
-        let before = self.seen.replace(spec.clone()).unwrap_or_default();
+        let before = self.known.replace(spec.clone()).unwrap_or_default();
         let difference = before.difference_to(&spec);
         Ok(Some(Update { spec, difference }))
     }
 
     fn pass(&mut self, time: Duration) -> Result<(), Error> {
-        let signal = match (&self.seen, self.pace) {
-            (Some(seen), Pace::Alert) => self.resolver.wait_for_change(seen, time, &self.stop)?,
+        let signal = match (&self.known, self.pace) {
+            (Some(known), Pace::Alert) => self.resolver.wait_for_change(known, time, &self.stop)?,
             _ => self.stop.wait(time),
         };
         if signal == Signal::Changed {

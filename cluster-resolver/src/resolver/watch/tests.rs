@@ -1,7 +1,9 @@
+//! A watch over a source that says what comes next.
+
 use std::collections::VecDeque;
 
 use super::*;
-use crate::Explanation;
+use crate::cluster::Cluster;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -29,34 +31,19 @@ impl Script {
 }
 
 impl ClusterResolver for Script {
-    fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
+    fn snapshot(&self) -> Result<Cluster, Error> {
         let look = self.looks.lock().unwrap().pop_front();
-        ClusterSpec::from_addresses(look.expect("a look too many")?.iter().copied())
-    }
-
-    fn master(&self, _: Option<&str>, _: Option<u32>, _: Option<&str>) -> Result<String, Error> {
-        Ok(String::new())
-    }
-
-    fn task_type(&self) -> Result<Option<String>, Error> {
-        Ok(None)
-    }
-
-    fn task_id(&self) -> Result<Option<u32>, Error> {
-        Ok(None)
-    }
-
-    fn explain(&self) -> Explanation {
-        Explanation::default()
+        let spec = ClusterSpec::from_addresses(look.expect("a look too many")?.iter().copied())?;
+        Ok(Cluster::new(spec))
     }
 
     fn wait_for_change(
         &self,
-        seen: &ClusterSpec,
+        known: &ClusterSpec,
         _: Duration,
         stop: &Stop,
     ) -> Result<Signal, Error> {
-        self.waited.lock().unwrap().push(seen.num_tasks("worker")?);
+        self.waited.lock().unwrap().push(known.num_tasks("worker")?);
         self.waits.lock().unwrap().pop_front().unwrap_or_else(|| {
             stop.stop();
             Ok(Signal::Quiet)
@@ -85,8 +72,8 @@ fn only_changes_are_yielded_and_the_stop_ends_the_watch() {
     let looks: [&[&str]; 4] = [&["a:1"], &["a:1"], &["a:1", "b:1"], &["c:1"]];
     let script = Script::new(looks.map(Ok), [const { Ok(Signal::Changed) }; 3]);
     let updates: Vec<_> = script.watch(HOUR).collect();
-    let seen: Vec<_> = updates.iter().map(sizes).collect();
-    assert_eq!(seen, [(1, [1, 0, 0]), (2, [1, 0, 0]), (1, [0, 1, 1])]);
+    let yielded: Vec<_> = updates.iter().map(sizes).collect();
+    assert_eq!(yielded, [(1, [1, 0, 0]), (2, [1, 0, 0]), (1, [0, 1, 1])]);
     assert_eq!(*script.waited.lock().unwrap(), [1, 1, 2, 1]);
 }
 
@@ -111,7 +98,7 @@ fn a_source_that_cannot_wait_is_yielded_and_not_asked_to_wait_again_before_the_n
 }
 
 #[test]
-fn the_first_look_is_made_without_patience_and_no_other() {
+fn the_first_look_is_made_without_any_time_and_no_other() {
     let script = Script::new([Ok(&["a:1"][..])], []);
     let mut watch = script.watch(HOUR);
     assert!(watch.next_within(Duration::ZERO).unwrap().is_ok());
@@ -119,7 +106,7 @@ fn the_first_look_is_made_without_patience_and_no_other() {
 }
 
 #[test]
-fn patience_ends_whatever_the_interval() {
+fn the_time_ends_whatever_the_interval() {
     let resolver = crate::SimpleResolver::new(ClusterSpec::from_addresses(["a:1"]).unwrap());
     for interval in [Duration::ZERO, HOUR, Duration::MAX] {
         let mut watch = resolver.watch(interval);

@@ -4,15 +4,16 @@ use reqwest::Url;
 
 use super::node::TpuNode;
 use super::target::{TpuKind, TpuName, TpuTarget};
-use super::{Own, TpuResolver, accelerators, local, target};
+use super::{TpuResolver, accelerators, local, target};
+use crate::cluster::Accelerators;
+use crate::error::{CoordinatorProblem, Error, ServiceError};
+use crate::explanation::{Explanation, Origin, Question};
 use crate::google::Session;
 use crate::service::answer::Answer;
 use crate::service::call;
-use crate::service::error::{CoordinatorProblem, ServiceError};
 use crate::service::http::{Request, base_url, below};
-use crate::service::seen::Seen;
+use crate::spec::{ClusterSpec, Tasks};
 use crate::text::url_without_secrets;
-use crate::{Accelerators, ClusterSpec, Error, Explanation, Origin, Question, TaskPart, Tasks};
 
 /// What is known of where the API is.
 enum Api {
@@ -23,25 +24,28 @@ enum Api {
 }
 
 impl TpuResolver {
-    /// One look at the TPU.
-    pub(super) fn look(&self, notes: &mut Explanation) -> Result<Seen, Error> {
+    /// The workers, and the accelerators of each.
+    pub(super) fn ask_once(
+        &self,
+        evidence: &mut Explanation,
+    ) -> Result<(ClusterSpec, Accelerators), Error> {
         let variables = &self.settings.variables;
-        let (workers, cores) = match target::find(&self.given, variables, notes)? {
-            TpuTarget::Local => return self.see_local(notes),
+        let (workers, cores) = match target::find(&self.given, variables, evidence)? {
+            TpuTarget::Local => return Ok((ClusterSpec::default(), local(evidence))),
             TpuTarget::Addresses(addresses) => {
-                let named = variables.read(TYPE)?.filter(|name| !name.is_empty());
+                let named = variables.read_nonempty(TYPE)?;
                 if let Some(name) = &named {
-                    notes.read(Question::Accelerators, Origin::variable(TYPE), name.clone());
+                    evidence.read(Question::Accelerators, Origin::variable(TYPE), name.clone());
                 }
                 let cores = named.as_deref().and_then(accelerators::tpu_cores_of_type);
                 (addresses, cores)
             }
             TpuTarget::Named(name) => {
-                let nodes = self.describe(name, notes)?;
+                let nodes = self.describe(name, evidence)?;
                 let mut workers = Vec::new();
                 for node in &nodes {
                     for (address, origin) in node.workers()? {
-                        notes.read(Question::Cluster, origin, address.clone());
+                        evidence.read(Question::Cluster, origin, address.clone());
                         workers.push(address);
                     }
                 }
@@ -56,48 +60,24 @@ impl TpuResolver {
             }
             _ => Accelerators::new(),
         };
-        Ok(Seen {
-            spec: self.cluster(workers)?,
-            task_type: self.own_job(),
-            task_id: self.own_index(notes)?,
-            rpc_layer: None,
-            accelerators,
-        })
+        Ok((self.cluster(workers)?, accelerators))
     }
 
     /// The nodes that the TPU consists of, whatever their state.
-    pub(super) fn fetch(&self, notes: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
-        match target::find(&self.given, &self.settings.variables, notes)? {
-            TpuTarget::Named(name) => self.describe(name, notes),
+    pub(super) fn fetch(&self, evidence: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
+        match target::find(&self.given, &self.settings.variables, evidence)? {
+            TpuTarget::Named(name) => self.describe(name, evidence),
             TpuTarget::Local | TpuTarget::Addresses(_) => Ok(Vec::new()),
         }
     }
 
-    /// The job of this process, if it has one.
-    pub(super) fn own_job(&self) -> Option<String> {
-        match &self.task_type {
-            Own::Found => Some(self.job_name.clone()),
-            Own::Fixed(job) => job.clone(),
-        }
-    }
-
-    /// The index of this process in its job, if it has one.
-    pub(super) fn own_index(&self, notes: &mut Explanation) -> Result<Option<u32>, Error> {
-        if let Own::Fixed(index) = self.task_id {
-            let said = index.map_or_else(|| "none".to_owned(), |index| index.to_string());
-            notes.read(Question::Task, Origin::program().field("task id"), said);
-            return Ok(index);
-        }
-        let Some(text) = self
-            .settings
-            .variables
-            .read(WORKER)?
-            .filter(|text| !text.is_empty())
-        else {
-            notes.read(Question::Task, Origin::default_value(), "0");
+    /// The index of this process in its job.
+    pub(super) fn own_index(&self, evidence: &mut Explanation) -> Result<Option<u32>, Error> {
+        let Some(text) = self.settings.variables.read_nonempty(WORKER)? else {
+            evidence.read(Question::Task, Origin::default_value(), "0");
             return Ok(Some(0));
         };
-        notes.read(Question::Task, Origin::variable(WORKER), text.clone());
+        evidence.read(Question::Task, Origin::variable(WORKER), text.clone());
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         let index = text.parse().ok().filter(|_| digits);
         let error = || ServiceError::Variable {
@@ -108,33 +88,20 @@ impl TpuResolver {
         Ok(Some(index.ok_or_else(error)?))
     }
 
-    fn see_local(&self, notes: &mut Explanation) -> Result<Seen, Error> {
-        let cores = local::cores();
-        let origin = Origin::file("/sys/bus/pci/devices");
-        notes.read(Question::Accelerators, origin, format!("{cores} TPU cores"));
-        Ok(Seen {
-            task_type: self.own_job(),
-            task_id: self.own_index(notes)?,
-            accelerators: Accelerators::from([(TPU.to_owned(), cores)]),
-            ..Seen::default()
-        })
-    }
-
-    fn describe(&self, name: TpuName, notes: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
+    fn describe(&self, name: TpuName, evidence: &mut Explanation) -> Result<Vec<TpuNode>, Error> {
         let session = self.settings.begin()?;
-        let api = self.api(notes)?;
-        Ok(call::run(self.ask(session, name, api, notes))?)
+        let api = self.api(evidence)?;
+        Ok(call::run(self.ask(session, name, api, evidence))?)
     }
 
     /// What is known of where the API is: the program's word on that, else a description that the
     /// environment or the program names, else the environment's word, else where it always is.
-    fn api(&self, notes: &mut Explanation) -> Result<Api, Error> {
+    fn api(&self, evidence: &mut Explanation) -> Result<Api, Error> {
         let mut set = |name| {
-            let value = self.settings.variables.read(name)?;
-            let value = value.filter(|url| !url.is_empty());
+            let value = self.settings.variables.read_nonempty(name)?;
             if let Some(url) = &value {
                 let shown = url_without_secrets(url);
-                notes.read(Question::Cluster, Origin::variable(name), shown);
+                evidence.read(Question::Cluster, Origin::variable(name), shown);
             }
             Ok::<_, Error>(value)
         };
@@ -156,15 +123,15 @@ impl TpuResolver {
         mut session: Session,
         name: TpuName,
         api: Api,
-        notes: &mut Explanation,
+        evidence: &mut Explanation,
     ) -> Result<Vec<TpuNode>, ServiceError> {
         let (kind, id) = (name.kind, name.name.clone());
         let version = match kind {
             TpuKind::Node => "v1",
             TpuKind::QueuedResource => "v2",
         };
-        let (project, zone) = place(name, &session, notes).await?;
-        let root = root(&session, api, version, notes).await?;
+        let (project, zone) = place(name, &session, evidence).await?;
+        let root = root(&session, api, version, evidence).await?;
         let request = |kind: TpuKind, id: &str| {
             let place = [version, "projects", &project, "locations", &zone];
             let url = below(&root, place.into_iter().chain([kind.collection(), id]))?;
@@ -175,13 +142,13 @@ impl TpuResolver {
             let (url, answer) = session.authorized(request(kind, &ids[0])?).await?;
             ids = granted(&ids[0], &Answer::new(&url, &answer))?;
             let origin = Origin::url(&url).field("tpu.nodeSpec");
-            notes.read(Question::Cluster, origin, ids.join(", "));
+            evidence.read(Question::Cluster, origin, ids.join(", "));
         }
         let mut nodes = Vec::new();
         for id in &ids {
             let (url, answer) = session.authorized(request(TpuKind::Node, id)?).await?;
             let node = TpuNode::read(&url, id, answer)?;
-            note(&node, &url, notes);
+            note(&node, &url, evidence);
             nodes.push(node);
         }
         Ok(nodes)
@@ -208,20 +175,12 @@ impl TpuResolver {
     }
 }
 
-/// The address of this task, of the process's own, or of the first in its job.
-pub(super) fn master(seen: &Seen, task: Option<(&str, u32)>) -> Result<String, Error> {
-    if seen.spec.is_empty() {
-        return Ok(String::new());
-    }
-    let own = seen.task_type.as_deref();
-    let part = TaskPart::Type;
-    let (job, index) = match (task, own) {
-        (Some((job, index)), _) => (job, Some(index)),
-        (None, Some(job)) => (job, seen.task_id),
-        (None, None) => return Err(Error::TaskUnknown { part }),
-    };
-    // Jobs of a TPU are lists, so a first task has the index 0.
-    seen.master(Some(job), index.or(Some(0)), Some(LAYER))
+/// The TPU of this machine.
+fn local(evidence: &mut Explanation) -> Accelerators {
+    let cores = local::cores();
+    let origin = Origin::file("/sys/bus/pci/devices");
+    evidence.read(Question::Accelerators, origin, format!("{cores} TPU cores"));
+    Accelerators::from([(TPU.to_owned(), cores)])
 }
 
 /// The base URL of this version of the API.
@@ -229,7 +188,7 @@ async fn root(
     session: &Session,
     api: Api,
     version: &str,
-    notes: &mut Explanation,
+    evidence: &mut Explanation,
 ) -> Result<Url, ServiceError> {
     let template = match api {
         Api::At(url) => return base_url(&url),
@@ -244,7 +203,7 @@ async fn root(
     let path = answer.at("servicePath").optional_text()?;
     let text = format!("{}{}", root.full_text()?, path.unwrap_or_default());
     let origin = Origin::url(&url).field("rootUrl");
-    notes.read(Question::Cluster, origin, text.clone());
+    evidence.read(Question::Cluster, origin, text.clone());
     base_url(&text).map_err(|_| root.unexpected("the URL of the service"))
 }
 
@@ -252,24 +211,24 @@ async fn root(
 async fn place(
     name: TpuName,
     session: &Session,
-    notes: &mut Explanation,
+    evidence: &mut Explanation,
 ) -> Result<(String, String), ServiceError> {
     let project = match name.project {
         Some(project) => project,
-        None => known(session, "project/project-id", notes).await?,
+        None => known(session, "project/project-id", evidence).await?,
     };
     let zone = match name.zone {
         Some(zone) => zone,
         // Written as projects/NUMBER/zones/ZONE.
         None => {
-            let zone = known(session, "instance/zone", notes).await?;
+            let zone = known(session, "instance/zone", evidence).await?;
             zone.rsplit('/').next().unwrap_or_default().to_owned()
         }
     };
     Ok((project, zone))
 }
 
-fn note(node: &TpuNode, url: &str, notes: &mut Explanation) {
+fn note(node: &TpuNode, url: &str, evidence: &mut Explanation) {
     for (question, field, value) in [
         (Question::Cluster, "state", node.state()),
         (Question::Cluster, "health", node.health()),
@@ -281,8 +240,8 @@ fn note(node: &TpuNode, url: &str, notes: &mut Explanation) {
     ] {
         let origin = Origin::url(url).field(field);
         match value {
-            Some(value) => notes.read(question, origin, value),
-            None => notes.absent(question, origin),
+            Some(value) => evidence.read(question, origin, value),
+            None => evidence.absent(question, origin),
         }
     }
 }
@@ -291,9 +250,9 @@ fn note(node: &TpuNode, url: &str, notes: &mut Explanation) {
 async fn known(
     session: &Session,
     path: &str,
-    notes: &mut Explanation,
+    evidence: &mut Explanation,
 ) -> Result<String, ServiceError> {
-    let text = session.metadata(path, notes, Question::Cluster).await?;
+    let text = session.metadata(path, evidence, Question::Cluster).await?;
     text.filter(|text| !text.is_empty())
         .ok_or_else(|| ServiceError::MetadataAbsent {
             path: path.to_owned(),

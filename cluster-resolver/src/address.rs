@@ -134,6 +134,32 @@ fn belongs_in_host(character: char) -> bool {
     !character.is_whitespace() && !character.is_control() && !"/\\@?#[]\"',;".contains(character)
 }
 
+/// `host:port`, with brackets around a host that is an IPv6 address.
+#[cfg(any(feature = "gce", feature = "kubernetes", feature = "tpu"))]
+pub(crate) fn join(host: &str, port: u16) -> String {
+    if host.parse::<Ipv6Addr>().is_ok() {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// An address as a user or an answer gives it, `host`, `host:port`, `[ipv6]`, `[ipv6]:port` or a
+/// bare IPv6 address, with this port if it has none.
+#[cfg(feature = "tpu")]
+pub(crate) fn with_default_port(address: &str, port: u16) -> Result<String, AddressProblem> {
+    let bracketed = address.starts_with('[');
+    let complete = if address.parse::<Ipv6Addr>().is_ok() {
+        join(address, port)
+    } else if (bracketed && address.ends_with(']')) || (!bracketed && !address.contains(':')) {
+        format!("{address}:{port}")
+    } else {
+        address.to_owned()
+    };
+    parse(&complete)?;
+    Ok(complete)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -200,6 +226,45 @@ mod tests {
         #[test]
         fn no_text_makes_it_panic(address in "\\PC*") {
             let _ = parse(&address);
+        }
+    }
+
+    #[cfg(feature = "tpu")]
+    mod with_ports {
+        use super::super::*;
+
+        #[track_caller]
+        fn completes(address: &str, complete: &str) {
+            assert_eq!(with_default_port(address, 8470).as_deref(), Ok(complete));
+        }
+
+        #[test]
+        fn an_address_gets_a_port_if_it_has_none() {
+            completes("10.0.0.1", "10.0.0.1:8470");
+            completes("10.0.0.1:1", "10.0.0.1:1");
+            completes("tpu.local", "tpu.local:8470");
+            completes("::1", "[::1]:8470");
+            completes("[::1]", "[::1]:8470");
+            completes("[2001:db8::5]:22", "[2001:db8::5]:22");
+        }
+
+        #[test]
+        fn what_is_no_address_is_refused() {
+            let refused = |address, problem| {
+                assert_eq!(with_default_port(address, 8470), Err(problem), "{address}");
+            };
+            refused("", AddressProblem::NoHost);
+            refused(":8470", AddressProblem::NoHost);
+            refused("a:1:2", AddressProblem::Unbracketed);
+            refused("a:", AddressProblem::NoPort);
+            refused("[x]", AddressProblem::NotIpv6 { host: "x".into() });
+            refused("a b", AddressProblem::HostCharacter { character: ' ' });
+            refused(
+                "a:99999",
+                AddressProblem::Port {
+                    port: "99999".into(),
+                },
+            );
         }
     }
 }

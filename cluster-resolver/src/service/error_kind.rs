@@ -1,42 +1,42 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
-use super::error::Trouble;
+use crate::error::ServiceErrorKind;
 
 /// What the error of a client means, read from the chain of its causes: the clients' own types for
 /// most of them are private.
-pub(crate) fn of_chain(error: &(dyn Error + 'static)) -> Trouble {
+pub(crate) fn of_chain(error: &(dyn Error + 'static)) -> ServiceErrorKind {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(trouble) = of_one(error) {
-            return trouble;
+        if let Some(kind) = of_one(error) {
+            return kind;
         }
         cause = error.source();
     }
-    Trouble::BrokenOff
+    ServiceErrorKind::BrokenOff
 }
 
-fn of_one(error: &(dyn Error + 'static)) -> Option<Trouble> {
+fn of_one(error: &(dyn Error + 'static)) -> Option<ServiceErrorKind> {
     if error.is::<rustls::Error>() {
-        return Some(Trouble::NoTrust);
+        return Some(ServiceErrorKind::NoTrust);
     }
     // A failed look-up is an error of the system without a kind of its own.
     if error.to_string().starts_with("dns error") {
-        return Some(Trouble::NoAddress);
+        return Some(ServiceErrorKind::NoAddress);
     }
     let error = error.downcast_ref::<io::Error>()?;
     if error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>())
     {
-        return Some(Trouble::NoTrust);
+        return Some(ServiceErrorKind::NoTrust);
     }
     match error.kind() {
-        ErrorKind::TimedOut => Some(Trouble::TooSlow),
+        ErrorKind::TimedOut => Some(ServiceErrorKind::TooSlow),
         ErrorKind::ConnectionRefused
         | ErrorKind::HostUnreachable
         | ErrorKind::NetworkUnreachable
-        | ErrorKind::AddrNotAvailable => Some(Trouble::NoConnection),
+        | ErrorKind::AddrNotAvailable => Some(ServiceErrorKind::NoConnection),
         _ => None,
     }
 }
@@ -53,8 +53,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(text: &'static str, source: io::Error, trouble: Trouble) {
-        assert_eq!(of_chain(&Wrapped { text, source }), trouble);
+    fn check(text: &'static str, source: io::Error, kind: ServiceErrorKind) {
+        assert_eq!(of_chain(&Wrapped { text, source }), kind);
     }
 
     #[test]
@@ -62,20 +62,24 @@ mod tests {
         check(
             "client",
             ErrorKind::ConnectionRefused.into(),
-            Trouble::NoConnection,
+            ServiceErrorKind::NoConnection,
         );
-        check("client", ErrorKind::TimedOut.into(), Trouble::TooSlow);
+        check(
+            "client",
+            ErrorKind::TimedOut.into(),
+            ServiceErrorKind::TooSlow,
+        );
         check(
             "client",
             ErrorKind::ConnectionReset.into(),
-            Trouble::BrokenOff,
+            ServiceErrorKind::BrokenOff,
         );
         check(
             "dns error",
             io::Error::other("no such name"),
-            Trouble::NoAddress,
+            ServiceErrorKind::NoAddress,
         );
         let distrust = io::Error::other(rustls::Error::DecryptError);
-        check("client", distrust, Trouble::NoTrust);
+        check("client", distrust, ServiceErrorKind::NoTrust);
     }
 }

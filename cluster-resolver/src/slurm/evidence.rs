@@ -1,4 +1,4 @@
-//! How a Slurm task comes to know its step.
+//! What a Slurm task looks at to know its step.
 
 use super::gpus::{ON_NODE, VISIBLE};
 use super::placement::Asked;
@@ -6,42 +6,46 @@ use super::step::{
     COUNTS, DISTRIBUTION, HOST_FILE, LOCAL, NODE, NODES, PARTS, PLANE_SIZE, RANK, RANKS, TASKS,
 };
 use super::{SlurmResolver, TasksPerNode};
-use crate::{Explanation, Origin, Question};
+use crate::explanation::{Explanation, OVERRULED, Origin, Question};
+use crate::variables::Variables;
 
-pub(super) fn explain(resolver: &SlurmResolver) -> Explanation {
-    let mut explanation = Explanation::default();
-    given(resolver, &mut explanation);
+/// What the program and the environment say.
+pub(super) fn of(resolver: &SlurmResolver, variables: &Variables) -> Explanation {
+    let mut evidence = Explanation::default();
+    given(resolver, &mut evidence);
     for &(question, variable, need) in VARIABLES {
         let from = Origin::variable(variable);
         // A variable that cannot be read is reported with each answer.
-        match (
-            resolver.variables.read(variable),
-            overruled(resolver, variable),
-        ) {
-            (Ok(Some(value)), Some(why)) => explanation.ignore(question, from, value, why),
-            (Ok(Some(value)), None) => explanation.read(question, from, value),
-            (Ok(None), None) if need == Need::Always => explanation.absent(question, from),
+        match (variables.read(variable), is_overruled(resolver, variable)) {
+            (Ok(Some(value)), true) => evidence.ignore(question, from, value, OVERRULED),
+            (Ok(Some(value)), false) => evidence.read(question, from, value),
+            (Ok(None), false) if need == Need::Always => evidence.absent(question, from),
             _ => {}
         }
     }
     for &(question, variable, why) in IGNORED {
-        if let Ok(Some(value)) = resolver.variables.read(variable) {
-            explanation.ignore(question, Origin::variable(variable), value, why);
+        if let Ok(Some(value)) = variables.read(variable) {
+            evidence.ignore(question, Origin::variable(variable), value, why);
         }
     }
-    let placement = resolver.step().and_then(|step| resolver.place(&step));
-    for asked in placement.map_or_else(|_| Vec::new(), |placement| placement.asked) {
+    evidence
+}
+
+/// What had to be asked outside of the environment.
+pub(super) fn add_asked(evidence: &mut Explanation, asked: &[Asked]) {
+    for asked in asked {
         let (from, value) = match asked {
-            Asked::HostFile { path } => (Origin::file(path), "the node of each rank".to_owned()),
+            Asked::HostFile { path } => (Origin::file(path), "the node of each rank"),
             Asked::Scontrol { step, distribution } => {
                 let command = format!("scontrol show step {step}");
-                (Origin::command(command).field("Dist"), distribution)
+                (
+                    Origin::command(command).field("Dist"),
+                    distribution.as_str(),
+                )
             }
         };
-        explanation.read(Question::Cluster, from, value);
+        evidence.read(Question::Cluster, from, value);
     }
-    explanation.settle_all(resolver);
-    explanation
 }
 
 /// What the program set.
@@ -89,16 +93,15 @@ fn given(resolver: &SlurmResolver, explanation: &mut Explanation) {
     }
 }
 
-/// Why a variable does not count for this resolver, though it does for others.
-fn overruled(resolver: &SlurmResolver, variable: &str) -> Option<&'static str> {
-    let by_program = match variable {
+/// Whether the program says what a variable says to other resolvers.
+fn is_overruled(resolver: &SlurmResolver, variable: &str) -> bool {
+    match variable {
         TASKS => resolver.jobs.is_some(),
         COUNTS => resolver.tasks_per_node.is_some(),
         NODES | NODE => matches!(resolver.tasks_per_node, Some(TasksPerNode::Of(_))),
         ON_NODE => resolver.gpus_per_node.is_some(),
         _ => false,
-    };
-    by_program.then_some("the program says otherwise")
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
