@@ -155,19 +155,13 @@ impl Explanation {
 
     /// What was read about this question in these places does not count: the program knows better.
     pub(crate) fn overrule(&mut self, question: Question, places: impl Fn(&Origin) -> bool) {
-        for step in self
-            .steps
-            .iter_mut()
-            .filter(|step| step.question == question)
-        {
+        for step in &mut self.steps {
             if let Finding::Read { from, value } = &step.finding
+                && step.question == question
                 && places(from)
             {
-                step.finding = Finding::Ignored {
-                    from: from.clone(),
-                    value: value.clone(),
-                    why: OVERRULED.into(),
-                };
+                let (from, value, why) = (from.clone(), value.clone(), OVERRULED.into());
+                step.finding = Finding::Ignored { from, value, why };
             }
         }
     }

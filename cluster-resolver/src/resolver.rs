@@ -20,7 +20,8 @@ use overridden::Override;
 ///
 /// A source has one thing to say: [`snapshot`](Self::snapshot), the [`Cluster`] as it is now. Take
 /// one and ask it, wherever several answers belong together. The methods with TensorFlow's names
-/// take a snapshot each, so two of them may see two states of the world; nothing is cached.
+/// take a snapshot each, so two of them may see two states of the world; nothing is cached. Their
+/// errors are those of the snapshot and of the answer.
 ///
 /// A snapshot blocks while the source is asked, for a limited time. Resolvers are asked a few times
 /// in the life of a process, so async code does it on a thread that may block, such as that of
@@ -56,17 +57,11 @@ pub trait ClusterResolver: Debug + Send + Sync {
     fn snapshot(&self) -> Result<Cluster, Error>;
 
     /// [`Cluster::spec`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn cluster_spec(&self) -> Result<ClusterSpec, Error> {
         self.snapshot()?.spec
     }
 
     /// [`Cluster::master`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn master(
         &self,
         task_type: Option<&str>,
@@ -77,41 +72,26 @@ pub trait ClusterResolver: Debug + Send + Sync {
     }
 
     /// [`Cluster::task_type`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn task_type(&self) -> Result<Option<String>, Error> {
         self.snapshot()?.task_type
     }
 
     /// [`Cluster::task_id`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn task_id(&self) -> Result<Option<u32>, Error> {
         self.snapshot()?.task_id
     }
 
     /// [`Cluster::rpc_layer`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn rpc_layer(&self) -> Result<Option<String>, Error> {
         self.snapshot()?.rpc_layer
     }
 
     /// [`Cluster::environment`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot).
     fn environment(&self) -> Result<Option<String>, Error> {
         Ok(self.snapshot()?.environment)
     }
 
     /// [`Cluster::num_accelerators`] of a new snapshot.
-    ///
-    /// # Errors
-    /// Those of [`snapshot`](Self::snapshot) and of the answer.
     fn num_accelerators(&self) -> Result<Accelerators, Error> {
         self.snapshot()?.num_accelerators()
     }

@@ -59,6 +59,13 @@ pub(crate) struct Agreement {
     outcome: Outcome,
 }
 
+/// What all members decide by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AgreementRules {
+    pub(crate) pair: TwoMemberPolicy,
+    pub(crate) timeouts: AgreementTimeouts,
+}
+
 /// A ballot of this member's own.
 #[derive(Debug)]
 struct Attempt {
@@ -84,10 +91,11 @@ impl Agreement {
     pub(crate) fn new(
         me: MemberProcess,
         mut previous_epoch: PreviousEpoch,
-        (pair, timeouts): (TwoMemberPolicy, AgreementTimeouts),
+        rules: AgreementRules,
         own: MemberState,
         now: Instant,
     ) -> Self {
+        let AgreementRules { pair, timeouts } = rules;
         let voter = previous_epoch.is_voter(me);
         Self {
             reached: voter.then_some(me.member_id).into_iter().collect(),
@@ -113,7 +121,7 @@ impl Agreement {
         match event {
             Event::Reached(process) => self.reached(process, out),
             Event::Lost(member_id, proof) => self.lost(member_id, proof),
-            Event::Said { by, message } => self.hear(now, (by, message), out),
+            Event::Said { by, message } => self.hear(now, by, message, out),
             Event::Decided(decision) => self.learn(decision, out),
             Event::Tick => {}
         }
@@ -196,7 +204,8 @@ impl Agreement {
     fn hear(
         &mut self,
         now: Instant,
-        (by, message): (MemberProcess, AgreementMessage),
+        by: MemberProcess,
+        message: AgreementMessage,
         out: &mut Vec<Action>,
     ) {
         if let AgreementMessage::Decided(decision) = message {
@@ -219,7 +228,7 @@ impl Agreement {
             return;
         }
         if let Some(answer) = self.answer(now, by, message) {
-            self.tell(now, (by.member_id, answer), out);
+            self.tell(now, by.member_id, answer, out);
         }
     }
 
@@ -291,11 +300,12 @@ impl Agreement {
     fn tell(
         &mut self,
         now: Instant,
-        (to, message): (MemberId, AgreementMessage),
+        to: MemberId,
+        message: AgreementMessage,
         out: &mut Vec<Action>,
     ) {
         if to == self.me.member_id {
-            self.hear(now, (self.me, message), out);
+            self.hear(now, self.me, message, out);
         } else {
             out.push(Action::Send(to, message));
         }
@@ -303,7 +313,7 @@ impl Agreement {
 
     fn tell_reached(&mut self, now: Instant, message: &AgreementMessage, out: &mut Vec<Action>) {
         for member_id in self.reached.clone() {
-            self.tell(now, (member_id, message.clone()), out);
+            self.tell(now, member_id, message.clone(), out);
         }
     }
 

@@ -93,6 +93,30 @@ struct Line {
     per_byte: f64,
 }
 
+/// What an operation works on: elements of a type, and the op if they are reduced.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Payload {
+    op: Option<ReduceOp>,
+    element: ElementType,
+    count: usize,
+}
+
+impl Payload {
+    /// `count` elements, which are only moved.
+    #[must_use]
+    pub fn new(element: ElementType, count: usize) -> Self {
+        let op = None;
+        Self { op, element, count }
+    }
+
+    /// The same elements, reduced by `op`.
+    #[must_use]
+    pub fn reduced_by(self, op: ReduceOp) -> Self {
+        let op = Some(op);
+        Self { op, ..self }
+    }
+}
+
 /// What one algorithm is predicted to take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
@@ -150,14 +174,15 @@ impl Choices {
         table
     }
 
-    /// The algorithm for a buffer of so many elements of a type, and the op if it is reduced.
+    /// The algorithm for a buffer.
     ///
     /// ```
     /// use meshwork_collectives::schedule::{Algorithm, Collective, Hosts};
-    /// use meshwork_collectives::{Choices, Communication, CostModel, ElementType, ReduceOp};
+    /// use meshwork_collectives::{Choices, Communication, CostModel, Payload};
+    /// use meshwork_collectives::{ElementType, ReduceOp};
     ///
     /// let choices = Choices::new(&Hosts::apart(8), CostModel::QUIC);
-    /// let buffer = (Some(ReduceOp::Sum), ElementType::Bf16, 32 << 20);
+    /// let buffer = Payload::new(ElementType::Bf16, 32 << 20).reduced_by(ReduceOp::Sum);
     /// let choose = |how| choices.choose(how, Collective::AllReduce, buffer);
     /// assert_eq!(choose(Communication::Ring), Algorithm::Ring);
     /// assert_eq!(choose(Communication::Reproducible), Algorithm::Direct);
@@ -167,11 +192,12 @@ impl Choices {
         &self,
         communication: Communication,
         collective: Collective,
-        (op, element, count): (Option<ReduceOp>, ElementType, usize),
+        payload: Payload,
     ) -> Algorithm {
         if let Some(always) = communication.algorithm() {
             return always;
         }
+        let Payload { op, element, count } = payload;
         let suits = |prediction: &Prediction| {
             let order = prediction.algorithm.order(collective, &self.hosts);
             op.is_none_or(|op| match communication {

@@ -10,9 +10,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Certificates, ConfigError, JobSecret, Rank, TwoMemberPolicy};
+use crate::{Certificates, ConfigError, DataTransport, JobSecret, Rank, TwoMemberPolicy};
 
-pub use network::{Congestion, DataTransport, Network};
+pub use network::{Congestion, Network};
 
 /// The most members a group can have: every pair of ranks has a connection of its own.
 pub(crate) const WORLD_LIMIT: u32 = 1024;
@@ -199,7 +199,7 @@ impl GroupConfig {
             configured = configured.with_transport(Transport::from_name(&name.to_string_lossy())?);
         }
         if let Some(name) = env::var_os(DataTransport::ENV) {
-            let data_transport = DataTransport::from_name(&name.to_string_lossy())?;
+            let data_transport = network::data_transport(&name.to_string_lossy())?;
             configured.network = configured.network.with_data_transport(data_transport);
         }
         if let Some(folder) = env::var_os(Self::DUMP_ENV) {

@@ -61,9 +61,9 @@ pub fn offers(bytes: &[u8]) {
 }
 
 /// A PEM file with certificates and a key: what it holds can be shown, or is refused.
-pub fn papers(bytes: &[u8]) {
-    if let Some(papers) = identity::papers_in(bytes) {
-        identity::usable(papers);
+pub fn credentials(bytes: &[u8]) {
+    if let Some(credentials) = identity::credentials_in(bytes) {
+        identity::usable(credentials);
     }
 }
 
@@ -142,8 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn no_papers_of_the_corpus_break_the_reader() {
-        replay("papers", super::papers);
+    fn no_credentials_of_the_corpus_break_the_reader() {
+        replay("credentials", super::credentials);
     }
 
     #[test]

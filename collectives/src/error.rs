@@ -13,6 +13,7 @@ mod operation;
 mod refusal;
 mod system;
 mod unauthenticated;
+mod wire;
 
 use crate::Rank;
 
@@ -24,6 +25,7 @@ pub use operation::OperationError;
 pub use refusal::Refusal;
 pub use system::SystemError;
 pub use unauthenticated::{UnauthenticatedCause, UnauthenticatedPeer};
+pub use wire::WireError;
 
 /// Anything that can go wrong with a group.
 ///

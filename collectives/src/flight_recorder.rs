@@ -231,7 +231,7 @@ impl FlightRecorder {
     ) -> Option<WaitEdge> {
         let record = log.journal.find(serial)?;
         let (now, scale) = (self.clock.now(), self.clock.scale());
-        let due = locked(&log.long).note(&record, awaited, (now, scale));
+        let due = locked(&log.long).note(&record, awaited, now, scale);
         if !due.slow && !due.tell {
             // Nothing is put together for a wait that is looked at and soon over.
             return None;

@@ -19,13 +19,13 @@ mod secret;
 mod tls;
 
 #[cfg(test)]
-pub(crate) use certificate::Papers;
+pub(crate) use certificate::Credentials;
 #[cfg(not(test))]
-use certificate::Papers;
+use certificate::Credentials;
 pub(crate) use certificate::{Authority, Role};
 pub use files::Certificates;
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use files::papers_in;
+pub(crate) use files::credentials_in;
 pub use secret::JobSecret;
 #[cfg(test)]
 pub(crate) use tls::ALPN;

@@ -37,6 +37,7 @@ mod agreement;
 mod communication;
 mod config;
 mod contract;
+mod data_transport;
 #[cfg(any(test, feature = "testing"))]
 pub mod decoders;
 pub mod diagnosis;
@@ -66,9 +67,10 @@ mod wire;
 pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
 pub use agreement::TwoMemberPolicy;
-pub use communication::{Choices, Communication, CostModel, LinkCost, Prediction};
-pub use config::{Congestion, DataTransport, GroupConfig, Network, Timeouts, Transport};
+pub use communication::{Choices, Communication, CostModel, LinkCost, Payload, Prediction};
+pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
+pub use data_transport::DataTransport;
 pub use error::{
     ConfigError, Error, JoinError, LossCause, Member, OperationError, Refusal, SystemError,
     UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,

@@ -12,6 +12,8 @@
 //! it is allowed to; others go through slots.
 
 mod access;
+#[cfg(any(test, feature = "testing"))]
+mod adversary;
 mod communicator;
 mod control_block;
 mod descriptor;
@@ -19,8 +21,6 @@ mod fetch;
 mod flag;
 mod kernel;
 mod mapping;
-#[cfg(any(test, feature = "testing"))]
-mod meddler;
 mod peer_channel;
 mod reduce;
 mod registry;
@@ -35,13 +35,13 @@ use wait::Waiter;
 
 use crate::failure::Failure;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use adversary::meddle;
 pub(crate) use communicator::ShmCommunicator;
 pub(crate) use control_block::{ControlBlock, Nonce, Shape};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use descriptor::decode_contract_words;
 pub(crate) use mapping::{Mapping, SegmentName};
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use meddler::meddle;
 pub(crate) use registry::{Registered, Registry};
 pub(crate) use wait::WaitObserver;
 

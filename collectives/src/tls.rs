@@ -10,16 +10,16 @@
 //!
 //! Knows no ranks and no groups: who may connect to whom, and for what, is for admission to say.
 
-mod handshake;
 #[cfg(any(test, feature = "testing"))]
-mod meddler;
+mod adversary;
+mod handshake;
 mod record;
 mod socket;
 mod stream;
 
-pub(crate) use handshake::{Failed, accept, connect};
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use meddler::meddle;
+pub(crate) use adversary::meddle;
+pub(crate) use handshake::{Failed, accept, connect};
 pub(crate) use socket::{dial, listen, tune};
 #[cfg(test)]
 pub(crate) use stream::Secured;

@@ -348,7 +348,7 @@ const PROOFS: &[&str] = &[
 const SILENT: &[(&str, usize)] = &[];
 
 /// Functions with tuple patterns in their parameters, by first folder: fewer is better.
-const TUPLES: &[(&str, usize)] = &[("cluster-resolver", 4), ("collectives", 47)];
+const TUPLES: &[(&str, usize)] = &[("cluster-resolver", 4)];
 
 /// Modules of one crate that use each other, and why they may.
 const CYCLES: &[Cycle] = &[
@@ -371,31 +371,6 @@ const CYCLES: &[Cycle] = &[
         "strategy",
         &["error", "variable"],
         "an error has the value that it is about, and to make one is what fails with it",
-    ),
-    Cycle::new(
-        "cluster-resolver",
-        &[
-            "difference",
-            "error",
-            "explanation",
-            "multi_worker",
-            "resolver",
-            "sagemaker",
-            "service",
-            "slurm",
-            "spec",
-            "task",
-            "text",
-            "tf_config",
-            "variables",
-            "watch",
-        ],
-        "one enum has the errors of all resolvers, each of which explains itself and can be watched",
-    ),
-    Cycle::new(
-        "collectives",
-        &["agreement", "config", "error", "identity", "wire"],
-        "errors name what a configuration and a message of the wire have, which fail with them",
     ),
     Cycle::new(
         "collectives",

@@ -204,7 +204,10 @@ mod tests {
             thread::scope(|scope| {
                 for mut group in groups {
                     let me = group.rank();
-                    scope.spawn(move || with_one_changed(*operation, me, &mut group));
+                    scope.spawn(move || {
+                        with_one_changed(*operation, me, &mut group);
+                        group.leave().unwrap();
+                    });
                 }
             });
         }

@@ -13,13 +13,13 @@ use crate::variables::Variables;
 pub(super) fn of(resolver: &SlurmResolver, variables: &Variables) -> Explanation {
     let mut evidence = Explanation::default();
     given(resolver, &mut evidence);
-    for &(question, variable, need) in VARIABLES {
+    for &(question, variable) in VARIABLES {
         let from = Origin::variable(variable);
         // A variable that cannot be read is reported with each answer.
         match (variables.read(variable), is_overruled(resolver, variable)) {
             (Ok(Some(value)), true) => evidence.ignore(question, from, value, OVERRULED),
             (Ok(Some(value)), false) => evidence.read(question, from, value),
-            (Ok(None), false) if need == Need::Always => evidence.absent(question, from),
+            (Ok(None), false) if NEEDED.contains(&variable) => evidence.absent(question, from),
             _ => {}
         }
     }
@@ -61,22 +61,15 @@ fn given(resolver: &SlurmResolver, explanation: &mut Explanation) {
         explanation.read(question, Origin::program().field(field), value);
     };
     if let Some(jobs) = &resolver.jobs {
-        let jobs: Vec<_> = jobs
-            .iter()
-            .map(|(job, tasks)| format!("{job} {tasks}"))
-            .collect();
-        said(Question::Cluster, "jobs", jobs.join(", "));
+        said(Question::Cluster, "jobs", counts(jobs));
     }
     match &resolver.tasks_per_node {
         Some(TasksPerNode::Each(tasks)) => {
             said(Question::Cluster, "tasks per node", tasks.to_string());
         }
         Some(TasksPerNode::Of(nodes)) => {
-            let nodes: Vec<_> = nodes
-                .iter()
-                .map(|(node, tasks)| format!("{node} {tasks}"))
-                .collect();
-            said(Question::Cluster, "tasks per node", nodes.join(", "));
+            let nodes = nodes.iter().map(|(node, tasks)| (node, tasks));
+            said(Question::Cluster, "tasks per node", counts(nodes));
         }
         None => {}
     }
@@ -93,6 +86,14 @@ fn given(resolver: &SlurmResolver, explanation: &mut Explanation) {
     }
 }
 
+/// Names with how many tasks each has.
+fn counts<'a>(named: impl IntoIterator<Item = (&'a String, &'a u32)>) -> String {
+    let each = named
+        .into_iter()
+        .map(|(name, tasks)| format!("{name} {tasks}"));
+    each.collect::<Vec<_>>().join(", ")
+}
+
 /// Whether the program says what a variable says to other resolvers.
 fn is_overruled(resolver: &SlurmResolver, variable: &str) -> bool {
     match variable {
@@ -104,27 +105,24 @@ fn is_overruled(resolver: &SlurmResolver, variable: &str) -> bool {
     }
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Need {
-    Always,
-    Sometimes,
-}
+/// Variables that every task of a step has.
+const NEEDED: [&str; 4] = [NODES, COUNTS, TASKS, RANK];
 
-const VARIABLES: &[(Question, &str, Need)] = &[
-    (Question::Cluster, NODES, Need::Always),
-    (Question::Cluster, COUNTS, Need::Always),
-    (Question::Cluster, TASKS, Need::Always),
-    (Question::Cluster, DISTRIBUTION, Need::Sometimes),
-    (Question::Cluster, PLANE_SIZE, Need::Sometimes),
-    (Question::Cluster, HOST_FILE, Need::Sometimes),
-    (Question::Cluster, PARTS, Need::Sometimes),
-    (Question::Task, RANK, Need::Always),
-    (Question::Task, NODE, Need::Sometimes),
-    (Question::Task, LOCAL, Need::Sometimes),
-    (Question::Task, RANKS, Need::Sometimes),
-    (Question::Accelerators, ON_NODE, Need::Sometimes),
-    (Question::Accelerators, VISIBLE[0], Need::Sometimes),
-    (Question::Accelerators, VISIBLE[1], Need::Sometimes),
+const VARIABLES: &[(Question, &str)] = &[
+    (Question::Cluster, NODES),
+    (Question::Cluster, COUNTS),
+    (Question::Cluster, TASKS),
+    (Question::Cluster, DISTRIBUTION),
+    (Question::Cluster, PLANE_SIZE),
+    (Question::Cluster, HOST_FILE),
+    (Question::Cluster, PARTS),
+    (Question::Task, RANK),
+    (Question::Task, NODE),
+    (Question::Task, LOCAL),
+    (Question::Task, RANKS),
+    (Question::Accelerators, ON_NODE),
+    (Question::Accelerators, VISIBLE[0]),
+    (Question::Accelerators, VISIBLE[1]),
 ];
 
 const IGNORED: &[(Question, &str, &str)] = &[

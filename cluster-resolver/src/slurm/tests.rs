@@ -152,3 +152,22 @@ fn the_explanation_names_the_command_that_was_asked() {
     let log = std::fs::read_to_string(program.with_extension("log")).unwrap();
     assert_eq!(log, "asked\n");
 }
+
+#[test]
+fn a_host_file_is_read_for_a_snapshot_and_not_for_its_answers() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "n10\nn8\nn9\nn8\n").unwrap();
+    let path = file.path().display().to_string();
+    let told = [
+        ("SLURM_DISTRIBUTION", "arbitrary"),
+        ("SLURM_HOSTFILE", path.as_str()),
+    ];
+    let cluster = resolver("0", &told).snapshot().unwrap();
+    file.close().unwrap();
+    assert_eq!(cluster.placement().unwrap().addresses()[0], "n10:8888");
+    let master = cluster.master(None, None, None);
+    assert_eq!(master.as_deref(), Ok("grpc://n10:8888"));
+    let shown = cluster.explanation().to_string();
+    let read = format!("file {path}: the node of each rank");
+    assert_eq!(shown.matches(&read).count(), 1, "{shown}");
+}

@@ -79,19 +79,14 @@ impl TfConfigResolver {
 
     fn evidence(&self, config: &TfConfig) -> Explanation {
         let mut evidence = Explanation::default();
-        let owned = |text: Option<&str>| text.map(str::to_owned);
         let index = config.task_index().map(|index| index.to_string());
         let counts = Counts(config.cluster()).to_string();
         for (question, field, value) in [
-            (Question::Cluster, "cluster", Some(counts)),
-            (
-                Question::Master,
-                "session_master",
-                owned(config.session_master()),
-            ),
-            (Question::Task, "task.type", owned(config.task_type())),
-            (Question::Task, "task.index", index),
-            (Question::RpcLayer, "rpc_layer", owned(config.rpc_layer())),
+            (Question::Cluster, "cluster", Some(counts.as_str())),
+            (Question::Master, "session_master", config.session_master()),
+            (Question::Task, "task.type", config.task_type()),
+            (Question::Task, "task.index", index.as_deref()),
+            (Question::RpcLayer, "rpc_layer", config.rpc_layer()),
         ] {
             let from = self.origin().field(field);
             match value {

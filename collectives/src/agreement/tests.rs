@@ -90,7 +90,10 @@ impl World {
             Agreement::new(
                 process(member_id),
                 previous_epoch(world),
-                (pair, PACE),
+                AgreementRules {
+                    pair,
+                    timeouts: PACE,
+                },
                 own,
                 began,
             )
@@ -169,7 +172,10 @@ impl World {
         let fresh = Agreement::new(
             me,
             unmet(world),
-            (TwoMemberPolicy::Proven, PACE),
+            AgreementRules {
+                pair: TwoMemberPolicy::Proven,
+                timeouts: PACE,
+            },
             standing(0),
             self.now,
         );
@@ -429,7 +435,10 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
         let mut listener = Agreement::new(
             me,
             nowhere,
-            (TwoMemberPolicy::Proven, PACE),
+            AgreementRules {
+                pair: TwoMemberPolicy::Proven,
+                timeouts: PACE,
+            },
             standing(0),
             now,
         );

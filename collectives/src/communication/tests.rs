@@ -58,7 +58,7 @@ fn the_first_of_the_table_is_chosen_and_every_algorithm_is_in_it() {
                 let chosen = choices.choose(
                     Communication::Auto,
                     collective,
-                    (None, ElementType::U8, bytes),
+                    Payload::new(ElementType::U8, bytes),
                 );
                 assert_eq!(chosen, table[0].algorithm);
             }
@@ -94,7 +94,7 @@ fn a_reproducible_choice_always_reproduces() {
             for op in [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Max] {
                 for element in ElementType::ALL {
                     for bytes in SIZES {
-                        let buffer = (Some(op), element, bytes);
+                        let buffer = Payload::new(element, bytes).reduced_by(op);
                         let how = Communication::Reproducible;
                         let chosen = choices.choose(how, collective, buffer);
                         let order = chosen.order(collective, &hosts);
@@ -117,7 +117,7 @@ fn a_fixed_choice_is_kept_at_every_size() {
             let chosen = choices.choose(
                 communication,
                 Collective::AllReduce,
-                (None, ElementType::U8, bytes),
+                Payload::new(ElementType::U8, bytes),
             );
             assert_eq!(chosen, algorithm);
         }
@@ -154,7 +154,7 @@ const MEASURED_BY: [Algorithm; 5] = [
 fn what_is_chosen_over_tls_took_at_most_15_percent_longer_than_the_best_when_it_was_measured() {
     for (ranks, bytes, times) in MEASURED {
         let choices = Choices::new(&Hosts::apart(ranks), CostModel::TLS);
-        let buffer = (None, ElementType::U8, bytes);
+        let buffer = Payload::new(ElementType::U8, bytes);
         let chosen = choices.choose(Communication::Auto, Collective::AllReduce, buffer);
         let time = |algorithm| {
             let place = MEASURED_BY

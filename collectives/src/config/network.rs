@@ -1,9 +1,7 @@
 //! How the network between ranks is used: packet size, connections, congestion control, and what
 //! carries bulk bytes.
 
-use std::fmt::{self, Display};
-
-use crate::ConfigError;
+use crate::{ConfigError, DataTransport};
 
 /// How the network between ranks is used.
 ///
@@ -27,61 +25,6 @@ pub struct Network {
     congestion: Congestion,
     connections: u8,
     data_transport: DataTransport,
-}
-
-/// What carries the bytes of operations between two ranks. Whatever it is, both ends have proved
-/// themselves, every byte is encrypted, and who is lost is found out over QUIC.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum DataTransport {
-    /// Streams of the QUIC connection, over UDP: one port, and on paths with large packets as fast
-    /// as TCP.
-    #[default]
-    Quic,
-    /// TLS 1.3 over TCP, for paths with packets of 1,500 bytes: there the kernel's segmentation
-    /// takes much less time for a byte. Each rank then also listens on TCP, at the port that it has
-    /// for UDP, and that has to be open too. A connection that has carried bytes keeps up to 2 MiB
-    /// of memory.
-    Tls,
-}
-
-impl DataTransport {
-    /// The environment variable for it: `quic` or `tls`, the same in all processes of a job.
-    pub const ENV: &'static str = "MESHWORK_CARRIER";
-
-    pub(super) fn from_name(name: &str) -> Result<Self, ConfigError> {
-        match name {
-            "quic" => Ok(Self::Quic),
-            "tls" => Ok(Self::Tls),
-            _ => Err(ConfigError::DataTransportName {
-                value: name.to_owned(),
-            }),
-        }
-    }
-
-    /// What stands for it on the wire.
-    pub(crate) fn code(self) -> u8 {
-        match self {
-            Self::Quic => 0,
-            Self::Tls => 1,
-        }
-    }
-
-    /// Inverse of [`DataTransport::code`].
-    pub(crate) fn from_code(code: u32) -> Option<Self> {
-        [Self::Quic, Self::Tls]
-            .into_iter()
-            .find(|data_transport| u32::from(data_transport.code()) == code)
-    }
-}
-
-impl Display for DataTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Quic => "quic",
-            Self::Tls => "tls",
-        })
-    }
 }
 
 /// What decides how much may be under way at a time.
@@ -195,6 +138,13 @@ impl Default for Network {
     }
 }
 
+/// The carrier of bytes that a variable of the environment names.
+pub(super) fn data_transport(name: &str) -> Result<DataTransport, ConfigError> {
+    DataTransport::from_name(name).ok_or_else(|| ConfigError::DataTransportName {
+        value: name.to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,7 +172,7 @@ mod tests {
     fn data_transports_have_names_and_codes() {
         for data_transport in [DataTransport::Quic, DataTransport::Tls] {
             assert_eq!(
-                DataTransport::from_name(&data_transport.to_string()),
+                super::data_transport(&data_transport.to_string()),
                 Ok(data_transport)
             );
             assert_eq!(
@@ -233,7 +183,7 @@ mod tests {
         for wrong in ["", "TLS", "tcp"] {
             let value = wrong.to_owned();
             let expected = ConfigError::DataTransportName { value };
-            assert_eq!(DataTransport::from_name(wrong), Err(expected));
+            assert_eq!(data_transport(wrong), Err(expected));
         }
         assert_eq!(DataTransport::from_code(2), None);
     }

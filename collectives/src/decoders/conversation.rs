@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::agreement::{self, Agreement, AgreementTimeouts, PreviousEpoch, TwoMemberPolicy};
+use crate::agreement::{
+    self, Agreement, AgreementRules, AgreementTimeouts, PreviousEpoch, TwoMemberPolicy,
+};
 use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{WaitEdge, WaitForGraph};
 use crate::wire::{
@@ -90,7 +92,10 @@ impl Listener {
             agreement: Agreement::new(
                 ME,
                 previous_epoch,
-                (TwoMemberPolicy::Proven, pace),
+                AgreementRules {
+                    pair: TwoMemberPolicy::Proven,
+                    timeouts: pace,
+                },
                 standing,
                 now,
             ),
@@ -104,7 +109,8 @@ impl Listener {
     }
 
     /// As `quic::control` and `quic::reconfiguration` hand it on.
-    fn hear(&mut self, (by, pause, message): Said) {
+    fn hear(&mut self, said: Said) {
+        let (by, pause, message) = said;
         self.now += pause;
         match message {
             Message::Heartbeat => self.happens(membership::Event::Heard(by)),

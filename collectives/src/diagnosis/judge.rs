@@ -51,10 +51,10 @@ impl Case<'_> {
         };
         let (one, other) = match (habit_of(&one), habit_of(&other)) {
             (CallPattern::Skipped(missing), CallPattern::Kept | CallPattern::Unknown) => {
-                return Some(missing_call(one, missing));
+                return Some(missing_call(one.0, one.1, missing));
             }
             (CallPattern::Kept | CallPattern::Unknown, CallPattern::Skipped(missing)) => {
-                return Some(missing_call(other, missing));
+                return Some(missing_call(other.0, other.1, missing));
             }
             (CallPattern::Left, CallPattern::Kept) => (other, one),
             _ => (one, other),
@@ -219,7 +219,7 @@ impl Case<'_> {
 /// Ranks that evidence is given of; beyond it nobody reads.
 const WORLD: u32 = 1024;
 
-fn missing_call((rank, instead): (Rank, PastCall), missing: PastCall) -> Cause {
+fn missing_call(rank: Rank, instead: PastCall, missing: PastCall) -> Cause {
     // The missing call's number is that of the one made in its place.
     let missing = PastCall {
         sequence: instead.sequence,

@@ -4,10 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use super::loss::{Completed, Told};
-use super::{JoinError, LossCause, Member, SystemError, show_the_sentence};
+use super::{JoinError, LossCause, Member, SystemError, WireError, show_the_sentence};
 use crate::Rank;
 use crate::contract::Call;
-use crate::wire::WireError;
 
 /// An operation of a group failed.
 ///

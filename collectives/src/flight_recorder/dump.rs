@@ -17,7 +17,7 @@ impl FlightRecorder {
         let last = last_operations(&state.logs);
         let operations = last
             .iter()
-            .map(|(log, record)| self.operation((log, record), scale));
+            .map(|(log, record)| self.operation(log, record, scale));
         let dump = json!({
             "version": 1,
             "rank": self.rank.number(),
@@ -33,7 +33,7 @@ impl FlightRecorder {
         format!("{dump:#}\n")
     }
 
-    fn operation(&self, (log, record): (&Log, &Record), scale: Scale) -> Value {
+    fn operation(&self, log: &Log, record: &Record, scale: Scale) -> Value {
         let micros = |tick| self.clock.micros(tick, scale);
         let waits = locked(&log.long).of(record).into_iter().map(|waited| {
             json!({

@@ -188,7 +188,7 @@ impl Journal {
         }
         // SAFETY: nothing but null and references that live for ever is ever stored.
         let caller = unsafe { caller.as_ref() }?;
-        let contract = contract(codes, (self.epoch, self.group), (sequence, count))?;
+        let contract = contract(codes, self.epoch, self.group, sequence, count)?;
         Some(Record {
             serial: Serial(serial),
             contract,
@@ -227,11 +227,7 @@ fn codes(contract: &Contract) -> u64 {
 }
 
 /// Inverse of [`codes`], with what is kept beside them.
-fn contract(
-    codes: u64,
-    (epoch, group): (u64, u64),
-    (sequence, count): (u64, u64),
-) -> Option<Contract> {
+fn contract(codes: u64, epoch: u64, group: u64, sequence: u64, count: u64) -> Option<Contract> {
     let [kind, algorithm, element, op, root @ ..] = codes.to_le_bytes();
     let root = u32::from_le_bytes(root);
     Some(Contract {

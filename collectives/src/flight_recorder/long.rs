@@ -58,12 +58,7 @@ pub(super) struct Due {
 
 impl LongWaits {
     /// Notes that an operation waits for a rank. Returns what it is time for.
-    pub(super) fn note(
-        &mut self,
-        record: &Record,
-        awaited: Rank,
-        (now, scale): (Tick, Scale),
-    ) -> Due {
+    pub(super) fn note(&mut self, record: &Record, awaited: Rank, now: Tick, scale: Scale) -> Due {
         let long = self.of_operation(record.serial);
         let room = long.waits.len() < WAITS;
         match long.waits.last_mut() {

@@ -163,7 +163,7 @@ fn groups_that_are_no_more_make_room_for_others() {
 /// What it is time for when an operation has waited for so many milliseconds.
 fn due_after(millis: u64, long: &mut LongWaits, record: &journal::Record) -> Due {
     let now = Tick(record.began.0 + millis);
-    long.note(record, Rank::new(1), (now, Scale::MILLIS))
+    long.note(record, Rank::new(1), now, Scale::MILLIS)
 }
 
 fn record(contract: Contract) -> journal::Record {

@@ -216,15 +216,18 @@ impl Group {
 
     /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any
     /// more.
-    fn become_next(&mut self, (driver, met): NextEpoch) -> Result<(), OperationError> {
-        let (next, begun) = Self::begin(driver, met)?;
+    fn become_next(&mut self, next: NextEpoch) -> Result<(), OperationError> {
+        let (next, begun) = Self::begin(next.driver, next.met)?;
         *self = next;
         begun
     }
 }
 
 /// What it takes to begin the next epoch.
-type NextEpoch = (Arc<Driver>, Met);
+struct NextEpoch {
+    driver: Arc<Driver>,
+    met: Met,
+}
 
 impl Session {
     /// Why the epoch is over, which it is from now on.
@@ -281,6 +284,6 @@ impl Session {
         let view = driver.block_on(agreed);
         let view = view.inspect_err(|error| self.state = State::Failed(error.clone()))?;
         let met = driver.block_on(node.meet(view))?;
-        Ok((driver, met))
+        Ok(NextEpoch { driver, met })
     }
 }

@@ -22,7 +22,7 @@ pub(crate) enum Role {
 }
 
 /// What a process shows, and whom it believes.
-pub(crate) struct Papers {
+pub(crate) struct Credentials {
     /// The authorities that it believes.
     pub(crate) roots: Vec<CertificateDer<'static>>,
     /// Its certificate, then those between it and an authority.
@@ -69,9 +69,13 @@ impl Authority {
     }
 
     /// A new certificate for `role`, and its authority.
-    pub(crate) fn papers(&self, role: Role, now: SystemTime) -> Result<Papers, ConfigError> {
+    pub(crate) fn credentials(
+        &self,
+        role: Role,
+        now: SystemTime,
+    ) -> Result<Credentials, ConfigError> {
         let (certificate, key) = self.certify(role, now)?;
-        Ok(Papers {
+        Ok(Credentials {
             roots: vec![self.certificate.clone()],
             chain: vec![certificate],
             key,

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use zeroize::Zeroizing;
 
-use super::{Papers, Role, certificate, private};
+use super::{Credentials, Role, certificate, private};
 use crate::{ConfigError, Rank};
 
 /// Certificates of the user's own authority, as PEM files, in place of those that processes derive
@@ -80,8 +80,8 @@ impl Certificates {
     }
 
     /// What the files hold now.
-    pub(super) fn read(&self) -> Result<Papers, ConfigError> {
-        Ok(Papers {
+    pub(super) fn read(&self) -> Result<Credentials, ConfigError> {
+        Ok(Credentials {
             roots: certificates(&self.authority)?,
             chain: certificates(&self.chain)?,
             key: private_key(&self.key)?,
@@ -119,9 +119,9 @@ fn private_key_in(text: &[u8]) -> Option<Zeroizing<PrivateKeyDer<'static>>> {
 
 /// What one file holds that need not hold anything, as fuzz targets have it.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn papers_in(text: &[u8]) -> Option<Papers> {
+pub(crate) fn credentials_in(text: &[u8]) -> Option<Credentials> {
     let certificates = certificates_in(text)?;
-    Some(Papers {
+    Some(Credentials {
         roots: certificates.clone(),
         chain: certificates,
         key: private_key_in(text)?,

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::{Authority, Certificates, Papers, Role, certificate};
+use super::{Authority, Certificates, Credentials, Role, certificate};
 use crate::{ConfigError, JobSecret};
 
 /// This process's certificate, and how it recognises others: mutual TLS 1.3 under one CA.
@@ -140,29 +140,29 @@ impl Source {
     }
 
     fn current(&self, role: Role, now: SystemTime) -> Result<Current, ConfigError> {
-        let papers = match self {
-            Self::Secret(authority) => authority.papers(role, now)?,
+        let credentials = match self {
+            Self::Secret(authority) => authority.credentials(role, now)?,
             Self::Files(certificates) => certificates.read()?,
         };
-        Current::new(papers, now)
+        Current::new(credentials, now)
     }
 }
 
 impl Current {
-    fn new(papers: Papers, since: SystemTime) -> Result<Self, ConfigError> {
+    fn new(credentials: Credentials, since: SystemTime) -> Result<Self, ConfigError> {
         let mut roots = RootCertStore::empty();
-        for root in &papers.roots {
+        for root in &credentials.roots {
             roots
                 .add(root.clone())
                 .map_err(refused("trusting the job's CA"))?;
         }
         let roots = Arc::new(roots);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let quic_server = server(&provider, &roots, &papers)?;
-        let quic_client = client(&provider, &roots, &papers)?;
+        let quic_server = server(&provider, &roots, &credentials)?;
+        let quic_client = client(&provider, &roots, &credentials)?;
         let bulk = Arc::new(fastest_first());
-        let mut tcp_server = server(&bulk, &roots, &papers)?;
-        let mut tcp_client = client(&bulk, &roots, &papers)?;
+        let mut tcp_server = server(&bulk, &roots, &credentials)?;
+        let mut tcp_client = client(&bulk, &roots, &credentials)?;
         tcp_server.alpn_protocols = vec![TCP_ALPN.to_vec()];
         tcp_client.alpn_protocols = vec![TCP_ALPN.to_vec()];
         // Records are sealed by ourselves: see `tls::record`.
@@ -178,12 +178,12 @@ impl Current {
     }
 }
 
-/// Whether a process could show these papers and believe their authorities, and be shown them.
+/// Whether a process could show these credentials and believe their authorities, and be shown them.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) fn usable(papers: Papers) -> bool {
-    let leaf = papers.chain.first().map(ParsedCertificate::try_from);
+pub(crate) fn usable(credentials: Credentials) -> bool {
+    let leaf = credentials.chain.first().map(ParsedCertificate::try_from);
     let shown = leaf.is_some_and(|leaf| leaf.is_ok());
-    Current::new(papers, SystemTime::UNIX_EPOCH).is_ok() && shown
+    Current::new(credentials, SystemTime::UNIX_EPOCH).is_ok() && shown
 }
 
 /// Why two processes did not believe each other.
@@ -240,7 +240,7 @@ fn fastest_first() -> CryptoProvider {
 fn server(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
-    papers: &Papers,
+    credentials: &Credentials,
 ) -> Result<ServerConfig, ConfigError> {
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
@@ -251,7 +251,7 @@ fn server(
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused("choosing TLS 1.3"))?
         .with_client_cert_verifier(clients)
-        .with_single_cert(papers.chain.clone(), papers.key.clone_key())
+        .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
         .map_err(refused("using this process's certificate"))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     // Each connection proves its rank anew: no session is ever resumed.
@@ -262,13 +262,13 @@ fn server(
 fn client(
     provider: &Arc<CryptoProvider>,
     roots: &Arc<RootCertStore>,
-    papers: &Papers,
+    credentials: &Credentials,
 ) -> Result<ClientConfig, ConfigError> {
     let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(refused("choosing TLS 1.3"))?
         .with_root_certificates(roots.clone())
-        .with_client_auth_cert(papers.chain.clone(), papers.key.clone_key())
+        .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
         .map_err(refused("using this process's certificate"))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();

@@ -15,7 +15,7 @@ use crate::medium::Conditions;
 use crate::operation::{Request, Work};
 use crate::schedule::{Algorithm, Collective, Hosts, Order};
 use crate::session::failed;
-use crate::{Choices, Communication, CostModel, DataTransport, Rank};
+use crate::{Choices, Communication, CostModel, DataTransport, Payload, Rank};
 
 /// Between two looks at whom a long operation waits for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -121,8 +121,9 @@ impl LinkMedium {
             Choices::new(&hosts, CostModel::over(self.data_transport))
         });
         let count = usize::try_from(contract.count).expect("the length of a buffer here");
-        let buffer = (contract.op, T::TYPE, count);
-        Some(choices.choose(communication, collective, buffer))
+        let moved = Payload::new(T::TYPE, count);
+        let payload = contract.op.map_or(moved, |op| moved.reduced_by(op));
+        Some(choices.choose(communication, collective, payload))
     }
 
     /// Exchanges of blocks go straight from rank to rank, or host by host where they are long.

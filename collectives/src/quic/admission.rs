@@ -311,7 +311,7 @@ impl Admission {
         });
         drop(admitted);
         for (lane, connection) in (0..).zip(&connections) {
-            let arriving = streams::receive(self.clone(), (rank, lane), connection.clone());
+            let arriving = streams::receive(self.clone(), rank, lane, connection.clone());
             tokio::spawn(arriving);
         }
         let (admission, kernel, events) = (self.clone(), self.clone(), self.events.clone());

@@ -14,9 +14,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::batches::Batches;
-use crate::config::{Congestion, DataTransport, GroupConfig, Network};
+use crate::config::{Congestion, GroupConfig, Network};
 use crate::identity::Identity;
-use crate::{JoinError, Rank, SystemError, tls};
+use crate::{DataTransport, JoinError, Rank, SystemError, tls};
 
 /// What one stream may have under way: 1,024 gaps of two packets, the most that quinn can put
 /// together again, are never exceeded by 2 MiB.

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use super::EVENTS;
 use super::node::{Node, View};
 use crate::agreement::{
-    Action, Agreement, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
+    Action, Agreement, AgreementRules, AgreementTimeouts, Event, MemberId, PreviousEpoch, Proof,
 };
 use crate::wire::{AgreementMessage, Decision, JoinRequest, MemberState};
 use crate::{JoinError, OperationError, host};
@@ -68,7 +68,10 @@ impl Node {
             },
             events,
         });
-        let rules = (self.config.pair(), self.timeouts());
+        let rules = AgreementRules {
+            pair: self.config.pair(),
+            timeouts: self.timeouts(),
+        };
         let agreement = Agreement::new(self.me, previous_epoch.clone(), rules, own, Instant::now());
         let mut floor = ReconfigurationDriver {
             senders: BTreeMap::new(),

@@ -30,8 +30,8 @@ pub(super) type Stream = (SendStream, RecvStream);
 pub(super) type Data = (links::Outgoing, links::Incoming);
 
 /// QUIC as the carrier.
-pub(super) fn data((send, receive): Stream) -> Data {
-    (Box::new(send), Box::new(receive))
+pub(super) fn data(stream: Stream) -> Data {
+    (Box::new(stream.0), Box::new(stream.1))
 }
 
 /// What has arrived and is not asked for yet: streams, by a name that both ends know.
@@ -94,7 +94,8 @@ pub(super) fn joined(mut streams: Vec<Data>) -> Data {
 /// Takes in the streams that a member opens on one of its connections, until that ends.
 pub(super) async fn receive(
     admission: Arc<Admission>,
-    (from, lane): (Rank, u8),
+    from: Rank,
+    lane: u8,
     connection: Connection,
 ) {
     if from > admission.me() {

@@ -338,7 +338,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         self.wake_sleepers();
         let closed = &self.control_blocks[other].head().closed.0;
         waiter
-            .wait_longer(flag, number, (other, closed))
+            .wait_longer(flag, number, other, closed)
             .map_err(|error| match error {
                 WaitError::Over => Failure::GroupOver,
                 WaitError::Closed => Failure::Closed(Rank::at(other)),

@@ -23,7 +23,7 @@ use super::descriptor::BufferLocation;
 use super::flag::Atomic;
 use super::kernel::blend;
 use super::reduce::part_of;
-use super::span::Span;
+use super::span::{FoldSpans, Span};
 use super::streaming_copy;
 use super::transfer::{bytes_of, own_block};
 use super::wait::Waiter;
@@ -58,7 +58,12 @@ impl<A: Atomic> ShmCommunicator<A> {
                     .map(|from| take(from, &chunk))
                     .collect();
                 let own = Span::of_mut(&mut buffer[chunk]);
-                communicator.fold_sources(buffer_descriptors, &others, (own, own), reduction)?;
+                communicator.fold_sources(
+                    buffer_descriptors,
+                    &others,
+                    FoldSpans::in_place(own),
+                    reduction,
+                )?;
             }
             communicator.own().combined.0.set(folded);
             // Not chunk by chunk while others still fold: each would wait for the other all the
@@ -115,7 +120,12 @@ impl<A: Atomic> ShmCommunicator<A> {
             let receives: Vec<ReceiveBlock> = transfer.receives.iter().map(part).collect();
             let own = Span::of(&own[chunk.clone()]);
             let into = Span::of_mut(&mut transfer.output[chunk]);
-            self.fold_sources(buffer_descriptors, &receives, (own, into), reduction)?;
+            self.fold_sources(
+                buffer_descriptors,
+                &receives,
+                FoldSpans { own, into },
+                reduction,
+            )?;
         }
         Ok(())
     }
@@ -125,14 +135,14 @@ impl<A: Atomic> ShmCommunicator<A> {
         &mut self,
         buffer_descriptors: &BufferDescriptors,
         receives: &[ReceiveBlock],
-        (own, into): (Span, Span),
+        spans: FoldSpans,
         reduction: Reduction<T>,
     ) -> Result<(), Failure> {
         let mut scratch = std::mem::take(&mut self.scratch);
         // Words, because elements are at most as long and need no stricter alignment.
         scratch.resize((self.len() - 1) * CHUNK / size_of::<u64>(), 0);
         let mut rooms = scratch.chunks_exact_mut(CHUNK / size_of::<u64>());
-        let mut sources = Spans::from_elem(own, self.len());
+        let mut sources = Spans::from_elem(spans.own, self.len());
         for take in receives {
             let room = rooms.next().expect("a room for each other rank");
             sources[take.from] =
@@ -140,7 +150,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
         // SAFETY: the owners of what is mapped leave their bytes until this rank has parted, or
         // wait for it in `close`; what was fetched and the rest is this rank's.
-        unsafe { blend(reduction, &sources, &[into]) };
+        unsafe { blend(reduction, &sources, &[spans.into]) };
         self.scratch = scratch;
         Ok(())
     }

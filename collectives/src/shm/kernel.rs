@@ -38,9 +38,9 @@ pub(super) unsafe fn blend<T: Element>(
     if let [left, right] = *sources {
         let in_place = [(left, right), (right, left)].into_iter();
         let mut in_place = in_place.filter(|(into, _)| destinations.contains(into));
-        if let Some(pair) = in_place.next() {
+        if let Some((into, from)) = in_place.next() {
             // SAFETY: the promises are the caller's, and the first of the pair is a destination.
-            return unsafe { blend_in_place(reduction, pair, destinations) };
+            return unsafe { blend_in_place(reduction, into, from, destinations) };
         }
     }
     let short = |span: &Span| span.bytes() <= SMALL * size_of::<T>();
@@ -58,7 +58,8 @@ pub(super) unsafe fn blend<T: Element>(
 /// As for [`blend`].
 unsafe fn blend_in_place<T: Element>(
     reduction: Reduction<T>,
-    (into, from): (Span, Span),
+    into: Span,
+    from: Span,
     destinations: &[Span],
 ) {
     let block = BLOCK * size_of::<T>();

@@ -23,6 +23,20 @@ pub(crate) struct Span {
 // SAFETY: an address and a length; reading and writing through them is unsafe in itself.
 unsafe impl Send for Span {}
 
+/// This rank's contribution to a fold, and where the result goes.
+#[derive(Clone, Copy)]
+pub(super) struct FoldSpans {
+    pub(super) own: Span,
+    pub(super) into: Span,
+}
+
+impl FoldSpans {
+    /// The result replaces the contribution.
+    pub(super) fn in_place(own: Span) -> Self {
+        Self { own, into: own }
+    }
+}
+
 impl Span {
     /// For reading only: nobody may write through it, wherever the slice came from.
     pub(crate) fn of<T: NoUninit>(slice: &[T]) -> Self {

@@ -22,7 +22,7 @@ use super::access::{BufferDescriptors, DataPath, Spans};
 use super::descriptor::BufferLocation;
 use super::flag::Atomic;
 use super::kernel::blend;
-use super::span::Span;
+use super::span::{FoldSpans, Span};
 use super::wait::Waiter;
 use super::{fetch, streaming_copy};
 use crate::failure::Failure;
@@ -159,7 +159,10 @@ impl<A: Atomic> ShmCommunicator<A> {
             }
             OnArrival::Fold(reduction) => {
                 let own = own_block(&outgoing_blocks, self.me);
-                let spans = (Span::of(own), Span::of_mut(output));
+                let spans = FoldSpans {
+                    own: Span::of(own),
+                    into: Span::of_mut(output),
+                };
                 self.fold(reduction, receives, sources, spans);
             }
         }
@@ -171,15 +174,15 @@ impl<A: Atomic> ShmCommunicator<A> {
         reduction: Reduction<T>,
         receives: &[ReceiveBlock],
         sources: &[Span],
-        (own, into): (Span, Span),
+        spans: FoldSpans,
     ) {
-        let mut ordered: Spans = SmallVec::from_elem(own, self.len());
+        let mut ordered: Spans = SmallVec::from_elem(spans.own, self.len());
         for (take, source) in receives.iter().zip(sources) {
             ordered[take.from] = *source;
         }
         // SAFETY: the owners leave their bytes until this rank has taken them, and the output is
         // the caller's.
-        unsafe { blend(reduction, &ordered, &[into]) };
+        unsafe { blend(reduction, &ordered, &[spans.into]) };
     }
 
     fn exchange_by_slots<T: Element>(
@@ -292,7 +295,12 @@ impl<A: Atomic> ShmCommunicator<A> {
             if !range.is_empty() {
                 let own = Span::of(&own[range.clone()]);
                 let into = Span::of_mut(&mut transfer.output[range]);
-                self.fold(reduction, transfer.receives, &sources, (own, into));
+                self.fold(
+                    reduction,
+                    transfer.receives,
+                    &sources,
+                    FoldSpans { own, into },
+                );
             }
         }
         self.own().consumed.0.set(tick.wrapping_add(1));

@@ -98,7 +98,8 @@ impl<'a> Waiter<'a> {
         &self,
         flag: &Flag<A>,
         number: u32,
-        (place, closed): (usize, &Flag<A>),
+        place: usize,
+        closed: &Flag<A>,
     ) -> Result<(), WaitError> {
         for turn in 0..self.spin_policy.yields {
             if flag.reached(number) {

@@ -46,6 +46,13 @@ const NETWORK: LinkCost = LinkCost {
     crowding: 0.0,
 };
 
+/// When each rank had the round before behind it, and what all rounds have in common.
+struct Before<'a> {
+    blocks: &'a Blocks,
+    hosts: &'a Hosts,
+    clocks: &'a [f64],
+}
+
 impl Fabric {
     /// Memory of 20 GB/s and 1 µs within hosts; between them 1.25 GB/s and 10 µs for each rank.
     #[must_use]
@@ -143,22 +150,26 @@ impl Fabric {
         let mut rounds: Vec<_> = schedules.iter().map(Schedule::rounds).collect();
         for _ in 0..schedules[0].rounds().len() {
             let current: Vec<Round> = rounds.iter_mut().filter_map(Iterator::next).collect();
+            let before = Before {
+                blocks: &blocks,
+                hosts,
+                clocks: &clocks,
+            };
             clocks = (0..)
                 .zip(&current)
-                .map(|(me, round)| self.after((me, round), &blocks, hosts, &clocks))
+                .map(|(me, round)| self.after(me, round, &before))
                 .collect();
         }
         clocks.into_iter().fold(0.0, f64::max)
     }
 
     /// When a rank has a round behind it, from when each had the round before behind it.
-    fn after(
-        &self,
-        (me, round): (usize, &Round),
-        blocks: &Blocks,
-        hosts: &Hosts,
-        clocks: &[f64],
-    ) -> f64 {
+    fn after(&self, me: usize, round: &Round, before: &Before<'_>) -> f64 {
+        let Before {
+            blocks,
+            hosts,
+            clocks,
+        } = *before;
         let begins = clocks[me];
         let mut ends = begins;
         for (link, near) in [(&self.within, true), (&self.between, false)] {

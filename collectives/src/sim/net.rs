@@ -75,7 +75,8 @@ impl Net {
     }
 
     /// When bytes that are sent now arrive; none is lost for good while both ends live.
-    pub(super) fn transit(&mut self, (from, to): (MemberId, MemberId), bytes: usize) -> Time {
+    pub(super) fn transit(&mut self, way: (MemberId, MemberId), bytes: usize) -> Time {
+        let (from, to) = way;
         let Some(link) = self.links.get(&(from, to)).copied() else {
             return self.now;
         };

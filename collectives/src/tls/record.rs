@@ -50,7 +50,8 @@ pub(super) enum Opened<'a> {
 }
 
 impl Cipher {
-    fn new((sequence, secrets): Secret) -> io::Result<Self> {
+    fn new(secret: Secret) -> io::Result<Self> {
+        let (sequence, secrets) = secret;
         let (algorithm, key, iv) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
@@ -84,12 +85,12 @@ impl Sealer {
 
     /// Appends a record with these bytes, of which there are no more than [`MOST`].
     pub(super) fn data(&mut self, bytes: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
-        self.seal((APPLICATION_DATA, bytes), to)
+        self.seal(APPLICATION_DATA, bytes, to)
     }
 
     /// Appends the record after which the next key is used.
     pub(super) fn next_key(&mut self, to: &mut Vec<u8>) -> io::Result<()> {
-        self.seal((HANDSHAKE, &KEY_UPDATE), to)
+        self.seal(HANDSHAKE, &KEY_UPDATE, to)
     }
 
     /// Records under this key so far.
@@ -97,7 +98,7 @@ impl Sealer {
         self.0.sequence
     }
 
-    pub(super) fn seal(&mut self, (kind, bytes): (u8, &[u8]), to: &mut Vec<u8>) -> io::Result<()> {
+    pub(super) fn seal(&mut self, kind: u8, bytes: &[u8], to: &mut Vec<u8>) -> io::Result<()> {
         let nonce = self.0.nonce()?;
         let algorithm = self.0.key.algorithm();
         let length = bytes.len() + 1 + algorithm.tag_len();
@@ -260,7 +261,7 @@ pub(super) mod tests {
     fn only_data_and_a_new_key_are_heard_and_an_alert_is_the_end() {
         let said = |kind: u8, bytes: &[u8]| {
             let ((mut near, far), mut record) = (ends(), Vec::new());
-            near.seal((kind, bytes), &mut record).unwrap();
+            near.seal(kind, bytes, &mut record).unwrap();
             (far, record)
         };
         let (mut far, mut record) = said(HANDSHAKE, &KEY_UPDATE);
@@ -287,7 +288,7 @@ pub(super) mod tests {
     fn padding_is_no_part_of_the_bytes() {
         let ((mut near, mut far), mut record) = (ends(), Vec::new());
         // The type, and zeros; `seal` puts one more type behind, which is a zero here.
-        near.seal((0, &[b'x', APPLICATION_DATA, 0, 0]), &mut record)
+        near.seal(0, &[b'x', APPLICATION_DATA, 0, 0], &mut record)
             .unwrap();
         assert_eq!(far.open(&mut record).unwrap(), Opened::Data(b"x"));
     }

@@ -20,12 +20,8 @@ fn contract(kind: Kind, group: u64, sequence: u64) -> Contract {
 
 /// Rank `waiter` is in operation `sequence` of `group`, has finished all before it and, in the
 /// groups of `held_groups`, what is said there.
-fn wait(
-    waiter: u32,
-    awaited: u32,
-    (group, sequence): (u64, u64),
-    held_groups: &[(u64, u64)],
-) -> WaitEdge {
+fn wait(waiter: u32, awaited: u32, operation: (u64, u64), held_groups: &[(u64, u64)]) -> WaitEdge {
+    let (group, sequence) = operation;
     let own = HeldGroup {
         group,
         finished: sequence - 1,

@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 
 use super::Mesh;
 use crate::strided::{Digit, Strided};
-use crate::{DeviceGroup, DeviceGroups, Error, MeshRank};
+use crate::{DeviceGroups, Error, MeshGroup, MeshRank};
 
 impl Mesh {
     /// The ranks that have all coordinates of `rank` but the one along `dim`, `rank` among them.
     ///
     /// # Errors
     /// [`Error::UnknownDim`], [`Error::RankOutside`].
-    pub fn group_of(&self, rank: MeshRank, dim: &str) -> Result<DeviceGroup, Error> {
+    pub fn group_of(&self, rank: MeshRank, dim: &str) -> Result<MeshGroup, Error> {
         self.group_along(rank, [dim])
     }
 
@@ -39,7 +39,7 @@ impl Mesh {
         &self,
         rank: MeshRank,
         dims: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<DeviceGroup, Error> {
+    ) -> Result<MeshGroup, Error> {
         let dims = self.dim_indices(dims)?;
         self.check_rank(rank)?;
         let digits = dims.iter().map(|&dim| self.digit(dim));
@@ -47,7 +47,7 @@ impl Mesh {
             .clone()
             .map(|digit| rank.index() / digit.stride % digit.size * digit.stride)
             .sum();
-        Ok(DeviceGroup::new(rank.index() - past_first, digits))
+        Ok(MeshGroup::new(rank.index() - past_first, digits))
     }
 
     /// All groups along `dim`, by their first rank, ascending: each rank is in one of them.

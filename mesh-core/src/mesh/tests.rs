@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{DeviceGroup, MAX_MESH_SIZE};
+use crate::{MAX_MESH_SIZE, MeshGroup};
 
 fn mesh(shape: &[usize]) -> Mesh {
     Mesh::new(
@@ -135,8 +135,8 @@ fn groups_along_a_dimension_hold_each_rank_once() {
     for shape in small_shapes() {
         let mesh = mesh(&shape);
         for name in mesh.dim_names() {
-            let groups: Vec<DeviceGroup> = mesh.groups(name.as_str()).unwrap().collect();
-            let mut members: Vec<MeshRank> = groups.iter().flat_map(DeviceGroup::ranks).collect();
+            let groups: Vec<MeshGroup> = mesh.groups(name.as_str()).unwrap().collect();
+            let mut members: Vec<MeshRank> = groups.iter().flat_map(MeshGroup::ranks).collect();
             members.sort();
             assert!(members.into_iter().eq(mesh.ranks()));
             assert!(groups.iter().is_sorted_by_key(|group| group.rank_at(0)));

@@ -180,14 +180,14 @@ mod tests {
     struct Telling(Sender<()>);
 
     impl Ends<(), ()> for Telling {
-        fn load(&mut self, (): &mut (), chunk: Range<usize>) -> Result<(), ()> {
+        fn load(&mut self, _: &mut (), chunk: Range<usize>) -> Result<(), ()> {
             if chunk.start == 1 {
                 self.0.send(()).unwrap();
             }
             Ok(())
         }
 
-        fn store(&mut self, (): &mut (), _: Range<usize>) -> Result<(), ()> {
+        fn store(&mut self, _: &mut (), _: Range<usize>) -> Result<(), ()> {
             Ok(())
         }
     }

@@ -22,7 +22,7 @@ struct Case {
     told: [&'static str; 2],
 }
 
-fn case(name: &'static str, (usual, odd): (Program, Program), told: [&'static str; 2]) -> Case {
+fn case(name: &'static str, usual: Program, odd: Program, told: [&'static str; 2]) -> Case {
     Case {
         name,
         usual,
@@ -37,36 +37,32 @@ fn other_terms() -> Vec<Case> {
     vec![
         case(
             "other operation",
-            (sum, |all| all.joined.barrier()),
+            sum,
+            |all| all.joined.barrier(),
             ["all_reduce", "barrier"],
         ),
         case(
             "other element type",
-            (sum, |all| {
-                all.joined.all_reduce(&mut [1_i32; 64], ReduceOp::Sum)
-            }),
+            sum,
+            |all| all.joined.all_reduce(&mut [1_i32; 64], ReduceOp::Sum),
             ["64 f32", "64 i32"],
         ),
         case(
             "other count",
-            (sum, |all| {
-                all.joined.all_reduce(&mut [1.0_f32; 63], ReduceOp::Sum)
-            }),
+            sum,
+            |all| all.joined.all_reduce(&mut [1.0_f32; 63], ReduceOp::Sum),
             ["64 f32", "63 f32"],
         ),
         case(
             "other reduce op",
-            (sum, |all| {
-                all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Max)
-            }),
+            sum,
+            |all| all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Max),
             ["sum", "max"],
         ),
         case(
             "other root",
-            (
-                |all| all.joined.broadcast(&mut [1_u8; 9], Rank::new(0)),
-                |all| all.joined.broadcast(&mut [1_u8; 9], Rank::new(1)),
-            ),
+            |all| all.joined.broadcast(&mut [1_u8; 9], Rank::new(0)),
+            |all| all.joined.broadcast(&mut [1_u8; 9], Rank::new(1)),
             ["from rank 0", "from rank 1"],
         ),
     ]
@@ -79,51 +75,48 @@ fn other_courses() -> Vec<Case> {
     vec![
         case(
             "other order",
-            (
-                |all| {
-                    all.joined
-                        .barrier()
-                        .and_then(|()| all.joined.reduce(&mut [1_u8], ReduceOp::Max, Rank::CHIEF))
-                },
-                |all| {
-                    all.joined
-                        .reduce(&mut [1_u8], ReduceOp::Max, Rank::CHIEF)
-                        .and_then(|()| all.joined.barrier())
-                },
-            ),
+            |all| {
+                all.joined
+                    .barrier()
+                    .and_then(|()| all.joined.reduce(&mut [1_u8], ReduceOp::Max, Rank::CHIEF))
+            },
+            |all| {
+                all.joined
+                    .reduce(&mut [1_u8], ReduceOp::Max, Rank::CHIEF)
+                    .and_then(|()| all.joined.barrier())
+            },
             ["barrier", "reduce"],
         ),
         case(
             "an extra call",
-            (sum, |all| {
+            sum,
+            |all| {
                 all.joined
                     .barrier()
                     .and_then(|()| all.joined.all_reduce(&mut [1.0_f32; 64], ReduceOp::Sum))
-            }),
+            },
             ["all_reduce", "barrier"],
         ),
         case(
             "a missing call",
-            (
-                |all| {
-                    all.joined
-                        .barrier()
-                        .and_then(|()| all.joined.all_gather(&[1_u8], &mut [0; 3]))
-                },
-                |all| all.joined.all_gather(&[1_u8], &mut [0; 3]),
-            ),
+            |all| {
+                all.joined
+                    .barrier()
+                    .and_then(|()| all.joined.all_gather(&[1_u8], &mut [0; 3]))
+            },
+            |all| all.joined.all_gather(&[1_u8], &mut [0; 3]),
             ["barrier", "all_gather"],
         ),
         case(
             "the other of two groups",
-            (first, |all| {
-                all.split[1].all_reduce(&mut [1.0_f32; 8], ReduceOp::Sum)
-            }),
+            first,
+            |all| all.split[1].all_reduce(&mut [1.0_f32; 8], ReduceOp::Sum),
             ["all_reduce #1", "all_reduce #1"],
         ),
         case(
             "a split group instead of the one that was joined",
-            (sum, first),
+            sum,
+            first,
             ["64 f32", "8 f32"],
         ),
     ]

@@ -9,16 +9,16 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::time::timeout;
 
 use super::*;
-use crate::identity::{ALPN, Authority, Papers, Role};
+use crate::identity::{ALPN, Authority, Credentials, Role};
 
-/// Answers in the place of rank 0 with these papers, and asks for none.
-fn impostor(papers: Papers) -> Endpoint {
+/// Answers in the place of rank 0 with these credentials, and asks for none.
+fn impostor(credentials: Credentials) -> Endpoint {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(papers.chain, papers.key.clone_key())
+        .with_single_cert(credentials.chain, credentials.key.clone_key())
         .unwrap();
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let quic = QuicServerConfig::try_from(tls).unwrap();
@@ -35,7 +35,7 @@ fn answered_by(answer: Vec<u8>) -> Error {
         .build()
         .unwrap();
     let _inside = runtime.enter();
-    let other = impostor(papers(&secret, Role::Rank(Rank::CHIEF)));
+    let other = impostor(credentials(&secret, Role::Rank(Rank::CHIEF)));
     let members = [
         other.local_addr().unwrap().to_string(),
         free_addresses(1).remove(0),
@@ -58,7 +58,10 @@ fn a_rank_of_another_release_is_named_with_both_versions() {
     let error = answered_by(answer);
     let expected = OperationError::Protocol {
         peer: Rank::CHIEF,
-        error: crate::wire::WireError::Version { found: 1 },
+        error: crate::wire::WireError::Version {
+            found: 1,
+            expected: crate::wire::VERSION,
+        },
     };
     assert_eq!(error, Error::Operation(expected));
     let text = error.to_string();
@@ -69,33 +72,33 @@ fn a_rank_of_another_release_is_named_with_both_versions() {
 }
 
 /// The name that rank 0 of the job has, which anybody may read in a first packet.
-fn own_authority(secret: &JobSecret) -> Papers {
+fn own_authority(secret: &JobSecret) -> Credentials {
     let name = format!("rank-0.{}.meshwork.invalid", secret.job());
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     let certificate = rcgen::CertificateParams::new(vec![name]).unwrap();
     let certificate = certificate.self_signed(&key).unwrap();
-    Papers {
+    Credentials {
         roots: Vec::new(),
         chain: vec![certificate.der().clone()],
         key: PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der())).into(),
     }
 }
 
-fn papers(secret: &JobSecret, role: Role) -> Papers {
+fn credentials(secret: &JobSecret, role: Role) -> Credentials {
     let authority = Authority::derive(secret).unwrap();
-    authority.papers(role, SystemTime::now()).unwrap()
+    authority.credentials(role, SystemTime::now()).unwrap()
 }
 
 /// Rank 1 finds the impostor where rank 0 should be: it must break off before it has said anything.
 #[track_caller]
-fn is_seen_through(secret: &JobSecret, papers: Papers) -> Error {
+fn is_seen_through(secret: &JobSecret, credentials: Credentials) -> Error {
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap();
     let _inside = runtime.enter();
-    let impostor = impostor(papers);
+    let impostor = impostor(credentials);
     let place = impostor.local_addr().unwrap().to_string();
     let call = runtime.spawn(async move {
         let call = timeout(PATIENCE, impostor.accept()).await;
@@ -126,7 +129,7 @@ fn a_rank_of_another_job_is_seen_through() {
         JobSecret::generate().unwrap(),
         JobSecret::generate().unwrap(),
     );
-    let error = is_seen_through(&secret, papers(&other, Role::Rank(Rank::CHIEF)));
+    let error = is_seen_through(&secret, credentials(&other, Role::Rank(Rank::CHIEF)));
     assert!(
         matches!(error, Error::Join(JoinError::OtherJob { .. })),
         "{error}"
@@ -137,7 +140,7 @@ fn a_rank_of_another_job_is_seen_through() {
 fn a_member_of_the_job_that_answers_for_another_is_seen_through() {
     let secret = JobSecret::generate().unwrap();
     for role in [Role::Rank(Rank::new(2)), Role::Launcher] {
-        let error = is_seen_through(&secret, papers(&secret, role));
+        let error = is_seen_through(&secret, credentials(&secret, role));
         let refused = matches!(
             error,
             Error::Join(JoinError::OtherJob { .. }) | Error::Join(JoinError::NotJoined { .. })

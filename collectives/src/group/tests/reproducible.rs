@@ -21,7 +21,8 @@ fn folded<T: Element>(op: ReduceOp, contributions: &[Vec<T>]) -> Vec<T> {
 /// Every reduction, whole and in buckets, as `communication` says.
 #[track_caller]
 fn depends_on_the_contributions_alone<T: Element>(
-    (over, world): (Over, u32),
+    over: Over,
+    world: u32,
     communication: Communication,
     from_f32: impl Fn(f32) -> T + Sync,
 ) {
@@ -76,10 +77,10 @@ fn reproducible_results_are_those_of_one_fold_whatever_the_transport_and_the_buc
     for over in Over::ALL {
         for world in [2, 3, 5] {
             let reproducible = Communication::Reproducible;
-            depends_on_the_contributions_alone((over, world), reproducible, |value| value);
-            depends_on_the_contributions_alone((over, world), reproducible, bf16::from_f32);
+            depends_on_the_contributions_alone(over, world, reproducible, |value| value);
+            depends_on_the_contributions_alone(over, world, reproducible, bf16::from_f32);
         }
-        depends_on_the_contributions_alone((over, 3), Communication::Reproducible, f16::from_f32);
+        depends_on_the_contributions_alone(over, 3, Communication::Reproducible, f16::from_f32);
     }
 }
 

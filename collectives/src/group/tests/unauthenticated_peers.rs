@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::Certificates;
-use crate::identity::{ALPN, Authority, Papers, Role};
+use crate::identity::{ALPN, Authority, Credentials, Role};
 
 /// Two ranks that reduce, each a sum that is checked, until the siege is over.
 struct Siege {
@@ -89,11 +89,11 @@ impl Siege {
         }
     }
 
-    /// Asks to join at rank 0 with these papers, or none.
+    /// Asks to join at rank 0 with these credentials, or none.
     async fn join_request(
         &self,
         endpoint: &Endpoint,
-        papers: Option<Papers>,
+        credentials: Option<Credentials>,
     ) -> Result<Connection, quinn::ConnectionError> {
         let authority = Authority::derive(&self.secret).unwrap();
         let mut roots = RootCertStore::empty();
@@ -103,9 +103,9 @@ impl Siege {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .with_root_certificates(roots);
-        let mut tls = match papers {
-            Some(papers) => builder
-                .with_client_auth_cert(papers.chain, papers.key.clone_key())
+        let mut tls = match credentials {
+            Some(credentials) => builder
+                .with_client_auth_cert(credentials.chain, credentials.key.clone_key())
                 .unwrap(),
             None => builder.with_no_client_auth(),
         };
@@ -146,10 +146,12 @@ impl Siege {
         meanwhile();
     }
 
-    /// Papers of a rank of this job, issued at this time.
-    fn papers(&self, rank: u32, now: SystemTime) -> Papers {
+    /// Credentials of a rank of this job, issued at this time.
+    fn credentials(&self, rank: u32, now: SystemTime) -> Credentials {
         let authority = Authority::derive(&self.secret).unwrap();
-        authority.papers(Role::Rank(Rank::new(rank)), now).unwrap()
+        authority
+            .credentials(Role::Rank(Rank::new(rank)), now)
+            .unwrap()
     }
 }
 
@@ -198,11 +200,11 @@ fn who_has_no_certificate_or_an_expired_one_is_refused() {
         let runtime = runtime();
         let _inside = runtime.enter();
         let endpoint = client();
-        let expired = siege.papers(1, SystemTime::now() - Duration::from_secs(3 * 86_400));
-        for papers in [None, Some(expired)] {
+        let expired = siege.credentials(1, SystemTime::now() - Duration::from_secs(3 * 86_400));
+        for credentials in [None, Some(expired)] {
             let refused = runtime.block_on(async {
                 // In TLS 1.3 a client is done before its certificate is looked at.
-                match siege.join_request(&endpoint, papers).await {
+                match siege.join_request(&endpoint, credentials).await {
                     Ok(connection) => connection.closed().await,
                     Err(error) => error,
                 }
@@ -227,8 +229,11 @@ fn a_member_that_claims_another_rank_or_talks_nonsense_is_refused() {
         // Endless lengths, half a greeting, a greeting that is none, noise.
         for bytes in [&huge[..], &hello[..7], &hello[..], &random[..]] {
             runtime.block_on(async {
-                let papers = siege.papers(1, SystemTime::now());
-                let connection = siege.join_request(&endpoint, Some(papers)).await.unwrap();
+                let credentials = siege.credentials(1, SystemTime::now());
+                let connection = siege
+                    .join_request(&endpoint, Some(credentials))
+                    .await
+                    .unwrap();
                 let (mut send, mut receive) = connection.open_bi().await.unwrap();
                 // What is sent may find the other side gone.
                 let _ = send.write_all(bytes).await;
@@ -252,8 +257,11 @@ fn a_member_of_another_release_is_told_the_version_that_is_spoken_here() {
         let mut hello = crate::wire::Message::Goodbye.encode();
         hello[4] = 1;
         let head = runtime.block_on(async {
-            let papers = siege.papers(1, SystemTime::now());
-            let connection = siege.join_request(&endpoint, Some(papers)).await.unwrap();
+            let credentials = siege.credentials(1, SystemTime::now());
+            let connection = siege
+                .join_request(&endpoint, Some(credentials))
+                .await
+                .unwrap();
             let (mut send, mut receive) = connection.open_bi().await.unwrap();
             send.write_all(&hello).await.unwrap();
             let mut head = [0; 5];
@@ -272,9 +280,9 @@ fn who_says_nothing_for_long_keeps_nobody_out() {
         let endpoint = client();
         let silent: Vec<Connection> = (0..100)
             .filter_map(|_| {
-                let papers = siege.papers(1, SystemTime::now());
+                let credentials = siege.credentials(1, SystemTime::now());
                 runtime
-                    .block_on(siege.join_request(&endpoint, Some(papers)))
+                    .block_on(siege.join_request(&endpoint, Some(credentials)))
                     .ok()
             })
             .collect();
@@ -297,18 +305,18 @@ fn who_says_nothing_keeps_no_member_from_joining() {
         let mut silent = Vec::new();
         // Those who come first find nobody.
         while silent.len() < 64 {
-            let papers = siege.papers(1, SystemTime::now());
+            let credentials = siege.credentials(1, SystemTime::now());
             silent.extend(
                 runtime
-                    .block_on(siege.join_request(&endpoint, Some(papers)))
+                    .block_on(siege.join_request(&endpoint, Some(credentials)))
                     .ok(),
             );
         }
         for _ in 0..40 {
-            let papers = siege.papers(1, SystemTime::now());
+            let credentials = siege.credentials(1, SystemTime::now());
             silent.extend(
                 runtime
-                    .block_on(siege.join_request(&endpoint, Some(papers)))
+                    .block_on(siege.join_request(&endpoint, Some(credentials)))
                     .ok(),
             );
         }
@@ -333,8 +341,11 @@ fn who_writes_byte_by_byte_and_never_ends_is_cut_off() {
         greeting[8..12].copy_from_slice(&1000_u32.to_le_bytes());
         let began = Instant::now();
         runtime.block_on(async {
-            let papers = siege.papers(1, SystemTime::now());
-            let connection = siege.join_request(&endpoint, Some(papers)).await.unwrap();
+            let credentials = siege.credentials(1, SystemTime::now());
+            let connection = siege
+                .join_request(&endpoint, Some(credentials))
+                .await
+                .unwrap();
             let (mut send, _receive) = connection.open_bi().await.unwrap();
             for byte in greeting {
                 // A byte for every few steps of the group.

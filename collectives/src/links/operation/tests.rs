@@ -42,11 +42,13 @@ fn links(world: usize, [up, down]: [usize; 2]) -> Vec<Links> {
 }
 
 async fn walk(
-    (me, world): (Rank, u32),
-    (collective, algorithm): (Collective, Algorithm),
+    me: Rank,
+    world: u32,
+    schedule: (Collective, Algorithm),
     links: &mut Links,
     buffer: &mut [i64],
 ) -> Result<(), Failure> {
+    let (collective, algorithm) = schedule;
     let contract = Contract {
         epoch: 0,
         group: 0,
@@ -97,7 +99,7 @@ fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_byte
                     let mine = i64::from(me.number());
                     let mut buffer: Vec<i64> = (mine..).take(len).collect();
                     let all_reduce = (Collective::AllReduce, algorithm);
-                    let done = walk((me, world), all_reduce, links, &mut buffer).await;
+                    let done = walk(me, world, all_reduce, links, &mut buffer).await;
                     (done.is_ok(), buffer)
                 }));
                 for (is_well, buffer) in ended {
@@ -128,7 +130,7 @@ fn nobody_leaves_a_barrier_before_all_have_come() {
                     assert_eq!(left.get(), 0, "{world} ranks, {last} is last");
                 }
                 let barrier = (Collective::Barrier, Algorithm::Tree);
-                let done = walk((me, world), barrier, links, &mut []).await;
+                let done = walk(me, world, barrier, links, &mut []).await;
                 left.set(left.get() + 1);
                 assert!(done.is_ok());
             }));

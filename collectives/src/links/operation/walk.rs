@@ -73,7 +73,7 @@ impl<T: Element> Walk<'_, T> {
         let mut before = Places::new(&self.blocks);
         for round in self.schedule.rounds() {
             for send in round.sends() {
-                self.send(outgoing, send, (&round, &before)).await?;
+                self.send(outgoing, send, &round, &before).await?;
             }
             for receive in round.receives() {
                 before.count(&self.blocks, receive.blocks.clone());
@@ -88,7 +88,8 @@ impl<T: Element> Walk<'_, T> {
         &self,
         outgoing: &mut LinkWriters,
         send: &Send,
-        (round, before): (&Round, &Places),
+        round: &Round,
+        before: &Places,
     ) -> Result<(), Failure> {
         let whole = self.blocks.elements(send.blocks.clone());
         if send.blocks.is_empty() {
@@ -122,13 +123,11 @@ impl<T: Element> Walk<'_, T> {
                 before.count(&self.blocks, send.blocks.clone());
             }
             if let Some(combine) = self.combine.filter(|_| meets_several(&round)) {
-                self.fold(&round, chunk_reader, (combine, &before)).await?;
+                self.fold(&round, chunk_reader, combine, &before).await?;
                 continue;
             }
-            let exchanges = round.exchanges();
             for receive in round.receives() {
-                self.receive(chunk_reader, receive, (exchanges, &before))
-                    .await?;
+                self.receive(chunk_reader, receive, &round, &before).await?;
             }
         }
         Ok(())
@@ -139,13 +138,18 @@ impl<T: Element> Walk<'_, T> {
         &self,
         chunk_reader: &mut ChunkReader<'_>,
         receive: &Receive,
-        (exchanges, before): (bool, &Places),
+        round: &Round,
+        before: &Places,
     ) -> Result<(), Failure> {
         let Receive { from, blocks, then } = receive;
         let whole = self.blocks.elements(blocks.clone());
         chunk_reader.head::<T>(*from, whole.len()).await?;
         self.received.advance(1);
         let combine = self.combine.filter(|_| *then == OnReceive::Reduce);
+        let first = match round.exchanges() && *from < self.operation.me {
+            true => First::Received,
+            false => First::Own,
+        };
         for piece in pieces::<T>(whole) {
             let out = self
                 .sent
@@ -165,7 +169,7 @@ impl<T: Element> Walk<'_, T> {
                     out.await;
                     let mut buffer = self.buffer.borrow_mut();
                     let own = &mut buffer[piece];
-                    apply(own, read, (combine, exchanges && *from < self.operation.me))?;
+                    apply(own, read, combine, first)?;
                 }
             }
             self.received.advance(length);
@@ -178,7 +182,8 @@ impl<T: Element> Walk<'_, T> {
         &self,
         round: &Round,
         chunk_reader: &mut ChunkReader<'_>,
-        (combine, before): (Combine<T>, &Places),
+        combine: Combine<T>,
+        before: &Places,
     ) -> Result<(), Failure> {
         let mut arrived = Vec::new();
         let mut out = 0;
@@ -191,7 +196,7 @@ impl<T: Element> Walk<'_, T> {
         }
         self.sent.reach(out).await;
         let mut buffer = self.buffer.borrow_mut();
-        let folded = fold_arrived((self.operation.me, &arrived), &mut buffer, combine);
+        let folded = fold_arrived(self.operation.me, &arrived, &mut buffer, combine);
         folded?;
         for (elements, ..) in arrived {
             self.received.advance(1 + elements.len());
@@ -209,20 +214,27 @@ fn pieces<T>(whole: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         .map(move |start| start..end.min(start + length))
 }
 
-/// Reduces what was read into what is there, with the lower rank's on the left if that is asked
-/// for, or replaces it.
+/// Whose contribution is on the left of a reduction of two.
+#[derive(Clone, Copy)]
+enum First {
+    Own,
+    Received,
+}
+
+/// Reduces what was read into what is there, or replaces it.
 fn apply<T: Element>(
     own: &mut [T],
     read: &mut [T],
-    (combine, lower): (Option<Combine<T>>, bool),
+    combine: Option<Combine<T>>,
+    first: First,
 ) -> Result<(), Error> {
-    match combine {
-        Some(combine) if lower => {
+    match (combine, first) {
+        (Some(combine), First::Received) => {
             combine.pair(read, own)?;
             own.copy_from_slice(read);
         }
-        Some(combine) => combine.pair(own, read)?,
-        None => own.copy_from_slice(read),
+        (Some(combine), First::Own) => combine.pair(own, read)?,
+        (None, _) => own.copy_from_slice(read),
     }
     Ok(())
 }
@@ -233,7 +245,8 @@ type Arrived<T> = (Range<usize>, Rank, Vec<T>);
 /// Reduces, in the order of the ranks, all that came for each part of the buffer with what is
 /// there.
 fn fold_arrived<T: Element>(
-    (me, arrived): (Rank, &[Arrived<T>]),
+    me: Rank,
+    arrived: &[Arrived<T>],
     buffer: &mut [T],
     combine: Combine<T>,
 ) -> Result<(), Error> {

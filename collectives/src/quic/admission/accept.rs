@@ -16,7 +16,7 @@ use crate::quic::handshake_limiter::HandshakePermit;
 use crate::quic::heads::DataHead;
 use crate::quic::node::Node;
 use crate::quic::streams::{self, Stream};
-use crate::wire::{Hello, Message, VERSION, WireError};
+use crate::wire::{Hello, Message, WireError};
 use crate::{Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
 /// How long a caller may take from its first packet until it is a member.
@@ -60,10 +60,9 @@ async fn receive(
     let proving = timeout(permit.patience(), prove(admission, incoming));
     let (connection, (mut send, receive), said) = proving.await.map_err(|_| NoMessage::Ended)??;
     let said = match said {
-        Err(NoMessage::Malformed(WireError::Version { found })) => {
-            let expected = VERSION;
+        Err(NoMessage::Malformed(WireError::Version { found, expected })) => {
             let refusal = Refusal::Version { expected, found };
-            return refuse(admission, (connection, send), refusal).await;
+            return refuse(admission, connection, send, refusal).await;
         }
         said => said?,
     };
@@ -97,7 +96,7 @@ async fn receive(
         if refusal == Refusal::RankTaken {
             admission.miss(Rank::new(hello.rank)).await;
         }
-        return refuse(admission, (connection, send), refusal).await;
+        return refuse(admission, connection, send, refusal).await;
     }
     let tcp_binding = admission.greet(Rank::new(hello.rank), &connection);
     control::write(&mut send, &Message::Welcome(admission.hello.clone())).await?;
@@ -105,9 +104,9 @@ async fn receive(
     drop(permit);
     let control = (send, receive);
     let admitted = match tcp_binding {
-        None => follow(admission, connection, (hello, control)).await?,
+        None => follow(admission, connection, hello, control).await?,
         Some(tcp_binding) => {
-            follow_over_tcp(admission, (connection, tcp_binding), (hello, control)).await?
+            follow_over_tcp(admission, connection, tcp_binding, hello, control).await?
         }
     };
     admission.admit(Rank::new(admitted.hello.rank), admitted);
@@ -141,7 +140,8 @@ async fn prove(
 /// least the version that stands at the head of every message.
 async fn refuse(
     admission: &Admission,
-    (connection, mut send): (Connection, SendStream),
+    connection: Connection,
+    mut send: SendStream,
     refusal: Refusal,
 ) -> Result<(), NoMessage> {
     let address = connection.remote_address();
@@ -156,7 +156,8 @@ async fn refuse(
 async fn follow(
     admission: &Admission,
     connection: Connection,
-    (hello, control): (Hello, Stream),
+    hello: Hello,
+    control: Stream,
 ) -> Result<MemberConnection, NoMessage> {
     let mut data = connection.accept_bi().await?;
     let mut head = [0; DataHead::BYTES];
@@ -165,7 +166,7 @@ async fn follow(
         .await
         .map_err(|_| NoMessage::Ended)?;
     let DataHead { attempt } = DataHead::decode(&head).ok_or(NoMessage::Ended)?;
-    let lanes = admission.lanes((Rank::new(hello.rank), attempt), &connection);
+    let lanes = admission.lanes(Rank::new(hello.rank), attempt, &connection);
     let (others, streams): (Vec<_>, Vec<_>) = lanes.await?.into_iter().unzip();
     Ok(MemberConnection {
         connections: [vec![connection], others].concat(),
@@ -181,11 +182,13 @@ async fn follow(
 /// The same where the bytes of operations go over TCP.
 async fn follow_over_tcp(
     admission: &Admission,
-    (connection, tcp_binding): (Connection, TcpBinding),
-    (hello, control): (Hello, Stream),
+    connection: Connection,
+    tcp_binding: TcpBinding,
+    hello: Hello,
+    control: Stream,
 ) -> Result<MemberConnection, NoMessage> {
     let data = tokio::select! {
-        data = admission.tcp.lanes(&tcp_binding, (0, admission.lane_count())) => data,
+        data = admission.tcp.lanes(&tcp_binding, 0, admission.lane_count()) => data,
         _ = connection.closed() => return Err(NoMessage::Ended),
     };
     Ok(MemberConnection {

@@ -45,7 +45,7 @@ async fn dial(
 ) -> Result<MemberConnection, OperationError> {
     // Nobody listens any more once the group is over.
     for number in (0_u32..).take_while(|_| !admission.events.is_closed()) {
-        match attempt(admission, endpoint, (rank, number)).await {
+        match attempt(admission, endpoint, rank, number).await {
             Ok(admitted) => return Ok(admitted),
             Err(Attempt::Hopeless(error)) => return Err(error),
             Err(Attempt::Failed) => sleep(PAUSE).await,
@@ -73,15 +73,16 @@ impl<E: Into<NoMessage>> From<E> for Attempt {
 async fn attempt(
     admission: &Arc<Admission>,
     endpoint: &Endpoint,
-    (rank, number): (Rank, u32),
+    rank: Rank,
+    number: u32,
 ) -> Result<MemberConnection, Attempt> {
     let peer = admission.members[rank.index()].clone();
     let greeted = timeout(ATTEMPT, greet(admission, endpoint, &peer)).await;
     let greeted = greeted.map_err(|_| Attempt::Slow)??;
     match admission.new_tcp_binding(&greeted.connection) {
-        Some(tcp_binding) => over_tcp(admission, &peer, (greeted, tcp_binding)).await,
+        Some(tcp_binding) => over_tcp(admission, &peer, greeted, tcp_binding).await,
         None => {
-            let streams = over_streams(admission, endpoint, (&peer, number, greeted));
+            let streams = over_streams(admission, endpoint, &peer, number, greeted);
             timeout(ATTEMPT, streams).await.map_err(|_| Attempt::Slow)?
         }
     }
@@ -100,7 +101,7 @@ async fn greet(
     peer: &Member,
 ) -> Result<Greeted, Attempt> {
     let address = peer_address(admission, endpoint, peer).await?;
-    let connection = connect(admission, endpoint, (address, peer)).await?;
+    let connection = connect(admission, endpoint, address, peer).await?;
     let mut control = connection.open_bi().await?;
     control::write(&mut control.0, &Message::Hello(admission.hello.clone())).await?;
     let said = control::read(&mut control.1).await;
@@ -144,7 +145,9 @@ fn hopeless_version(none: NoMessage, peer: &Member) -> Attempt {
 async fn over_streams(
     admission: &Admission,
     endpoint: &Endpoint,
-    (peer, number, greeted): (&Member, u32, Greeted),
+    peer: &Member,
+    number: u32,
+    greeted: Greeted,
 ) -> Result<MemberConnection, Attempt> {
     let Greeted {
         connection,
@@ -161,7 +164,7 @@ async fn over_streams(
         .map_err(|_| NoMessage::Ended)?;
     let (mut connections, mut data) = (vec![connection], vec![streams::data(first)]);
     for index in 1..admission.lane_count() {
-        let connection = connect(admission, endpoint, (address, peer)).await?;
+        let connection = connect(admission, endpoint, address, peer).await?;
         let mut stream = connection.open_bi().await?;
         let lane = Lane {
             rank: admission.me.number(),
@@ -185,7 +188,8 @@ async fn over_streams(
 async fn over_tcp(
     admission: &Arc<Admission>,
     peer: &Member,
-    (greeted, tcp_binding): (Greeted, TcpBinding),
+    greeted: Greeted,
+    tcp_binding: TcpBinding,
 ) -> Result<MemberConnection, Attempt> {
     let Greeted {
         connection,
@@ -194,7 +198,7 @@ async fn over_tcp(
     } = greeted;
     let address = connection.remote_address();
     let data = tokio::select! {
-        data = admission.reach(peer, (address, &tcp_binding), 0) => data.map_err(Attempt::Hopeless)?,
+        data = admission.reach(peer, address, &tcp_binding, 0) => data.map_err(Attempt::Hopeless)?,
         // It is over, or has let another in: that is no matter of TCP.
         _ = connection.closed() => return Err(Attempt::Failed),
     };
@@ -233,7 +237,8 @@ async fn peer_address(
 async fn connect(
     admission: &Admission,
     endpoint: &Endpoint,
-    (address, peer): (SocketAddr, &Member),
+    address: SocketAddr,
+    peer: &Member,
 ) -> Result<Connection, Attempt> {
     let name = admission
         .identity

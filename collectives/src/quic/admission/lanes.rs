@@ -24,7 +24,8 @@ impl Admission {
     /// that lives.
     pub(super) async fn lanes(
         &self,
-        (rank, attempt): (Rank, u32),
+        rank: Rank,
+        attempt: u32,
         first: &Connection,
     ) -> Result<Vec<(Connection, Data)>, NoMessage> {
         let mut lanes = Vec::new();

@@ -89,11 +89,7 @@ impl Tcp {
     }
 
     /// One connection for each lane of a group, as they arrive.
-    pub(super) async fn lanes(
-        &self,
-        tcp_binding: &TcpBinding,
-        (group, lanes): (u64, u8),
-    ) -> Vec<Data> {
+    pub(super) async fn lanes(&self, tcp_binding: &TcpBinding, group: u64, lanes: u8) -> Vec<Data> {
         let mut arrived = Vec::new();
         for lane in 0..lanes {
             arrived.push(self.arrivals.take((tcp_binding.serial, group, lane)).await);
@@ -107,6 +103,12 @@ impl Tcp {
     }
 }
 
+/// A lane that is to be opened, and what proves that it may be.
+struct LaneClaim {
+    head: BulkHead,
+    tcp_binding: TcpBinding,
+}
+
 impl TcpBinding {
     /// What only who has this tie can say, only for this, and only on this connection.
     fn proof(&self, who: &[u8], head: &[u8; BulkHead::BYTES], binding: &[u8]) -> hmac::Tag {
@@ -116,7 +118,8 @@ impl TcpBinding {
     /// Whether the other has said it, compared in a time that does not depend on where they differ.
     fn is_proved(
         &self,
-        (who, head): (&[u8], &[u8; BulkHead::BYTES]),
+        who: &[u8],
+        head: &[u8; BulkHead::BYTES],
         binding: &[u8],
         proof: &[u8; PROOF_BYTES],
     ) -> bool {
@@ -188,7 +191,7 @@ impl Admission {
             .and_then(|claim| Some((self.tie_with(claim.rank)?, claim)))
             .ok_or(TurnedAway::Unproved)?;
         let proved = self.identity.proves(&peer, self.role(claim.rank))
-            && tcp_binding.is_proved((DIALS, &head), &binding, &proof)
+            && tcp_binding.is_proved(DIALS, &head, &binding, &proof)
             && claim.lane < self.lane_count();
         if !proved {
             return Err(TurnedAway::Unproved);
@@ -246,16 +249,13 @@ impl Admission {
         let gone = || OperationError::lost(member.clone(), LossCause::Disconnected);
         let tcp_binding = self.member_tcp_binding(rank).ok_or_else(gone)?;
         if rank > self.me {
-            return Ok(self
-                .tcp
-                .lanes(&tcp_binding, (group, self.lane_count()))
-                .await);
+            return Ok(self.tcp.lanes(&tcp_binding, group, self.lane_count()).await);
         }
         let connection = self
             .connections(rank)
             .and_then(|all| all.into_iter().next());
         let address = connection.ok_or_else(gone)?.remote_address();
-        self.reach(member, (address, &tcp_binding), group).await
+        self.reach(member, address, &tcp_binding, group).await
     }
 
     /// Connects to a member over TCP, once for each lane of a group, all at once, and tries for a
@@ -266,7 +266,8 @@ impl Admission {
     pub(super) async fn reach(
         self: &Arc<Self>,
         peer: &Member,
-        (address, tcp_binding): (SocketAddr, &TcpBinding),
+        address: SocketAddr,
+        tcp_binding: &TcpBinding,
         group: u64,
     ) -> Result<Vec<Data>, OperationError> {
         let began = Instant::now();
@@ -278,11 +279,13 @@ impl Admission {
                 group,
                 lane,
             };
-            let (admission, peer, tcp_binding) = (self.clone(), peer.clone(), tcp_binding.clone());
+            let claim = LaneClaim {
+                head,
+                tcp_binding: tcp_binding.clone(),
+            };
+            let (admission, peer) = (self.clone(), peer.clone());
             calls.spawn(async move {
-                let reached = admission
-                    .reach_lane(&peer, address, (head, &tcp_binding), began)
-                    .await;
+                let reached = admission.reach_lane(&peer, address, &claim, began).await;
                 reached.map(|data| (lane, data))
             });
         }
@@ -299,7 +302,7 @@ impl Admission {
         &self,
         peer: &Member,
         address: SocketAddr,
-        claim: (BulkHead, &TcpBinding),
+        claim: &LaneClaim,
         began: Instant,
     ) -> Result<Data, OperationError> {
         let until = began + REACHING.min(self.timeouts.join() / 2);
@@ -328,7 +331,7 @@ impl Admission {
         &self,
         peer: &Member,
         address: SocketAddr,
-        (head, tcp_binding): (BulkHead, &TcpBinding),
+        claim: &LaneClaim,
     ) -> Result<Data, Failed> {
         let name = self.identity.server_name(self.role(peer.rank()));
         let name = name.map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -338,15 +341,18 @@ impl Admission {
         if secured.protocol != TCP_ALPN {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let (head, binding) = (head.encode(), secured.binding);
+        let (head, binding) = (claim.head.encode(), secured.binding);
         let (mut outgoing, mut incoming) = secured.split();
-        let proof = tcp_binding.proof(DIALS, &head, &binding);
+        let proof = claim.tcp_binding.proof(DIALS, &head, &binding);
         outgoing
             .write_all(&[&head, proof.as_ref()].concat())
             .await?;
         let mut answer = [0; PROOF_BYTES];
         incoming.read_exact(&mut answer).await?;
-        if !tcp_binding.is_proved((ANSWERS, &head), &binding, &answer) {
+        if !claim
+            .tcp_binding
+            .is_proved(ANSWERS, &head, &binding, &answer)
+        {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         Ok((Box::new(outgoing), Box::new(incoming)))
@@ -380,10 +386,10 @@ mod tests {
         let (here, there) = ([1; 12], [2; 12]);
         let proof = tcp_binding(1).proof(DIALS, &head, &here);
         let proof = proof.as_ref().try_into().unwrap();
-        assert!(tcp_binding(1).is_proved((DIALS, &head), &here, proof));
-        assert!(!tcp_binding(1).is_proved((ANSWERS, &head), &here, proof));
-        assert!(!tcp_binding(1).is_proved((DIALS, &other), &here, proof));
-        assert!(!tcp_binding(1).is_proved((DIALS, &head), &there, proof));
-        assert!(!tcp_binding(2).is_proved((DIALS, &head), &here, proof));
+        assert!(tcp_binding(1).is_proved(DIALS, &head, &here, proof));
+        assert!(!tcp_binding(1).is_proved(ANSWERS, &head, &here, proof));
+        assert!(!tcp_binding(1).is_proved(DIALS, &other, &here, proof));
+        assert!(!tcp_binding(1).is_proved(DIALS, &head, &there, proof));
+        assert!(!tcp_binding(2).is_proved(DIALS, &head, &here, proof));
     }
 }

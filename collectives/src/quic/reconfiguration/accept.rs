@@ -22,12 +22,12 @@ impl Reconfiguration {
         let mut callers = JoinSet::new();
         while let Some(incoming) = self.node.endpoint.accept().await {
             while callers.try_join_next().is_some() {}
-            let Some(caller) = self.node.handshake_limiter.admit(incoming) else {
+            let Some((incoming, permit)) = self.node.handshake_limiter.admit(incoming) else {
                 continue;
             };
             let (own, senders) = (self.clone(), senders.clone());
             callers.spawn(async move {
-                let _ = own.receive(caller, &senders).await;
+                let _ = own.receive(incoming, permit, &senders).await;
             });
         }
     }
@@ -35,7 +35,8 @@ impl Reconfiguration {
     /// Hears a caller out, if it belongs here. Others call again when they find nobody.
     async fn receive(
         &self,
-        (incoming, permit): (Incoming, HandshakePermit),
+        incoming: Incoming,
+        permit: HandshakePermit,
         senders: &Semaphore,
     ) -> Result<(), NoMessage> {
         let proved = timeout(permit.patience(), async {

@@ -45,7 +45,7 @@ impl Reconfiguration {
             let called = timeout(ATTEMPT, self.call(member_id)).await;
             match called.unwrap_or(CallOutcome::Unreached) {
                 CallOutcome::Answered(connection, line) => {
-                    self.converse((connection, line), &mut messages, &mut unsaid)
+                    self.converse(connection, line, &mut messages, &mut unsaid)
                         .await;
                     (heard, pause) = (Instant::now(), PAUSE);
                 }
@@ -141,7 +141,8 @@ impl Reconfiguration {
     /// Passes messages on until there are none left, or the connection is gone.
     async fn converse(
         &self,
-        (connection, mut line): (Connection, Stream),
+        connection: Connection,
+        mut line: Stream,
         messages: &mut mpsc::Receiver<AgreementMessage>,
         unsaid: &mut Option<AgreementMessage>,
     ) {

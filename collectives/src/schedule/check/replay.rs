@@ -123,7 +123,7 @@ impl<'a> Replay<'a> {
                 }
             }
             for (block, from) in arrived {
-                let symbol = self.received(round, rank_at(index), (block, &from))?;
+                let symbol = self.received(round, rank_at(index), block, &from)?;
                 changes.push((index, block, symbol));
             }
         }
@@ -138,7 +138,8 @@ impl<'a> Replay<'a> {
         &mut self,
         round: usize,
         rank: Rank,
-        (block, from): (usize, &[(Rank, OnReceive)]),
+        block: usize,
+        from: &[(Rank, OnReceive)],
     ) -> Result<Symbol, Violation> {
         let mut operands = Vec::new();
         for (sender, _) in from {

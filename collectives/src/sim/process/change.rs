@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use super::{AGAIN, End, Greeting, PACE, Parcel, Process, Stage, Surroundings, WAITING};
 use crate::OperationError;
-use crate::agreement::{Action, Agreement, Event, MemberId, PreviousEpoch, Proof, TwoMemberPolicy};
+use crate::agreement::{
+    Action, Agreement, AgreementRules, Event, MemberId, PreviousEpoch, Proof, TwoMemberPolicy,
+};
 use crate::sim::Plant;
 use crate::sim::net::Time;
 use crate::sim::program::Step;
@@ -60,7 +62,10 @@ impl Process {
             _ => None,
         };
         let now = self.clock.local(around.now);
-        let rules = (around.job.pair, around.plant.pace(PACE));
+        let rules = AgreementRules {
+            pair: around.job.pair,
+            timeouts: around.plant.pace(PACE),
+        };
         self.stage = Stage::Changing(Box::new(Changing {
             agreement: Agreement::new(self.me, previous_epoch.clone(), rules, own.clone(), now),
             previous_epoch,
@@ -82,7 +87,10 @@ impl Process {
 
     /// Asks to be let in.
     pub(super) fn wait(&mut self, around: &mut Surroundings) {
-        let rules = (TwoMemberPolicy::Proven, PACE);
+        let rules = AgreementRules {
+            pair: TwoMemberPolicy::Proven,
+            timeouts: PACE,
+        };
         let now = self.clock.local(around.now);
         self.stage = Stage::Waiting(Box::new(Waiting {
             agreement: Agreement::new(
@@ -306,7 +314,11 @@ impl Changing {
             |action: &Action| matches!(action, Action::Send(_, AgreementMessage::Accept { .. }));
         if out.iter().any(vote) {
             let (previous_epoch, own) = (self.previous_epoch.clone(), self.own.clone());
-            self.agreement = Agreement::new(me, previous_epoch, (pair, PACE), own, now);
+            let rules = AgreementRules {
+                pair,
+                timeouts: PACE,
+            };
+            self.agreement = Agreement::new(me, previous_epoch, rules, own, now);
         }
     }
 

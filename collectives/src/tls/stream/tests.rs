@@ -29,8 +29,9 @@ impl Job {
     /// What comes of it when one calls the other as rank 0 over this pair of sockets.
     async fn meet(
         &self,
-        (near, far): (TcpStream, TcpStream),
+        sockets: (TcpStream, TcpStream),
     ) -> (Result<Secured, Failed>, Result<Secured, Failed>) {
+        let (near, far) = sockets;
         let name = self.dialler.server_name(Role::Rank(Rank::CHIEF)).unwrap();
         tokio::join!(
             connect(near, self.dialler.tcp_client(), name),

@@ -99,8 +99,8 @@ fn many_who_say_nothing_over_tcp_keep_no_member_out() {
 async fn greeted(siege: &Siege, endpoint: &Endpoint) -> (Connection, [u8; 32]) {
     let connection = loop {
         // Rank 0 may not listen yet.
-        let papers = siege.papers(1, SystemTime::now());
-        if let Ok(connection) = siege.join_request(endpoint, Some(papers)).await {
+        let credentials = siege.credentials(1, SystemTime::now());
+        if let Ok(connection) = siege.join_request(endpoint, Some(credentials)).await {
             break connection;
         }
     };

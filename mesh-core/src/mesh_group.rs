@@ -12,9 +12,9 @@ use crate::strided::{Digit, Strided};
 /// however many ranks it stands for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[doc(alias = "replica_groups")]
-pub struct DeviceGroup(Strided);
+pub struct MeshGroup(Strided);
 
-impl DeviceGroup {
+impl MeshGroup {
     /// `first` has the coordinate 0 along every one of `digits`.
     pub(crate) fn new(first: usize, digits: impl IntoIterator<Item = Digit>) -> Self {
         Self(Strided::new(first, digits))
@@ -74,11 +74,11 @@ impl DeviceGroups {
 }
 
 impl Iterator for DeviceGroups {
-    type Item = DeviceGroup;
+    type Item = MeshGroup;
 
-    fn next(&mut self) -> Option<DeviceGroup> {
+    fn next(&mut self) -> Option<MeshGroup> {
         let first = self.firsts.at(self.left.next()?);
-        Some(DeviceGroup::new(first, self.digits.iter().copied()))
+        Some(MeshGroup::new(first, self.digits.iter().copied()))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -22,7 +22,7 @@ struct Job {
 }
 
 /// What goes over the wire, and what of it is to be believed.
-struct Meddler {
+struct Adversary {
     sealer: Sealer,
     keys: Keys,
     wire: Vec<u8>,
@@ -58,29 +58,29 @@ impl Job {
 
     async fn carry(&self, bytes: &[u8]) -> io::Result<()> {
         let (near, far) = self.pair().await?;
-        let mut meddler = Meddler {
+        let mut adversary = Adversary {
             sealer: near.sealer,
             keys: near.keys,
             wire: Vec::new(),
             sent: Vec::new(),
             honest: true,
         };
-        meddler.obey(bytes)?;
+        adversary.obey(bytes)?;
         let (_outgoing, incoming) = far.split();
         let mut socket = near.stream;
         let send = async {
             // Who receives may have hung up already.
-            let _ = socket.write_all(&meddler.wire).await;
+            let _ = socket.write_all(&adversary.wire).await;
             let _ = socket.shutdown().await;
         };
         let ((), (got, end)) = tokio::join!(send, read_all(incoming, bytes.len() % 31));
         assert!(
-            got == meddler.sent,
+            got == adversary.sent,
             "{} bytes for {}",
             got.len(),
-            meddler.sent.len()
+            adversary.sent.len()
         );
-        assert!(end.is_ok() || !meddler.honest, "{end:?}");
+        assert!(end.is_ok() || !adversary.honest, "{end:?}");
         Ok(())
     }
 
@@ -104,7 +104,7 @@ impl Job {
     }
 }
 
-impl Meddler {
+impl Adversary {
     /// Each two bytes are an order and a number; so many bytes follow as are needed.
     fn obey(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some(([order, number], rest)) = bytes.split_first_chunk() {
@@ -125,7 +125,7 @@ impl Meddler {
 
     /// A record of any type, which is a record of data too if that is its last byte but zeros.
     fn say(&mut self, text: &[u8], kind: u8) -> io::Result<()> {
-        self.sealer.seal((kind, text), &mut self.wire)?;
+        self.sealer.seal(kind, text, &mut self.wire)?;
         let inner = [text, &[kind]].concat();
         let end = inner.iter().rposition(|byte| *byte != 0);
         match end.map(|end| (inner[end], end)) {

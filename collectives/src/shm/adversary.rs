@@ -18,13 +18,13 @@ use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
 use crate::operation::{OnArrival, ReceiveBlock, Request, SendBlocks, Transfer};
 
-/// What the meddler writes: one byte after the other, and zeros behind the last.
+/// What the adversary writes: one byte after the other, and zeros behind the last.
 struct Orders<'a>(&'a [u8]);
 
 /// Two ranks, which reach each other as processes do.
 struct Host {
     honest: ShmCommunicator,
-    meddler: ShmCommunicator,
+    adversary: ShmCommunicator,
 }
 
 /// A group that never fails.
@@ -58,15 +58,15 @@ impl Host {
         let ids = vec![std::process::id(); 2];
         let rank =
             |me| ShmCommunicator::processes(me, control_blocks.clone(), ids.clone(), usize::MAX);
-        let (mut honest, meddler) = (rank(0), rank(1));
+        let (mut honest, adversary) = (rank(0), rank(1));
         honest.fetch_long_buffers();
-        Ok(Self { honest, meddler })
+        Ok(Self { honest, adversary })
     }
 
     fn run<T: Element>(mut self, orders: &mut Orders<'_>) {
         let operation = orders.byte() % 4;
         let len = LENGTHS[usize::from(orders.byte() % 4)];
-        let registered = self.meddler.registry().allocate(len * size_of::<T>() + 1);
+        let registered = self.adversary.registry().allocate(len * size_of::<T>() + 1);
         let _registered = registered.expect("memory that processes share");
         let room = vec![T::default(); len];
         self.meddle::<T>(Span::of(&room), orders);
@@ -93,11 +93,11 @@ impl Host {
                 .exchange_halves(request, waiter, &before, &mut buffer),
         };
         // One that was told otherwise would go through the next operation's slots with others.
-        assert!(done.is_err() || self.honest.sequence == self.meddler.sequence);
+        assert!(done.is_err() || self.honest.sequence == self.adversary.sequence);
     }
 
-    /// Writes on the meddler's control block. What only the system could refuse is left out, as it
-    /// is asked for a while whether the other process has ended.
+    /// Writes on the adversary's control block. What only the system could refuse is left out, as
+    /// it is asked for a while whether the other process has ended.
     fn meddle<T: Element>(&mut self, room: Span, orders: &mut Orders<'_>) {
         let kind = orders.byte();
         let place = match kind {
@@ -113,16 +113,16 @@ impl Host {
             2 | 6.. => BufferLocation::Private,
         };
         let said = request::<T>(room.bytes() / size_of::<T>());
-        let _ = self.meddler.post_call(&said, place, orders.long());
+        let _ = self.adversary.post_call(&said, place, orders.long());
         if kind > 5 {
-            let word = &self.meddler.post(1).words[6];
+            let word = &self.adversary.post(1).words[6];
             word.store(kind.into(), Ordering::Relaxed);
         }
-        let peer_channel = self.meddler.own_peer_channel(0);
+        let peer_channel = self.adversary.own_peer_channel(0);
         for count in &peer_channel.counts {
             count.store(orders.long(), Ordering::Relaxed);
         }
-        let head = self.meddler.own();
+        let head = self.adversary.own();
         let flags = [&head.published, &head.combined, &head.consumed, &head.done];
         for flag in flags {
             flag.0.set(orders.short());
