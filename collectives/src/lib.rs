@@ -54,8 +54,6 @@ mod medium;
 mod membership;
 mod operation;
 mod quic;
-mod rank;
-pub mod schedule;
 mod session;
 mod shm;
 #[cfg(any(test, feature = "testing"))]
@@ -80,7 +78,8 @@ pub use group::{
     Prepared, Registered, Route,
 };
 pub use identity::{Certificates, JobSecret};
+pub use meshwork_schedule as schedule;
+pub use meshwork_schedule::Algorithm;
+pub use meshwork_schedule::Rank;
 pub use quic::announce_loss;
-pub use rank::Rank;
-pub use schedule::Algorithm;
 pub use wire::WireError;

@@ -44,7 +44,8 @@ const LAYERS: &[Layer] = &[
     Layer::new("accel-cpu", MayUse::Only(&["accel"])),
     Layer::new("accel-cuda", MayUse::Only(&["accel"])),
     Layer::new("accel-tpu", MayUse::Only(&["mesh-core", "accel"])),
-    Layer::new("collectives", MayUse::Only(&["accel"])),
+    Layer::new("schedule", MayUse::Only(&["accel"])),
+    Layer::new("collectives", MayUse::Only(&["accel", "schedule"])),
     Layer::new("checkpoint", MayUse::Only(&[])),
     Layer::new(
         "strategy",
@@ -126,7 +127,7 @@ const PURE: &[&str] = &[
     "checkpoint/src/generation",
     "checkpoint/src/index",
     "collectives/src/agreement",
-    "collectives/src/schedule",
+    "schedule/src/",
     "collectives/src/membership",
     "collectives/src/wire",
     "collectives/src/contract.rs",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Which ranks share a host: what [hierarchical](super::Algorithm::Hierarchical) schedules need.
 ///
 /// ```
-/// use meshwork_collectives::schedule::Hosts;
+/// use meshwork_schedule::Hosts;
 ///
 /// let hosts = Hosts::of(["a", "a", "b", "a"]);
 /// assert_eq!((hosts.world(), hosts.count(), hosts.share(0, 3), hosts.share(0, 2)), (4, 2, true, false));
@@ -103,21 +103,24 @@ impl Hosts {
     }
 
     /// The host of a rank, counted in the order in which ranks name them.
-    pub(crate) fn host(&self, rank: usize) -> usize {
+    #[must_use]
+    pub fn host(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
             .map_or(rank, |shared| shared.host_places[rank].0)
     }
 
     /// A rank's place among those of its host.
-    pub(crate) fn local_rank(&self, rank: usize) -> usize {
+    #[must_use]
+    pub fn local_rank(&self, rank: usize) -> usize {
         self.shared
             .as_ref()
             .map_or(0, |shared| shared.host_places[rank].1)
     }
 
     /// How many ranks a host has.
-    pub(crate) fn size(&self, host: usize) -> usize {
+    #[must_use]
+    pub fn size(&self, host: usize) -> usize {
         self.shared
             .as_ref()
             .map_or(1, |shared| shared.members[host].len())
@@ -125,7 +128,8 @@ impl Hosts {
 
     /// The rank of a host with a local rank; a host with fewer ranks has several local ranks for
     /// some of them.
-    pub(crate) fn at(&self, host: usize, local_rank: usize) -> usize {
+    #[must_use]
+    pub fn at(&self, host: usize, local_rank: usize) -> usize {
         self.shared.as_ref().map_or(host, |shared| {
             let members = &shared.members[host];
             members[local_rank % members.len()]
@@ -133,7 +137,7 @@ impl Hosts {
     }
 
     /// The ranks of a host.
-    pub(crate) fn members(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
+    pub fn members(&self, host: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.size(host)).map(move |local_rank| self.at(host, local_rank))
     }
 

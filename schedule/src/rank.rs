@@ -1,3 +1,5 @@
+//! The number of a process in its group.
+
 use std::fmt::{self, Display};
 
 /// A process's (or thread's) place in its group: `0..world`.
@@ -11,7 +13,7 @@ impl Rank {
     /// The rank with this number; whether it is inside a group is for the group to say.
     ///
     /// ```
-    /// assert_eq!(meshwork_collectives::Rank::new(3).to_string(), "rank 3");
+    /// assert_eq!(meshwork_schedule::Rank::new(3).to_string(), "rank 3");
     /// ```
     #[must_use]
     pub const fn new(index: u32) -> Self {
@@ -30,9 +32,13 @@ impl Rank {
         self.0
     }
 
-    /// The rank at this place among the members of a group.
-    pub(crate) fn at(place: usize) -> Self {
-        Self(u32::try_from(place).expect("a world is at most `WORLD_LIMIT`"))
+    /// The rank at this place among the members of a group; inverse of [`index`](Self::index).
+    ///
+    /// # Panics
+    /// For a place that is no rank's: 2³² and more.
+    #[must_use]
+    pub fn at(place: usize) -> Self {
+        Self(u32::try_from(place).expect("a rank is less than 2^32"))
     }
 
     /// All ranks of a group of `world`, in order.

@@ -56,7 +56,7 @@ impl Algorithm {
     /// less. Collectives that do not reduce are in the best order.
     ///
     /// ```
-    /// use meshwork_collectives::schedule::{Algorithm, Collective, Hosts, Order};
+    /// use meshwork_schedule::{Algorithm, Collective, Hosts, Order};
     ///
     /// let order = |algorithm: Algorithm| algorithm.order(Collective::AllReduce, &Hosts::apart(8));
     /// assert_eq!(order(Algorithm::Direct), Order::BalancedAtOnce);

@@ -1,9 +1,10 @@
 //! Collective algorithms as data: who sends which blocks to whom in which round.
 //!
+//! This crate does not know buffers, sockets or the time.
+//!
 //! A [`Schedule`] is one rank's view of one algorithm for one [`Collective`]. Its rounds are
 //! computed, not stored, so a schedule is a few words whatever the world. The same data is executed
-//! by a group, costed, and proved by [`check()`]; nothing here knows a buffer, a socket or the
-//! time.
+//! by a group, costed, and proved by [`check()`].
 //!
 //! ```text
 //!  ring all-reduce of 3 ranks, blocks a b c        tree all-reduce of 4 ranks
@@ -29,6 +30,8 @@
 //! 2⌈log₂ n⌉, of 2(n−1)/n of the buffer in all; the tree takes 2⌈log₂ n⌉ rounds of the whole
 //! buffer.
 
+#![forbid(unsafe_code)]
+
 mod algorithm;
 mod blocks;
 mod check;
@@ -38,6 +41,7 @@ mod hierarchy;
 mod hosts;
 mod pattern;
 mod plan;
+mod rank;
 mod ring;
 mod round;
 mod star;
@@ -47,11 +51,11 @@ pub use algorithm::Algorithm;
 pub use blocks::{Blocks, chunk};
 pub use check::{Goal, Order, Violation, check};
 pub use hosts::Hosts;
+pub use rank::Rank;
 pub use round::{OnReceive, Receive, Round, Send};
 
 use smallvec::smallvec;
 
-use crate::Rank;
 use pattern::{Pattern, Phase, Place};
 use plan::{Phases, plan};
 

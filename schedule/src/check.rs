@@ -59,8 +59,8 @@ impl Order {
     /// where ranks are, nor on how the buffer is cut.
     ///
     /// ```
-    /// use meshwork_collectives::schedule::Order;
-    /// use meshwork_collectives::{ElementType, ReduceOp};
+    /// use meshwork_schedule::Order;
+    /// use meshwork_accel::{ElementType, ReduceOp};
     ///
     /// assert!(Order::Any.reproduces(ReduceOp::Max, ElementType::Bf16));
     /// assert!(Order::Balanced.reproduces(ReduceOp::Sum, ElementType::F32));
@@ -81,8 +81,8 @@ impl Order {
     /// the sum behind a mean of `f16`, of which 65,504 is the largest.
     ///
     /// ```
-    /// use meshwork_collectives::schedule::Order;
-    /// use meshwork_collectives::{ElementType, ReduceOp};
+    /// use meshwork_schedule::Order;
+    /// use meshwork_accel::{ElementType, ReduceOp};
     ///
     /// assert!(Order::BalancedAtOnce.keeps_means(ReduceOp::Mean, ElementType::F16));
     /// assert!(!Order::Any.keeps_means(ReduceOp::Mean, ElementType::F16));
@@ -107,8 +107,8 @@ impl Order {
 /// The first [`Violation`] found.
 ///
 /// ```
-/// use meshwork_collectives::Rank;
-/// use meshwork_collectives::schedule::{Algorithm, Goal, Order, Schedule, check};
+/// use meshwork_schedule::Rank;
+/// use meshwork_schedule::{Algorithm, Goal, Order, Schedule, check};
 ///
 /// let plan: Vec<Vec<_>> = Rank::all(5)
 ///     .map(|rank| Schedule::all_reduce(Algorithm::Ring, 5, rank).rounds().collect())

@@ -5,7 +5,7 @@ use std::ops::Range;
 /// How the elements of a buffer are cut in contiguous blocks, which a schedule names by number.
 ///
 /// ```
-/// use meshwork_collectives::schedule::Blocks;
+/// use meshwork_schedule::Blocks;
 ///
 /// let even = Blocks::even(5, 4);
 /// assert_eq!((0..4).map(|block| even.elements(block..block + 1)).collect::<Vec<_>>(), [0..2, 2..3, 3..4, 4..5]);
@@ -87,7 +87,7 @@ impl Blocks {
 /// Together they cover `0..len` exactly once.
 ///
 /// ```
-/// use meshwork_collectives::schedule::chunk;
+/// use meshwork_schedule::chunk;
 /// assert_eq!((0..4).map(|i| chunk(5, 4, i)).collect::<Vec<_>>(), [0..2, 2..3, 3..4, 4..5]);
 /// ```
 #[must_use]
