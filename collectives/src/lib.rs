@@ -24,14 +24,87 @@
 //! No call waits for ever: a rank that dies, falls silent or makes another call ends the group on
 //! every rank, with an error that names it.
 //!
-//! Map of the crate: `group` (the entry), `config`, `communication` (which algorithm); the pure
-//! parts [`schedule`] (algorithms as data, and their checker), `contract` (what ranks must agree
-//! on), `waits` (who waits for whom), `membership` (who is here, and when it is over), `agreement`
-//! (who goes on after that), `wire` (bytes), [`diagnosis`] (why it failed, from the dumps of a
-//! `recorder`); `execute` (walks a schedule over `links`); `identity` (the job's private CA);
-//! `local` and `quic` (transports), `tls` (bulk bytes over TCP); `driver` (which thread drives the
-//! network); `host` (processes of the same machine). With the feature `testing`, `sim` plays whole
-//! jobs in virtual time.
+//! # Go on computing while an operation runs
+//!
+//! ```
+//! use meshwork_collectives::{Group, ReduceOp};
+//!
+//! let mut group = Group::local(1)?.remove(0);
+//! let sum = group.start_all_reduce(vec![1.0_f32; 4], ReduceOp::Sum)?;
+//! // … compute something, then:
+//! assert_eq!(sum.wait()?, [1.0; 4]); // `sum.await?` in asynchronous code
+//! # Ok::<(), meshwork_collectives::Error>(())
+//! ```
+//!
+//! # Groups of some of the ranks
+//!
+//! ```
+//! # use meshwork_collectives::{Error, Group, ReduceOp};
+//! # std::thread::scope(|scope| {
+//! # for mut group in Group::local(4)? {
+//! # scope.spawn(move || {
+//! let rank = group.rank().number();
+//! let mut row = group.split(Some(rank / 2), 0)?.expect("every rank has a color");
+//! let mut sum = [rank];
+//! row.all_reduce(&mut sum, ReduceOp::Sum)?;
+//! assert_eq!(sum, [if rank < 2 { 1 } else { 5 }]);
+//! # row.leave()?;
+//! # group.leave()?;
+//! # Ok::<(), Error>(())
+//! # });
+//! # }
+//! # Ok::<(), Error>(())
+//! # })?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Buffers on devices
+//!
+//! Of any [`Accelerator`](meshwork_accel::Accelerator), through host memory, or from device to
+//! device by [`Group::direct_on`]:
+//!
+//! ```
+//! # fn step<A: meshwork_accel::Accelerator>(
+//! #     group: &mut meshwork_collectives::Group,
+//! #     accelerator: &A,
+//! #     gradients: &mut A::Buffer,
+//! # ) -> Result<(), meshwork_collectives::OperationError> {
+//! # use meshwork_collectives::ReduceOp;
+//! let mut devices = group.staged_on(accelerator);
+//! devices.all_reduce(gradients, ReduceOp::Mean)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # When a rank is lost
+//!
+//! ```no_run
+//! # fn step(
+//! #     group: &mut meshwork_collectives::Group,
+//! #     gradients: &mut [f32],
+//! # ) -> Result<(), meshwork_collectives::OperationError> {
+//! # use meshwork_collectives::ReduceOp;
+//! let mine = gradients.to_vec();
+//! while let Err(error) = group.all_reduce(gradients, ReduceOp::Sum) {
+//!     if !error.is_loss() {
+//!         return Err(error); // `error.rank_at_fault()` says whose it is
+//!     }
+//!     group.shrink()?; // the others go on
+//!     gradients.copy_from_slice(&mine);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Map of the crate: `group` (the entry), `config`, `error`, `communication` (which algorithm);
+//! [`schedule`] is a crate of its own (algorithms as data, and their checker); pure are `contract`
+//! (what ranks must agree on), `wait_for_graph` (who waits for whom), `membership` (who is here,
+//! and when it is over), `agreement` (who goes on after that), `wire` (bytes) and [`diagnosis`]
+//! (why a group failed, from the dumps of its `flight_recorder`). A `session` hands each
+//! `operation` to its `medium`: `shm` (memory of one host) or `links` (streams, and hierarchies
+//! over hosts). `identity` (the job's private CA), `quic` and `tls` (the network), `local`
+//! (threads), `host` (processes of the same machine), `driver` (which thread drives the network).
+//! With the feature `testing`, `sim` plays whole jobs in virtual time.
 
 mod agreement;
 mod communication;

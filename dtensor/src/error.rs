@@ -84,7 +84,7 @@ pub enum Error {
         place: usize,
     },
     /// More clients or devices than can be counted.
-    #[error("{count} clients, or their devices, are more than can be counted in 32 bits")]
+    #[error("the devices of {count} clients are more than can be counted in 32 bits")]
     TooManyClients {
         /// How many clients.
         count: usize,
@@ -298,7 +298,7 @@ pub enum Error {
         replicas: usize,
     },
     /// A sample or a batch has another shape than was said.
-    #[error("a sample or batch has the shape {found:?} instead of {expected:?}")]
+    #[error("the data set gave an array of shape {found:?} instead of {expected:?}")]
     SampleShape {
         /// Its shape.
         found: Vec<usize>,

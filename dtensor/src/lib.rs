@@ -31,6 +31,27 @@
 //! # Ok::<(), meshwork_dtensor::Error>(())
 //! ```
 //!
+//! # Lay a tensor out anew
+//!
+//! ```
+//! # use meshwork_core::CreateMesh;
+//! # use meshwork_dtensor::{Initialize, context, create_distributed_mesh};
+//! # use std::num::NonZeroU32;
+//! use meshwork_layout::{Layout, Relayout, UNSHARDED};
+//!
+//! # let four = NonZeroU32::new(4).expect("not zero");
+//! # meshwork_dtensor::initialize_accelerator_system(Initialize::new().logical_cpu_devices(four))?;
+//! let mesh = create_distributed_mesh(CreateMesh::new().dims([("x", 4)]))?;
+//! let rows = Layout::from_names(["x", UNSHARDED], &mesh)?;
+//! let columns = Layout::from_names([UNSHARDED, "x"], &mesh)?;
+//! let tensor = context()?.copy_to_mesh(ndarray::Array2::<f32>::zeros((8, 8)), &rows)?;
+//! println!("{}", Relayout::new(&rows, &columns, &[8, 8], 4)?.plan()?.explain()); // what it takes
+//! let tensor = tensor.relayout(&columns)?;
+//! assert_eq!(tensor.layout(), &columns);
+//! # meshwork_dtensor::shutdown_accelerator_system()?;
+//! # Ok::<(), meshwork_dtensor::Error>(())
+//! ```
+//!
 //! Map of the crate: `environment` and `config` (what a process is told), `device_type`, `system`
 //! (initialised and shut down), `process` (the one of this process, by TensorFlow's names),
 //! `context` (a client and its process group: who agrees on what), `device_placement` (whose

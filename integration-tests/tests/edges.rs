@@ -506,6 +506,11 @@ fn parameters_have_names() {
 }
 
 #[test]
+fn an_error_has_one_cause() {
+    report(language::two_causes(&sources()));
+}
+
+#[test]
 fn modules_of_a_crate_are_layers_too() {
     report(modules::problems(&sources(), CYCLES));
 }

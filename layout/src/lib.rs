@@ -28,6 +28,22 @@
 //! # Ok::<(), meshwork_layout::Error>(())
 //! ```
 //!
+//! # The cheapest way from one layout to another
+//!
+//! ```
+//! use meshwork_core::Mesh;
+//! use meshwork_layout::{Layout, Relayout, StepKind, UNSHARDED};
+//!
+//! let mesh = Mesh::new([("x", 2), ("y", 4)])?;
+//! let rows = Layout::from_names(["y", UNSHARDED], &mesh)?;
+//! let columns = Layout::from_names([UNSHARDED, "y"], &mesh)?;
+//! let plan = Relayout::new(&rows, &columns, &[8, 8], 4)?.plan()?;
+//! assert_eq!(plan.steps()[0].kind(), StepKind::AllToAll);
+//! assert_eq!(plan.bytes(), 48); // received by each rank
+//! println!("{}", plan.explain()); // collectives, bytes, memory, time
+//! # Ok::<(), meshwork_layout::Error>(())
+//! ```
+//!
 //! Map of the crate: `layout` (a mesh, a spec for each tensor dimension, what is still to be
 //! reduced; `layout/placement` answers which rank holds what), `spec` (how one dimension is cut),
 //! `geometry` (the rule that cuts it), `partial_reduction`, `pattern` (layouts with open

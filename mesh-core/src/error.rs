@@ -66,7 +66,7 @@ pub enum Error {
     NoDims,
     /// A range of coordinates is empty or reaches past the end of its dimension.
     #[error(
-        "{start}..{end} selects nothing, or more than there is, of mesh dimension {dim} of size {size}: select from 0..{size}"
+        "{start}..{end} is no range of mesh dimension {dim}, which has size {size}: select at least one index of 0..{size}"
     )]
     RangeOutside {
         /// The dimension.

@@ -35,17 +35,11 @@
 mod algorithm;
 mod blocks;
 mod check;
-mod exchange;
-mod halving;
-mod hierarchy;
 mod hosts;
 mod pattern;
 mod plan;
 mod rank;
-mod ring;
 mod round;
-mod star;
-mod tree;
 
 pub use algorithm::Algorithm;
 pub use blocks::{Blocks, chunk};

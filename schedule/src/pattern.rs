@@ -1,9 +1,16 @@
 //! The patterns that schedules are put together from, each played forward or backward.
 
-use super::halving::Cut;
-use super::hierarchy::Owner;
-use super::hosts::Hosts;
-use super::{OnReceive, Round, exchange, halving, hierarchy, ring, star, tree};
+mod exchange;
+pub(crate) mod halving;
+pub(crate) mod hierarchy;
+mod ring;
+mod star;
+mod tree;
+
+use crate::hosts::Hosts;
+use crate::{OnReceive, Round};
+use halving::Cut;
+use hierarchy::Owner;
 
 /// Where a schedule is played: whose part, among whom, over how many blocks.
 #[derive(Clone, Copy, Debug)]

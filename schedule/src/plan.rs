@@ -4,8 +4,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::halving::{Cut, active};
-use super::hierarchy::Owner;
+use super::pattern::halving::{Cut, active};
+use super::pattern::hierarchy::Owner;
 use super::pattern::{Pattern, Phase, Way};
 use super::{Algorithm, Collective};
 

@@ -32,6 +32,51 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! # Reduce gradients while the backward pass goes on
+//!
+//! ```
+//! use meshwork_strategy::{Error, GradientBuckets, MultiWorkerMirroredStrategy, VariableSpec};
+//!
+//! let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+//! let specs = [VariableSpec::new("w", &[2, 2])?, VariableSpec::new("b", &[2])?];
+//! let mut gradients = GradientBuckets::new(&mut strategy, &specs, 0)?;
+//! strategy.run(|replica| {
+//!     for index in [1, 0] {
+//!         gradients.gradient_mut(index)?.fill(0.5); // the last layer first
+//!         gradients.ready(replica, index)?; // its bucket is reduced from now on
+//!     }
+//!     gradients.finish(replica)
+//! })?;
+//! assert_eq!(gradients.gradient(1), [0.5, 0.5]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! # Save and restore
+//!
+//! ```
+//! use meshwork_strategy::{Checkpoints, Cursor, MultiWorkerMirroredStrategy, Snapshot};
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! let checkpoints = Checkpoints::new(folder.path());
+//! let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+//! let snapshot = Snapshot::new(120, Cursor::start()); // and the values of variables
+//! strategy.save_checkpoint(&checkpoints, &snapshot)?;
+//! assert_eq!(strategy.restore_checkpoint(&checkpoints)?.snapshot(), Some(&snapshot));
+//! # Ok::<(), meshwork_strategy::Error>(())
+//! ```
+//!
+//! # Go on when workers come and go
+//!
+//! ```no_run
+//! # fn train<T: meshwork_strategy::Training>(mut training: T) -> Result<(), T::Error> {
+//! use meshwork_strategy::MultiWorkerMirroredStrategy;
+//!
+//! let mut strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+//! strategy.train(&mut training)?; // which makes steps, and saves its state
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Map of the crate: `strategy` (the entry: workers and their replicas, steps, reductions, names of
 //! devices; trainings whose workers change), `replica` (what a step can do, and where the replicas
 //! of a worker meet), `variable` and `distributed_variable` (names, shapes, copies and when they

@@ -34,8 +34,8 @@ pub enum Error {
         /// Parameters that are trained.
         mirrored: usize,
     },
-    /// burn cannot write or read the state of an optimizer.
-    #[error("burn cannot write or read the state of an optimizer")]
+    /// burn cannot convert the state of an optimizer.
+    #[error("burn cannot convert the state of an optimizer")]
     OptimizerState(#[from] RecordError),
     /// A checkpoint holds no state of an optimizer.
     #[error(

@@ -112,7 +112,7 @@ pub enum LaunchError {
         source: io::Error,
     },
     /// The launcher could not set itself up to watch its workers.
-    #[error("the launcher could not start a thread or pipe to watch its workers with")]
+    #[error("the launcher could not begin to watch its workers")]
     Watch {
         /// The error of the operating system.
         source: io::Error,

@@ -177,7 +177,7 @@ pub enum OperationError {
     },
     /// The caller asked a group to shrink or grow that cannot.
     #[error(
-        "only a group of processes that was joined can shrink and grow, not one of threads or one that was split"
+        "only a group of processes that Group::connect has made can shrink and grow: keep it beside those that are split from it"
     )]
     NoEpochs,
     /// A blocking call was made on a thread of an asynchronous runtime, where it would stall tasks.

@@ -11,7 +11,7 @@ use plotters::drawing::DrawingAreaErrorKind;
 pub(crate) enum Error {
     /// Neither the compressed nor the plain form of a data file is in the data folder.
     #[error(
-        "data file {path} does not exist, with or without .gz; pass --data DIR with the folder of the four MNIST files",
+        "neither data file {path} nor {path}.gz exists; pass --data DIR with the folder of the four MNIST files",
         path = path.display()
     )]
     DataMissing { path: PathBuf },

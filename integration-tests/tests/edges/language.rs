@@ -120,6 +120,25 @@ pub(crate) fn silent_files(sources: &[Source], expected: &[(&str, usize)]) -> Ve
     )
 }
 
+/// Messages of errors that leave it open which of two things has happened: an "or" before the
+/// remedy, which follows a colon or semicolon. Examples, behind "such as", may have one.
+pub(crate) fn two_causes(sources: &[Source]) -> Vec<String> {
+    let messages = sources.iter().flat_map(|source| {
+        let begins = source.text().split("#[error(").skip(1);
+        begins.filter_map(move |text| Some((source.path(), text.trim_start().strip_prefix('"')?)))
+    });
+    messages
+        .filter_map(|(path, text)| {
+            let message = text.split('"').next()?;
+            let cause = message.split([':', ';']).next()?;
+            let cause = cause.split("such as").next()?;
+            let is_open = cause.split_whitespace().any(|word| word == "or");
+            is_open
+                .then(|| format!("{path}: {message:?} has two causes: give each its own variant"))
+        })
+        .collect()
+}
+
 /// The same for functions with parameters that are patterns of tuples.
 pub(crate) fn tuple_parameters(sources: &[Source], expected: &[(&str, usize)]) -> Vec<String> {
     let found = sources.iter().flat_map(|source| {
@@ -284,6 +303,18 @@ mod tests {
         assert_eq!(tuple_parameters(&sources, &[("layout", 1)]).len(), 1);
         assert_eq!(tuple_parameters(&sources, &[("layout", 3)]).len(), 1);
         assert_eq!(tuple_parameters(&[], &[("layout", 1)]).len(), 1);
+    }
+
+    #[test]
+    fn an_or_before_the_remedy_is_found() {
+        // Not as one literal, which would be found here.
+        let found = |message: &str| {
+            let text = ["#[error", "(\"", message, "\")]"].concat();
+            two_causes(&[source(&text)]).len()
+        };
+        assert_eq!(found("{path} is missing or damaged: restore it"), 1);
+        assert_eq!(found("{path} is missing: restore it or save anew"), 0);
+        assert_eq!(found("it takes a number, such as 2 or 0.5"), 0);
     }
 
     #[test]

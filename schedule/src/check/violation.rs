@@ -92,7 +92,7 @@ pub enum Violation {
         block: usize,
     },
     /// A rank ends with something else than the goal.
-    #[error("{rank} ends with a wrong or incomplete value in block {block}")]
+    #[error("{rank} ends with another value in block {block} than the operation gives")]
     WrongResult {
         /// The rank.
         rank: Rank,

@@ -9,7 +9,7 @@ pub enum SnapshotDamage {
     #[error("it is no whole safetensors file")]
     Format,
     /// A field that every snapshot has is missing or unreadable.
-    #[error("its field {field} is missing or unreadable")]
+    #[error("it has no field {field} that can be used")]
     Field {
         /// The name in the file's metadata.
         field: &'static str,

@@ -1,10 +1,10 @@
 //! Every transfer straight from who has it to who wants it, in one round.
 
-use super::Round;
-use super::pattern::Place;
+use super::Place;
+use crate::Round;
 
 /// The root's blocks to everybody.
-pub(super) fn broadcast(place: &Place<'_>, root: usize) -> Round {
+pub(crate) fn broadcast(place: &Place<'_>, root: usize) -> Round {
     let mut round = Round::default();
     if place.rank == root {
         for other in 0..place.world {
@@ -17,7 +17,7 @@ pub(super) fn broadcast(place: &Place<'_>, root: usize) -> Round {
 }
 
 /// To each rank its own block, from the root.
-pub(super) fn scatter(place: &Place<'_>, root: usize) -> Round {
+pub(crate) fn scatter(place: &Place<'_>, root: usize) -> Round {
     let mut round = Round::default();
     if place.rank == root {
         for other in 0..place.world {
@@ -30,7 +30,7 @@ pub(super) fn scatter(place: &Place<'_>, root: usize) -> Round {
 }
 
 /// Everybody's own block to everybody.
-pub(super) fn all_gather(place: &Place<'_>) -> Round {
+pub(crate) fn all_gather(place: &Place<'_>) -> Round {
     let me = place.rank;
     let mut round = Round::default();
     for other in 0..place.world {
@@ -41,7 +41,7 @@ pub(super) fn all_gather(place: &Place<'_>) -> Round {
 }
 
 /// Everybody's blocks to everybody.
-pub(super) fn share(place: &Place<'_>) -> Round {
+pub(crate) fn share(place: &Place<'_>) -> Round {
     let mut round = Round::default();
     for other in 0..place.world {
         round.send(place.rank, other, 0..place.blocks);

@@ -2,12 +2,12 @@
 //!
 //! Of all-to-all, block `from * world + to` is what one rank has for another.
 
-use super::Round;
+use super::Place;
 use super::hierarchy::runs;
-use super::pattern::Place;
+use crate::Round;
 
 /// Everything at once, straight to whom it is for.
-pub(super) fn all_at_once(place: &Place<'_>) -> Round {
+pub(crate) fn all_at_once(place: &Place<'_>) -> Round {
     let mut round = Round::default();
     for distance in 1..place.world {
         pair(place, distance, &mut round);
@@ -16,7 +16,7 @@ pub(super) fn all_at_once(place: &Place<'_>) -> Round {
 }
 
 /// In round `r` to the rank `r + 1` places on, from the one as far back.
-pub(super) fn one_by_one(place: &Place<'_>, index: usize) -> Round {
+pub(crate) fn one_by_one(place: &Place<'_>, index: usize) -> Round {
     let mut round = Round::default();
     pair(place, index + 1, &mut round);
     round
@@ -33,7 +33,7 @@ fn pair(place: &Place<'_>, distance: usize, round: &mut Round) {
 /// A block that has a way of `d` places before it takes a step of `2^r` in round `r` if `d` has
 /// that bit: few rounds, for which blocks pass through other ranks (Bruck et al., "Efficient
 /// algorithms for all-to-all communications", 1997).
-pub(super) fn by_bits(place: &Place<'_>, index: usize) -> Round {
+pub(crate) fn by_bits(place: &Place<'_>, index: usize) -> Round {
     let (me, world, step) = (place.rank, place.world, 1_usize << index);
     let behind = |rank: usize, distance: usize| (rank + world - distance) % world;
     // What lies at `at` with this bit of its way ahead has come all lower bits of it.
@@ -58,7 +58,7 @@ pub(super) fn by_bits(place: &Place<'_>, index: usize) -> Round {
 
 /// In round `r` a word to the rank `2^r` places on: after all rounds each has heard from everybody
 /// (Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", 1988).
-pub(super) fn barrier(place: &Place<'_>, index: usize) -> Round {
+pub(crate) fn barrier(place: &Place<'_>, index: usize) -> Round {
     let (me, world, step) = (place.rank, place.world, 1 << index);
     let mut round = Round::default();
     round.send(me, (me + step) % world, 0..0);
@@ -67,7 +67,7 @@ pub(super) fn barrier(place: &Place<'_>, index: usize) -> Round {
 }
 
 /// The own block to one rank, and that of another from it.
-pub(super) fn permute(place: &Place<'_>, to: Option<usize>, from: Option<usize>) -> Round {
+pub(crate) fn permute(place: &Place<'_>, to: Option<usize>, from: Option<usize>) -> Round {
     let me = place.rank;
     let mut round = Round::default();
     if let Some(to) = to {

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use super::Round;
-use super::pattern::Place;
+use super::Place;
+use crate::Round;
 
 /// Levels of a binomial tree over `world` ranks.
-pub(super) fn depth(world: usize) -> usize {
+pub(crate) fn depth(world: usize) -> usize {
     world.next_power_of_two().trailing_zeros() as usize
 }
 
 /// The root's blocks to everybody, along the tree turned so that the root is at its top; longest
 /// edges first.
-pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
+pub(crate) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
     let mut round = Round::default();
     match edge(place, root, index) {
         Edge::Parent { child, .. } => round.send(place.rank, child, 0..place.blocks),
@@ -23,7 +23,7 @@ pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
 }
 
 /// To each rank its own block, along the same tree: an edge carries all that is below it.
-pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
+pub(crate) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
     let mut round = Round::default();
     match edge(place, root, index) {
         Edge::Parent { child, below } => {

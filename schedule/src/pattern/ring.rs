@@ -1,15 +1,15 @@
 //! Every rank sends to its successor only, and all links are busy all the time.
 
-use super::Round;
-use super::pattern::Place;
+use super::Place;
+use crate::Round;
 
 /// Rounds of [`scatter`] and [`all_gather`].
-pub(super) fn rounds(world: usize) -> usize {
+pub(crate) fn rounds(world: usize) -> usize {
     world - 1
 }
 
 /// In round `r` rank `k` passes on block `k - r`: its own at first, then what it has just received.
-pub(super) fn all_gather(place: &Place<'_>, index: usize) -> Round {
+pub(crate) fn all_gather(place: &Place<'_>, index: usize) -> Round {
     // `index + 1` is at most `world`, so the difference stays above zero.
     let block_before = |rounds: usize| (place.rank + place.world - rounds) % place.world;
     let one = |block: usize| block..block + 1;
@@ -20,13 +20,13 @@ pub(super) fn all_gather(place: &Place<'_>, index: usize) -> Round {
 }
 
 /// Rounds of [`broadcast`].
-pub(super) fn broadcast_rounds(world: usize) -> usize {
+pub(crate) fn broadcast_rounds(world: usize) -> usize {
     if world == 1 { 0 } else { 2 * world - 2 }
 }
 
 /// A chain from the root, pipelined over as many blocks as there are ranks: the rank at distance
 /// `d` behind the root sends block `b` in round `d + b`.
-pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
+pub(crate) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
     let distance = (place.rank + place.world - root) % place.world;
     let block = |behind: usize| {
         index
@@ -45,7 +45,7 @@ pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
 
 /// A chain from the root that carries the farthest rank's block first, so that no block waits: the
 /// rank at distance `d` passes the block for distance `world - 1 - i` on in round `d + i`.
-pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
+pub(crate) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
     let (world, me) = (place.world, place.rank);
     let distance = (me + world - root) % world;
     let block = |behind: usize| {

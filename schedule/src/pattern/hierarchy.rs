@@ -6,13 +6,13 @@
 
 use std::ops::Range;
 
-use super::Round;
-use super::hosts::Hosts;
-use super::pattern::Place;
+use super::Place;
+use crate::Round;
+use crate::hosts::Hosts;
 
 /// Which block is whose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Owner {
+pub(crate) enum Owner {
     /// Block `k` is rank `k`'s.
     Rank,
     /// Blocks are dealt by local rank, so that what a rank cares for is in one piece.
@@ -36,16 +36,16 @@ impl Owner {
 }
 
 /// Rounds of [`all_gather`].
-pub(super) const ALL_GATHER_ROUNDS: usize = 2;
+pub(crate) const ALL_GATHER_ROUNDS: usize = 2;
 /// Rounds of [`broadcast`].
-pub(super) const BROADCAST_ROUNDS: usize = 2;
+pub(crate) const BROADCAST_ROUNDS: usize = 2;
 /// Rounds of [`scatter`].
-pub(super) const SCATTER_ROUNDS: usize = 2;
+pub(crate) const SCATTER_ROUNDS: usize = 2;
 /// Rounds of [`all_to_all`].
-pub(super) const ALL_TO_ALL_ROUNDS: usize = 3;
+pub(crate) const ALL_TO_ALL_ROUNDS: usize = 3;
 
 /// Each rank's block to its keepers on the other hosts, then all that a rank keeps to its host.
-pub(super) fn all_gather(place: &Place<'_>, owner: Owner, index: usize) -> Round {
+pub(crate) fn all_gather(place: &Place<'_>, owner: Owner, index: usize) -> Round {
     if index > 0 {
         return within_hosts(place, owner);
     }
@@ -64,7 +64,7 @@ pub(super) fn all_gather(place: &Place<'_>, owner: Owner, index: usize) -> Round
 }
 
 /// The root's blocks to their keepers on its host.
-pub(super) fn deal(place: &Place<'_>, root: usize) -> Round {
+pub(crate) fn deal(place: &Place<'_>, root: usize) -> Round {
     let (hosts, me) = (place.hosts, place.rank);
     let mut moves = Moves::default();
     if me == root {
@@ -81,7 +81,7 @@ pub(super) fn deal(place: &Place<'_>, root: usize) -> Round {
 
 /// From each keeper on the root's host to those on the other hosts, then all that a rank keeps to
 /// its host.
-pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
+pub(crate) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
     if index > 0 {
         return within_hosts(place, Owner::LocalRank);
     }
@@ -101,7 +101,7 @@ pub(super) fn broadcast(place: &Place<'_>, root: usize, index: usize) -> Round {
 }
 
 /// The blocks of a host from the root to one rank there, which hands them out.
-pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
+pub(crate) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
     let (hosts, me) = (place.hosts, place.rank);
     let deputy = |host| hosts.at(host, hosts.local_rank(root));
     let home = hosts.host(me);
@@ -129,7 +129,7 @@ pub(super) fn scatter(place: &Place<'_>, root: usize, index: usize) -> Round {
 
 /// What goes from one host to another is collected by one rank, sent in one piece, and handed out
 /// by one rank there; different pairs of hosts have different ones.
-pub(super) fn all_to_all(place: &Place<'_>, index: usize) -> Round {
+pub(crate) fn all_to_all(place: &Place<'_>, index: usize) -> Round {
     let (hosts, me, world) = (place.hosts, place.rank, place.world);
     let home = hosts.host(me);
     let block = |from: usize, to: usize| from * world + to;
@@ -230,7 +230,7 @@ impl Moves {
 }
 
 /// Consecutive blocks of the same peer in one piece.
-pub(super) fn runs(mut moves: Vec<(usize, usize)>) -> Vec<(usize, Range<usize>)> {
+pub(crate) fn runs(mut moves: Vec<(usize, usize)>) -> Vec<(usize, Range<usize>)> {
     moves.sort_unstable();
     let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
     for (peer, block) in moves {

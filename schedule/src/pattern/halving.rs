@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use super::Round;
-use super::pattern::Place;
+use super::Place;
+use crate::Round;
 
 /// Which blocks a rank that takes part ends a halving with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Cut {
+pub(crate) enum Cut {
     /// One block per rank: its own, and its partner's.
     PerRank,
     /// As many blocks as ranks that take part. Nearest neighbours halve first, so that sums are
@@ -19,27 +19,27 @@ pub(super) enum Cut {
 }
 
 /// Ranks that take part: the largest power of two in a world.
-pub(super) fn active(world: usize) -> usize {
+pub(crate) fn active(world: usize) -> usize {
     1 << world.ilog2()
 }
 
 /// Rounds of [`all_gather`].
-pub(super) fn rounds(world: usize) -> usize {
+pub(crate) fn rounds(world: usize) -> usize {
     world.ilog2() as usize
 }
 
 /// Rounds of [`pair_scatter`] and [`pair_broadcast`].
-pub(super) fn pair_rounds(world: usize) -> usize {
+pub(crate) fn pair_rounds(world: usize) -> usize {
     usize::from(!world.is_power_of_two())
 }
 
 /// From the even rank of each pair, the block of the odd one.
-pub(super) fn pair_scatter(place: &Place<'_>) -> Round {
+pub(crate) fn pair_scatter(place: &Place<'_>) -> Round {
     pair(place, |odd| odd..odd + 1)
 }
 
 /// From the even rank of each pair, all blocks.
-pub(super) fn pair_broadcast(place: &Place<'_>) -> Round {
+pub(crate) fn pair_broadcast(place: &Place<'_>) -> Round {
     pair(place, |_| 0..place.blocks)
 }
 
@@ -55,7 +55,7 @@ fn pair(place: &Place<'_>, blocks: impl Fn(usize) -> Range<usize>) -> Round {
 }
 
 /// Every rank that takes part gives its partner all that it has.
-pub(super) fn all_gather(place: &Place<'_>, cut: Cut, index: usize) -> Round {
+pub(crate) fn all_gather(place: &Place<'_>, cut: Cut, index: usize) -> Round {
     let active = active(place.world);
     let extra = place.world - active;
     let me = place.rank;
