@@ -89,7 +89,9 @@ mod tests {
     #[track_caller]
     fn check_master(
         resolver: &impl ClusterResolver,
-        (task_type, task_id, layer): (Option<&str>, Option<u32>, Option<&str>),
+        task_type: Option<&str>,
+        task_id: Option<u32>,
+        layer: Option<&str>,
         expected: &str,
     ) {
         assert_eq!(
@@ -104,11 +106,11 @@ mod tests {
             .with_master("m:1")
             .with_task_type("worker")
             .with_task_id(1);
-        check_master(&resolver, (Some("worker"), Some(1), None), "w1:1");
-        check_master(&resolver, (Some("ps"), Some(2), None), "p2:1");
-        check_master(&resolver, (Some("worker"), None, None), "m:1");
-        check_master(&resolver, (None, Some(0), None), "m:1");
-        check_master(&resolver, (None, None, None), "m:1");
+        check_master(&resolver, Some("worker"), Some(1), None, "w1:1");
+        check_master(&resolver, Some("ps"), Some(2), None, "p2:1");
+        check_master(&resolver, Some("worker"), None, None, "m:1");
+        check_master(&resolver, None, Some(0), None, "m:1");
+        check_master(&resolver, None, None, None, "m:1");
     }
 
     #[test]
@@ -116,16 +118,14 @@ mod tests {
         let resolver = sample().with_rpc_layer("grpc");
         check_master(
             &resolver,
-            (Some("worker"), Some(0), Some("xyz")),
+            Some("worker"),
+            Some(0),
+            Some("xyz"),
             "xyz://w0:1",
         );
-        check_master(
-            &resolver,
-            (Some("worker"), Some(0), Some("")),
-            "grpc://w0:1",
-        );
-        check_master(&resolver, (None, None, None), "grpc://");
-        check_master(&sample(), (None, None, None), "");
+        check_master(&resolver, Some("worker"), Some(0), Some(""), "grpc://w0:1");
+        check_master(&resolver, None, None, None, "grpc://");
+        check_master(&sample(), None, None, None, "");
     }
 
     #[test]

@@ -349,7 +349,7 @@ const PROOFS: &[&str] = &[
 const SILENT: &[(&str, usize)] = &[];
 
 /// Functions with tuple patterns in their parameters, by first folder: fewer is better.
-const TUPLES: &[(&str, usize)] = &[("cluster-resolver", 4)];
+const TUPLES: &[(&str, usize)] = &[];
 
 /// Modules of one crate that use each other, and why they may.
 const CYCLES: &[Cycle] = &[

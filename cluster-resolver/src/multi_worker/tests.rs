@@ -15,7 +15,7 @@ fn cluster(jobs: &[(&str, &[&str])]) -> ClusterSpec {
 }
 
 #[track_caller]
-fn check(spec: &ClusterSpec, (job, index): (&str, u32), rank: u32, addresses: &[&str]) {
+fn check(spec: &ClusterSpec, job: &str, index: u32, rank: u32, addresses: &[&str]) {
     let placement = WorkerPlacement::new(spec, job, index).unwrap();
     assert_eq!(placement.rank(), rank);
     assert_eq!(placement.world(), u32::try_from(addresses.len()).unwrap());
@@ -24,7 +24,7 @@ fn check(spec: &ClusterSpec, (job, index): (&str, u32), rank: u32, addresses: &[
 }
 
 #[track_caller]
-fn check_refused(spec: &ClusterSpec, (job, index): (&str, u32), expected: Error) {
+fn check_refused(spec: &ClusterSpec, job: &str, index: u32, expected: Error) {
     assert_eq!(WorkerPlacement::new(spec, job, index), Err(expected));
 }
 
@@ -32,7 +32,7 @@ fn check_refused(spec: &ClusterSpec, (job, index): (&str, u32), expected: Error)
 fn without_a_chief_job_worker_0_is_the_chief() {
     let spec = cluster(&[("worker", &["a:1", "b:1", "c:1"])]);
     for index in 0..3 {
-        check(&spec, ("worker", index), index, &["a:1", "b:1", "c:1"]);
+        check(&spec, "worker", index, index, &["a:1", "b:1", "c:1"]);
     }
 }
 
@@ -43,24 +43,25 @@ fn the_chief_is_rank_0_wherever_the_cluster_names_it() {
         ("ps", &["p:1"]),
         ("chief", &["c:1"]),
     ]);
-    check(&spec, ("chief", 0), 0, &["c:1", "a:1", "b:1"]);
-    check(&spec, ("worker", 0), 1, &["c:1", "a:1", "b:1"]);
-    check(&spec, ("worker", 1), 2, &["c:1", "a:1", "b:1"]);
+    check(&spec, "chief", 0, 0, &["c:1", "a:1", "b:1"]);
+    check(&spec, "worker", 0, 1, &["c:1", "a:1", "b:1"]);
+    check(&spec, "worker", 1, 2, &["c:1", "a:1", "b:1"]);
 }
 
 #[test]
 fn a_chief_may_train_alone() {
-    check(&cluster(&[("chief", &["c:1"])]), ("chief", 0), 0, &["c:1"]);
+    check(&cluster(&[("chief", &["c:1"])]), "chief", 0, 0, &["c:1"]);
 }
 
 #[test]
 fn a_chief_job_without_tasks_counts_as_no_chief() {
     let spec = cluster(&[("chief", &[]), ("worker", &["a:1", "b:1"])]);
-    check(&spec, ("worker", 0), 0, &["a:1", "b:1"]);
+    check(&spec, "worker", 0, 0, &["a:1", "b:1"]);
     let indices = vec![];
     check_refused(
         &spec,
-        ("chief", 0),
+        "chief",
+        0,
         Error::UnknownTask {
             task: Task::new("chief", 0),
             indices,
@@ -73,7 +74,8 @@ fn a_task_outside_the_cluster_is_refused() {
     let spec = cluster(&[("worker", &["a:1", "b:1"])]);
     check_refused(
         &spec,
-        ("worker", 2),
+        "worker",
+        2,
         Error::UnknownTask {
             task: Task::new("worker", 2),
             indices: vec![0, 1],
@@ -82,7 +84,8 @@ fn a_task_outside_the_cluster_is_refused() {
     let known = vec!["worker".to_owned()];
     check_refused(
         &spec,
-        ("chief", 0),
+        "chief",
+        0,
         Error::UnknownJob {
             job: "chief".into(),
             known,
@@ -91,7 +94,8 @@ fn a_task_outside_the_cluster_is_refused() {
     let known = vec![];
     check_refused(
         &ClusterSpec::default(),
-        ("worker", 0),
+        "worker",
+        0,
         Error::UnknownJob {
             job: "worker".into(),
             known,
@@ -109,7 +113,8 @@ fn tasks_that_do_not_train_have_no_rank() {
     for job in ["ps", "evaluator"] {
         check_refused(
             &spec,
-            (job, 0),
+            job,
+            0,
             Error::NotTraining {
                 task: Task::new(job, 0),
             },
@@ -122,7 +127,8 @@ fn a_cluster_with_a_strange_job_is_refused_for_every_task() {
     let spec = cluster(&[("master", &["m:1"]), ("worker", &["a:1"])]);
     check_refused(
         &spec,
-        ("worker", 0),
+        "worker",
+        0,
         Error::UnknownRole {
             job: "master".into(),
         },
@@ -133,7 +139,7 @@ fn a_cluster_with_a_strange_job_is_refused_for_every_task() {
 fn two_chiefs_or_two_evaluators_are_refused() {
     for job in ["chief", "evaluator"] {
         let spec = cluster(&[("worker", &["a:1"]), (job, &["x:1", "y:1"])]);
-        check_refused(&spec, ("worker", 0), Error::TooManyTasks { job, count: 2 });
+        check_refused(&spec, "worker", 0, Error::TooManyTasks { job, count: 2 });
     }
 }
 
@@ -147,9 +153,9 @@ fn a_hole_between_indices_is_refused_by_its_first_missing_task() {
         missing: Task::new("worker", missing),
         last: Task::new("worker", last),
     };
-    check_refused(&sparse(&[1, 5]), ("worker", 5), missing(0, 5));
-    check_refused(&sparse(&[0, 1, 3]), ("worker", 0), missing(2, 3));
-    check(&sparse(&[0, 1]), ("worker", 1), 1, &["h0:1", "h1:1"]);
+    check_refused(&sparse(&[1, 5]), "worker", 5, missing(0, 5));
+    check_refused(&sparse(&[0, 1, 3]), "worker", 0, missing(2, 3));
+    check(&sparse(&[0, 1]), "worker", 1, 1, &["h0:1", "h1:1"]);
 }
 
 #[test]
@@ -157,7 +163,8 @@ fn one_address_for_two_tasks_is_refused_however_it_is_written() {
     for (first, second) in [("a:1", "a:1"), ("a:1", "A:01"), ("[::1]:7", "[0::1]:7")] {
         check_refused(
             &cluster(&[("worker", &["x:1", second]), ("chief", &[first])]),
-            ("worker", 0),
+            "worker",
+            0,
             Error::DuplicateAddress {
                 first: Task::new("chief", 0),
                 second: Task::new("worker", 1),
@@ -172,7 +179,8 @@ fn only_addresses_of_tasks_that_train_are_judged() {
     let spec = cluster(&[("worker", &["a:1", "b"]), ("ps", &["a:1", "nonsense"])]);
     check_refused(
         &spec,
-        ("worker", 0),
+        "worker",
+        0,
         Error::Address {
             task: Task::new("worker", 1),
             address: "b".into(),
@@ -180,7 +188,7 @@ fn only_addresses_of_tasks_that_train_are_judged() {
         },
     );
     let spec = cluster(&[("worker", &["a:1"]), ("ps", &["a:1", "nonsense"])]);
-    check(&spec, ("worker", 0), 0, &["a:1"]);
+    check(&spec, "worker", 0, 0, &["a:1"]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn check_field(text: &str, path: &str, found: &str, expected: Expected) {
 }
 
 #[track_caller]
-fn check_json(text: &str, (line, column): (usize, usize), snippet: &str, problem: JsonProblem) {
+fn check_json(text: &str, line: usize, column: usize, snippet: &str, problem: JsonProblem) {
     let snippet = snippet.to_owned();
     let expected = Error::Json {
         line,
@@ -226,32 +226,36 @@ fn keys_of_a_task_map_are_distinct_indices() {
 
 #[test]
 fn text_that_is_not_json_is_shown_where_it_breaks() {
-    check_json("", (1, 0), "", JsonProblem::Empty);
-    check_json(" \n", (2, 0), "", JsonProblem::Empty);
-    check_json("{bad", (1, 2), "{bad", JsonProblem::Malformed);
-    check_json("{} x", (1, 4), "{} x", JsonProblem::Malformed);
-    check_json("\u{feff}{}", (1, 1), "\u{feff}{}", JsonProblem::Malformed);
+    check_json("", 1, 0, "", JsonProblem::Empty);
+    check_json(" \n", 2, 0, "", JsonProblem::Empty);
+    check_json("{bad", 1, 2, "{bad", JsonProblem::Malformed);
+    check_json("{} x", 1, 4, "{} x", JsonProblem::Malformed);
+    check_json("\u{feff}{}", 1, 1, "\u{feff}{}", JsonProblem::Malformed);
     check_json(
         "{'task': {}}",
-        (1, 2),
+        1,
+        2,
         "{'task': {}}",
         JsonProblem::SingleQuotes,
     );
     check_json(
         "{\"task\":\n {\"type\": NaN}}",
-        (2, 11),
+        2,
+        11,
         " {\"type\": NaN}}",
         JsonProblem::Malformed,
     );
     check_json(
         "{\"task\": {",
-        (1, 10),
+        1,
+        10,
         "{\"task\": {",
         JsonProblem::Truncated,
     );
     check_json(
         r#"{"cluster": {"worker": ["höst-0.example:2222", "höst-1.example:2222",]}}"#,
-        (1, 72),
+        1,
+        72,
         "…1.example:2222\",]}}",
         JsonProblem::Malformed,
     );
