@@ -71,12 +71,13 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins the group of `config`: blocks until every member is connected with every other.
+    /// Joins the group of `config`: blocks until every member is known to be there.
     ///
-    /// Connections are mutually authenticated and encrypted by TLS 1.3 over QUIC. If all members
-    /// run on one host, the bytes of operations go through memory that they share; if some do,
-    /// all-reduce, broadcast, all-gather and reduce-scatter go through memory inside hosts and over
-    /// the network between them.
+    /// Each is then connected with at most 2⌈log₂ n⌉ others; further connections are made when an
+    /// operation needs them. Connections are mutually authenticated and encrypted by TLS 1.3 over
+    /// QUIC. If all members run on one host, the bytes of operations go through memory that they
+    /// share; if some do, all-reduce, broadcast, all-gather and reduce-scatter go through memory
+    /// inside hosts and over the network between them.
     ///
     /// # Errors
     /// [`JoinError::NotJoined`] at the deadline; at once [`JoinError::PortTaken`],

@@ -126,6 +126,7 @@ mod local;
 mod medium;
 mod membership;
 mod operation;
+mod overlay;
 mod quic;
 mod session;
 mod shm;

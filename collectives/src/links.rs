@@ -4,14 +4,17 @@ mod hierarchy;
 mod medium;
 mod operation;
 
-use std::cell::RefCell;
-use std::future::poll_fn;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use meshwork_accel::Element;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::task::JoinSet;
 
 use crate::Rank;
 use crate::failure::Failure;
@@ -27,10 +30,22 @@ pub(crate) type Outgoing = Box<dyn AsyncWrite + Send + Unpin>;
 /// Bytes from one rank, in order.
 pub(crate) type Incoming = Box<dyn AsyncRead + Send + Unpin>;
 
-/// One rank's streams to and from all others, by rank; its own places are empty.
+/// Opens the streams of a group to ranks that have none yet.
+pub(crate) trait Connector: Send + Sync {
+    /// Ends when they are open, which may be never: the group's failure and the operation's
+    /// deadline end the wait.
+    fn connect(&self, to: Rank) -> Connecting;
+}
+
+/// Streams that are being opened.
+pub(crate) type Connecting = Pin<Box<dyn Future<Output = (Outgoing, Incoming)> + Send>>;
+
+/// One rank's streams to and from others, by rank; its own places are empty, and those of ranks
+/// that no operation has needed yet.
 pub(crate) struct Links {
     pub(crate) outgoing: LinkWriters,
     pub(crate) incoming: LinkReaders,
+    connector: Option<Arc<dyn Connector>>,
 }
 
 /// The streams to the others.
@@ -45,7 +60,44 @@ impl Links {
         Self {
             outgoing: LinkWriters(outgoing),
             incoming: LinkReaders(incoming),
+            connector: None,
         }
+    }
+
+    /// No streams yet, among so many ranks.
+    pub(crate) fn on_demand(world: usize, connector: Arc<dyn Connector>) -> Self {
+        Self {
+            connector: Some(connector),
+            ..Self::new((0..world).map(|_| None))
+        }
+    }
+
+    /// Opens the streams to these ranks that are not open yet, all at once.
+    pub(crate) async fn reach(
+        &mut self,
+        peers: &BTreeSet<Rank>,
+        waits_for: &Cell<Rank>,
+    ) -> Result<(), Failure> {
+        let Some(connector) = &self.connector else {
+            return Ok(());
+        };
+        let mut missing: BTreeSet<Rank> = peers.clone();
+        missing.retain(|rank| self.outgoing.0[rank.index()].is_none());
+        // Ends with this, and with it all that is half done.
+        let mut opening = JoinSet::new();
+        for rank in missing.iter().copied() {
+            let connecting = connector.connect(rank);
+            opening.spawn(async move { (rank, connecting.await) });
+        }
+        while let Some(rank) = missing.first() {
+            waits_for.set(*rank);
+            let opened = opening.join_next().await.and_then(Result::ok);
+            let (rank, (outgoing, incoming)) = opened.ok_or(Failure::LinkBroken(*rank))?;
+            self.outgoing.0[rank.index()] = Some(outgoing);
+            self.incoming.0[rank.index()] = Some(incoming);
+            missing.remove(&rank);
+        }
+        Ok(())
     }
 }
 

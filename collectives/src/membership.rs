@@ -6,29 +6,34 @@
 //! ```text
 //!             all joined                  Leave, all said goodbye
 //!   Joining ──────────────> Running ─────────────────────────────> Over
-//!      │ deadline              │ a rank died, fell silent, disconnected
-//!      │                       v                                     ^
-//!      │                   Grace ── first report that names the ──┤
-//!      └────────────────────── culprit, or the grace period is over ┘
+//!      │ time is short         │ a rank died, fell silent, disconnected
+//!      v                       v                                     ^
+//!   Naming                 Grace ── first report that names the ──┤
+//!      └── who is absent ───── culprit, or the grace period is over ┘
 //! ```
 //!
 //! Grace exists because one death makes others: the first survivor that notices ends its own
 //! process, and a third rank may see that end first. For a short while all evidence is collected,
 //! then the earliest unexplained loss is named. A rank that ends because of another says so.
 //!
-//! A rank sends its signs of life to those at a distance of 1, 2, 4, 8 … from it, so that its load
-//! grows with the logarithm of the group; who of them misses one tells all the others.
+//! A rank is connected with its [neighbours](crate::overlay), at a distance of 1, 2, 4, 8 … from
+//! it, and with those that an operation has needed. Signs of life go to neighbours; who misses one
+//! tells all whom it is connected with, and they tell theirs. So the load of a rank grows with the
+//! logarithm of the group.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Abort, Message};
-use crate::{JoinError, LossCause, Member, OperationError, Rank, UnauthenticatedPeer};
+use crate::wire::{Abort, MemberRecord, Message, RecordBatch};
+use crate::{LossCause, Member, OperationError, Rank, UnauthenticatedPeer, overlay};
 
 mod abort;
-mod heartbeat_topology;
+mod joining;
+mod roster;
 
 pub(crate) use abort::tell;
+use roster::Roster;
 
 /// How long evidence is collected after the first sign of a loss.
 pub(crate) const GRACE: Duration = Duration::from_millis(50);
@@ -46,6 +51,10 @@ pub(crate) struct MembershipTimeouts {
 pub(crate) enum Event {
     /// A connection to this rank stands, and it has proved who it is.
     Joined(Rank),
+    /// A member has told what it knows of others.
+    Records(RecordBatch),
+    /// These ranks have not come, says a member.
+    Absent(Vec<u32>),
     /// A process asked to join and was not let in.
     Refused(UnauthenticatedPeer),
     /// This rank sent a sign of life.
@@ -74,8 +83,8 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     Send(Rank, Message),
-    /// Everybody is in.
-    Ready,
+    /// Everybody is there, and this is what is known of each rank.
+    Ready(Vec<MemberRecord>),
     /// The group is over because of this; follows after the sends that tell the others.
     Fail(OperationError),
     /// The group is over because everybody has finished.
@@ -87,7 +96,11 @@ pub(crate) struct Membership {
     me: Rank,
     members: Arc<[Member]>,
     timeouts: MembershipTimeouts,
-    peers: Vec<Peer>,
+    /// Who is connected, or has been: neighbours, and those that operations have needed.
+    peers: BTreeMap<Rank, Peer>,
+    roster: Roster,
+    /// Who has not come, as far as anybody has told.
+    absent: BTreeSet<Rank>,
     phase: Phase,
     strangers: Vec<UnauthenticatedPeer>,
     began: Instant,
@@ -95,10 +108,9 @@ pub(crate) struct Membership {
     beat: Instant,
 }
 
-/// What is known of one rank; one's own entry stays [`Peer::Gone`].
+/// What is known of a rank that is or was connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Peer {
-    Missing,
     Here {
         heard: Instant,
     },
@@ -109,6 +121,10 @@ enum Peer {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Joining,
+    /// The deadline is near, and members tell each other whom they miss.
+    Naming {
+        until: Instant,
+    },
     Running,
     Leaving,
     Grace {
@@ -127,22 +143,23 @@ const UNAUTHENTICATED: usize = 4;
 impl Membership {
     pub(crate) fn new(
         me: Rank,
+        own: MemberRecord,
         members: Arc<[Member]>,
         timeouts: MembershipTimeouts,
         now: Instant,
     ) -> Self {
-        let mut peers = vec![Peer::Missing; members.len()];
-        peers[me.index()] = Peer::Gone;
         // Alone, there is nobody to wait for.
-        let phase = match peers.contains(&Peer::Missing) {
-            true => Phase::Joining,
-            false => Phase::Running,
+        let phase = match members.len() == 1 {
+            true => Phase::Running,
+            false => Phase::Joining,
         };
         Self {
             me,
+            roster: Roster::new(me, own, members.len()),
+            absent: BTreeSet::new(),
             members,
             timeouts,
-            peers,
+            peers: BTreeMap::new(),
             phase,
             strangers: Vec::new(),
             began: now,
@@ -166,8 +183,8 @@ impl Membership {
     pub(crate) fn wake(&self) -> Option<Instant> {
         match self.phase {
             Phase::Over => None,
-            Phase::Grace { until, .. } => Some(until.min(self.beat)),
-            Phase::Joining => Some(self.beat.min(self.began + self.timeouts.join)),
+            Phase::Grace { until, .. } | Phase::Naming { until } => Some(until.min(self.beat)),
+            Phase::Joining => Some(self.beat.min(self.naming_begins())),
             Phase::Running | Phase::Leaving => Some(self.beat),
         }
     }
@@ -178,7 +195,7 @@ impl Membership {
         let away = now.saturating_duration_since(self.handled);
         let excess = away.saturating_sub(2 * self.timeouts.heartbeat);
         self.handled = now.max(self.handled);
-        for peer in &mut self.peers {
+        for peer in self.peers.values_mut() {
             if let Peer::Here { heard } = peer {
                 *heard += excess;
             }
@@ -189,6 +206,8 @@ impl Membership {
         match event {
             Event::Joined(rank) => self.joined(now, rank, out),
             Event::Heard(rank) => self.heard(now, rank),
+            Event::Records(batch) => self.hear_records(&batch, out),
+            Event::Absent(ranks) => self.hear_absent(now, &ranks, out),
             Event::Refused(peer) => self
                 .strangers
                 .extend((self.strangers.len() < UNAUTHENTICATED).then_some(peer)),
@@ -198,6 +217,11 @@ impl Membership {
             Event::Reported(rank) => {
                 let heard = self.silence(now, rank);
                 self.fail(self.lost(rank, LossCause::Died, heard), out);
+            }
+            Event::Aborted { abort, .. }
+                if abort.reports_absence() && matches!(self.phase, Phase::Naming { .. }) =>
+            {
+                self.fail(self.not_joined(now), out);
             }
             Event::Aborted { by, abort } => {
                 let error = abort::from_wire(&abort, by, &self.members);
@@ -210,24 +234,14 @@ impl Membership {
         }
     }
 
-    fn joined(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
-        if self.peers[rank.index()] == Peer::Missing {
-            self.peers[rank.index()] = Peer::Here { heard: now };
-        }
-        if self.phase == Phase::Joining && !self.peers.contains(&Peer::Missing) {
-            self.phase = Phase::Running;
-            out.push(Action::Ready);
-        }
-    }
-
     fn heard(&mut self, now: Instant, rank: Rank) {
-        if let Peer::Here { heard } = &mut self.peers[rank.index()] {
+        if let Some(Peer::Here { heard }) = self.peers.get_mut(&rank) {
             *heard = now.max(*heard);
         }
     }
 
     fn goodbye(&mut self, rank: Rank, out: &mut Vec<Action>) {
-        self.peers[rank.index()] = Peer::Gone;
+        self.peers.insert(rank, Peer::Gone);
         self.leave_if_alone(out);
     }
 
@@ -243,7 +257,7 @@ impl Membership {
     }
 
     fn leave_if_alone(&mut self, out: &mut Vec<Action>) {
-        if self.phase == Phase::Leaving && self.peers.iter().all(|peer| *peer == Peer::Gone) {
+        if self.phase == Phase::Leaving && self.present().next().is_none() {
             self.phase = Phase::Over;
             out.push(Action::Over);
         }
@@ -252,9 +266,9 @@ impl Membership {
     /// The first suspect is the culprit unless an abort explains it before grace is over; a
     /// proof of death outweighs what is only a closed connection.
     fn suspect(&mut self, now: Instant, rank: Rank, cause: LossCause) {
-        let Peer::Here { .. } = self.peers[rank.index()] else {
+        if !self.is_here(rank) {
             return;
-        };
+        }
         let heard = self.silence(now, rank);
         match &mut self.phase {
             Phase::Grace {
@@ -304,8 +318,17 @@ impl Membership {
         {
             return self.fail(self.lost(culprit, cause, heard), out);
         }
-        if self.phase == Phase::Joining && now >= self.began + self.timeouts.join {
-            return self.fail(self.not_joined(now), out);
+        match self.phase {
+            Phase::Joining if now >= self.naming_begins() => self.name_absent(now, out),
+            Phase::Naming { until } if now >= until => {
+                return self.fail(self.not_joined(now), out);
+            }
+            Phase::Joining
+            | Phase::Naming { .. }
+            | Phase::Running
+            | Phase::Leaving
+            | Phase::Grace { .. }
+            | Phase::Over => {}
         }
         if now >= self.beat {
             self.beat = now + self.timeouts.heartbeat;
@@ -317,12 +340,8 @@ impl Membership {
 
     /// How long nothing was heard of a rank that sends this one signs of life.
     fn silence(&self, now: Instant, rank: Rank) -> Option<Duration> {
-        match self.peers[rank.index()] {
-            Peer::Here { heard } if self.watches(rank) => {
-                Some(now.saturating_duration_since(heard))
-            }
-            _ => None,
-        }
+        let heard = self.heard_of(rank).filter(|_| self.watches(rank))?;
+        Some(now.saturating_duration_since(heard))
     }
 
     /// A loss that this rank has noticed itself.
@@ -337,33 +356,15 @@ impl Membership {
     }
 
     fn notice_silence(&mut self, now: Instant) {
-        let longest = Rank::all(self.world())
-            .filter(|rank| self.watches(*rank))
-            .filter_map(|rank| match self.peers[rank.index()] {
-                Peer::Here { heard } => Some((now.saturating_duration_since(heard), rank)),
-                Peer::Missing | Peer::Gone => None,
-            })
+        let longest = overlay::neighbours(self.me, self.world())
+            .into_iter()
+            .filter_map(|rank| Some((now.saturating_duration_since(self.heard_of(rank)?), rank)))
             .max_by_key(|(silence, _)| *silence);
         if let Some((silence, rank)) = longest
             && silence >= self.timeouts.silence
         {
             self.suspect(now, rank, LossCause::Silent(silence));
         }
-    }
-
-    fn not_joined(&self, now: Instant) -> OperationError {
-        let missing = self
-            .members
-            .iter()
-            .filter(|member| self.peers[member.rank().index()] == Peer::Missing)
-            .cloned()
-            .collect();
-        let waited = now.saturating_duration_since(self.began);
-        OperationError::Join(JoinError::NotJoined {
-            missing,
-            waited,
-            refused: self.strangers.clone(),
-        })
     }
 
     fn fail(&mut self, error: OperationError, out: &mut Vec<Action>) {
@@ -377,12 +378,25 @@ impl Membership {
     }
 
     fn present(&self) -> impl Iterator<Item = Rank> + '_ {
-        Rank::all(self.world()).filter(|rank| matches!(self.peers[rank.index()], Peer::Here { .. }))
+        let peers = self.peers.keys().copied();
+        peers.filter(|rank| self.is_here(*rank))
+    }
+
+    fn is_here(&self, rank: Rank) -> bool {
+        self.heard_of(rank).is_some()
+    }
+
+    /// When a rank that is connected was last heard of.
+    fn heard_of(&self, rank: Rank) -> Option<Instant> {
+        match self.peers.get(&rank)? {
+            Peer::Here { heard } => Some(*heard),
+            Peer::Gone => None,
+        }
     }
 
     /// Whether this rank and that one tell each other that they live.
     fn watches(&self, rank: Rank) -> bool {
-        heartbeat_topology::each_other(self.me.number(), rank.number(), self.world())
+        overlay::adjacent(self.me, rank, self.world())
     }
 
     fn world(&self) -> u32 {

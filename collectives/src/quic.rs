@@ -1,4 +1,5 @@
-//! Processes as a group: mutual TLS over QUIC between every pair of ranks.
+//! Processes as a group: mutual TLS over QUIC between neighbours, and between any two ranks that an
+//! operation brings together.
 //!
 //! ```text
 //!            rank 0          rank 1          rank 2
@@ -59,6 +60,8 @@ const GOODBYE: VarInt = VarInt::from_u32(2);
 /// The connection was never part of the group.
 const TURNED_AWAY: VarInt = VarInt::from_u32(3);
 
+/// The number of the group that was joined, among those that are split from it.
+const JOINED: u64 = 0;
 /// Events that may wait for the driver; beyond it their senders wait.
 const EVENTS: usize = 1024;
 
@@ -179,13 +182,9 @@ impl Remote {
         self.hosts.clone()
     }
 
-    /// New streams to these members, for a group of them with this number. They all ask for it.
-    pub(crate) async fn streams(
-        &self,
-        members: &[Member],
-        number: u64,
-    ) -> Result<Links, OperationError> {
-        self.admission.streams(members, number).await
+    /// Streams among these members, for a group of them with this number, as they are needed.
+    pub(crate) fn links(&self, members: Arc<[Member]>, number: u64) -> Links {
+        self.admission.links(members, number)
     }
 
     /// The members that run on this host, by rank, this one among them, and their process ids.
@@ -231,7 +230,8 @@ impl Remote {
     }
 }
 
-/// Joins the group: listens, dials, and returns when every pair of ranks has a connection.
+/// Joins the group: listens, dials its neighbours, and returns when every rank is known to be
+/// there.
 pub(crate) async fn join(
     config: &GroupConfig,
     members: Arc<[Member]>,
@@ -242,14 +242,15 @@ pub(crate) async fn join(
 }
 
 impl Node {
-    /// Meets the other members of an epoch: every pair of them gets a connection.
+    /// Meets the other members of an epoch: neighbours get a connection, and all hear of all.
     pub(crate) async fn meet(self: &Arc<Self>, view: View) -> Result<Met, OperationError> {
         let (events, inbox) = mpsc::channel(EVENTS);
         let admission = Admission::new(self, view.clone(), events.clone());
         let (rank, members) = (view.rank, view.members.clone());
         let timeouts = timeouts(&self.config, view.number);
         let alone = members.len() == 1;
-        let membership = Membership::new(rank, members, timeouts, std::time::Instant::now());
+        let (own, now) = (self.record(), std::time::Instant::now());
+        let membership = Membership::new(rank, own, members, timeouts, now);
         let recorder = FlightRecorder::new(rank, view.members.clone(), self.dump_of(view.number));
         let (ready, joined) = oneshot::channel();
         let (failed, failure) = watch::channel(None);
@@ -262,7 +263,7 @@ impl Node {
             ended,
         };
         if alone {
-            outbox.begin();
+            outbox.begin(vec![own]);
         }
         tokio::spawn(membership_driver::drive(membership, inbox, outbox));
         let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));
@@ -272,7 +273,7 @@ impl Node {
             let taking_in = tokio::spawn(admission::take_in(admission.clone(), listener.clone()));
             tasks.push(taking_in.abort_handle());
         }
-        admission::dial_lower_ranks(&admission, &self.endpoint);
+        admission.dial_neighbours();
         admission::watch_launcher(&admission, self.config.launcher());
         let mut remote = Remote {
             node: self.clone(),
@@ -291,7 +292,7 @@ impl Node {
             Ok(()) => {
                 remote.neighbours = admission.neighbours();
                 remote.hosts = admission.hosts();
-                Ok(admission.links())
+                Ok(admission.links(remote.view.members.clone(), JOINED))
             }
             Err(_) => Err(remote.ended_with().await),
         };

@@ -9,6 +9,8 @@ mod agreement_message;
 mod call;
 mod frame;
 mod message;
+mod records;
+mod routed;
 
 pub use crate::error::WireError;
 pub(crate) use agreement_message::{
@@ -17,14 +19,17 @@ pub(crate) use agreement_message::{
 pub(crate) use call::{WaitReport, WireCall, WireMessageCounts};
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
-    Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Spoken, truncate,
+    ABSENT_LIMIT, Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead,
+    Spoken, truncate,
 };
+pub(crate) use records::{MemberRecord, RecordBatch};
+pub(crate) use routed::Routed;
 
 /// "MSHW": no other protocol begins like this.
 const MAGIC: [u8; 4] = *b"MSHW";
 
 /// Raised when a change would make two versions misunderstand each other.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 
 fn begins_well(head: &[u8]) -> Result<(), WireError> {
     let found = [head[0], head[1], head[2], head[3]];

@@ -48,6 +48,8 @@ pub use hosts::Hosts;
 pub use rank::Rank;
 pub use round::{OnReceive, Receive, Round, Send};
 
+use std::collections::BTreeSet;
+
 use smallvec::smallvec;
 
 use pattern::{Pattern, Phase, Place};
@@ -166,6 +168,25 @@ impl Schedule {
     pub fn rounds(&self) -> impl ExactSizeIterator<Item = Round> + use<> {
         let schedule = self.clone();
         (0..self.len()).map(move |index| schedule.round(index))
+    }
+
+    /// Every rank that this one sends to or receives from.
+    ///
+    /// ```
+    /// use meshwork_schedule::{Algorithm, Rank, Schedule};
+    ///
+    /// let tree = |rank| Schedule::all_reduce(Algorithm::Tree, 64, Rank::new(rank)).peers();
+    /// assert!(tree(0).into_iter().eq([1, 2, 4, 8, 16, 32].map(Rank::new)));
+    /// assert!(tree(63).into_iter().eq([Rank::new(62)]));
+    /// ```
+    #[must_use]
+    pub fn peers(&self) -> BTreeSet<Rank> {
+        let mut peers = BTreeSet::new();
+        for round in self.rounds() {
+            peers.extend(round.sends().iter().map(|send| send.to));
+            peers.extend(round.receives().iter().map(|receive| receive.from));
+        }
+        peers
     }
 
     fn len(&self) -> usize {

@@ -9,8 +9,8 @@ use crate::agreement::{
 use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{WaitEdge, WaitForGraph};
 use crate::wire::{
-    AgreementMessage, Ballot, MESSAGE_HEAD_BYTES, MemberProcess, MemberState, Message, MessageHead,
-    Spoken, WaitReport,
+    AgreementMessage, Ballot, MESSAGE_HEAD_BYTES, MemberProcess, MemberRecord, MemberState,
+    Message, MessageHead, RecordBatch, Spoken, WaitReport,
 };
 use crate::{Member, OperationError, Rank};
 
@@ -21,6 +21,12 @@ const ME: MemberProcess = MemberProcess {
     incarnation: 1,
 };
 const EPOCH: u64 = 1;
+/// What is known of each member.
+const RECORD: MemberRecord = MemberRecord {
+    incarnation: ME.incarnation,
+    process: 1,
+    host: [0; 16],
+};
 
 /// Everything that takes in what is said, as a rank has it.
 struct Listener {
@@ -87,7 +93,7 @@ impl Listener {
         let standing = MemberState::default();
         let mut listener = Self {
             now,
-            membership: Membership::new(Rank::CHIEF, members, timeouts, now),
+            membership: Membership::new(Rank::CHIEF, RECORD, members, timeouts, now),
             waits: WaitForGraph::default(),
             agreement: Agreement::new(
                 ME,
@@ -105,6 +111,9 @@ impl Listener {
         for rank in Rank::all(WORLD).skip(1) {
             listener.happens(membership::Event::Joined(rank));
         }
+        let records = vec![RECORD; WORLD as usize];
+        let others = RecordBatch { first: 0, records };
+        listener.happens(membership::Event::Records(others));
         listener
     }
 
@@ -116,6 +125,11 @@ impl Listener {
             Message::Heartbeat => self.happens(membership::Event::Heard(by)),
             Message::Goodbye => self.happens(membership::Event::Goodbye(by)),
             Message::Abort(abort) => self.happens(membership::Event::Aborted { by, abort }),
+            Message::Records(batch) => self.happens(membership::Event::Records(batch)),
+            Message::Absent(ranks) => self.happens(membership::Event::Absent(ranks)),
+            // It goes to another rank, or opens streams.
+            Message::Routed(routed) => drop(routed.message()),
+            Message::OpenStreams(_) => {}
             Message::WaitReport(waiting) => {
                 let event = self.waited(by, &waiting);
                 self.happens(event);
@@ -167,7 +181,7 @@ impl Listener {
                     assert!(!line.contains(char::is_control), "{line:?}");
                 }
                 membership::Action::Over => self.ends[0] += 1,
-                membership::Action::Send(..) | membership::Action::Ready => {}
+                membership::Action::Send(..) | membership::Action::Ready(_) => {}
             }
         }
     }

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::time::timeout;
-
 use super::Group;
 use crate::contract::Kind;
-use crate::links::{LinkMedium, Links};
+use crate::links::LinkMedium;
 use crate::local::Hub;
 use crate::medium::Medium;
 use crate::operation::{OperationSpec, Work};
 use crate::quic::Remote;
-use crate::session::{ControlPlane, GroupId, Session, failed};
+use crate::session::{ControlPlane, GroupId, Session};
 use crate::shm::ShmCommunicator;
 use crate::{Member, OperationError, Rank, SystemError, config};
 
@@ -134,7 +132,7 @@ impl Session {
             let alone = ShmCommunicator::alone().map_err(refused)?;
             return Ok(self.with_part(part, Medium::Shm(alone)));
         }
-        let links = self.new_links(remote, part)?;
+        let links = remote.links(self.members_of(part), part.number);
         let world = config::world_of(part.places.len());
         let links = LinkMedium::new(links, world, remote.data_transport());
         let mut new = self.with_part(part, Medium::Links(Box::new(links)));
@@ -166,19 +164,6 @@ impl Session {
     fn members_of(&self, part: &Part) -> Arc<[Member]> {
         let member = |place: &usize| self.members[*place].clone();
         part.places.iter().map(member).collect()
-    }
-
-    fn new_links(&self, remote: &Remote, part: &Part) -> Result<Links, OperationError> {
-        let (waited, members) = (self.timeouts.join(), self.members_of(part));
-        let mut failure = self.context.control.failure();
-        self.context.driver.block_on(async {
-            tokio::select! {
-                streams = timeout(waited, remote.streams(&members, part.number)) => {
-                    streams.unwrap_or(Err(SystemError::new("opening streams for a split group", std::io::ErrorKind::TimedOut).into()))
-                }
-                error = failed(&mut failure) => Err(error),
-            }
-        })
     }
 
     /// A number for the next split, the same on all ranks.

@@ -80,6 +80,9 @@ impl LinkMedium {
         work: Work<'_, T>,
     ) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
+            links
+                .reach(&operation.peers(&work), operation.waits_for)
+                .await?;
             operation.carry_out(links, scratch, work).await
         })
     }
@@ -87,6 +90,9 @@ impl LinkMedium {
     /// Makes sure that all ranks make this call, before any of them goes on with parts of it.
     fn agree(&mut self, conditions: &Conditions<'_>, request: &Request) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
+            links
+                .reach(&operation.neighbours(), operation.waits_for)
+                .await?;
             operation.agree(links, scratch).await
         })?;
         // From here on others wait for the parts.

@@ -7,6 +7,7 @@
 
 mod combine;
 mod flow;
+mod peers;
 mod walk;
 
 use std::cell::Cell;
@@ -52,32 +53,28 @@ impl LinkOperation<'_> {
         scratch: &mut Scratch,
         work: Work<'_, T>,
     ) -> Result<(), Failure> {
-        let (me, world) = (self.me, self.world);
-        let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Tree);
-        let hosts = Hosts::apart(world);
-        let schedule = |collective| Schedule::new(collective, algorithm, &hosts, me);
         match work {
             Work::Barrier => {
-                let barrier = schedule(Collective::Barrier);
+                let barrier = self.schedule(Collective::Barrier);
                 self.walk::<u8>(barrier, links, scratch, &mut []).await
             }
             Work::Reduce {
                 buffer,
                 root: Some(root),
                 ..
-            } if root != me => {
+            } if root != self.me => {
                 // The result is for the root alone; this rank keeps its contribution.
                 let mut passing = buffer.to_vec();
-                let reduce = schedule(Collective::Reduce { root });
+                let reduce = self.schedule(Collective::Reduce { root });
                 self.walk(reduce, links, scratch, &mut passing).await
             }
             Work::Reduce { buffer, root, .. } => {
                 let reduce = |root| Collective::Reduce { root };
-                let reduce = schedule(root.map_or(Collective::AllReduce, reduce));
+                let reduce = self.schedule(root.map_or(Collective::AllReduce, reduce));
                 self.walk(reduce, links, scratch, buffer).await
             }
             Work::Broadcast { buffer, root } => {
-                let broadcast = schedule(Collective::Broadcast { root });
+                let broadcast = self.schedule(Collective::Broadcast { root });
                 self.walk(broadcast, links, scratch, buffer).await
             }
             Work::Agree => self.agree(links, scratch).await,
@@ -85,6 +82,11 @@ impl LinkOperation<'_> {
             Work::Send { input, to } => self.send(links, input, to).await,
             Work::Receive { output, from } => self.receive(links, scratch, output, from).await,
         }
+    }
+
+    fn schedule(&self, collective: Collective) -> Schedule {
+        let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Tree);
+        Schedule::new(collective, algorithm, &Hosts::apart(self.world), self.me)
     }
 
     /// Sends every other rank its block and receives the blocks that are for this one, the nearest
@@ -102,7 +104,9 @@ impl LinkOperation<'_> {
             output,
             then,
         } = transfer;
-        let Links { outgoing, incoming } = links;
+        let Links {
+            outgoing, incoming, ..
+        } = links;
         self.announce(outgoing, self.successor()).await?;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let mut arrived = BTreeMap::new();
@@ -159,7 +163,9 @@ impl LinkOperation<'_> {
         links: &mut Links,
         scratch: &mut Scratch,
     ) -> Result<(), Failure> {
-        let Links { outgoing, incoming } = links;
+        let Links {
+            outgoing, incoming, ..
+        } = links;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let (successor, predecessor) = (self.successor(), self.predecessor());
         let told = async {

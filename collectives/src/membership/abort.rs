@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::wire::{Abort, WireCall, truncate};
-use crate::{LossCause, Member, OperationError, Rank};
+use crate::{JoinError, LossCause, Member, OperationError, Rank};
 
 const DIED: u8 = 1;
 const SILENT: u8 = 2;
@@ -12,11 +12,13 @@ const LEFT: u8 = 4;
 const GAVE_UP: u8 = 5;
 const DISAGREED: u8 = 6;
 const STOPPED: u8 = 7;
+const NOT_JOINED: u8 = 8;
 
 /// What `me` tells the others when its group ends with `error`.
 pub(crate) fn tell(error: &OperationError, me: Rank) -> Abort {
     let blame = |culprit: Rank, cause, text: &str| Abort {
         culprit: culprit.number(),
+        reporter: me.number(),
         cause,
         heard_ms: None,
         text: truncate(text),
@@ -24,7 +26,11 @@ pub(crate) fn tell(error: &OperationError, me: Rank) -> Abort {
     };
     match error {
         OperationError::RankLost {
-            peer, cause, heard, ..
+            peer,
+            cause,
+            heard,
+            reporter,
+            ..
         } => {
             let heard = match cause {
                 LossCause::Silent(silence) => Some(*silence),
@@ -33,6 +39,7 @@ pub(crate) fn tell(error: &OperationError, me: Rank) -> Abort {
             let millis = |heard: Duration| u64::try_from(heard.as_millis()).unwrap_or(u64::MAX);
             Abort {
                 heard_ms: heard.map(millis),
+                reporter: reporter.unwrap_or(me).number(),
                 ..blame(peer.rank(), code(*cause), "")
             }
         }
@@ -46,11 +53,19 @@ pub(crate) fn tell(error: &OperationError, me: Rank) -> Abort {
             calls: vec![WireCall::new(*rank, mine), WireCall::new(*peer, theirs)],
             ..blame(*peer, DISAGREED, "")
         },
+        OperationError::Join(JoinError::NotJoined { .. }) => {
+            blame(me, NOT_JOINED, &error.to_string())
+        }
         other => blame(me, GAVE_UP, &other.to_string()),
     }
 }
 
 impl Abort {
+    /// Whether it is over because not all have come.
+    pub(super) fn reports_absence(&self) -> bool {
+        self.cause == NOT_JOINED
+    }
+
     /// Whether it says that the process of this rank has ended, which then need not be told.
     pub(crate) fn reports_end_of(&self, rank: Rank) -> bool {
         self.cause == DIED && self.culprit == rank.number()
@@ -64,7 +79,9 @@ pub(super) fn from_wire(abort: &Abort, by: Rank, members: &[Member]) -> Operatio
         .get(abort.culprit as usize)
         .unwrap_or_else(|| &members[by.index()])
         .clone();
-    let reporter = (culprit.rank() != by).then_some(by);
+    let reporter = members.get(abort.reporter as usize);
+    let reporter = reporter.map_or(by, Member::rank);
+    let reporter = (culprit.rank() != reporter).then_some(reporter);
     let heard = abort.heard_ms.map(Duration::from_millis);
     let lost = |cause| OperationError::RankLost {
         peer: culprit.clone(),

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::UnauthenticatedCause;
+use crate::{JoinError, UnauthenticatedCause};
 
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),
@@ -30,6 +30,7 @@ struct World {
     one_host: bool,
     ranks: Vec<Membership>,
     alive: Vec<bool>,
+    begun: Vec<bool>,
     ends: Vec<Option<(Duration, End)>>,
     queue: BinaryHeap<Reverse<Entry>>,
     sent: u64,
@@ -64,10 +65,18 @@ fn members(world: usize) -> Arc<[Member]> {
         .collect()
 }
 
+fn record(rank: Rank) -> MemberRecord {
+    MemberRecord {
+        incarnation: u64::from(rank.number()) + 1,
+        process: rank.number(),
+        host: [1; 16],
+    }
+}
+
 impl World {
     fn new(world: usize, latency: Duration) -> Self {
         let began = Instant::now();
-        let rank = |rank| Membership::new(rank, members(world), TIMEOUTS, began);
+        let rank = |rank| Membership::new(rank, record(rank), members(world), TIMEOUTS, began);
         Self {
             began,
             now: began,
@@ -75,13 +84,14 @@ impl World {
             one_host: false,
             ranks: Rank::all(u32::try_from(world).unwrap()).map(rank).collect(),
             alive: vec![true; world],
+            begun: vec![false; world],
             ends: vec![None; world],
             queue: BinaryHeap::new(),
             sent: 0,
         }
     }
 
-    /// Everybody appears at 0 and connects to everybody.
+    /// Everybody appears at 0 and connects to its neighbours.
     fn joined(world: usize, latency: Duration) -> Self {
         let mut all = Self::new(world, latency);
         for rank in 0..world {
@@ -91,12 +101,11 @@ impl World {
     }
 
     fn connects(&mut self, rank: usize) {
-        for other in (0..self.ranks.len()).filter(|other| *other != rank) {
-            self.post(
-                self.latency,
-                rank,
-                Event::Joined(Rank::new(u32::try_from(other).unwrap())),
-            );
+        let world = u32::try_from(self.ranks.len()).unwrap();
+        for other in overlay::neighbours(Rank::at(rank), world) {
+            if self.alive[other.index()] {
+                self.post(self.latency, rank, Event::Joined(other));
+            }
         }
     }
 
@@ -167,11 +176,17 @@ impl World {
                     Message::Heartbeat => Event::Heard(me),
                     Message::Goodbye => Event::Goodbye(me),
                     Message::Abort(abort) => Event::Aborted { by: me, abort },
+                    Message::Records(batch) => Event::Records(batch),
+                    Message::Absent(ranks) => Event::Absent(ranks),
                     other => panic!("a membership does not send {other:?}"),
                 };
                 self.post(self.latency, to.index(), event);
             }
-            Action::Ready => {}
+            Action::Ready(records) => {
+                let ranks = Rank::all(u32::try_from(self.ranks.len()).unwrap());
+                assert_eq!(records, ranks.map(record).collect::<Vec<_>>());
+                self.begun[rank] = true;
+            }
             Action::Fail(error) => {
                 self.ends[rank] = Some((self.now - self.began, End::Failed(error)));
                 // A process whose group fails exits soon, and that is seen as well.
@@ -244,7 +259,7 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
         panic!("{:?}", alone.ends[0])
     };
     let missing = vec![members(3)[2].clone()];
-    let waited = Duration::from_secs(30);
+    let waited = TIMEOUTS.join;
     assert_eq!(
         error,
         &OperationError::Join(JoinError::NotJoined {
@@ -253,6 +268,46 @@ fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refus
             refused: vec![peer]
         })
     );
+}
+
+#[test]
+fn whoever_does_not_come_is_named_by_all_and_nobody_else_is() {
+    for (world, absent) in [
+        (2, vec![1]),
+        (6, vec![0, 5]),
+        (17, vec![3]),
+        (40, vec![2, 3, 20]),
+    ] {
+        let mut all = World::new(world, 20 * MS);
+        absent.iter().for_each(|rank| all.alive[*rank] = false);
+        (0..world).for_each(|rank| all.connects(rank));
+        all.run(TIMEOUTS.join + Duration::from_secs(1));
+        assert_eq!(all.begun, vec![false; world]);
+        for (rank, end) in all.ends.iter().enumerate() {
+            match end {
+                None => assert!(absent.contains(&rank)),
+                Some((
+                    _,
+                    End::Failed(OperationError::Join(JoinError::NotJoined { missing, .. })),
+                )) => {
+                    let missing: Vec<_> = missing.iter().map(|m| m.rank().index()).collect();
+                    assert_eq!(missing, absent, "{world} ranks, on rank {rank}");
+                }
+                other => panic!("rank {rank} ended with {other:?}"),
+            }
+        }
+    }
+}
+
+/// Ranks of some size, connected with a logarithm of the others: all begin, and each has sent no
+/// more than a logarithm of messages for it.
+#[test]
+fn all_begin_after_a_logarithm_of_messages() {
+    for world in [2, 3, 8, 33, 100] {
+        let mut all = World::joined(world, MS);
+        all.run(TIMEOUTS.heartbeat / 2);
+        assert_eq!(all.begun, vec![true; world]);
+    }
 }
 
 #[test]
@@ -288,6 +343,7 @@ fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
     world.happens(0, Event::Died(Rank::new(1)));
     let abort = Abort {
         culprit: 2,
+        reporter: 1,
         cause: 1,
         heard_ms: None,
         text: String::new(),
@@ -383,6 +439,7 @@ fn a_process_that_slept_itself_blames_nobody() {
 fn an_abort_with_a_rank_or_cause_from_nowhere_blames_its_sender() {
     let abort = Abort {
         culprit: 77,
+        reporter: 78,
         cause: 200,
         heard_ms: None,
         text: "odd\nlines".to_owned(),
@@ -401,6 +458,7 @@ fn a_silence_of_no_length_is_not_one_of_no_time() {
     const SILENT: u8 = 2;
     let abort = |heard_ms| Abort {
         culprit: 2,
+        reporter: 1,
         cause: SILENT,
         heard_ms,
         text: "quiet".to_owned(),
@@ -435,8 +493,9 @@ proptest! {
         all.run(Duration::from_millis(at));
         all.kill(victim);
         all.run(Duration::from_secs(12));
-        // Those who do not watch the victim are told by those who do.
-        let told = 2 * Duration::from_millis(latency);
+        // Those who do not watch the victim are told from neighbour to neighbour.
+        let hops = world.next_power_of_two().ilog2() + 1;
+        let told = hops * Duration::from_millis(latency);
         let limit = TIMEOUTS.silence + TIMEOUTS.heartbeat + GRACE + told;
         all.all_blame(victim, Duration::from_millis(at) + limit);
     }

@@ -5,35 +5,35 @@ mod control_sender;
 mod dial;
 mod join_requests;
 mod lanes;
+mod on_demand;
 mod renewal;
 mod tcp;
 mod unauthenticated_log;
 mod wait_reports;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use quinn::Connection;
+use quinn::{Connection, Endpoint};
 use ring::digest;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::node::{Node, View};
 use super::streams::{Arrivals, Data, Stream};
-use super::{ABORT, GOODBYE, TURNED_AWAY};
+use super::{ABORT, GOODBYE, JOINED, TURNED_AWAY};
 use super::{control, streams};
 use crate::identity::{Identity, Role};
-use crate::links::Links;
 use crate::membership::Event;
 use crate::wait_for_graph::WaitForGraph;
-use crate::wire::{Decision, Hello, Lane, MemberProcess, Message};
+use crate::wire::{Decision, Hello, Lane, MemberProcess, MemberRecord, Message};
 use crate::{
     DataTransport, Member, Network, OperationError, Rank, Refusal, Timeouts, agreement, host,
 };
 
 pub(super) use accept::accept;
 use control_sender::ControlSender;
-pub(super) use dial::dial_lower_ranks;
 use join_requests::JoinRequests;
+use on_demand::Opening;
 pub(super) use renewal::renew;
 pub(super) use tcp::take_in;
 use tcp::{Tcp, TcpBinding};
@@ -60,9 +60,17 @@ pub(super) struct Admission {
     /// Who wants to be let in.
     join_requests: JoinRequests,
     events: mpsc::Sender<Event>,
-    admitted: Mutex<Vec<Option<AdmittedMember>>>,
-    /// Streams of split groups, by the rank at the other end, the group's number and the lane.
+    /// Dials those that are needed.
+    endpoint: Endpoint,
+    admitted: Mutex<BTreeMap<Rank, AdmittedMember>>,
+    /// Tells that somebody has been admitted.
+    admissions: Notify,
+    /// What is known of every rank, once the group begins.
+    roster: OnceLock<Vec<MemberRecord>>,
+    /// Streams, by the rank at the other end, the group's number and the lane.
     arrivals: Arrivals<(Rank, u64, u8)>,
+    /// Ranks that are being dialled or were, and streams of which groups are opened to whom.
+    opening: Mutex<Opening>,
     /// Connections besides the one that was greeted, each with its data stream.
     lanes: Arrivals<Lane, (Connection, Data)>,
     /// Connections over TCP.
@@ -74,12 +82,6 @@ pub(super) struct Admission {
 /// A member that has been admitted.
 struct AdmittedMember {
     control_sender: ControlSender,
-    /// Its process id, if it runs on this host.
-    shares_host: Option<u32>,
-    /// What it calls its host; empty where it cannot tell.
-    host: String,
-    /// Taken when the group begins.
-    data: Option<Vec<Data>>,
     /// What its connections over TCP have to prove, where there are such.
     tcp_binding: Option<TcpBinding>,
 }
@@ -110,7 +112,6 @@ impl Admission {
             connections: network.connections(),
             data_transport: network.data_transport().code(),
         };
-        let admitted = Mutex::new(members.iter().map(|_| None).collect());
         Arc::new(Self {
             me,
             members,
@@ -125,8 +126,12 @@ impl Admission {
             timeouts: node.config.timeouts(),
             hello,
             events,
-            admitted,
+            endpoint: node.endpoint.clone(),
+            admitted: Mutex::default(),
+            admissions: Notify::new(),
+            roster: OnceLock::new(),
             arrivals: Arrivals::default(),
+            opening: Mutex::default(),
             lanes: Arrivals::default(),
             tcp: Tcp::default(),
             waits: Mutex::default(),
@@ -134,61 +139,63 @@ impl Admission {
         })
     }
 
-    /// The data streams of all members, once they are all in.
-    pub(super) fn links(&self) -> Links {
-        let mut admitted = self.admitted();
-        let streams = admitted
-            .iter_mut()
-            .map(|member_id| Some(streams::joined(member_id.as_mut()?.data.take()?)));
-        Links::new(streams.collect::<Vec<_>>())
+    /// Takes in what is known of every rank. Returns one that has been met as another process than
+    /// others know: of the two, one has ended.
+    pub(super) fn settle(&self, records: Vec<MemberRecord>) -> Option<Rank> {
+        let mut incarnations = lock(&self.incarnations);
+        let known = self.member_ids.iter().zip(&records);
+        let changed = known.map(|(member_id, record)| {
+            *incarnations.entry(*member_id).or_insert(record.incarnation) != record.incarnation
+        });
+        let changed: Vec<bool> = changed.collect();
+        // It is told once.
+        let _ = self.roster.set(records);
+        changed.iter().position(|changed| *changed).map(Rank::at)
     }
 
-    /// The members that run on this host, this one among them, and their process ids.
+    fn roster(&self) -> &[MemberRecord] {
+        self.roster.get().expect("asked once the group has begun")
+    }
+
+    /// The members that run on this host, this one among them, and their process ids, once the
+    /// group has begun.
     pub(super) fn neighbours(&self) -> Vec<(Rank, u32)> {
-        let mut neighbours = vec![(self.me, self.hello.process)];
-        let admitted = self.admitted();
-        for (rank, member_id) in self.members.iter().zip(admitted.iter()) {
-            if let Some(process) = member_id.as_ref().and_then(|member| member.shares_host) {
-                neighbours.push((rank.rank(), process));
-            }
-        }
-        neighbours.sort_unstable();
-        neighbours
+        let roster = self.roster();
+        let own = roster.get(self.me.index()).map(|record| record.host);
+        let places = roster.iter().enumerate().filter(|(place, record)| {
+            *place == self.me.index() || (Some(record.host) == own && record.host != [0; 16])
+        });
+        places
+            .map(|(place, record)| (Rank::at(place), record.process))
+            .collect()
     }
 
-    /// The host of each member, as the first member on it. Those that cannot tell are apart.
+    /// The host of each member, as the first member on it, once the group has begun. Those that
+    /// cannot tell are apart.
     pub(super) fn hosts(&self) -> Vec<usize> {
-        let admitted = self.admitted();
-        let name = |place: usize| match &admitted[place] {
-            Some(member) => member.host.as_str(),
-            None => self.hello.host.as_str(),
-        };
-        let same = |place: usize, other: usize| {
-            place == other || (!name(place).is_empty() && name(place) == name(other))
-        };
-        (0..admitted.len())
-            .map(|place| {
-                (0..place)
-                    .find(|other| same(place, *other))
-                    .unwrap_or(place)
+        let mut firsts = BTreeMap::new();
+        let records = self.roster().iter().enumerate();
+        records
+            .map(|(place, record)| match record.host {
+                [0, ..] if record.host == [0; 16] => place,
+                host => *firsts.entry(host).or_insert(place),
             })
             .collect()
+    }
+
+    pub(super) fn member(&self, rank: Rank) -> Member {
+        self.members[rank.index()].clone()
     }
 
     /// A member's connections, the one with control first.
     pub(super) fn connections(&self, rank: Rank) -> Option<Vec<Connection>> {
         let admitted = self.admitted();
-        let member = admitted.get(rank.index())?.as_ref()?;
-        Some(member.control_sender.connections().to_vec())
+        Some(admitted.get(&rank)?.control_sender.connections().to_vec())
     }
 
     /// What ties a member's connections over TCP to it.
     fn member_tcp_binding(&self, rank: Rank) -> Option<TcpBinding> {
-        self.admitted()
-            .get(rank.index())?
-            .as_ref()?
-            .tcp_binding
-            .clone()
+        self.admitted().get(&rank)?.tcp_binding.clone()
     }
 
     /// How many connections each pair of ranks has.
@@ -254,7 +261,7 @@ impl Admission {
     /// Sends a message to a member, without waiting. An abort is the last one.
     pub(super) fn tell(&self, rank: Rank, message: Message) {
         let mut admitted = self.admitted();
-        let Some(member) = &mut admitted[rank.index()] else {
+        let Some(member) = admitted.get_mut(&rank) else {
             return;
         };
         match message {
@@ -270,8 +277,8 @@ impl Admission {
     pub(super) async fn farewells(&self) {
         let farewells: Vec<_> = {
             let mut admitted = self.admitted();
-            let admitted = admitted.iter_mut().flatten();
             admitted
+                .values_mut()
                 .filter_map(|member| member.control_sender.farewell())
                 .collect()
         };
@@ -282,7 +289,7 @@ impl Admission {
 
     /// Ends all connections of a group that has finished.
     pub(super) fn close_all(&self) {
-        for member in self.admitted().iter_mut().flatten() {
+        for member in self.admitted().values_mut() {
             member.control_sender.part(GOODBYE, None);
         }
     }
@@ -297,19 +304,24 @@ impl Admission {
         } = admitted;
         let shares_host = self.shares_host(&hello).then_some(hello.process);
         let mut admitted = self.admitted();
-        if admitted[rank.index()].is_some() {
+        if admitted.contains_key(&rank) {
             control_sender::close(&connections, TURNED_AWAY, &[]);
             return;
         }
         tracing::debug!("connected to {rank}");
-        admitted[rank.index()] = Some(AdmittedMember {
-            control_sender: ControlSender::new(send, connections.clone()),
-            shares_host,
-            host: hello.host,
-            data: Some(data),
-            tcp_binding,
-        });
+        let control_sender = ControlSender::new(send, connections.clone());
+        admitted.insert(
+            rank,
+            AdmittedMember {
+                control_sender,
+                tcp_binding,
+            },
+        );
         drop(admitted);
+        for (lane, data) in (0..).zip(data) {
+            self.arrivals.put((rank, JOINED, lane), data);
+        }
+        self.admissions.notify_waiters();
         for (lane, connection) in (0..).zip(&connections) {
             let arriving = streams::receive(self.clone(), rank, lane, connection.clone());
             tokio::spawn(arriving);
@@ -371,7 +383,7 @@ impl Admission {
         Ok(())
     }
 
-    fn admitted(&self) -> MutexGuard<'_, Vec<Option<AdmittedMember>>> {
+    fn admitted(&self) -> MutexGuard<'_, BTreeMap<Rank, AdmittedMember>> {
         lock(&self.admitted)
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::admission::Admission;
 use super::{ABORT, GOODBYE};
 use crate::membership::Event;
-use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, WireError};
+use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead, Routed, WireError};
 use crate::{OperationError, Rank};
 
 /// Why no message came.
@@ -58,6 +58,16 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
             Ok(Message::Goodbye) => Event::Goodbye(from),
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
             Ok(Message::WaitReport(waiting)) => admission.told_of_wait(from, &waiting),
+            Ok(Message::Records(batch)) => Event::Records(batch),
+            Ok(Message::Absent(ranks)) => Event::Absent(ranks),
+            Ok(Message::OpenStreams(group)) => {
+                admission.asked_to_open(from, group);
+                continue;
+            }
+            Ok(Message::Routed(routed)) => match routed_event(&admission, from, routed) {
+                Some(event) => event,
+                None => continue,
+            },
             // Greetings are over: whoever begins again has lost its mind, and so its place.
             Ok(
                 Message::Hello(_)
@@ -82,6 +92,23 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
         if events.send(event).await.is_err() {
             return;
         }
+    }
+}
+
+/// What a message comes to that has come over other members, if it is for this one.
+fn routed_event(admission: &Arc<Admission>, by: Rank, routed: Routed) -> Option<Event> {
+    match admission.route(routed) {
+        Ok(None) => None,
+        Ok(Some((from, Message::OpenStreams(group)))) => {
+            admission.asked_to_open(from, group);
+            None
+        }
+        Ok(Some((from, Message::WaitReport(waiting)))) => {
+            Some(admission.told_of_wait(from, &waiting))
+        }
+        // Nothing else is sent so.
+        Ok(Some(_)) => Some(Event::Disconnected(by)),
+        Err(error) => Some(Event::GiveUp(error)),
     }
 }
 

@@ -4,9 +4,10 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::admission::Admission;
-use crate::OperationError;
 use crate::flight_recorder::FlightRecorder;
 use crate::membership::{Action, Event, Membership};
+use crate::wire::MemberRecord;
+use crate::{LossCause, OperationError};
 
 /// Where the driver's results go.
 pub(super) struct Outbox {
@@ -38,8 +39,14 @@ pub(super) async fn drive(
 }
 
 impl Outbox {
-    /// Everybody is in.
-    pub(super) fn begin(&mut self) {
+    /// Everybody is there.
+    pub(super) fn begin(&mut self, records: Vec<MemberRecord>) {
+        if let Some(rank) = self.admission.settle(records) {
+            let lost = OperationError::lost(self.admission.member(rank), LossCause::Died);
+            // A full queue has another reason to end the group.
+            let _ = self.admission.events().try_send(Event::GiveUp(lost));
+            return;
+        }
         if let Some(ready) = self.ready.take() {
             let _ = ready.send(());
         }
@@ -48,7 +55,7 @@ impl Outbox {
     fn act(&mut self, action: Action) {
         match action {
             Action::Send(rank, message) => self.admission.tell(rank, message),
-            Action::Ready => self.begin(),
+            Action::Ready(records) => self.begin(records),
             Action::Fail(error) => {
                 tracing::debug!(%error, "the group is over");
                 // Before anybody hears of it, who may end the process.

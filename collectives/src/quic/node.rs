@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quinn::Endpoint;
+use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 
@@ -12,7 +13,7 @@ use super::handshake_limiter::HandshakeLimiter;
 use crate::agreement::MemberId;
 use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
-use crate::wire::{Decision, MemberProcess};
+use crate::wire::{Decision, MemberProcess, MemberRecord};
 use crate::{ConfigError, JoinError, Member, Rank, host};
 
 /// What a process keeps through all epochs of its job: its address, its member id and its identity.
@@ -69,6 +70,15 @@ impl Node {
         }))
     }
 
+    /// What it tells of itself.
+    pub(super) fn record(&self) -> MemberRecord {
+        MemberRecord {
+            incarnation: self.me.incarnation,
+            process: std::process::id(),
+            host: host_digest(&self.host),
+        }
+    }
+
     /// What the certificate of the process with a member id says, in every epoch.
     pub(super) fn role(&self, member_id: MemberId) -> Role {
         Role::Rank(Rank::new(member_id))
@@ -122,4 +132,14 @@ impl View {
             decision: None,
         }
     }
+}
+
+/// Names of hosts are compared, never shown: 128 bits are as good. Zeros where there is none.
+fn host_digest(host: &str) -> [u8; 16] {
+    let mut digest = [0; 16];
+    if !host.is_empty() {
+        let whole = digest::digest(&digest::SHA256, host.as_bytes());
+        digest.copy_from_slice(&whole.as_ref()[..16]);
+    }
+    digest
 }

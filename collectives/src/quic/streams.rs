@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use quinn::{Connection, RecvStream, SendStream};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::admission::Admission;
 use super::heads::SplitHead;
 use super::stripes::Stripes;
-use crate::links::{self, Links};
-use crate::{DataTransport, LossCause, Member, OperationError, Rank, SystemError};
+use crate::links;
+use crate::{LossCause, Member, OperationError, Rank, SystemError};
 
 /// Groups that two ranks can be in together, besides the one that they joined.
 pub(super) const GROUPS: u8 = 64;
@@ -67,6 +66,11 @@ impl<K: Ord, V> Arrivals<K, V> {
         }
     }
 
+    /// Drops all that the names of which are not to be kept.
+    pub(super) fn retain(&self, keep: impl Fn(&K) -> bool) {
+        self.waiting().retain(|name, _| keep(name));
+    }
+
     pub(super) fn len(&self) -> usize {
         self.waiting().len()
     }
@@ -112,63 +116,22 @@ pub(super) async fn receive(
     }
 }
 
-impl Admission {
-    /// Streams to these members for a group of them, opened to all at once.
-    pub(super) async fn streams(
-        self: &Arc<Self>,
-        members: &[Member],
-        number: u64,
-    ) -> Result<Links, OperationError> {
-        // Ends with this, and with it all that is half done.
-        let mut opening = JoinSet::new();
-        let others = members.iter().enumerate();
-        for (place, member) in others.filter(|(_, member)| member.rank() != self.me()) {
-            let (admission, member) = (self.clone(), member.clone());
-            opening.spawn(async move {
-                let lanes = admission.lanes_of(&member, number).await;
-                lanes.map(|lanes| (place, joined(lanes)))
-            });
-        }
-        let mut streams: Vec<Option<Data>> = members.iter().map(|_| None).collect();
-        while let Some(opened) = opening.join_next().await {
-            let (place, stream) = opened.map_err(|_| unfinished())??;
-            streams[place] = Some(stream);
-        }
-        Ok(Links::new(streams))
+/// A stream of a group on each connection with a member.
+pub(super) async fn open_all(
+    admission: &Admission,
+    member: &Member,
+    group: u64,
+) -> Result<Vec<Data>, OperationError> {
+    let mut streams = Vec::new();
+    for connection in admission.connections(member.rank()).unwrap_or_default() {
+        streams.extend(open(&connection, group).await.map(data));
     }
-
-    /// A stream for each lane with a member.
-    async fn lanes_of(
-        self: &Arc<Self>,
-        member: &Member,
-        number: u64,
-    ) -> Result<Vec<Data>, OperationError> {
-        match self.data_transport() {
-            DataTransport::Quic => self.streams_of(member, number).await,
-            DataTransport::Tls => self.tcp_lanes_of(member, number).await,
-        }
-    }
-
-    /// A stream on each connection with a member.
-    async fn streams_of(&self, member: &Member, number: u64) -> Result<Vec<Data>, OperationError> {
-        let rank = member.rank();
-        let mut streams = Vec::new();
-        if rank > self.me() {
-            for lane in 0..self.lane_count() {
-                streams.push(self.arrivals().take((rank, number, lane)).await);
-            }
-            return Ok(streams);
-        }
-        for connection in self.connections(rank).unwrap_or_default() {
-            streams.extend(open(&connection, number).await.map(data));
-        }
-        if streams.len() == usize::from(self.lane_count()) {
-            return Ok(streams);
-        }
-        Err(OperationError::lost(
+    match streams.len() == usize::from(admission.lane_count()) {
+        true => Ok(streams),
+        false => Err(OperationError::lost(
             member.clone(),
             LossCause::Disconnected,
-        ))
+        )),
     }
 }
 

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use crate::communication::LinkCost;
 use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, Round, Schedule};
-use crate::{Member, Rank};
+use crate::wire::{MemberRecord, RecordBatch};
+use crate::{Member, Rank, overlay};
 
 /// Hosts with equally many ranks, and links within and between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -204,12 +205,19 @@ pub fn signs_of_life(ranks: u32, now: Instant) -> usize {
         heartbeat: Duration::from_millis(250),
         silence: Duration::from_millis(1500),
     };
-    let mut membership = Membership::new(Rank::CHIEF, members, timeouts, now);
+    let record = MemberRecord {
+        incarnation: 1,
+        process: 1,
+        host: [0; 16],
+    };
+    let mut membership = Membership::new(Rank::CHIEF, record, members, timeouts, now);
     let mut out = Vec::new();
-    // The last first: who looks for one that is missing finds it soon.
-    for rank in (1..ranks).rev().map(Rank::new) {
+    for rank in overlay::neighbours(Rank::CHIEF, ranks) {
         membership.handle(now, Event::Joined(rank), &mut out);
     }
+    let records = vec![record; ranks as usize];
+    let others = RecordBatch { first: 0, records };
+    membership.handle(now, Event::Records(others), &mut out);
     out.clear();
     membership.handle(now + timeouts.heartbeat, Event::Tick, &mut out);
     out.len()

@@ -4,6 +4,8 @@ use rkyv::{Archive, Deserialize, Serialize, rancor};
 
 use super::agreement_message::{AgreementMessage, MemberProcess};
 use super::call::{WaitReport, WireCall};
+use super::records::RecordBatch;
+use super::routed::Routed;
 use super::{MAGIC, VERSION, WireError, begins_well};
 use crate::DataTransport;
 
@@ -17,6 +19,9 @@ pub(crate) const TEXT_LIMIT: usize = 900;
 /// Bytes a message body may have: the member ids of all members that a group can have, twice, and
 /// room for the numbers.
 const BODY_LIMIT: u32 = 32 << 10;
+
+/// Ranks that a message names as absent at most; nobody reads more.
+pub(crate) const ABSENT_LIMIT: usize = 1000;
 
 /// What goes over a control stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +46,14 @@ pub(crate) enum Message {
     WaitReport(WaitReport),
     /// First: I want to be in the next epoch. The answer, if it is the same: so do I.
     JoinRequest(JoinRequest),
+    /// Who is there, as far as I know.
+    Records(RecordBatch),
+    /// These ranks have not come in time.
+    Absent(Vec<u32>),
+    /// For a rank that the sender may not be connected with.
+    Routed(Routed),
+    /// Open the streams of this group to me: the higher rank of two does.
+    OpenStreams(u64),
 }
 
 /// Who a process is.
@@ -90,6 +103,9 @@ pub(crate) struct JoinRequest {
     pub(crate) restarts: u64,
 }
 
+/// The code of [`Message::Routed`].
+pub(super) const ROUTED: u8 = 13;
+
 /// Why a process is not let in.
 #[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Refusal {
@@ -105,6 +121,8 @@ pub(crate) struct Refusal {
 pub(crate) struct Abort {
     /// The rank at fault.
     pub(crate) culprit: u32,
+    /// Who noticed it first.
+    pub(crate) reporter: u32,
     pub(crate) cause: u8,
     /// How long before it had last been heard of, in milliseconds, where that is known.
     pub(crate) heard_ms: Option<u64>,
@@ -136,6 +154,11 @@ impl MessageHead {
         })
     }
 
+    /// The code of the message's type.
+    pub(super) fn kind(self) -> u8 {
+        self.kind
+    }
+
     /// Bytes of the body.
     pub(crate) fn length(self) -> usize {
         self.length as usize
@@ -153,6 +176,10 @@ impl Message {
             Self::Spoken(spoken) => rkyv::to_bytes(spoken),
             Self::WaitReport(waiting) => rkyv::to_bytes(waiting),
             Self::JoinRequest(join_request) => rkyv::to_bytes(join_request),
+            Self::Records(batch) => rkyv::to_bytes(batch),
+            Self::Absent(ranks) => rkyv::to_bytes(ranks),
+            Self::Routed(routed) => rkyv::to_bytes(routed),
+            Self::OpenStreams(group) => rkyv::to_bytes(group),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -186,6 +213,12 @@ impl Message {
             (10, _) => rkyv::from_bytes(body)
                 .map(Self::JoinRequest)
                 .map_err(malformed),
+            (11, _) => rkyv::from_bytes(body).map(Self::Records).map_err(malformed),
+            (12, _) => rkyv::from_bytes(body).map(Self::Absent).map_err(malformed),
+            (ROUTED, _) => rkyv::from_bytes(body).map(Self::Routed).map_err(malformed),
+            (14, _) => rkyv::from_bytes(body)
+                .map(Self::OpenStreams)
+                .map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -206,6 +239,10 @@ impl Message {
             Self::Spoken(_) => 8,
             Self::WaitReport(_) => 9,
             Self::JoinRequest(_) => 10,
+            Self::Records(_) => 11,
+            Self::Absent(_) => 12,
+            Self::Routed(_) => ROUTED,
+            Self::OpenStreams(_) => 14,
         }
     }
 }
@@ -275,8 +312,10 @@ pub(crate) fn truncate(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Ballot, Decision, MemberState, WireMessageCounts};
+    use super::super::records::sample;
+    use super::super::{Ballot, Decision, MemberProcess, MemberState, WireMessageCounts};
     use super::*;
+    use crate::Rank;
 
     fn decode(bytes: &[u8]) -> Result<Message, WireError> {
         let (head, body) = bytes.split_first_chunk::<MESSAGE_HEAD_BYTES>().unwrap();
@@ -300,21 +339,7 @@ mod tests {
     const PACKET: usize = 1150;
 
     fn samples() -> Vec<Message> {
-        let abort = Abort {
-            culprit: 2,
-            cause: 1,
-            heard_ms: Some(1500),
-            text: truncate(&"ä\n".repeat(900)),
-            calls: Vec::new(),
-        };
         let call = WireCall::longest(1);
-        let disagreement = Abort {
-            culprit: 1,
-            cause: 6,
-            heard_ms: None,
-            text: String::new(),
-            calls: vec![call.clone(), call.clone()],
-        };
         let message_counts = WireMessageCounts {
             group: u64::MAX,
             with: u32::MAX,
@@ -329,7 +354,7 @@ mod tests {
             held_groups: vec![(u64::MAX, u64::MAX); WaitReport::HELD_GROUPS],
             message_counts: Some(vec![message_counts; WaitReport::MESSAGE_COUNTS]),
         };
-        vec![
+        let others = vec![
             Message::Hello(hello()),
             Message::Welcome(hello()),
             Message::Refusal(Refusal {
@@ -338,8 +363,6 @@ mod tests {
                 found: 3,
             }),
             Message::Heartbeat,
-            Message::Abort(abort),
-            Message::Abort(disagreement),
             Message::WaitReport(waiting),
             Message::Goodbye,
             Message::Lane(Lane {
@@ -356,7 +379,36 @@ mod tests {
                 },
                 restarts: 1,
             }),
-        ]
+            Message::Records(sample(RecordBatch::LIMIT)),
+            Message::Absent(vec![3; ABSENT_LIMIT]),
+            Message::OpenStreams(u64::MAX),
+            Message::Routed(Routed::new(
+                Rank::new(1),
+                Rank::new(2),
+                &Message::OpenStreams(7),
+            )),
+        ];
+        [others, aborts()].concat()
+    }
+
+    fn aborts() -> Vec<Message> {
+        let abort = Abort {
+            culprit: 2,
+            reporter: 1,
+            cause: 1,
+            heard_ms: Some(1500),
+            text: truncate(&"ä\n".repeat(900)),
+            calls: Vec::new(),
+        };
+        let disagreement = Abort {
+            culprit: 1,
+            reporter: 0,
+            cause: 6,
+            heard_ms: None,
+            text: String::new(),
+            calls: vec![WireCall::longest(1); 2],
+        };
+        vec![Message::Abort(abort), Message::Abort(disagreement)]
     }
 
     /// The longest word there is, with so many members.
@@ -504,7 +556,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..12,
+            kind in 0_u8..16,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

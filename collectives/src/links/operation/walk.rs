@@ -34,7 +34,9 @@ impl LinkOperation<'_> {
         let reduction = self.request.contract.op.map(Reduction::new).transpose();
         let reduction = reduction?;
         let combine = reduction.map(|reduction| Combine::by(&schedule, reduction));
-        let Links { outgoing, incoming } = links;
+        let Links {
+            outgoing, incoming, ..
+        } = links;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let walk = Walk {
             operation: self,

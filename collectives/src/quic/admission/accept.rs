@@ -90,6 +90,10 @@ async fn receive(
         | Message::Abort(_)
         | Message::Goodbye
         | Message::Spoken(_)
+        | Message::Records(_)
+        | Message::Absent(_)
+        | Message::Routed(_)
+        | Message::OpenStreams(_)
         | Message::WaitReport(_) => return Ok(()),
     };
     if let Err(refusal) = answer(admission, &connection, &hello) {
@@ -211,7 +215,7 @@ fn answer(admission: &Admission, connection: &Connection, hello: &Hello) -> Resu
     if claimed >= admission.hello.world || rank <= admission.me {
         return Err(Refusal::RankUnexpected { claimed });
     }
-    if admission.admitted()[rank.index()].is_some() || !admission.meets(rank, hello.incarnation) {
+    if admission.admitted().contains_key(&rank) || !admission.meets(rank, hello.incarnation) {
         return Err(Refusal::RankTaken);
     }
     Ok(())

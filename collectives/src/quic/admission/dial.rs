@@ -7,7 +7,7 @@ use std::time::Duration;
 use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
-use super::{Admission, MemberConnection, TcpBinding};
+use super::{Admission, MemberConnection, TcpBinding, lock};
 use crate::identity::{Distrust, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
@@ -15,19 +15,33 @@ use crate::quic::heads::DataHead;
 use crate::quic::streams::{self, Stream};
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
 use crate::wire::{Hello, Lane, Message, WireError};
-use crate::{JoinError, LossCause, Member, OperationError, Rank, SystemError};
+use crate::{JoinError, LossCause, Member, OperationError, Rank, SystemError, overlay};
 
-/// How long one attempt to reach a rank may take before a new one starts afresh.
+/// How long the first attempt to reach a rank may take before a new one starts afresh; each later
+/// one may take twice as long, up to [`PATIENT`] times: machines with many ranks are slow.
 const ATTEMPT: Duration = Duration::from_secs(2);
+const PATIENT: u32 = 8;
 /// The pause between two attempts that fail at once.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Starts to dial every rank below this one.
-pub(in crate::quic) fn dial_lower_ranks(admission: &Arc<Admission>, endpoint: &Endpoint) {
-    for rank in Rank::all(admission.me.number()) {
-        let (admission, endpoint) = (admission.clone(), endpoint.clone());
+impl Admission {
+    /// Starts to dial the neighbours below this rank; those above dial it.
+    pub(in crate::quic) fn dial_neighbours(self: &Arc<Self>) {
+        for rank in overlay::neighbours(self.me, self.hello.world) {
+            if rank < self.me {
+                self.dial_once(rank);
+            }
+        }
+    }
+
+    /// Starts to dial a rank below this one, unless that has been done before.
+    pub(super) fn dial_once(self: &Arc<Self>, rank: Rank) {
+        if !lock(&self.opening).dials(rank) {
+            return;
+        }
+        let admission = self.clone();
         tokio::spawn(async move {
-            match dial(&admission, &endpoint, rank).await {
+            match dial(&admission, &admission.endpoint, rank).await {
                 Ok(admitted) => admission.admit(rank, admitted),
                 Err(error) => {
                     let _ = admission.events.send(Event::GiveUp(error)).await;
@@ -76,14 +90,15 @@ async fn attempt(
     rank: Rank,
     number: u32,
 ) -> Result<MemberConnection, Attempt> {
-    let peer = admission.members[rank.index()].clone();
-    let greeted = timeout(ATTEMPT, greet(admission, endpoint, &peer)).await;
+    let peer = admission.member(rank);
+    let limit = ATTEMPT * PATIENT.min(1 << number.min(PATIENT));
+    let greeted = timeout(limit, greet(admission, endpoint, &peer)).await;
     let greeted = greeted.map_err(|_| Attempt::Slow)??;
     match admission.new_tcp_binding(&greeted.connection) {
         Some(tcp_binding) => over_tcp(admission, &peer, greeted, tcp_binding).await,
         None => {
             let streams = over_streams(admission, endpoint, &peer, number, greeted);
-            timeout(ATTEMPT, streams).await.map_err(|_| Attempt::Slow)?
+            timeout(limit, streams).await.map_err(|_| Attempt::Slow)?
         }
     }
 }

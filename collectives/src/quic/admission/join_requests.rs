@@ -89,7 +89,7 @@ impl Admission {
     /// Another process has come in the place of a member: if that is still waited for, it will not
     /// come.
     pub(super) async fn miss(&self, rank: Rank) {
-        let missing = self.admitted()[rank.index()].is_none();
+        let missing = !self.admitted().contains_key(&rank);
         if missing {
             let _ = self.events.send(Event::Reported(rank)).await;
         }

@@ -239,7 +239,7 @@ impl Admission {
         admitted.or_else(|| self.tcp.greeted().get(&rank).cloned())
     }
 
-    /// A connection for each lane of a group with a member: the higher rank makes them.
+    /// A connection for each lane of a group with a lower rank.
     pub(in crate::quic) async fn tcp_lanes_of(
         self: &Arc<Self>,
         member: &Member,
@@ -248,9 +248,6 @@ impl Admission {
         let rank = member.rank();
         let gone = || OperationError::lost(member.clone(), LossCause::Disconnected);
         let tcp_binding = self.member_tcp_binding(rank).ok_or_else(gone)?;
-        if rank > self.me {
-            return Ok(self.tcp.lanes(&tcp_binding, group, self.lane_count()).await);
-        }
         let connection = self
             .connections(rank)
             .and_then(|all| all.into_iter().next());

@@ -12,7 +12,7 @@ impl Admission {
     pub(in crate::quic) fn waits(&self, wait: WaitEdge) {
         let others = Rank::all(self.hello.world).filter(|rank| *rank != self.me);
         for rank in others {
-            self.tell(rank, Message::WaitReport(WaitReport::from(&wait)));
+            self.tell_any(rank, Message::WaitReport(WaitReport::from(&wait)));
         }
         if let Some(conflict) = self.hear(wait) {
             // A full queue has other news; the wait is told of again.

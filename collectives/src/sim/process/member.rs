@@ -16,7 +16,7 @@ use crate::sim::program::{
     BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, census, contribution,
     join_requested,
 };
-use crate::wire::{MemberProcess, Message};
+use crate::wire::{MemberProcess, MemberRecord, Message};
 use crate::{LossCause, Member, OperationError, Rank};
 
 pub(super) struct Epoch {
@@ -109,7 +109,9 @@ impl Process {
         let named: Arc<[Member]> = named
             .map(|(rank, member_id)| Member::new(rank, format!("member {member_id}")))
             .collect();
-        let membership = Membership::new(rank, named, TIMEOUTS, self.clock.local(around.now));
+        let own = record(self.me);
+        let now = self.clock.local(around.now);
+        let membership = Membership::new(rank, own, named, TIMEOUTS, now);
         let alone = member_ids.len() == 1;
         self.stage = Stage::Member(Box::new(Epoch {
             number,
@@ -128,7 +130,7 @@ impl Process {
             leaving: false,
         }));
         if alone {
-            self.act(vec![Action::Ready], around);
+            self.act(vec![Action::Ready(vec![own])], around);
         }
     }
 
@@ -320,6 +322,8 @@ impl Process {
             Message::Heartbeat => Event::Heard(by),
             Message::Goodbye => Event::Goodbye(by),
             Message::Abort(abort) => Event::Aborted { by, abort },
+            Message::Records(batch) => Event::Records(batch),
+            Message::Absent(ranks) => Event::Absent(ranks),
             _ => return around.oracle.garbled(self.me.member_id),
         };
         self.member_event(event, around);
@@ -346,8 +350,8 @@ impl Process {
                     let (to, number) = (epoch.member_ids[rank.index()], epoch.number);
                     self.tell(to, number, message, around);
                 }
-                Action::Ready => {
-                    epoch.means = Some(means(self.me, epoch, around));
+                Action::Ready(records) => {
+                    epoch.means = Some(means(self.me, epoch, &records, around));
                     epoch.thinks = Some(around.now);
                     around.oracle.met(self.me, epoch.number);
                 }
@@ -400,19 +404,37 @@ impl Wake for Asked {
     }
 }
 
+/// What a process tells of itself.
+fn record(me: MemberProcess) -> MemberRecord {
+    MemberRecord {
+        incarnation: me.incarnation,
+        process: me.member_id,
+        host: [0; 16],
+    }
+}
+
 /// Streams to and from all members.
-fn means(me: MemberProcess, epoch: &Epoch, around: &mut Surroundings) -> Means {
+fn means(
+    me: MemberProcess,
+    epoch: &Epoch,
+    records: &[MemberRecord],
+    around: &mut Surroundings,
+) -> Means {
     let mut streams = Vec::new();
-    for member_id in &epoch.member_ids {
-        let other = epoch.admitted.get(member_id).filter(|other| **other != me);
-        streams.push(other.map(|member| {
+    for (&member_id, record) in epoch.member_ids.iter().zip(records) {
+        let incarnation = record.incarnation;
+        let member = MemberProcess {
+            member_id,
+            incarnation,
+        };
+        streams.push((member != me).then(|| {
             let mut wire = |from: MemberProcess, to: MemberProcess| {
                 let wire = around.wires.entry((epoch.number, from, to));
                 wire.or_default().clone()
             };
             let way = (me.member_id, member.member_id);
-            let outgoing = Writer::new(&wire(me, *member), &around.net, way);
-            let incoming = Reader::new(&wire(*member, me), &around.net);
+            let outgoing = Writer::new(&wire(me, member), &around.net, way);
+            let incoming = Reader::new(&wire(member, me), &around.net);
             let streams: (Outgoing, Incoming) = (Box::new(outgoing), Box::new(incoming));
             streams
         }));

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::*;
 use crate::identity::Identity;
 use crate::tls;
-use crate::wire::{Hello, Message};
+use crate::wire::{Hello, MemberRecord, Message, RecordBatch};
 
 fn identity(secret: &JobSecret, role: Role) -> Identity {
     Identity::new(secret, role).unwrap()
@@ -120,7 +120,17 @@ async fn greeted(siege: &Siege, endpoint: &Endpoint) -> (Connection, [u8; 32]) {
         data_transport: 1,
     });
     let (mut send, mut receive) = connection.open_bi().await.unwrap();
-    send.write_all(&hello.encode()).await.unwrap();
+    let record = MemberRecord {
+        incarnation: 1,
+        process: std::process::id(),
+        host: [0; 16],
+    };
+    let records = RecordBatch {
+        first: 1,
+        records: vec![record],
+    };
+    let words = [hello, Message::Records(records)].map(|word| word.encode());
+    send.write_all(&words.concat()).await.unwrap();
     let mut welcome = [0; 12];
     receive.read_exact(&mut welcome).await.unwrap();
     assert_eq!(welcome[5], 2, "not welcome");

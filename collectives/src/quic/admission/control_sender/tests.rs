@@ -17,6 +17,7 @@ const LONG: usize = 1 << 20;
 fn word() -> Message {
     Message::Abort(Abort {
         culprit: 1,
+        reporter: 0,
         cause: 5,
         heard_ms: None,
         text: "no".to_owned(),

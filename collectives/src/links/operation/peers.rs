@@ -1,0 +1,46 @@
+//! Whom an operation is done with, before it begins.
+
+use std::collections::BTreeSet;
+
+use super::LinkOperation;
+use crate::Rank;
+use crate::operation::{Transfer, Work};
+use crate::schedule::Collective;
+
+impl LinkOperation<'_> {
+    /// Every rank that this one sends to or receives from when it carries the work out.
+    pub(crate) fn peers<T>(&self, work: &Work<'_, T>) -> BTreeSet<Rank> {
+        let mut peers = match *work {
+            // A message is between two ranks, and announced by one to the other.
+            Work::Send { to: peer, .. } | Work::Receive { from: peer, .. } => {
+                return BTreeSet::from([peer]);
+            }
+            Work::Agree => BTreeSet::new(),
+            Work::Exchange(ref transfer) => self.peers_of_blocks(transfer),
+            Work::Barrier => self.schedule(Collective::Barrier).peers(),
+            Work::Reduce { root: None, .. } => self.schedule(Collective::AllReduce).peers(),
+            Work::Reduce {
+                root: Some(root), ..
+            } => self.schedule(Collective::Reduce { root }).peers(),
+            Work::Broadcast { root, .. } => self.schedule(Collective::Broadcast { root }).peers(),
+        };
+        // The call is told to the one, and heard from the other.
+        peers.append(&mut self.neighbours());
+        peers.remove(&self.me);
+        peers
+    }
+
+    /// Those that this rank tells of its call, and hears of theirs.
+    pub(crate) fn neighbours(&self) -> BTreeSet<Rank> {
+        let neighbours = BTreeSet::from([self.successor(), self.predecessor()]);
+        &neighbours - &BTreeSet::from([self.me])
+    }
+
+    /// Those that take a block of this rank's, and those whose blocks it takes.
+    fn peers_of_blocks<T>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
+        let blocks = &transfer.outgoing_blocks;
+        let takers = Rank::all(self.world).filter(|to| blocks.block_for(to.index()).is_some());
+        let givers = transfer.receives.iter().map(|take| Rank::at(take.from));
+        takers.chain(givers).collect()
+    }
+}

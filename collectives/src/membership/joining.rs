@@ -1,0 +1,129 @@
+//! How a group begins: neighbours meet, records go round, and who has not come is named by all.
+//!
+//! ```text
+//!   a rank misses neighbours when time is short ── Absent ──> its neighbours, who pass on what is
+//!                                      new and tell whom they miss themselves; all name the union
+//! ```
+
+use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
+
+use super::{Action, Membership, Peer, Phase};
+use crate::wire::{ABSENT_LIMIT, Message, RecordBatch};
+use crate::{JoinError, OperationError, Rank, overlay};
+
+/// The last part of the time to join, in which ranks tell each other who is absent: longer than
+/// words take to go round.
+const NAMING: Duration = Duration::from_millis(500);
+
+impl Membership {
+    pub(super) fn joined(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
+        if let Entry::Vacant(unknown) = self.peers.entry(rank) {
+            unknown.insert(Peer::Here { heard: now });
+            if self.phase == Phase::Leaving {
+                out.push(Action::Send(rank, Message::Goodbye));
+            }
+        }
+        self.begin_when_complete(out);
+    }
+
+    pub(super) fn hear_records(&mut self, batch: &RecordBatch, out: &mut Vec<Action>) {
+        self.roster.hear(batch);
+        self.begin_when_complete(out);
+    }
+
+    /// Tells what is known to whom it is for, and begins once everybody is known.
+    fn begin_when_complete(&mut self, out: &mut Vec<Action>) {
+        let peers = &self.peers;
+        let is_here = |rank: Rank| matches!(peers.get(&rank), Some(Peer::Here { .. }));
+        let world = self.world();
+        while let Some((to, batch)) = self.roster.next(is_here) {
+            out.extend(
+                batch
+                    .messages(world)
+                    .map(|message| Action::Send(to, message)),
+            );
+        }
+        if matches!(self.phase, Phase::Joining | Phase::Naming { .. })
+            && self.missing_neighbours().next().is_none()
+            && let Some(records) = self.roster.complete()
+        {
+            self.phase = Phase::Running;
+            out.push(Action::Ready(records));
+        }
+    }
+
+    /// How long it takes to find out who is absent: less where there is little time at all.
+    fn naming(&self) -> Duration {
+        NAMING.min(self.timeouts.join / 4)
+    }
+
+    /// When those that are absent are to be named.
+    pub(super) fn naming_begins(&self) -> Instant {
+        self.began + self.timeouts.join - self.naming()
+    }
+
+    /// Asks all who are there whom they miss, and tells whom this rank does.
+    pub(super) fn name_absent(&mut self, now: Instant, out: &mut Vec<Action>) {
+        self.phase = Phase::Naming {
+            until: now + self.naming(),
+        };
+        let missing: Vec<Rank> = self.missing_neighbours().collect();
+        self.absent.extend(missing);
+        let all = self.absent.iter().copied().collect();
+        self.tell_absent(all, out);
+    }
+
+    pub(super) fn hear_absent(&mut self, now: Instant, ranks: &[u32], out: &mut Vec<Action>) {
+        let inside = ranks.iter().filter(|rank| **rank < self.world());
+        let ranks: Vec<Rank> = inside.map(|rank| Rank::new(*rank)).collect();
+        let news: Vec<Rank> = ranks
+            .into_iter()
+            .filter(|rank| self.absent.len() < ABSENT_LIMIT && self.absent.insert(*rank))
+            .collect();
+        match self.phase {
+            Phase::Joining => self.name_absent(now, out),
+            Phase::Running | Phase::Leaving | Phase::Naming { .. } if !news.is_empty() => {
+                self.tell_absent(news, out);
+            }
+            Phase::Running
+            | Phase::Leaving
+            | Phase::Naming { .. }
+            | Phase::Grace { .. }
+            | Phase::Over => {}
+        }
+    }
+
+    fn tell_absent(&self, ranks: Vec<Rank>, out: &mut Vec<Action>) {
+        let ranks = ranks.into_iter().take(ABSENT_LIMIT);
+        let message = Message::Absent(ranks.map(Rank::number).collect());
+        out.extend(
+            self.present()
+                .map(|rank| Action::Send(rank, message.clone())),
+        );
+    }
+
+    /// Neighbours that have not been there yet.
+    fn missing_neighbours(&self) -> impl Iterator<Item = Rank> + '_ {
+        let missing = |rank: &Rank| !self.peers.contains_key(rank);
+        overlay::neighbours(self.me, self.world())
+            .into_iter()
+            .filter(missing)
+    }
+
+    /// Why there is no group.
+    pub(super) fn not_joined(&self, now: Instant) -> OperationError {
+        let member = |rank: Rank| self.members[rank.index()].clone();
+        let missing = match self.absent.is_empty() {
+            // All whom anybody misses are there by now; others have not been heard of.
+            true => self.roster.unknown().map(member).collect(),
+            false => self.absent.iter().copied().map(member).collect(),
+        };
+        let waited = now.saturating_duration_since(self.began);
+        OperationError::Join(JoinError::NotJoined {
+            missing,
+            waited,
+            refused: self.strangers.clone(),
+        })
+    }
+}
