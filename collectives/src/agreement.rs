@@ -24,7 +24,14 @@
 //! rank that can be reached proposes, and when it falls silent the next one does, with a higher
 //! ballot; two that propose at once wait for different times before they try again. Who cannot
 //! reach a majority gives up at the limit.
+//!
+//! Not everybody calls everybody: whoever has no lower rank left calls all, and all others call a
+//! [few](calls::CALLED_FIRST) of the lowest, and twice as many after each
+//! [retry](AgreementTimeouts) without a decision. So the calls and messages of n members are a
+//! multiple of n as long as one of the lowest lives, and whoever can be reached is called in the
+//! end.
 
+mod calls;
 mod event;
 mod quorum;
 
@@ -33,6 +40,7 @@ use std::time::Instant;
 
 use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState};
 
+use calls::Calls;
 pub(crate) use event::{Action, AgreementTimeouts, Event, PreviousEpoch, Proof};
 pub use quorum::TwoMemberPolicy;
 
@@ -50,6 +58,7 @@ pub(crate) struct Agreement {
     /// Members that take part, this one among them.
     reached: BTreeSet<MemberId>,
     lost: BTreeMap<MemberId, Proof>,
+    calls: Calls,
     /// No lower ballot is answered.
     promised: Ballot,
     accepted: Option<(Ballot, Decision)>,
@@ -106,6 +115,7 @@ impl Agreement {
             began: now,
             own,
             lost: BTreeMap::new(),
+            calls: Calls::default(),
             promised: Ballot::NONE,
             accepted: None,
             attempt: None,
@@ -126,6 +136,7 @@ impl Agreement {
             Event::Tick => {}
         }
         if self.outcome == Outcome::Open && self.votes() {
+            self.call_more(now, out);
             self.advance(now, out);
             self.begin_if_due(now, out);
         }
@@ -144,10 +155,14 @@ impl Agreement {
             Some(attempt) if self.may_propose(attempt) => Some(self.grace(attempt)),
             Some(attempt) => Some(attempt.since + self.timeouts.retry),
             // Until then only an event can bring the turn.
-            None => self.next_ballot().map(|_| self.turn()),
+            None => self.next_ballot().and_then(|_| self.due()),
         };
         let limit = self.began + self.timeouts.limit;
-        Some(next.map_or(limit, |next| next.min(limit)))
+        [next, self.next_calls()]
+            .into_iter()
+            .flatten()
+            .chain([limit])
+            .min()
     }
 
     fn votes(&self) -> bool {
@@ -164,6 +179,7 @@ impl Agreement {
     fn lost(&mut self, member_id: MemberId, proof: Proof) {
         if member_id != self.me.member_id {
             self.reached.remove(&member_id);
+            self.calls.stale();
             let known = self.lost.entry(member_id).or_insert(proof);
             *known = proof.max(*known);
         }
@@ -383,7 +399,8 @@ impl Agreement {
         let Some(ballot) = self.next_ballot() else {
             return;
         };
-        if self.attempt.is_some() || now < self.turn() {
+        let is_due = self.due().is_some_and(|due| now >= due);
+        if self.attempt.is_some() || !is_due {
             return;
         }
         // Before anybody hears of it: no later ballot of this member has the same number.
@@ -410,10 +427,7 @@ impl Agreement {
             .filter(|member_id| self.reached.contains(member_id))
             .count();
         let place = u32::try_from(place).expect("members have ranks, which are u32");
-        let known = |member_id: &MemberId| {
-            self.reached.contains(member_id) || self.lost.contains_key(member_id)
-        };
-        let gathered = match members.iter().all(known) {
+        let gathered = match self.has_gathered() {
             true => self.began,
             false => self.began + self.timeouts.gather,
         };
@@ -423,6 +437,13 @@ impl Agreement {
             Some(moved) => gathered.max(moved + self.timeouts.retry / 2) + pause,
             None => gathered + pause,
         }
+    }
+
+    /// Whether of each member it is known that it is here, or lost.
+    fn has_gathered(&self) -> bool {
+        let mut members = self.previous_epoch.members.iter();
+        members
+            .all(|member_id| self.reached.contains(member_id) || self.lost.contains_key(member_id))
     }
 
     /// Whether these votes are enough for the whole of the last epoch.

@@ -79,6 +79,8 @@ pub(crate) enum Proof {
 /// Something to do.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
+    /// A member to be called, until it is reached or lost.
+    Call(MemberId),
     Send(MemberId, AgreementMessage),
     /// This process is in the next epoch.
     Decided(Decision),

@@ -38,6 +38,9 @@ struct World {
     said: u64,
     /// What was proposed in each ballot.
     proposals: BTreeMap<Ballot, Decision>,
+    /// Calls so far, which are answered by members that live if this is so.
+    calls: u64,
+    answers: bool,
     /// Ballots that the last member was told of, in their order.
     ballots: Vec<Ballot>,
 }
@@ -113,6 +116,8 @@ impl World {
             loss: 0,
             said: 0,
             proposals: BTreeMap::new(),
+            calls: 0,
+            answers: false,
             ballots: Vec::new(),
         }
     }
@@ -224,12 +229,21 @@ impl World {
         self.members[member].handle(self.now, event, &mut out);
         for action in out {
             match action {
+                Action::Call(to) => self.call(member, to),
                 Action::Send(to, message) => self.send(member, to, &message),
                 end => {
                     assert_eq!(self.ends[member], None, "member {member} ends twice");
                     self.ends[member] = Some((self.now - self.began, end));
                 }
             }
+        }
+    }
+
+    fn call(&mut self, from: usize, to: MemberId) {
+        self.calls += 1;
+        if self.answers && self.alive[to as usize] {
+            let there = self.members[to as usize].me;
+            self.post(self.now + 2 * self.latency, from, Event::Reached(there));
         }
     }
 
@@ -328,6 +342,40 @@ fn survivors_of_a_proven_death_decide_at_once_whoever_died() {
             completed,
         };
         assert_eq!(decision, expected);
+    }
+}
+
+#[test]
+fn calls_and_messages_are_a_multiple_of_the_members() {
+    for members in [2, 3, 5, 16, 70] {
+        for victim in [0, 1, members / 2, members - 1] {
+            let mut world = World::new(members, TwoMemberPolicy::Proven, MS);
+            world.answers = true;
+            world.kill(victim, Proof::Ended);
+            world.run(Duration::from_secs(5));
+            let is_left = |member: &usize| *member != victim as usize;
+            let (at, decision) = world.decided((0..members as usize).filter(is_left));
+            assert!(at <= 20 * MS, "{members} without {victim}: {at:?}");
+            assert_eq!(decision.survivors.len(), members as usize - 1);
+            let (calls, said) = (world.calls, world.said);
+            let members = u64::from(members);
+            assert!(calls <= 4 * members, "{calls} calls of {members}");
+            assert!(said <= 8 * members, "{said} messages of {members}");
+        }
+    }
+}
+
+#[test]
+fn those_that_are_left_are_called_though_the_lowest_are_gone_without_a_word() {
+    for gone in [1, 2, 5, 19] {
+        let mut world = World::new(40, TwoMemberPolicy::Proven, MS);
+        world.answers = true;
+        world.alive[..gone].fill(false);
+        world.run(Duration::from_secs(10));
+        let (at, decision) = world.decided(gone..40);
+        assert!(at <= PACE.gather + 10 * PACE.retry, "{gone} gone: {at:?}");
+        let left = u32::try_from(gone).unwrap()..40;
+        assert!(left.eq(survivors(&decision)), "{gone} gone: {decision:?}");
     }
 }
 

@@ -194,6 +194,9 @@ impl Listener {
         let mut prepared = self.ballot;
         for action in out {
             match action {
+                agreement::Action::Call(member_id) => {
+                    assert_ne!(member_id, ME.member_id, "it calls itself");
+                }
                 agreement::Action::Send(to, message) => {
                     assert_ne!(to, ME.member_id, "it says to itself {message:?}");
                     if let AgreementMessage::Prepare(ballot) = message {

@@ -6,9 +6,9 @@
 //!          ── messages ──────────────────────>
 //! ```
 //!
-//! The connections of the last epoch are gone with it, so everybody calls everybody anew, until
-//! those who are called have come here as well. Somebody who has no answer for a while, or is still
-//! at work and does not know yet, is alive as long as its process takes calls.
+//! The connections of the last epoch are gone with it, so whom the agreement needs is called anew,
+//! until those who are called have come here as well. Somebody who has no answer for a while, or is
+//! still at work and does not know yet, is alive as long as its process takes calls.
 
 mod accept;
 mod call;
@@ -79,29 +79,17 @@ impl Node {
             reconfiguration,
             inbox,
             agreement,
+            local_members: evidence.neighbours.into_iter().collect(),
         };
         floor
             .tasks
             .spawn(floor.reconfiguration.clone().receive_all());
-        let gone = |member_id: &MemberId| {
-            evidence
-                .lost
-                .iter()
-                .any(|(lost, proof)| lost == member_id && *proof == Proof::Ended)
-        };
-        let called: Vec<MemberId> = match previous_epoch.epoch {
-            0 => (0..).take(self.config.members().len()).collect(),
-            _ => previous_epoch
-                .members
-                .iter()
-                .copied()
-                .filter(|member_id| !gone(member_id))
-                .collect(),
-        };
-        for member_id in called {
-            floor.line(member_id);
+        if previous_epoch.epoch == 0 {
+            // A process that is nowhere asks all; members call whom the agreement says.
+            for member_id in (0..).take(self.config.members().len()) {
+                floor.line(member_id);
+            }
         }
-        floor.watch(evidence.neighbours);
         let outcome = floor.run(evidence.lost).await;
         let decision = outcome.map_err(|end| self.explain(end, &previous_epoch))?;
         self.view(decision).ok_or(OperationError::Excluded {
@@ -142,6 +130,8 @@ struct ReconfigurationDriver {
     reconfiguration: Arc<Reconfiguration>,
     inbox: mpsc::Receiver<Event>,
     agreement: Agreement,
+    /// Members on this host, and their process ids.
+    local_members: BTreeMap<MemberId, u32>,
 }
 
 impl ReconfigurationDriver {
@@ -158,6 +148,7 @@ impl ReconfigurationDriver {
             let mut end = None;
             for action in out.drain(..) {
                 match action {
+                    Action::Call(member_id) => self.line(member_id),
                     Action::Send(member_id, message) => self.say(member_id, message),
                     other => end = Some(other),
                 }
@@ -191,12 +182,13 @@ impl ReconfigurationDriver {
             let (messages, said) = mpsc::channel(MESSAGES);
             tokio::spawn(self.reconfiguration.clone().speak(member_id, said));
             self.senders.insert(member_id, messages);
+            self.watch(member_id);
         }
     }
 
-    /// Hears from the kernel when a member on this host ends.
-    fn watch(&mut self, neighbours: Vec<(MemberId, u32)>) {
-        for (member_id, process) in neighbours {
+    /// Hears from the kernel when a member that is called ends, if it runs on this host.
+    fn watch(&mut self, member_id: MemberId) {
+        if let Some(process) = self.local_members.get(&member_id).copied() {
             let events = self.reconfiguration.events.clone();
             self.tasks.spawn(async move {
                 if host::process_ended(process).await.is_ok() {

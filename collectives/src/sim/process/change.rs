@@ -19,6 +19,8 @@ pub(super) struct Changing {
     own: MemberState,
     history: Vec<Step>,
     base: u64,
+    /// Who is called again and again.
+    called: BTreeSet<MemberId>,
     /// Who has answered.
     heard: BTreeSet<MemberId>,
     pub(super) again: Time,
@@ -72,6 +74,7 @@ impl Process {
             own,
             history: std::mem::take(&mut epoch.history),
             base: epoch.base,
+            called: BTreeSet::new(),
             heard: BTreeSet::from([self.me.member_id]),
             again: around.now,
         }));
@@ -110,12 +113,9 @@ impl Process {
             && change.again <= around.now
         {
             change.again = around.now + AGAIN;
-            let PreviousEpoch { epoch, members, .. } = change.previous_epoch.clone();
-            for member_id in members
-                .iter()
-                .filter(|member_id| **member_id != self.me.member_id)
-            {
-                self.send(*member_id, Parcel::Hello { epoch }, around);
+            let epoch = change.previous_epoch.epoch;
+            for member_id in change.called.clone() {
+                self.send(member_id, Parcel::Hello { epoch }, around);
             }
         }
         self.change_event(Event::Tick, around);
@@ -173,7 +173,8 @@ impl Process {
             _ => return,
         }
         if greeting == Greeting::First {
-            self.send(from.member_id, Parcel::Welcome { epoch }, around);
+            // Only who calls another has reached it.
+            return self.send(from.member_id, Parcel::Welcome { epoch }, around);
         }
         let by = self.taken_for(from, around);
         self.change_event(Event::Reached(by), around);
@@ -252,6 +253,12 @@ impl Process {
         };
         for action in out {
             match action {
+                Action::Call(to) => {
+                    if let Stage::Changing(change) = &mut self.stage {
+                        change.called.insert(to);
+                    }
+                    self.send(to, Parcel::Hello { epoch }, around);
+                }
                 Action::Send(to, message) => self.say(to, Spoken { epoch, message }, around),
                 Action::Decided(decision) if around.plant != Plant::FalseExclusion => {
                     self.decided(decision, around);

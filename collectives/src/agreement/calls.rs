@@ -1,0 +1,101 @@
+//! Which members are called, and when.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::{Action, Agreement, MemberId, Proof};
+
+/// How many of the lowest members are called at first by those that are not the lowest themselves:
+/// one may be gone without anybody knowing.
+pub(super) const CALLED_FIRST: usize = 2;
+
+/// Who has been called so far.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    called: BTreeSet<MemberId>,
+    /// The step after which those were all who were to be; `None` if more has been learned since.
+    step: Option<u32>,
+    /// Since when all have been called.
+    complete: Option<Instant>,
+}
+
+impl Calls {
+    /// Somebody was lost, so others are the lowest.
+    pub(super) fn stale(&mut self) {
+        self.step = None;
+    }
+}
+
+impl Agreement {
+    pub(super) fn call_more(&mut self, now: Instant, out: &mut Vec<Action>) {
+        let step = match now >= self.turn() {
+            true => u32::MAX,
+            false => self.step(now),
+        };
+        if self.calls.complete.is_some() || self.calls.step == Some(step) {
+            return;
+        }
+        for member_id in self.wanted(step) {
+            if self.calls.called.insert(member_id) {
+                out.push(Action::Call(member_id));
+            }
+        }
+        self.calls.step = Some(step);
+        let called = |member_id: MemberId| self.calls.called.contains(&member_id);
+        let is_complete = self.callable().all(called);
+        self.calls.complete = is_complete.then_some(now);
+    }
+
+    /// When more are to be called, if there are any.
+    pub(super) fn next_calls(&self) -> Option<Instant> {
+        if self.calls.complete.is_some() || !self.votes() {
+            return None;
+        }
+        let Some(step) = self.calls.step else {
+            return Some(self.began);
+        };
+        let after = self.timeouts.retry.checked_mul(step.checked_add(1)?)?;
+        Some(self.began.checked_add(after)?.min(self.turn()))
+    }
+
+    /// When this member may propose, if it has called all: those that answer are not to be left
+    /// out.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let answered = match self.has_gathered() {
+            true => self.calls.complete?,
+            false => self.calls.complete? + self.timeouts.retry / 2,
+        };
+        Some(self.turn().max(answered))
+    }
+
+    /// How many times the number of calls has doubled by now.
+    fn step(&self, now: Instant) -> u32 {
+        let since = now.saturating_duration_since(self.began);
+        let steps = since.as_nanos() / self.timeouts.retry.as_nanos().max(1);
+        u32::try_from(steps).unwrap_or(u32::MAX)
+    }
+
+    /// Those that are called by a step: all by the lowest, and by others the lowest of those that
+    /// are not lost first.
+    fn wanted(&self, step: u32) -> Vec<MemberId> {
+        let members = self.previous_epoch.members.iter().copied();
+        let is_lost = |member_id: &MemberId| self.lost.contains_key(member_id);
+        let mut lower = members.take_while(|member_id| *member_id != self.me.member_id);
+        let count = match lower.all(|member_id| is_lost(&member_id)) {
+            true => usize::MAX,
+            false => CALLED_FIRST.saturating_mul(2_usize.saturating_pow(step)),
+        };
+        let standing = self.callable().filter(|member_id| !is_lost(member_id));
+        standing
+            .chain(self.callable().filter(is_lost))
+            .take(count)
+            .collect()
+    }
+
+    /// All others that may be there.
+    fn callable(&self) -> impl Iterator<Item = MemberId> + '_ {
+        let members = self.previous_epoch.members.iter().copied();
+        let ended = |member_id: &MemberId| self.lost.get(member_id) == Some(&Proof::Ended);
+        members.filter(move |member_id| *member_id != self.me.member_id && !ended(member_id))
+    }
+}
