@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::contract::Kind;
 use crate::medium::Medium;
-use crate::operation::{OperationSpec, Work};
+use crate::operation::{OnArrival, OperationSpec, ReceiveBlock, SendBlocks, Transfer, Work};
 use crate::session::{ControlPlane, Session};
 use crate::shm::{ControlBlock, Mapping, Nonce, SegmentName, Shape, ShmCommunicator};
 use crate::{Member, OperationError, Rank};
@@ -95,24 +95,35 @@ impl Session {
         self.members.iter().filter_map(process).collect()
     }
 
-    /// The record of every rank, by rank.
+    /// The record of every rank, by rank: one all-gather, whatever the world.
     fn tell_all(
         &mut self,
         own: Option<&(ControlBlock, SegmentName)>,
     ) -> Result<Vec<Record>, OperationError> {
-        let mut records = vec![Record::default(); self.world as usize];
+        let mut record = Record::default();
         if let Some((control_block, name)) = own {
-            let record = &mut records[self.rank.index()];
             record[..BASE].copy_from_slice(&[name.descriptor.into(), name.bytes]);
             record[BASE] = control_block.base();
             record[NONCE..NAME_WORDS].copy_from_slice(&control_block.nonce());
             record[NAME_WORDS..].copy_from_slice(&own_cores());
         }
-        for root in Rank::all(self.world) {
-            let buffer = &mut records[root.index()];
-            let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
-            self.perform(spec, Work::Broadcast { buffer, root })?;
-        }
+        let mut records = vec![Record::default(); self.world as usize];
+        let (me, whole) = (self.rank.index(), 0..record.len());
+        records[me] = record;
+        let place = |from: usize| from * whole.len()..(from + 1) * whole.len();
+        let others = (0..records.len()).filter(|from| *from != me);
+        let receives: Vec<_> = others
+            .map(|from| ReceiveBlock::new(from, 0, 0, place(from)))
+            .collect();
+        let output = records.as_flattened_mut();
+        let spec = OperationSpec::new(Kind::AllGather, output.len());
+        let transfer = Transfer {
+            outgoing_blocks: SendBlocks::whole(&record, std::slice::from_ref(&whole)),
+            receives: &receives,
+            output,
+            then: OnArrival::Copy,
+        };
+        self.perform(spec, Work::Exchange(transfer))?;
         Ok(records)
     }
 
@@ -178,7 +189,7 @@ fn peer_control_block(record: &Record, process: u32, shape: Shape) -> io::Result
         true => Ok(found),
         false => Err(io::Error::new(
             io::ErrorKind::NotFound,
-            "a process of the same number has another board: its host is a copy of this one",
+            "a process of the same number has another control block: its host is a copy of this one",
         )),
     }
 }
