@@ -44,6 +44,7 @@ mod oracle;
 mod plant;
 mod process;
 mod program;
+pub mod scale;
 mod world;
 
 use crate::wire::{MESSAGE_HEAD_BYTES, Message, MessageHead};

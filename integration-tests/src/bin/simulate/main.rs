@@ -1,6 +1,7 @@
 //! Plays jobs in virtual time, seed by seed, and says which seed shows a mistake, and how.
 //!
-//! `--scenario scale` instead tells what all-reduces take on simulated networks.
+//! `--scenario scale` instead tells what all-reduces take on simulated networks, or, with `--csv`,
+//! how the costs of starts, deaths and reconfigurations grow with the ranks.
 #![forbid(unsafe_code)]
 
 /// Prints a line; a reader that has gone is no reason to stop.
@@ -10,6 +11,7 @@ macro_rules! say {
     }};
 }
 
+mod growth;
 mod scale;
 
 use std::io::Write;
@@ -45,6 +47,9 @@ struct Args {
     /// What goes wrong, or `scale`.
     #[arg(long, default_value = "mixed", value_parser = PossibleValuesParser::new(names()))]
     scenario: String,
+    /// With `scale`: count connections, messages and bytes of groups of so many ranks.
+    #[arg(long)]
+    csv: bool,
     /// Let processes make this mistake, to see that it is found.
     #[arg(long, default_value = "none", value_parser = plants(), value_name = "NAME")]
     plant: Plant,
@@ -73,7 +78,10 @@ fn main() -> ExitCode {
         return list_plants();
     }
     if args.scenario == "scale" {
-        return scale::report(&args.ranks);
+        return match args.csv {
+            true => growth::report(&args.ranks),
+            false => scale::report(&args.ranks),
+        };
     }
     let named = |(name, _): &(&str, Scenario)| *name == args.scenario;
     let setting = Setting {

@@ -1,0 +1,448 @@
+//! What a start, signs of life, a death and a reconfiguration cost in groups of any size: the
+//! product's own membership and agreement of every rank, on links that take a tenth of a
+//! millisecond and lose nothing.
+//!
+//! All members know what happens around them as real processes would: who is connected, whose
+//! connection breaks, and what is said. Nothing is scaled up: each figure is counted from the
+//! messages of all ranks.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::agreement::{
+    self, Agreement, AgreementRules, AgreementTimeouts, MemberId, PreviousEpoch, Proof,
+    TwoMemberPolicy,
+};
+use crate::membership::{self, Membership, MembershipTimeouts};
+use crate::schedule::{Algorithm, Schedule};
+use crate::wire::{MemberProcess, MemberRecord, MemberState, Message, RecordBatch, Spoken};
+use crate::{Member, OperationError, Rank, overlay};
+
+/// How long a message takes, and a half of a handshake.
+const LATENCY: Duration = Duration::from_micros(100);
+
+const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
+    join: Duration::from_secs(30),
+    heartbeat: Duration::from_millis(250),
+    silence: Duration::from_secs(10),
+};
+
+/// What all ranks together have said until all were told.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Cost {
+    /// Until the last of them was.
+    pub took: Duration,
+    /// Messages of all ranks.
+    pub messages: u64,
+    /// Messages of the rank with most of them.
+    pub most_messages: u64,
+    /// Bytes of all messages, as they are encoded.
+    pub bytes: u64,
+}
+
+/// The peers of a rank, and the rounds, of an all-reduce.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Rounds {
+    /// The most that a rank goes through.
+    pub rounds: usize,
+    /// The most ranks that one exchanges with.
+    pub peers: usize,
+}
+
+/// The most connections that a rank has before an operation needs more.
+#[must_use]
+pub fn connections(ranks: u32) -> usize {
+    let places = [0, 1, ranks / 3, ranks / 2, ranks - 1];
+    let count = |rank| overlay::neighbours(Rank::new(rank % ranks), ranks).len();
+    places.map(count).into_iter().max().expect("five places")
+}
+
+/// What an all-reduce takes by its schedule; looks at some ranks.
+#[must_use]
+pub fn all_reduce(algorithm: Algorithm, ranks: u32) -> Rounds {
+    let places = [0, 1, ranks / 3, ranks / 2, ranks - 1];
+    let schedule = |rank| Schedule::all_reduce(algorithm, ranks, Rank::new(rank % ranks));
+    let schedules = places.map(schedule);
+    let most = |of: fn(&Schedule) -> usize| schedules.iter().map(of).max();
+    Rounds {
+        rounds: most(|schedule| schedule.rounds().len()).expect("five places"),
+        peers: most(|schedule| schedule.peers().len()).expect("five places"),
+    }
+}
+
+/// A start: from the first handshakes until every rank knows of all. Takes some 100 bytes for each
+/// pair of ranks.
+#[must_use]
+pub fn start(ranks: u32) -> Cost {
+    let mut world = Memberships::new(ranks);
+    for rank in Rank::all(ranks) {
+        for other in overlay::neighbours(rank, ranks) {
+            let joined = membership::Event::Joined(other);
+            world.net.post(2 * LATENCY, rank.index(), joined);
+        }
+    }
+    world.run();
+    assert_eq!(world.begun, ranks, "all ranks begin");
+    world.net.cost()
+}
+
+/// A death in a group that runs: from the broken connections until all ranks have named it.
+#[must_use]
+pub fn death(ranks: u32) -> Cost {
+    let mut world = Memberships::new(ranks);
+    world.begin();
+    let victim = Rank::new(ranks / 3);
+    world.lost = Some(victim);
+    for other in overlay::neighbours(victim, ranks) {
+        let broken = membership::Event::Disconnected(victim);
+        world.net.post(LATENCY, other.index(), broken);
+    }
+    world.run();
+    assert_eq!(world.named, ranks - 1, "all that are left name {victim}");
+    world.net.cost()
+}
+
+/// A reconfiguration after so many ranks, of which all others know, have ended: from the end of
+/// the epoch until all that are left have decided. Every third rank has ended, the lowest among
+/// them.
+#[must_use]
+pub fn reconfiguration(ranks: u32, ended: u32) -> Cost {
+    let mut world = Agreements::new(ranks, ended.clamp(1, ranks / 3));
+    world.run();
+    assert_eq!(
+        world.decided,
+        ranks - world.ended,
+        "all that are left decide"
+    );
+    world.net.cost()
+}
+
+/// What is on its way, and what was.
+struct Net<E> {
+    now: Instant,
+    began: Instant,
+    queue: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    events: Vec<Option<E>>,
+    free: Vec<usize>,
+    posted: u64,
+    /// Of each rank.
+    messages: Vec<u64>,
+    bytes: u64,
+    /// When the last rank was told.
+    told: Instant,
+}
+
+impl<E> Net<E> {
+    fn new(ranks: u32) -> Self {
+        let began = Instant::now();
+        Self {
+            now: began,
+            began,
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
+            posted: 0,
+            messages: vec![0; ranks as usize],
+            bytes: 0,
+            told: began,
+        }
+    }
+
+    /// Something happens to a rank after a while; things at one time in the order of posting.
+    fn post(&mut self, delay: Duration, to: usize, event: E) {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                self.events.push(None);
+                self.events.len() - 1
+            }
+        };
+        self.events[place] = Some(event);
+        self.posted += 1;
+        let due = (self.now + delay, self.posted << 32 | to as u64, place);
+        self.queue.push(Reverse(due));
+    }
+
+    fn send(&mut self, from: usize, to: usize, message: &Message, event: E) {
+        self.messages[from] += 1;
+        self.bytes += message.encode().len() as u64;
+        self.post(LATENCY, to, event);
+    }
+
+    fn next(&mut self) -> Option<(usize, E)> {
+        let Reverse((at, order, place)) = self.queue.pop()?;
+        self.now = at;
+        self.free.push(place);
+        let event = self.events[place].take().expect("each is posted once");
+        Some(((order & u64::from(u32::MAX)) as usize, event))
+    }
+
+    fn cost(&self) -> Cost {
+        Cost {
+            took: self.told - self.began,
+            messages: self.messages.iter().sum(),
+            most_messages: self.messages.iter().copied().max().unwrap_or_default(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// The memberships of all ranks.
+struct Memberships {
+    ranks: Vec<Membership>,
+    net: Net<membership::Event>,
+    begun: u32,
+    /// Who has ended, and how many have named it.
+    lost: Option<Rank>,
+    named: u32,
+}
+
+impl Memberships {
+    fn new(ranks: u32) -> Self {
+        let net = Net::new(ranks);
+        let member = |rank| Member::new(rank, "a simulated rank");
+        let members: Arc<[Member]> = Rank::all(ranks).map(member).collect();
+        let new = |rank| Membership::new(rank, record(rank), members.clone(), TIMEOUTS, net.now);
+        Self {
+            ranks: Rank::all(ranks).map(new).collect(),
+            net,
+            begun: 0,
+            lost: None,
+            named: 0,
+        }
+    }
+
+    /// Lets every rank know all others, without a message.
+    fn begin(&mut self) {
+        let world = u32::try_from(self.ranks.len()).expect("counted as u32");
+        let records: Vec<_> = Rank::all(world).map(record).collect();
+        let mut out = Vec::new();
+        for (rank, membership) in Rank::all(world).zip(&mut self.ranks) {
+            for other in overlay::neighbours(rank, world) {
+                membership.handle(self.net.now, membership::Event::Joined(other), &mut out);
+            }
+            let batch = RecordBatch {
+                first: 0,
+                records: records.clone(),
+            };
+            membership.handle(self.net.now, membership::Event::Records(batch), &mut out);
+            out.clear();
+        }
+    }
+
+    fn run(&mut self) {
+        while let Some((rank, event)) = self.net.next() {
+            self.happens(rank, event);
+            if self.net.queue.is_empty() {
+                self.pass_time();
+            }
+        }
+    }
+
+    /// Lets those go on that wait for no message, but for the time: who collects evidence of a
+    /// death.
+    fn pass_time(&mut self) {
+        if self.lost.is_none() || self.named > 0 {
+            return;
+        }
+        self.net.now += membership::GRACE;
+        for rank in 0..self.ranks.len() {
+            self.happens(rank, membership::Event::Tick);
+        }
+    }
+
+    fn happens(&mut self, rank: usize, event: membership::Event) {
+        if self.lost.is_some_and(|lost| lost.index() == rank) {
+            return;
+        }
+        let mut out = Vec::new();
+        self.ranks[rank].handle(self.net.now, event, &mut out);
+        for action in out {
+            self.does(Rank::at(rank), action);
+        }
+    }
+
+    fn does(&mut self, me: Rank, action: membership::Action) {
+        use membership::{Action, Event};
+        match action {
+            Action::Send(to, message) => {
+                let event = match &message {
+                    Message::Records(batch) => Event::Records(batch.clone()),
+                    Message::Abort(abort) => Event::Aborted {
+                        by: me,
+                        abort: abort.clone(),
+                    },
+                    // Signs of life go on besides, and are counted apart.
+                    Message::Heartbeat => return,
+                    other => unreachable!("nobody leaves or misses anybody: {other:?}"),
+                };
+                self.net.send(me.index(), to.index(), &message, event);
+            }
+            Action::Ready(_) => {
+                self.begun += 1;
+                self.net.told = self.net.now;
+            }
+            Action::Fail(OperationError::RankLost { peer, .. }) => {
+                self.named += u32::from(Some(peer.rank()) == self.lost);
+                self.net.told = self.net.now;
+            }
+            Action::Fail(_) | Action::Over => unreachable!("one rank is lost, and nobody leaves"),
+        }
+    }
+}
+
+fn record(rank: Rank) -> MemberRecord {
+    MemberRecord {
+        incarnation: u64::from(rank.number()) + 1,
+        process: rank.number(),
+        host: [0; 16],
+    }
+}
+
+/// What an agreement takes in.
+type Heard = agreement::Event;
+
+/// The agreements of all members of an epoch that is over.
+struct Agreements {
+    members: Vec<Agreement>,
+    net: Net<Heard>,
+    ended: u32,
+    decided: u32,
+}
+
+impl Agreements {
+    fn new(ranks: u32, ended: u32) -> Self {
+        let net = Net::new(ranks);
+        let previous_epoch = PreviousEpoch {
+            epoch: 1,
+            members: (0..ranks).collect(),
+            incarnations: (0..ranks).map(|member_id| (member_id, 1)).collect(),
+        };
+        let rules = AgreementRules {
+            pair: TwoMemberPolicy::Proven,
+            timeouts: AgreementTimeouts {
+                gather: Duration::from_secs(15),
+                retry: Duration::from_secs(1),
+                limit: Duration::from_secs(30),
+            },
+        };
+        let own = MemberState::default();
+        let new = |member_id| {
+            let previous_epoch = previous_epoch.clone();
+            Agreement::new(
+                process(member_id),
+                previous_epoch,
+                rules,
+                own.clone(),
+                net.now,
+            )
+        };
+        let mut all = Self {
+            members: (0..ranks).map(new).collect(),
+            net,
+            ended,
+            decided: 0,
+        };
+        for rank in 0..ranks {
+            if all.has_ended(rank) {
+                continue;
+            }
+            for victim in (0..ended).map(|nth| 3 * nth) {
+                let lost = Heard::Lost(victim, Proof::Ended);
+                all.net.post(Duration::ZERO, rank as usize, lost);
+            }
+        }
+        all
+    }
+
+    fn has_ended(&self, rank: MemberId) -> bool {
+        rank % 3 == 0 && rank / 3 < self.ended
+    }
+
+    fn run(&mut self) {
+        let mut out = Vec::new();
+        while let Some((member, event)) = self.net.next() {
+            self.members[member].handle(self.net.now, event, &mut out);
+            for action in out.drain(..) {
+                self.does(member, action);
+            }
+        }
+    }
+
+    fn does(&mut self, me: usize, action: agreement::Action) {
+        let by = process(u32::try_from(me).expect("counted as u32"));
+        match action {
+            agreement::Action::Call(to) => {
+                // There and back, and a greeting each way.
+                self.net.messages[me] += 1;
+                if !self.has_ended(to) {
+                    self.net.post(4 * LATENCY, me, Heard::Reached(process(to)));
+                }
+            }
+            agreement::Action::Send(to, message) => {
+                let spoken = Message::Spoken(Spoken {
+                    epoch: 1,
+                    message: message.clone(),
+                });
+                let said = Heard::Said { by, message };
+                self.net.send(me, to as usize, &spoken, said);
+            }
+            agreement::Action::Decided(_) => {
+                self.decided += 1;
+                self.net.told = self.net.now;
+            }
+            agreement::Action::Excluded(_) | agreement::Action::NoMajority(_) => {
+                unreachable!("a majority is left, and nobody is left out")
+            }
+        }
+    }
+}
+
+fn process(member_id: MemberId) -> MemberProcess {
+    MemberProcess {
+        member_id,
+        incarnation: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What grows with the logarithm grows by as much with each doubling.
+    #[test]
+    fn a_start_takes_rounds_and_connections_as_the_logarithm_says() {
+        for doublings in 1..=9 {
+            let ranks = 1 << doublings;
+            let cost = start(ranks);
+            assert_eq!(cost.messages, u64::from(ranks * doublings), "{ranks} ranks");
+            assert_eq!(cost.most_messages, u64::from(doublings));
+            assert_eq!(cost.took, (2 + doublings) * LATENCY);
+            assert!(connections(ranks) <= 2 * doublings as usize);
+            assert!(all_reduce(Algorithm::Tree, ranks).rounds <= 2 * doublings as usize);
+        }
+    }
+
+    #[test]
+    fn a_death_is_known_after_grace_and_a_logarithm_of_hops() {
+        for doublings in 2..=9 {
+            let ranks = 1 << doublings;
+            let cost = death(ranks);
+            assert!(cost.took <= membership::GRACE + (1 + doublings) * LATENCY);
+            assert!(cost.most_messages <= 2 * u64::from(doublings));
+        }
+    }
+
+    #[test]
+    fn a_reconfiguration_costs_a_multiple_of_the_ranks() {
+        for ranks in [10, 50, 150] {
+            let cost = reconfiguration(ranks, ranks / 10);
+            assert!(cost.messages <= 10 * u64::from(ranks), "{cost:?}");
+            assert!(cost.took <= 20 * LATENCY, "{cost:?}");
+        }
+    }
+}
