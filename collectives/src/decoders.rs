@@ -8,7 +8,7 @@ use crate::diagnosis::{self, Dump};
 use crate::identity;
 use crate::quic::decode_heads;
 use crate::shm::{self, decode_contract_words};
-use crate::wait_for_graph::WaitEdge;
+use crate::wait_for_graph::Probe;
 use crate::wire::{FRAME_BYTES, Frame, MESSAGE_HEAD_BYTES, Message, MessageHead};
 use crate::{JobSecret, Rank};
 
@@ -27,10 +27,10 @@ pub fn message(bytes: &[u8]) {
     let Some(message) = read_message(bytes) else {
         return;
     };
-    if let Message::WaitReport(waiting) = &message
-        && let Ok(wait) = WaitEdge::told(Rank::CHIEF, waiting)
+    if let Message::WaitProbe(told) = &message
+        && let Ok(probe) = Probe::told(Rank::CHIEF, told)
     {
-        assert!(!wait.call.to_string().contains('\n'));
+        assert!(!format!("{probe:?}").contains('\n'));
     }
     let again = read_message(&message.encode());
     assert_eq!(again, Some(message), "what is written is read");

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::contract::{Call, Contract, Kind, site};
 use crate::session::GroupId;
-use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge};
+use crate::wait_for_graph::{HeldGroup, MessageCounts, WaitEdge, WaitId};
 use crate::{Member, OperationError, Rank};
 
 use clock::{Clock, Tick};
@@ -220,38 +220,40 @@ impl FlightRecorder {
         log
     }
 
-    /// Notes that an operation waits for a rank, at length. Returns what to tell the others of it,
-    /// when it is time to.
+    /// Notes that an operation waits for a rank, at length. Returns what it waits for and who
+    /// waits for it, where it has waited for long and that is due.
     #[cold]
     pub(crate) fn waits(
         &self,
         StallObserver(log): &StallObserver,
         serial: Serial,
         awaited: Rank,
+        is_due: impl FnOnce(WaitId) -> bool,
     ) -> Option<WaitEdge> {
         let record = log.journal.find(serial)?;
         let (now, scale) = (self.clock.now(), self.clock.scale());
-        let due = locked(&log.long).note(&record, awaited, now, scale);
-        if !due.slow && !due.tell {
-            // Nothing is put together for a wait that is looked at and soon over.
-            return None;
-        }
-        let call = Call::new(record.contract, site(record.caller));
-        if due.slow {
+        let waits = locked(&log.long).note(&record, awaited, now, scale);
+        let waiter = self.rank;
+        let call = || Call::new(record.contract, site(record.caller));
+        if waits.slow {
             let waited = scale.between(record.began, now);
-            let me = self.rank;
-            tracing::warn!("{me} waits for {awaited} since {waited:.1?}: {call}");
+            tracing::warn!(
+                "{waiter} waits for {awaited} since {waited:.1?}: {}",
+                call()
+            );
         }
-        if !due.tell {
+        let serial = log.number << SERIAL_BITS | serial.0;
+        if !waits.long || !is_due(WaitId { waiter, serial }) {
+            // Nothing is put together for a wait that is looked at and soon over.
             return None;
         }
         let message = record.contract.kind == Kind::Send;
         let held = self.state().held_with(log);
         Some(WaitEdge {
-            waiter: self.rank,
+            waiter,
             awaited,
-            serial: log.number << SERIAL_BITS | serial.0,
-            call,
+            serial,
+            call: call(),
             receives: message && record.contract.root == Some(log.me),
             held_groups: held.iter().map(|log| log.hold()).collect(),
             message_counts: Some(held.iter().flat_map(|log| log.message_counts()).collect()),

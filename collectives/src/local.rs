@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use crate::shm::ShmCommunicator;
-use crate::wait_for_graph::{WaitEdge, WaitForGraph};
+use crate::wait_for_graph::{Action, WaitEdge, WaitForGraph, WaitId};
 use crate::{Member, OperationError, Rank};
 
 /// What the ranks of a local group know of each other.
@@ -18,7 +18,8 @@ pub(crate) struct Hub {
     gone: watch::Sender<u32>,
     /// Domains of split groups on their way to their ranks, by number and place.
     handed: Mutex<BTreeMap<(u64, usize), ShmCommunicator>>,
-    waits: Mutex<WaitForGraph>,
+    /// Of each rank that has waited or is waited for.
+    graphs: Mutex<BTreeMap<Rank, WaitForGraph>>,
 }
 
 /// Where the members of a local group are.
@@ -34,7 +35,7 @@ impl Hub {
             failure: watch::Sender::new(None),
             gone: watch::Sender::new(0),
             handed: Mutex::default(),
-            waits: Mutex::default(),
+            graphs: Mutex::default(),
         })
     }
 
@@ -53,13 +54,23 @@ impl Hub {
         });
     }
 
-    /// Notes that a rank waits, and ends the group if it waits in vain.
-    pub(crate) fn waits(&self, wait: WaitEdge) {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let conflict = waits.hear(Instant::now(), wait);
-        drop(waits);
-        if let Some(conflict) = conflict {
-            self.give_up(conflict.into());
+    /// Whether a wait, which is still there, is to be looked at.
+    pub(crate) fn is_due(&self, WaitId { waiter, serial }: WaitId) -> bool {
+        let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+        let graph = graphs.entry(waiter).or_default();
+        graph.is_due(Instant::now(), serial)
+    }
+
+    /// Hands on what ranks ask each other along this wait, and ends the group if it is in vain.
+    pub(crate) fn waits(&self, wait: &WaitEdge) {
+        let now = Instant::now();
+        let mut graphs = self.graphs.lock().unwrap_or_else(PoisonError::into_inner);
+        let graph = graphs.entry(wait.waiter).or_default();
+        for action in graph.look(now, wait) {
+            match action {
+                Action::Send(to, probe) => graphs.entry(to).or_default().arrives(now, probe),
+                Action::GiveUp(deadlock) => self.give_up(deadlock.into()),
+            }
         }
     }
 

@@ -49,7 +49,7 @@ use crate::config::GroupConfig;
 use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
-use crate::wait_for_graph::WaitEdge;
+use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
 use admission::Admission;
 
@@ -207,8 +207,18 @@ impl Remote {
         let _ = self.events.send(Event::GiveUp(error)).await;
     }
 
-    /// Tells the others what this rank waits for.
-    pub(crate) fn waits(&self, wait: WaitEdge) {
+    /// Whether a wait of this rank, which is still there, is to be looked at.
+    pub(crate) fn is_due(&self, wait: WaitId) -> bool {
+        self.admission.is_due(wait)
+    }
+
+    /// Waits until a wait of this rank may be worth a look because somebody asks.
+    pub(crate) async fn probe_arrival(&self) {
+        self.admission.probe_arrival().await;
+    }
+
+    /// Asks, and passes on what others have asked, along this wait.
+    pub(crate) fn waits(&self, wait: &WaitEdge) {
         self.admission.waits(wait);
     }
 

@@ -5,254 +5,202 @@
 //!   rank 1 ── barrier in group B ─────> rank 0        to make the call that it makes itself
 //! ```
 //!
-//! Ranks tell each other what they wait for once that takes long. A wait leads to another if the
-//! awaited rank's thread is the one that last used the waiting rank's group and has not finished
-//! its operation there: then nobody else will make the call that is waited for. Of a message it is
-//! known by its number whether the other side has made its call. A cycle of such waits never
-//! resolves itself. Words take time to arrive, so a cycle counts only when each of its
-//! waits was heard of again well after all of them were first heard of.
+//! A rank that waits for long sends a probe to the rank that it waits for. If that one's thread
+//! waits too and so keeps the first from its end, it passes the probe on, and so forth: one that
+//! comes back has gone around a cycle. (Edge chasing, as in Chandy, Misra and Haas, "Distributed
+//! deadlock detection", 1983.)
+//!
+//! A probe has met the waits one after the other, and some may have been over before it met the
+//! last. So a second one goes, well after the first is back. If it meets the very same waits, each
+//! of them lasted from before the first was back until after that: for a moment all waits of the
+//! cycle were there, and from then on none can end.
+//!
+//! Of a chain of waits each sends probes. So that they are not passed on by all, each wait has a
+//! number that is as good as drawn by lot, and passes on those of lower numbers only: ln N of N on
+//! average. The lowest number of a cycle comes all the way around. (As in Chang and Roberts, "An
+//! improved algorithm for decentralized extrema-finding", 1979.)
 
-use std::collections::BTreeMap;
+mod edge;
+mod probe;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::contract::{Call, Kind};
-use crate::wire::{WaitReport, WireCall, WireError, WireMessageCounts};
-use crate::{OperationError, Rank};
+pub(crate) use edge::{HeldGroup, MessageCounts, WaitEdge, WaitId};
+pub(crate) use probe::{Deadlock, Probe};
 
-/// A thread of a rank waits for another rank.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WaitEdge {
-    pub(crate) waiter: Rank,
-    pub(crate) awaited: Rank,
-    /// Tells this operation from others of the waiter.
-    pub(crate) serial: u64,
-    pub(crate) call: Call,
-    /// Whether it is the receiving side of a message.
-    pub(crate) receives: bool,
-    /// The groups that the waiting thread was the last to use, and what it has finished there.
-    pub(crate) held_groups: Vec<HeldGroup>,
-    /// The messages to and from others in these groups; `None` where there are too many to tell.
-    pub(crate) message_counts: Option<Vec<MessageCounts>>,
-}
+use crate::Rank;
 
-/// A group, and the number of the last operation that was finished in it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct HeldGroup {
-    pub(crate) group: u64,
-    pub(crate) finished: u64,
-}
+/// How long after a probe is back the next one may be sent that proves anything: longer than bytes
+/// that would end one of the waits are on their way.
+const CERTAIN: Duration = Duration::from_millis(100);
+/// Between the first two probes of a wait, then twice as long, and so on.
+const SOON: Duration = Duration::from_millis(50);
+/// Between two probes of a wait at most.
+const OFTEN: Duration = Duration::from_secs(1);
+/// How long a probe is kept for waits that it may concern, and how long a wait is remembered that
+/// nobody looks at: until a later probe has surely come.
+const KEPT: Duration = Duration::from_secs(2);
+/// Probes that are kept: more than arrive between two looks at a wait.
+const LIMIT: usize = 1024;
+/// Probes that are passed on at one look at a wait: fewer than may wait for a slow connection.
+const AT_ONCE: usize = 8;
+/// Digests of cycles that are remembered of one wait.
+const CYCLES: usize = 8;
 
-/// With how many calls messages to another rank were sent, and received from it, in one group.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct MessageCounts {
-    pub(crate) group: u64,
-    pub(crate) with: Rank,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-}
-
-/// Two ranks and their calls, of which neither lets the other go on.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Deadlock {
-    pub(crate) one: (Rank, Call),
-    pub(crate) other: (Rank, Call),
-}
-
-/// The waits that this rank has heard of.
+/// One rank's part of the graph: its own waits, and the probes that have come to it.
 #[derive(Debug, Default)]
 pub(crate) struct WaitForGraph {
-    known: BTreeMap<(Rank, u64), KnownEdge>,
+    waits: BTreeMap<u64, OwnWait>,
+    /// The oldest first.
+    arrived: VecDeque<ArrivedProbe>,
+    /// The number of the next probe that arrives.
+    arrivals: u64,
 }
 
 #[derive(Debug)]
-struct KnownEdge {
-    wait: WaitEdge,
-    first: Instant,
+struct OwnWait {
+    since: Instant,
+    /// When it was last looked at.
     last: Instant,
+    /// When its next probe is sent.
+    next: Instant,
+    /// From that one to the one after.
+    pause: Duration,
+    /// The number of the first probe that it has not been compared with.
+    unseen: u64,
+    /// Cycles that it was in, the oldest first.
+    cycles: VecDeque<Cycle>,
 }
 
-/// How much later than all others a wait must be heard of again: longer than words travel.
-const CERTAIN: Duration = Duration::from_millis(100);
-/// A wait that is not heard of for so long is over.
-const FORGOTTEN: Duration = Duration::from_secs(3);
-/// Waits that are remembered: more than threads of a job that wait at a time.
-const LIMIT: usize = 4096;
+/// A way on which a probe has come back.
+#[derive(Debug)]
+struct Cycle {
+    digest: u64,
+    /// When the first one was back, since the wait began.
+    at: Duration,
+}
+
+#[derive(Debug)]
+struct ArrivedProbe {
+    number: u64,
+    at: Instant,
+    probe: Probe,
+}
+
+/// What comes of a look at a wait.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Action {
+    Send(Rank, Probe),
+    GiveUp(Deadlock),
+}
 
 impl WaitForGraph {
-    /// Takes in that a rank waits, and says if it waits in vain.
-    pub(crate) fn hear(&mut self, now: Instant, wait: WaitEdge) -> Option<Deadlock> {
-        self.known
-            .retain(|_, known| now.saturating_duration_since(known.last) < FORGOTTEN);
-        let name = (wait.waiter, wait.serial);
-        let room = self.known.len() < LIMIT || self.known.contains_key(&name);
-        match self.known.get_mut(&name) {
-            Some(known) if known.wait == wait => known.last = now,
-            // A wait for another rank, or with other groups in hand, is another wait: it has got
-            // on.
-            _ if room => {
-                let (first, last) = (now, now);
-                self.known.insert(name, KnownEdge { wait, first, last });
-            }
-            _ => return None,
-        }
-        let cycle = self.cycle(name)?;
-        let first = cycle.iter().map(|known| known.first).max()?;
-        let certain = cycle.iter().all(|known| known.last >= first + CERTAIN);
-        certain.then(|| deadlock(&cycle)).flatten()
-    }
-
-    /// The waits that lead from this one back to it, if they do.
-    fn cycle(&self, start: (Rank, u64)) -> Option<Vec<&KnownEdge>> {
-        let start = self.known.get(&start)?;
-        // Each is looked at once, so this ends; the way to each is kept.
-        let mut ways = vec![vec![start]];
-        let mut seen = Vec::new();
-        while let Some(way) = ways.pop() {
-            let end = *way.last()?;
-            for next in self.after(&end.wait) {
-                if std::ptr::eq(next, start) {
-                    return Some(way);
-                }
-                let name = (next.wait.waiter, next.wait.serial);
-                if !seen.contains(&name) {
-                    seen.push(name);
-                    ways.push(way.iter().copied().chain([next]).collect());
-                }
-            }
-        }
-        None
-    }
-
-    /// The waits that keep this one from its end.
-    fn after<'a>(&'a self, wait: &'a WaitEdge) -> impl Iterator<Item = &'a KnownEdge> {
-        let of_awaited = (wait.awaited, 0)..=(wait.awaited, u64::MAX);
-        self.known
-            .range(of_awaited)
-            .map(|(_, known)| known)
-            .filter(|known| depends(wait, &known.wait))
-    }
-}
-
-/// Whether a wait can only end when the thread of another one comes to its call.
-fn depends(wait: &WaitEdge, other: &WaitEdge) -> bool {
-    let call = wait.call.contract();
-    let held_group = other
-        .held_groups
-        .iter()
-        .find(|held_group| held_group.group == call.group);
-    held_group.is_some_and(|held_group| match call.kind {
-        Kind::Send => unanswered(wait, other),
-        _ => held_group.finished < call.sequence,
-    })
-}
-
-/// Whether the other side has not made its call for the message that is waited for.
-fn unanswered(wait: &WaitEdge, other: &WaitEdge) -> bool {
-    let call = wait.call.contract();
-    let Some(message_counts) = &other.message_counts else {
-        return false;
-    };
-    let between = |message_counts: &&MessageCounts| {
-        (message_counts.group, message_counts.with) == (call.group, wait.waiter)
-    };
-    let answers = message_counts
-        .iter()
-        .find(between)
-        .map_or(0, |message_counts| match wait.receives {
-            true => message_counts.sent,
-            false => message_counts.received,
-        });
-    answers < call.sequence
-}
-
-/// Two neighbours of a cycle whose calls differ. Steps of one call, such as those inside a host and
-/// between hosts, differ too, but come from the same line: others tell more.
-fn deadlock(cycle: &[&KnownEdge]) -> Option<Deadlock> {
-    let next = cycle.iter().cycle().skip(1);
-    let different = cycle
-        .iter()
-        .zip(next)
-        .filter(|(one, next)| one.wait.call.contract() != next.wait.call.contract());
-    let (one, other) =
-        different.max_by_key(|(one, next)| one.wait.call.site() != next.wait.call.site())?;
-    let told = |known: &KnownEdge| (known.wait.waiter, known.wait.call.clone());
-    Some(Deadlock {
-        one: told(one),
-        other: told(other),
-    })
-}
-
-impl From<Deadlock> for OperationError {
-    fn from(Deadlock { one, other }: Deadlock) -> Self {
-        Self::Disagreement {
-            rank: one.0,
-            mine: Box::new(one.1),
-            peer: other.0,
-            theirs: Box::new(other.1),
-        }
-    }
-}
-
-impl From<&WaitEdge> for WaitReport {
-    fn from(wait: &WaitEdge) -> Self {
-        let held_groups = wait.held_groups.iter().take(Self::HELD_GROUPS);
-        Self {
-            call: WireCall::new(wait.waiter, &wait.call),
-            awaited: wait.awaited.number(),
-            serial: wait.serial,
-            receives: wait.receives,
-            held_groups: held_groups
-                .map(|held_group| (held_group.group, held_group.finished))
-                .collect(),
-            message_counts: wait.wire_message_counts(),
-        }
-    }
-}
-
-impl WaitEdge {
-    fn wire_message_counts(&self) -> Option<Vec<WireMessageCounts>> {
-        let message_counts = self.message_counts.as_ref();
-        let message_counts = message_counts
-            .filter(|message_counts| message_counts.len() <= WaitReport::MESSAGE_COUNTS)?;
-        let told = message_counts
-            .iter()
-            .map(|message_counts| WireMessageCounts {
-                group: message_counts.group,
-                with: message_counts.with.number(),
-                sent: message_counts.sent,
-                received: message_counts.received,
-            });
-        Some(told.collect())
-    }
-
-    /// What `from` tells of its wait.
-    ///
-    /// # Errors
-    /// [`WireError`] for a call that is none.
-    pub(crate) fn told(from: Rank, waiting: &WaitReport) -> Result<Self, WireError> {
-        let (_, call) = waiting.call.call()?;
-        let held_groups = waiting.held_groups.iter().take(WaitReport::HELD_GROUPS);
-        let message_counts = waiting.message_counts.as_ref();
-        let message_counts = message_counts
-            .filter(|message_counts| message_counts.len() <= WaitReport::MESSAGE_COUNTS);
-        let meant = |told: &WireMessageCounts| MessageCounts {
-            group: told.group,
-            with: Rank::new(told.with),
-            sent: told.sent,
-            received: told.received,
-        };
-        Ok(Self {
-            waiter: from,
-            awaited: Rank::new(waiting.awaited),
-            serial: waiting.serial,
-            call,
-            receives: waiting.receives,
-            held_groups: held_groups
-                .map(|&(group, finished)| HeldGroup { group, finished })
-                .collect(),
-            message_counts: message_counts
-                .map(|message_counts| message_counts.iter().map(meant).collect()),
+    /// Whether [`WaitForGraph::look`] at this operation, which still waits, would do anything.
+    pub(crate) fn is_due(&mut self, now: Instant, serial: u64) -> bool {
+        self.waits.get_mut(&serial).is_none_or(|own| {
+            own.last = now;
+            own.next <= now || own.unseen < self.arrivals
         })
+    }
+
+    /// Takes in a probe, for the next look at a wait of this rank.
+    pub(crate) fn arrives(&mut self, now: Instant, probe: Probe) {
+        let kept = |at: Instant| now.saturating_duration_since(at) < KEPT;
+        while self.arrived.front().is_some_and(|old| !kept(old.at)) {
+            self.arrived.pop_front();
+        }
+        let mut known = self.arrived.iter();
+        if let Some(place) = known.position(|old| old.probe.comes_like(&probe)) {
+            // One that goes around a cycle without its initiator ends here.
+            if self.arrived[place].probe.sent() >= probe.sent() {
+                return;
+            }
+            self.arrived.remove(place);
+        }
+        if self.arrived.len() == LIMIT {
+            self.arrived.pop_front();
+        }
+        self.arrived.push_back(ArrivedProbe {
+            number: self.arrivals,
+            at: now,
+            probe,
+        });
+        self.arrivals += 1;
+    }
+
+    /// Looks at a wait of this rank as it is now.
+    pub(crate) fn look(&mut self, now: Instant, wait: &WaitEdge) -> Vec<Action> {
+        self.waits
+            .retain(|_, own| now.saturating_duration_since(own.last) < KEPT);
+        let own = self.waits.entry(wait.serial);
+        let own = own.or_insert_with(|| OwnWait::new(now));
+        own.last = now;
+        let mut actions = Vec::new();
+        if own.next <= now {
+            own.next = now + own.pause;
+            own.pause = OFTEN.min(2 * own.pause);
+            let probe = Probe::new(wait, own.waited(now));
+            actions.push(Action::Send(wait.awaited, probe));
+        }
+        let unseen = self.arrived.partition_point(|old| old.number < own.unseen);
+        for arrived in self.arrived.range(unseen..) {
+            if actions.len() > AT_ONCE {
+                return actions;
+            }
+            own.unseen = arrived.number + 1;
+            if arrived.probe.concerns(wait) {
+                actions.extend(own.meets(now, wait, &arrived.probe));
+            }
+        }
+        own.unseen = self.arrivals;
+        actions
+    }
+}
+
+impl OwnWait {
+    fn new(now: Instant) -> Self {
+        Self {
+            since: now,
+            last: now,
+            next: now,
+            pause: SOON,
+            unseen: 0,
+            cycles: VecDeque::new(),
+        }
+    }
+
+    fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.since)
+    }
+
+    /// What becomes of a probe that has come to this wait.
+    fn meets(&mut self, now: Instant, wait: &WaitEdge, probe: &Probe) -> Option<Action> {
+        if probe.initiator() == wait.id() {
+            return self.closes(now, wait, probe).map(Action::GiveUp);
+        }
+        let passes = probe.initiator().draw() < wait.id().draw();
+        let probe = passes.then(|| probe.passed_by(wait))??;
+        Some(Action::Send(wait.awaited, probe))
+    }
+
+    /// Takes in that a probe of this wait is back. Returns what the waits come to if they were the
+    /// same before.
+    fn closes(&mut self, now: Instant, wait: &WaitEdge, probe: &Probe) -> Option<Deadlock> {
+        // Waits for each other in one and the same operation are a part of it.
+        let deadlock = probe.closed_by(wait)?;
+        let digest = probe.digest();
+        let mut cycles = self.cycles.iter();
+        if let Some(cycle) = cycles.find(|cycle| cycle.digest == digest) {
+            return (probe.sent() >= cycle.at + CERTAIN).then_some(deadlock);
+        }
+        if self.cycles.len() == CYCLES {
+            self.cycles.pop_front();
+        }
+        let at = self.waited(now);
+        self.cycles.push_back(Cycle { digest, at });
+        self.next = now + CERTAIN;
+        None
     }
 }
 

@@ -16,7 +16,7 @@ pub use crate::error::WireError;
 pub(crate) use agreement_message::{
     AgreementMessage, Ballot, Decision, MemberProcess, MemberState,
 };
-pub(crate) use call::{WaitReport, WireCall, WireMessageCounts};
+pub(crate) use call::{WaitProbe, WaitReport, WireCall, WireMessageCounts};
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
     ABSENT_LIMIT, Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead,

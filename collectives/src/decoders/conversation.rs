@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use crate::agreement::{
     self, Agreement, AgreementRules, AgreementTimeouts, PreviousEpoch, TwoMemberPolicy,
 };
+use crate::contract::{Call, Contract, Kind};
 use crate::membership::{self, Membership, MembershipTimeouts};
-use crate::wait_for_graph::{WaitEdge, WaitForGraph};
+use crate::wait_for_graph::{Action, HeldGroup, Probe, WaitEdge, WaitForGraph};
 use crate::wire::{
     AgreementMessage, Ballot, MESSAGE_HEAD_BYTES, MemberProcess, MemberRecord, MemberState,
-    Message, MessageHead, RecordBatch, Spoken, WaitReport,
+    Message, MessageHead, RecordBatch, Spoken, WaitProbe,
 };
-use crate::{Member, OperationError, Rank};
+use crate::{ElementType, Member, OperationError, Rank};
 
 /// Members of the group, the one that listens among them as rank 0.
 const WORLD: u32 = 4;
@@ -32,12 +33,37 @@ const RECORD: MemberRecord = MemberRecord {
 struct Listener {
     now: Instant,
     membership: Membership,
-    waits: WaitForGraph,
+    wait_for_graph: WaitForGraph,
     agreement: Agreement,
     /// How often either has come to its end.
     ends: [usize; 2],
     /// The last ballot of this rank's own.
     ballot: Ballot,
+}
+
+/// Rank 0 waits for rank 1 in the first operation of the group, and has another in hand.
+fn own_wait() -> WaitEdge {
+    let contract = Contract {
+        epoch: EPOCH,
+        group: 0,
+        sequence: 1,
+        kind: Kind::Barrier,
+        algorithm: None,
+        element: ElementType::F32,
+        count: 0,
+        op: None,
+        root: None,
+    };
+    let held_groups = [0, 7].map(|group| HeldGroup { group, finished: 0 });
+    WaitEdge {
+        waiter: Rank::CHIEF,
+        awaited: Rank::new(1),
+        serial: 1,
+        call: Call::new(contract, "own.rs:1"),
+        receives: false,
+        held_groups: held_groups.into(),
+        message_counts: Some(Vec::new()),
+    }
 }
 
 /// Before each message: who sends it, and how long after the one before, in units of 4 ms.
@@ -94,7 +120,7 @@ impl Listener {
         let mut listener = Self {
             now,
             membership: Membership::new(Rank::CHIEF, RECORD, members, timeouts, now),
-            waits: WaitForGraph::default(),
+            wait_for_graph: WaitForGraph::default(),
             agreement: Agreement::new(
                 ME,
                 previous_epoch,
@@ -130,8 +156,8 @@ impl Listener {
             // It goes to another rank, or opens streams.
             Message::Routed(routed) => drop(routed.message()),
             Message::OpenStreams(_) => {}
-            Message::WaitReport(waiting) => {
-                let event = self.waited(by, &waiting);
+            Message::WaitProbe(probe) => {
+                let event = self.probed(by, &probe);
                 self.happens(event);
             }
             Message::JoinRequest(join_request) => {
@@ -158,14 +184,26 @@ impl Listener {
         }
     }
 
-    fn waited(&mut self, by: Rank, waiting: &WaitReport) -> membership::Event {
-        match WaitEdge::told(by, waiting) {
-            Ok(wait) => match self.waits.hear(self.now, wait) {
-                Some(conflict) => membership::Event::GiveUp(conflict.into()),
-                None => membership::Event::Heard(by),
-            },
-            Err(error) => membership::Event::GiveUp(OperationError::Protocol { peer: by, error }),
+    /// As `quic::admission` does, while this rank waits for the next.
+    fn probed(&mut self, by: Rank, probe: &WaitProbe) -> membership::Event {
+        match Probe::told(by, probe) {
+            Ok(probe) => self.wait_for_graph.arrives(self.now, probe),
+            Err(error) => {
+                return membership::Event::GiveUp(OperationError::Protocol { peer: by, error });
+            }
         }
+        let actions = self.wait_for_graph.look(self.now, &own_wait());
+        let deadlock = actions.into_iter().find_map(|action| match action {
+            Action::GiveUp(deadlock) => Some(deadlock),
+            Action::Send(to, probe) => {
+                let (told, back) = (WaitProbe::from(&probe), Rank::CHIEF);
+                assert_eq!((to, Probe::told(back, &told)), (Rank::new(1), Ok(probe)));
+                None
+            }
+        });
+        deadlock.map_or(membership::Event::Heard(by), |deadlock| {
+            membership::Event::GiveUp(deadlock.into())
+        })
     }
 
     /// A group ends once, for a reason that fits on a line.

@@ -1,4 +1,4 @@
-//! Which operations waited at length, for whom, and when others are told of it.
+//! Which operations waited at length, for whom, and when the log says so.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,10 +11,8 @@ use crate::Rank;
 
 /// Ranks that one operation is remembered to have waited for.
 const WAITS: usize = 8;
-/// When others are first told that an operation waits.
-const SOON: Duration = Duration::from_millis(50);
-/// How often they are told at least.
-const OFTEN: Duration = Duration::from_secs(1);
+/// From when on it may wait in vain.
+const LONG: Duration = Duration::from_millis(50);
 /// When the log first says that a rank is slow; then after twice, four times as long, and so on.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -32,8 +30,6 @@ impl Default for LongWaits {
 #[derive(Debug)]
 struct LongWait {
     serial: Serial,
-    /// When others are told next that it waits, from its beginning.
-    tell: Duration,
     /// When the log says next that the rank that it waits for is slow.
     slow: Duration,
     waits: SmallVec<[Waited; 2]>,
@@ -47,18 +43,24 @@ pub(super) struct Waited {
     pub(super) until: Tick,
 }
 
-/// What it is time for when an operation has waited for long.
+/// How long an operation has waited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Due {
-    /// To tell the other ranks of it.
-    pub(super) tell: bool,
-    /// To say in the log whom it waits for.
+pub(super) struct Waits {
+    /// So long that it may be in vain.
+    pub(super) long: bool,
+    /// So long that the log says now whom it waits for.
     pub(super) slow: bool,
 }
 
 impl LongWaits {
-    /// Notes that an operation waits for a rank. Returns what it is time for.
-    pub(super) fn note(&mut self, record: &Record, awaited: Rank, now: Tick, scale: Scale) -> Due {
+    /// Notes that an operation waits for a rank.
+    pub(super) fn note(
+        &mut self,
+        record: &Record,
+        awaited: Rank,
+        now: Tick,
+        scale: Scale,
+    ) -> Waits {
         let long = self.of_operation(record.serial);
         let room = long.waits.len() < WAITS;
         match long.waits.last_mut() {
@@ -71,17 +73,14 @@ impl LongWaits {
             _ => {}
         }
         let waited = scale.between(record.began, now);
-        let due = Due {
-            tell: waited >= long.tell,
-            slow: waited >= long.slow,
-        };
-        if due.tell {
-            long.tell = waited + waited.min(OFTEN);
-        }
-        if due.slow {
+        let slow = waited >= long.slow;
+        if slow {
             long.slow = 2 * waited;
         }
-        due
+        Waits {
+            long: waited >= LONG,
+            slow,
+        }
     }
 
     /// Whom an operation waited for, in order. The last wait was over when the operation was.
@@ -103,7 +102,6 @@ impl LongWaits {
             }
             self.0.push_back(LongWait {
                 serial,
-                tell: SOON,
                 slow: SLOW,
                 waits: SmallVec::new(),
             });

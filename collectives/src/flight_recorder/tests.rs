@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::clock::Scale;
 use super::journal::LENGTH;
-use super::long::Due;
+use super::long::Waits;
 use super::*;
 use crate::contract::Kind;
 use crate::session::GroupId;
@@ -81,7 +81,7 @@ fn a_dump_says_what_was_called_from_where_and_what_became_of_it() {
     log.end(Ending::Well);
     let second = log.begin(&contract(0, 2), here, MediumKind::Memory);
     assert_eq!(
-        recorder.waits(&log.stall_observer(), second, Rank::new(2)),
+        recorder.waits(&log.stall_observer(), second, Rank::new(2), |_| true),
         None
     );
     recorder.fail(&lost());
@@ -160,8 +160,8 @@ fn groups_that_are_no_more_make_room_for_others() {
     assert!(state.logs.iter().any(|log| Arc::ptr_eq(log, &kept.log)));
 }
 
-/// What it is time for when an operation has waited for so many milliseconds.
-fn due_after(millis: u64, long: &mut LongWaits, record: &journal::Record) -> Due {
+/// An operation has waited for so many milliseconds.
+fn waits_after(millis: u64, long: &mut LongWaits, record: &journal::Record) -> Waits {
     let now = Tick(record.began.0 + millis);
     long.note(record, Rank::new(1), now, Scale::MILLIS)
 }
@@ -178,25 +178,22 @@ fn record(contract: Contract) -> journal::Record {
 }
 
 #[test]
-fn others_are_told_of_long_waits_only_and_less_and_less_often() {
+fn a_wait_is_long_from_50_ms_on_and_the_log_says_so_less_and_less_often() {
     let (mut long, record) = (LongWaits::default(), record(contract(7, 4)));
-    let (mut told, mut slow) = (Vec::new(), Vec::new());
+    let mut slow = Vec::new();
     for millis in (0..10_000).step_by(5) {
-        let due = due_after(millis, &mut long, &record);
-        told.extend(due.tell.then_some(millis));
-        slow.extend(due.slow.then_some(millis));
+        let waits = waits_after(millis, &mut long, &record);
+        assert_eq!(waits.long, millis >= 50, "after {millis} ms");
+        slow.extend(waits.slow.then_some(millis));
     }
     assert_eq!(slow, [1000, 2000, 4000, 8000]);
-    assert_eq!(told[..6], [50, 100, 200, 400, 800, 1600]);
-    let last = told.windows(2).next_back().unwrap();
-    assert_eq!(last[1] - last[0], 1000);
 }
 
 #[test]
 fn the_last_wait_of_an_operation_is_over_when_the_operation_is() {
     let (mut long, mut record) = (LongWaits::default(), record(contract(7, 4)));
-    due_after(10, &mut long, &record);
-    due_after(20, &mut long, &record);
+    waits_after(10, &mut long, &record);
+    waits_after(20, &mut long, &record);
     let until = |record: &journal::Record| long.of(record)[0].until;
     assert_eq!(until(&record), Tick(1020));
     record.ended = Some((Tick(1700), Ending::Well));
@@ -209,7 +206,7 @@ fn wait(recorder: &FlightRecorder, log: &OperationLog, serial: Serial) -> Option
     while began.elapsed() < std::time::Duration::from_millis(60) {
         std::thread::yield_now();
     }
-    recorder.waits(&log.stall_observer(), serial, Rank::new(1))
+    recorder.waits(&log.stall_observer(), serial, Rank::new(1), |_| true)
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod asynchronous;
 mod contracts;
+mod deadlocks;
 mod elements;
 mod epochs;
 mod firewall;

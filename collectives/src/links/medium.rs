@@ -17,7 +17,7 @@ use crate::schedule::{Algorithm, Collective, Hosts, Order};
 use crate::session::failed;
 use crate::{Choices, Communication, CostModel, DataTransport, Payload, Rank};
 
-/// Between two looks at whom a long operation waits for.
+/// Between two looks at whom a long operation waits for at most.
 const LOOK: Duration = Duration::from_millis(5);
 /// Bytes of all blocks from which on to cross to another host only once is worth meeting twice
 /// more: with two hosts of two ranks as fast at 1 MiB, two thirds to three quarters of the time at
@@ -177,7 +177,7 @@ impl LinkMedium {
     }
 }
 
-/// Tells others now and then whom an operation waits for at length.
+/// Looks now and then, and when others ask, at whom an operation waits for at length.
 async fn report_stalls<N>(
     conditions: &Conditions<'_>,
     request: &Request,
@@ -185,11 +185,11 @@ async fn report_stalls<N>(
 ) -> N {
     let stall_observer = conditions.log.stall_observer();
     loop {
-        tokio::time::sleep(LOOK).await;
+        let context = conditions.context;
+        context.until_look(LOOK).await;
         let awaited = waits_for.get();
         if awaited != conditions.rank {
             let awaited = conditions.members[awaited.index()].rank();
-            let context = conditions.context;
             context.waits(&stall_observer, request.serial, awaited);
         }
     }

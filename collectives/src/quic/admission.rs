@@ -6,10 +6,10 @@ mod dial;
 mod join_requests;
 mod lanes;
 mod on_demand;
+mod probes;
 mod renewal;
 mod tcp;
 mod unauthenticated_log;
-mod wait_reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -75,7 +75,9 @@ pub(super) struct Admission {
     lanes: Arrivals<Lane, (Connection, Data)>,
     /// Connections over TCP.
     tcp: Tcp,
-    waits: Mutex<WaitForGraph>,
+    wait_for_graph: Mutex<WaitForGraph>,
+    /// Tells that somebody asks whether this rank waits.
+    probes: Notify,
     log: UnauthenticatedLog,
 }
 
@@ -134,7 +136,8 @@ impl Admission {
             opening: Mutex::default(),
             lanes: Arrivals::default(),
             tcp: Tcp::default(),
-            waits: Mutex::default(),
+            wait_for_graph: Mutex::default(),
+            probes: Notify::new(),
             log: UnauthenticatedLog::default(),
         })
     }

@@ -57,7 +57,7 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
             Ok(Message::Heartbeat) => Event::Heard(from),
             Ok(Message::Goodbye) => Event::Goodbye(from),
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
-            Ok(Message::WaitReport(waiting)) => admission.told_of_wait(from, &waiting),
+            Ok(Message::WaitProbe(probe)) => admission.probed(from, &probe),
             Ok(Message::Records(batch)) => Event::Records(batch),
             Ok(Message::Absent(ranks)) => Event::Absent(ranks),
             Ok(Message::OpenStreams(group)) => {
@@ -103,9 +103,7 @@ fn routed_event(admission: &Arc<Admission>, by: Rank, routed: Routed) -> Option<
             admission.asked_to_open(from, group);
             None
         }
-        Ok(Some((from, Message::WaitReport(waiting)))) => {
-            Some(admission.told_of_wait(from, &waiting))
-        }
+        Ok(Some((from, Message::WaitProbe(probe)))) => Some(admission.probed(from, &probe)),
         // Nothing else is sent so.
         Ok(Some(_)) => Some(Event::Disconnected(by)),
         Err(error) => Some(Event::GiveUp(error)),

@@ -121,11 +121,21 @@ pub fn reconfiguration(ranks: u32, ended: u32) -> Cost {
     world.net.cost()
 }
 
+/// An event to come, in the order of time, then of posting.
+#[derive(Eq, Ord, PartialEq, PartialOrd)]
+struct Posted {
+    at: Instant,
+    number: u64,
+    to: usize,
+    /// Where the event itself is.
+    place: usize,
+}
+
 /// What is on its way, and what was.
 struct Net<E> {
     now: Instant,
     began: Instant,
-    queue: BinaryHeap<Reverse<(Instant, u64, usize)>>,
+    queue: BinaryHeap<Reverse<Posted>>,
     events: Vec<Option<E>>,
     free: Vec<usize>,
     posted: u64,
@@ -163,8 +173,12 @@ impl<E> Net<E> {
         };
         self.events[place] = Some(event);
         self.posted += 1;
-        let due = (self.now + delay, self.posted << 32 | to as u64, place);
-        self.queue.push(Reverse(due));
+        self.queue.push(Reverse(Posted {
+            at: self.now + delay,
+            number: self.posted,
+            to,
+            place,
+        }));
     }
 
     fn send(&mut self, from: usize, to: usize, message: &Message, event: E) {
@@ -174,11 +188,11 @@ impl<E> Net<E> {
     }
 
     fn next(&mut self) -> Option<(usize, E)> {
-        let Reverse((at, order, place)) = self.queue.pop()?;
+        let Reverse(Posted { at, to, place, .. }) = self.queue.pop()?;
         self.now = at;
         self.free.push(place);
         let event = self.events[place].take().expect("each is posted once");
-        Some(((order & u64::from(u32::MAX)) as usize, event))
+        Some((to, event))
     }
 
     fn cost(&self) -> Cost {
@@ -360,7 +374,7 @@ impl Agreements {
     }
 
     fn has_ended(&self, rank: MemberId) -> bool {
-        rank % 3 == 0 && rank / 3 < self.ended
+        rank.is_multiple_of(3) && rank / 3 < self.ended
     }
 
     fn run(&mut self) {

@@ -1,5 +1,7 @@
 //! Calls that one rank tells another of, beside the operation that they began.
 
+use std::time::Duration;
+
 use rkyv::{Archive, Deserialize, Serialize};
 
 use super::{FRAME_BYTES, Frame, FrameType, WireError};
@@ -30,6 +32,25 @@ pub(crate) struct WaitReport {
     pub(crate) held_groups: Vec<(u64, u64)>,
     /// The messages to and from others in these groups; `None` where there are too many.
     pub(crate) message_counts: Option<Vec<WireMessageCounts>>,
+}
+
+/// A question that goes from rank to rank along their waits, whether they lead back to the first.
+#[derive(Archive, Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct WaitProbe {
+    /// The rank that asks.
+    pub(crate) initiator: u32,
+    /// Tells the operation in which it waits from others of its own.
+    pub(crate) serial: u64,
+    /// When it asked, by a clock of its own.
+    pub(crate) sent: Duration,
+    /// How many waits it has come from.
+    pub(crate) hops: u32,
+    /// Tells these waits from others.
+    pub(crate) digest: u64,
+    /// Two calls among them that differ.
+    pub(crate) differing: Option<[WireCall; 2]>,
+    /// What the sender itself waits for.
+    pub(crate) last: WaitReport,
 }
 
 /// How many messages were sent to another rank and received from it, in one group.

@@ -3,7 +3,7 @@
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
 use super::agreement_message::{AgreementMessage, MemberProcess};
-use super::call::{WaitReport, WireCall};
+use super::call::{WaitProbe, WireCall};
 use super::records::RecordBatch;
 use super::routed::Routed;
 use super::{MAGIC, VERSION, WireError, begins_well};
@@ -42,8 +42,8 @@ pub(crate) enum Message {
     Lane(Lane),
     /// On the next epoch.
     Spoken(Spoken),
-    /// I have waited for some time.
-    WaitReport(WaitReport),
+    /// I have waited for some time: do you wait for me?
+    WaitProbe(Box<WaitProbe>),
     /// First: I want to be in the next epoch. The answer, if it is the same: so do I.
     JoinRequest(JoinRequest),
     /// Who is there, as far as I know.
@@ -174,7 +174,7 @@ impl Message {
             Self::Abort(abort) => rkyv::to_bytes(abort),
             Self::Lane(lane) => rkyv::to_bytes(lane),
             Self::Spoken(spoken) => rkyv::to_bytes(spoken),
-            Self::WaitReport(waiting) => rkyv::to_bytes(waiting),
+            Self::WaitProbe(probe) => rkyv::to_bytes(&**probe),
             Self::JoinRequest(join_request) => rkyv::to_bytes(join_request),
             Self::Records(batch) => rkyv::to_bytes(batch),
             Self::Absent(ranks) => rkyv::to_bytes(ranks),
@@ -208,7 +208,7 @@ impl Message {
                 _ => Err(WireError::Body { kind: head.kind }),
             },
             (9, _) => rkyv::from_bytes(body)
-                .map(Self::WaitReport)
+                .map(|probe| Self::WaitProbe(Box::new(probe)))
                 .map_err(malformed),
             (10, _) => rkyv::from_bytes(body)
                 .map(Self::JoinRequest)
@@ -237,7 +237,7 @@ impl Message {
             Self::Goodbye => 6,
             Self::Lane(_) => 7,
             Self::Spoken(_) => 8,
-            Self::WaitReport(_) => 9,
+            Self::WaitProbe(_) => 9,
             Self::JoinRequest(_) => 10,
             Self::Records(_) => 11,
             Self::Absent(_) => 12,
@@ -313,7 +313,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::records::sample;
-    use super::super::{Ballot, Decision, MemberProcess, MemberState, WireMessageCounts};
+    use std::time::Duration;
+
+    use super::super::{
+        Ballot, Decision, MemberProcess, MemberState, WaitReport, WireMessageCounts,
+    };
     use super::*;
     use crate::Rank;
 
@@ -338,22 +342,34 @@ mod tests {
     /// Bytes of a QUIC packet of 1,200 that the reason of a closed connection may take.
     const PACKET: usize = 1150;
 
-    fn samples() -> Vec<Message> {
-        let call = WireCall::longest(1);
+    fn longest_probe() -> Message {
+        let call = WireCall::longest(3);
         let message_counts = WireMessageCounts {
             group: u64::MAX,
             with: u32::MAX,
             sent: u64::MAX,
             received: u64::MAX,
         };
-        let waiting = WaitReport {
-            call,
+        let last = WaitReport {
+            call: call.clone(),
             awaited: 3,
             serial: 9,
             receives: true,
             held_groups: vec![(u64::MAX, u64::MAX); WaitReport::HELD_GROUPS],
             message_counts: Some(vec![message_counts; WaitReport::MESSAGE_COUNTS]),
         };
+        Message::WaitProbe(Box::new(WaitProbe {
+            initiator: u32::MAX,
+            serial: u64::MAX,
+            sent: Duration::MAX,
+            hops: u32::MAX,
+            digest: u64::MAX,
+            differing: Some([call.clone(), call]),
+            last,
+        }))
+    }
+
+    fn samples() -> Vec<Message> {
         let others = vec![
             Message::Hello(hello()),
             Message::Welcome(hello()),
@@ -363,7 +379,7 @@ mod tests {
                 found: 3,
             }),
             Message::Heartbeat,
-            Message::WaitReport(waiting),
+            longest_probe(),
             Message::Goodbye,
             Message::Lane(Lane {
                 rank: 3,

@@ -94,7 +94,7 @@ async fn receive(
         | Message::Absent(_)
         | Message::Routed(_)
         | Message::OpenStreams(_)
-        | Message::WaitReport(_) => return Ok(()),
+        | Message::WaitProbe(_) => return Ok(()),
     };
     if let Err(refusal) = answer(admission, &connection, &hello) {
         if refusal == Refusal::RankTaken {
