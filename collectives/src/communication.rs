@@ -2,6 +2,9 @@
 
 mod cost;
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
 use crate::schedule::{Algorithm, Collective, Hosts};
 use crate::{ElementType, Rank, ReduceOp};
 
@@ -11,9 +14,10 @@ pub use cost::{CostModel, LinkCost};
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Communication {
-    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer; for means
-    /// of `f16`, of those that combine all contributions at once. The sum behind such a mean, which
-    /// others round on its way, is infinite above 65,504.
+    /// Whichever is predicted to be fastest, by [`Choices`], for the size of the buffer; among more
+    /// than eight ranks, of those in which a rank has to do with few others, unless they take more
+    /// than four times as long. For means of `f16`, of those that combine all contributions at
+    /// once: the sum behind such a mean, which others round on its way, is infinite above 65,504.
     #[default]
     Auto,
     /// Always the ring.
@@ -77,11 +81,23 @@ impl Communication {
 #[derive(Clone, Debug)]
 pub struct Choices {
     hosts: Hosts,
-    all_reduce: Vec<Line>,
-    reduce: Vec<Line>,
-    broadcast: Vec<Line>,
     model: CostModel,
+    // Each once it was asked for.
+    all_reduce: OnceLock<Vec<Line>>,
+    reduce: OnceLock<Vec<Line>>,
+    broadcast: OnceLock<Vec<Line>>,
+    reduce_scatter: OnceLock<Vec<Line>>,
+    all_gather: OnceLock<Vec<Line>>,
 }
+
+/// Up to so many ranks, time alone decides: all are neighbours.
+pub(crate) const SMALL_WORLD: usize = 8;
+
+/// How many times as long an algorithm may take that needs few other ranks. Every further one costs
+/// a connection, and where ranks share cores, their time for its messages.
+const WORTH_FEW_PEERS: f64 = 4.0;
+/// How many times as long an algorithm may take that needs fewer messages.
+const WORTH_FEW_MESSAGES: f64 = 1.1;
 
 /// Time as a function of size: nearly what the rounds of a schedule add up to.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +107,16 @@ struct Line {
     fixed: f64,
     /// Seconds for each byte.
     per_byte: f64,
+    effort: Effort,
+}
+
+/// What an algorithm asks of ranks besides their time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Effort {
+    /// Other ranks that the busiest one has to do with.
+    peers: usize,
+    /// Messages that a rank sends, on average.
+    messages: f64,
 }
 
 /// What an operation works on: elements of a type, and the op if they are reduced.
@@ -122,6 +148,7 @@ impl Payload {
 pub struct Prediction {
     algorithm: Algorithm,
     seconds: f64,
+    effort: Effort,
 }
 
 impl Prediction {
@@ -136,20 +163,26 @@ impl Prediction {
     pub fn seconds(&self) -> f64 {
         self.seconds
     }
+
+    /// How many others the rank with the most of them has to be connected with.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.effort.peers
+    }
 }
 
 impl Choices {
     /// Works out what operations take among all ranks of `hosts`.
     #[must_use]
     pub fn new(hosts: &Hosts, model: CostModel) -> Self {
-        let root = Rank::CHIEF;
-        let lines = |collective| lines(collective, hosts, &model);
         Self {
-            all_reduce: lines(Collective::AllReduce),
-            reduce: lines(Collective::Reduce { root }),
-            broadcast: lines(Collective::Broadcast { root }),
             hosts: hosts.clone(),
             model,
+            all_reduce: OnceLock::new(),
+            reduce: OnceLock::new(),
+            broadcast: OnceLock::new(),
+            reduce_scatter: OnceLock::new(),
+            all_gather: OnceLock::new(),
         }
     }
 
@@ -160,21 +193,14 @@ impl Choices {
         let predict = |line: &Line| Prediction {
             algorithm: line.algorithm,
             seconds: line.fixed + line.per_byte * bytes as f64,
+            effort: line.effort,
         };
-        let mut table: Vec<_> = match collective {
-            Collective::AllReduce => self.all_reduce.iter().map(predict).collect(),
-            Collective::Reduce { .. } => self.reduce.iter().map(predict).collect(),
-            Collective::Broadcast { .. } => self.broadcast.iter().map(predict).collect(),
-            other => {
-                let lines = lines(other, &self.hosts, &self.model);
-                lines.iter().map(predict).collect()
-            }
-        };
+        let mut table: Vec<_> = self.lines(collective).iter().map(predict).collect();
         table.sort_by(|left, right| left.seconds.total_cmp(&right.seconds));
         table
     }
 
-    /// The algorithm for a buffer.
+    /// The algorithm for a buffer: see [`Communication`].
     ///
     /// ```
     /// use meshwork_collectives::schedule::{Algorithm, Collective, Hosts};
@@ -205,10 +231,44 @@ impl Choices {
                 _ => order.keeps_means(op, element),
             })
         };
-        let table = self.explain(collective, count.saturating_mul(element.size()));
-        let fastest = table.into_iter().find(suits);
+        let mut table = self.explain(collective, count.saturating_mul(element.size()));
+        table.retain(suits);
         // One step suits every op and type, and comes with every collective.
-        fastest.map_or(Algorithm::Direct, |fastest| fastest.algorithm)
+        self.least_effort(&table)
+            .map_or(Algorithm::Direct, |chosen| chosen.algorithm)
+    }
+
+    /// The first of a table, or in a large world one that takes not much longer but fewer others or
+    /// messages.
+    fn least_effort<'a>(&self, table: &'a [Prediction]) -> Option<&'a Prediction> {
+        let fastest = table.first()?;
+        if self.hosts.world() <= SMALL_WORLD {
+            return Some(fastest);
+        }
+        let few = 2 * self.hosts.world().ilog2() as usize + 2;
+        let within = |limit: f64| {
+            let in_time = table.iter().filter(move |other| other.seconds <= limit);
+            in_time.filter(move |other| other.effort.peers <= few)
+        };
+        let Some(first) = within(fastest.seconds * WORTH_FEW_PEERS).next() else {
+            return Some(fastest);
+        };
+        within(first.seconds * WORTH_FEW_MESSAGES)
+            .min_by(|left, right| left.effort.messages.total_cmp(&right.effort.messages))
+    }
+
+    fn lines(&self, collective: Collective) -> Cow<'_, [Line]> {
+        let root = Rank::CHIEF;
+        let (slot, collective) = match collective {
+            Collective::AllReduce => (&self.all_reduce, collective),
+            Collective::Reduce { .. } => (&self.reduce, Collective::Reduce { root }),
+            Collective::Broadcast { .. } => (&self.broadcast, Collective::Broadcast { root }),
+            Collective::ReduceScatter => (&self.reduce_scatter, collective),
+            Collective::AllGather => (&self.all_gather, collective),
+            other => return lines(other, &self.hosts, &self.model).into(),
+        };
+        let lines = || lines(collective, &self.hosts, &self.model);
+        slot.get_or_init(lines).into()
     }
 }
 
@@ -221,6 +281,7 @@ fn lines(collective: Collective, hosts: &Hosts, model: &CostModel) -> Vec<Line> 
             algorithm,
             fixed,
             per_byte: (large - fixed) / LARGE as f64,
+            effort: cost::effort(collective, algorithm, hosts),
         }
     };
     Algorithm::ALL.into_iter().map(line).collect()

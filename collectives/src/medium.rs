@@ -68,12 +68,13 @@ impl Medium {
     pub(crate) fn algorithm<T: Element>(
         &mut self,
         contract: &Contract,
+        digest: u64,
         work: &Work<'_, T>,
         communication: Communication,
     ) -> Option<Algorithm> {
         match self {
             Self::Shm(_) => None,
-            Self::Links(links) => links.algorithm(contract, work, communication),
+            Self::Links(links) => links.algorithm(contract, digest, work, communication),
         }
     }
 

@@ -188,7 +188,9 @@ impl Session {
         spec: OperationSpec,
         work: Work<'_, T>,
     ) -> Result<(), OperationError> {
-        contract.algorithm = self.medium.algorithm(&contract, &work, self.communication);
+        contract.algorithm =
+            self.medium
+                .algorithm(&contract, spec.digest, &work, self.communication);
         let request = Request {
             contract,
             digest: spec.digest,

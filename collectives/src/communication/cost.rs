@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use super::Effort;
 use crate::schedule::{Algorithm, Blocks, Collective, Hosts, OnReceive, Round, Schedule};
 use crate::{DataTransport, Rank};
 
@@ -145,6 +146,22 @@ impl CostModel {
             }
         }
         seconds
+    }
+}
+
+/// What an algorithm asks of ranks besides their time.
+pub(super) fn effort(collective: Collective, algorithm: Algorithm, hosts: &Hosts) -> Effort {
+    let (mut peers, mut messages, mut ranks) = (0, 0, 0);
+    for rank in observed(hosts.world()) {
+        let schedule = Schedule::new(collective, algorithm, hosts, rank);
+        peers = peers.max(schedule.peers().len());
+        let sends = schedule.rounds().map(|round| round.sends().len());
+        messages += sends.sum::<usize>();
+        ranks += 1;
+    }
+    Effort {
+        peers,
+        messages: messages as f64 / f64::from(ranks.max(1)),
     }
 }
 

@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::Links;
 use super::hierarchy::{Hierarchy, Planned};
-use super::operation::{LinkOperation, Scratch};
+use super::operation::{LinkOperation, Route, Scratch};
+use crate::communication::SMALL_WORLD;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
 use crate::medium::Conditions;
@@ -23,6 +24,13 @@ const LOOK: Duration = Duration::from_millis(5);
 /// more: with two hosts of two ranks as fast at 1 MiB, two thirds to three quarters of the time at
 /// 8 MiB.
 const LONG: u64 = 2 << 20;
+/// Up to so many ranks, all-to-all goes straight from each to each.
+const MEDIUM_WORLD: u32 = 16;
+/// Bytes of a block up to which all-to-all passes blocks on: what that saves in messages is more
+/// than what moving each block several times takes.
+const SHORT_BLOCK: u64 = 2 << 10;
+/// Bytes of a rank's block up to which a gather or scatter goes along a tree.
+const SHORT_TREE_BLOCK: u64 = 64 << 10;
 
 /// Streams between all ranks of a group, and what operations over them need besides.
 pub(crate) struct LinkMedium {
@@ -104,6 +112,7 @@ impl LinkMedium {
     pub(crate) fn algorithm<T: Element>(
         &mut self,
         contract: &Contract,
+        digest: u64,
         work: &Work<'_, T>,
         communication: Communication,
     ) -> Option<Algorithm> {
@@ -113,7 +122,7 @@ impl LinkMedium {
                 root: Some(root), ..
             } => Collective::Reduce { root },
             Work::Broadcast { root, .. } => Collective::Broadcast { root },
-            Work::Exchange(_) => return self.exchange_algorithm(contract, communication),
+            Work::Exchange(_) => return self.exchange_algorithm(contract, digest, communication),
             Work::Barrier | Work::Agree | Work::Send { .. } | Work::Receive { .. } => return None,
         };
         if let (Communication::Auto, Collective::AllReduce | Collective::Broadcast { .. }, Some(_)) =
@@ -122,31 +131,80 @@ impl LinkMedium {
         {
             return Some(Algorithm::Hierarchical);
         }
+        Some(self.choose(contract, communication, collective))
+    }
+
+    fn choose(
+        &mut self,
+        contract: &Contract,
+        communication: Communication,
+        collective: Collective,
+    ) -> Algorithm {
         let choices = self.choices.get_or_insert_with(|| {
             let hosts = Hosts::apart(self.world);
             Choices::new(&hosts, CostModel::over(self.data_transport))
         });
         let count = usize::try_from(contract.count).expect("the length of a buffer here");
-        let moved = Payload::new(T::TYPE, count);
+        let moved = Payload::new(contract.element, count);
         let payload = contract.op.map_or(moved, |op| moved.reduced_by(op));
-        Some(choices.choose(communication, collective, payload))
+        choices.choose(communication, collective, payload)
     }
 
-    /// Exchanges of blocks go straight from rank to rank, or host by host where they are long.
+    /// Exchanges of blocks go host by host where they are long, straight from rank to rank in small
+    /// worlds, and otherwise so that a rank needs few others.
     fn exchange_algorithm(
-        &self,
+        &mut self,
         contract: &Contract,
+        digest: u64,
         communication: Communication,
     ) -> Option<Algorithm> {
-        let bytes = contract
-            .count
-            .saturating_mul(contract.element.size() as u64);
+        let bytes = bytes(contract);
         let by_hosts = match communication {
             Communication::Auto => bytes >= LONG && keeps_means_in_steps(contract),
             other => other == Communication::Hierarchical,
         };
         let can = matches!(contract.kind, Kind::AllGather | Kind::ReduceScatter);
-        (by_hosts && can && self.hierarchy.is_some()).then_some(Algorithm::Hierarchical)
+        if by_hosts && can && self.hierarchy.is_some() {
+            return Some(Algorithm::Hierarchical);
+        }
+        let algorithm = match communication.algorithm() {
+            None if self.world as usize <= SMALL_WORLD => None,
+            None => self.exchange_among_many(contract, communication),
+            always => always,
+        };
+        let agreed = Contract {
+            algorithm,
+            ..*contract
+        };
+        algorithm.filter(|_| !matches!(Route::of(&agreed, digest), Route::Direct))
+    }
+
+    fn exchange_among_many(
+        &mut self,
+        contract: &Contract,
+        communication: Communication,
+    ) -> Option<Algorithm> {
+        let world = u64::from(self.world);
+        match contract.kind {
+            Kind::AllGather => Some(self.choose(contract, communication, Collective::AllGather)),
+            Kind::ReduceScatter => {
+                Some(self.choose(contract, communication, Collective::ReduceScatter))
+            }
+            Kind::Gather | Kind::Scatter => {
+                (bytes(contract) <= SHORT_TREE_BLOCK).then_some(Algorithm::Tree)
+            }
+            Kind::AllToAll => {
+                let is_short = bytes(contract) <= SHORT_BLOCK.saturating_mul(world);
+                (is_short && self.world > MEDIUM_WORLD).then_some(Algorithm::Tree)
+            }
+            Kind::AllReduce
+            | Kind::Broadcast
+            | Kind::Barrier
+            | Kind::Leave
+            | Kind::Reduce
+            | Kind::Permute
+            | Kind::Send => None,
+        }
     }
 
     /// Runs an operation until it is done, its time is up, or the group has failed.
@@ -193,6 +251,13 @@ async fn report_stalls<N>(
             context.waits(&stall_observer, request.serial, awaited);
         }
     }
+}
+
+/// Bytes of the buffer that the contract counts the elements of.
+fn bytes(contract: &Contract) -> u64 {
+    contract
+        .count
+        .saturating_mul(contract.element.size() as u64)
 }
 
 /// Whether a reduction may go by steps: hosts hand each other what is rounded.

@@ -6,12 +6,13 @@
 //! of another operation is ever taken in.
 
 mod combine;
+mod exchange;
 mod flow;
+mod multi_hop;
 mod peers;
 mod walk;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 
 use meshwork_accel::Element;
 
@@ -19,9 +20,11 @@ use super::{LinkReaders, LinkWriters, Links};
 use crate::Rank;
 use crate::contract::{Call, SITE_LIMIT, site, told_site};
 use crate::failure::Failure;
-use crate::operation::{OnArrival, Request, Transfer, Work};
+use crate::operation::{Request, Work};
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
+
+pub(super) use exchange::Route;
 
 /// Bytes that are handed over at a time. Small, so that what comes in can soon go out again, and
 /// stays in a core's cache until it is reduced.
@@ -87,72 +90,6 @@ impl LinkOperation<'_> {
     fn schedule(&self, collective: Collective) -> Schedule {
         let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Tree);
         Schedule::new(collective, algorithm, &Hosts::apart(self.world), self.me)
-    }
-
-    /// Sends every other rank its block and receives the blocks that are for this one, the nearest
-    /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that
-    /// of the ranks.
-    async fn exchange<T: Element>(
-        &self,
-        links: &mut Links,
-        scratch: &mut Scratch,
-        transfer: Transfer<'_, T>,
-    ) -> Result<(), Failure> {
-        let Transfer {
-            outgoing_blocks,
-            receives,
-            output,
-            then,
-        } = transfer;
-        let Links {
-            outgoing, incoming, ..
-        } = links;
-        self.announce(outgoing, self.successor()).await?;
-        let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
-        let mut arrived = BTreeMap::new();
-        for distance in 1..self.world {
-            let to = Rank::new((self.me.number() + distance) % self.world);
-            let from = Rank::new((self.me.number() + self.world - distance) % self.world);
-            let taken = receives.iter().find(|take| take.from == from.index());
-            let send = async {
-                match outgoing_blocks.block_for(to.index()) {
-                    Some(block) => self.send_chunk(outgoing, to, block).await,
-                    None => Ok(()),
-                }
-            };
-            let receive = async {
-                match (taken, &then) {
-                    (Some(take), OnArrival::Copy) => {
-                        chunk_reader
-                            .chunk(from, &mut output[take.into.clone()])
-                            .await
-                    }
-                    (Some(take), OnArrival::Fold(_)) => {
-                        let mut block = vec![T::default(); take.into.len()];
-                        chunk_reader.chunk(from, &mut block).await?;
-                        arrived.insert(from, block);
-                        Ok(())
-                    }
-                    (None, _) if distance == 1 => chunk_reader.check_predecessor().await,
-                    (None, _) => Ok(()),
-                }
-            };
-            tokio::try_join!(send, receive)?;
-        }
-        if let OnArrival::Fold(reduction) = then {
-            let own = outgoing_blocks
-                .block_for(self.me.index())
-                .unwrap_or_default();
-            let mut sources: BTreeMap<Rank, &[T]> = BTreeMap::from([(self.me, own)]);
-            sources.extend(
-                arrived
-                    .iter()
-                    .map(|(from, block)| (*from, block.as_slice())),
-            );
-            let sources: Vec<&[T]> = sources.into_values().collect();
-            reduction.complete(output, &sources)?;
-        }
-        Ok(())
     }
 
     /// Tells the successor of the call, and hears the predecessor's: no two ranks go on with

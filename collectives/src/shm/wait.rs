@@ -22,13 +22,16 @@ impl SpinPolicy {
     };
 
     /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
-    /// fewer cores it would only keep the awaited rank from running, so the core is yielded.
+    /// two ranks a core it would only keep the awaited rank from running, so the core is yielded.
+    /// Among more, each yield gives way to ranks that only yield in turn: all but those that have
+    /// something to do sleep.
     pub(crate) fn new(ranks: usize, cores: usize) -> Self {
-        let spins = if ranks <= cores { 200 } else { 20 };
-        Self {
-            spins,
-            yields: 1_000,
-        }
+        let (spins, yields) = match ranks {
+            _ if ranks <= cores => (200, 1_000),
+            _ if ranks <= cores.saturating_mul(2) => (20, 1_000),
+            _ => (0, 0),
+        };
+        Self { spins, yields }
     }
 }
 
@@ -135,5 +138,25 @@ impl<'a> Waiter<'a> {
             return Some(WaitError::Over);
         }
         closed.reached(CLOSED).then_some(WaitError::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_with_less_than_half_a_core_sleep_at_once() {
+        let yields = |ranks, cores| SpinPolicy::new(ranks, cores).yields > 0;
+        assert!(yields(2, 2) && yields(4, 2) && !yields(5, 2) && !yields(64, 2));
+        assert_eq!(SpinPolicy::new(64, 2), SpinPolicy::NONE);
+        assert_eq!(
+            SpinPolicy::new(2, 2),
+            SpinPolicy {
+                spins: 200,
+                yields: 1_000
+            }
+        );
+        assert_eq!(SpinPolicy::new(2, 0), SpinPolicy::NONE);
     }
 }

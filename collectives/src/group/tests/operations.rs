@@ -249,6 +249,36 @@ fn every_operation_gives_what_it_should_over_two_hosts() {
     }
 }
 
+/// Where blocks pass through other ranks: short ones and those that are too long for some ways.
+#[test]
+fn every_operation_gives_what_it_should_among_more_ranks_than_are_neighbours() {
+    every_operation(Over::Quic, 10, &[0, 3, 9_001]);
+    every_operation(Over::Tls, 17, &[2, 300]);
+    every_operation(Over::Hosts, 19, &[5]);
+}
+
+/// The sum of the lengths is the same, so no message of several blocks is too long or too short.
+#[test]
+fn other_lengths_are_found_where_blocks_pass_through_other_ranks() {
+    let ended = Over::Quic.run(10, |mut group| {
+        let me = group.rank().index();
+        let mut lengths = [1; 10];
+        if me == 4 {
+            (lengths[7], lengths[8]) = (0, 2);
+        }
+        let mut output = [0_u8; 10];
+        group
+            .all_gather_uneven(&[1], &mut output, &lengths)
+            .and_then(|()| group.barrier())
+    });
+    assert!(ended.iter().all(Result::is_err), "{ended:?}");
+    for place in [4, 5] {
+        let error = &ended[place];
+        let named = matches!(error, Err(OperationError::Disagreement { .. }));
+        assert!(named, "rank {place}: {error:?}");
+    }
+}
+
 /// Long enough to go through slots, to be fetched by the kernel, or to be worked on in place.
 #[test]
 fn long_buffers_arrive_whole_whatever_the_way() {

@@ -211,8 +211,7 @@ impl Hierarchy {
             output: &mut folded,
             then: OnArrival::Fold(inner),
         };
-        // Each has its own length: what its ranks get.
-        let spec = OperationSpec::new(Kind::ReduceScatter, 0).with_op(inner.op());
+        let spec = OperationSpec::new(Kind::ReduceScatter, values.len()).with_op(inner.op());
         across.perform(spec.called_from(caller), Work::Exchange(transfer))?;
         Ok(folded)
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::LinkOperation;
+use super::exchange::Route;
+use super::multi_hop::steps;
 use crate::Rank;
 use crate::operation::{Transfer, Work};
 use crate::schedule::Collective;
@@ -16,7 +18,7 @@ impl LinkOperation<'_> {
                 return BTreeSet::from([peer]);
             }
             Work::Agree => BTreeSet::new(),
-            Work::Exchange(ref transfer) => self.peers_of_blocks(transfer),
+            Work::Exchange(ref transfer) => self.peers_of_exchange(transfer),
             Work::Barrier => self.schedule(Collective::Barrier).peers(),
             Work::Reduce { root: None, .. } => self.schedule(Collective::AllReduce).peers(),
             Work::Reduce {
@@ -34,6 +36,21 @@ impl LinkOperation<'_> {
     pub(crate) fn neighbours(&self) -> BTreeSet<Rank> {
         let neighbours = BTreeSet::from([self.successor(), self.predecessor()]);
         &neighbours - &BTreeSet::from([self.me])
+    }
+
+    fn peers_of_exchange<T>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {
+        match self.route() {
+            Route::Direct => self.peers_of_blocks(transfer),
+            Route::AllGather => self.schedule(Collective::AllGather).peers(),
+            Route::ReduceScatter => self.schedule(Collective::ReduceScatter).peers(),
+            Route::Gather(root) => self.schedule(Collective::Gather { root }).peers(),
+            Route::Scatter(root) => self.schedule(Collective::Scatter { root }).peers(),
+            Route::AllToAll => {
+                let (me, world) = (self.me.index(), self.world as usize);
+                let pair = |step| [me + step, me + world - step].map(|at| Rank::at(at % world));
+                steps(world).flat_map(pair).collect()
+            }
+        }
     }
 
     /// Those that take a block of this rank's, and those whose blocks it takes.

@@ -1,6 +1,8 @@
 //! Schedules walked over pipes that hold next to nothing: nobody waits in a circle, and nothing is
 //! sent before it is there, or replaced before it is out.
 
+mod collectives;
+
 use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;

@@ -20,16 +20,29 @@ use crate::schedule::{Blocks, OnReceive, Receive, Round, Schedule, Send};
 use crate::wire::FrameType;
 
 impl LinkOperation<'_> {
-    /// Walks a schedule on `buffer`, which holds unspecified values if it stops.
-    ///
-    /// Takes memory of its own for what is received only where a round reduces from several ranks
-    /// at once: as much as all that they send.
+    /// Walks a schedule on `buffer`, cut evenly.
     pub(crate) async fn walk<T: Element>(
         &self,
         schedule: Schedule,
         links: &mut Links,
         scratch: &mut Scratch,
         buffer: &mut [T],
+    ) -> Result<(), Failure> {
+        let blocks = Blocks::even(buffer.len(), schedule.blocks());
+        let whole = CutBuffer::new(buffer, blocks);
+        self.walk_cut(schedule, links, scratch, whole).await
+    }
+
+    /// Walks a schedule on a buffer, which holds unspecified values if it stops.
+    ///
+    /// Takes memory of its own for what is received only where a round reduces from several ranks
+    /// at once: as much as all that they send.
+    pub(super) async fn walk_cut<T: Element>(
+        &self,
+        schedule: Schedule,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        whole: CutBuffer<'_, T>,
     ) -> Result<(), Failure> {
         let reduction = self.request.contract.op.map(Reduction::new).transpose();
         let reduction = reduction?;
@@ -38,9 +51,10 @@ impl LinkOperation<'_> {
             outgoing, incoming, ..
         } = links;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
+        let CutBuffer { buffer, blocks } = whole;
         let walk = Walk {
             operation: self,
-            blocks: Blocks::even(buffer.len(), schedule.blocks()),
+            blocks,
             schedule,
             combine,
             buffer: RefCell::new(buffer),
@@ -52,6 +66,18 @@ impl LinkOperation<'_> {
             combine.finish(buffer, self.world);
         }
         Ok(())
+    }
+}
+
+/// A buffer, and how it is cut in the blocks of a schedule.
+pub(super) struct CutBuffer<'a, T> {
+    buffer: &'a mut [T],
+    blocks: Blocks,
+}
+
+impl<'a, T> CutBuffer<'a, T> {
+    pub(super) fn new(buffer: &'a mut [T], blocks: Blocks) -> Self {
+        Self { buffer, blocks }
     }
 }
 

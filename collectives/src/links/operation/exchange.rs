@@ -1,0 +1,150 @@
+//! Exchanges of blocks: straight from rank to rank, or through others, so that each rank needs but
+//! a few.
+
+use std::collections::BTreeMap;
+
+use meshwork_accel::Element;
+
+use super::{ChunkReader, LinkOperation, Scratch};
+use crate::Rank;
+use crate::contract::{Contract, Kind};
+use crate::failure::Failure;
+use crate::links::Links;
+use crate::operation::{OnArrival, Transfer};
+use crate::schedule::Algorithm;
+
+/// How blocks come to those that they are for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::links) enum Route {
+    /// From each rank to each that takes any of its blocks.
+    Direct,
+    AllGather,
+    ReduceScatter,
+    Gather(Rank),
+    Scatter(Rank),
+    /// In steps of powers of two.
+    AllToAll,
+}
+
+impl Route {
+    /// By what all ranks have agreed on; `digest` is 0 where blocks have one length. Ranks that
+    /// pass blocks on have to know how long those are.
+    pub(in crate::links) fn of(contract: &Contract, digest: u64) -> Self {
+        let few_rounds = matches!(
+            contract.algorithm,
+            Some(Algorithm::Tree | Algorithm::Halving)
+        );
+        if !few_rounds && contract.algorithm != Some(Algorithm::Ring) {
+            return Self::Direct;
+        }
+        let is_even = digest == 0;
+        match (contract.kind, contract.root) {
+            (Kind::AllGather, _) => Self::AllGather,
+            (Kind::ReduceScatter, _) => Self::ReduceScatter,
+            (Kind::Gather, Some(root)) if is_even => Self::Gather(root),
+            (Kind::Scatter, Some(root)) if is_even => Self::Scatter(root),
+            (Kind::AllToAll, _) if is_even && few_rounds => Self::AllToAll,
+            (
+                Kind::AllReduce
+                | Kind::Broadcast
+                | Kind::Barrier
+                | Kind::Leave
+                | Kind::Reduce
+                | Kind::Gather
+                | Kind::Scatter
+                | Kind::AllToAll
+                | Kind::Permute
+                | Kind::Send,
+                _,
+            ) => Self::Direct,
+        }
+    }
+}
+
+impl LinkOperation<'_> {
+    pub(super) fn route(&self) -> Route {
+        Route::of(&self.request.contract, self.request.digest)
+    }
+
+    pub(super) async fn exchange<T: Element>(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        transfer: Transfer<'_, T>,
+    ) -> Result<(), Failure> {
+        match self.route() {
+            Route::Direct => self.exchange_directly(links, scratch, transfer).await,
+            Route::AllGather => self.all_gather(links, scratch, transfer).await,
+            Route::ReduceScatter => self.reduce_scatter(links, scratch, transfer).await,
+            Route::Gather(root) => self.gather(links, scratch, transfer, root).await,
+            Route::Scatter(root) => self.scatter(links, scratch, transfer, root).await,
+            Route::AllToAll => self.all_to_all(links, scratch, transfer).await,
+        }
+    }
+
+    /// Sends every other rank its block and receives the blocks that are for this one, the nearest
+    /// ranks first. Blocks to be reduced are kept until all are here, so that their order is that
+    /// of the ranks.
+    async fn exchange_directly<T: Element>(
+        &self,
+        links: &mut Links,
+        scratch: &mut Scratch,
+        transfer: Transfer<'_, T>,
+    ) -> Result<(), Failure> {
+        let Transfer {
+            outgoing_blocks,
+            receives,
+            output,
+            then,
+        } = transfer;
+        let Links {
+            outgoing, incoming, ..
+        } = links;
+        self.announce(outgoing, self.successor()).await?;
+        let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
+        let mut arrived = BTreeMap::new();
+        for distance in 1..self.world {
+            let to = Rank::new((self.me.number() + distance) % self.world);
+            let from = Rank::new((self.me.number() + self.world - distance) % self.world);
+            let taken = receives.iter().find(|take| take.from == from.index());
+            let send = async {
+                match outgoing_blocks.block_for(to.index()) {
+                    Some(block) => self.send_chunk(outgoing, to, block).await,
+                    None => Ok(()),
+                }
+            };
+            let receive = async {
+                match (taken, &then) {
+                    (Some(take), OnArrival::Copy) => {
+                        chunk_reader
+                            .chunk(from, &mut output[take.into.clone()])
+                            .await
+                    }
+                    (Some(take), OnArrival::Fold(_)) => {
+                        let mut block = vec![T::default(); take.into.len()];
+                        chunk_reader.chunk(from, &mut block).await?;
+                        arrived.insert(from, block);
+                        Ok(())
+                    }
+                    (None, _) if distance == 1 => chunk_reader.check_predecessor().await,
+                    (None, _) => Ok(()),
+                }
+            };
+            tokio::try_join!(send, receive)?;
+        }
+        if let OnArrival::Fold(reduction) = then {
+            let own = outgoing_blocks
+                .block_for(self.me.index())
+                .unwrap_or_default();
+            let mut sources: BTreeMap<Rank, &[T]> = BTreeMap::from([(self.me, own)]);
+            sources.extend(
+                arrived
+                    .iter()
+                    .map(|(from, block)| (*from, block.as_slice())),
+            );
+            let sources: Vec<&[T]> = sources.into_values().collect();
+            reduction.complete(output, &sources)?;
+        }
+        Ok(())
+    }
+}
