@@ -323,8 +323,11 @@ impl Timeouts {
         self.join
     }
 
-    /// How long a member may be silent before it counts as lost; it sends six signs of life in
-    /// this time. Default: 1.5 s. On one host the end of a process is noticed at once.
+    /// How long a member of another host may be silent, and any member may be stopped, before it
+    /// counts as lost. Default: 10 s. This is for where nothing is known: a process that ends is
+    /// noticed at once by its own host, and soon by others. A member that other members hear of is
+    /// waited for twice as long, and a process that was itself starved waits up to four times as
+    /// long.
     #[must_use]
     pub fn silence(&self) -> Duration {
         self.silence
@@ -362,7 +365,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             join: Duration::from_secs(30),
-            silence: Duration::from_millis(1500),
+            silence: Duration::from_secs(10),
             operation: Duration::from_secs(300),
         }
     }

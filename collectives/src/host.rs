@@ -3,14 +3,21 @@
 use std::io;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{cores, has_ended, host, process_ended, process_stopped};
+pub(crate) use linux::{cores, has_ended, host, process_ended, process_state};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::{cores, has_ended, host, process_ended, process_stopped};
+pub(crate) use other::{cores, has_ended, host, process_ended, process_state};
+
+/// What a process does, as far as its kernel tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ProcessState {
+    Runs,
+    /// A signal has stopped it. One that a debugger holds runs.
+    Stopped,
+}
 
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs;
-    use std::time::Duration;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
@@ -19,7 +26,7 @@ mod linux {
     use tokio::io::Interest;
     use tokio::io::unix::AsyncFd;
 
-    use super::io;
+    use super::{ProcessState, io};
 
     /// A name that two processes share exactly if the process id of one means the same process to
     /// the other: the boot of a kernel and the process namespace. Empty when it cannot be told.
@@ -62,7 +69,7 @@ mod linux {
     /// Returns when the process with this id has ended.
     ///
     /// # Errors
-    /// When there is no such process, or the kernel cannot watch it.
+    /// When the kernel cannot watch it.
     #[expect(
         unsafe_code,
         reason = "tokio registers a file descriptor by an unsafe function only"
@@ -70,34 +77,28 @@ mod linux {
     pub(crate) async fn process_ended(process: u32) -> io::Result<()> {
         let process = i32::try_from(process).ok().and_then(Pid::from_raw);
         let process = process.ok_or(io::ErrorKind::InvalidInput)?;
-        let handle = pidfd_open(process, PidfdFlags::NONBLOCK)?;
+        let handle = match pidfd_open(process, PidfdFlags::NONBLOCK) {
+            Ok(handle) => handle,
+            Err(Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
         // SAFETY: the handle is an `OwnedFd`, whose descriptor is open for as long as `AsyncFd`
         // owns it.
         let handle = unsafe { AsyncFd::register_with_interest(handle, Interest::READABLE)? };
         handle.readable().await.map(drop)
     }
 
-    /// Returns when the process with this id has been stopped by a signal for a while. One that a
-    /// debugger holds is not.
+    /// Whether the process with this id runs.
     ///
     /// # Errors
     /// When it cannot be looked at, or no longer.
-    pub(crate) async fn process_stopped(process: u32) -> io::Result<()> {
-        let status = format!("/proc/{process}/stat");
-        let mut seen = 0;
-        while seen < STOPPED {
-            tokio::time::sleep(POLL_INTERVAL).await;
-            seen = match is_stopped(&fs::read_to_string(&status)?) {
-                true => seen + 1,
-                false => 0,
-            };
-        }
-        Ok(())
+    pub(crate) fn process_state(process: u32) -> io::Result<ProcessState> {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        Ok(match is_stopped(&stat) {
+            true => ProcessState::Stopped,
+            false => ProcessState::Runs,
+        })
     }
-
-    /// Between two looks at a process, and how many in a row must see it stopped.
-    const POLL_INTERVAL: Duration = Duration::from_millis(100);
-    const STOPPED: u32 = 3;
 
     /// The state stands behind the name, which is in brackets and may have some of its own.
     fn is_stopped(stat: &str) -> bool {
@@ -107,6 +108,8 @@ mod linux {
 
     #[cfg(test)]
     mod tests {
+        use std::time::Duration;
+
         use super::*;
 
         #[test]
@@ -143,7 +146,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod other {
-    use super::io;
+    use super::{ProcessState, io};
 
     /// Not to be had here.
     pub(crate) fn cores(_: impl Iterator<Item = u32>) -> Option<usize> {
@@ -165,7 +168,7 @@ mod other {
     }
 
     /// Not to be had here.
-    pub(crate) async fn process_stopped(_: u32) -> io::Result<()> {
+    pub(crate) fn process_state(_: u32) -> io::Result<ProcessState> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }

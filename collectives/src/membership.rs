@@ -6,7 +6,7 @@
 //! ```text
 //!             all joined                  Leave, all said goodbye
 //!   Joining ──────────────> Running ─────────────────────────────> Over
-//!      │ time is short         │ a rank died, fell silent, disconnected
+//!      │ time is short         │ a rank died, disconnected, was given up
 //!      v                       v                                     ^
 //!   Naming                 Grace ── first report that names the ──┤
 //!      └── who is absent ───── culprit, or the grace period is over ┘
@@ -17,22 +17,25 @@
 //! then the earliest unexplained loss is named. A rank that ends because of another says so.
 //!
 //! A rank is connected with its [neighbours](crate::overlay), at a distance of 1, 2, 4, 8 … from
-//! it, and with those that an operation has needed. Signs of life go to neighbours; who misses one
-//! tells all whom it is connected with, and they tell theirs. So the load of a rank grows with the
-//! logarithm of the group.
+//! it, and with those that an operation has needed. Signs of life go to neighbours of other hosts
+//! (see `liveness`); who misses one tells all whom it is connected with, and they tell theirs. So
+//! the load of a rank grows with the logarithm of the group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::wire::{Abort, MemberRecord, Message, RecordBatch};
+use crate::wire::{Abort, MemberRecord, Message, Ping, RecordBatch};
 use crate::{LossCause, Member, OperationError, Rank, UnauthenticatedPeer, overlay};
 
 mod abort;
 mod joining;
+mod liveness;
 mod roster;
 
 pub(crate) use abort::tell;
+pub(crate) use liveness::Awaited;
+use liveness::{Health, Life};
 use roster::Roster;
 
 /// How long evidence is collected after the first sign of a loss.
@@ -61,8 +64,16 @@ pub(crate) enum Event {
     Heard(Rank),
     /// This rank's process ended.
     Died(Rank),
-    /// This rank's process has been stopped for a while.
+    /// The kernel of this host says that this rank's process is stopped.
     Stopped(Rank),
+    /// This rank is on this host, but the kernel cannot tell when its process ends.
+    Unwatched(Rank),
+    /// The host of this rank says that nobody listens at its port.
+    PortClosed(Rank),
+    /// `by` misses a rank.
+    Asked { by: Rank, ping: Ping },
+    /// `by` says that a rank lives which another misses.
+    Vouched { by: Rank, ping: Ping },
     /// This rank's connection is gone, without a word.
     Disconnected(Rank),
     /// `by` says that the group has failed.
@@ -83,6 +94,11 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     Send(Rank, Message),
+    /// Look for evidence of what became of this rank: at its process if it is on this host, at its
+    /// port if it is not.
+    Examine(Rank),
+    /// Tell people whom this rank waits for.
+    Say(Awaited),
     /// Everybody is there, and this is what is known of each rank.
     Ready(Vec<MemberRecord>),
     /// The group is over because of this; follows after the sends that tell the others.
@@ -106,14 +122,17 @@ pub(crate) struct Membership {
     began: Instant,
     handled: Instant,
     beat: Instant,
+    health: Health,
+    /// The rank of this host whose process this one looks at.
+    looks_after: Option<Rank>,
+    /// Ranks of this host that are judged as those of others.
+    unwatched: BTreeSet<Rank>,
 }
 
 /// What is known of a rank that is or was connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Peer {
-    Here {
-        heard: Instant,
-    },
+    Here(Life),
     /// It said goodbye; whatever happens to it now is no loss.
     Gone,
 }
@@ -165,6 +184,9 @@ impl Membership {
             began: now,
             handled: now,
             beat: now,
+            health: Health::new(now),
+            looks_after: None,
+            unwatched: BTreeSet::new(),
         }
     }
 
@@ -181,25 +203,14 @@ impl Membership {
 
     /// When [`handle`](Self::handle) wants to be called with a tick at the latest.
     pub(crate) fn wake(&self) -> Option<Instant> {
-        match self.phase {
-            Phase::Over => None,
-            Phase::Grace { until, .. } | Phase::Naming { until } => Some(until.min(self.beat)),
-            Phase::Joining => Some(self.beat.min(self.naming_begins())),
-            Phase::Running | Phase::Leaving => Some(self.beat),
-        }
-    }
-
-    /// A process that was itself stopped or starved has heard nobody meanwhile: that is no fault
-    /// of the others, so the time beyond two heartbeats is not held against them.
-    fn forgive_own_absence(&mut self, now: Instant) {
-        let away = now.saturating_duration_since(self.handled);
-        let excess = away.saturating_sub(2 * self.timeouts.heartbeat);
-        self.handled = now.max(self.handled);
-        for peer in self.peers.values_mut() {
-            if let Peer::Here { heard } = peer {
-                *heard += excess;
-            }
-        }
+        let deadline = match self.phase {
+            Phase::Over => return None,
+            Phase::Grace { until, .. } | Phase::Naming { until } => until,
+            Phase::Joining => self.naming_begins(),
+            Phase::Running | Phase::Leaving => self.beat,
+        };
+        let looked_for = self.next_examination().unwrap_or(self.beat);
+        Some(deadline.min(self.beat).min(looked_for))
     }
 
     fn learn(&mut self, now: Instant, event: Event, out: &mut Vec<Action>) {
@@ -212,7 +223,13 @@ impl Membership {
                 .strangers
                 .extend((self.strangers.len() < UNAUTHENTICATED).then_some(peer)),
             Event::Died(rank) => self.suspect(now, rank, LossCause::Died),
-            Event::Stopped(rank) => self.suspect(now, rank, LossCause::Stopped),
+            Event::Stopped(rank) => self.stopped(now, rank),
+            Event::Unwatched(rank) => {
+                self.unwatched.insert(rank);
+            }
+            Event::PortClosed(rank) => self.port_closed(now, rank, out),
+            Event::Asked { by, ping } => self.asked(now, by, ping, out),
+            Event::Vouched { by, ping } => self.vouched(now, by, ping, out),
             Event::Disconnected(rank) => self.suspect(now, rank, LossCause::Disconnected),
             Event::Reported(rank) => {
                 let heard = self.silence(now, rank);
@@ -231,12 +248,6 @@ impl Membership {
             Event::GiveUp(error) => self.fail(error, out),
             Event::Leave => self.leave(out),
             Event::Tick => {}
-        }
-    }
-
-    fn heard(&mut self, now: Instant, rank: Rank) {
-        if let Some(Peer::Here { heard }) = self.peers.get_mut(&rank) {
-            *heard = now.max(*heard);
         }
     }
 
@@ -332,15 +343,17 @@ impl Membership {
         }
         if now >= self.beat {
             self.beat = now + self.timeouts.heartbeat;
-            let watching = self.present().filter(|rank| self.watches(*rank));
-            out.extend(watching.map(|rank| Action::Send(rank, Message::Heartbeat)));
+            let told = self.told_of_life();
+            out.extend(told.map(|rank| Action::Send(rank, Message::Heartbeat)));
+            self.judge(now, out);
         }
-        self.notice_silence(now);
+        self.examine(now, out);
     }
 
     /// How long nothing was heard of a rank that sends this one signs of life.
     fn silence(&self, now: Instant, rank: Rank) -> Option<Duration> {
-        let heard = self.heard_of(rank).filter(|_| self.watches(rank))?;
+        let tells = self.watches(rank) && !self.is_local(rank);
+        let heard = self.heard_of(rank).filter(|_| tells)?;
         Some(now.saturating_duration_since(heard))
     }
 
@@ -352,18 +365,6 @@ impl Membership {
             reporter: None,
             heard,
             completed: 0,
-        }
-    }
-
-    fn notice_silence(&mut self, now: Instant) {
-        let longest = overlay::neighbours(self.me, self.world())
-            .into_iter()
-            .filter_map(|rank| Some((now.saturating_duration_since(self.heard_of(rank)?), rank)))
-            .max_by_key(|(silence, _)| *silence);
-        if let Some((silence, rank)) = longest
-            && silence >= self.timeouts.silence
-        {
-            self.suspect(now, rank, LossCause::Silent(silence));
         }
     }
 
@@ -389,7 +390,7 @@ impl Membership {
     /// When a rank that is connected was last heard of.
     fn heard_of(&self, rank: Rank) -> Option<Instant> {
         match self.peers.get(&rank)? {
-            Peer::Here { heard } => Some(*heard),
+            Peer::Here(life) => Some(life.heard),
             Peer::Gone => None,
         }
     }

@@ -25,6 +25,7 @@ mod heads;
 mod membership_driver;
 mod node;
 mod reconfiguration;
+mod refusals;
 mod streams;
 mod stripes;
 
@@ -331,6 +332,9 @@ impl Remote {
     }
 }
 
+/// How often members of other hosts are told that this one lives, at least.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+
 fn timeouts(config: &GroupConfig, epoch: u64) -> MembershipTimeouts {
     let silence = match cfg!(meshwork_bare) {
         true => Duration::from_secs(86_400),
@@ -344,7 +348,7 @@ fn timeouts(config: &GroupConfig, epoch: u64) -> MembershipTimeouts {
         } else {
             join.min(4 * silence)
         },
-        heartbeat: silence / 6,
+        heartbeat: HEARTBEAT.min(silence / 6),
         silence,
     }
 }

@@ -24,6 +24,10 @@ use crate::{Communication, LossCause, Member, OperationError, Rank, Timeouts, co
 
 pub(crate) use context::{ControlPlane, SessionContext};
 
+/// How long membership may take to find out why a link broke: something has happened, and that is
+/// soon known.
+const EVIDENCE: Duration = Duration::from_millis(1500);
+
 /// One rank's means to carry operations out, one at a time.
 pub(crate) struct Session {
     pub(crate) rank: Rank,
@@ -218,7 +222,7 @@ impl Session {
 
     /// The error that a caller gets, with ranks called as in the group that was joined.
     fn explain(&self, failure: Failure, request: &Request) -> OperationError {
-        let silence = self.timeouts.silence();
+        let silence = self.timeouts.silence().min(EVIDENCE);
         let name = |rank| self.name_of(rank);
         match failure.into_error(self.rank, || request.call(), name) {
             Ok(error) if is_incomplete(&error) => self.told(ABORT_GRACE, || error),

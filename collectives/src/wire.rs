@@ -19,7 +19,7 @@ pub(crate) use agreement_message::{
 pub(crate) use call::{WaitProbe, WaitReport, WireCall, WireMessageCounts};
 pub(crate) use frame::{FRAME_BYTES, Frame, FrameType};
 pub(crate) use message::{
-    ABSENT_LIMIT, Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead,
+    ABSENT_LIMIT, Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Ping,
     Spoken, truncate,
 };
 pub(crate) use records::{MemberRecord, RecordBatch};

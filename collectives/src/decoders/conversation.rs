@@ -149,6 +149,8 @@ impl Listener {
         self.now += pause;
         match message {
             Message::Heartbeat => self.happens(membership::Event::Heard(by)),
+            Message::PingRequest(ping) => self.happens(membership::Event::Asked { by, ping }),
+            Message::Ack(ping) => self.happens(membership::Event::Vouched { by, ping }),
             Message::Goodbye => self.happens(membership::Event::Goodbye(by)),
             Message::Abort(abort) => self.happens(membership::Event::Aborted { by, abort }),
             Message::Records(batch) => self.happens(membership::Event::Records(batch)),
@@ -219,7 +221,13 @@ impl Listener {
                     assert!(!line.contains(char::is_control), "{line:?}");
                 }
                 membership::Action::Over => self.ends[0] += 1,
-                membership::Action::Send(..) | membership::Action::Ready(_) => {}
+                membership::Action::Say(awaited) => {
+                    let line = awaited.to_string();
+                    assert!(!line.contains(char::is_control), "{line:?}");
+                }
+                membership::Action::Send(..)
+                | membership::Action::Examine(_)
+                | membership::Action::Ready(_) => {}
             }
         }
     }

@@ -251,7 +251,7 @@ fn read_failure(value: &Value) -> Option<Failure> {
         "lost" => Kind::Lost {
             peer: rank(&value["peer"])?,
             how: match value["cause"].as_str()? {
-                "died" => Loss::Died,
+                "died" | "port closed" => Loss::Died,
                 "left" => Loss::Left,
                 "silent" | "stopped" | "disconnected" => Loss::Unheard,
                 _ => return None,
@@ -309,7 +309,14 @@ mod tests {
             let text = "rank 1 is lost";
             serde_json::json!({ "kind": "lost", "peer": 1, "cause": cause, "text": text })
         };
-        for cause in ["died", "left", "silent", "stopped", "disconnected"] {
+        for cause in [
+            "died",
+            "left",
+            "silent",
+            "stopped",
+            "port closed",
+            "disconnected",
+        ] {
             assert!(read_failure(&lost(cause)).is_some(), "{cause}");
         }
         assert!(read_failure(&lost("bored")).is_none());

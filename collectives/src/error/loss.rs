@@ -9,8 +9,10 @@ use crate::{Member, OperationError, Rank};
 pub enum LossCause {
     /// Its process has ended, or the launcher said so.
     Died,
-    /// Its process is on this host and has been stopped by a signal, as SIGSTOP does.
+    /// Its process has been stopped by a signal, as SIGSTOP does, for longer than the group waits.
     Stopped,
+    /// It is on another host, which says that nobody listens at its port any more.
+    PortClosed,
     /// Nothing was heard of it for this long.
     Silent(Duration),
     /// Its connection closed without a goodbye.
@@ -24,6 +26,9 @@ impl Display for LossCause {
         match self {
             Self::Died => f.write_str("its process ended"),
             Self::Stopped => f.write_str("its process is stopped; SIGCONT lets it go on"),
+            Self::PortClosed => {
+                f.write_str("its host says that nobody listens at its port any more")
+            }
             Self::Silent(silence) => write!(f, "nothing was heard of it for {silence:.1?}"),
             Self::Disconnected => f.write_str("its connection closed without a goodbye"),
             Self::Left => f.write_str("it dropped its group before the others had finished"),

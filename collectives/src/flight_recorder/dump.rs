@@ -124,6 +124,7 @@ fn failure(error: &OperationError) -> Value {
                 LossCause::Died => "died",
                 LossCause::Silent(_) => "silent",
                 LossCause::Stopped => "stopped",
+                LossCause::PortClosed => "port closed",
                 LossCause::Disconnected => "disconnected",
                 LossCause::Left => "left",
             }

@@ -13,6 +13,7 @@ const GAVE_UP: u8 = 5;
 const DISAGREED: u8 = 6;
 const STOPPED: u8 = 7;
 const NOT_JOINED: u8 = 8;
+const PORT_CLOSED: u8 = 9;
 
 /// What `me` tells the others when its group ends with `error`.
 pub(crate) fn tell(error: &OperationError, me: Rank) -> Abort {
@@ -96,6 +97,7 @@ pub(super) fn from_wire(abort: &Abort, by: Rank, members: &[Member]) -> Operatio
         DISCONNECTED => lost(LossCause::Disconnected),
         LEFT => lost(LossCause::Left),
         STOPPED => lost(LossCause::Stopped),
+        PORT_CLOSED => lost(LossCause::PortClosed),
         DISAGREED => disagreement(&abort.calls).unwrap_or_else(|| OperationError::Aborted {
             peer: culprit,
             message: "ranks made different calls".to_owned(),
@@ -125,6 +127,7 @@ fn code(cause: LossCause) -> u8 {
         LossCause::Disconnected => DISCONNECTED,
         LossCause::Left => LEFT,
         LossCause::Stopped => STOPPED,
+        LossCause::PortClosed => PORT_CLOSED,
     }
 }
 
@@ -140,6 +143,7 @@ mod tests {
             (LossCause::Died, true),
             (LossCause::Silent(Duration::ZERO), false),
             (LossCause::Stopped, false),
+            (LossCause::PortClosed, false),
             (LossCause::Disconnected, false),
             (LossCause::Left, false),
         ];

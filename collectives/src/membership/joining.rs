@@ -8,7 +8,7 @@
 use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant};
 
-use super::{Action, Membership, Peer, Phase};
+use super::{Action, Life, Membership, Peer, Phase};
 use crate::wire::{ABSENT_LIMIT, Message, RecordBatch};
 use crate::{JoinError, OperationError, Rank, overlay};
 
@@ -19,7 +19,7 @@ const NAMING: Duration = Duration::from_millis(500);
 impl Membership {
     pub(super) fn joined(&mut self, now: Instant, rank: Rank, out: &mut Vec<Action>) {
         if let Entry::Vacant(unknown) = self.peers.entry(rank) {
-            unknown.insert(Peer::Here { heard: now });
+            unknown.insert(Peer::Here(Life::new(now)));
             if self.phase == Phase::Leaving {
                 out.push(Action::Send(rank, Message::Goodbye));
             }
@@ -35,7 +35,7 @@ impl Membership {
     /// Tells what is known to whom it is for, and begins once everybody is known.
     fn begin_when_complete(&mut self, out: &mut Vec<Action>) {
         let peers = &self.peers;
-        let is_here = |rank: Rank| matches!(peers.get(&rank), Some(Peer::Here { .. }));
+        let is_here = |rank: Rank| matches!(peers.get(&rank), Some(Peer::Here(_)));
         let world = self.world();
         while let Some((to, batch)) = self.roster.next(is_here) {
             out.extend(
@@ -49,6 +49,7 @@ impl Membership {
             && let Some(records) = self.roster.complete()
         {
             self.phase = Phase::Running;
+            self.choose_whom_to_look_after();
             out.push(Action::Ready(records));
         }
     }

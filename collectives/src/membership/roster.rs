@@ -81,6 +81,17 @@ impl Roster {
             .flatten()
     }
 
+    /// Whether a rank runs on the host of this one, as far as is known.
+    pub(super) fn shares_host(&self, rank: Rank) -> bool {
+        let host = |rank: Rank| self.records[rank.index()].map(|record| record.host);
+        host(rank).is_some_and(|there| there != [0; 16] && host(self.me) == Some(there))
+    }
+
+    /// The process of a rank, as far as is known.
+    pub(super) fn process(&self, rank: Rank) -> Option<u32> {
+        self.records[rank.index()].map(|record| record.process)
+    }
+
     /// Ranks of which nothing is known.
     pub(super) fn unknown(&self) -> impl Iterator<Item = Rank> {
         let records = self.records.iter().enumerate();

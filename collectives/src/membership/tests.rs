@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::{JoinError, UnauthenticatedCause};
 
+mod liveness;
+
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),
     heartbeat: Duration::from_millis(250),
@@ -21,13 +23,28 @@ enum End {
     Failed(OperationError),
 }
 
+/// Where ranks run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Hosts {
+    /// The end of a process is seen by the others at once.
+    One,
+    /// Each on its own.
+    Each,
+}
+
 /// A group whose messages take `latency`, and whose members are `alive` or not.
 struct World {
     began: Instant,
     now: Instant,
     latency: Duration,
-    /// Whether the end of a process is seen by the others at once, as on one host.
-    one_host: bool,
+    hosts: Hosts,
+    /// Whether hosts say that a port is closed.
+    refuses: bool,
+    /// What happens to stopped processes when they go on.
+    stopped: BTreeMap<usize, Vec<Event>>,
+    /// Pairs that do not hear each other, the lower first.
+    cut: BTreeSet<[usize; 2]>,
+    said: Vec<(usize, String)>,
     ranks: Vec<Membership>,
     alive: Vec<bool>,
     begun: Vec<bool>,
@@ -65,23 +82,33 @@ fn members(world: usize) -> Arc<[Member]> {
         .collect()
 }
 
-fn record(rank: Rank) -> MemberRecord {
+/// On one host, or each on its own.
+fn record(rank: Rank, hosts: Hosts) -> MemberRecord {
+    let mut host = [1; 16];
+    if hosts == Hosts::Each {
+        host[..4].copy_from_slice(&rank.number().to_le_bytes());
+    }
     MemberRecord {
         incarnation: u64::from(rank.number()) + 1,
-        process: rank.number(),
-        host: [1; 16],
+        process: 1000 + rank.number(),
+        host,
     }
 }
 
 impl World {
-    fn new(world: usize, latency: Duration) -> Self {
+    fn new(world: usize, latency: Duration, hosts: Hosts) -> Self {
         let began = Instant::now();
-        let rank = |rank| Membership::new(rank, record(rank), members(world), TIMEOUTS, began);
+        let own = |rank| record(rank, hosts);
+        let rank = |rank| Membership::new(rank, own(rank), members(world), TIMEOUTS, began);
         Self {
             began,
             now: began,
             latency,
-            one_host: false,
+            hosts,
+            refuses: false,
+            stopped: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            said: Vec::new(),
             ranks: Rank::all(u32::try_from(world).unwrap()).map(rank).collect(),
             alive: vec![true; world],
             begun: vec![false; world],
@@ -92,8 +119,8 @@ impl World {
     }
 
     /// Everybody appears at 0 and connects to its neighbours.
-    fn joined(world: usize, latency: Duration) -> Self {
-        let mut all = Self::new(world, latency);
+    fn joined(world: usize, latency: Duration, hosts: Hosts) -> Self {
+        let mut all = Self::new(world, latency, hosts);
         for rank in 0..world {
             all.connects(rank);
         }
@@ -121,7 +148,7 @@ impl World {
 
     fn kill(&mut self, victim: usize) {
         self.alive[victim] = false;
-        if self.one_host {
+        if self.hosts == Hosts::One {
             self.all_see(victim, Duration::ZERO, Event::Died);
         }
     }
@@ -138,7 +165,7 @@ impl World {
         loop {
             let due = self.queue.peek().map(|Reverse((at, ..))| *at);
             let tick = (0..self.ranks.len())
-                .filter(|rank| self.alive[*rank])
+                .filter(|rank| self.alive[*rank] && !self.stopped.contains_key(rank))
                 .filter_map(|rank| self.ranks[rank].wake().map(|at| (at.max(self.now), rank)))
                 .min();
             match (due, tick) {
@@ -161,6 +188,9 @@ impl World {
         if !self.alive[rank] {
             return;
         }
+        if let Some(later) = self.stopped.get_mut(&rank) {
+            return later.push(event);
+        }
         let mut out = Vec::new();
         self.ranks[rank].handle(self.now, event, &mut out);
         for action in out {
@@ -171,6 +201,7 @@ impl World {
     fn does(&mut self, rank: usize, action: Action) {
         let me = Rank::new(u32::try_from(rank).unwrap());
         match action {
+            Action::Send(to, _) if self.cut.contains(&pair(rank, to.index())) => {}
             Action::Send(to, message) => {
                 let event = match message {
                     Message::Heartbeat => Event::Heard(me),
@@ -178,20 +209,26 @@ impl World {
                     Message::Abort(abort) => Event::Aborted { by: me, abort },
                     Message::Records(batch) => Event::Records(batch),
                     Message::Absent(ranks) => Event::Absent(ranks),
+                    Message::PingRequest(ping) => Event::Asked { by: me, ping },
+                    Message::Ack(ping) => Event::Vouched { by: me, ping },
                     other => panic!("a membership does not send {other:?}"),
                 };
                 self.post(self.latency, to.index(), event);
             }
+            Action::Examine(of) => self.looks(rank, of),
+            Action::Say(awaited) => self.said.push((rank, awaited.to_string())),
             Action::Ready(records) => {
                 let ranks = Rank::all(u32::try_from(self.ranks.len()).unwrap());
-                assert_eq!(records, ranks.map(record).collect::<Vec<_>>());
+                let hosts = self.hosts;
+                let expected: Vec<_> = ranks.map(|rank| record(rank, hosts)).collect();
+                assert_eq!(records, expected);
                 self.begun[rank] = true;
             }
             Action::Fail(error) => {
                 self.ends[rank] = Some((self.now - self.began, End::Failed(error)));
                 // A process whose group fails exits soon, and that is seen as well.
                 self.alive[rank] = false;
-                if self.one_host {
+                if self.hosts == Hosts::One {
                     self.all_see(rank, Duration::from_millis(1), Event::Died);
                 }
                 self.all_see(rank, self.latency, Event::Disconnected);
@@ -202,6 +239,32 @@ impl World {
                 self.all_see(rank, self.latency, Event::Disconnected);
             }
         }
+    }
+
+    /// What a kernel tells of a process, or of a port.
+    fn looks(&mut self, by: usize, of: Rank) {
+        let there = of.index();
+        if self.cut.contains(&pair(by, there)) {
+            return;
+        }
+        let sight = match (self.hosts, self.alive[there]) {
+            (Hosts::One, true) if self.stopped.contains_key(&there) => Event::Stopped(of),
+            (Hosts::One, true) => Event::Heard(of),
+            (Hosts::Each, false) if self.refuses => Event::PortClosed(of),
+            (Hosts::One | Hosts::Each, _) => return,
+        };
+        self.post(2 * self.latency, by, sight);
+    }
+
+    fn stops(&mut self, rank: usize) {
+        self.stopped.insert(rank, Vec::new());
+    }
+
+    fn goes_on(&mut self, rank: usize) {
+        let missed = self.stopped.remove(&rank).unwrap_or_default();
+        missed
+            .into_iter()
+            .for_each(|event| self.happens(rank, event));
     }
 
     /// Every rank but `victim` failed by `deadline`, and blames `victim`.
@@ -222,11 +285,15 @@ impl World {
     }
 }
 
+fn pair(one: usize, other: usize) -> [usize; 2] {
+    [one.min(other), one.max(other)]
+}
+
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn a_group_that_joins_and_leaves_is_over_on_every_rank() {
-    let mut world = World::joined(4, 5 * MS);
+    let mut world = World::joined(4, 5 * MS, Hosts::Each);
     world.run(Duration::from_secs(2));
     assert_eq!(world.ends, vec![None; 4]);
     for rank in 0..4 {
@@ -245,7 +312,7 @@ fn a_group_that_joins_and_leaves_is_over_on_every_rank() {
 
 #[test]
 fn a_rank_that_never_appears_is_named_at_the_deadline_with_those_that_were_refused() {
-    let mut alone = World::new(3, MS);
+    let mut alone = World::new(3, MS, Hosts::Each);
     alone.alive[2] = false;
     alone.post(MS, 0, Event::Joined(Rank::new(1)));
     let peer = UnauthenticatedPeer::new(
@@ -278,7 +345,7 @@ fn whoever_does_not_come_is_named_by_all_and_nobody_else_is() {
         (17, vec![3]),
         (40, vec![2, 3, 20]),
     ] {
-        let mut all = World::new(world, 20 * MS);
+        let mut all = World::new(world, 20 * MS, Hosts::Each);
         absent.iter().for_each(|rank| all.alive[*rank] = false);
         (0..world).for_each(|rank| all.connects(rank));
         all.run(TIMEOUTS.join + Duration::from_secs(1));
@@ -304,7 +371,7 @@ fn whoever_does_not_come_is_named_by_all_and_nobody_else_is() {
 #[test]
 fn all_begin_after_a_logarithm_of_messages() {
     for world in [2, 3, 8, 33, 100] {
-        let mut all = World::joined(world, MS);
+        let mut all = World::joined(world, MS, Hosts::Each);
         all.run(TIMEOUTS.heartbeat / 2);
         assert_eq!(all.begun, vec![true; world]);
     }
@@ -313,8 +380,7 @@ fn all_begin_after_a_logarithm_of_messages() {
 #[test]
 fn a_death_on_one_host_is_named_by_all_within_the_grace_time() {
     for victim in 0..4 {
-        let mut world = World::joined(4, MS);
-        world.one_host = true;
+        let mut world = World::joined(4, MS, Hosts::One);
         world.run(Duration::from_secs(1));
         world.kill(victim);
         world.run(Duration::from_secs(9));
@@ -324,7 +390,7 @@ fn a_death_on_one_host_is_named_by_all_within_the_grace_time() {
 
 #[test]
 fn a_silent_rank_is_named_by_all_within_its_patience() {
-    let mut world = World::joined(4, MS);
+    let mut world = World::joined(4, MS, Hosts::Each);
     world.run(Duration::from_secs(1));
     world.kill(2);
     world.run(Duration::from_secs(9));
@@ -336,7 +402,7 @@ fn a_silent_rank_is_named_by_all_within_its_patience() {
 
 #[test]
 fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
-    let mut world = World::joined(3, 20 * MS);
+    let mut world = World::joined(3, 20 * MS, Hosts::Each);
     world.run(Duration::from_secs(1));
     // Rank 1 has lost rank 2 and closes; rank 0 sees rank 1 go before it hears why.
     world.alive[2] = false;
@@ -367,8 +433,8 @@ fn the_end_of_a_survivor_is_never_blamed_even_if_it_is_seen_first() {
 
 #[test]
 fn a_loss_says_how_long_before_its_rank_was_last_heard_of() {
-    let mut world = World::joined(3, MS);
-    world.one_host = true;
+    let mut world = World::joined(3, MS, Hosts::Each);
+    world.refuses = true;
     world.run(Duration::from_secs(2));
     world.kill(2);
     world.run(Duration::from_secs(4));
@@ -376,8 +442,8 @@ fn a_loss_says_how_long_before_its_rank_was_last_heard_of() {
         let Some((_, End::Failed(OperationError::RankLost { heard, cause, .. }))) = end else {
             panic!("{end:?}");
         };
-        assert_eq!(*cause, LossCause::Died);
-        // A death is seen at once, and signs of life come several times a second.
+        assert_eq!(*cause, LossCause::PortClosed);
+        // It is seen soon, and signs of life come several times a second.
         let recent = |heard: &Duration| *heard < Duration::from_secs(1);
         assert!(heard.as_ref().is_some_and(recent), "{heard:?}");
     }
@@ -385,8 +451,7 @@ fn a_loss_says_how_long_before_its_rank_was_last_heard_of() {
 
 #[test]
 fn after_its_goodbye_a_rank_may_vanish() {
-    let mut world = World::joined(3, MS);
-    world.one_host = true;
+    let mut world = World::joined(3, MS, Hosts::One);
     world.run(Duration::from_secs(1));
     world.happens(2, Event::Leave);
     world.run(Duration::from_secs(2));
@@ -407,7 +472,7 @@ fn after_its_goodbye_a_rank_may_vanish() {
 
 #[test]
 fn the_reason_of_a_rank_that_gives_up_reaches_all() {
-    let mut world = World::joined(3, MS);
+    let mut world = World::joined(3, MS, Hosts::Each);
     world.run(Duration::from_secs(1));
     let reason = OperationError::Aborted {
         peer: members(3)[1].clone(),
@@ -425,7 +490,7 @@ fn the_reason_of_a_rank_that_gives_up_reaches_all() {
 
 #[test]
 fn a_process_that_slept_itself_blames_nobody() {
-    let mut world = World::joined(2, MS);
+    let mut world = World::joined(2, MS, Hosts::Each);
     world.run(Duration::from_secs(1));
     // Rank 0 is stopped for a minute and then runs before its mail is read.
     world.now = world.began + Duration::from_secs(61);
@@ -485,11 +550,10 @@ proptest! {
         victim in any::<prop::sample::Index>(),
         latency in 0_u64..45,
         at in 100_u64..5000,
-        one_host in any::<bool>(),
+        hosts in prop_oneof![Just(Hosts::One), Just(Hosts::Each)],
     ) {
         let victim = victim.index(world);
-        let mut all = World::joined(world, Duration::from_millis(latency));
-        all.one_host = one_host;
+        let mut all = World::joined(world, Duration::from_millis(latency), hosts);
         all.run(Duration::from_millis(at));
         all.kill(victim);
         all.run(Duration::from_secs(12));
@@ -509,8 +573,7 @@ proptest! {
         after in 0_u64..100,
     ) {
         let victim = victim.index(world);
-        let mut all = World::joined(world, Duration::from_millis(latency));
-        all.one_host = true;
+        let mut all = World::joined(world, Duration::from_millis(latency), Hosts::One);
         all.run(Duration::from_secs(1));
         for rank in 0..world {
             all.happens(rank, Event::Leave);

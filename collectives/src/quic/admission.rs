@@ -3,6 +3,7 @@
 mod accept;
 mod control_sender;
 mod dial;
+mod evidence;
 mod join_requests;
 mod lanes;
 mod on_demand;
@@ -14,7 +15,7 @@ mod unauthenticated_log;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use quinn::{Connection, Endpoint};
+use quinn::Connection;
 use ring::digest;
 use tokio::sync::{Notify, mpsc};
 
@@ -32,6 +33,7 @@ use crate::{
 
 pub(super) use accept::accept;
 use control_sender::ControlSender;
+use evidence::Whereabouts;
 use join_requests::JoinRequests;
 use on_demand::Opening;
 pub(super) use renewal::renew;
@@ -60,8 +62,7 @@ pub(super) struct Admission {
     /// Who wants to be let in.
     join_requests: JoinRequests,
     events: mpsc::Sender<Event>,
-    /// Dials those that are needed.
-    endpoint: Endpoint,
+    node: Arc<Node>,
     admitted: Mutex<BTreeMap<Rank, AdmittedMember>>,
     /// Tells that somebody has been admitted.
     admissions: Notify,
@@ -84,6 +85,7 @@ pub(super) struct Admission {
 /// A member that has been admitted.
 struct AdmittedMember {
     control_sender: ControlSender,
+    whereabouts: Whereabouts,
     /// What its connections over TCP have to prove, where there are such.
     tcp_binding: Option<TcpBinding>,
 }
@@ -99,7 +101,7 @@ struct MemberConnection {
 }
 
 impl Admission {
-    pub(super) fn new(node: &Node, view: View, events: mpsc::Sender<Event>) -> Arc<Self> {
+    pub(super) fn new(node: &Arc<Node>, view: View, events: mpsc::Sender<Event>) -> Arc<Self> {
         let View {
             rank: me, members, ..
         } = view;
@@ -128,7 +130,7 @@ impl Admission {
             timeouts: node.config.timeouts(),
             hello,
             events,
-            endpoint: node.endpoint.clone(),
+            node: node.clone(),
             admitted: Mutex::default(),
             admissions: Notify::new(),
             roster: OnceLock::new(),
@@ -305,7 +307,10 @@ impl Admission {
             data,
             tcp_binding,
         } = admitted;
-        let shares_host = self.shares_host(&hello).then_some(hello.process);
+        let whereabouts = match self.shares_host(&hello) {
+            true => Whereabouts::Process(hello.process),
+            false => self.port(connections[0].remote_address()),
+        };
         let mut admitted = self.admitted();
         if admitted.contains_key(&rank) {
             control_sender::close(&connections, TURNED_AWAY, &[]);
@@ -317,6 +322,7 @@ impl Admission {
             rank,
             AdmittedMember {
                 control_sender,
+                whereabouts: whereabouts.clone(),
                 tcp_binding,
             },
         );
@@ -329,28 +335,14 @@ impl Admission {
             let arriving = streams::receive(self.clone(), rank, lane, connection.clone());
             tokio::spawn(arriving);
         }
-        let (admission, kernel, events) = (self.clone(), self.clone(), self.events.clone());
+        let (admission, watching, events) = (self.clone(), self.clone(), self.events.clone());
         tokio::spawn(async move {
             // First of all events of this rank: nobody can be lost who has not joined.
             let _ = events.send(Event::Joined(rank)).await;
             tokio::join!(
                 control::listen(rank, receive, admission),
                 control::until_any_closed(rank, connections, events.clone()),
-                async {
-                    if let Some(process) = shares_host
-                        && host::process_ended(process).await.is_ok()
-                    {
-                        lock(&kernel.ended).insert(rank);
-                        let _ = events.send(Event::Died(rank)).await;
-                    }
-                },
-                async {
-                    if let Some(process) = shares_host
-                        && host::process_stopped(process).await.is_ok()
-                    {
-                        let _ = events.send(Event::Stopped(rank)).await;
-                    }
-                },
+                watching.watch(rank, whereabouts),
             );
         });
     }

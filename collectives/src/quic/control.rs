@@ -55,6 +55,8 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
     loop {
         let event = match read(&mut stream).await {
             Ok(Message::Heartbeat) => Event::Heard(from),
+            Ok(Message::PingRequest(ping)) => Event::Asked { by: from, ping },
+            Ok(Message::Ack(ping)) => Event::Vouched { by: from, ping },
             Ok(Message::Goodbye) => Event::Goodbye(from),
             Ok(Message::Abort(abort)) => Event::Aborted { by: from, abort },
             Ok(Message::WaitProbe(probe)) => admission.probed(from, &probe),

@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use super::batches::Batches;
+use super::refusals::Refusals;
 use crate::config::{Congestion, GroupConfig, Network};
 use crate::identity::Identity;
 use crate::{DataTransport, JoinError, Rank, SystemError, tls};
@@ -32,18 +33,28 @@ const FIRST_GUESS_OF_ROUND_TRIP: Duration = Duration::from_millis(50);
 /// Callers that may wait to be looked at, and the bytes that each may have sent by then.
 const INCOMING: usize = 1024;
 const INCOMING_BYTES: u64 = 64 << 10;
-/// Heartbeats decide who is alive; this only ends connections that never became members.
-const IDLE: Duration = Duration::from_secs(30);
+/// Membership decides who is lost, and callers that prove nothing have their own deadline: no
+/// patience is longer than this.
+const IDLE: Duration = Duration::from_secs(86_400);
 
 /// Ports that the system is asked for until one is free for both UDP and TCP.
 const TRIES: usize = 16;
+
+/// Where a process listens.
+pub(super) struct Listening {
+    pub(super) endpoint: Endpoint,
+    /// What comes back of the packets that the endpoint sends.
+    pub(super) refusals: Refusals,
+    /// Over TCP, where that carries the bytes of operations.
+    pub(super) listener: Option<TcpListener>,
+}
 
 /// Listens where this rank should: at the override, or at its own address in the member list; over
 /// TCP too, at the same port, where that carries the bytes of operations.
 pub(super) async fn listen(
     config: &GroupConfig,
     identity: &Identity,
-) -> Result<(Endpoint, Option<TcpListener>), JoinError> {
+) -> Result<Listening, JoinError> {
     let rank = config.rank();
     let own = config.own_address();
     let candidates = match config.bind() {
@@ -62,8 +73,13 @@ pub(super) async fn listen(
         DataTransport::Tls => bind_both(rank, own, &candidates)?,
     };
     let server = server(identity, config.network());
+    let refusals = Refusals::of(&socket);
     let endpoint = endpoint(socket, config.network(), Some(server))?;
-    Ok((endpoint, listener))
+    Ok(Listening {
+        endpoint,
+        refusals,
+        listener,
+    })
 }
 
 /// How connections that others begin are answered.

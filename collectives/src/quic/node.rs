@@ -8,8 +8,9 @@ use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 
-use super::endpoint;
+use super::endpoint::{self, Listening};
 use super::handshake_limiter::HandshakeLimiter;
+use super::refusals::Refusals;
 use crate::agreement::MemberId;
 use crate::config::GroupConfig;
 use crate::identity::{Identity, Role};
@@ -21,6 +22,7 @@ pub(crate) struct Node {
     pub(super) config: GroupConfig,
     pub(super) identity: Arc<Identity>,
     pub(super) endpoint: Endpoint,
+    pub(super) refusals: Refusals,
     pub(super) handshake_limiter: Arc<HandshakeLimiter>,
     /// Where connections over TCP arrive, if they carry the bytes of operations.
     pub(super) listener: Option<Arc<TcpListener>>,
@@ -54,9 +56,14 @@ impl Node {
         random.map_err(|_| ConfigError::Identity {
             what: "asking for randomness",
         })?;
-        let (endpoint, listener) = endpoint::listen(config, &identity).await?;
+        let Listening {
+            endpoint,
+            refusals,
+            listener,
+        } = endpoint::listen(config, &identity).await?;
         Ok(Arc::new(Self {
             endpoint,
+            refusals,
             handshake_limiter: Arc::default(),
             listener: listener.map(Arc::new),
             identity,

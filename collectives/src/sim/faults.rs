@@ -190,7 +190,7 @@ impl Faults {
             Scenario::Partition => self.cuts.push(Cut {
                 from: at,
                 until: at + dice.between(100 * MILLISECOND, 8 * SECOND),
-                side: dice.between(1, 1 << self.ranks),
+                side: self.side(dice),
             }),
             Scenario::Pause => self.pauses.push(Pause {
                 member_id,
@@ -212,6 +212,15 @@ impl Faults {
             }
             Scenario::Calm | Scenario::Mixed | Scenario::TwoMemberPolicy => {}
         }
+    }
+
+    /// Some hosts, as the member ids of their ranks: no cable is within a host.
+    fn side(&self, dice: &mut Dice) -> u64 {
+        let hosts = dice.between(1, 1 << self.ranks);
+        let members = (0..).zip(&self.hosts);
+        members.fold(0, |side, (member_id, host): (u32, _)| {
+            side | (hosts >> host & 1) << member_id
+        })
     }
 
     fn member_id(&self, dice: &mut Dice) -> MemberId {

@@ -74,6 +74,11 @@ impl Net {
         }
     }
 
+    /// Whether nothing gets through between two member ids now.
+    pub(super) fn is_cut(&self, one: MemberId, other: MemberId) -> bool {
+        self.cuts.iter().any(|cut| cut.holds(self.now, one, other))
+    }
+
     /// When bytes that are sent now arrive; none is lost for good while both ends live.
     pub(super) fn transit(&mut self, way: (MemberId, MemberId), bytes: usize) -> Time {
         let (from, to) = way;

@@ -91,9 +91,8 @@ impl Plant {
     /// A message as it gets on the wire, if it does.
     pub(super) fn encode(self, mut message: Message) -> Option<Vec<u8>> {
         let lost = match (self, &message) {
-            (Self::LostGoodbyes, Message::Goodbye) | (Self::LostHeartbeats, Message::Heartbeat) => {
-                true
-            }
+            (Self::LostGoodbyes, Message::Goodbye)
+            | (Self::LostHeartbeats, Message::Heartbeat | Message::Ack(_)) => true,
             (Self::LostVotes, Message::Spoken(said)) => {
                 matches!(said.message, AgreementMessage::Accept { .. })
             }

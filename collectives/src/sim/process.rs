@@ -18,7 +18,7 @@ use crate::{LossCause, Member, OperationError};
 use change::{Changing, Waiting};
 use member::Epoch;
 
-/// How patient simulated groups are: the product's defaults, but for the join.
+/// How patient simulated groups are: less than by default, as a job may choose.
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(5),
     heartbeat: Duration::from_millis(250),
@@ -57,6 +57,23 @@ pub(super) struct Posted {
     pub(super) parcel: Parcel,
 }
 
+/// A process looks for evidence of what became of another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) by: MemberId,
+    pub(super) of: MemberProcess,
+}
+
+/// What it sees.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sight {
+    /// On its own host.
+    Stopped,
+    Runs,
+    /// On another.
+    PortClosed,
+}
+
 /// What all processes share.
 pub(super) struct Surroundings {
     pub(super) job: Job,
@@ -65,6 +82,10 @@ pub(super) struct Surroundings {
     pub(super) wires: BTreeMap<(u64, MemberProcess, MemberProcess), Arc<Mutex<Wire>>>,
     pub(super) oracle: Oracle,
     pub(super) outbox: Vec<Posted>,
+    /// Who looks for whom.
+    pub(super) looks: Vec<Look>,
+    /// The host of each member id.
+    pub(super) hosts: Vec<u64>,
     /// Who has given up for want of a majority, and in which epoch.
     pub(super) given_up: Vec<(MemberProcess, u64)>,
     pub(super) dice: Dice,
@@ -205,6 +226,20 @@ impl Process {
             Stage::Member(_) => self.member_died(of, around),
             Stage::Changing(_) => self.voter_died(of, around),
             _ => {}
+        }
+    }
+
+    pub(super) fn sees(&mut self, of: MemberProcess, sight: Sight, around: &mut Surroundings) {
+        let Stage::Member(epoch) = &self.stage else {
+            return;
+        };
+        if let Some(rank) = epoch.rank_of_process(of) {
+            let event = match sight {
+                Sight::Stopped => Event::Stopped(rank),
+                Sight::Runs => Event::Heard(rank),
+                Sight::PortClosed => Event::PortClosed(rank),
+            };
+            self.member_event(event, around);
         }
     }
 

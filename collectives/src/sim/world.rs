@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::faults::{Comeback, Crash, Faults, Rumour};
 use super::net::{MICROSECOND, Net, SECOND, Time, lock};
 use super::oracle::{Heard, Oracle};
-use super::process::{Clock, End, Posted, Process, Surroundings};
+use super::process::{Clock, End, Look, Posted, Process, Sight, Surroundings};
 use super::program::Job;
 use super::{Problem, Setting, dice::Dice};
 use crate::agreement::MemberId;
@@ -64,6 +64,11 @@ enum Happening {
         by: MemberId,
         of: MemberProcess,
     },
+    Sees {
+        by: MemberId,
+        of: MemberProcess,
+        sight: Sight,
+    },
 }
 
 impl Happening {
@@ -72,7 +77,8 @@ impl Happening {
         match self {
             Self::Stir(member_id)
             | Self::Timer(member_id)
-            | Self::SeesEnd { by: member_id, .. } => Some(*member_id),
+            | Self::SeesEnd { by: member_id, .. }
+            | Self::Sees { by: member_id, .. } => Some(*member_id),
             Self::Arrive(posted) => Some(posted.to),
             Self::Rumour { to, .. } => Some(*to),
             Self::Crash(_) | Self::Restart(..) | Self::Pause(..) => None,
@@ -104,6 +110,8 @@ impl World {
             wires: BTreeMap::new(),
             oracle,
             outbox: Vec::new(),
+            looks: Vec::new(),
+            hosts: faults.hosts.clone(),
             given_up: Vec::new(),
             dice: dice.split(2),
             now: 0,
@@ -271,6 +279,12 @@ impl World {
                 }
                 self.set_timer(by);
             }
+            Happening::Sees { by, of, sight } => {
+                if let Some(process) = &mut self.processes[by as usize] {
+                    process.sees(of, sight, around);
+                }
+                self.set_timer(by);
+            }
             Happening::Pause(member_id, until) => {
                 let paused = &mut self.paused[member_id as usize];
                 *paused = until.max(*paused);
@@ -340,8 +354,35 @@ impl World {
         self.happens_at(self.around.now, Happening::Stir(member_id));
     }
 
+    /// Answers those who look for others, as kernels do.
+    fn answer_looks(&mut self) {
+        let now = self.around.now;
+        for Look { by, of } in std::mem::take(&mut self.around.looks) {
+            let hosts = &self.faults.hosts;
+            let process = self.processes[of.member_id as usize].as_ref();
+            let at_work = process.filter(|process| process.end().is_none());
+            let near = hosts[by as usize] == hosts[of.member_id as usize];
+            let stopped = self.paused[of.member_id as usize] > now;
+            let sight = match at_work {
+                Some(process) if near && process.me == of && stopped => Sight::Stopped,
+                Some(process) if near && process.me == of => Sight::Runs,
+                None if !near => Sight::PortClosed,
+                Some(_) | None => continue,
+            };
+            let mut net = lock(&self.around.net);
+            if net.is_cut(by, of.member_id) {
+                continue;
+            }
+            let there = net.transit((by, of.member_id), 1);
+            let back = net.transit((of.member_id, by), 1);
+            drop(net);
+            self.happens_at(there + back - now, Happening::Sees { by, of, sight });
+        }
+    }
+
     /// Puts what was sent on its way.
     fn deliver(&mut self) {
+        self.answer_looks();
         let (plant, member_ids) = (self.around.plant, self.around.job.member_ids);
         let sent = std::mem::take(&mut self.around.outbox);
         for posted in sent

@@ -54,6 +54,10 @@ pub(crate) enum Message {
     Routed(Routed),
     /// Open the streams of this group to me: the higher rank of two does.
     OpenStreams(u64),
+    /// A rank misses another: do you hear of it? To that one itself: you are missed.
+    PingRequest(Ping),
+    /// The answer: it lives.
+    Ack(Ping),
 }
 
 /// Who a process is.
@@ -91,6 +95,13 @@ pub(crate) struct Spoken {
     /// The one that is over.
     pub(crate) epoch: u64,
     pub(crate) message: AgreementMessage,
+}
+
+/// Who misses whom.
+#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Ping {
+    pub(crate) origin: u32,
+    pub(crate) target: u32,
 }
 
 /// Who wants to be in the next epoch.
@@ -180,6 +191,7 @@ impl Message {
             Self::Absent(ranks) => rkyv::to_bytes(ranks),
             Self::Routed(routed) => rkyv::to_bytes(routed),
             Self::OpenStreams(group) => rkyv::to_bytes(group),
+            Self::PingRequest(ping) | Self::Ack(ping) => rkyv::to_bytes(ping),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -219,6 +231,10 @@ impl Message {
             (14, _) => rkyv::from_bytes(body)
                 .map(Self::OpenStreams)
                 .map_err(malformed),
+            (15, _) => rkyv::from_bytes(body)
+                .map(Self::PingRequest)
+                .map_err(malformed),
+            (16, _) => rkyv::from_bytes(body).map(Self::Ack).map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -243,6 +259,8 @@ impl Message {
             Self::Absent(_) => 12,
             Self::Routed(_) => ROUTED,
             Self::OpenStreams(_) => 14,
+            Self::PingRequest(_) => 15,
+            Self::Ack(_) => 16,
         }
     }
 }
@@ -342,6 +360,11 @@ mod tests {
     /// Bytes of a QUIC packet of 1,200 that the reason of a closed connection may take.
     const PACKET: usize = 1150;
 
+    const PING: Ping = Ping {
+        origin: 7,
+        target: u32::MAX,
+    };
+
     fn longest_probe() -> Message {
         let call = WireCall::longest(3);
         let message_counts = WireMessageCounts {
@@ -398,6 +421,8 @@ mod tests {
             Message::Records(sample(RecordBatch::LIMIT)),
             Message::Absent(vec![3; ABSENT_LIMIT]),
             Message::OpenStreams(u64::MAX),
+            Message::PingRequest(PING),
+            Message::Ack(PING),
             Message::Routed(Routed::new(
                 Rank::new(1),
                 Rank::new(2),
@@ -572,7 +597,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..16,
+            kind in 0_u8..18,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

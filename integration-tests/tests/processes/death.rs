@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use meshwork_collectives::Timeouts;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
@@ -51,22 +52,59 @@ fn any_worker_that_dies_at_the_end_of_training_is_named() {
     }
 }
 
-#[test]
-fn a_worker_that_is_stopped_but_not_dead_is_named() {
-    let job = Job::new(3);
-    let mut workers = job.start_all(&["--epochs=1000000"]);
+/// Workers that train for long, of which number 1 is stopped after some steps, and its process.
+fn stopped(transport: &'static str, patience: Option<&str>) -> (Vec<Worker>, Pid) {
+    let job = Job::new(3).over(transport);
+    let start = |rank| {
+        let mut command = job.command(rank, &["--epochs=1000000"]);
+        command.envs(patience.map(|seconds| (Timeouts::SILENCE_ENV, seconds)));
+        Worker::start_merged(command)
+    };
+    let mut workers: Vec<_> = (0..3).map(start).collect();
     let started = workers[1].reaches("started as process ");
     let process = started.rsplit(' ').next().unwrap().parse().unwrap();
     for worker in &mut workers {
         worker.reaches("step 3 ");
     }
-    kill_process(Pid::from_raw(process).unwrap(), Signal::STOP).unwrap();
+    let process = Pid::from_raw(process).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+    (workers, process)
+}
+
+#[test]
+fn a_worker_that_is_stopped_for_longer_than_the_others_wait_is_named() {
+    let (mut workers, _) = stopped("auto", Some("1"));
     let stopped = workers.remove(1);
     for worker in workers {
-        let named = ["rank 1 (127.0.0.1:", "was lost: its process is stopped"];
-        worker.end().failed_naming(&named);
+        let ended = worker.end();
+        assert!(!ended.status.success());
+        let named = "rank 1 (127.0.0.1:";
+        let line = ended.lines.iter().rfind(|line| line.contains(named));
+        let cause = "was lost: its process is stopped";
+        assert!(line.is_some_and(|line| line.contains(cause)), "{ended:?}");
     }
     drop(stopped);
+}
+
+#[test]
+fn a_worker_that_is_stopped_for_seconds_is_waited_for_and_nobody_is_lost() {
+    for transport in ["auto", "quic"] {
+        let (mut workers, process) = stopped(transport, None);
+        for seconds in ["2.", "4."] {
+            let line = workers[0].reaches("waiting for rank 1 (127.0.0.1:");
+            let said = format!(
+                "process {}), stopped for {seconds}",
+                process.as_raw_nonzero()
+            );
+            assert!(line.contains(&said), "{line}");
+        }
+        kill_process(process, Signal::CONT).unwrap();
+        for worker in &mut workers {
+            for _ in 0..3 {
+                worker.reaches("step ");
+            }
+        }
+    }
 }
 
 #[test]

@@ -24,10 +24,11 @@ impl Scene {
     /// Three ranks over this transport, of which `odd` has these arguments more.
     fn new(transport: &str, odd: usize, args: &[&str]) -> Self {
         let members = free_addresses(RANKS);
-        Self::of(transport, &members, odd, args)
+        Self::of(transport, &members, odd, args, &[])
     }
 
-    fn of(transport: &str, members: &[String], odd: usize, args: &[&str]) -> Self {
+    /// The same at these addresses, and all have `more`.
+    fn of(transport: &str, members: &[String], odd: usize, args: &[&str], more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let secret = JobSecret::generate().unwrap();
         let start = |rank| {
@@ -38,7 +39,8 @@ impl Scene {
             command
                 .env(JobSecret::ENV, secret.to_hex().as_str())
                 .env(Transport::ENV, transport)
-                .env(Timeouts::SILENCE_ENV, "2");
+                .args(more)
+                .env(Timeouts::SILENCE_ENV, "1");
             Worker::start_with_input(command, Stdio::piped())
         };
         let ranks = (0..RANKS).map(start).collect();
@@ -180,7 +182,7 @@ fn a_cut_between_two_ranks_is_found_as_a_dead_link_and_a_trace_shows_it_all() {
     let mut members = free_addresses(RANKS);
     members[0] = relay.address().to_string();
     let bind = format!("--bind={server}");
-    let mut scene = Scene::of("quic", &members, 0, &[&bind]);
+    let mut scene = Scene::of("quic", &members, 0, &[&bind], &["--apart"]);
     scene.all_reach("reached step");
     relay.cut(members[1].parse().unwrap());
     let ranks = std::mem::take(&mut scene.ranks);

@@ -268,7 +268,8 @@ fn a_member_of_another_release_is_told_the_version_that_is_spoken_here() {
             receive.read_exact(&mut head).await.unwrap();
             head
         });
-        assert_eq!(head, *b"MSHW\x03");
+        assert_eq!(head[..4], *b"MSHW");
+        assert_eq!(head[4], crate::wire::VERSION);
     });
 }
 

@@ -30,7 +30,7 @@ impl LinkOperation<'_> {
         let schedule = self.schedule(Collective::AllGather);
         let own = outgoing_blocks
             .block_for(self.me.index())
-            .unwrap_or_default();
+            .expect("one block, for every rank");
         let mut lengths = vec![0; self.world as usize];
         lengths[self.me.index()] = own.len();
         for take in receives {
@@ -100,7 +100,9 @@ impl LinkOperation<'_> {
             let whole = CutBuffer::new(output, blocks);
             return self.walk_cut(schedule, links, scratch, whole).await;
         }
-        let own = outgoing_blocks.block_for(root.index()).unwrap_or_default();
+        let own = outgoing_blocks
+            .block_for(root.index())
+            .expect("one block, for the root");
         let blocks = self.passing(&schedule, own.len());
         let mut passing = vec![T::default(); blocks.len()];
         let place = self.me.index();
@@ -159,7 +161,7 @@ impl LinkOperation<'_> {
         let mut by_way: Vec<T> = Vec::with_capacity(outgoing_blocks.input.len());
         for way in 0..world {
             let block = outgoing_blocks.block_for((me + way) % world);
-            by_way.extend_from_slice(block.unwrap_or_default());
+            by_way.extend_from_slice(block.expect("a block for each rank"));
         }
         let blocks = Blocks::even(by_way.len(), world);
         let Links {

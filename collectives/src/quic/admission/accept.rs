@@ -94,6 +94,8 @@ async fn receive(
         | Message::Absent(_)
         | Message::Routed(_)
         | Message::OpenStreams(_)
+        | Message::PingRequest(_)
+        | Message::Ack(_)
         | Message::WaitProbe(_) => return Ok(()),
     };
     if let Err(refusal) = answer(admission, &connection, &hello) {

@@ -41,7 +41,7 @@ impl Admission {
         }
         let admission = self.clone();
         tokio::spawn(async move {
-            match dial(&admission, &admission.endpoint, rank).await {
+            match dial(&admission, &admission.node.endpoint, rank).await {
                 Ok(admitted) => admission.admit(rank, admitted),
                 Err(error) => {
                     let _ = admission.events.send(Event::GiveUp(error)).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::{AGAIN, End, Greeting, Parcel, Process, Stage, Surroundings, TIMEOUTS};
+use super::{AGAIN, End, Greeting, Look, Parcel, Process, Stage, Surroundings, TIMEOUTS};
 use crate::agreement::MemberId;
 use crate::links::{Incoming, Links, Outgoing, Scratch};
 use crate::membership::{Action, Event, Membership};
@@ -61,7 +61,7 @@ impl Epoch {
     }
 
     /// The rank of a process that has been let in.
-    fn rank_of_process(&self, process: MemberProcess) -> Option<Rank> {
+    pub(super) fn rank_of_process(&self, process: MemberProcess) -> Option<Rank> {
         let admitted = self.admitted.get(&process.member_id) == Some(&process);
         admitted.then(|| self.rank_of(process.member_id))?
     }
@@ -109,7 +109,7 @@ impl Process {
         let named: Arc<[Member]> = named
             .map(|(rank, member_id)| Member::new(rank, format!("member {member_id}")))
             .collect();
-        let own = record(self.me);
+        let own = record(self.me, around);
         let now = self.clock.local(around.now);
         let membership = Membership::new(rank, own, named, TIMEOUTS, now);
         let alone = member_ids.len() == 1;
@@ -321,6 +321,8 @@ impl Process {
         let event = match message {
             Message::Heartbeat => Event::Heard(by),
             Message::Goodbye => Event::Goodbye(by),
+            Message::PingRequest(ping) => Event::Asked { by, ping },
+            Message::Ack(ping) => Event::Vouched { by, ping },
             Message::Abort(abort) => Event::Aborted { by, abort },
             Message::Records(batch) => Event::Records(batch),
             Message::Absent(ranks) => Event::Absent(ranks),
@@ -349,6 +351,15 @@ impl Process {
                 Action::Send(rank, message) => {
                     let (to, number) = (epoch.member_ids[rank.index()], epoch.number);
                     self.tell(to, number, message, around);
+                }
+                Action::Examine(rank) => {
+                    let member_id = epoch.member_ids[rank.index()];
+                    let (by, of) = (self.me.member_id, epoch.admitted.get(&member_id));
+                    around.looks.extend(of.map(|of| Look { by, of: *of }));
+                }
+                Action::Say(awaited) => {
+                    let told = || awaited.to_string();
+                    around.oracle.note(around.now, self.me, told);
                 }
                 Action::Ready(records) => {
                     epoch.means = Some(means(self.me, epoch, &records, around));
@@ -405,11 +416,14 @@ impl Wake for Asked {
 }
 
 /// What a process tells of itself.
-fn record(me: MemberProcess) -> MemberRecord {
+fn record(me: MemberProcess, around: &Surroundings) -> MemberRecord {
+    let place = around.hosts[me.member_id as usize];
+    let mut host = [1; 16];
+    host[..8].copy_from_slice(&place.to_le_bytes());
     MemberRecord {
         incarnation: me.incarnation,
         process: me.member_id,
-        host: [0; 16],
+        host,
     }
 }
 

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Of how many faults one parts a rank from the others, where there is a network; 0 for none
     #[arg(long, default_value_t = 15, value_name = "K")]
     cut_every: u32,
+    /// Each rank is on a host of its own, by network namespaces: kills are noticed from afar
+    #[arg(long)]
+    apart: bool,
     /// What the faults, their victims and moments are drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -168,6 +171,10 @@ impl Args {
 
     pub(crate) fn bind(&self) -> Option<SocketAddr> {
         self.bind
+    }
+
+    pub(crate) fn is_apart(&self) -> bool {
+        self.apart
     }
 
     pub(crate) fn dump(&self) -> Option<&PathBuf> {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::{self as collectives, JobSecret, Transport};
+use meshwork_collectives::{self as collectives, JobSecret, Timeouts, Transport};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::args::{Args, Buffers, DataTransport};
@@ -194,9 +194,17 @@ impl Crew {
             .args(more)
             .env(JobSecret::ENV, self.secret.to_hex().as_str())
             .env(Transport::ENV, transport)
+            .env(Timeouts::SILENCE_ENV, SILENCE)
             .env(collectives::DataTransport::ENV, carrier)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        // Whoever can be parted is not on one host.
+        match &self.between {
+            Between::Loopback => {}
+            Between::Relay(..) | Between::Namespaces(_) => {
+                command.arg("--apart");
+            }
+        }
         if let (0, Between::Relay(_, front)) = (rank, &self.between) {
             command.arg(format!("--bind={front}"));
         }
@@ -231,6 +239,8 @@ impl Drop for Crew {
     }
 }
 
+/// Seconds that a rank may be silent or stopped: many are in a soak.
+const SILENCE: &str = "1";
 /// Beyond any time a correct job takes: whoever has not ended by then hangs.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 

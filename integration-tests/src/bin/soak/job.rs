@@ -46,7 +46,7 @@ pub(crate) fn suffer(
 
 /// Where the ranks are, such that the fault can happen to them.
 fn scene(args: &Args, fault: Fault) -> io::Result<(Vec<String>, Between)> {
-    if let Fault::Partition(_) = fault {
+    if args.is_apart() || matches!(fault, Fault::Partition(_)) {
         let namespaces = Namespaces::new(args.ranks())?;
         return Ok((namespaces.addresses(), Between::Namespaces(namespaces)));
     }

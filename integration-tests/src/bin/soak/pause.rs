@@ -30,8 +30,8 @@ enum Rank {
     Ended,
 }
 
-/// No stop is noticed that is shorter: a process has to be seen stopped again and again.
-const UNNOTICED: Duration = Duration::from_millis(200);
+/// No stop is noticed that is shorter: ranks are patient for longer.
+const UNNOTICED: Duration = Duration::from_millis(800);
 /// Longer than a rank may be silent: what is settled for this time stays so.
 const SETTLED: Duration = Duration::from_secs(2);
 

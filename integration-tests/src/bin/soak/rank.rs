@@ -57,6 +57,9 @@ fn configured(args: &Args, rank: Rank) -> Result<GroupConfig, Error> {
     if let Some(address) = args.bind() {
         config = config.with_bind(address);
     }
+    if args.is_apart() {
+        config = config.with_host(format!("the host of {rank}"));
+    }
     if let Some(folder) = args.dump() {
         config = config.with_dump(folder);
     }

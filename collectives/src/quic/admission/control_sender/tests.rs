@@ -1,3 +1,5 @@
+//! Last words that arrive, and those that cannot.
+
 use quinn::RecvStream;
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
@@ -34,7 +36,10 @@ async fn pair() -> [(Connection, quinn::Endpoint); 2] {
     let config = GroupConfig::new(members, Rank::CHIEF, secret.clone())
         .unwrap()
         .with_bind("127.0.0.1:0".parse().unwrap());
-    let (listener, _) = endpoint::listen(&config, &listening).await.unwrap();
+    let listener = endpoint::listen(&config, &listening)
+        .await
+        .unwrap()
+        .endpoint;
     let address = listener.local_addr().unwrap();
     let dialler = endpoint::dialler(address.ip()).unwrap();
     let name = dialling.server_name(Role::Rank(Rank::CHIEF)).unwrap();
