@@ -16,9 +16,9 @@ mod spin;
 
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -27,8 +27,9 @@ use tokio::sync::Notify;
 /// How long nobody drives before the background thread takes over: longer than the pause between
 /// operations that follow each other, shorter than anybody waits for what has not been sent yet.
 const PAUSE: Duration = Duration::from_micros(200);
-/// The longest the background thread looks away while a long operation drives, or many in a row: on
-/// a core that it shares with the caller, every look costs the operation some 15 µs.
+/// The longest the background thread looks away while operations follow each other: on a core that
+/// it shares with the caller, every look costs the operation some 15 µs. It sleeps through an
+/// operation that takes longer.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Tasks that have a turn before the operation and the socket have one. A connection sends for some
@@ -56,6 +57,9 @@ struct DriverState {
     /// Whether the background thread drives, and so has to be told.
     with_background_thread: AtomicBool,
     wanted: Notify,
+    /// Whether the background thread sleeps until a call is over, and so has to be woken.
+    asleep: AtomicBool,
+    background_thread: OnceLock<Thread>,
     over: AtomicBool,
 }
 
@@ -154,6 +158,8 @@ impl DriverState {
 
     /// Drives while nobody else does, until all is over.
     fn drive_in_background(&self, runtime: &Runtime) {
+        // Nobody else sets it.
+        let _ = self.background_thread.set(thread::current());
         while self.wait_for_a_pause() {
             // Told before the look: a call that begins now sees it, or is seen.
             self.with_background_thread.store(true, Ordering::SeqCst);
@@ -170,14 +176,31 @@ impl DriverState {
         while !self.over.load(Ordering::SeqCst) {
             let calls = self.calls.load(Ordering::SeqCst);
             let count = self.count.load(Ordering::Relaxed);
-            if calls == 0 && seen == Some(count) {
+            let same = seen == Some(count);
+            if same && calls == 0 {
                 return true;
             }
-            poll_interval = next_poll_interval(poll_interval, calls);
-            seen = Some(count);
-            thread::park_timeout(poll_interval);
+            if same && poll_interval == POLL_INTERVAL {
+                self.sleep_through_call();
+                seen = None;
+                thread::park_timeout(PAUSE);
+            } else {
+                poll_interval = next_poll_interval(poll_interval, calls);
+                seen = Some(count);
+                thread::park_timeout(poll_interval);
+            }
         }
         false
+    }
+
+    /// Returns when no call is under way.
+    fn sleep_through_call(&self) {
+        // Told before the look: a call that ends now sees it, or is seen.
+        self.asleep.store(true, Ordering::SeqCst);
+        while self.calls.load(Ordering::SeqCst) > 0 && !self.over.load(Ordering::SeqCst) {
+            thread::park();
+        }
+        self.asleep.store(false, Ordering::SeqCst);
     }
 }
 
@@ -196,6 +219,11 @@ struct DrivingCall<'a>(&'a DriverState);
 impl Drop for DrivingCall<'_> {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::SeqCst);
+        if self.0.asleep.load(Ordering::SeqCst)
+            && let Some(thread) = self.0.background_thread.get()
+        {
+            thread.unpark();
+        }
     }
 }
 

@@ -77,6 +77,25 @@ fn a_call_after_a_pause_takes_over_from_the_background_thread() {
 }
 
 #[test]
+fn the_background_thread_sleeps_through_a_long_call_and_goes_on_after_it() {
+    let driver = Driver::with_background_thread().unwrap();
+    let ask = echo(&driver);
+    let (shift, _) = driver.background_thread.as_ref().unwrap();
+    for _ in 0..10 {
+        driver.block_on(async {
+            while !shift.asleep.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+        });
+        let (sender, answer) = oneshot::channel();
+        ask.send(sender).unwrap();
+        let (done, arrived) = mpsc::channel();
+        thread::spawn(move || done.send(answer.blocking_recv()));
+        assert_eq!(arrived.recv_timeout(DEADLINE).unwrap(), Ok(()));
+    }
+}
+
+#[test]
 fn calls_in_a_row_are_looked_at_ever_less_often_and_a_pause_as_soon_as_before() {
     let busy = |poll_interval: &Duration| Some(next_poll_interval(*poll_interval, 1));
     let row: Vec<_> = std::iter::successors(Some(PAUSE), busy).take(6).collect();

@@ -18,8 +18,10 @@ use crate::schedule::{Algorithm, Collective, Hosts, Order};
 use crate::session::failed;
 use crate::{Choices, Communication, CostModel, DataTransport, Payload, Rank};
 
-/// Between two looks at whom a long operation waits for at most.
+/// Before the first look at whom an operation waits for; each later one comes after twice the time,
+/// up to [`SELDOM`], which is less than any wait that matters to others.
 const LOOK: Duration = Duration::from_millis(5);
+const SELDOM: Duration = Duration::from_millis(40);
 /// Bytes of all blocks from which on to cross to another host only once is worth meeting twice
 /// more: with two hosts of two ranks as fast at 1 MiB, two thirds to three quarters of the time at
 /// 8 MiB.
@@ -242,9 +244,11 @@ async fn report_stalls<N>(
     waits_for: &Cell<Rank>,
 ) -> N {
     let stall_observer = conditions.log.stall_observer();
+    let mut pause = LOOK;
     loop {
         let context = conditions.context;
-        context.until_look(LOOK).await;
+        context.until_look(pause).await;
+        pause = SELDOM.min(2 * pause);
         let awaited = waits_for.get();
         if awaited != conditions.rank {
             let awaited = conditions.members[awaited.index()].rank();
