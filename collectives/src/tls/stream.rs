@@ -66,6 +66,9 @@ pub(crate) struct Incoming {
     opened: std::ops::Range<usize>,
     /// Where the sealed ones are.
     sealed: std::ops::Range<usize>,
+    /// Why nothing more is opened. A second try would take the next record's number, by which the
+    /// record behind a lost one can be opened.
+    broken: Option<io::ErrorKind>,
 }
 
 struct Outlet {
@@ -129,6 +132,7 @@ impl Secured {
             keys,
             opened: 0..middle,
             sealed: middle..buffer.len(),
+            broken: None,
             buffer,
         };
         (Outgoing(outlet), incoming)
@@ -289,9 +293,17 @@ impl AsyncRead for Incoming {
 }
 
 impl Incoming {
-    /// Opens the next record if all of it is here. One that cannot be opened stays where it is, and
-    /// is the end: its number is used up, so no later try opens it or any other.
+    /// Opens the next record if all of it is here. One that cannot be opened is the end.
     fn open_next(&mut self) -> io::Result<bool> {
+        if let Some(kind) = self.broken {
+            return Err(kind.into());
+        }
+        let opened = self.open_record();
+        self.broken = opened.as_ref().err().map(io::Error::kind);
+        opened
+    }
+
+    fn open_record(&mut self) -> io::Result<bool> {
         let sealed = &mut self.buffer[self.sealed.clone()];
         let Some(whole) = record::length(sealed)?.filter(|whole| *whole <= sealed.len()) else {
             return Ok(false);

@@ -125,6 +125,28 @@ async fn what_came_before_a_changed_record_is_read_and_nothing_behind_it() {
     }
 }
 
+/// A try to open an empty record leaves its one sealed byte as zero. Where that is what it was, it
+/// could be opened by its own number later, though all records before it are missing.
+#[tokio::test]
+async fn no_record_behind_a_lost_one_is_read_however_often_it_is_tried() {
+    let (near, far) = Job::new().pair(sockets().await).await;
+    let (mut socket, mut sealer) = (near.stream, near.sealer);
+    let record = loop {
+        let mut record = Vec::new();
+        sealer.data(b"", &mut record).unwrap();
+        if sealer.records() > 1 && record[super::record::HEAD_BYTES] == 0 {
+            break record;
+        }
+    };
+    socket.write_all(&record).await.unwrap();
+    socket.shutdown().await.unwrap();
+    let (_outgoing, mut read) = far.split();
+    for _ in 0..sealer.records() {
+        let error = read.read(&mut [0; 9]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
+
 #[tokio::test]
 async fn every_connection_has_a_binding_of_its_own() {
     let job = Job::new();
