@@ -131,14 +131,14 @@ async fn what_came_before_a_changed_record_is_read_and_nothing_behind_it() {
 async fn no_record_behind_a_lost_one_is_read_however_often_it_is_tried() {
     let (near, far) = Job::new().pair(sockets().await).await;
     let (mut socket, mut sealer) = (near.stream, near.sealer);
-    let record = loop {
-        let mut record = Vec::new();
-        sealer.data(b"", &mut record).unwrap();
-        if sealer.records() > 1 && record[super::record::HEAD_BYTES] == 0 {
-            break record;
+    let sealed = loop {
+        let mut sealed = Vec::new();
+        sealer.data(b"", &mut sealed).unwrap();
+        if sealer.records() > 1 && sealed[record::HEAD_BYTES] == 0 {
+            break sealed;
         }
     };
-    socket.write_all(&record).await.unwrap();
+    socket.write_all(&sealed).await.unwrap();
     socket.shutdown().await.unwrap();
     let (_outgoing, mut read) = far.split();
     for _ in 0..sealer.records() {
