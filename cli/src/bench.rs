@@ -12,7 +12,7 @@ use std::thread;
 
 use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
-use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank};
+use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
 
 pub(crate) use args::{Bench, size};
 
@@ -102,6 +102,9 @@ fn measure_all(wanted: &Bench, mut group: Group) -> Result<(), Failure> {
         wrong += row.errors;
         table::row(&mut out, wanted, &row)?;
     }
+    let mut most = [group.connections() as u64];
+    group.all_reduce(&mut most, ReduceOp::Max)?;
+    table::foot(&mut out, wanted, most[0])?;
     group.leave()?;
     verdict(wanted.operation(), wrong)
 }

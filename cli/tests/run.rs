@@ -64,6 +64,31 @@ fn workers_get_cluster_secret_and_launcher() {
     assert_eq!((clusters.len(), secrets.len()), (1, 1));
 }
 
+/// Under these limits on open files, the soft and the hard one.
+fn with_open_files(soft: u32, hard: u32, workers: u32) -> Command {
+    let mut command = Command::new("sh");
+    let limited = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_meshwork")]);
+    command.args(["run", "-n", &workers.to_string(), "--", "true"]);
+    command
+}
+
+#[test]
+fn as_many_files_are_opened_as_the_system_allows_and_no_more_workers_are_started() {
+    let output = with_open_files(64, 512, 100).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let output = with_open_files(64, 128, 100).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let both = "100 workers take up to 232 open files and this process may have 128";
+    assert!(
+        said.contains(both) && said.contains("'ulimit -n 232'"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_secret_in_the_environment_is_handed_on() {
     let secret = "0123456789abcdef".repeat(4);

@@ -233,6 +233,18 @@ impl Group {
         self.settled().alive().err()
     }
 
+    /// How many other ranks of the job this process is connected with: about 2·log₂ n from the
+    /// start, and whom operations of any of its groups have needed. 0 among threads.
+    ///
+    /// Waits for the operations that were started before.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        match &self.settled().context.control {
+            ControlPlane::Remote(remote) => remote.connections(),
+            ControlPlane::Local(_) => 0,
+        }
+    }
+
     fn perform<T: Element>(
         &mut self,
         spec: OperationSpec,

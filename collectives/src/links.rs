@@ -46,6 +46,8 @@ pub(crate) struct Links {
     pub(crate) outgoing: LinkWriters,
     pub(crate) incoming: LinkReaders,
     connector: Option<Arc<dyn Connector>>,
+    /// Ranks to which no stream is open yet, where there is a connector.
+    unopened: usize,
 }
 
 /// The streams to the others.
@@ -61,6 +63,7 @@ impl Links {
             outgoing: LinkWriters(outgoing),
             incoming: LinkReaders(incoming),
             connector: None,
+            unopened: 0,
         }
     }
 
@@ -68,6 +71,7 @@ impl Links {
     pub(crate) fn on_demand(world: usize, connector: Arc<dyn Connector>) -> Self {
         Self {
             connector: Some(connector),
+            unopened: world.saturating_sub(1),
             ..Self::new((0..world).map(|_| None))
         }
     }
@@ -75,13 +79,13 @@ impl Links {
     /// Opens the streams to these ranks that are not open yet, all at once.
     pub(crate) async fn reach(
         &mut self,
-        peers: &BTreeSet<Rank>,
+        peers: impl FnOnce() -> BTreeSet<Rank>,
         waits_for: &Cell<Rank>,
     ) -> Result<(), Failure> {
-        let Some(connector) = &self.connector else {
+        let Some(connector) = self.connector.as_ref().filter(|_| self.unopened > 0) else {
             return Ok(());
         };
-        let mut missing: BTreeSet<Rank> = peers.clone();
+        let mut missing = peers();
         missing.retain(|rank| self.outgoing.0[rank.index()].is_none());
         // Ends with this, and with it all that is half done.
         let mut opening = JoinSet::new();
@@ -95,6 +99,7 @@ impl Links {
             let (rank, (outgoing, incoming)) = opened.ok_or(Failure::LinkBroken(*rank))?;
             self.outgoing.0[rank.index()] = Some(outgoing);
             self.incoming.0[rank.index()] = Some(incoming);
+            self.unopened -= 1;
             missing.remove(&rank);
         }
         Ok(())

@@ -78,7 +78,7 @@ pub(crate) struct Remote {
     events: mpsc::Sender<Event>,
     failure: watch::Receiver<Option<OperationError>>,
     over: watch::Receiver<bool>,
-    neighbours: Vec<(Rank, u32)>,
+    local_members: Vec<(Rank, u32)>,
     hosts: Vec<usize>,
     admission: Arc<Admission>,
 }
@@ -125,13 +125,13 @@ impl Remote {
         let proven = self.admission.ended().into_iter().filter_map(member_id);
         // Whoever is blamed may live on: all that is told of it is hearsay.
         let lost = culprit.map(|member_id| (member_id, Proof::Unreached));
-        let neighbours = self.neighbours.iter();
+        let local_members = self.local_members.iter();
         Evidence {
             lost: lost
                 .into_iter()
                 .chain(proven.map(|member_id| (member_id, Proof::Ended)))
                 .collect(),
-            neighbours: neighbours
+            local_members: local_members
                 .filter_map(|(rank, process)| Some((member_id(*rank)?, *process)))
                 .collect(),
         }
@@ -172,7 +172,7 @@ impl Remote {
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
-            .field("neighbours", &self.neighbours)
+            .field("local_members", &self.local_members)
             .finish_non_exhaustive()
     }
 }
@@ -188,15 +188,20 @@ impl Remote {
         self.admission.links(members, number)
     }
 
+    /// Members that this one is connected with.
+    pub(crate) fn connections(&self) -> usize {
+        self.admission.admitted_count()
+    }
+
     /// The members that run on this host, by rank, this one among them, and their process ids.
-    pub(crate) fn neighbours(&self) -> &[(Rank, u32)] {
-        &self.neighbours
+    pub(crate) fn local_members(&self) -> &[(Rank, u32)] {
+        &self.local_members
     }
 
     /// Whether this host has a core for each of its ranks.
     pub(crate) fn has_cores(&self) -> bool {
-        let processes = self.neighbours.iter().map(|(_, process)| *process);
-        host::cores(processes).is_some_and(|cores| cores >= self.neighbours.len())
+        let processes = self.local_members.iter().map(|(_, process)| *process);
+        host::cores(processes).is_some_and(|cores| cores >= self.local_members.len())
     }
 
     pub(crate) fn failure(&self) -> watch::Receiver<Option<OperationError>> {
@@ -295,13 +300,13 @@ impl Node {
             events,
             failure,
             over,
-            neighbours: Vec::new(),
+            local_members: Vec::new(),
             hosts: Vec::new(),
             admission: admission.clone(),
         };
         let links = match joined.await {
             Ok(()) => {
-                remote.neighbours = admission.neighbours();
+                remote.local_members = admission.local_members();
                 remote.hosts = admission.hosts();
                 Ok(admission.links(remote.view.members.clone(), JOINED))
             }

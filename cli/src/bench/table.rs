@@ -22,6 +22,17 @@ pub(super) fn head(out: &mut dyn Write, wanted: &Bench) -> io::Result<()> {
     )
 }
 
+/// What the most connected rank has come to, where ranks are connected at all.
+pub(super) fn foot(out: &mut dyn Write, wanted: &Bench, connections: u64) -> io::Result<()> {
+    match wanted.prints_csv() || connections == 0 {
+        true => Ok(()),
+        false => writeln!(
+            out,
+            "each rank is connected with at most {connections} others"
+        ),
+    }
+}
+
 pub(super) fn row(out: &mut dyn Write, wanted: &Bench, row: &Row) -> io::Result<()> {
     let Row {
         ranks,

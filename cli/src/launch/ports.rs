@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use meshwork_collectives::Rank;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::LaunchError;
 
@@ -48,23 +48,28 @@ pub(super) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts
     Ok(ReservedPorts { held })
 }
 
-/// Refuses more workers than this process can hold the pipes of.
+/// Refuses more workers than this process can hold the pipes of, though it asks for as many files
+/// as it may.
 ///
 /// # Errors
 /// [`LaunchError::OpenFiles`]
 pub(super) fn check_open_files(workers: usize) -> Result<(), LaunchError> {
-    let Some(limit) = getrlimit(Resource::Nofile).current else {
+    let limits = getrlimit(Resource::Nofile);
+    let needed = 2 * workers as u64 + FILES_BESIDES_PIPES;
+    let Some(limit) = limits.current.filter(|limit| *limit < needed) else {
         return Ok(());
     };
-    let needed = 2 * workers as u64 + FILES_BESIDES_PIPES;
-    if needed > limit {
-        return Err(LaunchError::OpenFiles {
-            workers,
-            needed,
-            limit,
-        });
-    }
-    Ok(())
+    let raised = Rlimit {
+        current: Some(needed),
+        ..limits
+    };
+    let limit = limits.maximum.unwrap_or(limit);
+    // It fails where the limit cannot be raised so far.
+    setrlimit(Resource::Nofile, raised).map_err(|_| LaunchError::OpenFiles {
+        workers,
+        needed,
+        limit,
+    })
 }
 
 fn numbered(base: u16, workers: usize) -> Result<impl Iterator<Item = u16>, LaunchError> {

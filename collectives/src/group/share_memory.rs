@@ -45,14 +45,15 @@ impl Session {
         if hosts.iter().any(|host| *host != hosts[0]) {
             return Ok(());
         }
-        let neighbours = self.places_of(remote.neighbours());
-        let own = if neighbours.len() == self.world as usize {
-            own_control_block(neighbours.len())
+        let local_members = self.places_of(remote.local_members());
+        let own = if local_members.len() == self.world as usize {
+            own_control_block(local_members.len())
         } else {
             Err(io::ErrorKind::Unsupported.into())
         };
         let records = self.tell_all(own.as_ref().ok())?;
-        let communicator = own.and_then(|(own, _)| self.communicator(own, &neighbours, &records));
+        let communicator =
+            own.and_then(|(own, _)| self.communicator(own, &local_members, &records));
         if let Err(error) = &communicator {
             tracing::debug!(%error, "memory is not shared");
         }
@@ -87,9 +88,11 @@ impl Session {
     }
 
     /// The members of this group among these, and their process ids.
-    fn places_of(&self, neighbours: &[(Rank, u32)]) -> Vec<(Rank, u32)> {
+    fn places_of(&self, local_members: &[(Rank, u32)]) -> Vec<(Rank, u32)> {
         let process = |member: &Member| {
-            let known = neighbours.iter().find(|(rank, _)| *rank == member.rank());
+            let known = local_members
+                .iter()
+                .find(|(rank, _)| *rank == member.rank());
             known.map(|(_, process)| (member.rank(), *process))
         };
         self.members.iter().filter_map(process).collect()
@@ -144,10 +147,10 @@ impl Session {
     fn communicator(
         &self,
         own: ControlBlock,
-        neighbours: &[(Rank, u32)],
+        local_members: &[(Rank, u32)],
         records: &[Record],
     ) -> io::Result<ShmCommunicator> {
-        let shape = Shape::for_ranks(neighbours.len());
+        let shape = Shape::for_ranks(local_members.len());
         let me = self.rank.index();
         let mut own = Some(own);
         let found =
@@ -155,9 +158,9 @@ impl Session {
                 Some(own) => Ok(own),
                 None => peer_control_block(&records[place], process, shape),
             };
-        let control_blocks = neighbours.iter().enumerate().map(found);
+        let control_blocks = local_members.iter().enumerate().map(found);
         let control_blocks = control_blocks.collect::<io::Result<Vec<_>>>()?;
-        let processes = neighbours.iter().map(|(_, process)| *process).collect();
+        let processes = local_members.iter().map(|(_, process)| *process).collect();
         let cores = cores_of(records);
         Ok(ShmCommunicator::processes(
             me,

@@ -91,7 +91,7 @@ impl LinkMedium {
     ) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
             links
-                .reach(&operation.peers(&work), operation.waits_for)
+                .reach(|| operation.peers(&work), operation.waits_for)
                 .await?;
             operation.carry_out(links, scratch, work).await
         })
@@ -101,7 +101,7 @@ impl LinkMedium {
     fn agree(&mut self, conditions: &Conditions<'_>, request: &Request) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
             links
-                .reach(&operation.neighbours(), operation.waits_for)
+                .reach(|| operation.ring_neighbours(), operation.waits_for)
                 .await?;
             operation.agree(links, scratch).await
         })?;

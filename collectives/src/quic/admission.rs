@@ -164,7 +164,7 @@ impl Admission {
 
     /// The members that run on this host, this one among them, and their process ids, once the
     /// group has begun.
-    pub(super) fn neighbours(&self) -> Vec<(Rank, u32)> {
+    pub(super) fn local_members(&self) -> Vec<(Rank, u32)> {
         let roster = self.roster();
         let own = roster.get(self.me.index()).map(|record| record.host);
         let places = roster.iter().enumerate().filter(|(place, record)| {
@@ -201,6 +201,10 @@ impl Admission {
     /// What ties a member's connections over TCP to it.
     fn member_tcp_binding(&self, rank: Rank) -> Option<TcpBinding> {
         self.admitted().get(&rank)?.tcp_binding.clone()
+    }
+
+    pub(super) fn admitted_count(&self) -> usize {
+        self.admitted().len()
     }
 
     /// How many connections each pair of ranks has.

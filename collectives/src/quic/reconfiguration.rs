@@ -46,7 +46,7 @@ struct Reconfiguration {
 pub(crate) struct Evidence {
     pub(crate) lost: Vec<(MemberId, Proof)>,
     /// Members on this host, and their process ids.
-    pub(crate) neighbours: Vec<(MemberId, u32)>,
+    pub(crate) local_members: Vec<(MemberId, u32)>,
 }
 
 impl Node {
@@ -79,7 +79,7 @@ impl Node {
             reconfiguration,
             inbox,
             agreement,
-            local_members: evidence.neighbours.into_iter().collect(),
+            local_members: evidence.local_members.into_iter().collect(),
         };
         floor
             .tasks

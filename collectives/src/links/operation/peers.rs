@@ -27,13 +27,13 @@ impl LinkOperation<'_> {
             Work::Broadcast { root, .. } => self.schedule(Collective::Broadcast { root }).peers(),
         };
         // The call is told to the one, and heard from the other.
-        peers.append(&mut self.neighbours());
+        peers.append(&mut self.ring_neighbours());
         peers.remove(&self.me);
         peers
     }
 
     /// Those that this rank tells of its call, and hears of theirs.
-    pub(crate) fn neighbours(&self) -> BTreeSet<Rank> {
+    pub(crate) fn ring_neighbours(&self) -> BTreeSet<Rank> {
         let neighbours = BTreeSet::from([self.successor(), self.predecessor()]);
         &neighbours - &BTreeSet::from([self.me])
     }

@@ -85,6 +85,7 @@ fn watched(links: Links, touched: &Touched) -> Links {
         outgoing: LinkWriters(outgoing.collect()),
         incoming: LinkReaders(incoming.collect()),
         connector: None,
+        unopened: 0,
     }
 }
 
