@@ -38,7 +38,8 @@ pub(crate) enum Task {
     /// MESHWORK_JOB_SECRET_FILE, a file with the secret by which the workers know each other. When
     /// one fails the others are ended, and the exit status is that of the first to fail: 128 plus
     /// the signal if it was killed, 126 or 127 if the program cannot be run or found, 125 if the
-    /// launcher itself failed. With --elastic a worker that fails is started again, unless its
+    /// launcher itself failed, 78 if the system has too few open files, processes or too little
+    /// memory for so many. With --elastic a worker that fails is started again, unless its
     /// status is 75 (it has saved the job) or 78 (its configuration has to be changed first).
     Run(Run),
     /// Measure how fast ranks exchange data here, with the values checked
@@ -58,8 +59,9 @@ pub(crate) enum Task {
     ///
     /// With --dump: a rank whose group fails leaves its last operations in the folder named by
     /// MESHWORK_DUMP; all of them together say who is at fault. Without: names, ports, packet
-    /// sizes, buffers, clocks, cores, and latency and bandwidth of every pair of ranks, each with
-    /// its remedy; the exit status is 1 if a job could not begin.
+    /// sizes, buffers, clocks, cores, and latency and bandwidth of every pair of ranks (among more
+    /// than 16, of those at distances of powers of two), each with its remedy; the exit status is 1
+    /// if a job could not begin.
     Doctor(Doctor),
     /// Compile programs for slices of TPUs that need not be there
     Tpu(Tpu),
@@ -97,6 +99,11 @@ pub(crate) struct Run {
     /// UDP port of the first worker; the others get the ones after it [default: free ports]
     #[arg(long, value_name = "PORT")]
     pub(crate) host_port_base: Option<u16>,
+
+    /// Show the lines of ranks below N only [default: of all; once a rank has failed, what it and 8
+    /// others write from then on, and the number of lines of the rest]
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks_shown: Option<usize>,
 
     /// Give each worker its own share of the cores, if there are enough (Linux)
     #[arg(long)]

@@ -20,7 +20,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "FILE", requires = "dump")]
     trace: Option<PathBuf>,
 
-    /// Start this many ranks on this machine, and look at all pairs of them
+    /// Start this many ranks on this machine, and look at their pairs
     #[arg(short = 'n', long, value_name = "N", conflicts_with_all = ["dump", "hosts"])]
     ranks: Option<usize>,
 

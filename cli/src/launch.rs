@@ -19,8 +19,12 @@
 //! # How a run ends
 //!
 //! Either all workers exit with status 0, or one is the first to exit with another status or to be
-//! killed. The others then have a second to end by themselves, with an error that says whom they
-//! lost; those left get SIGTERM, and SIGKILL once the [grace time](Launch::grace) is over too.
+//! killed. The others then have a second to end by themselves, or 30 ms for each worker if that is
+//! more, with an error that says whom they lost; those left get SIGTERM, and SIGKILL once the
+//! [grace time](Launch::grace) is over too.
+//!
+//! Before the first is started, the limits of this process, its user and its control groups are
+//! compared with what so many workers take; the soft limit of open files is raised as needed.
 //!
 //! In an [elastic](Launch::elastic) run a worker that fails is started again, after 100 ms, and
 //! after twice as long each further time in a row, up to 5 s; who has lived for a minute counts
@@ -43,6 +47,7 @@ mod cores;
 mod elastic;
 mod environment;
 mod error;
+mod limits;
 mod outcome;
 mod output;
 mod ports;
@@ -63,6 +68,7 @@ use meshwork_collectives::{GroupConfig, Rank};
 pub use cores::Cores;
 pub use elastic::Elastic;
 pub use error::LaunchError;
+pub use limits::TaskLimit;
 pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, WorkerEnd};
 pub use output::Output;
 
@@ -93,6 +99,7 @@ pub struct Launch {
     port_base: Option<u16>,
     grace: Duration,
     output: Output,
+    ranks_shown: Option<usize>,
     cores: Cores,
     elastic: Option<Elastic>,
 }
@@ -113,6 +120,7 @@ impl Launch {
             port_base: None,
             grace: Duration::from_secs(5),
             output: Output::Prefixed,
+            ranks_shown: None,
             cores: Cores::Shared,
             elastic: None,
         }
@@ -167,6 +175,16 @@ impl Launch {
         self
     }
 
+    /// Shows the lines of so many workers, from rank 0 on, and drops those of the others.
+    ///
+    /// Without it all are shown, until a worker fails: what follows is shown of that one and of 8
+    /// others, and of the rest [counted](Failure::hidden_lines).
+    #[must_use]
+    pub fn ranks_shown(mut self, ranks: usize) -> Self {
+        self.ranks_shown = Some(ranks);
+        self
+    }
+
     /// Sets which cores the workers run on.
     #[must_use]
     pub fn cores(mut self, cores: Cores) -> Self {
@@ -197,7 +215,7 @@ impl Launch {
     /// had already been started have then been killed. A worker that fails is no error but an
     /// [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
-        ports::check_open_files(self.workers)?;
+        limits::check(self.workers)?;
         let secret = Handed::on_or_new()?;
         let ports = ports::reserve(self.workers, self.port_base)?;
         let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
@@ -216,7 +234,8 @@ impl Launch {
         for rank in Rank::all(u32::MAX).take(self.workers) {
             start(&mut supervisor, rank, 0)?;
         }
-        supervisor.supervise(addresses.clone(), secret.secret().clone(), start)
+        let secret = secret.secret().clone();
+        supervisor.supervise(addresses.clone(), secret, self.ranks_shown, start)
     }
 
     fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &Handed) -> Command {
@@ -249,6 +268,7 @@ impl Debug for Launch {
             .field("port_base", &self.port_base)
             .field("grace", &self.grace)
             .field("output", &self.output)
+            .field("ranks_shown", &self.ranks_shown)
             .field("cores", &self.cores)
             .field("elastic", &self.elastic)
             .finish()

@@ -40,7 +40,8 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 complain("bench", &chain(error.as_ref()));
-                ExitCode::FAILURE
+                let launch = error.downcast_ref::<LaunchError>();
+                launch.map_or(ExitCode::FAILURE, |error| error.exit_code().into())
             }
         },
         Task::Resolve(wanted) => match resolve::run(&wanted) {
@@ -93,6 +94,10 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
         });
     let launch = match wanted.elastic {
         Some(range) => launch.elastic(Elastic::new(range.least).restarts(wanted.restarts))?,
+        None => launch,
+    };
+    let launch = match wanted.ranks_shown {
+        Some(ranks) => launch.ranks_shown(ranks),
         None => launch,
     };
     Ok(match wanted.host_port_base {

@@ -62,6 +62,35 @@ fn every_operation_is_measured_by_every_transport_and_is_right() {
     }
 }
 
+/// Of 16 ranks each begins with 7 neighbours: at distances of 1, 2, 4 and 8.
+#[test]
+fn the_ranks_that_one_is_connected_with_are_counted() {
+    let line = [
+        "-n",
+        "16",
+        "--bytes",
+        "1K",
+        "--seconds",
+        "0.01",
+        "--transport",
+        "quic",
+    ];
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = bench(&line).output().unwrap();
+    assert!(status.success(), "{}", text(&stderr));
+    let stdout = text(&stdout);
+    let last = stdout.lines().last().unwrap();
+    let connected = last
+        .strip_prefix("each rank is connected with at most ")
+        .and_then(|rest| rest.strip_suffix(" others"))
+        .unwrap();
+    let connected: u32 = connected.parse().unwrap();
+    assert!((7..=15).contains(&connected), "{last}");
+}
+
 /// Memory of the ranks is written to from outside while they run: what nothing of the program
 /// itself can cause, and what it has to find.
 #[cfg(target_os = "linux")]

@@ -8,6 +8,8 @@
 
 #[path = "run/harness.rs"]
 mod harness;
+#[path = "run/many.rs"]
+mod many;
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -14,7 +14,7 @@ use crate::{Certificates, ConfigError, DataTransport, JobSecret, Rank, TwoMember
 
 pub use network::{Congestion, Network};
 
-/// The most members a group can have: the decision on an epoch names them all in one message.
+/// The most members a group can have: a decision about the next epoch names all in one message.
 pub(crate) const WORLD_LIMIT: u32 = 1024;
 
 /// What a process needs to know to join its group.

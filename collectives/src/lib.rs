@@ -125,6 +125,7 @@ mod links;
 mod local;
 mod medium;
 mod membership;
+mod open_files;
 mod operation;
 mod overlay;
 mod quic;

@@ -41,7 +41,7 @@ pub(crate) use communicator::ShmCommunicator;
 pub(crate) use control_block::{ControlBlock, Nonce, Shape};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use descriptor::decode_contract_words;
-pub(crate) use mapping::{Mapping, SegmentName};
+pub(crate) use mapping::{Mapping, Population, SegmentName};
 pub(crate) use registry::{Registered, Registry};
 pub(crate) use wait::WaitObserver;
 

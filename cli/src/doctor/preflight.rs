@@ -102,6 +102,10 @@ fn measure(
     Ok(pairs)
 }
 
+/// Pairs of 16 ranks: of more, people are shown the slowest few.
+const ALL_SHOWN: usize = 120;
+const SLOWEST: usize = 16;
+
 fn as_text(found: &[Finding], pairs: &[RankPair]) -> String {
     let mut text = String::new();
     for finding in found {
@@ -110,7 +114,16 @@ fn as_text(found: &[Finding], pairs: &[RankPair]) -> String {
             text += &format!("         {remedy}\n");
         }
     }
-    for pair in pairs {
+    let mut slowest: Vec<&RankPair> = pairs.iter().collect();
+    if pairs.len() > ALL_SHOWN {
+        slowest.sort_by(|one, other| one.bandwidth.total_cmp(&other.bandwidth));
+        slowest.truncate(SLOWEST);
+        text += &format!(
+            "pairs    the slowest {SLOWEST} of {}; --json has all\n",
+            pairs.len()
+        );
+    }
+    for pair in slowest {
         text += &format!(
             "pair     {} and {}: {:.1} µs one way, {:.2} GB/s, clocks {:+.3} ms apart\n",
             pair.one,

@@ -13,7 +13,7 @@ use super::run_state::RunState;
 pub(super) fn announce(addresses: Vec<SocketAddr>, secret: JobSecret, lost: Rank) {
     let telling = move || {
         let members: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let _ = announce_loss(&members, &secret, lost, RunState::WARNING);
+        let _ = announce_loss(&members, &secret, lost, RunState::warning(members.len()));
     };
     let _ = thread::Builder::new()
         .name("launch announcement".to_owned())

@@ -1,12 +1,12 @@
 //! `LaunchError`: why workers could not be started or watched, with the exit statuses of shells
-//! (125 to 127). How a run that did start has ended is in `outcome`.
+//! (125 to 127), and 78 for limits. How a run that did start has ended is in `outcome`.
 
 use std::io;
 use std::path::PathBuf;
 
 use meshwork_collectives::Rank;
 
-use crate::launch::Launch;
+use crate::launch::{Launch, TaskLimit};
 
 /// Why a run could not be started or watched. Every worker already started has been ended.
 #[derive(Debug, thiserror::Error)]
@@ -68,8 +68,37 @@ pub enum LaunchError {
         workers: usize,
         /// Files that the launcher may have open at a time.
         needed: u64,
-        /// The limit (`RLIMIT_NOFILE`, soft).
+        /// The limit (`RLIMIT_NOFILE`, hard: the soft one is raised).
         limit: u64,
+    },
+    /// The workers and their threads would be more than may be started; nothing was.
+    #[error(
+        "{workers} workers take {needed} processes and threads and {left} more may be started: raise {limit} or start fewer workers"
+    )]
+    Tasks {
+        /// Workers asked for.
+        workers: usize,
+        /// Processes and threads that they and the launcher have at the least.
+        needed: u64,
+        /// How many more may be started.
+        left: u64,
+        /// Which limit says so.
+        limit: TaskLimit,
+    },
+    /// The machine, or the control group of this process, has no memory for so many workers;
+    /// nothing was started.
+    #[error(
+        "{workers} workers take at least {} MiB of memory and {} MiB are left: start fewer workers, or give the machine or the container more memory",
+        needed >> 20,
+        available >> 20
+    )]
+    Memory {
+        /// Workers asked for.
+        workers: usize,
+        /// Bytes that they take without their programs' own data.
+        needed: u64,
+        /// Bytes that are left.
+        available: u64,
     },
     /// The environment holds a job secret that cannot be used, or no new one could be made.
     #[error("no job secret to hand to the workers")]
@@ -136,12 +165,14 @@ pub enum LaunchError {
 
 impl LaunchError {
     /// The exit status for a command that fails so, as shells and `env` have it: 127 for a program
-    /// that was not found, 126 for one that cannot be executed, 125 for all else.
+    /// that was not found, 126 for one that cannot be executed, 125 for all else; 78, as sysexits
+    /// has it, where a limit of the system has to be raised first.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::ProgramMissing { .. } => 127,
             Self::ProgramNotExecutable { .. } => 126,
+            Self::OpenFiles { .. } | Self::Tasks { .. } | Self::Memory { .. } => 78,
             _ => 125,
         }
     }

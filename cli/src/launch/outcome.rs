@@ -53,6 +53,7 @@ pub struct Failure {
     pub(super) end: WorkerEnd,
     pub(super) others: usize,
     pub(super) last_words: Option<String>,
+    pub(super) hidden: usize,
 }
 
 impl Failure {
@@ -79,6 +80,12 @@ impl Failure {
     pub fn last_words(&self) -> Option<&str> {
         self.last_words.as_deref()
     }
+
+    /// Lines that survivors have written and that were not shown, as there were too many survivors.
+    #[must_use]
+    pub fn hidden_lines(&self) -> usize {
+        self.hidden
+    }
 }
 
 impl Display for Failure {
@@ -90,9 +97,13 @@ impl Display for Failure {
             write!(f, ": {words:?}")?;
         }
         match self.others {
+            0 => {}
+            1 => f.write_str("; the other one was ended")?,
+            others => write!(f, "; the other {others} were ended")?,
+        }
+        match self.hidden {
             0 => Ok(()),
-            1 => f.write_str("; the other one was ended"),
-            others => write!(f, "; the other {others} were ended"),
+            lines => write!(f, ", and {lines} of their lines not shown"),
         }
     }
 }
@@ -316,6 +327,7 @@ mod tests {
             end,
             others,
             last_words: last_words.map(str::to_owned),
+            hidden: 0,
         })
     }
 
@@ -327,6 +339,23 @@ mod tests {
         assert_eq!(
             outcome.to_string(),
             "rank 2 failed first: killed by signal 9 (SIGKILL); the other 3 were ended"
+        );
+    }
+
+    #[test]
+    fn what_many_survivors_said_is_counted() {
+        let end = WorkerEnd::Exited { status: 3 };
+        let Outcome::Failed(failure) = failure(end, 511, None) else {
+            panic!("a failure");
+        };
+        let many = Failure {
+            hidden: 1006,
+            ..failure
+        };
+        assert_eq!(
+            many.to_string(),
+            "rank 2 failed first: exit status 3; the other 511 were ended, and 1006 of their lines \
+             not shown"
         );
     }
 

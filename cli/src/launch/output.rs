@@ -2,9 +2,11 @@
 
 mod lines;
 mod pump;
+mod shown;
 mod sink;
 
-pub(super) use pump::{Pipe, Pump};
+pub(super) use pump::{OutputSummary, Pipe, Pump};
+pub(super) use shown::Shown;
 pub(super) use sink::Stream;
 
 /// Where the workers' output goes: stdout to stdout and stderr to stderr, in both cases.

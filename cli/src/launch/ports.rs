@@ -1,10 +1,9 @@
 //! Reserves a UDP port on 127.0.0.1 for each worker by binding it, and releases them all right
-//! before the workers start. Also the check of `RLIMIT_NOFILE` for the workers' pipes.
+//! before the workers start.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use meshwork_collectives::Rank;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::LaunchError;
 
@@ -48,30 +47,6 @@ pub(super) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts
     Ok(ReservedPorts { held })
 }
 
-/// Refuses more workers than this process can hold the pipes of, though it asks for as many files
-/// as it may.
-///
-/// # Errors
-/// [`LaunchError::OpenFiles`]
-pub(super) fn check_open_files(workers: usize) -> Result<(), LaunchError> {
-    let limits = getrlimit(Resource::Nofile);
-    let needed = 2 * workers as u64 + FILES_BESIDES_PIPES;
-    let Some(limit) = limits.current.filter(|limit| *limit < needed) else {
-        return Ok(());
-    };
-    let raised = Rlimit {
-        current: Some(needed),
-        ..limits
-    };
-    let limit = limits.maximum.unwrap_or(limit);
-    // It fails where the limit cannot be raised so far.
-    setrlimit(Resource::Nofile, raised).map_err(|_| LaunchError::OpenFiles {
-        workers,
-        needed,
-        limit,
-    })
-}
-
 fn numbered(base: u16, workers: usize) -> Result<impl Iterator<Item = u16>, LaunchError> {
     let last = workers
         .checked_sub(1)
@@ -100,9 +75,6 @@ fn hold_any() -> std::io::Result<(UdpSocket, SocketAddr)> {
     }
     hold(0)
 }
-
-/// The launcher's own, those of the program it is part of, and the pipe ends of one start.
-const FILES_BESIDES_PIPES: u64 = 32;
 
 #[cfg(test)]
 mod tests {

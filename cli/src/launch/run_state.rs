@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use meshwork_collectives::Rank;
 
 use super::outcome::Shortage;
+use super::output::OutputSummary;
 use super::{Elastic, Failure, Interruption, Outcome, Signal, WorkerEnd};
 use restart_policy::{ExitEffect, RestartPolicy};
 
@@ -81,8 +82,12 @@ enum Cause {
 }
 
 impl RunState {
-    /// The time that survivors of a failure have to end by themselves.
-    pub(super) const WARNING: Duration = Duration::from_secs(1);
+    /// The time that survivors of a failure have to end by themselves: a second, and more where
+    /// there are many for few cores.
+    pub(super) fn warning(workers: usize) -> Duration {
+        let workers = u32::try_from(workers).expect("a run has at most `Launch::MOST_WORKERS`");
+        Duration::from_secs(1).max(Duration::from_millis(30) * workers)
+    }
 
     pub(super) fn new(workers: usize, grace: Duration) -> Self {
         Self {
@@ -119,7 +124,7 @@ impl RunState {
         self.cause = Some(Cause::Failure { rank, end, others });
         if self.living > 0 {
             self.phase = Phase::Warned {
-                until: now + Self::WARNING,
+                until: now + Self::warning(self.workers),
             };
             out.push(Step::Announce(rank));
         }
@@ -226,8 +231,16 @@ impl RunState {
         self.living == 0 && waiting.is_none()
     }
 
-    /// How it went, once it is over; `last_words` of a rank are its last line on stderr.
-    pub(super) fn outcome(&self, last_words: impl FnOnce(Rank) -> Option<String>) -> Outcome {
+    /// The worker whose failure ends the run, if one has failed.
+    pub(super) fn failed_first(&self) -> Option<Rank> {
+        match self.cause {
+            Some(Cause::Failure { rank, .. }) => Some(rank),
+            Some(Cause::Interruption(_) | Cause::Shortage(_)) | None => None,
+        }
+    }
+
+    /// How it went, once it is over and its output is read.
+    pub(super) fn outcome(&self, mut output: OutputSummary) -> Outcome {
         match self.cause.clone() {
             None => Outcome::Succeeded,
             Some(Cause::Interruption(_)) if self.failed == 0 => Outcome::Succeeded,
@@ -240,7 +253,8 @@ impl RunState {
                 rank,
                 end,
                 others,
-                last_words: last_words(rank),
+                last_words: output.last_words_of(rank),
+                hidden: output.hidden,
             }),
             Some(Cause::Shortage(shortage)) => Outcome::TooFew(shortage),
         }

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::{JobSecret, Rank};
 
 use super::announce::announce;
-use super::output::{Pipe, Pump};
+use super::output::{OutputSummary, Pipe, Pump, Shown};
 use super::run_state::{RestartDecision, RestartEvent, RunState, Step};
 use super::signals::SignalWatch;
 use super::workers::Workers;
@@ -39,6 +40,7 @@ pub(super) struct Supervisor {
     elastic: Option<Elastic>,
     count: usize,
     output_ended: bool,
+    failed_first: Arc<OnceLock<Rank>>,
     _signals: SignalWatch,
 }
 
@@ -65,6 +67,7 @@ impl Supervisor {
             elastic,
             count,
             output_ended: false,
+            failed_first: Arc::default(),
         })
     }
 
@@ -78,8 +81,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Watches the workers until all have ended and their output is written. Workers are restarted
-    /// by `restart`, which gets the rank and the number of restarts.
+    /// Watches the workers until all have ended and their output is written, that of the first
+    /// ranks where only so many are shown. Workers are restarted by `restart`, which
+    /// gets the rank and the number of restarts.
     ///
     /// # Errors
     /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
@@ -87,10 +91,15 @@ impl Supervisor {
         mut self,
         addresses: Vec<SocketAddr>,
         secret: JobSecret,
+        ranks_shown: Option<usize>,
         restart: impl Fn(&mut Self, Rank, u32) -> Result<(), LaunchError>,
     ) -> Result<Outcome, LaunchError> {
         let pipes = std::mem::take(&mut self.pipes);
-        let mut pump = Pump::start(pipes, self.count, self.sender.clone())?;
+        let shown = match ranks_shown {
+            Some(ranks) => Shown::First(ranks),
+            None => Shown::UntilFailure(self.failed_first.clone()),
+        };
+        let mut pump = Pump::start(pipes, self.count, shown, self.sender.clone())?;
         if self.elastic.is_none() {
             pump.close();
         }
@@ -135,6 +144,9 @@ impl Supervisor {
         let mut steps = Vec::new();
         // Ends first: no worker has ended by a signal that has not been handed on yet.
         self.run_state.ended(now, &ended, &mut steps);
+        if let Some(rank) = self.run_state.failed_first() {
+            self.failed_first.get_or_init(|| rank);
+        }
         for signal in signals {
             self.run_state.signalled(now, signal, &mut steps);
         }
@@ -156,13 +168,10 @@ impl Supervisor {
         while patient && !self.output_ended {
             patient = self.await_output(None);
         }
-        let mut last_words = if self.output_ended {
-            stopped.last_words()
-        } else {
-            Vec::new()
-        };
-        self.run_state
-            .outcome(|rank| last_words.get_mut(rank.index()).and_then(Option::take))
+        self.run_state.outcome(match self.output_ended {
+            true => stopped.summary(),
+            false => OutputSummary::default(),
+        })
     }
 
     /// Waits for the next event; false for a signal that says to wait no longer.

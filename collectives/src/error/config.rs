@@ -114,6 +114,18 @@ pub enum ConfigError {
         /// Its value.
         value: String,
     },
+    /// This process may not have as many files open as its rank takes.
+    #[error(
+        "a rank of {world} takes up to {needed} open files and this process may have {limit}: raise the limit with 'ulimit -n {needed}'"
+    )]
+    OpenFiles {
+        /// Ranks in the group.
+        world: u32,
+        /// Files that the process may have open at a time, those of its program among them.
+        needed: u64,
+        /// The limit (`RLIMIT_NOFILE`, hard: the soft one is raised).
+        limit: u64,
+    },
     /// A word that should name the job cannot be part of a name.
     #[error(
         "{job:?} cannot name a job in certificates: it takes 1 to 63 letters, digits and hyphens, no hyphen first or last"

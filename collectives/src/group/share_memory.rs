@@ -7,7 +7,7 @@ use crate::contract::Kind;
 use crate::medium::Medium;
 use crate::operation::{OnArrival, OperationSpec, ReceiveBlock, SendBlocks, Transfer, Work};
 use crate::session::{ControlPlane, Session};
-use crate::shm::{ControlBlock, Mapping, Nonce, SegmentName, Shape, ShmCommunicator};
+use crate::shm::{ControlBlock, Mapping, Nonce, Population, SegmentName, Shape, ShmCommunicator};
 use crate::{Member, OperationError, Rank};
 use meshwork_accel::{ReduceOp, Reduction};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -187,7 +187,8 @@ fn own_control_block(ranks: usize) -> io::Result<(ControlBlock, SegmentName)> {
 /// The control block that another process has told of, if it is what is found there: on a copy of
 /// its machine, boot, process and descriptor have the same names.
 fn peer_control_block(record: &Record, process: u32, shape: Shape) -> io::Result<ControlBlock> {
-    let found = control_block(name(record, process)?.map()?, shape)?;
+    let population = Population::among(shape.ranks());
+    let found = control_block(name(record, process)?.map(population)?, shape)?;
     match found.nonce() == record[NONCE..NAME_WORDS] {
         true => Ok(found),
         false => Err(io::Error::new(

@@ -12,10 +12,10 @@ use super::endpoint::{self, Listening};
 use super::handshake_limiter::HandshakeLimiter;
 use super::refusals::Refusals;
 use crate::agreement::MemberId;
-use crate::config::GroupConfig;
+use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role};
 use crate::wire::{Decision, MemberProcess, MemberRecord};
-use crate::{ConfigError, JoinError, Member, Rank, host};
+use crate::{ConfigError, JoinError, Member, Rank, host, open_files};
 
 /// What a process keeps through all epochs of its job: its address, its member id and its identity.
 pub(crate) struct Node {
@@ -46,6 +46,7 @@ pub(crate) struct View {
 impl Node {
     /// Listens at this process's address.
     pub(crate) async fn open(config: &GroupConfig) -> Result<Arc<Self>, JoinError> {
+        open_files::reserve(config::world_of(config.members().len()), config.network())?;
         let role = Role::Rank(config.rank());
         let identity = Arc::new(match config.certificates() {
             Some(certificates) => Identity::from_files(certificates, role)?,

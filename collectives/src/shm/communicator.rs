@@ -12,7 +12,7 @@ use super::access::{DataPath, MemoryAccess};
 use super::control_block::{ControlBlock, DescriptorCell, Shape};
 use super::descriptor::{self, BufferDescriptor, BufferLocation, ContractWords};
 use super::flag::{Atomic, Flag};
-use super::mapping::Mapping;
+use super::mapping::{Mapping, Population};
 use super::peer_channel::MessageCounters;
 use super::reduce::{Receiver, ReducePlan};
 use super::registry::{PeerProcess, Registry};
@@ -102,10 +102,12 @@ impl ShmCommunicator {
         cores: usize,
     ) -> Self {
         let registry = Registry::shown_on(control_blocks[me].clone());
-        let peer_processes = ids.into_iter().map(PeerProcess::new).collect();
+        let population = Population::among(ids.len());
+        let peers = ids.into_iter();
+        let peer_processes = peers.map(|process| PeerProcess::new(process, population));
         let reach = MemoryAccess::Processes {
             registry,
-            peer_processes,
+            peer_processes: peer_processes.collect(),
             fetches: false,
         };
         let spin_policy = SpinPolicy::new(control_blocks.len(), cores);

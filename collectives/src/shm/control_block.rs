@@ -106,6 +106,10 @@ impl Shape {
         }
     }
 
+    pub(crate) fn ranks(self) -> usize {
+        self.ranks
+    }
+
     /// With slots that little goes through, for tests of every interleaving.
     #[cfg(test)]
     pub(super) fn with_short_slots(local: usize) -> Self {

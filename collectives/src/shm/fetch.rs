@@ -22,6 +22,7 @@ use super::communicator::ShmCommunicator;
 use super::descriptor::BufferLocation;
 use super::flag::Atomic;
 use super::kernel::blend;
+use super::mapping::PAGE;
 use super::reduce::part_of;
 use super::span::{FoldSpans, Span};
 use super::streaming_copy;
@@ -39,6 +40,8 @@ pub(super) const TAKEN: RangeInclusive<usize> = 128 << 10..=usize::MAX;
 pub(super) const REDUCED: RangeInclusive<usize> = 2 << 20..=32 << 20;
 /// Bytes that are fetched at a time: what is folded next is still in the core's cache.
 const CHUNK: usize = 256 << 10;
+/// Room for what is fetched from all others at a time: with many ranks the chunks are shorter.
+const SCRATCH: usize = 4 << 20;
 
 impl<A: Atomic> ShmCommunicator<A> {
     /// Folds the own part of all buffers, and fetches what others have folded.
@@ -52,7 +55,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         let own = part_of::<T>(buffer.len(), self.len(), self.me);
         let folded = self.tick(1);
         self.with_peer_memory(waiter, |communicator| {
-            for chunk in chunks::<T>(own) {
+            for chunk in chunks::<T>(own, chunk_bytes(communicator.len())) {
                 let others: Vec<ReceiveBlock> = communicator
                     .others()
                     .map(|from| take(from, &chunk))
@@ -111,7 +114,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         reduction: Reduction<T>,
     ) -> Result<(), Failure> {
         let own = own_block(&transfer.outgoing_blocks, self.me);
-        for chunk in chunks::<T>(0..transfer.output.len()) {
+        for chunk in chunks::<T>(0..transfer.output.len(), chunk_bytes(self.len())) {
             let part = |take: &ReceiveBlock| ReceiveBlock {
                 start: take.start.saturating_add(chunk.start),
                 into: chunk.clone(),
@@ -140,8 +143,9 @@ impl<A: Atomic> ShmCommunicator<A> {
     ) -> Result<(), Failure> {
         let mut scratch = std::mem::take(&mut self.scratch);
         // Words, because elements are at most as long and need no stricter alignment.
-        scratch.resize((self.len() - 1) * CHUNK / size_of::<u64>(), 0);
-        let mut rooms = scratch.chunks_exact_mut(CHUNK / size_of::<u64>());
+        let room = chunk_bytes(self.len()) / size_of::<u64>();
+        scratch.resize((self.len() - 1) * room, 0);
+        let mut rooms = scratch.chunks_exact_mut(room);
         let mut sources = Spans::from_elem(spans.own, self.len());
         for take in receives {
             let room = rooms.next().expect("a room for each other rank");
@@ -255,9 +259,15 @@ fn take(from: usize, chunk: &Range<usize>) -> ReceiveBlock {
     }
 }
 
-/// The elements, cut in chunks.
-fn chunks<T>(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    let length = CHUNK / size_of::<T>();
+/// Bytes that are fetched from each other rank at a time: whole pages.
+fn chunk_bytes(ranks: usize) -> usize {
+    let each = SCRATCH / ranks.saturating_sub(1).max(1);
+    (each / PAGE * PAGE).clamp(PAGE, CHUNK)
+}
+
+/// The elements, cut in chunks of at most so many bytes.
+fn chunks<T>(range: Range<usize>, bytes: usize) -> impl Iterator<Item = Range<usize>> {
+    let length = bytes / size_of::<T>();
     let starts = range.clone().step_by(length);
     starts.map(move |start| start..(start + length).min(range.end))
 }
@@ -270,12 +280,22 @@ mod tests {
     fn chunks_follow_each_other_and_cover_the_range() {
         for range in [0..0, 5..6, 0..CHUNK, 7..3 * CHUNK + 1] {
             let mut end = range.start;
-            for chunk in chunks::<u16>(range.clone()) {
+            for chunk in chunks::<u16>(range.clone(), CHUNK) {
                 assert_eq!(chunk.start, end);
                 assert!(!chunk.is_empty() && chunk.len() * size_of::<u16>() <= CHUNK);
                 end = chunk.end;
             }
             assert_eq!(end, range.end);
+        }
+    }
+
+    #[test]
+    fn what_is_fetched_takes_no_more_memory_with_more_ranks() {
+        for ranks in 1..=1025 {
+            let bytes = chunk_bytes(ranks);
+            assert_eq!(bytes % PAGE, 0);
+            assert!((ranks - 1) * bytes <= SCRATCH, "{ranks}");
+            assert_eq!(bytes == CHUNK, ranks <= 17, "{ranks}");
         }
     }
 }

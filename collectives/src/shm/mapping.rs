@@ -35,7 +35,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 /// Control blocks begin on a page, and so on a cache line.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 impl Mapping {
     /// Memory for the threads of this process.
@@ -90,6 +90,26 @@ pub(crate) struct SegmentName {
     pub(crate) bytes: u64,
 }
 
+/// When the pages of another's memory are entered into this process's page table.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Population {
+    /// All at once, not one by one.
+    Eager,
+    /// Each when it is first touched.
+    Lazy,
+}
+
+impl Population {
+    /// Of many ranks, each touches a small part of what each other has, and tables for all of it
+    /// would take more memory than the buffers.
+    pub(crate) fn among(ranks: usize) -> Self {
+        match ranks <= 16 {
+            true => Self::Eager,
+            false => Self::Lazy,
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use std::fs::{File, OpenOptions};
@@ -99,7 +119,7 @@ mod linux {
     use rustix::fs::{MemfdFlags, SealFlags};
     use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-    use super::{Mapping, NonNull, PAGE, SegmentName, Source, Span, io};
+    use super::{Mapping, NonNull, PAGE, Population, SegmentName, Source, Span, io};
 
     const PROTECTION: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
@@ -190,7 +210,7 @@ mod linux {
         ///
         /// # Errors
         /// When it cannot be opened, or is not what its name says.
-        pub(crate) fn map(self) -> io::Result<Mapping> {
+        pub(crate) fn map(self, population: Population) -> io::Result<Mapping> {
             let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
             let file: File = OpenOptions::new().read(true).write(true).open(path)?;
             let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALS);
@@ -199,8 +219,10 @@ mod linux {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::InvalidData)?;
-            // The pages are entered at once, not one by one when they are first touched.
-            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            let flags = match population {
+                Population::Eager => MapFlags::SHARED | MapFlags::POPULATE,
+                Population::Lazy => MapFlags::SHARED,
+            };
             Ok(Mapping {
                 start: map(file.as_fd(), bytes, flags)?,
                 bytes,
@@ -219,7 +241,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod other {
-    use super::{Mapping, SegmentName, Span, io};
+    use super::{Mapping, Population, SegmentName, Span, io};
 
     impl Mapping {
         pub(in crate::shm) fn make_private(&self, _: Span) -> io::Result<()> {
@@ -233,7 +255,7 @@ mod other {
     }
 
     impl SegmentName {
-        pub(crate) fn map(self) -> io::Result<Mapping> {
+        pub(crate) fn map(self, _: Population) -> io::Result<Mapping> {
             Err(io::ErrorKind::Unsupported.into())
         }
     }

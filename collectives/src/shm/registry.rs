@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::control_block::{ControlBlock, SEGMENTS, SegmentEntry};
 use super::descriptor::BufferLocation;
-use super::mapping::{Mapping, SegmentName};
+use super::mapping::{Mapping, Population, SegmentName};
 use super::span::Span;
 use crate::host;
 
@@ -189,13 +189,15 @@ fn offset(segment: &Mapping, bytes: Span) -> Option<usize> {
 #[derive(Debug)]
 pub(super) struct PeerProcess {
     process: u32,
+    population: Population,
     mapped: Vec<Option<(u32, Mapping)>>,
 }
 
 impl PeerProcess {
-    pub(super) fn new(process: u32) -> Self {
+    pub(super) fn new(process: u32, population: Population) -> Self {
         Self {
             process,
+            population,
             mapped: Vec::new(),
         }
     }
@@ -266,7 +268,7 @@ impl PeerProcess {
             descriptor: u32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidData)?,
             bytes,
         };
-        name.map()
+        name.map(self.population)
     }
 }
 
@@ -302,14 +304,14 @@ mod tests {
 
     #[test]
     fn what_a_process_has_nowhere_is_an_error_and_what_it_has_is_copied() {
-        let own = PeerProcess::new(std::process::id());
+        let own = PeerProcess::new(std::process::id(), Population::Eager);
         let from = [1_u8, 2, 3];
         let mut into = [0; 3];
         own.copy(Span::of(&from).address(), &mut into).unwrap();
         assert_eq!(into, from);
         own.copy(8, &mut into).unwrap_err();
         own.copy(usize::MAX, &mut into).unwrap_err();
-        let nobody = PeerProcess::new(u32::MAX);
+        let nobody = PeerProcess::new(u32::MAX, Population::Lazy);
         nobody
             .copy(Span::of(&from).address(), &mut into)
             .unwrap_err();

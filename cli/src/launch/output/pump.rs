@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::lines::Lines;
+use super::shown::{Filter, Shown};
 use super::sink::{Sink, Stream};
 use crate::launch::LaunchError;
 use crate::launch::supervisor::Event;
@@ -30,7 +31,7 @@ pub(in crate::launch) struct Pipe {
 /// when dropped, then with what is in the pipes at that moment.
 #[derive(Debug)]
 pub(in crate::launch) struct Pump {
-    thread: JoinHandle<Vec<Option<String>>>,
+    thread: JoinHandle<OutputSummary>,
     /// `None` when no more pipes come.
     more: Option<Sender<Vec<Pipe>>>,
     /// A byte says that there is something to look at, its end that there is nothing any more.
@@ -45,6 +46,7 @@ impl Pump {
     pub(in crate::launch) fn start(
         pipes: Vec<Pipe>,
         workers: usize,
+        shown: Shown,
         events: SyncSender<Event>,
     ) -> Result<Self, LaunchError> {
         let (stopped, stop) = io::pipe().map_err(|source| LaunchError::Watch { source })?;
@@ -53,7 +55,7 @@ impl Pump {
             .name("launch output".to_owned())
             .spawn(move || {
                 let _announced = AnnouncedEnd(events);
-                Pumping::new(pipes, workers, coming).pump(&stopped)
+                Pumping::new(pipes, workers, shown, coming).pump(&stopped)
             })
             .map_err(|source| LaunchError::Watch { source })?;
         Ok(Self {
@@ -92,12 +94,28 @@ impl Pump {
 
 /// A [`Pump`] that reads what there is and ends.
 #[derive(Debug)]
-pub(in crate::launch) struct Stopped(JoinHandle<Vec<Option<String>>>);
+pub(in crate::launch) struct Stopped(JoinHandle<OutputSummary>);
 
 impl Stopped {
-    /// The last line of every rank's stderr, where there was one. Waits until all is written.
-    pub(in crate::launch) fn last_words(self) -> Vec<Option<String>> {
+    /// Waits until all is written.
+    pub(in crate::launch) fn summary(self) -> OutputSummary {
         self.0.join().unwrap_or_default()
+    }
+}
+
+/// What remains of the workers' output when all is read.
+#[derive(Debug, Default)]
+pub(in crate::launch) struct OutputSummary {
+    /// The last line of every rank's stderr, where there was one.
+    last_words: Vec<Option<String>>,
+    /// Lines of survivors of a failure that were not shown.
+    pub(in crate::launch) hidden: usize,
+}
+
+impl OutputSummary {
+    /// The last line of this rank's stderr, once.
+    pub(in crate::launch) fn last_words_of(&mut self, rank: Rank) -> Option<String> {
+        self.last_words.get_mut(rank.index()).and_then(Option::take)
     }
 }
 
@@ -114,17 +132,19 @@ struct Pumping {
     sources: Vec<Source>,
     stdout: Sink,
     stderr: Sink,
+    filter: Filter,
     last_words: Vec<Option<String>>,
     /// `None` when no more come.
     coming: Option<Receiver<Vec<Pipe>>>,
 }
 
 impl Pumping {
-    fn new(pipes: Vec<Pipe>, workers: usize, coming: Receiver<Vec<Pipe>>) -> Self {
+    fn new(pipes: Vec<Pipe>, workers: usize, shown: Shown, coming: Receiver<Vec<Pipe>>) -> Self {
         let mut pumping = Self {
             sources: Vec::new(),
             stdout: Sink::new(Stream::Stdout),
             stderr: Sink::new(Stream::Stderr),
+            filter: Filter::new(shown),
             last_words: vec![None; workers],
             coming: Some(coming),
         };
@@ -140,7 +160,7 @@ impl Pumping {
         }));
     }
 
-    fn pump(mut self, mut stop: &PipeReader) -> Vec<Option<String>> {
+    fn pump(mut self, mut stop: &PipeReader) -> OutputSummary {
         let mut buffer = vec![0; READ];
         while !self.sources.is_empty() || self.coming.is_some() {
             let Ok(Readable { called, sources }) = self.readable(stop, None) else {
@@ -166,7 +186,10 @@ impl Pumping {
         for mut source in std::mem::take(&mut self.sources) {
             self.finish(&mut source);
         }
-        self.last_words
+        OutputSummary {
+            last_words: self.last_words,
+            hidden: self.filter.hidden,
+        }
     }
 
     /// Takes in the pipes of workers that came later.
@@ -215,7 +238,7 @@ impl Pumping {
                 Ok(len) => {
                     out.clear();
                     source.lines.push(&buffer[..len], &mut out);
-                    self.sink(source.pipe.stream).write(&out);
+                    self.write(&source.pipe, &out);
                     open.push(source);
                 }
                 Err(Errno::INTR | Errno::AGAIN) => open.push(source),
@@ -228,7 +251,7 @@ impl Pumping {
     fn finish(&mut self, source: &mut Source) {
         let mut out = Vec::new();
         source.lines.finish(&mut out);
-        self.sink(source.pipe.stream).write(&out);
+        self.write(&source.pipe, &out);
         if let (Stream::Stderr, Some(words)) = (
             source.pipe.stream,
             self.last_words.get_mut(source.pipe.rank.index()),
@@ -237,10 +260,11 @@ impl Pumping {
         }
     }
 
-    fn sink(&mut self, stream: Stream) -> &mut Sink {
-        match stream {
-            Stream::Stdout => &mut self.stdout,
-            Stream::Stderr => &mut self.stderr,
+    fn write(&mut self, from: &Pipe, lines: &[u8]) {
+        let lines = self.filter.pass(from.rank, lines);
+        match from.stream {
+            Stream::Stdout => self.stdout.write(lines),
+            Stream::Stderr => self.stderr.write(lines),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Trial {
     #[track_caller]
     fn failure(&self) -> Failure {
         assert!(self.run_state.is_over());
-        match self.run_state.outcome(|_| None) {
+        match self.run_state.outcome(OutputSummary::default()) {
             Outcome::Failed(failure) => failure,
             other => panic!("{other:?}"),
         }
@@ -87,7 +87,10 @@ fn a_run_without_failure_succeeds_in_any_order() {
         assert_eq!(trial.deadline(), None);
     }
     assert!(trial.run_state.is_over());
-    assert_eq!(trial.run_state.outcome(|_| None), Outcome::Succeeded);
+    assert_eq!(
+        trial.run_state.outcome(OutputSummary::default()),
+        Outcome::Succeeded
+    );
 }
 
 #[test]
@@ -131,7 +134,10 @@ fn of_ends_at_one_moment_a_killed_one_is_blamed_and_else_the_first_failure() {
         let first = |wanted: WorkerEnd| moment.iter().position(|&(_, end)| end == wanted);
         match first(KILLED).or_else(|| first(exited(1))) {
             Some(rank) => assert_eq!(trial.failure().rank().index(), rank, "{moment:?}"),
-            None => assert_eq!(trial.run_state.outcome(|_| None), Outcome::Succeeded),
+            None => assert_eq!(
+                trial.run_state.outcome(OutputSummary::default()),
+                Outcome::Succeeded
+            ),
         }
     }
 }
@@ -153,7 +159,7 @@ fn an_interrupted_run_is_killed_after_the_grace_time() {
     assert_eq!(trial.deadline(), Some(6.0), "nobody is blamed");
     assert_eq!(trial.tick(6.0), [Step::Kill]);
     trial.ended(6.1, &[(1, KILLED)]);
-    let outcome = trial.run_state.outcome(|_| None);
+    let outcome = trial.run_state.outcome(OutputSummary::default());
     assert_eq!(outcome.exit_code(), 143);
     let Outcome::Interrupted(interruption) = outcome else {
         panic!("{outcome:?}");
@@ -176,7 +182,7 @@ fn a_second_interrupt_kills_at_once_whichever_it_is() {
         );
         assert_eq!(trial.signalled(1.2, second), [Step::Send(second)]);
         trial.ended(1.3, &[(0, KILLED), (1, KILLED)]);
-        let outcome = trial.run_state.outcome(|_| None);
+        let outcome = trial.run_state.outcome(OutputSummary::default());
         assert_eq!(outcome.exit_code(), first.exit_code());
     }
 }
@@ -186,7 +192,10 @@ fn workers_that_all_follow_an_interrupt_with_status_0_succeed() {
     let mut trial = Trial::of(2);
     trial.signalled(1.0, TERMINATE);
     trial.ended(1.1, &[(0, OK), (1, OK)]);
-    assert_eq!(trial.run_state.outcome(|_| None), Outcome::Succeeded);
+    assert_eq!(
+        trial.run_state.outcome(OutputSummary::default()),
+        Outcome::Succeeded
+    );
 }
 
 #[test]
@@ -231,7 +240,10 @@ fn in_an_elastic_run_a_worker_that_fails_is_started_again() {
     assert_eq!(trial.tick(1.1), [Step::Restart(Rank::new(1), 1)]);
     trial.ended(9.0, &[(0, OK), (1, OK), (2, OK)]);
     assert!(trial.run_state.is_over());
-    assert_eq!(trial.run_state.outcome(|_| None), Outcome::Succeeded);
+    assert_eq!(
+        trial.run_state.outcome(OutputSummary::default()),
+        Outcome::Succeeded
+    );
 }
 
 #[test]
@@ -242,7 +254,7 @@ fn an_elastic_run_of_which_nobody_lives_waits_for_who_is_started_again() {
     assert_eq!(trial.tick(2.0), [Step::Restart(Rank::CHIEF, 1)]);
     trial.ended(3.0, &[(0, exited(2))]);
     assert!(trial.run_state.is_over());
-    let outcome = trial.run_state.outcome(|_| None);
+    let outcome = trial.run_state.outcome(OutputSummary::default());
     assert_eq!(outcome.exit_code(), 2);
     assert!(matches!(outcome, Outcome::TooFew(shortage) if shortage.left() == 0));
 }
@@ -255,7 +267,7 @@ fn an_elastic_run_with_too_few_left_is_ended_and_names_them() {
     assert_eq!(trial.deadline(), Some(6.0));
     assert_eq!(trial.tick(6.0), [Step::Kill]);
     trial.ended(6.1, &[(0, KILLED), (1, KILLED)]);
-    let Outcome::TooFew(shortage) = trial.run_state.outcome(|_| None) else {
+    let Outcome::TooFew(shortage) = trial.run_state.outcome(OutputSummary::default()) else {
         panic!("enough are left");
     };
     let lost: Vec<_> = shortage.lost().iter().map(|loss| loss.rank()).collect();
@@ -270,7 +282,13 @@ fn an_interrupted_elastic_run_starts_nobody_any_more() {
     assert_eq!(trial.tick(1.2), []);
     trial.ended(1.3, &[(0, exited(130))]);
     assert!(trial.run_state.is_over());
-    assert_eq!(trial.run_state.outcome(|_| None).exit_code(), 130);
+    assert_eq!(
+        trial
+            .run_state
+            .outcome(OutputSummary::default())
+            .exit_code(),
+        130
+    );
 }
 
 #[test]

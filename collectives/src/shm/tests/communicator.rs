@@ -19,6 +19,7 @@ use crate::shm::ShmCommunicator;
 use crate::shm::access::MemoryAccess;
 use crate::shm::control_block::{ControlBlock, Shape};
 use crate::shm::fetch;
+use crate::shm::mapping::Population;
 use crate::shm::reduce::{Receiver, ReducePlan};
 use crate::shm::registry::{PeerProcess, Registry};
 use crate::shm::wait::{SpinPolicy, WaitObserver, Waiter};
@@ -74,7 +75,9 @@ fn threads() -> MemoryAccess {
 fn processes(process: u32, ranks: usize) -> MemoryAccess {
     MemoryAccess::Processes {
         registry: Registry::private(),
-        peer_processes: (0..ranks).map(|_| PeerProcess::new(process)).collect(),
+        peer_processes: (0..ranks)
+            .map(|_| PeerProcess::new(process, Population::among(ranks)))
+            .collect(),
         fetches: true,
     }
 }
