@@ -16,9 +16,9 @@ mod spin;
 
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -28,9 +28,11 @@ use tokio::sync::Notify;
 /// operations that follow each other, shorter than anybody waits for what has not been sent yet.
 const PAUSE: Duration = Duration::from_micros(200);
 /// The longest the background thread looks away while operations follow each other: on a core that
-/// it shares with the caller, every look costs the operation some 15 µs. It sleeps through an
-/// operation that takes longer.
+/// it shares with the caller, every look costs the operation some 15 µs.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// The same where ranks share cores: each look takes one from another rank that has something to do,
+/// and operations take as long. Peers that wait for an acknowledgement wait for more than that.
+const SHARED_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Tasks that have a turn before the operation and the socket have one. A connection sends for some
 /// 50 µs in each of its turns; with tokio's 61, an operation reads nothing until all that it wrote
@@ -43,8 +45,6 @@ pub(crate) struct Driver {
     /// Taken when this is dropped, which must not block where tasks run.
     runtime: Option<Arc<Runtime>>,
     background_thread: Option<(Arc<DriverState>, JoinHandle<()>)>,
-    /// Whether waiting operations may keep a core busy.
-    spins: AtomicBool,
 }
 
 /// What those who drive tell each other.
@@ -57,9 +57,8 @@ struct DriverState {
     /// Whether the background thread drives, and so has to be told.
     with_background_thread: AtomicBool,
     wanted: Notify,
-    /// Whether the background thread sleeps until a call is over, and so has to be woken.
-    asleep: AtomicBool,
-    background_thread: OnceLock<Thread>,
+    /// Whether waiting operations may keep a core busy.
+    spins: AtomicBool,
     over: AtomicBool,
 }
 
@@ -70,7 +69,6 @@ impl Driver {
         Ok(Self {
             runtime: Some(Arc::new(runtime)),
             background_thread: None,
-            spins: AtomicBool::new(false),
         })
     }
 
@@ -92,14 +90,21 @@ impl Driver {
         Ok(Self {
             runtime: Some(runtime),
             background_thread: Some((shift, thread)),
-            spins: AtomicBool::new(false),
         })
     }
 
     /// Lets operations keep this thread's core busy while they wait, for a short time each. Ranks
     /// that have no core of their own must not: they would keep those from it whom they wait for.
     pub(crate) fn allow_spinning(&self) {
-        self.spins.store(true, Ordering::Relaxed);
+        if let Some((shift, _)) = &self.background_thread {
+            shift.spins.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this process has a core for each of its ranks.
+    pub(crate) fn spins(&self) -> bool {
+        let shift = self.background_thread.as_ref();
+        shift.is_some_and(|(shift, _)| shift.spins.load(Ordering::Relaxed))
     }
 
     /// Drives the network until `future` is done.
@@ -115,9 +120,8 @@ impl Driver {
     /// The same for an operation, which may wait busily, and whose last bytes are sent before this
     /// returns, as far as the network takes them.
     pub(crate) fn carry_out<F: Future>(&self, operation: F) -> F::Output {
-        let spins = self.spins.load(Ordering::Relaxed);
         self.block_on(async {
-            let done = match spins {
+            let done = match self.spins() {
                 true => spin::busily(operation).await,
                 false => operation.await,
             };
@@ -158,8 +162,6 @@ impl DriverState {
 
     /// Drives while nobody else does, until all is over.
     fn drive_in_background(&self, runtime: &Runtime) {
-        // Nobody else sets it.
-        let _ = self.background_thread.set(thread::current());
         while self.wait_for_a_pause() {
             // Told before the look: a call that begins now sees it, or is seen.
             self.with_background_thread.store(true, Ordering::SeqCst);
@@ -180,27 +182,18 @@ impl DriverState {
             if same && calls == 0 {
                 return true;
             }
-            if same && poll_interval == POLL_INTERVAL {
-                self.sleep_through_call();
-                seen = None;
-                thread::park_timeout(PAUSE);
-            } else {
-                poll_interval = next_poll_interval(poll_interval, calls);
-                seen = Some(count);
-                thread::park_timeout(poll_interval);
-            }
+            poll_interval = next_poll_interval(poll_interval, calls).min(self.longest_interval());
+            seen = Some(count);
+            thread::park_timeout(poll_interval);
         }
         false
     }
 
-    /// Returns when no call is under way.
-    fn sleep_through_call(&self) {
-        // Told before the look: a call that ends now sees it, or is seen.
-        self.asleep.store(true, Ordering::SeqCst);
-        while self.calls.load(Ordering::SeqCst) > 0 && !self.over.load(Ordering::SeqCst) {
-            thread::park();
+    fn longest_interval(&self) -> Duration {
+        match self.spins.load(Ordering::Relaxed) {
+            true => POLL_INTERVAL,
+            false => SHARED_POLL_INTERVAL,
         }
-        self.asleep.store(false, Ordering::SeqCst);
     }
 }
 
@@ -209,7 +202,7 @@ impl DriverState {
 fn next_poll_interval(last: Duration, calls: usize) -> Duration {
     match calls {
         0 => PAUSE,
-        _ => POLL_INTERVAL.min(last * 2),
+        _ => last * 2,
     }
 }
 
@@ -219,11 +212,6 @@ struct DrivingCall<'a>(&'a DriverState);
 impl Drop for DrivingCall<'_> {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::SeqCst);
-        if self.0.asleep.load(Ordering::SeqCst)
-            && let Some(thread) = self.0.background_thread.get()
-        {
-            thread.unpark();
-        }
     }
 }
 

@@ -4,7 +4,7 @@ mod hierarchy;
 mod medium;
 mod operation;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
@@ -21,8 +21,9 @@ use crate::failure::Failure;
 
 pub(crate) use hierarchy::Hierarchy;
 pub(crate) use medium::LinkMedium;
+pub(crate) use operation::WaitState;
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use operation::{LinkOperation, Scratch};
+pub(crate) use operation::{CallGraph, LinkOperation, Scratch};
 
 /// Bytes to one rank, in order.
 pub(crate) type Outgoing = Box<dyn AsyncWrite + Send + Unpin>;
@@ -80,7 +81,7 @@ impl Links {
     pub(crate) async fn reach(
         &mut self,
         peers: impl FnOnce() -> BTreeSet<Rank>,
-        waits_for: &Cell<Rank>,
+        wait: &WaitState,
     ) -> Result<(), Failure> {
         let Some(connector) = self.connector.as_ref().filter(|_| self.unopened > 0) else {
             return Ok(());
@@ -94,7 +95,7 @@ impl Links {
             opening.spawn(async move { (rank, connecting.await) });
         }
         while let Some(rank) = missing.first() {
-            waits_for.set(*rank);
+            wait.waits_for(*rank);
             let opened = opening.join_next().await.and_then(Result::ok);
             let (rank, (outgoing, incoming)) = opened.ok_or(Failure::LinkBroken(*rank))?;
             self.outgoing.0[rank.index()] = Some(outgoing);

@@ -37,6 +37,22 @@ pub(crate) fn neighbours(me: Rank, world: u32) -> BTreeSet<Rank> {
         .collect()
 }
 
+/// The rank above this one in the binomial tree with rank 0 at its top.
+pub(crate) fn parent(me: Rank) -> Option<Rank> {
+    let number = me.number();
+    (number != 0).then(|| Rank::new(number & (number - 1)))
+}
+
+/// The ranks below this one in that tree.
+pub(crate) fn children(me: Rank, world: u32) -> impl Iterator<Item = Rank> {
+    let number = me.number();
+    let edges = (0..number.trailing_zeros()).map(|bit| 1 << bit);
+    let children = edges.map(move |edge| number + edge);
+    children
+        .take_while(move |child| *child < world)
+        .map(Rank::new)
+}
+
 /// Whom to hand a word for `to`, which is another rank: the neighbour that is nearest to it on the
 /// shorter way.
 pub(crate) fn next_hop(me: Rank, to: Rank, world: u32) -> Rank {

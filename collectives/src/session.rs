@@ -356,7 +356,7 @@ impl fmt::Debug for Session {
 }
 
 /// Whether an error tells of another call, but not from where it was made: a chunk came before the
-/// call itself. Its sender's successor knows, and tells soon.
+/// call itself. Whom its sender tells of its calls knows, and tells soon.
 fn is_incomplete(error: &OperationError) -> bool {
     matches!(error, OperationError::Disagreement { theirs, .. } if theirs.site().is_empty())
 }

@@ -19,6 +19,7 @@ mod control_block;
 mod descriptor;
 mod fetch;
 mod flag;
+mod gather;
 mod kernel;
 mod mapping;
 mod peer_channel;

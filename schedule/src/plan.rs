@@ -36,7 +36,7 @@ pub(super) fn plan(collective: Collective, algorithm: Algorithm, world: usize) -
             (phases, world)
         }
         Collective::AllToAll => (alone(all_to_all(algorithm)), world * world),
-        Collective::Barrier => (alone(Pattern::Barrier), 0),
+        Collective::Barrier => (barrier(algorithm), 0),
     }
 }
 
@@ -133,6 +133,20 @@ fn all_to_all(algorithm: Algorithm) -> Pattern {
         Algorithm::Ring => Pattern::OneByOne,
         Algorithm::Tree | Algorithm::Halving => Pattern::ByBits,
         Algorithm::Hierarchical => Pattern::HostAllToAll,
+    }
+}
+
+/// To the top of a tree and back takes two messages a rank and twice as many rounds as the logarithm
+/// that dissemination takes of both.
+fn barrier(algorithm: Algorithm) -> Phases {
+    let down = Phase::out(Pattern::TreeBroadcast(0));
+    match algorithm {
+        Algorithm::Tree => smallvec![down.backwards(), down],
+        Algorithm::Ring
+        | Algorithm::OneShot
+        | Algorithm::Direct
+        | Algorithm::Halving
+        | Algorithm::Hierarchical => smallvec![Phase::out(Pattern::Barrier)],
     }
 }
 

@@ -377,6 +377,7 @@ fn rounds_and_blocks_are_those_of_the_textbook() {
     assert_eq!(sent(all_reduce, Algorithm::Ring, 1), (0, 0, 1));
     assert_eq!(sent(Collective::AllToAll, Algorithm::Tree, 8), (3, 12, 64));
     assert_eq!(sent(Collective::Barrier, Algorithm::Ring, 9), (4, 0, 0));
+    assert_eq!(sent(Collective::Barrier, Algorithm::Tree, 9), (8, 0, 0));
 }
 
 #[test]

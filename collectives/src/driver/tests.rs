@@ -77,36 +77,16 @@ fn a_call_after_a_pause_takes_over_from_the_background_thread() {
 }
 
 #[test]
-fn the_background_thread_sleeps_through_a_long_call_and_goes_on_after_it() {
-    let driver = Driver::with_background_thread().unwrap();
-    let ask = echo(&driver);
-    let (shift, _) = driver.background_thread.as_ref().unwrap();
-    for _ in 0..10 {
-        driver.block_on(async {
-            while !shift.asleep.load(Ordering::SeqCst) {
-                tokio::task::yield_now().await;
-            }
-        });
-        let (sender, answer) = oneshot::channel();
-        ask.send(sender).unwrap();
-        let (done, arrived) = mpsc::channel();
-        thread::spawn(move || done.send(answer.blocking_recv()));
-        assert_eq!(arrived.recv_timeout(DEADLINE).unwrap(), Ok(()));
-    }
-}
-
-#[test]
 fn calls_in_a_row_are_looked_at_ever_less_often_and_a_pause_as_soon_as_before() {
-    let busy = |poll_interval: &Duration| Some(next_poll_interval(*poll_interval, 1));
-    let row: Vec<_> = std::iter::successors(Some(PAUSE), busy).take(6).collect();
-    assert!(
-        row.windows(2)
-            .all(|pair| pair[1] == POLL_INTERVAL.min(pair[0] * 2))
-    );
-    assert_eq!(row.last(), Some(&POLL_INTERVAL));
-    for poll_interval in row {
+    assert_eq!(next_poll_interval(PAUSE, 1), 2 * PAUSE);
+    for poll_interval in [PAUSE, POLL_INTERVAL, SHARED_POLL_INTERVAL] {
         assert_eq!(next_poll_interval(poll_interval, 0), PAUSE);
     }
+    let driver = Driver::with_background_thread().unwrap();
+    let (shift, _) = driver.background_thread.as_ref().unwrap();
+    assert_eq!(shift.longest_interval(), SHARED_POLL_INTERVAL);
+    driver.allow_spinning();
+    assert_eq!(shift.longest_interval(), POLL_INTERVAL);
 }
 
 #[test]

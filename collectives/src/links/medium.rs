@@ -1,6 +1,5 @@
 //! Operations over links: by which schedule, how long they may take, and when they go host by host.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use meshwork_accel::Element;
@@ -8,7 +7,7 @@ use tokio::time::timeout;
 
 use super::Links;
 use super::hierarchy::{Hierarchy, Planned};
-use super::operation::{LinkOperation, Route, Scratch};
+use super::operation::{CallGraph, LinkOperation, Route, Scratch, WaitState};
 use crate::communication::SMALL_WORLD;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
@@ -16,10 +15,11 @@ use crate::medium::Conditions;
 use crate::operation::{Request, Work};
 use crate::schedule::{Algorithm, Collective, Hosts, Order};
 use crate::session::failed;
-use crate::{Choices, Communication, CostModel, DataTransport, Payload, Rank};
+use crate::{Choices, Communication, CostModel, DataTransport, Payload};
 
-/// Before the first look at whom an operation waits for; each later one comes after twice the time,
-/// up to [`SELDOM`], which is less than any wait that matters to others.
+/// Before the first look at whom an operation waits for, of a rank with a core of its own; each
+/// later one comes after twice the time, up to [`SELDOM`], which is less than any wait that matters
+/// to others.
 const LOOK: Duration = Duration::from_millis(5);
 const SELDOM: Duration = Duration::from_millis(40);
 /// Bytes of all blocks from which on to cross to another host only once is worth meeting twice
@@ -91,7 +91,7 @@ impl LinkMedium {
     ) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
             links
-                .reach(|| operation.peers(&work), operation.waits_for)
+                .reach(|| operation.peers(&work), operation.wait)
                 .await?;
             operation.carry_out(links, scratch, work).await
         })
@@ -101,7 +101,7 @@ impl LinkMedium {
     fn agree(&mut self, conditions: &Conditions<'_>, request: &Request) -> Result<(), Failure> {
         self.until_done(conditions, request, async |operation, links, scratch| {
             links
-                .reach(|| operation.ring_neighbours(), operation.waits_for)
+                .reach(|| operation.call_peers(), operation.wait)
                 .await?;
             operation.agree(links, scratch).await
         })?;
@@ -125,7 +125,11 @@ impl LinkMedium {
             } => Collective::Reduce { root },
             Work::Broadcast { root, .. } => Collective::Broadcast { root },
             Work::Exchange(_) => return self.exchange_algorithm(contract, digest, communication),
-            Work::Barrier | Work::Agree | Work::Send { .. } | Work::Receive { .. } => return None,
+            // Of many ranks, some share cores, and the time of each for messages adds up.
+            Work::Barrier => {
+                return (self.world as usize > SMALL_WORLD).then_some(Algorithm::Tree);
+            }
+            Work::Agree | Work::Send { .. } | Work::Receive { .. } => return None,
         };
         if let (Communication::Auto, Collective::AllReduce | Collective::Broadcast { .. }, Some(_)) =
             (communication, collective, &self.hierarchy)
@@ -216,12 +220,13 @@ impl LinkMedium {
         request: &Request,
         run: impl AsyncFnOnce(&LinkOperation<'_>, &mut Links, &mut Scratch) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let waits_for = Cell::new(conditions.rank);
+        let wait = WaitState::new(conditions.rank);
         let operation = LinkOperation {
             me: conditions.rank,
             world: self.world,
             request,
-            waits_for: &waits_for,
+            call_graph: CallGraph::among(self.world),
+            wait: &wait,
         };
         let mut failure = conditions.failure.clone();
         let (links, scratch) = (&mut self.links, &mut self.scratch);
@@ -229,27 +234,30 @@ impl LinkMedium {
             let run = timeout(conditions.limit, run(&operation, links, scratch));
             tokio::select! {
                 biased;
-                done = run => done.unwrap_or_else(|_| Err(Failure::TimedOut(waits_for.get()))),
+                done = run => done.unwrap_or_else(|_| Err(Failure::TimedOut(wait.awaited()))),
                 _ = failed(&mut failure) => Err(Failure::GroupOver),
-                never = report_stalls(conditions, request, &waits_for) => never,
+                never = report_stalls(conditions, request, &wait) => never,
             }
         })
     }
 }
 
 /// Looks now and then, and when others ask, at whom an operation waits for at length.
-async fn report_stalls<N>(
-    conditions: &Conditions<'_>,
-    request: &Request,
-    waits_for: &Cell<Rank>,
-) -> N {
+async fn report_stalls<N>(conditions: &Conditions<'_>, request: &Request, wait: &WaitState) -> N {
     let stall_observer = conditions.log.stall_observer();
-    let mut pause = LOOK;
+    // A look takes a core from another rank where they share one.
+    let mut pause = match conditions.context.driver.spins() {
+        true => LOOK,
+        false => SELDOM,
+    };
     loop {
         let context = conditions.context;
         context.until_look(pause).await;
+        if pause == SELDOM {
+            wait.lasts();
+        }
         pause = SELDOM.min(2 * pause);
-        let awaited = waits_for.get();
+        let awaited = wait.awaited();
         if awaited != conditions.rank {
             let awaited = conditions.members[awaited.index()].rank();
             context.waits(&stall_observer, request.serial, awaited);

@@ -1,10 +1,10 @@
 //! Walks a schedule over links: the only place where schedules, contracts and bytes meet.
 //!
-//! Before the first round every rank tells its successor which call it makes, and checks what its
-//! predecessor tells. If any two ranks make different calls then two neighbours do, so no
-//! disagreement is missed, whatever the algorithm. Every chunk carries the contract again: no byte
-//! of another operation is ever taken in.
+//! Every rank tells another which call it makes, and checks what others tell it; see
+//! [`CallGraph`]. Every chunk carries the contract again: no byte of another operation is ever taken
+//! in.
 
+mod call_graph;
 mod combine;
 mod exchange;
 mod flow;
@@ -24,7 +24,9 @@ use crate::operation::{Request, Work};
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::{FRAME_BYTES, Frame, FrameType, WireError};
 
+pub(crate) use call_graph::CallGraph;
 pub(super) use exchange::Route;
+use flow::Progress;
 
 /// Bytes that are handed over at a time. Small, so that what comes in can soon go out again, and
 /// stays in a core's cache until it is reduced.
@@ -45,8 +47,40 @@ pub(crate) struct LinkOperation<'a> {
     pub(crate) me: Rank,
     pub(crate) world: u32,
     pub(crate) request: &'a Request,
-    /// Whom the operation waits for at the moment, for the error if it takes too long.
-    pub(crate) waits_for: &'a Cell<Rank>,
+    pub(crate) call_graph: CallGraph,
+    pub(crate) wait: &'a WaitState,
+}
+
+/// What an operation that waits is known by to whoever watches it.
+#[derive(Debug)]
+pub(crate) struct WaitState {
+    /// Whom it waits for at the moment, for the error if it takes too long.
+    waits_for: Cell<Rank>,
+    /// Advanced once the wait is so long that the others should know the call.
+    is_long: Progress,
+}
+
+impl WaitState {
+    /// Waits for nobody yet.
+    pub(crate) fn new(me: Rank) -> Self {
+        Self {
+            waits_for: Cell::new(me),
+            is_long: Progress::default(),
+        }
+    }
+
+    pub(crate) fn awaited(&self) -> Rank {
+        self.waits_for.get()
+    }
+
+    pub(crate) fn waits_for(&self, rank: Rank) {
+        self.waits_for.set(rank);
+    }
+
+    /// The operation has waited for long.
+    pub(crate) fn lasts(&self) {
+        self.is_long.advance(1);
+    }
 }
 
 impl LinkOperation<'_> {
@@ -88,13 +122,14 @@ impl LinkOperation<'_> {
     }
 
     fn schedule(&self, collective: Collective) -> Schedule {
-        let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Tree);
+        // Where there is no choice, the step from each rank to each.
+        let algorithm = self.request.contract.algorithm.unwrap_or(Algorithm::Direct);
         Schedule::new(collective, algorithm, &Hosts::apart(self.world), self.me)
     }
 
-    /// Tells the successor of the call, and hears the predecessor's: no two ranks go on with
-    /// different calls. Behind it stands the digest, so that no rank takes it for the beginning of
-    /// an operation whose bytes go by another way.
+    /// Makes sure that all ranks make this call before any goes on. Behind each call stands the
+    /// digest, so that no rank takes it for the beginning of an operation whose bytes go by another
+    /// way.
     pub(crate) async fn agree(
         &self,
         links: &mut Links,
@@ -104,23 +139,48 @@ impl LinkOperation<'_> {
             outgoing, incoming, ..
         } = links;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
-        let (successor, predecessor) = (self.successor(), self.predecessor());
-        let told = async {
-            self.announce(outgoing, successor).await?;
-            self.send_chunk(outgoing, successor, &[self.request.digest])
-                .await
-        };
-        let heard = async {
-            let mut theirs = [0_u64];
-            let site = chunk_reader.check(predecessor).await?;
-            chunk_reader.chunk(predecessor, &mut theirs).await?;
-            if theirs == [self.request.digest] {
-                return Ok(());
+        match self.call_graph {
+            CallGraph::Ring => {
+                tokio::try_join!(
+                    self.tell_digest(outgoing),
+                    self.hear_digests(&mut chunk_reader)
+                )?;
             }
-            let call = Call::new(self.request.contract, site.text());
-            Err(disagreement(predecessor, call))
-        };
-        tokio::try_join!(told, heard)?;
+            CallGraph::Tree => {
+                self.announce(outgoing).await?;
+                self.hear_digests(&mut chunk_reader).await?;
+                let digest = [self.request.digest];
+                if let Some(above) = self.told() {
+                    self.send_chunk(outgoing, above, &digest).await?;
+                    chunk_reader.chunk(above, &mut [0_u64]).await?;
+                }
+                for below in self.tellers() {
+                    self.send_chunk(outgoing, below, &digest).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell_digest(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
+        self.announce(outgoing).await?;
+        match self.told() {
+            Some(to) => self.send_chunk(outgoing, to, &[self.request.digest]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The digests of those who tell this rank of their call, which are to be its own.
+    async fn hear_digests(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Failure> {
+        for from in self.tellers() {
+            let site = chunk_reader.check(from).await?;
+            let mut theirs = [0_u64];
+            chunk_reader.chunk(from, &mut theirs).await?;
+            if theirs != [self.request.digest] {
+                let call = Call::new(self.request.contract, site.text());
+                return Err(disagreement(from, call));
+            }
+        }
         Ok(())
     }
 
@@ -130,8 +190,8 @@ impl LinkOperation<'_> {
         input: &[T],
         to: Rank,
     ) -> Result<(), Failure> {
-        self.waits_for.set(to);
-        self.announce(&mut links.outgoing, to).await?;
+        self.wait.waits_for(to);
+        self.announce_to(&mut links.outgoing, to).await?;
         self.send_chunk(&mut links.outgoing, to, input).await
     }
 
@@ -148,7 +208,14 @@ impl LinkOperation<'_> {
         chunk_reader.chunk(from, output).await
     }
 
-    async fn announce(&self, outgoing: &mut LinkWriters, to: Rank) -> Result<(), Failure> {
+    async fn announce(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
+        match self.told() {
+            Some(to) => self.announce_to(outgoing, to).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn announce_to(&self, outgoing: &mut LinkWriters, to: Rank) -> Result<(), Failure> {
         let site = site(self.request.caller);
         let site = site.as_bytes();
         let mut bytes = Vec::with_capacity(FRAME_BYTES + site.len());
@@ -178,12 +245,12 @@ impl LinkOperation<'_> {
         }
     }
 
-    fn successor(&self) -> Rank {
-        Rank::new((self.me.number() + 1) % self.world)
+    fn told(&self) -> Option<Rank> {
+        self.call_graph.told(self.me, self.world)
     }
 
-    fn predecessor(&self) -> Rank {
-        Rank::new((self.me.number() + self.world - 1) % self.world)
+    fn tellers(&self) -> Vec<Rank> {
+        self.call_graph.tellers(self.me, self.world)
     }
 }
 
@@ -208,8 +275,9 @@ struct ChunkReader<'a> {
     operation: &'a LinkOperation<'a>,
     incoming: &'a mut LinkReaders,
     scratch: &'a mut Scratch,
-    /// Whether the predecessor's call has been read, which stands before its first chunk.
-    checked: bool,
+    /// Those who tell this rank of their call and whose call has not been read; it stands before
+    /// their first chunk.
+    unheard: Vec<Rank>,
 }
 
 impl<'a> ChunkReader<'a> {
@@ -222,12 +290,18 @@ impl<'a> ChunkReader<'a> {
             operation,
             incoming,
             scratch,
-            checked: false,
+            unheard: operation.tellers(),
         }
     }
 
-    async fn check_predecessor(&mut self) -> Result<(), Failure> {
-        self.check(self.operation.predecessor()).await.map(drop)
+    /// Reads the calls that have not been read, but for those of `later` ranks.
+    async fn check_all(&mut self, later: impl Fn(Rank) -> bool) -> Result<(), Failure> {
+        for from in self.unheard.clone() {
+            if !later(from) {
+                self.check(from).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Reads the call that this rank announces, compares it with this one's, and says where it was
@@ -244,7 +318,7 @@ impl<'a> ChunkReader<'a> {
         self.incoming
             .receive(from, &mut site.bytes[..site.len])
             .await?;
-        self.checked = true;
+        self.unheard.retain(|unheard| *unheard != from);
         if frame.contract != self.operation.request.contract {
             return Err(disagreement(from, Call::new(frame.contract, site.text())));
         }
@@ -265,8 +339,8 @@ impl<'a> ChunkReader<'a> {
 
     /// What stands before a chunk: of the same operation, and of as many elements as expected.
     async fn head<T: Element>(&mut self, from: Rank, expected: usize) -> Result<(), Failure> {
-        if from == self.operation.predecessor() && !self.checked {
-            self.check_predecessor().await?;
+        if self.unheard.contains(&from) {
+            self.check(from).await?;
         }
         let frame = self.frame(from).await?;
         let agreed = frame.frame_type == FrameType::Chunk
@@ -298,7 +372,7 @@ impl<'a> ChunkReader<'a> {
     }
 
     async fn frame(&mut self, from: Rank) -> Result<Frame, Failure> {
-        self.operation.waits_for.set(from);
+        self.operation.wait.waits_for(from);
         let mut bytes = [0; FRAME_BYTES];
         self.incoming.receive(from, &mut bytes).await?;
         Frame::decode(&bytes).map_err(|error| Failure::Protocol(from, error))

@@ -12,12 +12,13 @@ use super::access::{DataPath, MemoryAccess};
 use super::control_block::{ControlBlock, DescriptorCell, Shape};
 use super::descriptor::{self, BufferDescriptor, BufferLocation, ContractWords};
 use super::flag::{Atomic, Flag};
+use super::gather::Gathering;
 use super::mapping::{Mapping, Population};
 use super::peer_channel::MessageCounters;
 use super::reduce::{Receiver, ReducePlan};
 use super::registry::{PeerProcess, Registry};
 use super::span::Span;
-use super::wait::{SpinPolicy, WaitError, WaitObserver, Waiter};
+use super::wait::{SpinPolicy, WaitObserver, Waiter};
 use crate::Rank;
 use crate::contract::Call;
 use crate::failure::Failure;
@@ -188,6 +189,8 @@ impl<A: Atomic> ShmCommunicator<A> {
         for number in [operations.wrapping_sub(1), operations] {
             self.sequence = number;
             self.post(self.me).flag.set(number);
+            self.gathered(Gathering::meeting(number), self.me)
+                .set(number);
         }
     }
 
@@ -250,6 +253,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         PostedContract(contract_words): &PostedContract,
     ) -> Result<DataPath, Failure> {
+        self.gather(waiter, Gathering::meeting(self.sequence))?;
         let mut all_small = self.post(self.me).is_near();
         for other in self.others() {
             let post = self.post(other);
@@ -338,14 +342,13 @@ impl<A: Atomic> ShmCommunicator<A> {
     ) -> Result<(), Failure> {
         // The awaited rank may itself sleep until it hears of this one.
         self.wake_sleepers();
-        let closed = &self.control_blocks[other].head().closed.0;
         waiter
-            .wait_longer(flag, number, other, closed)
-            .map_err(|error| match error {
-                WaitError::Over => Failure::GroupOver,
-                WaitError::Closed => Failure::Closed(Rank::at(other)),
-                WaitError::TimedOut => Failure::TimedOut(Rank::at(other)),
-            })
+            .wait_longer(flag, number, self.closed(other), || other)
+            .map_err(|error| error.of(other))
+    }
+
+    pub(super) fn closed(&self, place: usize) -> &Flag<A> {
+        &self.control_blocks[place].head().closed.0
     }
 
     /// Does a direct operation's `work`, which touches the memory of others, unless one of them has
@@ -387,6 +390,7 @@ impl<A: Atomic> ShmCommunicator<A> {
         }
         self.direct = self.direct.wrapping_add(1);
         self.own().done.0.show(self.direct);
+        self.gather(waiter, Gathering::end(self.direct))?;
         for other in self.others() {
             let done = &self.control_blocks[other].head().done.0;
             self.wait(waiter, done, self.direct, other)?;

@@ -60,6 +60,9 @@ pub(super) struct Head<A = AtomicU32> {
     pub(super) consumed: PaddedFlag<A>,
     /// Direct operations that this rank has finished: it touches the memory of others no longer.
     pub(super) done: PaddedFlag<A>,
+    /// The operation, and the direct operation, that this rank has come to the meeting or to the end
+    /// of, and all below it in a tree of the ranks.
+    pub(super) gathered: [PaddedFlag<A>; 2],
     /// The direct operation in which this rank touches the memory of others, or did last.
     pub(super) inside: PaddedFlag<A>,
     /// Not 0 once this rank has failed, and takes its memory back.
@@ -93,6 +96,8 @@ pub(crate) struct Shape {
     small: usize,
     slot: usize,
     depth: usize,
+    /// The most ranks of which each looks at all others when they meet.
+    flat: usize,
 }
 
 impl Shape {
@@ -103,7 +108,20 @@ impl Shape {
             small: 32 << 10,
             slot: if local <= 4 { 256 << 10 } else { 128 << 10 },
             depth: 4,
+            flat: 16,
         }
+    }
+
+    /// The same, with ranks that gather along a tree.
+    #[cfg(test)]
+    pub(super) fn gathering(self) -> Self {
+        Self { flat: 1, ..self }
+    }
+
+    /// Whether ranks that meet gather along a tree. Who looks at each of many others may have to
+    /// sleep for each of them.
+    pub(super) fn gathers(self) -> bool {
+        self.ranks > self.flat
     }
 
     pub(crate) fn ranks(self) -> usize {
@@ -297,6 +315,7 @@ mod checked {
             combined: line(),
             consumed: line(),
             done: line(),
+            gathered: [line(), line()],
             inside: line(),
             closed: line(),
             nonce: Default::default(),

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::communicator::CLOSED;
 use super::flag::{Atomic, Flag};
+use crate::Rank;
+use crate::failure::Failure;
 
 /// How eagerly a rank waits, by the cores that the ranks of its host share.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -60,8 +62,19 @@ pub(crate) enum WaitError {
     Over,
     /// The rank whose flag it is has left.
     Closed,
-    /// The operation's time is up.
-    TimedOut,
+    /// The operation's time is up, while the rank at this place was awaited.
+    TimedOut(usize),
+}
+
+impl WaitError {
+    /// What a wait for a flag of the rank at this place has come to.
+    pub(super) fn of(self, place: usize) -> Failure {
+        match self {
+            Self::Over => Failure::GroupOver,
+            Self::Closed => Failure::Closed(Rank::at(place)),
+            Self::TimedOut(awaited) => Failure::TimedOut(Rank::at(awaited)),
+        }
+    }
 }
 
 /// Between two looks at whether the group has failed, while asleep.
@@ -95,14 +108,14 @@ impl<'a> Waiter<'a> {
         false
     }
 
-    /// Returns when the flag of the rank at this place has reached the number, unless the rank is
-    /// `closed` before.
+    /// Returns when a flag has reached the number, unless its rank is `closed` before. The place of
+    /// the rank that is `awaited` is asked for when it is to be told.
     pub(crate) fn wait_longer<A: Atomic>(
         &self,
         flag: &Flag<A>,
         number: u32,
-        place: usize,
         closed: &Flag<A>,
+        awaited: impl Fn() -> usize,
     ) -> Result<(), WaitError> {
         for turn in 0..self.spin_policy.yields {
             if flag.reached(number) {
@@ -126,9 +139,9 @@ impl<'a> Waiter<'a> {
             }
             let left = self.limit.saturating_sub(since.elapsed());
             if left.is_zero() {
-                return Err(WaitError::TimedOut);
+                return Err(WaitError::TimedOut(awaited()));
             }
-            self.observer.waits(place);
+            self.observer.waits(awaited());
             flag.sleep_until(number, left.min(SLICE));
         }
     }

@@ -1,6 +1,5 @@
 //! What every rank of a simulated job does, and which values must come out.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -12,7 +11,7 @@ use super::dice::hash;
 use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::contract::{Contract, Kind};
 use crate::failure::Unexplained;
-use crate::links::{LinkOperation, Links, Scratch};
+use crate::links::{CallGraph, LinkOperation, Links, Scratch, WaitState};
 use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
 use crate::wire::MemberProcess;
@@ -225,7 +224,8 @@ impl Begin {
             me,
             world,
             request: &request,
-            waits_for: &Cell::new(me),
+            call_graph: CallGraph::among(world),
+            wait: &WaitState::new(me),
         };
         let hosts = Hosts::apart(world);
         let schedule = Schedule::new(self.plan.collective, self.plan.algorithm, &hosts, me);

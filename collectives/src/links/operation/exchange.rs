@@ -100,9 +100,10 @@ impl LinkOperation<'_> {
         let Links {
             outgoing, incoming, ..
         } = links;
-        self.announce(outgoing, self.successor()).await?;
+        self.announce(outgoing).await?;
         let mut chunk_reader = ChunkReader::new(self, incoming, scratch);
         let mut arrived = BTreeMap::new();
+        let gives = |rank: Rank| receives.iter().any(|take| take.from == rank.index());
         for distance in 1..self.world {
             let to = Rank::new((self.me.number() + distance) % self.world);
             let from = Rank::new((self.me.number() + self.world - distance) % self.world);
@@ -114,6 +115,9 @@ impl LinkOperation<'_> {
                 }
             };
             let receive = async {
+                if distance == 1 {
+                    chunk_reader.check_all(gives).await?;
+                }
                 match (taken, &then) {
                     (Some(take), OnArrival::Copy) => {
                         chunk_reader
@@ -126,7 +130,6 @@ impl LinkOperation<'_> {
                         arrived.insert(from, block);
                         Ok(())
                     }
-                    (None, _) if distance == 1 => chunk_reader.check_predecessor().await,
                     (None, _) => Ok(()),
                 }
             };

@@ -26,16 +26,16 @@ impl LinkOperation<'_> {
             } => self.schedule(Collective::Reduce { root }).peers(),
             Work::Broadcast { root, .. } => self.schedule(Collective::Broadcast { root }).peers(),
         };
-        // The call is told to the one, and heard from the other.
-        peers.append(&mut self.ring_neighbours());
+        peers.append(&mut self.call_peers());
         peers.remove(&self.me);
         peers
     }
 
-    /// Those that this rank tells of its call, and hears of theirs.
-    pub(crate) fn ring_neighbours(&self) -> BTreeSet<Rank> {
-        let neighbours = BTreeSet::from([self.successor(), self.predecessor()]);
-        &neighbours - &BTreeSet::from([self.me])
+    /// Whom this rank tells of its call, and those that tell it of theirs.
+    pub(crate) fn call_peers(&self) -> BTreeSet<Rank> {
+        let mut peers: BTreeSet<Rank> = self.tellers().into_iter().chain(self.told()).collect();
+        peers.remove(&self.me);
+        peers
     }
 
     fn peers_of_exchange<T>(&self, transfer: &Transfer<'_, T>) -> BTreeSet<Rank> {

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use meshwork_accel::{ElementType, ReduceOp};
 use tokio::io::simplex;
 
-use super::{LinkOperation, PIECE_BYTES, Scratch};
+use super::{CallGraph, LinkOperation, PIECE_BYTES, Scratch, WaitState};
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::failure::Failure;
@@ -43,14 +43,28 @@ fn links(world: usize, [up, down]: [usize; 2]) -> Vec<Links> {
     streams.collect()
 }
 
+/// How to walk.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    collective: Collective,
+    algorithm: Algorithm,
+    call_graph: CallGraph,
+}
+
+const CALL_GRAPHS: [CallGraph; 2] = [CallGraph::Ring, CallGraph::Tree];
+
 async fn walk(
     me: Rank,
     world: u32,
-    schedule: (Collective, Algorithm),
+    plan: Plan,
     links: &mut Links,
     buffer: &mut [i64],
 ) -> Result<(), Failure> {
-    let (collective, algorithm) = schedule;
+    let Plan {
+        collective,
+        algorithm,
+        call_graph,
+    } = plan;
     let contract = Contract {
         epoch: 0,
         group: 0,
@@ -67,7 +81,8 @@ async fn walk(
         me,
         world,
         request: &request,
-        waits_for: &Cell::new(me),
+        call_graph,
+        wait: &WaitState::new(me),
     };
     let schedule = Schedule::new(collective, algorithm, &Hosts::apart(world), me);
     operation
@@ -92,7 +107,15 @@ fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_byte
             let world = i64::from(world);
             world * (world - 1) / 2 + world * i64::try_from(index).unwrap()
         };
-        for algorithm in Algorithm::ALL {
+        let plan = |algorithm, call_graph| Plan {
+            collective: Collective::AllReduce,
+            algorithm,
+            call_graph,
+        };
+        let algorithms = Algorithm::ALL.into_iter();
+        let plans =
+            algorithms.flat_map(|algorithm| CALL_GRAPHS.map(|calls| plan(algorithm, calls)));
+        for plan in plans {
             // What comes fast must not replace what goes slowly.
             for room in [[61, 61], [61, 4 * PIECE_BYTES], [4 * PIECE_BYTES, 61]] {
                 let mut links = links(world as usize, room);
@@ -100,15 +123,14 @@ fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_byte
                 let ended = together(ranks.map(async |(me, links)| {
                     let mine = i64::from(me.number());
                     let mut buffer: Vec<i64> = (mine..).take(len).collect();
-                    let all_reduce = (Collective::AllReduce, algorithm);
-                    let done = walk(me, world, all_reduce, links, &mut buffer).await;
+                    let done = walk(me, world, plan, links, &mut buffer).await;
                     (done.is_ok(), buffer)
                 }));
                 for (is_well, buffer) in ended {
                     assert!(is_well);
                     let right = |(index, value): (usize, &i64)| *value == sum(index);
                     let all = buffer.iter().enumerate().all(right);
-                    assert!(all, "{algorithm}, {world} ranks, {room:?} bytes");
+                    assert!(all, "{plan:?}, {world} ranks, {room:?} bytes");
                 }
             }
         }
@@ -117,26 +139,37 @@ fn every_algorithm_reduces_buffers_of_several_pieces_through_pipes_of_a_few_byte
 
 #[test]
 fn nobody_leaves_a_barrier_before_all_have_come() {
+    let plan = |algorithm, call_graph| Plan {
+        collective: Collective::Barrier,
+        algorithm,
+        call_graph,
+    };
     for world in 2..=9_u32 {
         for last in Rank::all(world) {
-            let mut links = links(world as usize, [4096; 2]);
-            let left = Cell::new(0);
-            let left = &left;
-            let ranks = Rank::all(world).zip(&mut links);
-            together(ranks.map(async |(me, links)| {
-                if me == last {
-                    // The others go as far as they can: each turn of this thread is one of theirs.
-                    for _ in 0..100 {
-                        tokio::task::yield_now().await;
-                    }
-                    assert_eq!(left.get(), 0, "{world} ranks, {last} is last");
-                }
-                let barrier = (Collective::Barrier, Algorithm::Tree);
-                let done = walk(me, world, barrier, links, &mut []).await;
-                left.set(left.get() + 1);
-                assert!(done.is_ok());
-            }));
-            assert_eq!(left.get(), world);
+            for calls in CALL_GRAPHS {
+                barrier_with_a_last_rank(world, last, plan(Algorithm::Direct, calls));
+                barrier_with_a_last_rank(world, last, plan(Algorithm::Tree, calls));
+            }
         }
     }
+}
+
+fn barrier_with_a_last_rank(world: u32, last: Rank, plan: Plan) {
+    let mut links = links(world as usize, [4096; 2]);
+    let left = Cell::new(0);
+    let left = &left;
+    let ranks = Rank::all(world).zip(&mut links);
+    together(ranks.map(async |(me, links)| {
+        if me == last {
+            // The others go as far as they can: each turn of this thread is one of theirs.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(left.get(), 0, "{world} ranks, {last} is last, {plan:?}");
+        }
+        let done = walk(me, world, plan, links, &mut []).await;
+        left.set(left.get() + 1);
+        assert!(done.is_ok());
+    }));
+    assert_eq!(left.get(), world);
 }

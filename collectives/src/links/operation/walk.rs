@@ -4,15 +4,15 @@
 //! only for the very elements that it needs: what was received and reduced goes out again while the
 //! rest of it still comes in. That is what keeps a link busy at the ends of the rounds.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use meshwork_accel::{Element, Error, Reduction};
 
 use super::combine::Combine;
 use super::flow::{Places, Progress};
-use super::{ChunkReader, LinkOperation, PIECE_BYTES, Scratch};
+use super::{CallGraph, ChunkReader, LinkOperation, PIECE_BYTES, Scratch};
 use crate::Rank;
 use crate::failure::Failure;
 use crate::links::{LinkWriters, Links};
@@ -60,6 +60,7 @@ impl LinkOperation<'_> {
             buffer: RefCell::new(buffer),
             sent: Progress::default(),
             received: Progress::default(),
+            announced: Cell::new(false),
         };
         tokio::try_join!(walk.send_all(outgoing), walk.receive_all(&mut chunk_reader))?;
         if let Some(combine) = combine {
@@ -91,13 +92,15 @@ struct Walk<'a, T: Element> {
     buffer: RefCell<&'a mut [T]>,
     sent: Progress,
     received: Progress,
+    /// Whether this rank has told of its call.
+    announced: Cell<bool>,
 }
 
 impl<T: Element> Walk<'_, T> {
     async fn send_all(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
-        self.operation
-            .announce(outgoing, self.operation.successor())
-            .await?;
+        if !self.announces_with_a_chunk() {
+            self.announce(outgoing).await?;
+        }
         let mut before = Places::new(&self.blocks);
         for round in self.schedule.rounds() {
             for send in round.sends() {
@@ -120,19 +123,23 @@ impl<T: Element> Walk<'_, T> {
         before: &Places,
     ) -> Result<(), Failure> {
         let whole = self.blocks.elements(send.blocks.clone());
-        if send.blocks.is_empty() {
-            // A message that says no more than that its sender has come so far.
-            self.received.reach(before.all()).await;
-        }
         let bytes = whole.len() * size_of::<T>();
+        let needed = |piece: &Range<usize>| before.of(&self.blocks, send.blocks.clone(), piece);
+        // A message without elements says no more than that its sender has come so far. Others
+        // begin when there is something to say: head and elements are one packet then.
+        let first = pieces::<T>(whole.clone()).next();
+        let first = first.map_or(before.all(), |piece| needed(&piece));
+        self.wait_for_received(first, outgoing).await?;
+        if self.operation.told() == Some(send.to) && !self.announced.get() {
+            self.announce(outgoing).await?;
+        }
         let header = self.operation.frame(FrameType::Chunk, bytes).encode();
         outgoing.send(send.to, &header).await?;
         self.sent.advance(1);
         for piece in pieces::<T>(whole) {
-            let needed = before.of(&self.blocks, send.blocks.clone(), &piece);
-            self.received.reach(needed).await;
+            self.received.reach(needed(&piece)).await;
             if round.receives().is_empty() {
-                self.operation.waits_for.set(send.to);
+                self.operation.wait.waits_for(send.to);
             }
             let length = piece.len();
             outgoing.send_part(send.to, &self.buffer, piece).await?;
@@ -141,9 +148,50 @@ impl<T: Element> Walk<'_, T> {
         Ok(())
     }
 
+    /// Whether the call travels with a chunk, which saves a packet: in a tree, where it goes to one
+    /// that gets a chunk of this rank's.
+    fn announces_with_a_chunk(&self) -> bool {
+        let told = self.operation.told();
+        let goes_to_told = |round: Round| round.sends().iter().any(|send| Some(send.to) == told);
+        self.operation.call_graph == CallGraph::Tree && self.schedule.rounds().any(goes_to_told)
+    }
+
+    async fn announce(&self, outgoing: &mut LinkWriters) -> Result<(), Failure> {
+        self.announced.set(true);
+        self.operation.announce(outgoing).await
+    }
+
+    /// Waits until so much is received. If that lasts, others may wait for this rank in another
+    /// call, and are told of this one.
+    async fn wait_for_received(
+        &self,
+        place: u64,
+        outgoing: &mut LinkWriters,
+    ) -> Result<(), Failure> {
+        if !self.announced.get() {
+            tokio::select! {
+                biased;
+                () = self.received.reach(place) => return Ok(()),
+                () = self.operation.wait.is_long.reach(1) => {}
+            }
+            self.announce(outgoing).await?;
+        }
+        self.received.reach(place).await;
+        Ok(())
+    }
+
     async fn receive_all(&self, chunk_reader: &mut ChunkReader<'_>) -> Result<(), Failure> {
-        if first_sender(&self.schedule) != Some(self.operation.predecessor()) {
-            chunk_reader.check_predecessor().await?;
+        match self.operation.call_graph {
+            CallGraph::Ring => {
+                let first = first_sender(&self.schedule);
+                chunk_reader.check_all(|from| first == Some(from)).await?;
+            }
+            CallGraph::Tree => {
+                let senders: BTreeSet<Rank> = senders(&self.schedule).collect();
+                chunk_reader
+                    .check_all(|from| senders.contains(&from))
+                    .await?;
+            }
         }
         let mut before = Places::new(&self.blocks);
         for round in self.schedule.rounds() {
@@ -307,6 +355,18 @@ fn meets_several(round: &Round) -> bool {
 
 /// Whom the first chunk comes from, if any does.
 fn first_sender(schedule: &Schedule) -> Option<Rank> {
-    let mut rounds = schedule.rounds();
-    rounds.find_map(|round| round.receives().first().map(|receive| receive.from))
+    senders(schedule).next()
+}
+
+/// Whom chunks come from, in their order.
+fn senders(schedule: &Schedule) -> impl Iterator<Item = Rank> {
+    let rounds = schedule.rounds();
+    rounds.flat_map(|round| {
+        let from: Vec<Rank> = round
+            .receives()
+            .iter()
+            .map(|receive| receive.from)
+            .collect();
+        from
+    })
 }

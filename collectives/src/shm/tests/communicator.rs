@@ -54,7 +54,16 @@ type Communicator = Vec<ShmCommunicator<Checked>>;
 
 /// Domains whose ranks have made so many operations before.
 fn communicators(ranks: usize, before: u32, reach: impl Fn() -> MemoryAccess) -> Communicator {
-    let shape = Shape::with_short_slots(ranks);
+    communicators_of(Shape::with_short_slots(ranks), before, reach)
+}
+
+/// Ranks that gather along a tree, as many do.
+fn gathering(ranks: usize, before: u32) -> Communicator {
+    communicators_of(Shape::with_short_slots(ranks).gathering(), before, threads)
+}
+
+fn communicators_of(shape: Shape, before: u32, reach: impl Fn() -> MemoryAccess) -> Communicator {
+    let ranks = shape.ranks();
     let control_blocks: Vec<_> = (0..ranks)
         .map(|_| ControlBlock::with_new_flags(shape))
         .collect();
@@ -216,6 +225,25 @@ fn three_ranks_reduce_directly_one_after_the_other() {
     );
 }
 
+#[test]
+fn ranks_that_gather_along_a_tree_meet_and_part_in_every_order() {
+    in_every_order(
+        2,
+        || gathering(2, 0),
+        |me, communicator| {
+            sums_are_right(communicator, me, &[SMALL, DIRECT, SMALL]);
+        },
+    );
+    for before in [0, (1 << 31) - 2, u32::MAX] {
+        in_many_orders(
+            move || gathering(3, before),
+            |me, communicator| {
+                sums_are_right(communicator, me, &[SMALL, DIRECT, SMALL]);
+            },
+        );
+    }
+}
+
 /// What a rank said it had finished long ago is not what it has finished now.
 #[test]
 fn direct_operations_are_right_after_billions_of_small_ones() {
@@ -260,16 +288,22 @@ fn a_rank_that_closes_has_its_buffer_to_itself() {
 
 #[test]
 fn when_one_of_three_closes_the_two_others_wait_for_nobody() {
-    in_many_orders(
-        || communicators(3, 0, threads),
-        |me, communicator| {
+    for ranks in [|| communicators(3, 0, threads), || gathering(3, 0)] {
+        in_many_orders(ranks, |me, communicator| {
             let group = [Group::Failed, Group::Live, Group::Live][me];
             let mut buffer = vec![1; DIRECT];
             if sum(communicator, group, &mut buffer).is_ok() {
                 assert!(buffer.iter().all(|element| *element == 3));
             }
-        },
-    );
+        });
+        in_many_orders(ranks, |me, communicator| {
+            let group = [Group::Live, Group::Live, Group::Failed][me];
+            let mut buffer = vec![1; SMALL];
+            if sum(communicator, group, &mut buffer).is_ok() {
+                assert!(buffer.iter().all(|element| *element == 3));
+            }
+        });
+    }
 }
 
 /// Nobody has this number.

@@ -11,7 +11,7 @@ use std::{io, iter};
 use meshwork_accel::{ElementType, ReduceOp, Reduction};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Cell, LinkOperation, Scratch, links, together};
+use super::{CALL_GRAPHS, CallGraph, LinkOperation, Scratch, WaitState, links, together};
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::links::operation::Route;
@@ -268,12 +268,18 @@ impl Case {
     }
 
     /// Carries the case out, and says whom it was to be done with and what the rank ends with.
-    async fn carry_out(&self, me: Rank, links: &mut Links) -> (BTreeSet<Rank>, Vec<i64>) {
+    async fn carry_out(
+        &self,
+        me: Rank,
+        call_graph: CallGraph,
+        links: &mut Links,
+    ) -> (BTreeSet<Rank>, Vec<i64>) {
         let operation = LinkOperation {
             me,
             world: u32::try_from(self.world()).unwrap(),
             request: &self.request(),
-            waits_for: &Cell::new(me),
+            call_graph,
+            wait: &WaitState::new(me),
         };
         let mut run = async |work: Work<'_, i64>| {
             let peers = operation.peers(&work);
@@ -322,8 +328,11 @@ impl Case {
     }
 
     /// All ranks end with what they should, and have to do with those who were told before.
-    #[track_caller]
     fn holds(&self) {
+        CALL_GRAPHS.map(|call_graph| self.holds_with(call_graph));
+    }
+
+    fn holds_with(&self, call_graph: CallGraph) {
         let world = self.world();
         let touched: Vec<Touched> = (0..world).map(|_| Touched::default()).collect();
         // A call fits: it is told before anything is taken in.
@@ -334,7 +343,8 @@ impl Case {
             .map(|(links, touched)| watched(links, touched))
             .collect();
         let ranks = links.iter_mut().enumerate();
-        let ended = together(ranks.map(|(me, links)| self.carry_out(Rank::at(me), links)));
+        let ended =
+            together(ranks.map(|(me, links)| self.carry_out(Rank::at(me), call_graph, links)));
         let few = 2 * world.ilog2() as usize + 2;
         for (me, (peers, result)) in ended.into_iter().enumerate() {
             assert_eq!(result, self.expected(me), "{self:?}, rank {me}");
@@ -349,6 +359,14 @@ impl Case {
                 "{self:?}, rank {me}: {peers:?}"
             );
         }
+        // Nothing was left in the streams.
+        let next = Self {
+            kind: Kind::Barrier,
+            root: None,
+            ..self.clone()
+        };
+        let ranks = links.iter_mut().enumerate();
+        together(ranks.map(|(me, links)| next.carry_out(Rank::at(me), call_graph, links)));
     }
 }
 
