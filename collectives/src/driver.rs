@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 /// The longest the background thread looks away while operations follow each other: on a core that
 /// it shares with the caller, every look costs the operation some 15 µs.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// The same where ranks share cores: each look takes one from another rank that has something to do,
-/// and operations take as long. Peers that wait for an acknowledgement wait for more than that.
+/// The same where ranks share cores: each look takes one from a rank that has something to do, and
+/// operations take as long. Peers that wait for an acknowledgement wait for more than that.
 const SHARED_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Tasks that have a turn before the operation and the socket have one. A connection sends for some

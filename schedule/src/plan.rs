@@ -136,8 +136,8 @@ fn all_to_all(algorithm: Algorithm) -> Pattern {
     }
 }
 
-/// To the top of a tree and back takes two messages a rank and twice as many rounds as the logarithm
-/// that dissemination takes of both.
+/// To the top of a tree and back takes two messages a rank, and twice the rounds of dissemination,
+/// which takes the logarithm of both.
 fn barrier(algorithm: Algorithm) -> Phases {
     let down = Phase::out(Pattern::TreeBroadcast(0));
     match algorithm {

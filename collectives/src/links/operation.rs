@@ -1,8 +1,7 @@
 //! Walks a schedule over links: the only place where schedules, contracts and bytes meet.
 //!
-//! Every rank tells another which call it makes, and checks what others tell it; see
-//! [`CallGraph`]. Every chunk carries the contract again: no byte of another operation is ever taken
-//! in.
+//! Every rank tells another which call it makes, and checks what others tell it: see [`CallGraph`].
+//! Every chunk carries the contract again: no byte of another operation is ever taken in.
 
 mod call_graph;
 mod combine;

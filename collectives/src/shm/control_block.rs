@@ -60,8 +60,8 @@ pub(super) struct Head<A = AtomicU32> {
     pub(super) consumed: PaddedFlag<A>,
     /// Direct operations that this rank has finished: it touches the memory of others no longer.
     pub(super) done: PaddedFlag<A>,
-    /// The operation, and the direct operation, that this rank has come to the meeting or to the end
-    /// of, and all below it in a tree of the ranks.
+    /// The operation that this rank has come to the meeting of, and the direct one that it has come
+    /// to the end of, with all below it in a tree of the ranks.
     pub(super) gathered: [PaddedFlag<A>; 2],
     /// The direct operation in which this rank touches the memory of others, or did last.
     pub(super) inside: PaddedFlag<A>,
@@ -95,9 +95,9 @@ pub(crate) struct Shape {
     ranks: usize,
     small: usize,
     slot: usize,
-    depth: usize,
+    depth: u32,
     /// The most ranks of which each looks at all others when they meet.
-    flat: usize,
+    flat: u32,
 }
 
 impl Shape {
@@ -121,7 +121,7 @@ impl Shape {
     /// Whether ranks that meet gather along a tree. Who looks at each of many others may have to
     /// sleep for each of them.
     pub(super) fn gathers(self) -> bool {
-        self.ranks > self.flat
+        self.ranks > self.flat as usize
     }
 
     pub(crate) fn ranks(self) -> usize {
@@ -150,7 +150,7 @@ impl Shape {
 
     /// How many slots there are.
     pub(super) fn depth(self) -> usize {
-        self.depth
+        self.depth as usize
     }
 
     /// Bytes of a whole control block: places for small messages, slots for collectives, slots for
@@ -161,7 +161,7 @@ impl Shape {
 
     /// The same with flags of this kind.
     pub(super) fn bytes_with<A>(self) -> usize {
-        self.start::<A>() + 2 * self.small + self.depth * (self.slot + MESSAGE_SLOT)
+        self.start::<A>() + 2 * self.small + self.depth() * (self.slot + MESSAGE_SLOT)
     }
 
     /// Bytes before the first place for messages.
@@ -259,7 +259,7 @@ impl<A> ControlBlock<A> {
 
     /// The slot that takes the piece with this number.
     pub(super) fn slot(&self, tick: u32) -> Span {
-        let index = tick as usize % self.shape.depth;
+        let index = tick as usize % self.shape.depth();
         self.behind_head(
             2 * self.shape.small + index * self.shape.slot,
             self.shape.slot,
@@ -268,12 +268,10 @@ impl<A> ControlBlock<A> {
 
     /// The slot that takes the piece of mail with this number.
     pub(super) fn message_slot(&self, tick: u32) -> Span {
-        let Shape {
-            small, slot, depth, ..
-        } = self.shape;
-        let index = tick as usize % depth;
+        let Shape { small, slot, .. } = self.shape;
+        let index = tick as usize % self.shape.depth();
         self.behind_head(
-            2 * small + depth * slot + index * MESSAGE_SLOT,
+            2 * small + self.shape.depth() * slot + index * MESSAGE_SLOT,
             MESSAGE_SLOT,
         )
     }

@@ -128,7 +128,7 @@ impl<T: Element> Walk<'_, T> {
         // A message without elements says no more than that its sender has come so far. Others
         // begin when there is something to say: head and elements are one packet then.
         let first = pieces::<T>(whole.clone()).next();
-        let first = first.map_or(before.all(), |piece| needed(&piece));
+        let first = first.map_or_else(|| before.all(), |piece| needed(&piece));
         self.wait_for_received(first, outgoing).await?;
         if self.operation.told() == Some(send.to) && !self.announced.get() {
             self.announce(outgoing).await?;

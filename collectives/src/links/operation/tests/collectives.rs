@@ -329,7 +329,9 @@ impl Case {
 
     /// All ranks end with what they should, and have to do with those who were told before.
     fn holds(&self) {
-        CALL_GRAPHS.map(|call_graph| self.holds_with(call_graph));
+        for call_graph in CALL_GRAPHS {
+            self.holds_with(call_graph);
+        }
     }
 
     fn holds_with(&self, call_graph: CallGraph) {
