@@ -5,6 +5,7 @@ mod queries;
 mod snapshot_damage;
 
 use std::fmt::{self, Display};
+use std::path::PathBuf;
 
 use meshwork_collectives::{ElementType, Rank};
 
@@ -319,6 +320,35 @@ pub enum Error {
         /// The shape that it has in the checkpoint, if it is there.
         found: Option<Vec<usize>>,
     },
+    /// A file of a checkpoint has another form than its index promises.
+    #[error("{} is in no form of a sharded checkpoint", path.display())]
+    SavedForm {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What stands in a file of a checkpoint is not what was saved.
+    #[error(
+        "{block} in {} is not what was saved: remove its save, and load the one before",
+        path.display()
+    )]
+    SavedBlock {
+        /// The file.
+        path: PathBuf,
+        /// The block in it.
+        block: String,
+    },
+    /// The files of a checkpoint do not have all rows of a tensor.
+    #[error("the files of the checkpoint do not have all rows of {name}: was it saved whole?")]
+    SavedRows {
+        /// The tensor.
+        name: String,
+    },
+    /// No thread writes a checkpoint.
+    #[error("the thread that writes a checkpoint did not start or end as it should: {kind}")]
+    NoWriter {
+        /// What the system says.
+        kind: std::io::ErrorKind,
+    },
     /// A gradient was to be used while it is reduced.
     #[error("the gradient of {name} is being reduced: finish the step first")]
     GradientInFlight {
@@ -332,6 +362,46 @@ pub enum Error {
     GradientTwice {
         /// The variable.
         name: String,
+    },
+    /// A unit of a sharded model has had another number of backward passes than a step has.
+    #[error(
+        "unit {unit} has had {found} backward passes in this step, which has {needed}: make as many for each unit, and say how many by Sharding::with_accumulation"
+    )]
+    UnitPasses {
+        /// The unit.
+        unit: String,
+        /// Passes that it has had, with the one that was to be made.
+        found: u32,
+        /// Passes of a step.
+        needed: u32,
+    },
+    /// The numbers of a unit went with an operation that failed.
+    #[error(
+        "what this worker had of unit {unit} is lost, as an operation on it failed: load the model from a checkpoint"
+    )]
+    UnitLost {
+        /// The unit.
+        unit: String,
+    },
+    /// Two workers shard a model in different ways.
+    #[error(
+        "the {what} of a sharded model is not the same on {rank} as on rank 0: give every worker the same"
+    )]
+    ShardingDiffers {
+        /// The first rank that differs.
+        rank: Rank,
+        /// What differs.
+        what: &'static str,
+    },
+    /// A model is sharded among other workers than are there.
+    #[error(
+        "the model is sharded among {sharded} workers, and {now} are there: make it anew among these, from a checkpoint"
+    )]
+    WorkersChanged {
+        /// Workers when it was made.
+        sharded: u32,
+        /// Workers now.
+        now: u32,
     },
     /// The values of a variable do not fill its shape.
     #[error("variable {} of shape {} takes {} values, but {found} were given", spec.name(), spec.dims(), spec.len())]

@@ -51,6 +51,22 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! # Train a model that does not fit into one worker
+//!
+//! ```
+//! use meshwork_strategy::sharded::{AdamW, Shard, ShardedModel, Sharding, UnitSpec};
+//! use meshwork_strategy::{MultiWorkerMirroredStrategy, VariableSpec};
+//!
+//! let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+//! let units = [UnitSpec::new("head", [VariableSpec::new("head.weight", &[64, 10])?])];
+//! let sharding = Sharding::new(Shard::Parameters); // or Optimizer, or Gradients
+//! let model = ShardedModel::new(&mut strategy, sharding, &units, AdamW::new(1e-3), |_, _, rows| {
+//!     rows.fill(0.1); // this worker's rows only
+//! })?;
+//! # let _ = model;
+//! # Ok::<(), meshwork_strategy::Error>(())
+//! ```
+//!
 //! # Save and restore
 //!
 //! ```
@@ -83,7 +99,7 @@
 //! are brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
 //! from anywhere, distributed to replicas), `flat_gradients` (many gradients as one buffer),
 //! `device_reducer` (buffers that stay on devices), `gradients` and `bucketing` (what is reduced
-//! together, and when), `snapshot`, `cursor` and `checkpoint` (what a training goes on from),
+//! together, and when), [`sharded`] (a part of everything in each worker), `snapshot`, `cursor` and `checkpoint` (what a training goes on from),
 //! `communication_stats`, `sum` (orders of adding), `value` and `distributed` (numbers, one value
 //! for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it lists
 //! what goes wrong, and who says so.
@@ -105,6 +121,7 @@ mod input;
 mod options;
 mod replica;
 mod rows;
+pub mod sharded;
 mod snapshot;
 mod strategy;
 mod sum;

@@ -2,6 +2,7 @@
 //! step, and the check that copies of a model are bit-equal. Replicas of one worker meet in
 //! `replica/rendezvous`; what they do as one is in `replica/cross`.
 
+mod bytes;
 pub(crate) mod cross;
 pub(crate) mod rendezvous;
 mod slices;
@@ -19,6 +20,7 @@ use crate::{Error, Fingerprint, Value, hash};
 use cross::{CrossReplica, refuse_integer_mean};
 use rendezvous::{Call, Rendezvous};
 
+pub(crate) use bytes::gather_bytes;
 pub use slices::IndexedSlices;
 
 /// How the values of several replicas become one.

@@ -5,6 +5,7 @@ mod prepared;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -105,17 +106,38 @@ fn gone() -> SystemError {
 }
 
 impl Group {
-    /// Puts an operation on these buffers in line.
-    pub(super) fn start<B: Send + 'static>(
+    /// Starts operations that follow one another on `buffers`, and returns at once: `operations` is
+    /// called with this rank's end of the group behind all that was started before. Several are
+    /// carried out as one where what comes between them, such as a copy, is to go on meanwhile too.
+    ///
+    /// ```
+    /// use meshwork_collectives::{Group, ReduceOp};
+    ///
+    /// let mut group = Group::local(1)?.remove(0);
+    /// let parts = group.start_operations(vec![1.0_f32; 100], |group, buffer| {
+    ///     buffer.chunks_mut(32).try_for_each(|part| group.all_reduce(part, ReduceOp::Sum))
+    /// })?;
+    /// // … compute something …
+    /// assert_eq!(parts.wait()?, [1.0; 100]);
+    /// # Ok::<(), meshwork_collectives::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`OperationError::System`] when no thread can be started. What `operations` returns is told
+    /// by [`Pending::wait`]; if it panics, the group ends with [`OperationError::Aborted`].
+    pub fn start_operations<B: Send + 'static>(
         &mut self,
-        mut buffer: B,
-        operation: impl FnOnce(&mut Self, &mut B) -> Result<(), OperationError> + Send + 'static,
+        mut buffers: B,
+        operations: impl FnOnce(&mut Self, &mut B) -> Result<(), OperationError> + Send + 'static,
     ) -> Result<Pending<B>, OperationError> {
         let (sender, done) = oneshot::channel();
         self.line()?.push(Job::Once(Box::new(move |group| {
-            let result = operation(group, &mut buffer);
+            let carry_out = AssertUnwindSafe(|| operations(group, &mut buffers));
+            // Others would wait for the rest of it, and who waits here for an idle line.
+            let result = catch_unwind(carry_out)
+                .unwrap_or_else(|_| Err(group.abort("operations that were started panicked")));
             // Nobody may wait for it any more.
-            let _ = sender.send((buffer, result));
+            let _ = sender.send((buffers, result));
         })));
         Ok(Pending { done })
     }

@@ -42,7 +42,7 @@ impl Group {
         B: AsMut<[T]> + Send + 'static,
     {
         let (caller, reduction) = (Location::caller(), Reduction::new(op)?);
-        self.start(buffer, move |group, buffer| {
+        self.start_operations(buffer, move |group, buffer| {
             let buffer = buffer.as_mut();
             let spec = OperationSpec::new(Kind::AllReduce, buffer.len()).with_op(op);
             let spec = spec.called_from(caller);
@@ -72,7 +72,7 @@ impl Group {
     {
         self.check_rank(root)?;
         let caller = Location::caller();
-        self.start(buffer, move |group, buffer| {
+        self.start_operations(buffer, move |group, buffer| {
             let buffer = buffer.as_mut();
             let spec = OperationSpec::new(Kind::Broadcast, buffer.len()).with_root(root);
             group.perform(spec.called_from(caller), Work::Broadcast { buffer, root })
@@ -100,7 +100,7 @@ impl Group {
     {
         Reduction::<T>::new(op)?;
         let caller = Location::caller();
-        self.start((input, output), move |group, (input, output)| {
+        self.start_operations((input, output), move |group, (input, output)| {
             let (input, output) = (input.as_ref(), output.as_mut());
             let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
             let blocks = group.even(output.len());
@@ -127,7 +127,7 @@ impl Group {
         O: AsMut<[T]> + Send + 'static,
     {
         let caller = Location::caller();
-        self.start((input, output), move |group, (input, output)| {
+        self.start_operations((input, output), move |group, (input, output)| {
             let (input, output) = (input.as_ref(), output.as_mut());
             let spec = OperationSpec::new(Kind::AllGather, output.len()).called_from(caller);
             let blocks = group.even(input.len());
@@ -152,7 +152,7 @@ impl Group {
         O: AsMut<[T]> + Send + 'static,
     {
         let caller = Location::caller();
-        self.start((input, output), move |group, (input, output)| {
+        self.start_operations((input, output), move |group, (input, output)| {
             let (input, output) = (input.as_ref(), output.as_mut());
             let spec = OperationSpec::new(Kind::AllToAll, input.len()).called_from(caller);
             group.exchange_even_blocks(spec, input, output)

@@ -17,7 +17,9 @@ impl Error {
     pub fn rank_at_fault(&self) -> Option<Rank> {
         match self {
             Self::Group(error) => error.rank_at_fault(),
-            Self::ReplicasDiffer { rank, .. } | Self::VariablesDiffer { rank, .. } => Some(*rank),
+            Self::ReplicasDiffer { rank, .. }
+            | Self::VariablesDiffer { rank, .. }
+            | Self::ShardingDiffers { rank, .. } => Some(*rank),
             Self::ReplicasDiverged { ranks } => match ranks.as_slice() {
                 [one] => Some(*one),
                 _ => None,

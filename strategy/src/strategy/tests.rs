@@ -297,3 +297,16 @@ fn a_weighted_mean_over_uneven_batches_is_the_mean_over_all_samples() {
         strategy.leave().unwrap();
     });
 }
+
+#[test]
+fn bytes_of_any_length_come_from_every_worker_in_order() {
+    let all = each(3, |mut strategy| {
+        let own = vec![7; strategy.rank().index() * 2];
+        let gathered = strategy.run(|replica| replica.all_gather_bytes(&own));
+        gathered.unwrap().into_first()
+    });
+    assert_eq!(all, vec![vec![vec![], vec![7; 2], vec![7; 4]]; 3]);
+    let mut several = MultiWorkerMirroredStrategy::mirrored(2).unwrap();
+    let refused = several.run_each(|replica| replica.all_gather_bytes(b"x"));
+    assert!(matches!(refused, Err(Error::SeveralReplicas { .. })));
+}

@@ -43,3 +43,33 @@ fn an_awaited_operation_ends_at_its_deadline() {
         over.wait();
     });
 }
+
+#[test]
+fn started_operations_follow_what_was_started_before_and_a_panic_ends_the_group() {
+    for over in [Over::Memory, Over::Quic] {
+        over.run(2, |mut group| {
+            let first = group
+                .start_all_reduce(vec![1_u32; 4], ReduceOp::Sum)
+                .unwrap();
+            let parts = group.start_operations(vec![2_u32; 100], |group, buffer| {
+                let mut parts = buffer.chunks_mut(30);
+                parts.try_for_each(|part| group.all_reduce(part, ReduceOp::Sum))
+            });
+            // Behind both.
+            let mut last = [3_u32];
+            group.all_reduce(&mut last, ReduceOp::Sum).unwrap();
+            assert_eq!(last, [6]);
+            assert_eq!(parts.unwrap().wait().unwrap(), [4; 100]);
+            assert_eq!(first.wait().unwrap(), [2; 4]);
+            let rank = group.rank();
+            let panicked = group.start_operations((), move |group, ()| match rank {
+                Rank::CHIEF => panic!("expected by the test"),
+                _ => group.all_reduce(&mut [1_u32], ReduceOp::Sum),
+            });
+            let error = panicked.unwrap().wait().unwrap_err();
+            assert_eq!(error.rank_at_fault(), Some(Rank::CHIEF), "{error}");
+            assert!(error.to_string().contains("panicked"), "{error}");
+            assert!(group.all_reduce(&mut [1_u32], ReduceOp::Sum).is_err());
+        });
+    }
+}

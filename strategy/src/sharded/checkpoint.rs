@@ -1,0 +1,346 @@
+//! Sharded models in files: every worker writes its rows while training goes on, and any number of
+//! workers reads them back, sharded in any way.
+//!
+//! ```text
+//!   model.g00000007-5b1c22f09ad3e781.index
+//!     which files, the step, and the shape of each tensor
+//!   model.g00000007-5b1c22f09ad3e781.00000-of-00002.safetensors
+//!     the rows of worker 0: "w@0:2,0:4", "w.exp_avg@0:2,0:4", "w.exp_avg_sq@0:2,0:4"
+//!   model.g00000007-5b1c22f09ad3e781.00001-of-00002.safetensors
+//!     those of worker 1: "w@2:4,0:4", …
+//! ```
+//!
+//! It is the format of `dtensor`'s checkpoints, which can read these too.
+
+mod file;
+mod read;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+
+use meshwork_checkpoint::{Entry, Generation, Index, Series, Written};
+use meshwork_collectives::{Group, Rank};
+
+use super::model::ShardedModel;
+use super::optimizer::ElementWise;
+use super::partition::Which;
+use crate::replica::gather_bytes;
+use crate::{Error, ReplicaContext, VariableSpec};
+use file::{Draft, Rows};
+use read::Saved;
+
+/// A folder of checkpoints of a sharded model, which all workers see.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[doc(alias("DCP", "torch.distributed.checkpoint"))]
+pub struct ShardedCheckpoints {
+    series: Series,
+    keep: NonZeroUsize,
+}
+
+impl ShardedCheckpoints {
+    /// Those in `folder`, which is made when the first is saved. The latest two are kept.
+    #[must_use]
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            series: Series::new(folder, "model"),
+            keep: NonZeroUsize::MIN.saturating_add(1),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn on(series: Series) -> Self {
+        Self {
+            series,
+            keep: NonZeroUsize::MIN.saturating_add(1),
+        }
+    }
+
+    /// Keeps the latest `keep`.
+    #[must_use]
+    pub fn with_keep(mut self, keep: NonZeroUsize) -> Self {
+        self.keep = keep;
+        self
+    }
+}
+
+/// A save that is under way.
+#[derive(Debug)]
+pub(super) struct Saving {
+    checkpoints: ShardedCheckpoints,
+    generation: Generation,
+    step: u64,
+    writer: Option<JoinHandle<Finished>>,
+}
+
+/// Whoever drops a model waits until nothing is written any more.
+impl Drop for Saving {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+impl Saving {
+    fn is_written(&self) -> bool {
+        self.writer.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What the writer has done; `None` if it has panicked.
+    fn join(&mut self) -> Option<Finished> {
+        self.writer.take()?.join().ok()
+    }
+}
+
+/// What a writer has done, and the memory that it leaves.
+type Finished = (Result<Written, Error>, Vec<u8>);
+
+impl<O: ElementWise> ShardedModel<O> {
+    /// Starts to save the model: copies this worker's rows, and returns while they are written by
+    /// a thread. One save is under way at a time; a second one waits for it.
+    ///
+    /// It counts once all workers have written, which [`step`](Self::step) finds out, or
+    /// [`finish_save`](Self::finish_save); until then, and after a crash, the one before is loaded.
+    ///
+    /// ```
+    /// use meshwork_strategy::sharded::{AdamW, Shard, ShardedCheckpoints, ShardedModel, Sharding};
+    /// use meshwork_strategy::sharded::UnitSpec;
+    /// use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, VariableSpec};
+    ///
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// let checkpoints = ShardedCheckpoints::new(folder.path());
+    /// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+    /// let units = [UnitSpec::new("head", [VariableSpec::new("head.weight", &[4, 2])?])];
+    /// let sharding = Sharding::new(Shard::Parameters);
+    /// let ones = |_: &VariableSpec, _, rows: &mut [f32]| rows.fill(1.0);
+    /// let mut model = ShardedModel::new(&mut strategy, sharding, &units, AdamW::new(0.1), ones)?;
+    /// strategy.run(|replica| {
+    ///     assert_eq!(model.load(replica, &checkpoints)?, None);
+    ///     model.save(replica, &checkpoints)?;
+    ///     // … steps …
+    ///     model.finish_save(replica)?;
+    ///     assert_eq!(model.load(replica, &checkpoints)?, Some(0));
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`finish_save`](Self::finish_save) for the save before.
+    #[track_caller]
+    pub fn save(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        checkpoints: &ShardedCheckpoints,
+    ) -> Result<(), Error> {
+        self.finish_save(replica)?;
+        let group = self.group(replica)?;
+        let series = checkpoints.series.clone();
+        let generation = chief_tells(group, || {
+            series.make_folder()?;
+            Ok(series.begin()?.to_string())
+        })?;
+        let generation: Generation = generation.parse()?;
+        let draft = self.draft()?;
+        let part = format!(
+            "{:05}-of-{:05}.safetensors",
+            self.rank.index(),
+            group.world()
+        );
+        let writer = thread::Builder::new()
+            .name("meshwork-checkpoint".to_owned())
+            .spawn(move || match draft.seal() {
+                Ok((bytes, head)) => {
+                    let written = series.write(generation, &part, &bytes, head);
+                    (written.map_err(Error::from), bytes)
+                }
+                Err(error) => (Err(error), Vec::new()),
+            })
+            .map_err(|error| Error::NoWriter { kind: error.kind() })?;
+        self.saving = Some(Saving {
+            checkpoints: checkpoints.clone(),
+            generation,
+            step: self.steps,
+            writer: Some(writer),
+        });
+        Ok(())
+    }
+
+    /// Waits until the save that is under way is whole, if there is one: a job does so before it
+    /// ends.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] for what this worker could not write; [`Error::Group`] where another
+    /// could not, or is lost.
+    #[track_caller]
+    pub fn finish_save(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
+        let group = self.group(replica)?;
+        let Some(mut saving) = self.saving.take() else {
+            return Ok(());
+        };
+        let kind = std::io::ErrorKind::Other;
+        let (written, bytes) = saving.join().ok_or(Error::NoWriter { kind })?;
+        self.draft_bytes = bytes;
+        let written = written?;
+        let entries = tell_all(group, &written.entry().to_string())?;
+        let finished = chief_tells(group, || {
+            let entries = entries.iter().map(|entry| Ok(entry.parse::<Entry>()?));
+            let entries = entries.collect::<Result<Vec<_>, Error>>()?;
+            let body = read::index_body(saving.step, &self.tensors()?);
+            let ShardedCheckpoints { series, keep } = &saving.checkpoints;
+            series.finish(&Index::new(saving.generation, entries, body)?)?;
+            series.retain(*keep, saving.generation)?;
+            Ok(String::new())
+        });
+        // Until here the file is locked, and not taken for an abandoned one.
+        drop(written);
+        finished.map(drop)
+    }
+
+    /// Finishes a save that all workers have written.
+    pub(super) fn poll_save(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
+        let Some(saving) = &self.saving else {
+            return Ok(());
+        };
+        let is_written = [u8::from(saving.is_written())];
+        let group = self.group(replica)?;
+        let mut all = vec![0; group.world() as usize];
+        group.all_gather(&is_written, &mut all)?;
+        match all.contains(&0) {
+            true => Ok(()),
+            false => self.finish_save(replica),
+        }
+    }
+
+    /// Loads the last whole checkpoint, saved by any number of workers and sharded in any way, and
+    /// returns its step; `None` where there is none, and nothing is changed.
+    ///
+    /// # Errors
+    /// [`Error::NotInCheckpoint`] for one of another model or optimizer, [`Error::Checkpoint`],
+    /// [`Error::SavedForm`], [`Error::SavedBlock`], [`Error::SavedRows`] for one that is damaged,
+    /// [`Error::Group`]. What was loaded before is then unspecified.
+    #[track_caller]
+    pub fn load(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        checkpoints: &ShardedCheckpoints,
+    ) -> Result<Option<u64>, Error> {
+        self.finish_save(replica)?;
+        let group = self.group(replica)?;
+        let series = &checkpoints.series;
+        let latest = chief_tells(group, || {
+            let latest = series.latest()?;
+            let found = latest.index().map(|index| index.generation().to_string());
+            Ok(found.unwrap_or_default())
+        })?;
+        if latest.is_empty() {
+            return Ok(None);
+        }
+        let saved = Saved::open(series, latest.parse()?)?;
+        let updated = self.updated();
+        for index in 0..self.units.len() {
+            self.free(index)?;
+            let unit = &mut self.units[index];
+            let (partition, specs) = (unit.partition.clone(), unit.spec.parameters().to_vec());
+            let held = unit.here()?;
+            let states = held.state.iter_mut().zip(O::STATE);
+            let states = states.map(|(state, name)| (state, Which::Trainable, Some(*name)));
+            let parameters = (&mut held.parameters, Which::All, None);
+            for (tensors, which, state) in std::iter::once(parameters).chain(states) {
+                let all = tensors.rows_mut(&partition, which, updated);
+                for ((tensor, into), spec) in all.into_iter().enumerate().zip(&specs) {
+                    let rows = match updated {
+                        Some(worker) => partition.rows(tensor, worker),
+                        None => partition.all_rows(tensor),
+                    };
+                    saved.read(&named(spec, state)?, rows, into)?;
+                }
+            }
+            unit.passes = 0;
+            self.share_rows(group, index, Which::All)?;
+        }
+        self.steps = saved.step();
+        Ok(Some(self.steps))
+    }
+
+    /// A copy of this worker's rows of everything.
+    fn draft(&mut self) -> Result<Draft, Error> {
+        let worker = self.rank.index();
+        let mut rows = Vec::new();
+        for unit in &self.units {
+            let states = O::STATE.iter().map(|name| Some(*name));
+            for state in std::iter::once(None).chain(states) {
+                let specs = match state {
+                    None => unit.spec.parameters(),
+                    Some(_) => unit.spec.trainable(),
+                };
+                for (tensor, spec) in specs.iter().enumerate() {
+                    let (spec, rows_of) =
+                        (named(spec, state)?, unit.partition.rows(tensor, worker));
+                    rows.push(Rows {
+                        spec,
+                        rows: rows_of,
+                    });
+                }
+            }
+        }
+        rows.retain(|rows| rows.len() > 0);
+        let mut draft = Draft::new(&rows, std::mem::take(&mut self.draft_bytes))?;
+        for unit in &mut self.units {
+            let partition = unit.partition.clone();
+            let held = unit.here()?;
+            let parameters = held
+                .parameters
+                .rows_mut(&partition, Which::All, Some(worker));
+            parameters.into_iter().for_each(|rows| draft.put(rows));
+            for state in &mut held.state {
+                let state = state.rows_mut(&partition, Which::Trainable, Some(worker));
+                state.into_iter().for_each(|rows| draft.put(rows));
+            }
+        }
+        Ok(draft)
+    }
+
+    /// All tensors that are saved.
+    fn tensors(&self) -> Result<Vec<VariableSpec>, Error> {
+        let mut all = Vec::new();
+        for unit in &self.units {
+            all.extend_from_slice(unit.spec.parameters());
+            for state in O::STATE {
+                for spec in unit.spec.trainable() {
+                    all.push(named(spec, Some(state))?);
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// A parameter, or what is remembered of it under a name.
+fn named(spec: &VariableSpec, state: Option<&str>) -> Result<VariableSpec, Error> {
+    match state {
+        None => Ok(spec.clone()),
+        Some(state) => VariableSpec::new(format!("{}.{state}", spec.name()), spec.shape()),
+    }
+}
+
+/// What the chief says, on all workers. Its error ends the step, and so the others' too.
+#[track_caller]
+fn chief_tells(
+    group: &mut Group,
+    say: impl FnOnce() -> Result<String, Error>,
+) -> Result<String, Error> {
+    let said = match group.rank() == Rank::CHIEF {
+        true => say()?,
+        false => String::new(),
+    };
+    Ok(tell_all(group, &said)?.swap_remove(0))
+}
+
+/// What each worker says, in the order of their ranks.
+#[track_caller]
+fn tell_all(group: &mut Group, own: &str) -> Result<Vec<String>, Error> {
+    let all = gather_bytes(group, own.as_bytes())?;
+    // What is no text is no entry either, and is refused as such.
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    Ok(all.iter().map(text).collect())
+}

@@ -1,0 +1,187 @@
+//! The operations of a unit: chunk by chunk, so that what is staged for them stays in a cache, and
+//! small beside the unit.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meshwork_collectives::{Group, OperationError, ReduceOp};
+
+use super::partition::{Partition, Which};
+use super::tensors::{Whole, add, pack, unpack};
+
+/// How a unit's numbers go between the workers, and where they are staged for that.
+#[derive(Clone, Debug)]
+pub(super) struct Exchange {
+    pub(super) partition: Arc<Partition>,
+    pub(super) worker: usize,
+    pub(super) staging: Arc<Mutex<Staging>>,
+}
+
+/// Buffers that all units use in turn.
+#[derive(Debug, Default)]
+pub(super) struct Staging {
+    /// Of all workers, one after the other.
+    all: Vec<f32>,
+    /// Of this one.
+    own: Vec<f32>,
+}
+
+/// What becomes of numbers that are there already.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Onto {
+    Replace,
+    Add,
+}
+
+impl Exchange {
+    /// Replaces gradients by their mean over all workers.
+    pub(super) fn all_reduce(
+        &self,
+        group: &mut Group,
+        whole: &mut Whole,
+    ) -> Result<(), OperationError> {
+        let mut parts = whole[..self.partition.len(Which::Trainable)].chunks_mut(ELEMENTS);
+        parts.try_for_each(|part| group.all_reduce(part, ReduceOp::Mean))
+    }
+
+    /// Brings the means of this worker's rows of `whole` into those rows.
+    pub(super) fn reduce_in_place(
+        &self,
+        group: &mut Group,
+        whole: &mut Whole,
+    ) -> Result<(), OperationError> {
+        for chunk in self.chunks(Which::Trainable) {
+            let mut staging = self.staging();
+            let mean = self.reduce(group, whole, &chunk, &mut staging)?;
+            let pieces = self
+                .partition
+                .pieces(self.worker, chunk[self.worker].clone());
+            unpack(whole, pieces, mean);
+        }
+        Ok(())
+    }
+
+    /// Brings the means of this worker's rows of `whole` into `shard`.
+    pub(super) fn reduce_scatter(
+        &self,
+        group: &mut Group,
+        whole: &Whole,
+        shard: &mut [f32],
+        onto: Onto,
+    ) -> Result<(), OperationError> {
+        for chunk in self.chunks(Which::Trainable) {
+            let mut staging = self.staging();
+            let mean = self.reduce(group, whole, &chunk, &mut staging)?;
+            let own = &mut shard[chunk[self.worker].clone()];
+            match onto {
+                Onto::Replace => own.copy_from_slice(mean),
+                Onto::Add => add(own, mean),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the rows that each worker has in its `whole` into that of all.
+    pub(super) fn gather_in_place(
+        &self,
+        group: &mut Group,
+        whole: &mut Whole,
+        which: Which,
+    ) -> Result<(), OperationError> {
+        for chunk in self.chunks(which) {
+            let mut staging = self.staging();
+            let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
+            let (all, own) = staging.room(&lengths, self.worker);
+            pack(
+                whole,
+                self.partition
+                    .pieces(self.worker, chunk[self.worker].clone()),
+                own,
+            );
+            group.all_gather_uneven(own, all, &lengths)?;
+            self.unpack_all(whole, &chunk, all);
+        }
+        Ok(())
+    }
+
+    /// Brings the shards of all workers together.
+    pub(super) fn gather(
+        &self,
+        group: &mut Group,
+        shard: &[f32],
+        whole: &mut Whole,
+    ) -> Result<(), OperationError> {
+        for chunk in self.chunks(Which::All) {
+            let mut staging = self.staging();
+            let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
+            let (all, _) = staging.room(&lengths, self.worker);
+            group.all_gather_uneven(&shard[chunk[self.worker].clone()], all, &lengths)?;
+            self.unpack_all(whole, &chunk, all);
+        }
+        Ok(())
+    }
+
+    fn unpack_all(&self, whole: &mut Whole, chunk: &[Range<usize>], all: &[f32]) {
+        let mut rest = all;
+        for (worker, positions) in chunk.iter().enumerate() {
+            let (block, behind) = rest.split_at(positions.len());
+            unpack(
+                whole,
+                self.partition.pieces(worker, positions.clone()),
+                block,
+            );
+            rest = behind;
+        }
+    }
+
+    /// This worker's means of a chunk.
+    fn reduce<'a>(
+        &self,
+        group: &mut Group,
+        whole: &Whole,
+        chunk: &[Range<usize>],
+        staging: &'a mut Staging,
+    ) -> Result<&'a [f32], OperationError> {
+        let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
+        let (all, own) = staging.room(&lengths, self.worker);
+        let mut rest = &mut all[..];
+        for (worker, positions) in chunk.iter().enumerate() {
+            let (block, behind) = rest.split_at_mut(positions.len());
+            pack(
+                whole,
+                self.partition.pieces(worker, positions.clone()),
+                block,
+            );
+            rest = behind;
+        }
+        group.reduce_scatter_uneven(all, own, &lengths, ReduceOp::Mean)?;
+        Ok(own)
+    }
+
+    fn chunks(&self, which: Which) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
+        let most = (ELEMENTS / self.partition.workers()).max(1);
+        self.partition.chunks(which, most)
+    }
+
+    fn staging(&self) -> MutexGuard<'_, Staging> {
+        // Operations of a worker follow one another; what one that failed has left is not read.
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Staging {
+    fn room(&mut self, lengths: &[usize], worker: usize) -> (&mut [f32], &mut [f32]) {
+        let (all, own) = (lengths.iter().sum(), lengths[worker]);
+        if self.all.len() < all {
+            self.all = vec![0.0; all];
+        }
+        if self.own.len() < own {
+            self.own = vec![0.0; own];
+        }
+        (&mut self.all[..all], &mut self.own[..own])
+    }
+}
+
+/// Elements that travel in one operation, those of all workers together: few enough to stay in a
+/// cache from one copy to the next, many enough for the operation to cost little beside them.
+const ELEMENTS: usize = 1 << 20;

@@ -1,0 +1,484 @@
+//! Sharded training gives the numbers of training without shards, and of a naive loop over one
+//! model; memory is what the formula says; mistakes and losses are named.
+
+mod checkpoint;
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::thread;
+
+use meshwork_collectives::{Group, Rank};
+use proptest::prelude::*;
+
+use super::tensors::Tensors;
+use super::*;
+use crate::{Error, MultiWorkerMirroredStrategy, VariableSpec};
+
+const KINDS: [Shard; 4] = [
+    Shard::Nothing,
+    Shard::Optimizer,
+    Shard::Gradients,
+    Shard::Parameters,
+];
+
+fn each<R: Send>(
+    workers: u32,
+    program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync,
+) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let start = |group: Group| {
+            scope.spawn(move || program(MultiWorkerMirroredStrategy::from_group(group).unwrap()))
+        };
+        let ranks: Vec<_> = Group::local(workers)
+            .unwrap()
+            .into_iter()
+            .map(start)
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// A unit by the shapes of its parameters: those that are trained, and the frozen ones.
+#[derive(Clone, Debug)]
+struct Shapes {
+    trained: Vec<Vec<usize>>,
+    frozen: Vec<Vec<usize>>,
+}
+
+impl Shapes {
+    fn new(trained: &[&[usize]], frozen: &[&[usize]]) -> Self {
+        let owned = |shapes: &[&[usize]]| shapes.iter().map(|shape| shape.to_vec()).collect();
+        Self {
+            trained: owned(trained),
+            frozen: owned(frozen),
+        }
+    }
+}
+
+fn units(shapes: &[Shapes]) -> Vec<UnitSpec> {
+    let unit = |(number, unit): (usize, &Shapes)| {
+        let specs = |kind: &str, shapes: &[Vec<usize>]| -> Vec<VariableSpec> {
+            let named = shapes.iter().enumerate();
+            let spec = |(at, shape): (usize, &Vec<usize>)| {
+                VariableSpec::new(format!("{number}.{kind}{at}"), shape).unwrap()
+            };
+            named.map(spec).collect()
+        };
+        UnitSpec::new(format!("unit {number}"), specs("w", &unit.trained))
+            .with_frozen(specs("f", &unit.frozen))
+    };
+    shapes.iter().enumerate().map(unit).collect()
+}
+
+fn initial(spec: &VariableSpec, elements: Range<usize>, rows: &mut [f32]) {
+    let name: usize = spec.name().bytes().map(usize::from).sum();
+    for (at, value) in elements.zip(rows) {
+        *value = ((at * 31 + name) as f32 * 0.618).sin();
+    }
+}
+
+/// The gradient of an element by its value: as odd as any, and another one for every worker and
+/// pass.
+fn slope(value: f32, at: usize, worker: usize, pass: u32) -> f32 {
+    (value * 3.0 + at as f32 * 0.7 + worker as f32 * 1.3 + pass as f32 * 2.1).sin()
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    sharding: Sharding,
+    workers: u32,
+    steps: u64,
+}
+
+impl Run {
+    fn new(shard: Shard, workers: u32) -> Self {
+        let sharding = Sharding::new(shard);
+        Self {
+            sharding,
+            workers,
+            steps: 3,
+        }
+    }
+
+    /// The parameters of every unit at the end, which all workers see alike, and the norms.
+    fn train<O: ElementWise + Clone + Sync>(
+        self,
+        units: &[UnitSpec],
+        optimizer: &O,
+    ) -> (Vec<Vec<Vec<f32>>>, Vec<Option<f64>>) {
+        let mut all = each(self.workers, |mut strategy| {
+            let optimizer = optimizer.clone();
+            let mut model =
+                ShardedModel::new(&mut strategy, self.sharding, units, optimizer, initial).unwrap();
+            let norms = (0..self.steps).map(|_| self.step(&mut strategy, &mut model, units));
+            let norms: Vec<_> = norms.collect();
+            let values = strategy.run(|replica| {
+                let unit = |(number, spec): (usize, &UnitSpec)| {
+                    model.forward(replica, number, |parameters| {
+                        let count = 0..spec.parameters().len();
+                        count.map(|at| parameters[at].to_vec()).collect()
+                    })
+                };
+                units
+                    .iter()
+                    .enumerate()
+                    .map(unit)
+                    .collect::<Result<Vec<_>, Error>>()
+            });
+            let values = values.unwrap().into_first();
+            strategy.leave().unwrap();
+            (values, norms)
+        });
+        let first = all.remove(0);
+        assert!(all.iter().all(|other| *other == first), "workers differ");
+        first
+    }
+
+    fn step<O: ElementWise>(
+        &self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        model: &mut ShardedModel<O>,
+        units: &[UnitSpec],
+    ) -> Option<f64> {
+        let worker = strategy.rank().index();
+        let norm = strategy.run(|replica| {
+            for pass in 0..self.sharding.passes.get() {
+                for unit in 0..units.len() {
+                    model.forward(replica, unit, |_| ())?;
+                }
+                for unit in (0..units.len()).rev() {
+                    model.backward(replica, unit, |parameters, gradients| {
+                        for tensor in 0..units[unit].trainable().len() {
+                            let values = parameters[tensor].iter().enumerate();
+                            for (slot, (at, value)) in gradients[tensor].iter_mut().zip(values) {
+                                *slot = slope(*value, at, worker, pass);
+                            }
+                        }
+                    })?;
+                }
+            }
+            model.step(replica)
+        });
+        norm.unwrap().into_first()
+    }
+
+    /// The same by a loop over one whole model.
+    fn oracle(self, units: &[UnitSpec], optimizer: &AdamW) -> Vec<Vec<Vec<f32>>> {
+        let mut values: Vec<Vec<Vec<f32>>> = units
+            .iter()
+            .map(|unit| {
+                let tensors = unit.parameters().iter();
+                tensors
+                    .map(|spec| {
+                        let mut values = vec![0.0; spec.len()];
+                        initial(spec, 0..spec.len(), &mut values);
+                        values
+                    })
+                    .collect()
+            })
+            .collect();
+        let mut moments = [values.clone(), values.clone()];
+        moments
+            .iter_mut()
+            .flatten()
+            .flatten()
+            .for_each(|moment| moment.fill(0.0));
+        for step in 1..=self.steps {
+            let mut gradients = values.clone();
+            for (unit, spec) in units.iter().enumerate() {
+                gradients[unit].truncate(spec.trainable().len());
+                for gradient in &mut gradients[unit] {
+                    for (at, slot) in gradient.iter_mut().enumerate() {
+                        let value = *slot;
+                        let of_worker = |worker: u32| -> f32 {
+                            let passes = 0..self.sharding.passes.get();
+                            passes
+                                .map(|pass| slope(value, at, worker as usize, pass))
+                                .sum()
+                        };
+                        let sum: f32 = (0..self.workers).map(of_worker).sum();
+                        *slot = sum / self.workers as f32;
+                    }
+                }
+            }
+            let squares = gradients
+                .iter()
+                .flatten()
+                .flatten()
+                .map(|slope| slope * slope);
+            let norm = squares.sum::<f32>().sqrt();
+            if let Some(most) = self.sharding.max_norm.filter(|most| norm > *most) {
+                let all = gradients.iter_mut().flatten().flatten();
+                all.for_each(|slope| *slope *= most / norm);
+            }
+            let [means, squares] = &mut moments;
+            for (unit, gradients) in gradients.iter().enumerate() {
+                for (tensor, gradients) in gradients.iter().enumerate() {
+                    let mut state = [&mut means[unit][tensor][..], &mut squares[unit][tensor][..]];
+                    optimizer.update(step, &mut values[unit][tensor], gradients, &mut state);
+                }
+            }
+        }
+        values
+    }
+}
+
+fn shapes() -> impl Strategy<Value = Vec<Shapes>> {
+    let shapes = |most| prop::collection::vec(prop::collection::vec(0_usize..6, 0..3), 0..most);
+    let unit = (shapes(4), shapes(2)).prop_map(|(trained, frozen)| Shapes { trained, frozen });
+    prop::collection::vec(unit, 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_shards_of_any_units_train_as_one_whole_model(
+        shapes in shapes(), workers in 1_u32..5, passes in 1_u32..4, prefetch in 0_usize..3,
+        max_norm in prop::option::of(0.1_f32..2.0),
+    ) {
+        let (units, optimizer) = (units(&shapes), AdamW::new(0.01).with_epsilon(1e-3));
+        let mut bits = None;
+        for shard in KINDS {
+            let mut run = Run::new(shard, workers);
+            let passes = NonZeroU32::new(passes).unwrap();
+            run.sharding = run.sharding.with_accumulation(passes).with_prefetch(prefetch);
+            run.sharding.max_norm = max_norm;
+            let (found, _) = run.train(&units, &optimizer);
+            let expected = run.oracle(&units, &optimizer);
+            let pairs = found.iter().flatten().flatten().zip(expected.iter().flatten().flatten());
+            for (found, expected) in pairs {
+                prop_assert!((found - expected).abs() < 1e-4, "{:?}: {} {}", run, found, expected);
+            }
+            if passes.get() == 1 {
+                prop_assert_eq!(bits.get_or_insert_with(|| found.clone()), &found);
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_and_every_optimizer_are_the_same_to_the_bit_whatever_is_sharded() {
+    let units = units(&[
+        Shapes::new(&[&[7, 3], &[3]], &[&[5]]),
+        Shapes::new(&[&[2], &[], &[1, 40]], &[]),
+        Shapes::new(&[&[9, 2]], &[]),
+    ]);
+    fn same<O: ElementWise + Clone + Sync>(units: &[UnitSpec], optimizer: &O) {
+        for workers in [2, 3, 4] {
+            let trained = KINDS.map(|shard| {
+                let mut run = Run::new(shard, workers);
+                run.sharding = run.sharding.with_max_norm(0.5);
+                run.train(units, optimizer)
+            });
+            assert!(
+                trained[0]
+                    .1
+                    .iter()
+                    .all(|norm| norm.is_some_and(|norm| norm > 0.5))
+            );
+            assert!(trained.iter().all(|other| *other == trained[0]));
+        }
+    }
+    same(&units, &Sgd::new(0.1));
+    same(&units, &Momentum::new(0.1, 0.9));
+    same(&units, &AdamW::new(0.01).with_weight_decay(0.1));
+}
+
+impl<O> ShardedModel<O> {
+    /// Bytes of everything that is held, but for what operations stage.
+    fn held_bytes(&mut self) -> u64 {
+        let mut elements: usize = self.pool.iter().map(Vec::len).sum();
+        for unit in &mut self.units {
+            let held = unit.here().unwrap();
+            let tensors = [&held.parameters, &held.gradients]
+                .into_iter()
+                .chain(&held.state);
+            elements += tensors
+                .map(|tensors| match tensors {
+                    Tensors::Whole(values) | Tensors::Shard { values, .. } => values.len(),
+                })
+                .sum::<usize>();
+            let buffers = [&held.gathered, &held.scratch].into_iter().flatten();
+            elements += buffers.map(Vec::len).sum::<usize>();
+        }
+        4 * elements as u64
+    }
+}
+
+#[test]
+fn a_worker_holds_the_bytes_of_the_formula_and_no_more() {
+    let units = units(&vec![Shapes::new(&[&[40, 10], &[10]], &[&[30, 2]]); 5]);
+    for workers in [1, 2, 4] {
+        for (shard, prefetch) in KINDS
+            .into_iter()
+            .flat_map(|kind| [0, 1].map(|ahead| (kind, ahead)))
+        {
+            let mut run = Run::new(shard, workers);
+            run.sharding = run.sharding.with_prefetch(prefetch);
+            let bytes = each(workers, |mut strategy| {
+                let optimizer = AdamW::new(0.1);
+                let sharding = run.sharding;
+                let mut model =
+                    ShardedModel::new(&mut strategy, sharding, &units, optimizer, initial).unwrap();
+                for _ in 0..3 {
+                    run.step(&mut strategy, &mut model, &units);
+                }
+                strategy.leave().unwrap();
+                model.held_bytes()
+            });
+            let formula = run.sharding.bytes::<AdamW>(&units, workers as usize);
+            let most = bytes.into_iter().max().unwrap();
+            assert!(
+                most <= formula,
+                "{shard:?} of {workers}: {most} of {formula}"
+            );
+            assert!(
+                most * 10 >= formula * 9,
+                "{shard:?} of {workers}: {most} of {formula}"
+            );
+        }
+    }
+}
+
+#[test]
+fn workers_that_are_given_different_models_are_named() {
+    let of = |rows| {
+        [UnitSpec::new(
+            "unit",
+            [VariableSpec::new("w", &[rows, 2]).unwrap()],
+        )]
+    };
+    let errors = each(3, |mut strategy| {
+        let rows = if strategy.rank() == Rank::new(2) {
+            5
+        } else {
+            4
+        };
+        let sharding = Sharding::new(Shard::Parameters);
+        let made = ShardedModel::new(&mut strategy, sharding, &of(rows), Sgd::new(0.1), initial);
+        made.unwrap_err()
+    });
+    for error in errors {
+        let told = error.to_string();
+        assert!(told.contains("w of shape [5, 2] on rank 2"), "{told}");
+    }
+    let errors = each(3, |mut strategy| {
+        let is_last = strategy.rank() == Rank::new(2);
+        let sharding = Sharding::new(if is_last {
+            Shard::Optimizer
+        } else {
+            Shard::Gradients
+        });
+        let made = ShardedModel::new(&mut strategy, sharding, &of(4), Sgd::new(0.1), initial);
+        made.unwrap_err()
+    });
+    for error in errors {
+        assert_eq!(error.rank_at_fault(), Some(Rank::new(2)), "{error}");
+        assert!(error.to_string().contains("kind of shards"), "{error}");
+    }
+}
+
+#[test]
+fn a_worker_that_dies_is_named_wherever_the_others_are() {
+    let units = units(&vec![Shapes::new(&[&[4, 4]], &[]); 3]);
+    for shard in KINDS {
+        let ended = each(3, |mut strategy| {
+            let run = Run::new(shard, 3);
+            let sharding = run.sharding;
+            let mut model =
+                ShardedModel::new(&mut strategy, sharding, &units, Sgd::new(0.1), initial).unwrap();
+            run.step(&mut strategy, &mut model, &units);
+            let rank = strategy.rank();
+            let result = strategy.run(|replica| {
+                for unit in 0..3 {
+                    model.forward(replica, unit, |_| ())?;
+                }
+                if rank == Rank::new(1) {
+                    return Ok(None);
+                }
+                for unit in (0..3).rev() {
+                    model.backward(replica, unit, |_, gradients| gradients[0].fill(1.0))?;
+                }
+                model.step(replica)
+            });
+            // Dropped here, without leaving, by the one that stopped half-way.
+            result
+                .err()
+                .map(|error| (error.rank_at_fault(), model.units[0].here().is_err()))
+        });
+        assert_eq!(ended[1], None);
+        for rank in [0, 2] {
+            let (at_fault, _) = ended[rank].expect("a worker is lost");
+            assert_eq!(at_fault, Some(Rank::new(1)), "{shard:?}");
+        }
+    }
+}
+
+#[test]
+fn a_unit_without_its_passes_and_one_with_too_many_are_refused_by_name() {
+    let units = units(&vec![Shapes::new(&[&[2]], &[]); 2]);
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let sharding = Sharding::new(Shard::Parameters);
+    let mut model =
+        ShardedModel::new(&mut strategy, sharding, &units, Sgd::new(0.1), initial).unwrap();
+    let missing = strategy.run(|replica| {
+        model.backward(replica, 1, |_, gradients| gradients[0].fill(0.0))?;
+        model.step(replica)
+    });
+    let unit = "unit 0".to_owned();
+    assert_eq!(
+        missing.unwrap_err(),
+        Error::UnitPasses {
+            unit,
+            found: 0,
+            needed: 1
+        }
+    );
+    let twice = strategy.run(|replica| model.backward(replica, 1, |_, _| ()));
+    let unit = "unit 1".to_owned();
+    assert_eq!(
+        twice.unwrap_err(),
+        Error::UnitPasses {
+            unit,
+            found: 2,
+            needed: 1
+        }
+    );
+}
+
+#[test]
+fn a_name_given_twice_and_several_replicas_are_refused() {
+    let spec = VariableSpec::new("w", &[2]).unwrap();
+    let tied = [
+        UnitSpec::new("a", [spec.clone()]),
+        UnitSpec::new("b", [spec]),
+    ];
+    let sharding = Sharding::new(Shard::Optimizer);
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let made = ShardedModel::new(&mut strategy, sharding, &tied, Sgd::new(0.1), initial);
+    let name = "w".to_owned();
+    assert_eq!(made.unwrap_err(), Error::DuplicateVariable { name });
+    let mut strategy = MultiWorkerMirroredStrategy::mirrored(2).unwrap();
+    let made = ShardedModel::new(&mut strategy, sharding, &tied[..1], Sgd::new(0.1), initial);
+    assert_eq!(made.unwrap_err(), Error::SeveralReplicas { replicas: 2 });
+}
+
+#[test]
+fn a_model_is_refused_among_other_workers_than_it_was_made_for() {
+    let units = units(&[Shapes::new(&[&[4]], &[])]);
+    let models = each(2, |mut strategy| {
+        let sharding = Sharding::new(Shard::Parameters);
+        let model = ShardedModel::new(&mut strategy, sharding, &units, Sgd::new(0.1), initial);
+        strategy.leave().unwrap();
+        model.unwrap()
+    });
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    for mut model in models {
+        let result = strategy.run(|replica| model.forward(replica, 0, |_| ()));
+        assert_eq!(
+            result.unwrap_err(),
+            Error::WorkersChanged { sharded: 2, now: 1 }
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! The numbers of one unit, which are here, or with an operation that is under way.
+
+use std::sync::Arc;
+
+use meshwork_collectives::{Group, OperationError, Pending};
+
+use super::optimizer::ElementWise;
+use super::partition::{Partition, Which};
+use super::tensors::{Tensors, Whole, add};
+use super::{Shard, UnitSpec};
+use crate::Error;
+
+/// A unit of a model that is trained.
+#[derive(Debug)]
+pub(super) struct ShardedUnit {
+    pub(super) spec: UnitSpec,
+    pub(super) partition: Arc<Partition>,
+    /// `None` while an operation has it, and after one that has failed.
+    held: Option<Box<Held>>,
+    pending: Option<Pending<Box<Held>>>,
+    /// Backward passes since the last step.
+    pub(super) passes: u32,
+}
+
+/// What a worker has of a unit.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) parameters: Tensors,
+    pub(super) gradients: Tensors,
+    /// For each name of the optimizer's state.
+    pub(super) state: Vec<Tensors>,
+    /// The parameters, while they are used.
+    pub(super) gathered: Option<Whole>,
+    /// The gradients of a pass, until they are reduced or added.
+    pub(super) scratch: Option<Whole>,
+}
+
+impl ShardedUnit {
+    pub(super) fn new(spec: &UnitSpec, partition: Partition, held: Held) -> Self {
+        Self {
+            spec: spec.clone(),
+            partition: Arc::new(partition),
+            held: Some(Box::new(held)),
+            pending: None,
+            passes: 0,
+        }
+    }
+
+    pub(super) fn is_trainable(&self) -> bool {
+        !self.spec.trainable().is_empty()
+    }
+
+    /// Its numbers, when the operation that has them is done.
+    pub(super) fn here(&mut self) -> Result<&mut Held, Error> {
+        if let Some(pending) = self.pending.take() {
+            self.held = Some(pending.wait()?);
+        }
+        self.held.as_deref_mut().ok_or_else(|| Error::UnitLost {
+            unit: self.spec.name().to_owned(),
+        })
+    }
+
+    /// Starts an operation on its numbers.
+    pub(super) fn start(
+        &mut self,
+        group: &mut Group,
+        operation: impl FnOnce(&mut Group, &mut Held) -> Result<(), OperationError> + Send + 'static,
+    ) -> Result<(), Error> {
+        self.here()?;
+        if let Some(held) = self.held.take() {
+            let started = group.start_operations(held, |group, held| operation(group, held));
+            self.pending = Some(started?);
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    /// Zeros, as much of them as a worker keeps.
+    pub(super) fn new(shard: Shard, partition: &Partition, worker: usize, states: usize) -> Self {
+        let kept = |from: Shard, which| match shard >= from {
+            true => Tensors::shard(partition, which, worker),
+            false => Tensors::whole(partition, which),
+        };
+        Self {
+            parameters: kept(Shard::Parameters, Which::All),
+            gradients: kept(Shard::Gradients, Which::Trainable),
+            state: (0..states)
+                .map(|_| kept(Shard::Optimizer, Which::Trainable))
+                .collect(),
+            gathered: None,
+            scratch: None,
+        }
+    }
+
+    /// The parameters, whole; `None` where they are not gathered.
+    pub(super) fn parameters(&self) -> Option<&Whole> {
+        match &self.parameters {
+            Tensors::Whole(whole) => Some(whole),
+            Tensors::Shard { .. } => self.gathered.as_ref(),
+        }
+    }
+
+    /// Adds the gradients of a further pass to whole ones.
+    pub(super) fn add_scratch(&mut self) {
+        if let (Tensors::Whole(whole), Some(scratch)) = (&mut self.gradients, &self.scratch) {
+            add(whole, scratch);
+        }
+    }
+
+    /// The sum of the squares of a worker's rows of the gradients.
+    pub(super) fn squares(&mut self, partition: &Partition, worker: usize) -> f64 {
+        let rows = self
+            .gradients
+            .rows_mut(partition, Which::Trainable, Some(worker));
+        rows.into_iter().map(|rows| sum_of_squares(rows)).sum()
+    }
+
+    /// Multiplies the gradients that the update uses by a number.
+    pub(super) fn scale(&mut self, partition: &Partition, updated: Option<usize>, by: f32) {
+        for rows in self
+            .gradients
+            .rows_mut(partition, Which::Trainable, updated)
+        {
+            rows.iter_mut().for_each(|gradient| *gradient *= by);
+        }
+    }
+
+    /// Updates the rows of one worker, or of all.
+    pub(super) fn update<O: ElementWise>(
+        &mut self,
+        partition: &Partition,
+        updated: Option<usize>,
+        optimizer: &O,
+        step: u64,
+    ) {
+        let trainable = Which::Trainable;
+        let values = self.parameters.rows_mut(partition, trainable, updated);
+        let gradients = self.gradients.rows_mut(partition, trainable, updated);
+        let mut state: Vec<_> = self
+            .state
+            .iter_mut()
+            .map(|one| one.rows_mut(partition, trainable, updated).into_iter())
+            .collect();
+        for (values, gradients) in values.into_iter().zip(gradients) {
+            let mut state: Vec<&mut [f32]> = state.iter_mut().flat_map(Iterator::next).collect();
+            optimizer.update(step, values, gradients, &mut state);
+        }
+    }
+}
+
+/// In an order that depends on the length alone.
+fn sum_of_squares(values: &[f32]) -> f64 {
+    let mut sums = [0.0_f64; 8];
+    let eights = values.chunks_exact(sums.len());
+    let rest = eights.remainder();
+    for eight in eights {
+        for (sum, value) in sums.iter_mut().zip(eight) {
+            *sum += f64::from(*value) * f64::from(*value);
+        }
+    }
+    for (sum, value) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(*value) * f64::from(*value);
+    }
+    sums.iter().sum()
+}
