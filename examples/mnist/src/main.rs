@@ -37,9 +37,15 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use args::Args;
 use error::Error;
+
+/// A step frees and asks for the same tensors again: glibc's allocator would give the large ones back
+/// to the kernel each time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {

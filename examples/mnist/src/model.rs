@@ -9,7 +9,8 @@
 //! could not be compared with one worker's.
 
 use candle_core::{D, DType, Device, Tensor};
-use candle_nn::{Conv2d, Conv2dConfig, Linear, Module, VarBuilder, VarMap, loss};
+use candle_nn::{Conv2d, Conv2dConfig, Linear, VarBuilder, VarMap};
+use meshwork_candle_ops as ops;
 
 use crate::data::Batch;
 use crate::error::Error;
@@ -45,10 +46,8 @@ impl Model {
     /// The mean loss of `batch`, which must not be empty.
     pub(crate) fn loss(&self, batch: Batch) -> Result<Tensor, Error> {
         let (images, labels) = tensors(batch)?;
-        Ok(loss::cross_entropy(
-            &self.layers.forward(&images)?,
-            &labels,
-        )?)
+        let scores = self.layers.forward(&images)?;
+        Ok(ops::cross_entropy(&scores, &labels)?)
     }
 
     /// How many samples of `batch` get the highest score for their own digit.
@@ -89,10 +88,11 @@ impl Layers {
 
     /// Ten scores for each image.
     fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
-        let halves = self.first.forward(images)?.silu()?;
-        let quarters = self.second.forward(&halves)?.silu()?.avg_pool2d(2)?;
-        let hidden = self.hidden.forward(&quarters.flatten_from(1)?)?.silu()?;
-        self.output.forward(&hidden)
+        let halves = ops::silu(&ops::conv2d(&self.first, images)?)?;
+        let keeps = ops::silu(&ops::conv2d(&self.second, &halves)?)?;
+        let quarters = ops::avg_pool2d(&keeps, 2)?.flatten_from(1)?;
+        let hidden = ops::silu(&ops::linear(&self.hidden, &quarters)?)?;
+        ops::linear(&self.output, &hidden)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use candle_core::{DType, Device, Tensor};
-use candle_nn::{Conv2d, Conv2dConfig, Linear, Module, Optimizer, SGD, VarBuilder, VarMap, loss};
+use candle_nn::{Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap};
 use meshwork_candle::{Error, MirroredVars};
+use meshwork_candle_ops as ops;
 use meshwork_strategy::MultiWorkerMirroredStrategy;
 
 struct Network {
@@ -30,10 +31,11 @@ impl Network {
     }
 
     fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
-        let halves = self.first.forward(images)?.silu()?;
-        let quarters = self.second.forward(&halves)?.silu()?.avg_pool2d(2)?;
-        let hidden = self.hidden.forward(&quarters.flatten_from(1)?)?.silu()?;
-        self.output.forward(&hidden)
+        let halves = ops::silu(&ops::conv2d(&self.first, images)?)?;
+        let keeps = ops::silu(&ops::conv2d(&self.second, &halves)?)?;
+        let quarters = ops::avg_pool2d(&keeps, 2)?.flatten_from(1)?;
+        let hidden = ops::silu(&ops::linear(&self.hidden, &quarters)?)?;
+        ops::linear(&self.output, &hidden)
     }
 }
 
@@ -59,10 +61,10 @@ pub(crate) fn train(
                 mirrored.extra_mut()?[0] = if is_chief { goes_on } else { 0.0 };
                 let gradients = if overlaps {
                     let network = Network::new(&mirrored.hooked()?)?;
-                    let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
+                    let loss = ops::cross_entropy(&network.forward(&images)?, &labels)?;
                     mirrored.backward(replica, &loss, weight)?
                 } else {
-                    let loss = loss::cross_entropy(&network.forward(&images)?, &labels)?;
+                    let loss = ops::cross_entropy(&network.forward(&images)?, &labels)?;
                     let mut gradients = loss.backward()?;
                     mirrored.all_reduce(replica, &mut gradients, weight)?;
                     gradients
