@@ -72,8 +72,10 @@ const LAYERS: &[Layer] = &[
     ),
     Layer::new("adapters/burn", MayUse::Only(&["strategy"])),
     Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
+    Layer::new("adapters/candle-ops", MayUse::Only(&[])),
     Layer::new("cli", MayUse::All),
     Layer::new("testing", MayUse::Only(&[])),
+    Layer::new("examples/burn-mnist", MayUse::All),
     Layer::new("examples/mnist", MayUse::All),
     Layer::new("examples/tensor-parallel", MayUse::All),
     Layer::new("integration-tests", MayUse::All),
@@ -164,6 +166,10 @@ const GENERATED: &[(&str, &str)] = &[(
 
 /// Files that may say `unsafe`, and why each has to.
 const UNSAFE: &[(&str, &str)] = &[
+    (
+        "adapters/candle-ops/src/product.rs",
+        "the crate that multiplies matrices takes pointers",
+    ),
     (
         "accel-tpu/src/sys/pjrt.rs",
         "functions of a C interface are declared as what they are",

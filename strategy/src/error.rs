@@ -1,16 +1,18 @@
 //! `Error` of this crate. After `Group` and `VariablesDiffer` the group of workers has ended on all
 //! of them.
 
+mod display;
 mod queries;
 mod snapshot_damage;
 
-use std::fmt::{self, Display};
+use std::fmt;
 use std::path::PathBuf;
 
 use meshwork_collectives::{ElementType, Rank};
 
 use crate::VariableSpec;
 
+use display::{Found, Known, Listed};
 pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy.
@@ -343,11 +345,17 @@ pub enum Error {
         /// The tensor.
         name: String,
     },
-    /// No thread writes a checkpoint.
-    #[error("the thread that writes a checkpoint did not start or end as it should: {kind}")]
+    /// No thread could be started that writes a checkpoint.
+    #[error("the thread that writes a checkpoint cannot be started: {kind}")]
     NoWriter {
         /// What the system says.
         kind: std::io::ErrorKind,
+    },
+    /// The thread that wrote a checkpoint has panicked.
+    #[error("the thread that wrote the checkpoint of step {step} panicked: what it said is above")]
+    WriterPanicked {
+        /// The step that was to be saved.
+        step: u64,
     },
     /// A gradient was to be used while it is reduced.
     #[error("the gradient of {name} is being reduced: finish the step first")]
@@ -466,40 +474,6 @@ pub enum Error {
         /// The ranks whose copies differ from rank 0's.
         ranks: Vec<Rank>,
     },
-}
-
-struct Known<'a>(&'a Option<Box<VariableSpec>>);
-
-impl Display for Known<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(spec) => write!(f, "{} of shape {}", spec.name(), spec.dims()),
-            None => f.write_str("missing"),
-        }
-    }
-}
-
-struct Found<'a>(&'a Option<Vec<usize>>);
-
-impl Display for Found<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(shape) => write!(f, "{shape:?}"),
-            None => f.write_str("nothing"),
-        }
-    }
-}
-
-struct Listed<'a>(&'a [Rank]);
-
-impl Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, rank) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{rank}")?;
-        }
-        Ok(())
-    }
 }
 
 /// The message and its causes, as `main` and `unwrap` print them.

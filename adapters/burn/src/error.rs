@@ -1,5 +1,9 @@
+//! `Error`: of parameters and gradients, and of burn's learner.
+
 use burn_core::store::RecordError;
 use burn_core::tensor::{DType, TensorReadError};
+#[cfg(feature = "train")]
+use meshwork_strategy::Rank;
 
 /// Everything that can go wrong between burn and a strategy.
 #[derive(thiserror::Error)]
@@ -45,6 +49,77 @@ pub enum Error {
         /// The step after which it was written.
         step: u64,
     },
+    /// A data loader could not give a batch.
+    #[cfg(feature = "train")]
+    #[error("the data loader gives no batch")]
+    Dataset(#[source] burn_core::data::dataset::DatasetError),
+    /// Workers are to train in different ways.
+    #[cfg(feature = "train")]
+    #[error(
+        "{rank} has {found} {what}, and the chief {chiefs}: all have to run the same program on the same data"
+    )]
+    LearnerDiffers {
+        /// A worker that has another number than the chief.
+        rank: Rank,
+        /// What is counted.
+        what: &'static str,
+        /// That worker's.
+        found: u64,
+        /// The chief's.
+        chiefs: u64,
+    },
+    /// The output of a step cannot be read.
+    #[cfg(feature = "train")]
+    #[error("burn cannot read the output of a step")]
+    ReadOutput(#[source] TensorReadError),
+    /// A worker has sent an output that is in no form known here.
+    #[cfg(feature = "train")]
+    #[error("{rank} sent an output in an unknown form: do all workers run the same program?")]
+    OutputForm {
+        /// The worker.
+        rank: Rank,
+    },
+    /// The output of a worker has other tensors than those of the others.
+    #[cfg(feature = "train")]
+    #[error("the output of {rank} has {found} tensors, where others have {needed}")]
+    OutputFields {
+        /// The worker.
+        rank: Rank,
+        /// Its tensors.
+        found: usize,
+        /// Those of workers before it.
+        needed: usize,
+    },
+    /// A tensor of an output cannot be put together from those of the workers.
+    #[cfg(feature = "train")]
+    #[error(
+        "the output of {rank} has a tensor of shape {found:?}, which does not fit {others:?} of others: only the first size of rows may differ"
+    )]
+    OutputsDiffer {
+        /// The worker.
+        rank: Rank,
+        /// The shape of its tensor.
+        found: Vec<usize>,
+        /// That of the others.
+        others: Vec<usize>,
+    },
+    /// A tensor of an output is not what it is read as.
+    #[cfg(feature = "train")]
+    #[error("an output has a tensor of shape {found:?}, and is read as one of {needed} dimensions")]
+    OutputShape {
+        /// The shape.
+        found: Vec<usize>,
+        /// The dimensions that it is read with.
+        needed: usize,
+    },
+    /// More tensors of an output are read than it has.
+    #[cfg(feature = "train")]
+    #[error("an output has fewer tensors than are read: into_fields and from_fields have to agree")]
+    OutputEnded,
+    /// This worker has left its job.
+    #[cfg(feature = "train")]
+    #[error("this worker has left its job, and cannot train any more")]
+    Left,
 }
 
 impl Error {

@@ -29,12 +29,17 @@
 //! Gradients of the last layers can be reduced while those of the first are computed, where the
 //! backward pass is made in stages: see [`MirroredParams::start`].
 //!
-//! Map of the crate: `params` (the entry), `walk` (through modules), `visits` (what is done with
-//! each parameter there), `tensor` (numbers out of burn), `optimizer` (its state in checkpoints),
-//! `error`.
+//! Programs that train by burn's own learner need one argument more: `Distributed`, with the
+//! feature `train`.
+//!
+//! Map of the crate: `params` (the entry), `learner` (burn's learner), `walk` (through modules),
+//! `visits` (what is done with each parameter there), `tensor` (numbers out of burn), `optimizer`
+//! (its state in checkpoints), `error`.
 #![forbid(unsafe_code)]
 
 mod error;
+#[cfg(feature = "train")]
+mod learner;
 mod optimizer;
 mod params;
 mod tensor;
@@ -42,5 +47,7 @@ mod visits;
 mod walk;
 
 pub use error::Error;
+#[cfg(feature = "train")]
+pub use learner::{Distributed, Field, Fields, GatherOutput};
 pub use optimizer::{restore_optimizer, save_optimizer};
 pub use params::MirroredParams;

@@ -266,6 +266,39 @@ impl MirroredParams {
         Ok(strategy.verify_fingerprint(copy)?)
     }
 
+    /// Gives floats that are not trained, such as running means, the values that they have on rank 0,
+    /// so that all workers evaluate, or save, the same model.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Read`].
+    pub fn broadcast_buffers<M: Module>(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        module: M,
+    ) -> Result<M, Error> {
+        let found = survey(&module, &mut self.path)?;
+        let is_buffer = |found: &Found| {
+            let place = self.places.get(&found.id);
+            place.is_some_and(|place| place.trained.is_none())
+        };
+        let buffers: Vec<Found> = found.into_iter().filter(is_buffer).collect();
+        if buffers.is_empty() || strategy.num_replicas_in_sync() == 1 {
+            return Ok(module);
+        }
+        let specs: Vec<_> = buffers.iter().map(|buffer| buffer.spec.clone()).collect();
+        let mut values = FlatGradients::new(&specs, 0)?;
+        for (index, buffer) in buffers.iter().enumerate() {
+            values.set(index, &buffer.values)?;
+        }
+        strategy.scope(|scope| scope.mirror(&specs, values.as_mut_slice()))?;
+        let of_rank_0: Vec<_> = (0..specs.len())
+            .map(|index| values.gradient(index))
+            .collect();
+        let ids: Vec<_> = buffers.iter().map(|buffer| buffer.id).collect();
+        let places = places_of(&buffers);
+        Ok(with_values(module, &places, &of_rank_0, &ids))
+    }
+
     /// Adds the values of all parameters to `snapshot`, and the ids by which burn's optimizers know
     /// them.
     ///

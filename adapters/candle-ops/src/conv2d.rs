@@ -49,16 +49,16 @@ impl Convolution {
     /// Adds the result to `into`.
     fn forward(&self, into: &mut [f32], images: &[f32], weight: &[f32]) {
         let Self(sizes) = self;
-        let (taps, places) = (sizes.taps(), sizes.places());
+        let (kernel_len, places) = (sizes.kernel_len(), sizes.places());
         self.each_part(into, images, |into, images| {
-            let mut matrix = vec![0.0; taps * places];
+            let mut matrix = vec![0.0; kernel_len * places];
             let images = images.chunks_exact(sizes.input_len());
             let weights = weight.chunks_exact(sizes.weight_len()).cycle();
             let results = into.chunks_exact_mut(sizes.output_len());
             for ((result, image), weight) in results.zip(images).zip(weights) {
                 sizes.image_to_matrix(image, &mut matrix);
-                let weight = Matrix::new(weight, sizes.out_channels, taps);
-                let matrix = Matrix::new(&matrix, taps, places);
+                let weight = Matrix::new(weight, sizes.out_channels, kernel_len);
+                let matrix = Matrix::new(&matrix, kernel_len, places);
                 add_product(result, weight, matrix, Threads::One);
             }
         });
@@ -66,16 +66,16 @@ impl Convolution {
 
     fn gradient_of_images(&self, weight: &[f32], slopes: &[f32]) -> Vec<f32> {
         let Self(sizes) = self;
-        let (taps, places) = (sizes.taps(), sizes.places());
+        let (kernel_len, places) = (sizes.kernel_len(), sizes.places());
         let mut into = vec![0.0; sizes.images * sizes.groups * sizes.input_len()];
         self.each_part(&mut into, slopes, |into, slopes| {
-            let mut matrix = vec![0.0; taps * places];
+            let mut matrix = vec![0.0; kernel_len * places];
             let slopes = slopes.chunks_exact(sizes.output_len());
             let weights = weight.chunks_exact(sizes.weight_len()).cycle();
             let images = into.chunks_exact_mut(sizes.input_len());
             for ((image, slopes), weight) in images.zip(slopes).zip(weights) {
                 matrix.fill(0.0);
-                let weight = Matrix::new(weight, sizes.out_channels, taps);
+                let weight = Matrix::new(weight, sizes.out_channels, kernel_len);
                 let slopes = Matrix::new(slopes, sizes.out_channels, places);
                 add_product(&mut matrix, weight.transposed(), slopes, Threads::One);
                 sizes.add_matrix_to_image(&matrix, image);
@@ -88,7 +88,7 @@ impl Convolution {
     /// result does not depend on the number of threads.
     fn gradient_of_weight(&self, images: &[f32], slopes: &[f32]) -> Vec<f32> {
         let Self(sizes) = self;
-        let (taps, places, groups) = (sizes.taps(), sizes.places(), sizes.groups);
+        let (kernel_len, places, groups) = (sizes.kernel_len(), sizes.places(), sizes.groups);
         let whole = groups * sizes.weight_len();
         let parts = sizes.images.div_ceil(PART).max(1);
         let mut sums = vec![0.0; parts * whole];
@@ -96,7 +96,7 @@ impl Convolution {
         let slopes = slopes.par_chunks(self.part_len(slopes));
         let parts = sums.par_chunks_mut(whole).zip(images).zip(slopes);
         parts.for_each(|((sum, images), slopes)| {
-            let mut matrix = vec![0.0; taps * places];
+            let mut matrix = vec![0.0; kernel_len * places];
             let images = images.chunks_exact(sizes.input_len());
             let slopes = slopes.chunks_exact(sizes.output_len());
             for (at, (image, slopes)) in images.zip(slopes).enumerate() {
@@ -104,7 +104,7 @@ impl Convolution {
                 let start = at % groups * sizes.weight_len();
                 let sum = &mut sum[start..start + sizes.weight_len()];
                 let slopes = Matrix::new(slopes, sizes.out_channels, places);
-                let matrix = Matrix::new(&matrix, taps, places).transposed();
+                let matrix = Matrix::new(&matrix, kernel_len, places).transposed();
                 add_product(sum, slopes, matrix, Threads::One);
             }
         });

@@ -36,7 +36,8 @@
 //! split over rayon's current pool, and results do not depend on the number of its threads.
 //!
 //! A training step allocates and frees the same sizes again and again; glibc's allocator returns
-//! large ones to the kernel each time. A program that trains should choose another, such as mimalloc.
+//! large ones to the kernel each time. A program that trains should choose another, such as
+//! mimalloc.
 //!
 //! Map of the crate: one module for each operation; `conv2d/geometry` (which elements a kernel
 //! meets), `exp` and `product` (the arithmetic), `storage` (the values of tensors), `error`.

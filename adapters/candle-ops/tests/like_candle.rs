@@ -1,7 +1,11 @@
 //! Each operation beside candle's own, forward and backward, over shapes, settings and layouts; and
 //! beside finite differences where candle has no gradient, or a wrong one.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail with them")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests fail with the first, and round what is computed exactly"
+)]
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Conv2d, Conv2dConfig, Linear, Module, loss};
@@ -97,21 +101,23 @@ fn outcome(result: &Tensor, of: &[&Var]) -> Vec<Vec<f32>> {
 fn same(ours: &Result<Tensor>, theirs: &Result<Tensor>, of: &[&Var]) {
     let (ours, theirs) = (ours.as_ref().unwrap(), theirs.as_ref().unwrap());
     assert_eq!(ours.dims(), theirs.dims());
+    let terms = ours.elem_count();
     let pairs = outcome(ours, of).into_iter().zip(outcome(theirs, of));
     for (which, (ours, theirs)) in pairs.enumerate() {
-        close(&ours, &theirs, which);
+        close(&ours, &theirs, which, terms);
     }
 }
 
+/// A gradient may be a sum of as many terms as the result has elements, which cancel each other and
+/// are rounded in another order.
 #[track_caller]
-fn close(ours: &[f32], theirs: &[f32], which: usize) {
+fn close(ours: &[f32], theirs: &[f32], which: usize, terms: usize) {
     assert_eq!(ours.len(), theirs.len());
-    let scale = theirs
-        .iter()
-        .fold(1.0_f32, |most, value| most.max(value.abs()));
+    let largest = |most: f32, value: &f32| most.max(value.abs());
+    let near = 1e-5 * theirs.iter().fold(1.0_f32, largest) + 2.0 * f32::EPSILON * terms as f32;
     for (at, (one, other)) in ours.iter().zip(theirs).enumerate() {
         assert!(
-            (one - other).abs() <= 1e-5 * scale,
+            (one - other).abs() <= near,
             "{which}, element {at}: {one} and {other}"
         );
     }
@@ -180,6 +186,19 @@ impl Convolution {
         self.images[3] = self.images[2];
         self.weight[3] = self.weight[2];
         self
+    }
+
+    /// Whether candle 0.11 computes the gradient of the images: it subtracts the padding from what
+    /// the places cover, which may be less.
+    fn has_gradient_in_candle(&self) -> bool {
+        let Conv2dConfig {
+            padding,
+            stride,
+            dilation,
+            ..
+        } = self.config;
+        let covered = (self.out(2) - 1) * stride + dilation * (self.weight[2] - 1) + 1;
+        covered >= 2 * padding
     }
 
     /// The result as it is defined, and the gradients in images, weight and bias of the sum of its
@@ -271,7 +290,9 @@ fn layer(case: &Convolution) -> (Vec<Var>, Conv2d, Tensor) {
 proptest! {
     #[test]
     fn convolutions_are_candles(case in convolution()) {
-        let (of, layer, images) = layer(&case.square());
+        let case = case.square();
+        prop_assume!(case.has_gradient_in_candle());
+        let (of, layer, images) = layer(&case);
         let of: Vec<&Var> = of.iter().collect();
         same(&ops::conv2d(&layer, &images), &layer.forward(&images), &of);
     }
@@ -286,7 +307,7 @@ proptest! {
         let slopes = values(&weights(&result));
         let expected = case.defined(&values(&images), &values(layer.weight()), &bias, &slopes);
         for (which, (ours, theirs)) in outcome(&result, &of).iter().zip(&expected).enumerate() {
-            close(ours, theirs, which);
+            close(ours, theirs, which, result.elem_count());
         }
     }
 

@@ -8,6 +8,24 @@
 //!   GradStore ── buckets ──> replica.all_reduce ──> GradStore ──> the optimizer, unchanged
 //! ```
 //!
+//! A training loop as people write it needs its optimizer wrapped, and a part of the data for each
+//! worker: see [`Distributed`].
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use candle_nn::{Init, Optimizer, SGD, VarMap};
+//! use meshwork_candle::{Distributed, Error};
+//!
+//! let vars = VarMap::new();
+//! let weight = vars.get(1, "weight", Init::Const(5.0), DType::F32, &Device::Cpu)?;
+//! let mut optimizer = Distributed::new(SGD::new(vars.all_vars(), 0.5)?, &vars)?;
+//! optimizer.backward_step(&weight.sqr()?.sum_all()?)?;
+//! assert_eq!(weight.to_vec1::<f32>()?, [0.0]);
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! What it stands on is there for programs that do more between backward pass and optimizer:
+//!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
 //! use candle_nn::{Init, Optimizer, SGD, VarMap};
@@ -28,14 +46,17 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `vars` (nearly all of it), `gradient_hooks` (gradients caught while others are
-//! still computed), `tensor` (values read out), `error`.
+//! Map of the crate: `distributed` (the wrapped optimizer), `vars` (nearly all else),
+//! `gradient_hooks` (gradients caught while others are still computed), `tensor` (values read out),
+//! `error`.
 #![forbid(unsafe_code)]
 
+mod distributed;
 mod error;
 mod gradient_hooks;
 mod tensor;
 mod vars;
 
+pub use distributed::Distributed;
 pub use error::Error;
 pub use vars::MirroredVars;

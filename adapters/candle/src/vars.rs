@@ -303,6 +303,30 @@ impl MirroredVars {
         Ok(())
     }
 
+    /// Scales the gradients that [`all_reduce`](Self::all_reduce) or [`backward`](Self::backward)
+    /// gave last down to a norm, where that of all of them together is larger. Returns what it was,
+    /// which is the same on every worker.
+    ///
+    /// # Errors
+    /// [`Error::Candle`]
+    #[doc(alias = "clip_grad_norm_")]
+    pub fn clip_norm(&self, gradients: &mut GradStore, most: f64) -> Result<f64, Error> {
+        let all = (0..self.vars.len()).flat_map(|index| self.gradients.gradient(index));
+        let norm = all
+            .map(|value| f64::from(*value).powi(2))
+            .sum::<f64>()
+            .sqrt();
+        if norm > most {
+            for var in &self.vars {
+                if let Some(gradient) = gradients.get(var) {
+                    let scaled = (gradient * (most / norm))?;
+                    gradients.insert(var, scaled);
+                }
+            }
+        }
+        Ok(norm)
+    }
+
     /// Checks that all workers hold the same bits in all variables, and returns their hash.
     ///
     /// # Errors

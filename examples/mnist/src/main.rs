@@ -42,8 +42,8 @@ use mimalloc::MiMalloc;
 use args::Args;
 use error::Error;
 
-/// A step frees and asks for the same tensors again: glibc's allocator would give the large ones back
-/// to the kernel each time.
+/// A step frees and asks for the same tensors again: glibc's allocator would give the large ones
+/// back to the kernel each time.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

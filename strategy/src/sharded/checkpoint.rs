@@ -177,8 +177,8 @@ impl<O: ElementWise> ShardedModel<O> {
         let Some(mut saving) = self.saving.take() else {
             return Ok(());
         };
-        let kind = std::io::ErrorKind::Other;
-        let (written, bytes) = saving.join().ok_or(Error::NoWriter { kind })?;
+        let step = saving.step;
+        let (written, bytes) = saving.join().ok_or(Error::WriterPanicked { step })?;
         self.draft_bytes = bytes;
         let written = written?;
         let entries = tell_all(group, &written.entry().to_string())?;
@@ -229,8 +229,10 @@ impl<O: ElementWise> ShardedModel<O> {
         let series = &checkpoints.series;
         let latest = chief_tells(group, || {
             let latest = series.latest()?;
-            let found = latest.index().map(|index| index.generation().to_string());
-            Ok(found.unwrap_or_default())
+            Ok(match latest.index() {
+                Some(index) => index.generation().to_string(),
+                None => String::new(),
+            })
         })?;
         if latest.is_empty() {
             return Ok(None);

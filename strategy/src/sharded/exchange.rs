@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use meshwork_collectives::{Group, OperationError, ReduceOp};
 
 use super::partition::{Partition, Which};
-use super::tensors::{Whole, add, pack, unpack};
+use super::tensors::{Whole, add, collect_pieces, spread_pieces};
 
 /// How a unit's numbers go between the workers, and where they are staged for that.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Exchange {
             let pieces = self
                 .partition
                 .pieces(self.worker, chunk[self.worker].clone());
-            unpack(whole, pieces, mean);
+            spread_pieces(whole, pieces, mean);
         }
         Ok(())
     }
@@ -92,14 +92,14 @@ impl Exchange {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
             let (all, own) = staging.room(&lengths, self.worker);
-            pack(
+            collect_pieces(
                 whole,
                 self.partition
                     .pieces(self.worker, chunk[self.worker].clone()),
                 own,
             );
             group.all_gather_uneven(own, all, &lengths)?;
-            self.unpack_all(whole, &chunk, all);
+            self.spread_all(whole, &chunk, all);
         }
         Ok(())
     }
@@ -116,16 +116,16 @@ impl Exchange {
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
             let (all, _) = staging.room(&lengths, self.worker);
             group.all_gather_uneven(&shard[chunk[self.worker].clone()], all, &lengths)?;
-            self.unpack_all(whole, &chunk, all);
+            self.spread_all(whole, &chunk, all);
         }
         Ok(())
     }
 
-    fn unpack_all(&self, whole: &mut Whole, chunk: &[Range<usize>], all: &[f32]) {
+    fn spread_all(&self, whole: &mut Whole, chunk: &[Range<usize>], all: &[f32]) {
         let mut rest = all;
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at(positions.len());
-            unpack(
+            spread_pieces(
                 whole,
                 self.partition.pieces(worker, positions.clone()),
                 block,
@@ -147,7 +147,7 @@ impl Exchange {
         let mut rest = &mut all[..];
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at_mut(positions.len());
-            pack(
+            collect_pieces(
                 whole,
                 self.partition.pieces(worker, positions.clone()),
                 block,

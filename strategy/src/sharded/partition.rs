@@ -141,7 +141,7 @@ impl Partition {
         let lengths = (0..self.workers).map(|worker| self.shard_len(which, worker));
         let lengths: Vec<usize> = lengths.collect();
         // The first worker has as many rows as any.
-        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let longest = self.shard_len(which, 0);
         (0..longest).step_by(most).map(move |start| {
             let of = |len: &usize| start.min(*len)..(start + most).min(*len);
             lengths.iter().map(of).collect()

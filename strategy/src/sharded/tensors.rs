@@ -123,7 +123,11 @@ pub(super) fn make_room(whole: &mut Whole, len: usize) {
 }
 
 /// Copies ranges of a buffer to one place, one after the other.
-pub(super) fn pack(whole: &[f32], pieces: impl Iterator<Item = Range<usize>>, into: &mut [f32]) {
+pub(super) fn collect_pieces(
+    whole: &[f32],
+    pieces: impl Iterator<Item = Range<usize>>,
+    into: &mut [f32],
+) {
     let mut rest = into;
     for piece in pieces {
         let (own, behind) = rest.split_at_mut(piece.len());
@@ -132,8 +136,12 @@ pub(super) fn pack(whole: &[f32], pieces: impl Iterator<Item = Range<usize>>, in
     }
 }
 
-/// The inverse of [`pack`].
-pub(super) fn unpack(whole: &mut [f32], pieces: impl Iterator<Item = Range<usize>>, from: &[f32]) {
+/// The inverse of [`collect_pieces`].
+pub(super) fn spread_pieces(
+    whole: &mut [f32],
+    pieces: impl Iterator<Item = Range<usize>>,
+    from: &[f32],
+) {
     let mut rest = from;
     for piece in pieces {
         let (own, behind) = rest.split_at(piece.len());

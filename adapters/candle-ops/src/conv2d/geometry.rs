@@ -98,7 +98,7 @@ impl Geometry {
         let places = self.rows.output.checked_mul(self.columns.output)?;
         // The images and the weight exist already.
         let result = (self.out_channels * self.groups).checked_mul(self.images.max(1))?;
-        let matrix = self.taps().checked_mul(places)?;
+        let matrix = self.kernel_len().checked_mul(places)?;
         for elements in [result.checked_mul(places)?, matrix] {
             isize::try_from(elements.checked_mul(size_of::<f32>())?).ok()?;
         }
@@ -112,7 +112,7 @@ impl Geometry {
     }
 
     /// Elements of the kernel of one output channel: rows of the matrix.
-    pub(super) fn taps(&self) -> usize {
+    pub(super) fn kernel_len(&self) -> usize {
         self.in_channels * self.rows.kernel * self.columns.kernel
     }
 
@@ -133,7 +133,7 @@ impl Geometry {
 
     /// Elements of the weight of one group.
     pub(super) fn weight_len(&self) -> usize {
-        self.out_channels * self.taps()
+        self.out_channels * self.kernel_len()
     }
 
     /// Writes what each element of the kernel meets at each place. Where that is padding, `matrix`

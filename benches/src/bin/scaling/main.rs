@@ -20,8 +20,8 @@ use clap::{Parser, ValueEnum};
 use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
 use meshwork_strategy::{CommunicationOptions, MultiWorkerMirroredStrategy};
 
-/// A step frees and asks for the same tensors again: glibc's allocator would give the large ones back
-/// to the kernel each time.
+/// A step frees and asks for the same tensors again: glibc's allocator would give the large ones
+/// back to the kernel each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

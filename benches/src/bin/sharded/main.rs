@@ -2,7 +2,7 @@
 //! step 50, which is the same to the last digit whatever is sharded.
 //!
 //! ```text
-//! cargo run --release -p meshwork-benches --bin sharded -- --model large --shard none --workers 1,2
+//! cargo run --release -p meshwork-benches --bin sharded -- --shard none --workers 1,2 --csv
 //! ```
 #![forbid(unsafe_code)]
 

@@ -111,6 +111,14 @@ pub(super) fn row_len(spec: &VariableSpec) -> usize {
     spec.shape().iter().skip(1).product()
 }
 
+/// Rows of a tensor; a scalar is one.
+fn rows_of(spec: &VariableSpec) -> usize {
+    match spec.shape() {
+        [] => 1,
+        [rows, ..] => *rows,
+    }
+}
+
 /// The blocks of a tensor in a file of `length` bytes, by its head; `None` where one of them is in
 /// no right form, or not of whole rows.
 pub(super) fn blocks(head: &[u8], length: u64, spec: &VariableSpec) -> Option<Vec<Block>> {
@@ -144,7 +152,7 @@ pub(super) fn blocks(head: &[u8], length: u64, spec: &VariableSpec) -> Option<Ve
         };
         let bytes = end.checked_sub(start)?;
         let is_whole = block.rows.start <= block.rows.end
-            && block.rows.end <= spec.shape().first().copied().unwrap_or(1)
+            && block.rows.end <= rows_of(spec)
             && *name == of_rows.name()
             && info.dtype == Dtype::F32
             && bytes == of_rows.len() * size_of::<f32>()

@@ -1,0 +1,270 @@
+//! `Distributed`: burn's learner on many workers, by one argument.
+
+mod fields;
+mod outputs;
+mod run;
+mod wire;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_core::tensor::Device;
+use burn_train::{
+    EventProcessorTraining, Learner, LearnerModel, LearningResult, SupervisedLearningStrategy,
+    SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingError,
+    TrainingStrategy, ValidLoader, train::WorkerFailure,
+};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, Rank};
+
+use crate::Error;
+pub use fields::{Field, Fields, GatherOutput};
+use run::Run;
+
+/// Trains by burn's learner on all workers of a job: each on its part of the data, with the
+/// gradient of the mean over all of them, so that the models stay equal.
+///
+/// Data loaders are split by worker, gradients are summed in buckets, and the outputs of all
+/// workers go into the metrics of the chief, who alone draws, logs and writes checkpoints. Learning
+/// rate schedulers, gradient accumulation, early stopping and interrupts work as on one process; a
+/// stop on any worker stops all of them behind the same step. A batch has as many samples on each
+/// worker as the data loader says, so all together have that many times the workers.
+///
+/// Every worker runs the same program, up to this one argument:
+///
+/// ```no_run
+/// # use burn_core::tensor::Device;
+/// # use burn_train::{Learner, LearnerModel, SupervisedTraining, TrainStep, InferenceStep};
+/// # use burn_train::{TrainLoader, ValidLoader};
+/// # use meshwork_burn::{Distributed, Error, GatherOutput};
+/// # fn train<M: LearnerModel>(
+/// #     train: TrainLoader<M>, valid: ValidLoader<M>, learner: Learner<M>,
+/// # ) -> Result<(), Error>
+/// # where <M as TrainStep>::Output: GatherOutput, <M as InferenceStep>::Output: GatherOutput {
+/// let training = SupervisedTraining::new("/tmp/mnist", train, valid)
+///     .with_training_strategy(Distributed::from_env()?.into())
+///     .num_epochs(10);
+/// let result = training.launch(learner);
+/// # Ok(()) }
+/// ```
+///
+/// A checkpoint that the learner is to go on from is read by every worker, so its folder has to be
+/// one that all of them see.
+///
+/// Clones are the same worker. When the last of them is dropped the worker leaves its job, which
+/// waits for the others; [`leave`](Self::leave) does so and tells whether training went well.
+#[derive(Clone)]
+#[doc(alias("ExecutionStrategy", "DistributedDataParallel", "ddp"))]
+pub struct Distributed {
+    shared: Arc<Shared>,
+    device: Option<Device>,
+}
+
+struct Shared {
+    /// `None` once this worker has left.
+    strategy: Mutex<Option<MultiWorkerMirroredStrategy>>,
+    /// What has ended the training, until somebody asks.
+    failed: Mutex<Option<Error>>,
+}
+
+impl Distributed {
+    /// The worker that the environment says this process is: see
+    /// [`MultiWorkerMirroredStrategy::from_env`].
+    ///
+    /// # Errors
+    /// Those of [`MultiWorkerMirroredStrategy::from_env`].
+    pub fn from_env() -> Result<Self, Error> {
+        Ok(Self::new(MultiWorkerMirroredStrategy::from_env()?))
+    }
+
+    /// A worker of this strategy, which has one replica.
+    #[must_use]
+    pub fn new(strategy: MultiWorkerMirroredStrategy) -> Self {
+        let shared = Shared {
+            strategy: Mutex::new(Some(strategy)),
+            failed: Mutex::new(None),
+        };
+        Self {
+            shared: Arc::new(shared),
+            device: None,
+        }
+    }
+
+    /// Trains on this device instead of the one that the model is on.
+    #[must_use]
+    pub fn with_device(mut self, device: Device) -> Self {
+        self.device = Some(device);
+        self
+    }
+
+    /// Whether this worker is the one that draws, logs and writes; nobody is once it has left.
+    #[must_use]
+    pub fn is_chief(&self) -> bool {
+        let strategy = self.shared.strategy();
+        strategy
+            .as_ref()
+            .is_some_and(|strategy| strategy.is_chief())
+    }
+
+    /// Leaves the job: returns when all workers have finished.
+    ///
+    /// # Errors
+    /// What has ended the training on this worker, else [`Error::Strategy`] when a worker was lost.
+    #[track_caller]
+    pub fn leave(self) -> Result<(), Error> {
+        let strategy = self.shared.strategy().take();
+        if let Some(error) = lock(&self.shared.failed).take() {
+            return Err(error);
+        }
+        match strategy {
+            Some(strategy) => Ok(strategy.leave()?),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Shared {
+    fn strategy(&self) -> MutexGuard<'_, Option<MultiWorkerMirroredStrategy>> {
+        lock(&self.strategy)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let strategy = self.strategy().take();
+        // Training has told of errors already: one that comes now is the loss of a worker that
+        // nobody needs any more.
+        if let Some(strategy) = strategy.filter(|_| lock(&self.failed).is_none())
+            && let Err(error) = strategy.leave()
+        {
+            tracing::warn!(%error, "a worker was lost behind the last step");
+        }
+    }
+}
+
+impl<M> SupervisedLearningStrategy<M> for Distributed
+where
+    M: LearnerModel,
+    <M as burn_train::TrainStep>::Output: GatherOutput,
+    <M as burn_train::InferenceStep>::Output: GatherOutput,
+{
+    fn train(
+        &self,
+        learner: Learner<M>,
+        train: TrainLoader<M>,
+        valid: ValidLoader<M>,
+        components: TrainingComponents<M>,
+    ) -> LearningResult<M> {
+        if self.is_chief() {
+            return Chief(self).train(learner, train, valid, components);
+        }
+        let interrupter = components.interrupter.clone();
+        let first = components.checkpoint.unwrap_or(0) + 1;
+        let (model, processor) = self.fit(components, learner, train, valid, first);
+        LearningResult {
+            model: model.valid(),
+            renderer: processor.renderer(),
+            interrupted: interrupter.interruption(),
+            error: interrupter.error(),
+        }
+    }
+
+    fn fit(
+        &self,
+        components: TrainingComponents<M>,
+        learner: Learner<M>,
+        train: TrainLoader<M>,
+        valid: ValidLoader<M>,
+        first_epoch: usize,
+    ) -> (M, SupervisedTrainingEventProcessor<M>) {
+        let interrupter = components.interrupter.clone();
+        let mut strategy = self.shared.strategy();
+        let own = strategy
+            .as_ref()
+            .map_or(Rank::CHIEF, |strategy| strategy.rank());
+        let mut run = Run::new(learner, train, valid, components);
+        let ended = match strategy.as_mut() {
+            Some(strategy) => run.train(strategy, self.device.as_ref(), first_epoch),
+            None => Err(Error::Left),
+        };
+        if let Err(error) = ended {
+            interrupter.fail(training_error(&error, own));
+            *lock(&self.shared.failed) = Some(error);
+        }
+        run.into_parts()
+    }
+}
+
+/// The chief trains as burn does, with events before and after.
+struct Chief<'a>(&'a Distributed);
+
+impl<M> SupervisedLearningStrategy<M> for Chief<'_>
+where
+    M: LearnerModel,
+    <M as burn_train::TrainStep>::Output: GatherOutput,
+    <M as burn_train::InferenceStep>::Output: GatherOutput,
+{
+    fn fit(
+        &self,
+        components: TrainingComponents<M>,
+        learner: Learner<M>,
+        train: TrainLoader<M>,
+        valid: ValidLoader<M>,
+        first_epoch: usize,
+    ) -> (M, SupervisedTrainingEventProcessor<M>) {
+        self.0.fit(components, learner, train, valid, first_epoch)
+    }
+}
+
+impl<M> From<Distributed> for TrainingStrategy<M>
+where
+    M: LearnerModel,
+    <M as burn_train::TrainStep>::Output: GatherOutput,
+    <M as burn_train::InferenceStep>::Output: GatherOutput,
+{
+    fn from(distributed: Distributed) -> Self {
+        Self::Custom(Arc::new(distributed))
+    }
+}
+
+impl fmt::Debug for Distributed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Distributed")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The error as burn's learner tells it: of the worker at fault, which may be this one.
+fn training_error(error: &Error, own: Rank) -> TrainingError {
+    let at_fault = match error {
+        Error::Strategy(error) => error.rank_at_fault(),
+        Error::LearnerDiffers { rank, .. }
+        | Error::OutputForm { rank }
+        | Error::OutputFields { rank, .. }
+        | Error::OutputsDiffer { rank, .. } => Some(*rank),
+        _ => Some(own),
+    };
+    let failure = WorkerFailure {
+        device_id: at_fault.unwrap_or(own).index(),
+        message: with_causes(error),
+    };
+    TrainingError::Workers(vec![failure])
+}
+
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// What a thread that panicked has left is whole: it is replaced at once.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

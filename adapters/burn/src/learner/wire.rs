@@ -1,0 +1,184 @@
+//! What workers tell each other behind each batch: how it went, and the outputs for the chief.
+//!
+//! ```text
+//!   samples u32 | state u8 | fields u32 | each: join u8, element u8, dimensions u8, sizes u64…, bytes
+//! ```
+
+use meshwork_strategy::Rank;
+
+use super::fields::{Element, Field, Join};
+use crate::Error;
+
+/// How a worker's batch went.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum State {
+    /// More batches follow.
+    More,
+    /// It was the last of the epoch.
+    Last,
+    /// Somebody has asked this worker to stop.
+    Stop,
+}
+
+/// What a worker tells behind a batch.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// In the batch; 0 for a worker that has had all of its batches.
+    pub(super) samples: u32,
+    pub(super) state: State,
+    pub(super) fields: Vec<Field>,
+}
+
+impl Told {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.samples.to_le_bytes().to_vec();
+        bytes.push(match self.state {
+            State::More => 0,
+            State::Last => 1,
+            State::Stop => 2,
+        });
+        let fields = u32::try_from(self.fields.len()).expect("a program has few fields");
+        bytes.extend(fields.to_le_bytes());
+        for field in &self.fields {
+            bytes.push(match field.join {
+                Join::Mean => 0,
+                Join::Rows => 1,
+            });
+            bytes.push(match field.element {
+                Element::Float => 0,
+                Element::Int => 1,
+            });
+            let dimensions = u8::try_from(field.shape.len()).expect("tensors have few dimensions");
+            bytes.push(dimensions);
+            for size in &field.shape {
+                bytes.extend((*size as u64).to_le_bytes());
+            }
+            bytes.extend(&field.bytes);
+        }
+        bytes
+    }
+
+    /// What the worker `rank` has told.
+    pub(super) fn parse(bytes: &[u8], rank: Rank) -> Result<Self, Error> {
+        let mut reader = Reader { rest: bytes };
+        reader.told().ok_or(Error::OutputForm { rank })
+    }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn told(&mut self) -> Option<Told> {
+        let samples = u32::from_le_bytes(self.array()?);
+        let state = match self.array::<1>()? {
+            [0] => State::More,
+            [1] => State::Last,
+            [2] => State::Stop,
+            [_] => return None,
+        };
+        let fields = u32::from_le_bytes(self.array()?);
+        // Each is taken off the bytes that are there, so that a wrong number ends soon.
+        let fields = (0..fields).map(|_| self.field()).collect::<Option<_>>()?;
+        self.rest.is_empty().then_some(Told {
+            samples,
+            state,
+            fields,
+        })
+    }
+
+    fn field(&mut self) -> Option<Field> {
+        let [join, element, dimensions] = self.array()?;
+        let join = match join {
+            0 => Join::Mean,
+            1 => Join::Rows,
+            _ => return None,
+        };
+        let element = match element {
+            0 => Element::Float,
+            1 => Element::Int,
+            _ => return None,
+        };
+        let is_known = match join {
+            Join::Mean => element == Element::Float,
+            Join::Rows => dimensions > 0,
+        };
+        if !is_known {
+            return None;
+        }
+        let size = |_| usize::try_from(self.number()?).ok();
+        let shape: Vec<usize> = (0..dimensions).map(size).collect::<Option<_>>()?;
+        let elements = shape
+            .iter()
+            .try_fold(1_usize, |all, size| all.checked_mul(*size))?;
+        let bytes = self.take(elements.checked_mul(element.bytes())?)?.to_vec();
+        Some(Field {
+            join,
+            element,
+            shape,
+            bytes,
+        })
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.array()?))
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (array, rest) = self.rest.split_first_chunk::<N>()?;
+        self.rest = rest;
+        Some(*array)
+    }
+
+    fn take(&mut self, len: usize) -> Option<&[u8]> {
+        let (taken, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
+        Some(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told() -> Told {
+        let field = |join, element, shape: &[usize], bytes: &[u8]| Field {
+            join,
+            element,
+            shape: shape.to_vec(),
+            bytes: bytes.to_vec(),
+        };
+        Told {
+            samples: 3,
+            state: State::Last,
+            fields: vec![
+                field(Join::Mean, Element::Float, &[1], &[1, 2, 3, 4]),
+                field(Join::Rows, Element::Int, &[1, 1], &[9; 8]),
+                field(Join::Rows, Element::Float, &[0, 7], &[]),
+            ],
+        }
+    }
+
+    #[test]
+    fn what_was_told_is_read_back_and_nothing_that_is_cut_off_or_changed_in_kind() {
+        let bytes = told().to_bytes();
+        let read = Told::parse(&bytes, Rank::CHIEF).unwrap();
+        assert_eq!(read.to_bytes(), bytes);
+        assert_eq!((read.samples, read.state), (3, State::Last));
+        for end in 0..bytes.len() {
+            let error = Told::parse(&bytes[..end], Rank::new(2)).unwrap_err();
+            assert!(error.to_string().contains("rank 2"), "{error}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        Told::parse(&longer, Rank::CHIEF).unwrap_err();
+        for kind in [4, 9, 10] {
+            let mut changed = bytes.clone();
+            changed[kind] = 7;
+            Told::parse(&changed, Rank::CHIEF).unwrap_err();
+        }
+        let mut huge = bytes.clone();
+        huge[12..20].fill(0xff);
+        Told::parse(&huge, Rank::CHIEF).unwrap_err();
+    }
+}

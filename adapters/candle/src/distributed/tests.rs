@@ -1,0 +1,183 @@
+//! Wrapped optimizers with workers that are threads of one process, against one worker that has the
+//! batches of all; models and losses that differ.
+
+use std::thread;
+
+use candle_core::{DType, Device};
+use candle_nn::{AdamW, Linear, Module, ParamsAdamW, SGD, VarBuilder, linear};
+use meshwork_collectives::Group;
+use meshwork_strategy::Rank;
+
+use super::*;
+
+fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let program = &program;
+        let groups = Group::local(world).unwrap().into_iter();
+        let strategies =
+            groups.map(|group| MultiWorkerMirroredStrategy::from_group(group).unwrap());
+        let ranks: Vec<_> = strategies
+            .map(|strategy| scope.spawn(move || program(strategy)))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// A layer of 3 inputs and 2 outputs, with other values on each worker until they are mirrored.
+fn layer(own: usize) -> (VarMap, Linear) {
+    let vars = VarMap::new();
+    let layer = linear(
+        3,
+        2,
+        VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu),
+    )
+    .unwrap();
+    for (name, var) in vars.data().lock().unwrap().iter() {
+        let values = (0..var.elem_count()).map(|at| ((at + name.len()) as f32 + own as f32).sin());
+        let values = Tensor::from_iter(values, &Device::Cpu).unwrap();
+        var.set(&values.reshape(var.dims()).unwrap()).unwrap();
+    }
+    (vars, layer)
+}
+
+/// The mean over samples `from..to` of step `step`.
+fn loss(layer: &Linear, step: usize, samples: std::ops::Range<usize>) -> Tensor {
+    let rows = samples.len();
+    let values =
+        samples.flat_map(|sample| (0..3).map(move |at| (step * 31 + sample * 3 + at) as f32));
+    let inputs = Tensor::from_iter(values.map(f32::cos), &Device::Cpu).unwrap();
+    let outputs = layer.forward(&inputs.reshape((rows, 3)).unwrap()).unwrap();
+    (outputs - 0.5).unwrap().sqr().unwrap().mean_all().unwrap()
+}
+
+fn values(vars: &VarMap) -> Vec<f32> {
+    let vars = vars.data().lock().unwrap();
+    let mut names: Vec<_> = vars.keys().collect();
+    names.sort();
+    let of = |name| vars[name].flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    names.into_iter().flat_map(of).collect()
+}
+
+/// Losses and values after some steps on batches of 4 samples a worker, as `passes` parts of them.
+fn train(
+    strategy: MultiWorkerMirroredStrategy,
+    batch: usize,
+    passes: usize,
+    max_norm: Option<f64>,
+) -> (Vec<f32>, Vec<f32>) {
+    let (vars, layer) = layer(strategy.rank().index());
+    let parameters = ParamsAdamW {
+        lr: 0.1,
+        ..ParamsAdamW::default()
+    };
+    let optimizer = AdamW::new(vars.all_vars(), parameters).unwrap();
+    let mut optimizer = Distributed::with_strategy(strategy, optimizer, &vars).unwrap();
+    if let Some(norm) = max_norm {
+        optimizer = optimizer.with_max_norm(norm);
+    }
+    assert_eq!(optimizer.is_chief(), optimizer.worker() == 0);
+    let start = optimizer.worker() * batch;
+    let part = batch / passes;
+    let losses = (0..6).map(|step| {
+        let of_pass = |pass| {
+            let from = start + pass * part;
+            (loss(&layer, step, from..from + part) / passes as f64).unwrap()
+        };
+        for pass in 0..passes - 1 {
+            optimizer.accumulate(&of_pass(pass)).unwrap();
+        }
+        optimizer.backward_step(&of_pass(passes - 1)).unwrap()
+    });
+    let losses = losses.collect();
+    assert!(optimizer.optimizer_mut().learning_rate() > 0.0);
+    optimizer.leave().unwrap();
+    (losses, values(&vars))
+}
+
+#[test]
+fn workers_train_as_one_that_has_the_batches_of_all() {
+    for max_norm in [None, Some(0.01), Some(1e9)] {
+        let one = MultiWorkerMirroredStrategy::alone().unwrap();
+        let (losses, expected) = train(one, 12, 1, max_norm);
+        for (workers, passes) in [(2, 1), (3, 1), (3, 2), (2, 3)] {
+            let batch = 12 / workers as usize;
+            let ran = each(workers, |strategy| train(strategy, batch, passes, max_norm));
+            for (found, values) in &ran {
+                assert_eq!((found, values), (&ran[0].0, &ran[0].1));
+                for (found, expected) in values.iter().zip(&expected) {
+                    assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+                }
+                for (found, expected) in found.iter().zip(&losses).filter(|_| passes == 1) {
+                    assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_norm_is_left_alone_and_a_large_one_becomes_what_was_asked_for() {
+    let (vars, layer) = layer(0);
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let mut mirrored = MirroredVars::new(&mut strategy, &vars).unwrap();
+    let mut gradients = loss(&layer, 0, 0..4).backward().unwrap();
+    let reduced = strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0));
+    reduced.unwrap();
+    let norm = |gradients: &GradStore| {
+        let square = |var: candle_core::Var| {
+            let gradient = gradients.get(&var).unwrap().sqr().unwrap();
+            f64::from(gradient.sum_all().unwrap().to_scalar::<f32>().unwrap())
+        };
+        mirrored
+            .named()
+            .map(|named| square(named.1))
+            .sum::<f64>()
+            .sqrt()
+    };
+    let before = norm(&gradients);
+    for (most, expected) in [(2.0 * before, before), (before / 4.0, before / 4.0)] {
+        let told = mirrored.clip_norm(&mut gradients, most).unwrap();
+        assert!((told - before).abs() < 1e-6, "{told} {before}");
+        assert!((norm(&gradients) - expected).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn workers_whose_models_differ_are_told_apart() {
+    let errors = each(3, |strategy| {
+        let vars = VarMap::new();
+        let outputs = 2 + usize::from(strategy.rank() == Rank::new(1));
+        linear(
+            3,
+            outputs,
+            VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu),
+        )
+        .unwrap();
+        let optimizer = SGD::new(vars.all_vars(), 0.1).unwrap();
+        Distributed::with_strategy(strategy, optimizer, &vars).unwrap_err()
+    });
+    for error in errors {
+        let error = error.to_string();
+        assert!(error.contains("bias of shape [3] on rank 1"), "{error}");
+    }
+}
+
+#[test]
+fn a_worker_whose_loss_is_refused_is_named_on_all() {
+    let errors = each(2, |strategy| {
+        let rank = strategy.rank();
+        let (vars, layer) = layer(0);
+        let optimizer = SGD::new(vars.all_vars(), 0.1).unwrap();
+        let mut optimizer = Distributed::with_strategy(strategy, optimizer, &vars).unwrap();
+        let loss = match rank {
+            Rank::CHIEF => loss(&layer, 0, 0..4),
+            _ => loss(&layer, 0, 0..4).broadcast_as(2).unwrap(),
+        };
+        optimizer.backward_step(&loss).unwrap_err()
+    });
+    let Error::Strategy(chiefs) = &errors[0] else {
+        panic!("{errors:?}");
+    };
+    assert_eq!(chiefs.rank_at_fault(), Some(Rank::new(1)), "{chiefs}");
+    assert!(matches!(errors[1], Error::Candle(_)), "{errors:?}");
+}

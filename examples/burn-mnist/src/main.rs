@@ -1,0 +1,131 @@
+//! burn's learner trains a convolutional network on MNIST, in one process or in several: they
+//! differ by one argument, [`with_training_strategy`](SupervisedTraining::with_training_strategy).
+//!
+//! ```text
+//! cargo run --release -p burn-mnist -- --workers 2 --epochs 1
+//! ```
+#![forbid(unsafe_code)]
+
+mod data;
+mod error;
+mod model;
+
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use burn::data::dataloader::DataLoaderBuilder;
+use burn::lr_scheduler::constant::ConstantLr;
+use burn::optim::AdamConfig;
+use burn::tensor::Device;
+use burn::train::metric::{AccuracyMetric, LossMetric};
+use burn::train::{Learner, SupervisedTraining};
+use clap::Parser;
+use meshwork_burn::Distributed;
+use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
+use rayon::ThreadPoolBuilder;
+
+use data::DigitBatcher;
+use error::Error;
+use model::Model;
+
+/// Trains an MNIST classifier with burn, on several workers.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Processes that train together, if no environment says which of them this is
+    #[arg(long, default_value = "1")]
+    workers: NonZeroUsize,
+
+    /// Times that all images are shown
+    #[arg(long, default_value = "1")]
+    epochs: NonZeroUsize,
+
+    /// Images in a batch of one worker
+    #[arg(long, default_value = "32")]
+    batch: NonZeroUsize,
+
+    /// Images to train with, and to validate with, at most
+    #[arg(long)]
+    limit: Option<NonZeroUsize>,
+
+    /// Folder of the MNIST files, as they come
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../mnist/data"))]
+    data: PathBuf,
+
+    /// Folder for logs and checkpoints
+    #[arg(long, default_value = "/tmp/burn-mnist")]
+    folder: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let ended = match std::env::var_os("TF_CONFIG").is_none() && args.workers.get() > 1 {
+        true => start_workers(&args),
+        false => on_this_thread(|| train(&args)),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A reader that has gone is no reason to fail in another way.
+            let _ = writeln!(
+                io::stderr(),
+                "burn-mnist: error: {}",
+                error::one_line(&error)
+            );
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+/// Starts this program again as the workers.
+fn start_workers(args: &Args) -> Result<(), Error> {
+    let program = std::env::current_exe().map_err(|source| Error::Program { source })?;
+    let outcome = Launch::new(program)
+        .args(std::env::args_os().skip(1))
+        .env("RAYON_NUM_THREADS", "1")
+        .workers(args.workers.get())?
+        .cores(Cores::Split)
+        .output(Output::ChiefInherits)
+        .run()?;
+    match outcome {
+        Outcome::Succeeded => Ok(()),
+        outcome => Err(Error::Job {
+            status: outcome.exit_code(),
+            outcome: outcome.to_string(),
+        }),
+    }
+}
+
+/// Computes on the calling thread, which is a worker's only one: handing each operation to another
+/// thread of the same core would take longer than many of them.
+fn on_this_thread(work: impl FnOnce() -> Result<(), Error> + Send) -> Result<(), Error> {
+    let pool = ThreadPoolBuilder::new().num_threads(1);
+    // The pool of the process stays for the thread that computes metrics.
+    pool.use_current_thread().build()?.install(work)
+}
+
+fn train(args: &Args) -> Result<(), Error> {
+    let device = Device::flex().autodiff();
+    device.seed(42);
+    let loader = |part| {
+        let digits = data::load(&args.data, part, args.limit)?;
+        let loader = DataLoaderBuilder::new(DigitBatcher).batch_size(args.batch.get());
+        Ok::<_, Error>(loader.shuffle(42).build(digits))
+    };
+    let distributed = Distributed::from_env()?;
+    let training = SupervisedTraining::new(&args.folder, loader("train")?, loader("t10k")?)
+        .metrics((AccuracyMetric::new(), LossMetric::new()))
+        .num_epochs(args.epochs.get())
+        .summary()
+        .with_training_strategy(distributed.clone().into());
+    let model = Model::new(&device);
+    let learner = Learner::new(model, AdamConfig::new().init(), ConstantLr::new(1e-3));
+    let result = training.launch(learner);
+    if let Some(error) = result.error {
+        // What has happened between workers is told by its own error.
+        distributed.leave()?;
+        return Err(Error::Training(error.to_string()));
+    }
+    Ok(distributed.leave()?)
+}
