@@ -87,6 +87,55 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
+    /// Two tensors that are saved together have one name.
+    #[error("two tensors are to be saved as {name:?}: give them different names")]
+    TensorTwice {
+        /// The name.
+        name: String,
+    },
+    /// A block of a tensor cannot be in a file.
+    #[error(
+        "the bytes of {block} cannot be counted: elements take whole bytes, and all together fewer than 2^63"
+    )]
+    BlockSize {
+        /// The tensor, and which of its elements.
+        block: String,
+    },
+    /// A file is intact, and not one of tensors.
+    #[error("{} was not saved as a part of tensors on several writers: read it as what it is", path.display())]
+    TensorForm {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No tensor of this name was saved.
+    #[error("{} has no tensor {name}: is it of another model?", index.display())]
+    NoTensor {
+        /// The name.
+        name: String,
+        /// The index of the generation.
+        index: PathBuf,
+    },
+    /// The files do not have all elements of a tensor.
+    #[error("the files of {} do not have all elements of {name}: save it anew", index.display())]
+    TensorHole {
+        /// The tensor.
+        name: String,
+        /// The index of the generation.
+        index: PathBuf,
+    },
+    /// A block in a file is damaged. Other blocks may have been read already, so no earlier
+    /// generation is used in its place.
+    #[error(
+        "{} holds other elements of {block} than were saved: remove {} to go back to the save before it", path.display(), index.display()
+    )]
+    BlockDamaged {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, and which of its elements.
+        block: String,
+        /// The index, without which the generation does not count.
+        index: PathBuf,
+    },
     /// The generation numbers are exhausted.
     #[error("no generation can follow number {last} in {}: save elsewhere", folder.display())]
     Exhausted {

@@ -60,6 +60,12 @@ impl Entry {
         self.head
     }
 
+    /// The hash of these.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// Whether a head is the one that was saved.
     pub(crate) fn check(&self, head: &[u8]) -> Result<(), FileDamage> {
         match XxHash3_64::oneshot(head) {

@@ -2,7 +2,9 @@
 //!
 //! Every save makes a new generation: files with names that nobody has used or can guess, and an
 //! index that is put in place last and names them, with their lengths and hashes. What has no index
-//! was never finished. This crate does not know what is in the files.
+//! was never finished. The files may have anything in them; [`tensors`] is a form for blocks of
+//! tensors from many writers. This crate does not know who writes what, or how tensors are laid
+//! out.
 //!
 //! ```text
 //!   ck.g00000007-5b1c22f09ad3e781.index                  the generation is whole
@@ -32,14 +34,18 @@
 //!
 //! Map of the crate: `series` (writing generations; `series/read`, finding them; `series/retain`,
 //! removing them), `generation` (their names), `index` (what the last file says: pure), `disk`
-//! (what is asked of the file system), `error`.
+//! (what is asked of the file system), [`tensors`] (blocks of tensors as safetensors), `error`.
 #![forbid(unsafe_code)]
 
 pub mod disk;
 mod error;
 mod generation;
 mod index;
+#[cfg(test)]
+#[path = "../../fuzz/checks/replay.rs"]
+mod replay;
 mod series;
+pub mod tensors;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::checkpoint::Checkpoint;
 use crate::devices::Devices;
 use crate::doctor::Doctor;
 use crate::resolve::Resolve;
@@ -55,6 +56,8 @@ pub(crate) enum Task {
     Resolve(Resolve),
     /// List the devices of this machine by backend, and why a backend has none
     Devices(Devices),
+    /// Show what is in a checkpoint, or write all of it into one file
+    Checkpoint(Checkpoint),
     /// Say why a job failed, or whether one can begin here
     ///
     /// With --dump: a rank whose group fails leaves its last operations in the folder named by

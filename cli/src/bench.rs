@@ -10,9 +10,9 @@ use std::error::Error;
 use std::io;
 use std::thread;
 
-use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
 use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
+use meshwork_launcher::{Cores, Launch, Outcome, Output};
 
 pub(crate) use args::{Bench, size};
 

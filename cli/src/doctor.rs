@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use meshwork_cli::launch::LaunchError;
+use meshwork_launcher::LaunchError;
 
 /// What to look at.
 #[derive(Args, Debug)]

@@ -1,12 +1,14 @@
 //! The `meshwork` command: `meshwork run` starts a program as many ranks, `meshwork bench` measures
 //! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan`
 //! says how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork
-//! tpu` compiles programs for TPU slices, `meshwork resolve` says who is in the cluster, `meshwork
-//! doctor` why a job failed, `meshwork secret` prints a new job secret.
+//! tpu` compiles programs for TPU slices, `meshwork checkpoint` shows and merges what was saved,
+//! `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job failed, `meshwork
+//! secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
 mod bench;
+mod checkpoint;
 mod devices;
 mod doctor;
 mod plan;
@@ -20,8 +22,8 @@ use std::iter::successors;
 use std::process::ExitCode;
 
 use clap::Parser;
-use meshwork_cli::launch::{Cores, Elastic, Launch, LaunchError, Outcome};
 use meshwork_collectives::JobSecret;
+use meshwork_launcher::{Cores, Elastic, Launch, LaunchError, Outcome};
 use mimalloc::MiMalloc;
 
 use crate::args::{Arguments, Draw, Plan, Run, Task};
@@ -54,6 +56,10 @@ fn main() -> ExitCode {
         Task::Devices(wanted) => told(
             "devices",
             devices::run(&wanted).map_err(|error| chain(&error)),
+        ),
+        Task::Checkpoint(wanted) => told(
+            "checkpoint",
+            checkpoint::run(&wanted).map_err(|error| chain(&error)),
         ),
         Task::Doctor(wanted) => told(
             "doctor",

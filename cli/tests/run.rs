@@ -21,8 +21,8 @@ use std::process::{Command, Stdio};
 use std::{env, fs, io, process, thread};
 
 use harness::{Running, meshwork, read_to_end, run, script};
-use meshwork_cli::launch::{Launch, Outcome, Output};
 use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, OperationError, Rank};
+use meshwork_launcher::{Launch, Outcome, Output};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

@@ -17,6 +17,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use meshwork_checkpoint::tensors::{TensorIndex, TensorInfo};
 use meshwork_checkpoint::{Entry, FileDamage, Generation, Index, Series, Written};
 use meshwork_layout::ops::TensorLayout;
 use meshwork_layout::{Layout, Shape};
@@ -25,12 +26,11 @@ use crate::error::Subject;
 use crate::variable::SavedAs;
 use crate::{Context, DTensor, DVariable, Error, Scalar};
 
-mod chunks;
-mod format;
 mod read;
+mod stored;
 
-use format::{Stored, Tensors};
 use read::Reader;
+use stored::{Stored, info_of};
 
 impl Context {
     /// Writes tensors and variables to files whose names begin with `prefix`: each client those of
@@ -59,8 +59,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TensorName`] for two tensors of one name, or a name with `@`; [`Error::Checkpoint`]
-    /// and [`Error::TensorForm`], on all clients; and those of [`DTensor::relayout`].
+    /// [`Error::Checkpoint`], on all clients; also for two tensors of one name. Those of
+    /// [`DTensor::relayout`].
     #[track_caller]
     #[doc(alias("name_based_save", "sharded_save"))]
     pub fn save(&self, prefix: &Path, tensors: &[(&str, &dyn Save)]) -> Result<(), Error> {
@@ -74,9 +74,8 @@ impl Context {
     /// cut short, exchanged or removed: then [`passed_over`](Self::passed_over) names them.
     ///
     /// # Errors
-    /// [`Error::NoCheckpoint`], [`Error::Checkpoint`], [`Error::BlockDamaged`],
-    /// [`Error::FileForm`], [`Error::NotSaved`], [`Error::SavedElement`], [`Error::SavedHole`]
-    /// where files do not have all elements, and those of [`copy_to_mesh`](Self::copy_to_mesh).
+    /// [`Error::NoCheckpoint`]; [`Error::Checkpoint`] for files that are damaged, or have no such
+    /// tensor; [`Error::SavedElement`]; and those of [`copy_to_mesh`](Self::copy_to_mesh).
     #[track_caller]
     #[doc(alias = "name_based_restore")]
     pub fn restore<T: Scalar>(
@@ -100,14 +99,9 @@ impl Context {
     #[track_caller]
     fn save_in(&self, series: &Series, tensors: &[(&str, &dyn Save)]) -> Result<(), Error> {
         let mut stored = Vec::new();
-        let mut described = Tensors::default();
-        for (place, (name, tensor)) in tensors.iter().enumerate() {
-            let is_taken = tensors[..place].iter().any(|(other, _)| other == name);
-            if is_taken || name.contains('@') {
-                let name = (*name).to_owned();
-                return Err(Error::TensorName { name });
-            }
-            described.add(name, tensor.store(name, &mut stored)?);
+        let mut index = TensorIndex::default();
+        for (name, tensor) in tensors {
+            index.insert(name, tensor.store(name, &mut stored)?)?;
         }
         let begun = match self.index() {
             0 => series.begin().map(|generation| generation.to_string()),
@@ -119,7 +113,7 @@ impl Context {
         let told = self.all_tell(entry.map_err(Error::clone));
         let saved = told.and_then(|files| {
             let finished = match self.index() {
-                0 => finish(series, generation, &files, &described),
+                0 => finish(series, generation, &files, &index),
                 _ => Ok(()),
             };
             self.all_tell(finished.map(|()| String::new()))
@@ -142,7 +136,7 @@ impl Context {
         generation: Generation,
         stored: &[Stored],
     ) -> Result<Written, Error> {
-        let (bytes, head) = format::to_bytes(stored).ok_or(Error::TensorForm)?;
+        let (bytes, head) = stored::to_bytes(stored)?;
         let part = format!(
             "{:05}-of-{:05}.safetensors",
             self.index(),
@@ -215,7 +209,7 @@ fn finish(
     series: &Series,
     generation: Generation,
     files: &[String],
-    tensors: &Tensors,
+    tensors: &TensorIndex,
 ) -> Result<(), Error> {
     let files = files.iter().map(|file| file.parse());
     let files: Vec<Entry> = files.collect::<Result<_, _>>()?;
@@ -232,12 +226,6 @@ fn latest(series: &Series) -> Result<Generation, Error> {
     })
 }
 
-/// Reads bytes as files of a checkpoint have them, whatever they are.
-#[doc(hidden)]
-pub fn decode(bytes: &[u8]) {
-    format::decode(bytes);
-}
-
 /// The number of generations kept: the last save, and the one before it.
 const KEEP: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
@@ -251,8 +239,7 @@ impl<T: Scalar> Save for DTensor<T> {}
 impl<T: Scalar> Save for DVariable<T> {}
 
 mod sealed {
-    use super::{Error, Stored};
-    use crate::checkpoint::format::TensorInfo;
+    use super::{Error, Stored, TensorInfo};
 
     #[expect(
         unnameable_types,
@@ -266,7 +253,7 @@ mod sealed {
 }
 
 impl<T: Scalar> sealed::Store for DTensor<T> {
-    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::TensorInfo, Error> {
+    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<TensorInfo, Error> {
         let reduced = self.reduce_partial()?;
         let layout = reduced.layout();
         for (rank, block) in reduced.local_ranks().iter().zip(reduced.unpack()?) {
@@ -277,15 +264,12 @@ impl<T: Scalar> sealed::Store for DTensor<T> {
                 stored.push(Stored::of(name, &held, &block.view()));
             }
         }
-        Ok(format::TensorInfo {
-            shape: reduced.shape().to_vec(),
-            element: T::TYPE,
-        })
+        Ok(info_of::<T>(reduced.shape()))
     }
 }
 
 impl<T: Scalar> sealed::Store for DVariable<T> {
-    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<format::TensorInfo, Error> {
+    fn store(&self, name: &str, stored: &mut Vec<Stored>) -> Result<TensorInfo, Error> {
         match self.saved_as() {
             SavedAs::Itself => self.value().store(name, stored),
             SavedAs::Bf16 => self.value().cast::<crate::bf16>()?.store(name, stored),

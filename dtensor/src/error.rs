@@ -305,37 +305,9 @@ pub enum Error {
         /// The expected shape.
         expected: Vec<usize>,
     },
-    /// Two tensors of a checkpoint have one name, or one cannot be written to a file.
-    #[error("a tensor cannot be saved as {name:?}: names differ and have no @")]
-    TensorName {
-        /// The name.
-        name: String,
-    },
-    /// Tensors cannot be written in the format of their file.
-    #[error("the tensors do not fit into a safetensors file: is a name too long?")]
-    TensorForm,
     /// A file of a checkpoint cannot be written or read, or is damaged.
     #[error(transparent)]
     Checkpoint(#[from] meshwork_checkpoint::Error),
-    /// A block in a file is damaged. Other blocks may have been read already, so no earlier save is
-    /// used in its place.
-    #[error(
-        "{} holds other elements of {block} than were saved: remove {} to go back to the save before it", path.display(), index.display()
-    )]
-    BlockDamaged {
-        /// The file.
-        path: PathBuf,
-        /// The tensor, and which of its elements.
-        block: String,
-        /// The index, without which the save does not count.
-        index: PathBuf,
-    },
-    /// A file has the length and the head that were saved, and is no part of a checkpoint.
-    #[error("{} is no whole file of a checkpoint: save it anew", path.display())]
-    FileForm {
-        /// The file.
-        path: PathBuf,
-    },
     /// There is no whole checkpoint.
     #[error("there is no whole checkpoint at {}{}", prefix.display(), Passed(damaged.as_ref()))]
     NoCheckpoint {
@@ -343,14 +315,6 @@ pub enum Error {
         prefix: PathBuf,
         /// The damage to the latest one that exists.
         damaged: Option<(PathBuf, FileDamage)>,
-    },
-    /// A checkpoint has no tensor of a name.
-    #[error("{} has no tensor {name}", prefix.display())]
-    NotSaved {
-        /// The name.
-        name: String,
-        /// The prefix of the names of the checkpoint's files.
-        prefix: PathBuf,
     },
     /// A tensor was saved with other elements.
     #[error("{name} was saved as {found}, not as {expected}: read it as that and cast it")]
@@ -361,12 +325,6 @@ pub enum Error {
         found: ElementType,
         /// Those that were asked for.
         expected: ElementType,
-    },
-    /// The files of a checkpoint do not have all elements of a tensor.
-    #[error("the files of the checkpoint have not all elements of {name}: save it anew")]
-    SavedHole {
-        /// The tensor.
-        name: String,
     },
     /// Another client failed to do its part; all get this error.
     #[error("client {client} failed: {message}")]

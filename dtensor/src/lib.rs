@@ -91,8 +91,6 @@ pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 
 pub use backend::{Backend, BackendBuilder};
 pub use checkpoint::Save;
-#[doc(hidden)]
-pub use checkpoint::decode as decode_checkpoint;
 pub use config::Config;
 pub use context::Context;
 pub use dataset::DTensorDataset;

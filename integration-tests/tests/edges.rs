@@ -73,6 +73,7 @@ const LAYERS: &[Layer] = &[
     Layer::new("adapters/burn", MayUse::Only(&["strategy"])),
     Layer::new("adapters/candle", MayUse::Only(&["strategy"])),
     Layer::new("adapters/candle-ops", MayUse::Only(&[])),
+    Layer::new("launcher", MayUse::Only(&["collectives"])),
     Layer::new("cli", MayUse::All),
     Layer::new("testing", MayUse::Only(&[])),
     Layer::new("examples/burn-mnist", MayUse::All),
@@ -401,6 +402,11 @@ const UNMENTIONED: &[(&str, &str, &str)] = &[
         "cluster-resolver",
         "k8s-openapi",
         "kube-client does not build unless somebody chooses its version",
+    ),
+    (
+        "integration-tests",
+        "meshwork-cli",
+        "the services that the command asks are tested wherever the whole workspace is",
     ),
     (
         "integration-tests",

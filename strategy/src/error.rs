@@ -6,7 +6,6 @@ mod queries;
 mod snapshot_damage;
 
 use std::fmt;
-use std::path::PathBuf;
 
 use meshwork_collectives::{ElementType, Rank};
 
@@ -321,29 +320,6 @@ pub enum Error {
         spec: Box<VariableSpec>,
         /// The shape that it has in the checkpoint, if it is there.
         found: Option<Vec<usize>>,
-    },
-    /// A file of a checkpoint has another form than its index promises.
-    #[error("{} is in no form of a sharded checkpoint", path.display())]
-    SavedForm {
-        /// The file.
-        path: PathBuf,
-    },
-    /// What stands in a file of a checkpoint is not what was saved.
-    #[error(
-        "{block} in {} is not what was saved: remove its save, and load the one before",
-        path.display()
-    )]
-    SavedBlock {
-        /// The file.
-        path: PathBuf,
-        /// The block in it.
-        block: String,
-    },
-    /// The files of a checkpoint do not have all rows of a tensor.
-    #[error("the files of the checkpoint do not have all rows of {name}: was it saved whole?")]
-    SavedRows {
-        /// The tensor.
-        name: String,
     },
     /// No thread could be started that writes a checkpoint.
     #[error("the thread that writes a checkpoint cannot be started: {kind}")]

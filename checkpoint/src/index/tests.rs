@@ -105,10 +105,7 @@ fn a_file_is_named_so_that_it_is_found_and_nothing_else_is() {
     assert_eq!(Entry::of("a", b"12", 3), Err(Error::Head { length, head }));
 }
 
-#[path = "../../../fuzz/checks/replay.rs"]
-mod replay;
-
 #[test]
 fn no_index_of_the_corpus_breaks_the_reader() {
-    replay::replay("index", decode_index);
+    crate::replay::replay("index", decode_index);
 }

@@ -6,9 +6,9 @@ mod pairs;
 
 use std::time::Duration;
 
-use meshwork_cli::launch::{Launch, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
 use meshwork_collectives::{DataTransport, Group, GroupConfig, JobSecret, Rank};
+use meshwork_launcher::{Launch, Outcome, Output};
 use serde_json::json;
 
 use super::{Doctor, DoctorError};

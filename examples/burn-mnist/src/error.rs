@@ -24,7 +24,7 @@ pub(crate) enum Error {
     #[error("this program cannot be started again")]
     Program { source: io::Error },
     #[error(transparent)]
-    Launch(#[from] meshwork_cli::launch::LaunchError),
+    Launch(#[from] meshwork_launcher::LaunchError),
     #[error("{outcome}")]
     Job { outcome: String, status: u8 },
 }

@@ -23,7 +23,7 @@ use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{Learner, SupervisedTraining};
 use clap::Parser;
 use meshwork_burn::Distributed;
-use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
+use meshwork_launcher::{Cores, Launch, Outcome, Output};
 use rayon::ThreadPoolBuilder;
 
 use data::DigitBatcher;

@@ -158,7 +158,7 @@ pub(crate) enum Error {
 
     /// The workers could not be started.
     #[error(transparent)]
-    Launch(#[from] meshwork_cli::launch::LaunchError),
+    Launch(#[from] meshwork_launcher::LaunchError),
 
     /// The workers were started, and one of them failed.
     #[error("{outcome}")]

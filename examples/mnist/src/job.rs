@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::OpenOptions;
 
-use meshwork_cli::launch::{Cores, Elastic, Launch, Outcome, Output};
+use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use meshwork_strategy::{JoinMode, MultiWorkerMirroredStrategy};
 use signal_hook::consts::SIGTERM;
 

@@ -21,10 +21,10 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::process::ExitCode;
 
 use clap::Parser;
-use meshwork_cli::launch::{Launch, LaunchError, Outcome, Output};
 use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
 use meshwork_core::CreateMesh;
 use meshwork_dtensor::{CLIENT_ID, DeviceCounts, Environment, Initialize, JOBS, System};
+use meshwork_launcher::{Launch, LaunchError, Outcome, Output};
 
 use model::{Layouts, Model};
 use text::Text;

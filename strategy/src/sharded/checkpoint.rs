@@ -12,13 +12,14 @@
 //!
 //! It is the format of `dtensor`'s checkpoints, which can read these too.
 
-mod file;
-mod read;
-
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
+use meshwork_checkpoint::tensors::{
+    Block, BlockFile, Dtype, SavedTensors, TensorIndex, TensorInfo,
+};
 use meshwork_checkpoint::{Entry, Generation, Index, Series, Written};
 use meshwork_collectives::{Group, Rank};
 
@@ -27,8 +28,6 @@ use super::optimizer::ElementWise;
 use super::partition::Which;
 use crate::replica::gather_bytes;
 use crate::{Error, ReplicaContext, VariableSpec};
-use file::{Draft, Rows};
-use read::Saved;
 
 /// A folder of checkpoints of a sharded model, which all workers see.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -148,12 +147,10 @@ impl<O: ElementWise> ShardedModel<O> {
         );
         let writer = thread::Builder::new()
             .name("meshwork-checkpoint".to_owned())
-            .spawn(move || match draft.seal() {
-                Ok((bytes, head)) => {
-                    let written = series.write(generation, &part, &bytes, head);
-                    (written.map_err(Error::from), bytes)
-                }
-                Err(error) => (Err(error), Vec::new()),
+            .spawn(move || {
+                let (bytes, head) = draft.seal();
+                let written = series.write(generation, &part, &bytes, head);
+                (written.map_err(Error::from), bytes)
             })
             .map_err(|error| Error::NoWriter { kind: error.kind() })?;
         self.saving = Some(Saving {
@@ -185,7 +182,7 @@ impl<O: ElementWise> ShardedModel<O> {
         let finished = chief_tells(group, || {
             let entries = entries.iter().map(|entry| Ok(entry.parse::<Entry>()?));
             let entries = entries.collect::<Result<Vec<_>, Error>>()?;
-            let body = read::index_body(saving.step, &self.tensors()?);
+            let body = self.tensors()?.with_step(saving.step).to_bytes();
             let ShardedCheckpoints { series, keep } = &saving.checkpoints;
             series.finish(&Index::new(saving.generation, entries, body)?)?;
             series.retain(*keep, saving.generation)?;
@@ -215,9 +212,8 @@ impl<O: ElementWise> ShardedModel<O> {
     /// returns its step; `None` where there is none, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::NotInCheckpoint`] for one of another model or optimizer, [`Error::Checkpoint`],
-    /// [`Error::SavedForm`], [`Error::SavedBlock`], [`Error::SavedRows`] for one that is damaged,
-    /// [`Error::Group`]. What was loaded before is then unspecified.
+    /// [`Error::NotInCheckpoint`] for one of another model or optimizer, [`Error::Checkpoint`] for
+    /// one that is damaged, [`Error::Group`]. What was loaded before is then unspecified.
     #[track_caller]
     pub fn load(
         &mut self,
@@ -237,7 +233,12 @@ impl<O: ElementWise> ShardedModel<O> {
         if latest.is_empty() {
             return Ok(None);
         }
-        let saved = Saved::open(series, latest.parse()?)?;
+        let generation = latest.parse()?;
+        let saved = SavedTensors::open(series, generation)?;
+        let step = saved.index().step();
+        let step = step.ok_or_else(|| meshwork_checkpoint::Error::TensorForm {
+            path: series.index_path(generation),
+        })?;
         let updated = self.updated();
         for index in 0..self.units.len() {
             self.free(index)?;
@@ -254,20 +255,20 @@ impl<O: ElementWise> ShardedModel<O> {
                         Some(worker) => partition.rows(tensor, worker),
                         None => partition.all_rows(tensor),
                     };
-                    saved.read(&named(spec, state)?, rows, into)?;
+                    read(&saved, &named(spec, state)?, rows, into)?;
                 }
             }
             unit.passes = 0;
             self.share_rows(group, index, Which::All)?;
         }
-        self.steps = saved.step();
+        self.steps = step;
         Ok(Some(self.steps))
     }
 
     /// A copy of this worker's rows of everything.
-    fn draft(&mut self) -> Result<Draft, Error> {
+    fn draft(&mut self) -> Result<BlockFile, Error> {
         let worker = self.rank.index();
-        let mut rows = Vec::new();
+        let mut blocks = Vec::new();
         for unit in &self.units {
             let states = O::STATE.iter().map(|name| Some(*name));
             for state in std::iter::once(None).chain(states) {
@@ -276,45 +277,87 @@ impl<O: ElementWise> ShardedModel<O> {
                     Some(_) => unit.spec.trainable(),
                 };
                 for (tensor, spec) in specs.iter().enumerate() {
-                    let (spec, rows_of) =
-                        (named(spec, state)?, unit.partition.rows(tensor, worker));
-                    rows.push(Rows {
-                        spec,
-                        rows: rows_of,
-                    });
+                    let rows = unit.partition.rows(tensor, worker);
+                    let region = region_of(spec, rows.clone());
+                    // A scalar that another worker has is in no region.
+                    if rows.is_empty() || region.iter().any(Range::is_empty) {
+                        continue;
+                    }
+                    let spec = named(spec, state)?;
+                    blocks.push(Block::new(spec.name(), region, Dtype::F32));
                 }
             }
         }
-        rows.retain(|rows| rows.len() > 0);
-        let mut draft = Draft::new(&rows, std::mem::take(&mut self.draft_bytes))?;
+        let mut draft = BlockFile::new(&blocks, std::mem::take(&mut self.draft_bytes))?;
+        let mut put = |rows: &mut [f32]| draft.put(bytemuck::cast_slice(rows));
         for unit in &mut self.units {
             let partition = unit.partition.clone();
             let held = unit.here()?;
             let parameters = held
                 .parameters
                 .rows_mut(&partition, Which::All, Some(worker));
-            parameters.into_iter().for_each(|rows| draft.put(rows));
+            parameters.into_iter().for_each(&mut put);
             for state in &mut held.state {
                 let state = state.rows_mut(&partition, Which::Trainable, Some(worker));
-                state.into_iter().for_each(|rows| draft.put(rows));
+                state.into_iter().for_each(&mut put);
             }
         }
         Ok(draft)
     }
 
     /// All tensors that are saved.
-    fn tensors(&self) -> Result<Vec<VariableSpec>, Error> {
-        let mut all = Vec::new();
+    fn tensors(&self) -> Result<TensorIndex, Error> {
+        let mut all = TensorIndex::default();
+        let mut add = |spec: &VariableSpec| {
+            all.insert(spec.name(), TensorInfo::new(Dtype::F32, spec.shape()))
+        };
         for unit in &self.units {
-            all.extend_from_slice(unit.spec.parameters());
+            for spec in unit.spec.parameters() {
+                add(spec)?;
+            }
             for state in O::STATE {
                 for spec in unit.spec.trainable() {
-                    all.push(named(spec, Some(state))?);
+                    add(&named(spec, Some(state))?)?;
                 }
             }
         }
         Ok(all)
     }
+}
+
+/// Rows of a tensor; a scalar has one.
+fn region_of(spec: &VariableSpec, rows: Range<usize>) -> Vec<Range<usize>> {
+    let mut region: Vec<_> = spec.shape().iter().map(|size| 0..*size).collect();
+    if let Some(first) = region.first_mut() {
+        *first = rows;
+    }
+    region
+}
+
+/// Reads rows of a tensor.
+fn read(
+    saved: &SavedTensors<'_>,
+    spec: &VariableSpec,
+    rows: Range<usize>,
+    into: &mut [f32],
+) -> Result<(), Error> {
+    let found = saved.index().get(spec.name());
+    if found != Some(&TensorInfo::new(Dtype::F32, spec.shape())) {
+        return Err(Error::NotInCheckpoint {
+            spec: Box::new(spec.clone()),
+            found: found.map(|found| found.shape().to_vec()),
+        });
+    }
+    // Rows of a scalar that another worker has.
+    if into.is_empty() {
+        return Ok(());
+    }
+    saved.read(
+        spec.name(),
+        &region_of(spec, rows),
+        bytemuck::cast_slice_mut(into),
+    )?;
+    Ok(())
 }
 
 /// A parameter, or what is remembered of it under a name.

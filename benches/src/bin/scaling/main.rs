@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
+use meshwork_launcher::{Cores, Launch, Outcome, Output};
 use meshwork_strategy::{CommunicationOptions, MultiWorkerMirroredStrategy};
 
 /// A step frees and asks for the same tensors again: glibc's allocator would give the large ones

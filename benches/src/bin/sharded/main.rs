@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use meshwork_cli::launch::{Cores, Launch, Outcome, Output};
+use meshwork_launcher::{Cores, Launch, Outcome, Output};
 use meshwork_strategy::sharded::{AdamW, Shard, ShardedModel, Sharding, Stack};
 use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
 use ndarray::Array2;

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use args::{Args, Point};
 use clap::Parser;
-use meshwork_cli::launch::Launch;
+use meshwork_launcher::Launch;
 use meshwork_strategy::{
     Batch, Error, FlatGradients, MultiWorkerMirroredStrategy, ReplicaReduceOp,
 };

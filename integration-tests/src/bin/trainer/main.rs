@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use args::{Args, Range};
 use clap::Parser;
-use meshwork_cli::launch::{Elastic, Launch};
+use meshwork_launcher::{Elastic, Launch};
 use meshwork_strategy::{
     ClusterResolver, Error, JoinMode, MultiWorkerMirroredStrategy, TfConfigResolver,
 };

@@ -210,7 +210,15 @@ fn another_model_and_bytes_that_were_not_saved_are_named() {
     let error = strategy
         .run(|replica| saved.load(replica, &checkpoints))
         .unwrap_err();
-    assert_eq!(error, Error::SavedBlock { path, block });
+    let Error::Checkpoint(damaged) = error else {
+        panic!("{error}")
+    };
+    let index = Series::new(folder.path(), "model");
+    let index = index.index_path(index.latest().unwrap().index().unwrap().generation());
+    assert_eq!(
+        damaged,
+        meshwork_checkpoint::Error::BlockDamaged { path, block, index }
+    );
 }
 
 #[test]

@@ -1,0 +1,40 @@
+/// How a run does without workers that fail, and gets them back.
+///
+/// ```
+/// use meshwork_launcher::{Elastic, Launch};
+///
+/// // Two of three workers are enough.
+/// let launch = Launch::new("train").workers(3)?.elastic(Elastic::new(2).restarts(5))?;
+/// # Ok::<(), meshwork_launcher::LaunchError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Elastic {
+    pub(crate) least: usize,
+    pub(crate) restarts: u32,
+}
+
+impl Elastic {
+    /// A run that continues while at least `least` workers are running or being restarted; each is
+    /// restarted up to 10 times in a row.
+    #[must_use]
+    pub fn new(least: usize) -> Self {
+        Self {
+            least,
+            restarts: 10,
+        }
+    }
+
+    /// Changes how often a worker is started again in a row; one that has lived for a minute counts
+    /// anew.
+    #[must_use]
+    pub fn restarts(mut self, restarts: u32) -> Self {
+        self.restarts = restarts;
+        self
+    }
+
+    /// How many workers the run needs.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        self.least
+    }
+}

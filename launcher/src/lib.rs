@@ -1,0 +1,367 @@
+//! Starts one program as many workers on this machine, watches them, and ends them together:
+//! [`Launch`] says what to start, [`Outcome`] how it ended.
+//!
+//! This crate does not know what the workers compute, which library they use, or any other machine:
+//! several hosts are the business of Slurm, Kubernetes and the like. `meshwork run` is a thin layer
+//! over it.
+//!
+//! ```text
+//!                         TF_CONFIG, MESHWORK_JOB_SECRET_FILE
+//!                    ┌──> worker 0 ──stdout, stderr──┐
+//!   Launch ──spawn───┼──> worker 1 ──────────────────┼──> "[1] line" on your terminal
+//!                    └──> worker 2 ── fails first    ┘
+//!                              │
+//!   Outcome <──"rank 2 failed first: killed by signal 9 (SIGKILL); the other 2 were ended"
+//! ```
+//!
+//! ```
+//! use meshwork_launcher::{Launch, Outcome};
+//!
+//! let outcome = Launch::new("sh")
+//!     .args(["-c", "echo \"I am told: $TF_CONFIG\""])
+//!     .workers(2)?
+//!     .run()?;
+//! assert_eq!(outcome, Outcome::Succeeded);
+//! # Ok::<(), meshwork_launcher::LaunchError>(())
+//! ```
+//!
+//! # What a worker gets
+//!
+//! - `TF_CONFIG`:
+//!   `{"cluster":{"worker":["127.0.0.1:P0",…]},"task":{"type":"worker","index":RANK}}`, with one
+//!   UDP port per worker that was free just before the start;
+//! - `MESHWORK_JOB_SECRET_FILE`: a file with 64 hexadecimal digits, the same for all workers of the
+//!   run. The launcher hands on the secret of its own environment (`MESHWORK_JOB_SECRET`, or else
+//!   the file that `MESHWORK_JOB_SECRET_FILE` names), or makes a fresh one. It is never shown. The
+//!   file is in the launcher's memory, for the user that it runs as: workers can read it, again and
+//!   again, and what they start, while the launcher lives; systems other than Linux have no such
+//!   files, and there workers get `MESHWORK_JOB_SECRET` itself;
+//! - `MESHWORK_LAUNCHER_PID`: the launcher's process id;
+//! - in an elastic run `MESHWORK_RESTARTS`: how often the worker of this rank was started before;
+//! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
+//!   own, which also holds whatever it starts.
+//!
+//! # How a run ends
+//!
+//! Either all workers exit with status 0, or one is the first to exit with another status or to be
+//! killed. The others then have a second to end by themselves, or 30 ms for each worker if that is
+//! more, with an error that says whom they lost; those left get SIGTERM, and SIGKILL once the
+//! [grace time](Launch::grace) is over too.
+//!
+//! Before the first is started, the limits of this process, its user and its control groups are
+//! compared with what so many workers take; the soft limit of open files is raised as needed.
+//!
+//! In an [elastic](Launch::elastic) run a worker that fails is started again, after 100 ms, and
+//! after twice as long each further time in a row, up to 5 s; who has lived for a minute counts
+//! anew. Once one has ended with status 0 the job is done, and nobody is started any more; status
+//! 75 says that it was saved to be gone on with later, and ends the run. A worker that is lost
+//! before all have met cannot be let in again, as there is nobody yet to let it in.
+//!
+//! While a run is under way SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are handed on to
+//! every worker's process group and have no other effect on this process. After SIGINT or SIGTERM
+//! the workers have the grace time to end; a second one kills them at once. Once no run is under
+//! way the six signals act as they did before the first run.
+//!
+//! No process is left behind on any way out of [`Launch::run`], a panic included: what remains of
+//! the workers' process groups is killed, and every worker reaped. Two things only escape that: a
+//! process that has left its worker's group, and everything if the launcher itself is killed by
+//! SIGKILL; a worker that wants to notice the latter can watch `MESHWORK_LAUNCHER_PID`.
+//!
+//! Map of the crate: the builder is in this file, what comes out of a run in `outcome`; `ports`,
+//! `environment`, `secret` and `cores` (what a worker is handed), `limits` (what the system allows),
+//! `workers` (the processes and their one owner), `run_state` (what to do when, as a pure function
+//! of events and time), `supervisor` (does it), `output` (prefixed lines), `signals`, `announce`
+//! (tells survivors whom they lost).
+#![forbid(unsafe_code)]
+
+#[cfg(not(unix))]
+compile_error!(
+    "meshwork-launcher supervises workers through process groups and signals, which only Unix systems have: build it for Linux, macOS or a BSD"
+);
+
+mod announce;
+mod cores;
+mod elastic;
+mod environment;
+mod error;
+mod event;
+mod limits;
+mod outcome;
+mod output;
+mod ports;
+mod run_state;
+mod secret;
+mod signals;
+mod supervisor;
+mod task_limit;
+mod workers;
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Debug};
+use std::net::SocketAddr;
+use std::process::{self, Command, Stdio};
+use std::time::Duration;
+
+use meshwork_collectives::{GroupConfig, Rank};
+
+pub use cores::Cores;
+pub use elastic::Elastic;
+pub use error::LaunchError;
+pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, WorkerEnd};
+pub use output::Output;
+pub use task_limit::TaskLimit;
+
+use secret::Handed;
+use supervisor::Supervisor;
+
+/// A launch to be configured and then [run](Launch::run): the program, the number of workers, and
+/// options.
+///
+/// ```
+/// use std::time::Duration;
+/// use meshwork_launcher::{Launch, Outcome};
+///
+/// let launch = Launch::new("sh")
+///     .args(["-c", "test $STEPS = 10 || exit 3"])
+///     .env("STEPS", "9")
+///     .grace(Duration::from_secs(1));
+/// let Outcome::Failed(failure) = launch.run()? else { panic!() };
+/// assert_eq!((failure.rank().number(), failure.end().exit_code()), (0, 3));
+/// # Ok::<(), meshwork_launcher::LaunchError>(())
+/// ```
+#[derive(Clone)]
+pub struct Launch {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    workers: usize,
+    port_base: Option<u16>,
+    grace: Duration,
+    output: Output,
+    ranks_shown: Option<usize>,
+    cores: Cores,
+    elastic: Option<Elastic>,
+}
+
+impl Launch {
+    /// The most workers that one run starts.
+    pub const MOST_WORKERS: usize = 1024;
+
+    /// One worker of `program`, a path or a name to look up in `PATH`; no arguments, prefixed
+    /// output, free ports, 5 s of grace.
+    #[must_use]
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            workers: 1,
+            port_base: None,
+            grace: Duration::from_secs(5),
+            output: Output::Prefixed,
+            ranks_shown: None,
+            cores: Cores::Shared,
+            elastic: None,
+        }
+    }
+
+    /// Adds arguments for the program, the same for all workers.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Sets an environment variable of all workers; the three that the launcher itself sets win.
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        let variable = (name.as_ref().to_owned(), value.as_ref().to_owned());
+        self.env.push(variable);
+        self
+    }
+
+    /// Sets how many workers to start.
+    ///
+    /// # Errors
+    /// [`LaunchError::WorkerCount`] for none or more than [`Launch::MOST_WORKERS`].
+    pub fn workers(mut self, workers: usize) -> Result<Self, LaunchError> {
+        if !(1..=Self::MOST_WORKERS).contains(&workers) {
+            return Err(LaunchError::WorkerCount { workers });
+        }
+        self.workers = workers;
+        Ok(self)
+    }
+
+    /// Gives the workers the ports from `base` on, in order of rank, rather than any free ones.
+    #[must_use]
+    pub fn port_base(mut self, base: u16) -> Self {
+        self.port_base = Some(base);
+        self
+    }
+
+    /// Sets how long workers may take to end after SIGINT or SIGTERM before they are killed.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Sets where the workers' output goes.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Shows the lines of so many workers, from rank 0 on, and drops those of the others.
+    ///
+    /// Without it all are shown, until a worker fails: what follows is shown of that one and of 8
+    /// others, and of the rest [counted](Failure::hidden_lines).
+    #[must_use]
+    pub fn ranks_shown(mut self, ranks: usize) -> Self {
+        self.ranks_shown = Some(ranks);
+        self
+    }
+
+    /// Sets which cores the workers run on.
+    #[must_use]
+    pub fn cores(mut self, cores: Cores) -> Self {
+        self.cores = cores;
+        self
+    }
+
+    /// Restarts workers that fail, while enough of them are left; the program has to be able to
+    /// continue without them and to admit them again.
+    ///
+    /// # Errors
+    /// [`LaunchError::Least`] where the run has fewer workers than it needs, or needs none.
+    pub fn elastic(mut self, elastic: Elastic) -> Result<Self, LaunchError> {
+        let (least, workers) = (elastic.least(), self.workers);
+        if !(1..=workers).contains(&least) {
+            return Err(LaunchError::Least { least, workers });
+        }
+        self.elastic = Some(elastic);
+        Ok(self)
+    }
+
+    /// Starts the workers, waits until the last has ended, and says how it went.
+    ///
+    /// Blocks the calling thread; see the [crate](self) for what happens meanwhile.
+    ///
+    /// # Errors
+    /// Every variant of [`LaunchError`] but [`WorkerCount`](LaunchError::WorkerCount); workers that
+    /// had already been started have then been killed. A worker that fails is no error but an
+    /// [`Outcome`].
+    pub fn run(&self) -> Result<Outcome, LaunchError> {
+        limits::check(self.workers)?;
+        let secret = Handed::on_or_new()?;
+        let ports = ports::reserve(self.workers, self.port_base)?;
+        let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
+
+        // From here to the moment a worker binds it, anybody can take one of the ports.
+        let addresses = ports.release();
+        let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
+            let mut command = self.command(rank, &addresses, &secret);
+            match self.elastic {
+                Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
+                None => command.env_remove(GroupConfig::RESTARTS_ENV),
+            };
+            let start = || supervisor.start(rank, command);
+            cores::within(self.cores, rank.index(), self.workers, start)
+        };
+        for rank in Rank::all(u32::MAX).take(self.workers) {
+            start(&mut supervisor, rank, 0)?;
+        }
+        let secret = secret.secret().clone();
+        supervisor.supervise(addresses.clone(), secret, self.ranks_shown, start)
+    }
+
+    fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &Handed) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .env("TF_CONFIG", environment::tf_config(addresses, rank))
+            .env(GroupConfig::LAUNCHER_ENV, process::id().to_string())
+            .stdin(Stdio::null());
+        secret.tell(&mut command);
+        let (stdout, stderr) = match (self.output, rank) {
+            (Output::ChiefInherits, Rank::CHIEF) => (Stdio::inherit(), Stdio::inherit()),
+            _ => (Stdio::piped(), Stdio::piped()),
+        };
+        command.stdout(stdout).stderr(stderr);
+        command
+    }
+}
+
+impl Debug for Launch {
+    /// Leaves out the values of environment variables, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Launch")
+            .field("program", &self.program)
+            .field("args", &self.args)
+            .field("env", &names)
+            .field("workers", &self.workers)
+            .field("port_base", &self.port_base)
+            .field("grace", &self.grace)
+            .field("output", &self.output)
+            .field("ranks_shown", &self.ranks_shown)
+            .field("cores", &self.cores)
+            .field("elastic", &self.elastic)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_and_1025_workers_are_refused() {
+        for workers in [0, 1025, usize::MAX] {
+            let refused = Launch::new("true").workers(workers).unwrap_err();
+            assert!(matches!(refused, LaunchError::WorkerCount { workers: w } if w == workers));
+        }
+        assert!(Launch::new("true").workers(1024).is_ok());
+    }
+
+    #[test]
+    fn debug_shows_names_and_no_values_of_variables() {
+        let shown = format!("{:?}", Launch::new("true").env("TOKEN", "abc123"));
+        assert!(shown.contains("TOKEN"), "{shown}");
+        assert!(!shown.contains("abc123"), "{shown}");
+    }
+
+    #[test]
+    fn the_launchers_variables_win_over_the_callers() {
+        let secret = Handed::on_or_new().unwrap();
+        let launch = Launch::new("true").env("TF_CONFIG", "{}").env("A", "1");
+        let command = launch.command(
+            Rank::CHIEF,
+            &[SocketAddr::from(([127, 0, 0, 1], 9))],
+            &secret,
+        );
+        let value = |name: &str| {
+            let mut variables = command.get_envs();
+            variables
+                .find(|(found, _)| *found == name)
+                .and_then(|(_, value)| value?.to_str())
+                .map(str::to_owned)
+        };
+        assert_eq!(value("A").unwrap(), "1");
+        assert!(value("TF_CONFIG").unwrap().contains("127.0.0.1:9"));
+        assert_eq!(
+            value("MESHWORK_LAUNCHER_PID").unwrap(),
+            process::id().to_string()
+        );
+    }
+
+    #[test]
+    fn one_launch_can_be_run_twice() {
+        let launch = Launch::new("true").workers(3).unwrap();
+        assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
+        assert_eq!(launch.run().unwrap(), Outcome::Succeeded);
+    }
+}

@@ -1,0 +1,117 @@
+//! Reserves a UDP port on 127.0.0.1 for each worker by binding it, and releases them all right
+//! before the workers start.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+
+use meshwork_collectives::Rank;
+
+use crate::LaunchError;
+
+/// One UDP port of 127.0.0.1 per rank, held until [released](ReservedPorts::release).
+#[derive(Debug)]
+pub(crate) struct ReservedPorts {
+    held: Vec<(UdpSocket, SocketAddr)>,
+}
+
+impl ReservedPorts {
+    /// Lets go of all ports at once; their addresses in order of rank.
+    pub(crate) fn release(self) -> Vec<SocketAddr> {
+        self.held.into_iter().map(|(_, address)| address).collect()
+    }
+}
+
+/// Holds the ports from `base` on, or any free ones.
+///
+/// # Errors
+/// [`LaunchError::PortRange`], [`LaunchError::PortTaken`], [`LaunchError::NoFreePort`]
+pub(crate) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts, LaunchError> {
+    let held = match base {
+        Some(base) => numbered(base, workers)?
+            .zip(Rank::all(u32::MAX))
+            .map(|(port, rank)| {
+                hold(port).map_err(|source| LaunchError::PortTaken { port, rank, source })
+            })
+            .collect::<Result<_, _>>()?,
+        // All are held before the first is let go: the system cannot give one twice.
+        None => Rank::all(u32::MAX)
+            .take(workers)
+            .map(|rank| {
+                hold_any().map_err(|source| LaunchError::NoFreePort {
+                    rank,
+                    workers,
+                    source,
+                })
+            })
+            .collect::<Result<_, _>>()?,
+    };
+    Ok(ReservedPorts { held })
+}
+
+fn numbered(base: u16, workers: usize) -> Result<impl Iterator<Item = u16>, LaunchError> {
+    let last = workers
+        .checked_sub(1)
+        .and_then(|further| u16::try_from(further).ok())
+        .and_then(|further| base.checked_add(further))
+        .filter(|_| base != 0)
+        .ok_or(LaunchError::PortRange { base, workers })?;
+    Ok(base..=last)
+}
+
+fn hold(port: u16) -> std::io::Result<(UdpSocket, SocketAddr)> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+/// Any port, and one that is free for TCP too if there is: workers may use both. An odd one, as
+/// Linux takes even ones for connections that programs make meanwhile.
+fn hold_any() -> std::io::Result<(UdpSocket, SocketAddr)> {
+    const TRIES: usize = 16;
+    for _ in 1..TRIES {
+        let held = hold(0)?;
+        if held.1.port() % 2 == 1 && TcpListener::bind(held.1).is_ok() {
+            return Ok(held);
+        }
+    }
+    hold(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_range_of_ports_starts_above_0_and_ends_at_65535() {
+        for base in [0, 1, 2, 4000, 65_532, 65_533, 65_535] {
+            for workers in 1..=4_usize {
+                let fits = base != 0 && usize::from(base) + workers <= 65_536;
+                let ports = numbered(base, workers).map(Iterator::collect::<Vec<_>>);
+                assert_eq!(ports.is_ok(), fits, "{base}, {workers}");
+                if let Ok(ports) = ports {
+                    assert_eq!((ports[0], ports.len()), (base, workers));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn free_ports_are_distinct() {
+        let addresses = reserve(32, None).unwrap().release();
+        let distinct: BTreeSet<_> = addresses.iter().map(SocketAddr::port).collect();
+        assert_eq!(distinct.len(), 32);
+        assert!(!distinct.contains(&0));
+    }
+
+    #[test]
+    fn a_taken_port_is_named_with_its_rank() {
+        let (_socket, address) = hold(0).unwrap();
+        let port = address.port();
+        let refused = reserve(1, Some(port)).unwrap_err();
+        assert!(
+            matches!(refused, LaunchError::PortTaken { port: p, rank: Rank::CHIEF, .. } if p == port),
+            "{refused}"
+        );
+    }
+}

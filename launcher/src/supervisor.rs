@@ -1,0 +1,215 @@
+//! The event loop of a run: it starts workers, waits for exits, signals and the end of output, and
+//! carries out what `run_state` decides. The decisions themselves are not here.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use meshwork_collectives::{JobSecret, Rank};
+
+use crate::announce::announce;
+use crate::event::Event;
+use crate::output::{OutputSummary, Pipe, Pump, Shown};
+use crate::run_state::{RestartDecision, RestartEvent, RunState, Step};
+use crate::signals::SignalWatch;
+use crate::workers::Workers;
+use crate::{Elastic, LaunchError, Outcome};
+
+/// Starts workers and carries out what [`RunState`] decides, on the thread that called.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    /// First, so that it is dropped first: threads that still have something to report then end.
+    events: Receiver<Event>,
+    sender: SyncSender<Event>,
+    workers: Workers,
+    pipes: Vec<Pipe>,
+    run_state: RunState,
+    elastic: Option<Elastic>,
+    count: usize,
+    output_ended: bool,
+    failed_first: Arc<OnceLock<Rank>>,
+    _signals: SignalWatch,
+}
+
+impl Supervisor {
+    /// Takes over signals; no worker is started yet.
+    ///
+    /// # Errors
+    /// [`LaunchError::Signals`], [`LaunchError::Watch`]
+    pub(crate) fn new(
+        count: usize,
+        grace: Duration,
+        elastic: Option<Elastic>,
+    ) -> Result<Self, LaunchError> {
+        // One end per worker, as none is started again before its end was seen, the end of the
+        // output, and signals.
+        let (sender, events) = sync_channel(count.saturating_add(64));
+        Ok(Self {
+            events,
+            _signals: SignalWatch::install(sender.clone())?,
+            sender,
+            workers: Workers::default(),
+            pipes: Vec::new(),
+            run_state: RunState::new(count, grace).with_restart_policy(elastic),
+            elastic,
+            count,
+            output_ended: false,
+            failed_first: Arc::default(),
+        })
+    }
+
+    /// Starts the worker of this rank, the next in order or one that has ended.
+    ///
+    /// # Errors
+    /// As [`Workers::start`].
+    pub(crate) fn start(&mut self, rank: Rank, command: Command) -> Result<(), LaunchError> {
+        let pipes = self.workers.start(rank, command, self.sender.clone())?;
+        self.pipes.extend(pipes);
+        Ok(())
+    }
+
+    /// Watches the workers until all have ended and their output is written, that of the first
+    /// ranks where only so many are shown. Workers are restarted by `restart`, which
+    /// gets the rank and the number of restarts.
+    ///
+    /// # Errors
+    /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
+    pub(crate) fn supervise(
+        mut self,
+        addresses: Vec<SocketAddr>,
+        secret: JobSecret,
+        ranks_shown: Option<usize>,
+        restart: impl Fn(&mut Self, Rank, u32) -> Result<(), LaunchError>,
+    ) -> Result<Outcome, LaunchError> {
+        let pipes = std::mem::take(&mut self.pipes);
+        let shown = match ranks_shown {
+            Some(ranks) => Shown::First(ranks),
+            None => Shown::UntilFailure(self.failed_first.clone()),
+        };
+        let mut pump = Pump::start(pipes, self.count, shown, self.sender.clone())?;
+        if self.elastic.is_none() {
+            pump.close();
+        }
+        let mut job = Some((addresses, secret));
+        while !self.run_state.is_over() {
+            for step in self.next_steps()? {
+                match step {
+                    Step::Announce(lost) => {
+                        if let Some((addresses, secret)) = job.take() {
+                            announce(addresses, secret, lost);
+                        }
+                    }
+                    Step::Tell(event) => tell(&event),
+                    Step::Restart(rank, restarts) => {
+                        restart(&mut self, rank, restarts)?;
+                        pump.add(std::mem::take(&mut self.pipes));
+                    }
+                    Step::Send(signal) => self.workers.signal(signal),
+                    Step::Kill => self.workers.kill(),
+                }
+            }
+        }
+        pump.close();
+        Ok(self.finish(pump))
+    }
+
+    /// Waits for something to happen and decides what to do about it.
+    fn next_steps(&mut self) -> Result<Vec<Step>, LaunchError> {
+        let first = self.next_event(self.run_state.deadline());
+        let now = Instant::now();
+        let (mut ended, mut signals) = (Vec::new(), Vec::new());
+        for event in first.into_iter().chain(self.events.try_iter()) {
+            match event {
+                Event::Ended(rank, end) => {
+                    let end = end.map_err(|source| LaunchError::Wait { rank, source })?;
+                    ended.push((rank, end));
+                }
+                Event::Signal(signal) => signals.push(signal),
+                Event::OutputEnded => self.output_ended = true,
+            }
+        }
+        let mut steps = Vec::new();
+        // Ends first: no worker has ended by a signal that has not been handed on yet.
+        self.run_state.ended(now, &ended, &mut steps);
+        if let Some(rank) = self.run_state.failed_first() {
+            self.failed_first.get_or_init(|| rank);
+        }
+        for signal in signals {
+            self.run_state.signalled(now, signal, &mut steps);
+        }
+        self.run_state.tick(now, &mut steps);
+        Ok(steps)
+    }
+
+    /// All workers have ended: lets what they started finish its last lines, ends that too, and
+    /// waits until everything is written.
+    fn finish(mut self, pump: Pump) -> Outcome {
+        let linger = Instant::now() + LINGER;
+        let mut patient = true;
+        while patient && !self.output_ended && Instant::now() < linger {
+            patient = self.await_output(Some(linger));
+        }
+        self.workers.end();
+        let stopped = pump.stop();
+        // Whoever reads our output may take all the time they want, as with any program.
+        while patient && !self.output_ended {
+            patient = self.await_output(None);
+        }
+        self.run_state.outcome(match self.output_ended {
+            true => stopped.summary(),
+            false => OutputSummary::default(),
+        })
+    }
+
+    /// Waits for the next event; false for a signal that says to wait no longer.
+    fn await_output(&mut self, deadline: Option<Instant>) -> bool {
+        match self.next_event(deadline) {
+            Some(Event::OutputEnded) => self.output_ended = true,
+            Some(Event::Signal(signal)) => return !signal.asks_to_end(),
+            Some(Event::Ended(..)) | None => {}
+        }
+        true
+    }
+
+    /// Nothing if nothing happens before the deadline.
+    fn next_event(&self, deadline: Option<Instant>) -> Option<Event> {
+        match deadline {
+            // This cannot fail: `self` holds a sender.
+            None => self.events.recv().ok(),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                self.events.recv_timeout(left).ok()
+            }
+        }
+    }
+}
+
+/// Reports the exit of a worker on stderr. Where that is closed nobody wants to know.
+fn tell(
+    RestartEvent {
+        rank,
+        end,
+        decision,
+    }: &RestartEvent,
+) {
+    let _ = match decision {
+        RestartDecision::Again {
+            pause,
+            in_a_row,
+            most,
+        } => writeln!(
+            io::stderr(),
+            "meshwork run: {rank} ended: {end}; it is started again in {pause:?} ({in_a_row} of {most} times in a row)"
+        ),
+        RestartDecision::GivenUp { restarts } => writeln!(
+            io::stderr(),
+            "meshwork run: {rank} ended: {end}; it is given up after {restarts} restarts"
+        ),
+    };
+}
+
+/// How long what workers have started may keep their output open after the last worker's end.
+const LINGER: Duration = Duration::from_secs(1);
