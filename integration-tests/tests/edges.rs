@@ -79,6 +79,7 @@ const LAYERS: &[Layer] = &[
     Layer::new("examples/burn-mnist", MayUse::All),
     Layer::new("examples/mnist", MayUse::All),
     Layer::new("examples/tensor-parallel", MayUse::All),
+    Layer::new("examples/text", MayUse::All),
     Layer::new("integration-tests", MayUse::All),
     Layer::new("benches", MayUse::All),
 ];

@@ -38,6 +38,28 @@ pub enum Error {
         /// Outputs or channels of the layer.
         outputs: usize,
     },
+    /// Weight and bias of a layer norm are not one number for each column of its inputs.
+    #[error(
+        "a layer norm of weight {weight:?} and bias {bias:?} does not fit inputs {inputs:?}: give one number of each for each column"
+    )]
+    Norm {
+        /// The shape of the inputs.
+        inputs: Vec<usize>,
+        /// The shape of the weight.
+        weight: Vec<usize>,
+        /// The shape of the bias.
+        bias: Vec<usize>,
+    },
+    /// Columns cannot be queries, keys and values of so many heads.
+    #[error(
+        "{columns} columns are no queries, keys and values of {heads} heads: give a multiple of three times the heads, of which there is at least one"
+    )]
+    Heads {
+        /// Columns of the projection.
+        columns: usize,
+        /// Heads of attention.
+        heads: usize,
+    },
     /// Images are smaller than the windows they are pooled by.
     #[error(
         "images {images:?} cannot be pooled by windows of {rows}x{columns}: choose from 1x1 up to their size"

@@ -1,5 +1,5 @@
-//! The operations that candle's convolutional networks spend their training in, for `f32` on CPUs:
-//! each stands in for candle's own of the same name, forward and backward.
+//! The operations that candle's convolutional networks and transformers spend their training in, for
+//! `f32` on CPUs: each stands in for candle's own of the same name, forward and backward.
 //!
 //! This crate does not know strategies and the network: it is useful to a single process too.
 //!
@@ -30,6 +30,8 @@
 //! | [`silu`] | an exponential that the compiler turns into vector instructions |
 //! | [`avg_pool2d`], [`max_pool2d`] | one pass over rows, forward and backward |
 //! | [`cross_entropy`] | softmax and loss in one pass over the scores |
+//! | [`layer_norm`], [`gelu_erf`] | one pass over rows, forward and backward, where candle has a backward pass of many operations, or none |
+//! | [`causal_attention`] | one head of one sequence at a time, which fits into the fastest cache, and no scores kept |
 //!
 //! Layers stay candle's: their variables, names and initial values are as before. Tensors on other
 //! devices or of another type go to candle's own operation, which has the same meaning. Work is
@@ -40,21 +42,28 @@
 //! mimalloc.
 //!
 //! Map of the crate: one module for each operation; `conv2d/geometry` (which elements a kernel
-//! meets), `exp` and `product` (the arithmetic), `storage` (the values of tensors), `error`.
+//! meets), `exp`, `vector` and `product` (the arithmetic), `storage` (the values of tensors), `error`.
 
+mod attention;
 mod conv2d;
 mod cross_entropy;
 mod error;
 mod exp;
+mod gelu;
+mod layer_norm;
 mod linear;
 mod pool;
 mod product;
 mod silu;
 mod storage;
+mod vector;
 
+pub use attention::causal_attention;
 pub use conv2d::conv2d;
 pub use cross_entropy::cross_entropy;
 pub use error::Error;
+pub use gelu::gelu_erf;
+pub use layer_norm::layer_norm;
 pub use linear::linear;
 pub use pool::{avg_pool2d, max_pool2d};
 pub use silu::silu;

@@ -7,6 +7,9 @@
     reason = "helpers of tests fail with the first, and round what is computed exactly"
 )]
 
+#[path = "like_candle/transformer.rs"]
+mod transformer;
+
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Conv2d, Conv2dConfig, Linear, Module, loss};
 use meshwork_candle_ops as ops;

@@ -1,0 +1,41 @@
+//! A character transformer and the text it learns from, for any way of training it: the program
+//! beside this library trains it data-parallel.
+//!
+//! ```
+//! use candle_nn::VarMap;
+//! use text::{AdamW, Corpus, Model, Size, clip, rate};
+//!
+//! let corpus = Corpus::from_text(&"How much wood would a woodchuck chuck? ".repeat(40), 16)?;
+//! let size = Size::new(1, 16, 2, 16)?;
+//! let vars = VarMap::new();
+//! let model = Model::seeded(&vars, size, corpus.characters(), 1)?;
+//! let mut optimizer = AdamW::new(&vars)?;
+//! for step in 0..3 {
+//!     // Worker 0 of a job takes rows 0 to 3 of each step's batch, worker 1 would take 4 to 7.
+//!     let loss = model.loss(&corpus.batch(1, step, 0..4))?;
+//!     let gradients = loss.backward()?;
+//!     let scale = clip(&vars, &gradients, 1.0)?;
+//!     optimizer.step(&gradients, rate(step, 3, 1e-3), scale)?;
+//! }
+//! let (loss, windows) = model.validation_loss(&corpus, 0, 1)?;
+//! assert!(loss / (windows as f64) < 5.0);
+//! # Ok::<(), text::Error>(())
+//! ```
+//!
+//! | module | |
+//! |---|---|
+//! | `corpus` | a folder of text, its characters, batches of it |
+//! | `model`, `initial` | the transformer, the first values of its variables |
+//! | `optimizer` | AdamW, clipping, the learning rate of each step |
+//! | `error` | what can go wrong |
+
+mod corpus;
+mod error;
+mod initial;
+mod model;
+mod optimizer;
+
+pub use corpus::{Batch, Corpus};
+pub use error::{Error, one_line};
+pub use model::{Model, Size};
+pub use optimizer::{AdamW, clip, rate};

@@ -1,0 +1,218 @@
+//! The program as its user sees it, on a short text.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The losses of all steps, and that of the validation.
+struct Log {
+    steps: Vec<f64>,
+    validation: f64,
+}
+
+#[test]
+fn a_run_shows_progress_and_its_result_and_writes_a_sample() {
+    let folder = folder();
+    let output = run(
+        folder.path(),
+        &["--steps", "30", "--sample", "40", "--json", "log.json"],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    for part in ["parameters", "step 25/30", "step 30/30", "samples/s"] {
+        assert!(stderr.contains(part), "`{part}` not in {stderr}");
+    }
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    let (result, sample) = stdout.split_once("\n\n").unwrap();
+    assert!(
+        result.starts_with("validation loss") && result.contains("1 worker,"),
+        "{stdout}"
+    );
+    assert_eq!(
+        sample.strip_suffix('\n').unwrap().chars().count(),
+        40,
+        "{stdout}"
+    );
+    let log = log(&folder.path().join("log.json"));
+    assert_eq!(log.steps.len(), 30);
+    assert!(
+        log.validation < log.steps[0],
+        "{} {:?}",
+        log.validation,
+        log.steps
+    );
+}
+
+#[test]
+fn workers_and_accumulated_batches_have_the_losses_of_one_worker_with_all_rows() {
+    let folder = folder();
+    let losses = |args: &[&str]| {
+        let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        log(&folder.path().join("log.json"))
+    };
+    let alone = losses(&["--batch", "12"]);
+    for args in [
+        ["--workers", "2", "--batch", "6", "--accumulate", "1"],
+        ["--workers", "3", "--batch", "2", "--accumulate", "2"],
+        ["--workers", "1", "--batch", "4", "--accumulate", "3"],
+    ] {
+        let other = losses(&args);
+        assert_eq!(other.steps.len(), alone.steps.len());
+        for (one, other) in alone.steps.iter().zip(&other.steps) {
+            assert!((one - other).abs() < 1e-3 * one, "{args:?}: {one} {other}");
+        }
+        let difference = (alone.validation - other.validation).abs();
+        assert!(
+            difference < 1e-3 * alone.validation,
+            "{args:?}: {difference}"
+        );
+    }
+}
+
+#[test]
+fn gradients_sent_as_bf16_change_little_but_something() {
+    let folder = folder();
+    let losses = |gradients| {
+        let args = [
+            "--workers",
+            "2",
+            "--gradients",
+            gradients,
+            "--json",
+            "log.json",
+        ];
+        let output = run(folder.path(), &args);
+        assert!(output.status.success(), "{output:?}");
+        log(&folder.path().join("log.json"))
+    };
+    let (exact, rounded) = (losses("f32"), losses("bf16"));
+    // The loss is summed with the gradients, and rounded as they are.
+    assert!((exact.steps[0] - rounded.steps[0]).abs() < 0.01 * exact.steps[0]);
+    assert_ne!(exact.steps, rounded.steps);
+    assert!((exact.validation - rounded.validation).abs() < 0.02 * exact.validation);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_losses() {
+    let folder = folder();
+    let losses = |seed| {
+        let output = run(folder.path(), &["--seed", seed, "--json", "log.json"]);
+        assert!(output.status.success(), "{output:?}");
+        log(&folder.path().join("log.json")).steps
+    };
+    assert_eq!(losses("1"), losses("1"));
+    assert_ne!(losses("1"), losses("2"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_is_killed_is_named() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let folder = folder();
+    let mut command = command(folder.path(), &["--workers", "2", "--steps", "1000000"]);
+    let mut job = command
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("step 25/")));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", job.id())).unwrap();
+    let last: i32 = children.split_whitespace().last().unwrap().parse().unwrap();
+    let last = rustix::process::Pid::from_raw(last).unwrap();
+    rustix::process::kill_process(last, rustix::process::Signal::KILL).unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert!(!job.wait().unwrap().success());
+    let named = |line: &String| line.contains("rank 1") && line.contains("signal 9");
+    assert!(rest.iter().any(named), "{rest:?}");
+}
+
+#[test]
+fn every_mistake_is_one_line_and_a_failure() {
+    let folder = folder();
+    for (name, bytes) in [("binary", &b"\xff\xfe"[..]), ("short", b"short")] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("file"), bytes).unwrap();
+    }
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    for (args, part) in [
+        (["--data", "nowhere"], "cannot read nowhere"),
+        (["--data", "empty"], "no text in empty"),
+        (["--data", "binary"], "1 file is no UTF-8"),
+        (["--data", "short"], "5 characters"),
+        (["--workers", "0"], "--workers"),
+        (["--steps", "many"], "--steps"),
+        (["--lr", "0"], "finite number above 0"),
+        (["--heads", "3"], "multiple of --heads"),
+        (["--layers", "0"], "at least 1"),
+        (["--gradients", "int3"], "--gradients"),
+        (["--json", "no/such/folder/log.json"], "--json"),
+        (["--frobnicate", "1"], "--help"),
+    ] {
+        let output = run(folder.path(), &args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+        assert!(
+            stderr.starts_with("text: error: ") && stderr.contains(part),
+            "{args:?}: {stderr}"
+        );
+    }
+}
+
+fn run(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().expect("the program starts")
+}
+
+/// The program in `folder`, a small model on the text there unless `args` say otherwise.
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_text"));
+    command.current_dir(folder).args(args);
+    for default in [
+        ["--data", "text"],
+        ["--layers", "1"],
+        ["--width", "16"],
+        ["--heads", "2"],
+        ["--context", "16"],
+        ["--steps", "12"],
+        ["--lr", "0.01"],
+        ["--sample", "0"],
+    ] {
+        if !args.contains(&default[0]) {
+            command.args(default);
+        }
+    }
+    command
+}
+
+fn log(path: &Path) -> Log {
+    let text = fs::read_to_string(path).expect("a log");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a JSON object"))
+        .collect();
+    let (last, steps) = lines.split_last().expect("a result");
+    assert_eq!(last["final"], Value::Bool(true), "{last}");
+    let losses = steps.iter().map(|step| step["loss"].as_f64());
+    Log {
+        steps: losses.collect::<Option<_>>().expect("a loss for each step"),
+        validation: last["validation_loss"].as_f64().expect("a loss"),
+    }
+}
+
+/// A folder with a text of some thousand characters in `text`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a new folder");
+    let text: String = (0..120)
+        .map(|line| format!("{line} bottles of water stand on the wall, and {line} are full.\n"))
+        .collect();
+    fs::create_dir(folder.path().join("text")).expect("a new folder");
+    fs::write(folder.path().join("text/song.txt"), text).expect("a new file");
+    folder
+}
