@@ -4,6 +4,7 @@
 //! of members in `group/reconfigure.rs`; behind all of them is a [`session`](crate::session).
 
 mod collect;
+mod compressed;
 mod device;
 mod hierarchy;
 mod pending;
@@ -33,6 +34,7 @@ use crate::{
     config, local, quic,
 };
 
+pub use compressed::ErrorFeedback;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use device::decide_any;
 pub use device::{CommunicatorScope, DeviceGroup, DeviceRoute, FallbackReason, Pinning, Route};

@@ -96,7 +96,8 @@
 //! # }
 //! ```
 //!
-//! Map of the crate: `group` (the entry), `config`, `error`, `communication` (which algorithm);
+//! Map of the crate: `group` (the entry), `config`, `error`, `communication` (which algorithm),
+//! `compression` (fewer bytes for values);
 //! [`schedule`] is a crate of its own (algorithms as data, and their checker); pure are `contract`
 //! (what ranks must agree on), `wait_for_graph` (who waits for whom), `membership` (who is here,
 //! and when it is over), `agreement` (who goes on after that), `wire` (bytes) and [`diagnosis`]
@@ -108,6 +109,7 @@
 
 mod agreement;
 mod communication;
+mod compression;
 mod config;
 mod contract;
 mod data_transport;
@@ -141,6 +143,7 @@ pub use meshwork_accel::{Element, ElementType, ReduceOp, bf16, f16};
 
 pub use agreement::TwoMemberPolicy;
 pub use communication::{Choices, Communication, CostModel, LinkCost, Payload, Prediction};
+pub use compression::{Compression, Rounding};
 pub use config::{Congestion, GroupConfig, Network, Timeouts, Transport};
 pub use contract::Call;
 pub use data_transport::DataTransport;
@@ -149,8 +152,8 @@ pub use error::{
     UnauthenticatedCause, UnauthenticatedPeer, fmt_with_causes,
 };
 pub use group::{
-    CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, FallbackReason, Group, Pending, Pinning,
-    Prepared, Registered, Route,
+    CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, ErrorFeedback, FallbackReason, Group,
+    Pending, Pinning, Prepared, Registered, Route,
 };
 pub use identity::{Certificates, JobSecret};
 pub use meshwork_schedule as schedule;

@@ -81,7 +81,7 @@ const LAYERS: &[Layer] = &[
     Layer::new("examples/tensor-parallel", MayUse::All),
     Layer::new("examples/text", MayUse::All),
     Layer::new("integration-tests", MayUse::All),
-    Layer::new("benches", MayUse::All),
+    Layer::new("benches", MayUse::AllAnd("examples/text")),
 ];
 
 /// Where code neither waits, nor asks the time, nor sees the outside: all files that begin so.
@@ -132,6 +132,7 @@ const PURE: &[&str] = &[
     "checkpoint/src/index",
     "collectives/src/agreement",
     "schedule/src/",
+    "collectives/src/compression",
     "collectives/src/membership",
     "collectives/src/wire",
     "collectives/src/contract.rs",

@@ -2,6 +2,7 @@
 //! of them.
 
 mod display;
+mod low_communication;
 mod queries;
 mod snapshot_damage;
 
@@ -12,6 +13,7 @@ use meshwork_collectives::{ElementType, Rank};
 use crate::VariableSpec;
 
 use display::{Found, Known, Listed};
+pub use low_communication::LowCommunicationError;
 pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy.
@@ -29,6 +31,9 @@ pub enum Error {
     /// A device refused an operation.
     #[error(transparent)]
     Device(#[from] meshwork_accel::Error),
+    /// A training with little communication cannot be made so, or a worker's numbers are none.
+    #[error(transparent)]
+    LowCommunication(#[from] LowCommunicationError),
     /// The names of jobs, tasks and devices do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),

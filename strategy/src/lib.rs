@@ -99,10 +99,11 @@
 //! are brought together), `dataset` (which worker takes which samples), `input` and `rows` (batches
 //! from anywhere, distributed to replicas), `flat_gradients` (many gradients as one buffer),
 //! `device_reducer` (buffers that stay on devices), `gradients` and `bucketing` (what is reduced
-//! together, and when), [`sharded`] (a part of everything in each worker), `snapshot`, `cursor` and `checkpoint` (what a training goes on from),
-//! `communication_stats`, `sum` (orders of adding), `value` and `distributed` (numbers, one value
-//! for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it lists
-//! what goes wrong, and who says so.
+//! together, and when), [`sharded`] (a part of everything in each worker), [`low_communication`]
+//! (many steps between exchanges), `snapshot`, `cursor` and `checkpoint` (what a training goes on
+//! from), `communication_stats`, `sum` (orders of adding), `value` and `distributed` (numbers, one
+//! value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it
+//! lists what goes wrong, and who says so.
 #![forbid(unsafe_code)]
 
 mod bucketing;
@@ -118,6 +119,7 @@ mod flat_gradients;
 mod gradients;
 mod hash;
 mod input;
+pub mod low_communication;
 mod options;
 mod replica;
 mod rows;
@@ -131,8 +133,8 @@ mod variable;
 pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
 pub use meshwork_collectives::{
-    Communication, CommunicatorScope, ElementType, FallbackReason, JobSecret, Pinning, Rank,
-    Registered, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,
+    Communication, CommunicatorScope, Compression, ElementType, FallbackReason, JobSecret, Pinning,
+    Rank, Registered, Rounding, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,
 };
 
 pub use bucketing::bucket_ranges;
@@ -143,7 +145,7 @@ pub use dataset::{Batch, DataEpoch, DistributedDataset};
 pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
-pub use error::{Error, SnapshotDamage};
+pub use error::{Error, LowCommunicationError, SnapshotDamage};
 pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};
 pub use hash::Fingerprint;

@@ -1,3 +1,5 @@
+//! Why an operation is refused, by the shapes that do not go together.
+
 /// Why an operation was refused; within a [`candle_core::Error`], as `Wrapped`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
-//! The operations that candle's convolutional networks and transformers spend their training in, for
-//! `f32` on CPUs: each stands in for candle's own of the same name, forward and backward.
+//! The operations that candle's convolutional networks and transformers spend their training in,
+//! for `f32` on CPUs: each stands in for candle's own of the same name, forward and backward.
 //!
 //! This crate does not know strategies and the network: it is useful to a single process too.
 //!
@@ -42,7 +42,8 @@
 //! mimalloc.
 //!
 //! Map of the crate: one module for each operation; `conv2d/geometry` (which elements a kernel
-//! meets), `exp`, `vector` and `product` (the arithmetic), `storage` (the values of tensors), `error`.
+//! meets), `exp`, `vector` and `product` (the arithmetic), `storage` (the values of tensors),
+//! `error`.
 
 mod attention;
 mod conv2d;

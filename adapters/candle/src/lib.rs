@@ -46,17 +46,20 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `distributed` (the wrapped optimizer), `vars` (nearly all else),
-//! `gradient_hooks` (gradients caught while others are still computed), `tensor` (values read out),
-//! `error`.
+//! Map of the crate: `distributed` (the wrapped optimizer), `low_communication` (many steps between
+//! exchanges), `vars` (nearly all else), `gradient_hooks` (gradients caught while others are still
+//! computed), `values` and `tensor` (values read out), `error`.
 #![forbid(unsafe_code)]
 
 mod distributed;
 mod error;
 mod gradient_hooks;
+mod low_communication;
 mod tensor;
+mod values;
 mod vars;
 
 pub use distributed::Distributed;
 pub use error::Error;
+pub use low_communication::LowCommunicationVars;
 pub use vars::MirroredVars;

@@ -8,13 +8,14 @@ use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::{VarBuilder, VarMap};
 use meshwork_strategy::{
-    CommunicationDtype, FlatGradients, GradientBuckets, MultiWorkerMirroredStrategy,
-    ReplicaContext, Snapshot, VariableSpec,
+    CommunicationDtype, GradientBuckets, MultiWorkerMirroredStrategy, ReplicaContext, Snapshot,
+    VariableSpec,
 };
 
 use crate::Error;
 use crate::gradient_hooks::GradientHooks;
 use crate::tensor::read;
+use crate::values::Values;
 
 /// The variables of a candle model, equal on all workers, and room for their gradients.
 ///
@@ -24,14 +25,12 @@ use crate::tensor::read;
 /// [`bytes_per_bucket`](meshwork_strategy::CommunicationOptions::bytes_per_bucket) says.
 #[derive(Debug)]
 pub struct MirroredVars {
-    vars: Vec<Var>,
     /// The gradients, the caller's extra numbers, and room for the check of copies.
     gradients: GradientBuckets,
     extra: usize,
     dtype: CommunicationDtype,
     checks: Checks,
-    /// This worker's copy of the values.
-    values: FlatGradients,
+    values: Values,
     hooks: GradientHooks,
 }
 
@@ -64,9 +63,9 @@ impl MirroredVars {
     ) -> Result<Self, Error> {
         let mut mirrored = Self::apart(strategy, model, extra)?;
         let specs = mirrored.specs().to_vec();
-        let values = mirrored.values.as_mut_slice();
+        let values = mirrored.values.flat.as_mut_slice();
         strategy.scope(|scope| scope.mirror(&specs, values))?;
-        mirrored.write_values()?;
+        mirrored.values.write()?;
         Ok(mirrored)
     }
 
@@ -80,28 +79,15 @@ impl MirroredVars {
         model: &VarMap,
         extra: usize,
     ) -> Result<Self, Error> {
-        let named = by_name(model);
-        let mut specs = Vec::with_capacity(named.len());
-        for (name, var) in &named {
-            if var.dtype() != DType::F32 {
-                return Err(Error::ElementType {
-                    name: name.clone(),
-                    found: var.dtype(),
-                });
-            }
-            specs.push(VariableSpec::new(name, var.dims())?);
-        }
-        let mut mirrored = Self {
-            vars: named.into_iter().map(|(_, var)| var).collect(),
-            gradients: buckets(strategy, &specs, extra)?,
+        let values = Values::of(model)?;
+        Ok(Self {
+            gradients: buckets(strategy, values.specs(), extra)?,
             extra,
             dtype: CommunicationDtype::F32,
             checks: Checks::EachStep,
-            values: FlatGradients::new(&specs, 0)?,
+            values,
             hooks: GradientHooks::default(),
-        };
-        mirrored.read_values()?;
-        Ok(mirrored)
+        })
     }
 
     /// Reallocates the buffers when the workers have changed, and checks that all have the same
@@ -140,7 +126,7 @@ impl MirroredVars {
     /// The variables and their names, in the order of [`specs`](Self::specs).
     pub fn named(&self) -> impl Iterator<Item = (String, Var)> + '_ {
         let names = self.specs().iter().map(|spec| spec.name().to_owned());
-        names.zip(self.vars.iter().cloned())
+        names.zip(self.values.vars.iter().cloned())
     }
 
     /// The numbers that were summed with the gradients.
@@ -163,9 +149,9 @@ impl MirroredVars {
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
     pub fn save(&mut self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
-        self.read_values()?;
+        self.values.read()?;
         for (index, spec) in self.values.specs().iter().enumerate() {
-            snapshot = snapshot.with_array(spec, self.values.gradient(index))?;
+            snapshot = snapshot.with_array(spec, self.values.flat.gradient(index))?;
         }
         Ok(snapshot)
     }
@@ -175,11 +161,11 @@ impl MirroredVars {
     /// # Errors
     /// [`Error::Strategy`] when one is missing or has another shape; [`Error::Candle`].
     pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
-        for index in 0..self.vars.len() {
+        for index in 0..self.values.vars.len() {
             let values = snapshot.array(&self.values.specs()[index])?;
-            self.values.set(index, values)?;
+            self.values.flat.set(index, values)?;
         }
-        self.write_values()
+        self.values.write()
     }
 
     /// Replaces the gradients of this worker by the sum over all workers of each worker's
@@ -201,7 +187,7 @@ impl MirroredVars {
         weight: f32,
     ) -> Result<(), Error> {
         // From the last to the first, as buckets are made: one is reduced while the next is filled.
-        for (index, var) in self.vars.iter().enumerate().rev() {
+        for (index, var) in self.values.vars.iter().enumerate().rev() {
             let slot = self.gradients.gradient_mut(index)?;
             match gradients.get(var) {
                 Some(gradient) => read(gradient, slot)?,
@@ -221,8 +207,8 @@ impl MirroredVars {
     /// [`Error::Candle`]
     #[doc(alias = "register_hook")]
     pub fn hooked(&self) -> Result<VarBuilder<'static>, Error> {
-        let mut hooked = HashMap::with_capacity(self.vars.len());
-        for (index, (spec, var)) in self.specs().iter().zip(&self.vars).enumerate() {
+        let mut hooked = HashMap::with_capacity(self.values.vars.len());
+        for (index, (spec, var)) in self.specs().iter().zip(&self.values.vars).enumerate() {
             let tensor = self.hooks.hook(index, var.as_tensor())?;
             hooked.insert(spec.name().to_owned(), tensor);
         }
@@ -285,17 +271,17 @@ impl MirroredVars {
         replica: &mut ReplicaContext<'_>,
         gradients: &mut GradStore,
     ) -> Result<(), Error> {
-        self.read_values()?;
+        self.values.read()?;
         let extra = self.extra;
         if self.checks == Checks::EachStep {
             let room = &mut self.gradients.extra_mut()?[extra..];
-            replica.write_check(self.values.as_mut_slice(), room)?;
+            replica.write_check(self.values.flat.as_mut_slice(), room)?;
         }
         self.gradients.finish(replica)?;
         if self.checks == Checks::EachStep {
             replica.read_check(&self.gradients.extra()[extra..])?;
         }
-        for (index, var) in self.vars.iter().enumerate() {
+        for (index, var) in self.values.vars.iter().enumerate() {
             let sum =
                 Tensor::from_slice(self.gradients.gradient(index), var.shape(), var.device())?;
             gradients.insert(var, sum);
@@ -311,13 +297,13 @@ impl MirroredVars {
     /// [`Error::Candle`]
     #[doc(alias = "clip_grad_norm_")]
     pub fn clip_norm(&self, gradients: &mut GradStore, most: f64) -> Result<f64, Error> {
-        let all = (0..self.vars.len()).flat_map(|index| self.gradients.gradient(index));
+        let all = (0..self.values.vars.len()).flat_map(|index| self.gradients.gradient(index));
         let norm = all
             .map(|value| f64::from(*value).powi(2))
             .sum::<f64>()
             .sqrt();
         if norm > most {
-            for var in &self.vars {
+            for var in &self.values.vars {
                 if let Some(gradient) = gradients.get(var) {
                     let scaled = (gradient * (most / norm))?;
                     gradients.insert(var, scaled);
@@ -333,26 +319,8 @@ impl MirroredVars {
     /// [`Error::Strategy`] with the ranks that differ, [`Error::Candle`].
     #[track_caller]
     pub fn verify(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<u64, Error> {
-        self.read_values()?;
-        Ok(strategy.verify_replicas(self.values.as_mut_slice())?)
-    }
-
-    fn read_values(&mut self) -> Result<(), Error> {
-        for (index, var) in self.vars.iter().enumerate() {
-            read(var.as_tensor(), self.values.gradient_mut(index))?;
-        }
-        Ok(())
-    }
-
-    fn write_values(&self) -> Result<(), Error> {
-        for (index, var) in self.vars.iter().enumerate() {
-            var.set(&Tensor::from_slice(
-                self.values.gradient(index),
-                var.shape(),
-                var.device(),
-            )?)?;
-        }
-        Ok(())
+        self.values.read()?;
+        Ok(strategy.verify_replicas(self.values.flat.as_mut_slice())?)
     }
 }
 
@@ -366,20 +334,6 @@ fn buckets(
         .run(|replica| Ok::<_, Error>(replica.check_len()))?
         .into_first();
     Ok(GradientBuckets::new(strategy, specs, extra + checks)?)
-}
-
-fn by_name(model: &VarMap) -> Vec<(String, Var)> {
-    // A panic inside candle cannot leave a map of handles half changed.
-    let vars = model
-        .data()
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut named: Vec<_> = vars
-        .iter()
-        .map(|(name, var)| (name.clone(), var.clone()))
-        .collect();
-    named.sort_by(|(one, _), (other, _)| one.cmp(other));
-    named
 }
 
 #[cfg(test)]

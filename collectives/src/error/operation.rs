@@ -175,6 +175,27 @@ pub enum OperationError {
         /// The first target that is named again.
         target: Rank,
     },
+    /// A rank's buffer for a compressed all-reduce has a value that is not finite. All ranks get
+    /// this error, and the group goes on.
+    #[error(
+        "{rank} gave a compressed all-reduce a value that is not finite: look for NaN and infinities in its buffer and residual"
+    )]
+    NotFinite {
+        /// The lowest such rank.
+        rank: Rank,
+    },
+    /// The sum of finite values is not finite. All ranks get this error, and the group goes on.
+    #[error("a sum that {rank} made in a compressed all-reduce is too large for an f32")]
+    SumNotFinite {
+        /// The lowest rank that summed such values up.
+        rank: Rank,
+    },
+    /// Ranks compress in different formats. All ranks get this error, and the group goes on.
+    #[error("{peer} compresses in another format than rank 0: give all ranks the same one")]
+    CompressionDiffers {
+        /// The lowest rank whose format is not that of rank 0.
+        peer: Rank,
+    },
     /// The caller asked a group to shrink or grow that cannot.
     #[error(
         "only a group of processes that Group::connect has made can shrink and grow: keep it beside those that are split from it"
@@ -229,6 +250,7 @@ impl OperationError {
             Self::TimedOut { peer, .. }
             | Self::Protocol { peer, .. }
             | Self::Memory { peer, .. }
+            | Self::NotFinite { rank: peer }
             | Self::Device { rank: peer, .. } => Some(*peer),
             Self::Join(error) => error.rank_at_fault(),
             _ => None,
@@ -258,6 +280,9 @@ impl OperationError {
             | Self::OwnRank { .. }
             | Self::Length { .. }
             | Self::TargetRepeated { .. }
+            | Self::NotFinite { .. }
+            | Self::SumNotFinite { .. }
+            | Self::CompressionDiffers { .. }
             | Self::NoEpochs
             | Self::InsideAsync
             | Self::CommunicatorOutdated { .. }

@@ -18,6 +18,8 @@ pub(crate) enum MayUse {
     Only(&'static [&'static str]),
     /// Everything but examples, tests, what is for tests, and benchmarks.
     All,
+    /// The same, and this folder.
+    AllAnd(&'static str),
 }
 
 impl Layer {
@@ -29,6 +31,7 @@ impl Layer {
         match self.may_use {
             MayUse::Only(folders) => folders.contains(&folder),
             MayUse::All => !is_outermost(folder),
+            MayUse::AllAnd(more) => folder == more || !is_outermost(folder),
         }
     }
 }
@@ -101,6 +104,7 @@ fn table(layers: &[Layer]) -> String {
     let row = |layer: &Layer| {
         let may_use = match layer.may_use {
             MayUse::All => "all".to_owned(),
+            MayUse::AllAnd(more) => format!("all, and `{more}`"),
             MayUse::Only([]) => "nothing of ours".to_owned(),
             MayUse::Only(folders) => {
                 let quoted: Vec<_> = folders.iter().map(|folder| format!("`{folder}`")).collect();

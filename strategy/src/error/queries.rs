@@ -2,7 +2,7 @@
 
 use meshwork_collectives::Rank;
 
-use super::Error;
+use super::{Error, LowCommunicationError};
 
 impl Error {
     /// Whether a worker is gone, or did not come; see [`Training`](crate::Training) for how the
@@ -20,6 +20,7 @@ impl Error {
             Self::ReplicasDiffer { rank, .. }
             | Self::VariablesDiffer { rank, .. }
             | Self::ShardingDiffers { rank, .. } => Some(*rank),
+            Self::LowCommunication(LowCommunicationError::NotFinite { rank }) => Some(*rank),
             Self::ReplicasDiverged { ranks } => match ranks.as_slice() {
                 [one] => Some(*one),
                 _ => None,

@@ -1,0 +1,94 @@
+//! `LowCommunicationVars`: candle models trained over slow links.
+
+use candle_nn::VarMap;
+use meshwork_strategy::MultiWorkerMirroredStrategy;
+use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
+
+use crate::Error;
+use crate::values::Values;
+
+/// The variables of a candle model that each worker trains by an optimizer of its own, and whose
+/// differences are exchanged now and then.
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use candle_core::{DType, Device};
+/// use candle_nn::{Init, Optimizer, SGD, VarMap};
+/// use meshwork_candle::{Error, LowCommunicationVars};
+/// use meshwork_strategy::MultiWorkerMirroredStrategy;
+/// use meshwork_strategy::low_communication::LowCommunication;
+///
+/// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
+/// let model = VarMap::new();
+/// let weight = model.get(1, "weight", Init::Const(5.0), DType::F32, &Device::Cpu)?;
+/// let settings = LowCommunication::new(NonZeroU32::new(30).expect("30 is not 0"));
+/// let mut outer = LowCommunicationVars::new(&mut strategy, &model, settings)?;
+/// let mut inner = SGD::new(model.all_vars(), 0.1)?;
+/// for _ in 0..300 {
+///     inner.backward_step(&weight.sqr()?.sum_all()?)?;
+///     outer.step(&mut strategy)?; // which communicates in one call of 30
+/// }
+/// outer.adopt_agreed()?;
+/// assert!(weight.to_vec1::<f32>()?[0].abs() < 0.5);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+#[doc(alias("DiLoCo", "local SGD"))]
+pub struct LowCommunicationVars {
+    values: Values,
+    outer: OuterOptimizer,
+}
+
+impl LowCommunicationVars {
+    /// Gives all variables of `model`, on every worker, the values they have on rank 0, which are
+    /// what all agree on first.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]; [`Error::Strategy`], above all when models or settings differ;
+    /// [`Error::Candle`].
+    #[track_caller]
+    pub fn new(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        model: &VarMap,
+        settings: LowCommunication,
+    ) -> Result<Self, Error> {
+        let mut values = Values::of(model)?;
+        let specs = values.specs().to_vec();
+        strategy.scope(|scope| scope.mirror(&specs, values.flat.as_mut_slice()))?;
+        values.write()?;
+        let lengths: Vec<usize> = specs.iter().map(|spec| spec.len()).collect();
+        let outer = OuterOptimizer::new(strategy, settings, &lengths, values.flat.as_mut_slice())?;
+        Ok(Self { values, outer })
+    }
+
+    /// Is called after each step of the inner optimizer; see [`OuterOptimizer::step`]. The
+    /// variables are read and written only where something is exchanged.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    pub fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        if self.outer.step_alone() {
+            return Ok(());
+        }
+        self.values.read()?;
+        self.outer.step(strategy, self.values.flat.as_mut_slice())?;
+        self.values.write()
+    }
+
+    /// Gives the variables the values that all workers agree on, the same bits on each: to be
+    /// measured or saved. Steps since the last exchange are lost by it.
+    ///
+    /// # Errors
+    /// [`Error::Candle`]
+    pub fn adopt_agreed(&mut self) -> Result<(), Error> {
+        let agreed = self.outer.agreed();
+        self.values.flat.as_mut_slice().copy_from_slice(agreed);
+        self.values.write()
+    }
+
+    /// The outer optimizer: what it counted, and its state for a checkpoint.
+    #[must_use]
+    pub fn outer(&self) -> &OuterOptimizer {
+        &self.outer
+    }
+}

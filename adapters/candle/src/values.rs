@@ -1,0 +1,71 @@
+use candle_core::{DType, Tensor, Var};
+use candle_nn::VarMap;
+use meshwork_strategy::{FlatGradients, VariableSpec};
+
+use crate::Error;
+use crate::tensor::read;
+
+/// The variables of a model in the order of their names, and a copy of their values.
+#[derive(Debug)]
+pub(crate) struct Values {
+    pub(crate) vars: Vec<Var>,
+    pub(crate) flat: FlatGradients,
+}
+
+impl Values {
+    /// With the values that they have.
+    pub(crate) fn of(model: &VarMap) -> Result<Self, Error> {
+        let named = by_name(model);
+        let mut specs = Vec::with_capacity(named.len());
+        for (name, var) in &named {
+            if var.dtype() != DType::F32 {
+                return Err(Error::ElementType {
+                    name: name.clone(),
+                    found: var.dtype(),
+                });
+            }
+            specs.push(VariableSpec::new(name, var.dims())?);
+        }
+        let mut values = Self {
+            vars: named.into_iter().map(|(_, var)| var).collect(),
+            flat: FlatGradients::new(&specs, 0)?,
+        };
+        values.read()?;
+        Ok(values)
+    }
+
+    pub(crate) fn specs(&self) -> &[VariableSpec] {
+        self.flat.specs()
+    }
+
+    /// From the variables.
+    pub(crate) fn read(&mut self) -> Result<(), Error> {
+        for (index, var) in self.vars.iter().enumerate() {
+            read(var.as_tensor(), self.flat.gradient_mut(index))?;
+        }
+        Ok(())
+    }
+
+    /// To the variables.
+    pub(crate) fn write(&self) -> Result<(), Error> {
+        for (index, var) in self.vars.iter().enumerate() {
+            let values = self.flat.gradient(index);
+            var.set(&Tensor::from_slice(values, var.shape(), var.device())?)?;
+        }
+        Ok(())
+    }
+}
+
+fn by_name(model: &VarMap) -> Vec<(String, Var)> {
+    // A panic inside candle cannot leave a map of handles half changed.
+    let vars = model
+        .data()
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut named: Vec<_> = vars
+        .iter()
+        .map(|(name, var)| (name.clone(), var.clone()))
+        .collect();
+    named.sort_by(|(one, _), (other, _)| one.cmp(other));
+    named
+}

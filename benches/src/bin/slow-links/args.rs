@@ -1,0 +1,239 @@
+//! The command line, and the trials that it asks for.
+
+use std::fmt::{self, Display};
+use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use meshwork_strategy::low_communication::LowCommunication;
+use meshwork_strategy::{Compression, Rounding};
+use text::Size;
+
+use crate::Failure;
+
+/// Trains a character transformer by methods that communicate much or little, 8 rows of 64
+/// characters a worker and step
+#[derive(Clone, Debug, Parser)]
+pub(crate) struct Args {
+    /// How workers train together
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Method::Diloco])]
+    method: Vec<Method>,
+
+    /// Numbers of workers, one after the other
+    #[arg(long, value_delimiter = ',', default_values_t = [2])]
+    workers: Vec<usize>,
+
+    /// Steps between exchanges
+    #[arg(long, value_delimiter = ',', default_values_t = [NonZeroU32::new(30).expect("30 is not 0")])]
+    inner_steps: Vec<NonZeroU32>,
+
+    /// The form of differences on the wire
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Compress::None])]
+    compress: Vec<Compress>,
+
+    /// Decides initial variables and batches
+    #[arg(long, value_delimiter = ',', default_values_t = [1])]
+    seed: Vec<u64>,
+
+    /// Learning rates: of several, the one with the lowest loss is told
+    #[arg(long, value_delimiter = ',', default_values_t = [0.002])]
+    pub(crate) lr: Vec<f64>,
+
+    /// Inner steps of each worker
+    #[arg(long, default_value_t = 2000)]
+    pub(crate) steps: usize,
+
+    /// Parts of the model that are streamed one after the other
+    #[arg(long, default_value_t = NonZeroUsize::new(4).expect("4 is not 0"))]
+    fragments: NonZeroUsize,
+
+    /// Steps that go on while a part is under way [default: a tenth of those between exchanges]
+    #[arg(long)]
+    delay: Option<u32>,
+
+    /// Layers of the transformer
+    #[arg(long, default_value_t = 3)]
+    layers: usize,
+
+    /// Numbers that stand for a character
+    #[arg(long, default_value_t = 128)]
+    width: usize,
+
+    /// Folder of text: all UTF-8 files below it; the sources of this program by default
+    #[arg(long, value_name = "DIR", default_value = SOURCES, hide_default_value = true)]
+    pub(crate) data: PathBuf,
+
+    /// Print rows, separated by commas
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
+
+/// How workers train together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Method {
+    /// Gradients are summed in each step
+    Ddp,
+    /// Parameters are averaged after many steps
+    Local,
+    /// Differences are the gradient of an outer optimizer
+    Diloco,
+    /// The same in parts, while steps go on
+    Streaming,
+}
+
+/// The form of differences on the wire.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Compress {
+    None,
+    Int8,
+    Int4,
+    Topk,
+}
+
+/// One training.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trial {
+    pub(crate) method: Method,
+    pub(crate) workers: usize,
+    inner_steps: NonZeroU32,
+    compress: Compress,
+    pub(crate) seed: u64,
+    pub(crate) lr: f64,
+}
+
+impl Args {
+    /// Data-parallel training has no steps between exchanges, and none of its gradients is
+    /// compressed.
+    pub(crate) fn trials(&self) -> Vec<Trial> {
+        let mut trials: Vec<Trial> = Vec::new();
+        for &method in &self.method {
+            for &workers in &self.workers {
+                for &inner_steps in &self.inner_steps {
+                    for &compress in &self.compress {
+                        for &seed in &self.seed {
+                            let trial = Trial {
+                                method,
+                                workers,
+                                inner_steps,
+                                compress,
+                                seed,
+                                lr: 0.0,
+                            };
+                            trials.push(trial.reduced());
+                        }
+                    }
+                }
+            }
+        }
+        trials.dedup();
+        trials
+    }
+
+    pub(crate) fn size(&self) -> Result<Size, text::Error> {
+        Size::new(self.layers, self.width, 4, CONTEXT)
+    }
+
+    /// How a trial exchanges differences.
+    pub(crate) fn settings(&self, trial: &Trial) -> LowCommunication {
+        let settings = LowCommunication::new(trial.inner_steps);
+        let settings = match trial.compress {
+            Compress::None => settings,
+            Compress::Int8 => settings.with_compression(Compression::Int8(Rounding::Nearest)),
+            Compress::Int4 => settings.with_compression(Compression::Int4(Rounding::Nearest)),
+            Compress::Topk => settings.with_compression(Compression::TopK(TOP_K)),
+        };
+        match trial.method {
+            Method::Ddp | Method::Diloco => settings,
+            Method::Local => settings.with_outer(1.0, 0.0),
+            Method::Streaming => settings
+                .with_fragments(self.fragments)
+                .with_delay(match self.delay {
+                    Some(delay) => delay,
+                    None => trial.inner_steps.get() / 10,
+                })
+                .with_local_share(0.5),
+        }
+    }
+}
+
+impl Trial {
+    /// The same with another learning rate.
+    pub(crate) fn with_rate(&self, lr: f64) -> Self {
+        Self { lr, ..self.clone() }
+    }
+
+    fn reduced(self) -> Self {
+        match self.method {
+            Method::Ddp => Self {
+                inner_steps: NonZeroU32::MIN,
+                compress: Compress::None,
+                ..self
+            },
+            Method::Local | Method::Diloco | Method::Streaming => self,
+        }
+    }
+
+    /// The first columns of its row.
+    pub(crate) fn csv(&self) -> String {
+        let Self {
+            workers,
+            inner_steps,
+            seed,
+            ..
+        } = self;
+        let (method, compress) = (name(self.method), name(self.compress));
+        format!("{method},{workers},{inner_steps},{compress},{seed}")
+    }
+
+    /// All of it, for [`parse`](Self::parse).
+    pub(crate) fn to_text(&self) -> String {
+        format!("{},{}", self.csv(), self.lr)
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let fields: Vec<&str> = text.split(',').collect();
+        let [method, workers, inner_steps, compress, seed, lr] = fields[..] else {
+            return Err(format!("no trial: {text}").into());
+        };
+        Ok(Self {
+            method: Method::from_str(method, false)?,
+            workers: workers.parse()?,
+            inner_steps: inner_steps.parse()?,
+            compress: Compress::from_str(compress, false)?,
+            seed: seed.parse()?,
+            lr: lr.parse()?,
+        })
+    }
+}
+
+impl Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            workers,
+            inner_steps,
+            seed,
+            lr,
+            ..
+        } = self;
+        let (method, compress) = (name(self.method), name(self.compress));
+        write!(
+            f,
+            "{method}, {workers} workers, {inner_steps} inner steps, {compress}, seed {seed}, rate {lr}"
+        )
+    }
+}
+
+/// As an option is called.
+fn name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// Characters of a row.
+const CONTEXT: usize = 64;
+
+/// The workspace that this program is a part of.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Elements of each block of 128 that are sent.
+const TOP_K: NonZeroU8 = NonZeroU8::new(8).expect("8 is not 0");

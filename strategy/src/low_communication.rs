@@ -1,0 +1,132 @@
+//! Training over slow links: workers make many steps on their own, and exchange how far they came.
+//!
+//! Local SGD with an outer optimizer, known as DiLoCo. In a round each worker makes `H` inner steps
+//! with an optimizer of its own; the mean of all workers' differences then is the gradient of an
+//! outer step by Nesterov momentum. In fragments that are exchanged one after the other while inner
+//! steps go on, it is Streaming DiLoCo.
+//!
+//! ```
+//! use std::num::NonZeroU32;
+//! use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
+//! use meshwork_strategy::MultiWorkerMirroredStrategy;
+//!
+//! let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+//! let mut parameters = vec![0.0_f32; 3]; // of two tensors
+//! let settings = LowCommunication::new(NonZeroU32::new(10).expect("10 is not 0"));
+//! let mut outer = OuterOptimizer::new(&mut strategy, settings, &[2, 1], &parameters)?;
+//! for _ in 0..500 {
+//!     for one in &mut parameters {
+//!         *one -= 0.05 * 2.0 * (*one - 3.0); // any optimizer, on this worker's own samples
+//!     }
+//!     outer.step(&mut strategy, &mut parameters)?; // which communicates in one call of 10
+//! }
+//! assert!((parameters[0] - 3.0).abs() < 1e-2, "{}", parameters[0]);
+//! # Ok::<(), meshwork_strategy::Error>(())
+//! ```
+//!
+//! After each outer step [`OuterOptimizer::agreed`] has the same bits on all workers. A run that is
+//! repeated has them too, where the order of sums does not depend on the network: among the workers
+//! of one host, with [`Communication::Reproducible`](crate::Communication::Reproducible), and with
+//! any compression.
+
+mod fragments;
+mod outer;
+mod state;
+
+pub use outer::OuterOptimizer;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use meshwork_collectives::Compression;
+
+/// How a model is trained with little communication: the same on every worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[doc(alias("DiLoCo", "local SGD", "Streaming DiLoCo", "FedOpt"))]
+pub struct LowCommunication {
+    inner_steps: NonZeroU32,
+    fragments: NonZeroUsize,
+    delay: u32,
+    local_share: f32,
+    rate: f32,
+    momentum: f32,
+    compression: Option<Compression>,
+    not_finite: NotFinite,
+}
+
+/// What happens where a worker's difference has a NaN or an infinity.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum NotFinite {
+    /// The training ends on all workers, with an error that names the worker.
+    #[default]
+    Stop,
+    /// The outer step is made with the others; the worker goes on from what they have.
+    Exclude,
+}
+
+impl LowCommunication {
+    /// Exchanges the whole model after so many steps, uncompressed, and waits for it; outer rate
+    /// 0.7, outer momentum 0.9.
+    #[must_use]
+    pub fn new(inner_steps: NonZeroU32) -> Self {
+        Self {
+            inner_steps,
+            fragments: NonZeroUsize::MIN,
+            delay: 0,
+            local_share: 0.0,
+            rate: 0.7,
+            momentum: 0.9,
+            compression: None,
+            not_finite: NotFinite::Stop,
+        }
+    }
+
+    /// Exchanges the model in so many parts of whole tensors, each once in a round.
+    #[must_use]
+    pub fn with_fragments(mut self, fragments: NonZeroUsize) -> Self {
+        self.fragments = fragments;
+        self
+    }
+
+    /// Applies an exchange only so many steps after it began, which go on meanwhile: fewer than
+    /// those of a round.
+    #[must_use]
+    pub fn with_delay(mut self, steps: u32) -> Self {
+        self.delay = steps;
+        self
+    }
+
+    /// Keeps this share, from 0 to 1, of a worker's own values where an exchange is applied, and
+    /// takes the rest from the outer step.
+    ///
+    /// With 0 the values are replaced, and with them the steps made during the delay.
+    #[must_use]
+    #[doc(alias = "mixing factor")]
+    pub fn with_local_share(mut self, share: f32) -> Self {
+        self.local_share = share;
+        self
+    }
+
+    /// The rate and the Nesterov momentum of the outer optimizer.
+    #[must_use]
+    pub fn with_outer(mut self, rate: f32, momentum: f32) -> Self {
+        (self.rate, self.momentum) = (rate, momentum);
+        self
+    }
+
+    /// Exchanges the differences in fewer bytes; what that leaves out is added to the next ones.
+    #[must_use]
+    pub fn with_compression(mut self, compression: Compression) -> Self {
+        self.compression = Some(compression);
+        self
+    }
+
+    /// What happens where a worker's difference has a NaN or an infinity.
+    #[must_use]
+    pub fn with_not_finite(mut self, not_finite: NotFinite) -> Self {
+        self.not_finite = not_finite;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests;
