@@ -14,6 +14,7 @@ use crate::devices::Devices;
 use crate::doctor::Doctor;
 use crate::resolve::Resolve;
 use crate::seconds::seconds;
+use crate::top::Top;
 use crate::tpu::Tpu;
 
 mod draw;
@@ -58,7 +59,9 @@ pub(crate) enum Task {
     Devices(Devices),
     /// Show what is in a checkpoint, or write all of it into one file
     Checkpoint(Checkpoint),
-    /// Say why a job failed, or whether one can begin here
+    /// Say why a job failed or waits, or whether one can begin here
+    ///
+    /// With --live: asks the ranks of a running job, as `meshwork top` does, why they wait.
     ///
     /// With --dump: a rank whose group fails leaves its last operations in the folder named by
     /// MESHWORK_DUMP; all of them together say who is at fault. Without: names, ports, packet
@@ -66,6 +69,11 @@ pub(crate) enum Task {
     /// than 16, of those at distances of powers of two), each with its remedy; the exit status is 1
     /// if a job could not begin.
     Doctor(Doctor),
+    /// Show how the ranks of a running job fare: who waits for whom, where, how fast
+    ///
+    /// A job says so whose processes have MESHWORK_STATUS=127.0.0.1:0 and, for all ranks of a
+    /// machine at once, the same MESHWORK_STATUS_FOLDER.
+    Top(Top),
     /// Compile programs for slices of TPUs that need not be there
     Tpu(Tpu),
     /// Print a new job secret, for jobs whose processes are started by hand

@@ -1,6 +1,8 @@
-//! `meshwork doctor`: why a job failed, and whether one can begin here.
+//! `meshwork doctor`: why a job failed, why one that runs does not get on, and whether one can
+//! begin here.
 
 mod dumps;
+mod live;
 mod preflight;
 
 use std::io::{self, Write};
@@ -9,12 +11,21 @@ use std::path::PathBuf;
 use clap::Args;
 use meshwork_launcher::LaunchError;
 
+use crate::attach::{Attach, AttachError};
+
 /// What to look at.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
     /// Say why a job failed, from the dumps that its ranks left in this folder
     #[arg(long, value_name = "DIR")]
     dump: Option<PathBuf>,
+
+    /// Ask the ranks of a running job what they wait for: those of a folder, or at addresses
+    #[arg(long, conflicts_with_all = ["dump", "ranks", "hosts"], requires = "job")]
+    live: bool,
+
+    #[command(flatten)]
+    attach: Attach,
 
     /// Write the operations of all dumps to this file, for Perfetto or Chrome's about:tracing
     #[arg(long, value_name = "FILE", requires = "dump")]
@@ -77,6 +88,15 @@ pub(crate) enum DoctorError {
         #[source]
         source: meshwork_collectives::diagnosis::DumpError,
     },
+    /// The ranks of a running job cannot be asked.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// None of them answers.
+    #[error("no rank answers: {first}")]
+    NoAnswer {
+        /// What the first of them did instead.
+        first: String,
+    },
     /// Nothing says who the members of the job are.
     #[error("who is in the job is not known: give --hosts and --rank, -n, or TF_CONFIG")]
     Members(#[from] meshwork_cluster_resolver::Error),
@@ -93,6 +113,13 @@ pub(crate) enum DoctorError {
 
 /// Looks, and prints what it finds.
 pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
+    if wanted.live {
+        let live = live::look(&wanted.attach)?;
+        return print(&match wanted.json {
+            true => dumps::json(&live.found, &live.unanswered),
+            false => dumps::text(&live.found, &live.unanswered),
+        });
+    }
     let Some(folder) = &wanted.dump else {
         let checkup = preflight::run(wanted)?;
         print(&checkup.text)?;
@@ -103,8 +130,8 @@ pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
     };
     let found = dumps::diagnosis(folder, wanted.trace.as_deref())?;
     print(&match wanted.json {
-        true => dumps::json(&found),
-        false => dumps::text(&found),
+        true => dumps::json(&found, &[]),
+        false => dumps::text(&found, &[]),
     })
 }
 

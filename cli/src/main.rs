@@ -2,11 +2,12 @@
 //! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan`
 //! says how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork
 //! tpu` compiles programs for TPU slices, `meshwork checkpoint` shows and merges what was saved,
-//! `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job failed, `meshwork
-//! secret` prints a new job secret.
+//! `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job failed, `meshwork top`
+//! how one fares, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;
+mod attach;
 mod bench;
 mod checkpoint;
 mod devices;
@@ -14,6 +15,7 @@ mod doctor;
 mod plan;
 mod resolve;
 mod seconds;
+mod top;
 mod tpu;
 
 use std::error::Error;
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
             "doctor",
             doctor::run(&wanted).map_err(|error| chain(&error)),
         ),
+        Task::Top(wanted) => told("top", top::run(&wanted).map_err(|error| chain(&error))),
         Task::Secret => secret(),
         Task::Tpu(wanted) => tpu::run(&wanted).unwrap_or_else(|error| {
             complain("tpu", &chain(&error));

@@ -26,7 +26,15 @@ impl DataTransport {
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         [Self::Quic, Self::Tls]
             .into_iter()
-            .find(|data_transport| data_transport.to_string() == name)
+            .find(|data_transport| data_transport.name() == name)
+    }
+
+    /// Its name, which stays what it is.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Quic => "quic",
+            Self::Tls => "tls",
+        }
     }
 
     /// What stands for it on the wire.
@@ -47,9 +55,6 @@ impl DataTransport {
 
 impl Display for DataTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Quic => "quic",
-            Self::Tls => "tls",
-        })
+        f.write_str(self.name())
     }
 }

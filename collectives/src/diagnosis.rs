@@ -32,7 +32,7 @@ use std::fmt::{self, Display};
 use crate::Rank;
 
 pub use dump::{Dump, DumpError, PastCall};
-pub use judge::diagnose;
+pub use judge::{diagnose, diagnose_live};
 pub use trace::trace;
 
 /// What is wrong, and what shows it.
@@ -88,6 +88,8 @@ pub enum Cause {
         /// What the ranks said.
         text: String,
     },
+    /// Nothing has failed, and no rank waits for another at length.
+    Running,
     /// No dump says why.
     Unknown,
 }
@@ -127,6 +129,7 @@ impl Cause {
             Self::DeadRank { .. } => "dead rank",
             Self::DeadLink { .. } => "dead link",
             Self::Other { .. } => "other cause",
+            Self::Running => "no fault",
             Self::Unknown => "unknown cause",
         }
     }
@@ -140,7 +143,7 @@ impl Cause {
             | Self::DeadRank { rank, .. } => vec![*rank],
             Self::Mismatch { one, other } => vec![one.0, other.0],
             Self::DeadLink { one, other } => vec![*one, *other],
-            Self::Other { .. } | Self::Unknown => Vec::new(),
+            Self::Other { .. } | Self::Running | Self::Unknown => Vec::new(),
         };
         ranks.sort_unstable();
         ranks
@@ -170,6 +173,7 @@ impl Cause {
                 "check the network between the two hosts: a firewall, a changed address, a lost route"
             }
             Self::Other { .. } => "see what the rank that ended the group says",
+            Self::Running => "see where its time goes: meshwork top",
             Self::Unknown => "set MESHWORK_DUMP to the same folder on every rank",
         }
     }
@@ -218,6 +222,7 @@ impl Display for Cause {
                 )
             }
             Self::Other { text } => write!(f, ": {text}"),
+            Self::Running => f.write_str(": no rank waits for another"),
             Self::Unknown => Ok(()),
         }
     }

@@ -12,6 +12,7 @@ mod clock;
 mod dump;
 mod journal;
 mod long;
+mod totals;
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
@@ -30,6 +31,8 @@ use clock::{Clock, Tick};
 pub(crate) use journal::{Ending, MediumKind, Serial};
 use journal::{Journal, Operation};
 use long::LongWaits;
+use totals::moved;
+pub(crate) use totals::{Carried, Totals};
 
 /// One rank's recorder, shared by its groups and by the driver of its network.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct FlightRecorder {
     folder: Option<PathBuf>,
     clock: Clock,
     state: Mutex<State>,
+    /// Nanoseconds that each of the members was waited for at length.
+    awaited: Box<[AtomicU64]>,
 }
 
 #[derive(Debug)]
@@ -46,6 +51,8 @@ struct State {
     /// Those of all groups, and of some that are no more.
     logs: Vec<Arc<Log>>,
     opened: u64,
+    /// What groups have done that are not remembered any more.
+    forgotten: Totals,
     failure: Option<OperationError>,
     afterwards: Afterwards,
 }
@@ -79,6 +86,10 @@ pub(crate) struct OperationLog {
     log: Arc<Log>,
     clock: Clock,
     last: Serial,
+    /// When the last operation began, by what, and what it moves.
+    began: Tick,
+    medium: MediumKind,
+    moved: u64,
 }
 
 /// Looks on while an operation waits.
@@ -129,8 +140,10 @@ impl OperationLog {
             medium,
         };
         self.last = self.last.next();
+        (self.began, self.medium) = (self.clock.now(), medium);
+        self.moved = moved(contract);
         let journal = &self.log.journal;
-        journal.begin(self.last, self.clock.now(), operation);
+        journal.begin(self.last, self.began, operation);
         journal.thread.store(thread(), Ordering::Relaxed);
         self.last
     }
@@ -167,7 +180,10 @@ impl OperationLog {
         if cfg!(meshwork_bare) {
             return;
         }
-        self.log.journal.end(self.last, self.clock.now(), how);
+        let (journal, now) = (&self.log.journal, self.clock.now());
+        journal.end(self.last, now, how);
+        let counters = journal.counters(self.medium);
+        counters.count(self.moved, self.began.until(now));
     }
 
     pub(crate) fn stall_observer(&self) -> StallObserver {
@@ -179,12 +195,14 @@ impl FlightRecorder {
     pub(crate) fn new(rank: Rank, members: Arc<[Member]>, folder: Option<PathBuf>) -> Arc<Self> {
         Arc::new(Self {
             rank,
+            awaited: members.iter().map(|_| AtomicU64::new(0)).collect(),
             members,
             folder,
             clock: Clock::new(),
             state: Mutex::new(State {
                 logs: Vec::new(),
                 opened: 0,
+                forgotten: Totals::default(),
                 failure: None,
                 afterwards: Afterwards::Nothing,
             }),
@@ -208,13 +226,17 @@ impl FlightRecorder {
         if state.logs.len() >= GROUPS
             && let Some(oldest) = state.logs.iter().position(ended)
         {
-            state.logs.remove(oldest);
+            let log = state.logs.remove(oldest);
+            state.forgotten.add_forgotten(&log, self.clock.scale());
         }
         state.logs.push(log.clone());
         let log = OperationLog {
             log,
             clock: self.clock,
             last: Serial::default(),
+            began: self.clock.now(),
+            medium: MediumKind::Memory,
+            moved: 0,
         };
         log.adopt();
         log
@@ -233,6 +255,7 @@ impl FlightRecorder {
         let record = log.journal.find(serial)?;
         let (now, scale) = (self.clock.now(), self.clock.scale());
         let waits = locked(&log.long).note(&record, awaited, now, scale);
+        self.count_wait(awaited, waits.more);
         let waiter = self.rank;
         let call = || Call::new(record.contract, site(record.caller));
         if waits.slow {

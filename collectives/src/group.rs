@@ -7,6 +7,7 @@ mod collect;
 mod compressed;
 mod device;
 mod hierarchy;
+mod observer;
 mod pending;
 mod reconfigure;
 mod registered;
@@ -38,6 +39,7 @@ pub use compressed::ErrorFeedback;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use device::decide_any;
 pub use device::{CommunicatorScope, DeviceGroup, DeviceRoute, FallbackReason, Pinning, Route};
+pub use observer::Observer;
 pub use pending::{Pending, Prepared};
 pub use reconfigure::Epoch;
 pub use registered::Registered;
@@ -70,6 +72,7 @@ pub struct Group {
     worker: Option<Worker>,
     session: Arc<Mutex<Session>>,
     registry: Arc<Registry>,
+    observer: Observer,
 }
 
 impl Group {
@@ -156,12 +159,17 @@ impl Group {
             let medium = Medium::Shm(communicator);
             let id = GroupId::joined(0);
             let session = Session::new(id, rank, members.clone(), medium, context);
-            Ok(Self::with_session(session))
+            Ok(Self::joined(session))
         };
         Rank::all(world).zip(communicators).map(group).collect()
     }
 
-    fn with_session(session: Session) -> Self {
+    fn joined(session: Session) -> Self {
+        let observer = Observer::new(&session.context);
+        Self::with_session(session, observer)
+    }
+
+    fn with_session(session: Session, observer: Observer) -> Self {
         session.log.adopt();
         Self {
             rank: session.rank,
@@ -169,6 +177,7 @@ impl Group {
             worker: None,
             registry: session.medium.registry(),
             session: Arc::new(Mutex::new(session)),
+            observer,
         }
     }
 

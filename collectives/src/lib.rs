@@ -135,6 +135,7 @@ mod session;
 mod shm;
 #[cfg(any(test, feature = "testing"))]
 pub mod sim;
+mod statistics;
 mod tls;
 mod wait_for_graph;
 mod wire;
@@ -153,11 +154,12 @@ pub use error::{
 };
 pub use group::{
     CommunicatorScope, DeviceGroup, DeviceRoute, Epoch, ErrorFeedback, FallbackReason, Group,
-    Pending, Pinning, Prepared, Registered, Route,
+    Observer, Pending, Pinning, Prepared, Registered, Route,
 };
 pub use identity::{Certificates, JobSecret};
 pub use meshwork_schedule as schedule;
 pub use meshwork_schedule::Algorithm;
 pub use meshwork_schedule::Rank;
 pub use quic::announce_loss;
+pub use statistics::{AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
 pub use wire::WireError;

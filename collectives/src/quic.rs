@@ -31,8 +31,8 @@ mod stripes;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quinn::VarInt;
@@ -52,7 +52,7 @@ use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{WaitEdge, WaitId};
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
-use admission::Admission;
+pub(crate) use admission::Admission;
 
 /// The group has failed; the reason holds an encoded abort.
 const ABORT: VarInt = VarInt::from_u32(1);
@@ -186,6 +186,11 @@ impl Remote {
     /// Streams among these members, for a group of them with this number, as they are needed.
     pub(crate) fn links(&self, members: Arc<[Member]>, number: u64) -> Links {
         self.admission.links(members, number)
+    }
+
+    /// What knows of the connections, as long as the epoch lasts.
+    pub(crate) fn admission(&self) -> Weak<Admission> {
+        Arc::downgrade(&self.admission)
     }
 
     /// Members that this one is connected with.

@@ -47,6 +47,7 @@ const LAYERS: &[Layer] = &[
     Layer::new("schedule", MayUse::Only(&["accel"])),
     Layer::new("collectives", MayUse::Only(&["accel", "schedule"])),
     Layer::new("checkpoint", MayUse::Only(&[])),
+    Layer::new("status", MayUse::Only(&["collectives"])),
     Layer::new(
         "strategy",
         MayUse::Only(&[
@@ -55,6 +56,7 @@ const LAYERS: &[Layer] = &[
             "checkpoint",
             "accel",
             "mesh-core",
+            "status",
         ]),
     ),
     Layer::new(
@@ -139,6 +141,9 @@ const PURE: &[&str] = &[
     "collectives/src/group/device/route",
     "collectives/src/diagnosis",
     "collectives/src/wait_for_graph",
+    "status/src/json",
+    "status/src/metrics",
+    "status/src/report",
     "strategy/src/snapshot",
     "dtensor/src/config",
     "dtensor/src/dataset",

@@ -183,7 +183,9 @@ impl MultiWorkerMirroredStrategy {
             let saved = checkpoints.save(snapshot);
             self.abort_on_error(saved)?;
         }
-        self.sum_over_workers([1]).map(drop)
+        self.sum_over_workers([1])?;
+        self.meter.saved();
+        Ok(())
     }
 
     /// The chief reads the latest whole snapshot, and sends it to all workers, who need no access

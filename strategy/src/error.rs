@@ -1,5 +1,4 @@
-//! `Error` of this crate. After `Group` and `VariablesDiffer` the group of workers has ended on all
-//! of them.
+//! `Error` of this crate.
 
 mod display;
 mod low_communication;
@@ -16,9 +15,7 @@ use display::{Found, Known, Listed};
 pub use low_communication::LowCommunicationError;
 pub use snapshot_damage::SnapshotDamage;
 
-/// Errors of a strategy.
-///
-/// After [`Error::Group`] and [`Error::VariablesDiffer`] the group of workers is over.
+/// Errors of a strategy. After `Group` and `VariablesDiffer` the group is over on all workers.
 #[derive(Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -34,6 +31,10 @@ pub enum Error {
     /// A training with little communication cannot be made so, or a worker's numbers are none.
     #[error(transparent)]
     LowCommunication(#[from] LowCommunicationError),
+    /// The status that `MESHWORK_STATUS` asks for cannot be served.
+    #[cfg(feature = "status")]
+    #[error(transparent)]
+    Status(#[from] meshwork_status::Error),
     /// The names of jobs, tasks and devices do not make a mesh.
     #[error(transparent)]
     Mesh(#[from] meshwork_core::Error),

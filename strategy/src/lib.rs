@@ -101,9 +101,10 @@
 //! `device_reducer` (buffers that stay on devices), `gradients` and `bucketing` (what is reduced
 //! together, and when), [`sharded`] (a part of everything in each worker), [`low_communication`]
 //! (many steps between exchanges), `snapshot`, `cursor` and `checkpoint` (what a training goes on
-//! from), `communication_stats`, `sum` (orders of adding), `value` and `distributed` (numbers, one
-//! value for each replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it
-//! lists what goes wrong, and who says so.
+//! from), `communication_stats` (of a replica's reductions), `statistics` (how all of it fares, for
+//! others to see), `sum` (orders of adding), `value` and `distributed` (numbers, one value for each
+//! replica), `hash` (equal copies), `options`, `error`; [`misuse`] has no code: it lists what goes
+//! wrong, and who says so.
 #![forbid(unsafe_code)]
 
 mod bucketing;
@@ -125,6 +126,7 @@ mod replica;
 mod rows;
 pub mod sharded;
 mod snapshot;
+mod statistics;
 mod strategy;
 mod sum;
 mod value;
@@ -158,6 +160,7 @@ pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
+pub use statistics::{Statistics, StrategyObserver};
 pub use strategy::{Change, JoinMode, MultiWorkerMirroredStrategy, Progress, Training};
 pub use sum::SumOrder;
 pub use value::Value;

@@ -5,10 +5,13 @@
 mod devices;
 mod elastic;
 mod reductions;
+#[cfg(feature = "status")]
+mod status;
 mod steps;
 mod training;
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use meshwork_cluster_resolver::{ClusterResolver, Task, TfConfigResolver, WorkerPlacement};
@@ -19,10 +22,12 @@ use meshwork_core::Mesh;
 
 use crate::replica::ReplicaPosition;
 use crate::replica::cross::CrossReplica;
+use crate::statistics::Meter;
 use crate::sum::SumOrder;
 use crate::variable::Scope;
 use crate::{
-    CommunicationOptions, CommunicationStats, DistributedDataset, Error, Fingerprint, hash,
+    CommunicationOptions, CommunicationStats, DistributedDataset, Error, Fingerprint, Statistics,
+    StrategyObserver, hash,
 };
 
 pub use elastic::{Change, Progress, Training};
@@ -47,6 +52,9 @@ pub struct MultiWorkerMirroredStrategy {
     cluster: Option<(WorkerPlacement, Task)>,
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
+    pub(crate) meter: Arc<Meter>,
+    #[cfg(feature = "status")]
+    status: Option<meshwork_status::Server>,
 }
 
 impl MultiWorkerMirroredStrategy {
@@ -55,9 +63,19 @@ impl MultiWorkerMirroredStrategy {
     /// have met. Without `TF_CONFIG`, or as the only worker in it, this worker trains alone and
     /// needs no secret.
     ///
+    /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
+    /// where `MESHWORK_STATUS` names an address.
+    ///
     /// # Errors
-    /// [`Error::Cluster`], [`Error::Group`].
+    /// [`Error::Cluster`], [`Error::Group`], [`Error::Status`].
     pub fn from_env() -> Result<Self, Error> {
+        let strategy = Self::from_cluster_env()?;
+        #[cfg(feature = "status")]
+        let strategy = strategy.with_status_from_env()?;
+        Ok(strategy)
+    }
+
+    fn from_cluster_env() -> Result<Self, Error> {
         let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
             return Self::alone();
         };
@@ -118,6 +136,9 @@ impl MultiWorkerMirroredStrategy {
             options: CommunicationOptions::new(),
             cluster: None,
             elastic: None,
+            meter: Meter::new(),
+            #[cfg(feature = "status")]
+            status: None,
         })
     }
 
@@ -233,6 +254,7 @@ impl MultiWorkerMirroredStrategy {
     ) -> Result<DistributedDataset, Error> {
         let (worker, workers) = (self.group.rank(), self.group.world());
         let dataset = DistributedDataset::new(samples, global_batch, worker, workers);
+        self.meter.set_global_batch(global_batch);
         self.abort_on_error(dataset)
     }
 
@@ -335,6 +357,18 @@ impl MultiWorkerMirroredStrategy {
     #[must_use]
     pub fn communication_stats(&self) -> CommunicationStats {
         self.communication_stats
+    }
+
+    /// How the training fares on this worker at this moment.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.observer().statistics()
+    }
+
+    /// Asks the same from other threads while the training goes on.
+    #[must_use]
+    pub fn observer(&self) -> StrategyObserver {
+        StrategyObserver::new(self.group.observer(), self.meter.clone())
     }
 
     #[track_caller]

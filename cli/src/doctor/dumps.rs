@@ -58,23 +58,27 @@ fn failing(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> Doctor
     }
 }
 
-pub(super) fn text(found: &Diagnosis) -> String {
+/// With why ranks that were asked gave no answer.
+pub(super) fn text(found: &Diagnosis, unanswered: &[String]) -> String {
     let mut text = format!("{}\n  {}\n", found.cause(), found.cause().remedy());
-    for line in found.evidence() {
+    for line in found.evidence().iter().chain(unanswered) {
         text += &format!("  - {line}\n");
     }
     text
 }
 
-pub(super) fn json(found: &Diagnosis) -> String {
+pub(super) fn json(found: &Diagnosis, unanswered: &[String]) -> String {
     let cause = found.cause();
     let ranks: Vec<u32> = cause.ranks().into_iter().map(Rank::number).collect();
-    let value = json!({
+    let mut value = json!({
         "class": cause.class(),
         "ranks": ranks,
         "cause": cause.to_string(),
         "remedy": cause.remedy(),
         "evidence": found.evidence(),
     });
+    if !unanswered.is_empty() {
+        value["unanswered"] = unanswered.into();
+    }
     format!("{value}\n")
 }

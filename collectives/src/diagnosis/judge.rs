@@ -20,6 +20,26 @@ pub fn diagnose(dumps: &[Dump]) -> Diagnosis {
     }
 }
 
+/// Finds out why a job that runs does not get on, from what its ranks would leave now, in any
+/// order. Of the ranks that were asked, so many gave no answer.
+#[must_use]
+pub fn diagnose_live(dumps: &[Dump], unanswered: usize) -> Diagnosis {
+    let failed = dumps.iter().any(|dump| dump.failure.is_some());
+    if failed || dumps.is_empty() {
+        return diagnose(dumps);
+    }
+    let case = Case {
+        dumps: dumps.iter().map(|dump| (dump.rank, dump)).collect(),
+    };
+    Diagnosis {
+        cause: case.stall(unanswered).unwrap_or(Cause::Running),
+        evidence: case.evidence(),
+    }
+}
+
+/// From when on whoever waits has a reason, in microseconds.
+const STALL: u64 = 50_000;
+
 /// The dumps by rank; the last of two of one rank.
 struct Case<'a> {
     dumps: BTreeMap<Rank, &'a Dump>,
@@ -178,6 +198,24 @@ impl Case<'_> {
         Some(Cause::DeadLink { one, other })
     }
 
+    /// Whom the rank that has waited longest waits for in the end, while nothing has failed.
+    fn stall(&self, unanswered: usize) -> Option<Cause> {
+        let waits = self.dumps.values().filter_map(|dump| {
+            let stuck = dump.stuck().filter(|stuck| stuck.ended.is_none())?;
+            let waited = dump.written.saturating_sub(stuck.began);
+            Some((waited, dump.rank, stuck.waits.last()?.0))
+        });
+        let (micros, waiter, peer) = waits.max().filter(|(waited, ..)| *waited >= STALL)?;
+        let rank = self.end_of_the_line(waiter, peer);
+        // A rank without a dump may only not have been asked.
+        let missing = (self.world() as usize).saturating_sub(self.dumps.len());
+        let seen = Death::Silent;
+        Some(match self.dumps.contains_key(&rank) {
+            false if missing <= unanswered => Cause::DeadRank { rank, seen },
+            _ => Cause::SlowRank { rank, micros },
+        })
+    }
+
     fn other(&self) -> Option<Cause> {
         let failure = self.dumps.values().find_map(|dump| dump.failure.as_ref())?;
         let text = failure.text.clone();
@@ -205,9 +243,14 @@ impl Case<'_> {
         self.dumps.get(&rank).map_or(0, |dump| dump.written)
     }
 
+    /// How many ranks there are, by any of the dumps.
+    fn world(&self) -> u32 {
+        let worlds = self.dumps.values().map(|dump| dump.world);
+        worlds.max().unwrap_or(0)
+    }
+
     fn evidence(&self) -> Vec<String> {
-        let world = self.dumps.values().map(|dump| dump.world).max();
-        Rank::all(world.unwrap_or(0).min(WORLD))
+        Rank::all(self.world().min(WORLD))
             .map(|rank| match self.dumps.get(&rank) {
                 Some(dump) => line(dump),
                 None => format!("{rank} left no dump"),

@@ -404,3 +404,56 @@ fn what_is_no_dump_is_refused_by_its_field() {
         DumpError::Version { found: 2 }
     );
 }
+
+/// A rank that has waited for another for so long, and goes on.
+fn waiting(rank: u32, world: u32, peer: u32, micros: u64) -> Dump {
+    let mut dump = dump(rank, world, &["sum"], Some("sum"));
+    let stuck = dump.operations.last_mut().unwrap();
+    stuck.waits.push((Rank::new(peer), micros));
+    dump.written = stuck.began + micros;
+    dump
+}
+
+#[test]
+fn while_a_job_runs_whoever_is_waited_for_is_named() {
+    for world in 2..=4 {
+        for slow in 0..world {
+            let others = (0..world).filter(|rank| *rank != slow);
+            let waiting: Vec<_> = others
+                .map(|rank| waiting(rank, world, slow, 3 * SECOND))
+                .collect();
+            let cause =
+                |dumps: &[Dump], unanswered| diagnose_live(dumps, unanswered).cause().clone();
+            let (rank, micros) = (Rank::new(slow), 3 * SECOND);
+            // It was asked and is silent, or nobody asked it.
+            let seen = Death::Silent;
+            assert_eq!(cause(&waiting, 1), Cause::DeadRank { rank, seen });
+            assert_eq!(cause(&waiting, 0), Cause::SlowRank { rank, micros });
+            // It computes.
+            let mut all = waiting.clone();
+            all.push(dump(slow, world, &["sum"], None));
+            assert_eq!(cause(&all, 0), Cause::SlowRank { rank, micros });
+        }
+    }
+}
+
+#[test]
+fn while_a_job_runs_a_chain_of_waits_ends_at_who_does_not_wait() {
+    let chain = [waiting(0, 3, 1, 2 * SECOND), waiting(1, 3, 2, 2 * SECOND)];
+    let slow = dump(2, 3, &["sum"], None);
+    let dumps = [&chain[..], &[slow]].concat();
+    let found = diagnose_live(&dumps, 0);
+    assert_eq!(found.cause().ranks(), [Rank::new(2)]);
+    assert_eq!(found.cause().class(), "slow rank");
+}
+
+#[test]
+fn a_job_that_runs_well_has_no_fault_and_one_that_failed_is_judged_as_ever() {
+    let short = waiting(0, 2, 1, 49_999);
+    let calls = dump(1, 2, &["sum"], Some("sum"));
+    assert_eq!(*diagnose_live(&[short, calls], 0).cause(), Cause::Running);
+    assert_eq!(*diagnose_live(&[], 2).cause(), Cause::Unknown);
+    let over = failed(waiting(0, 2, 1, SECOND), lost(1, Loss::Died, None));
+    let dumps = [over];
+    assert_eq!(diagnose_live(&dumps, 1), diagnose(&dumps));
+}

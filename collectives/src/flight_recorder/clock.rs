@@ -107,7 +107,7 @@ impl Source {
 
 impl Tick {
     /// Ticks from this moment to a later one.
-    fn until(self, later: Self) -> u64 {
+    pub(super) fn until(self, later: Self) -> u64 {
         later.0.saturating_sub(self.0)
     }
 }
@@ -115,7 +115,12 @@ impl Tick {
 impl Scale {
     /// The time from one moment to a later one; none the other way round.
     pub(super) fn between(self, from: Tick, to: Tick) -> Duration {
-        let part = u128::from(from.until(to)) * self.time.as_nanos();
+        self.of(from.until(to))
+    }
+
+    /// The time that so many ticks take.
+    pub(super) fn of(self, ticks: u64) -> Duration {
+        let part = u128::from(ticks) * self.time.as_nanos();
         let nanos = part / u128::from(self.ticks.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

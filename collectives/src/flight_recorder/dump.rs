@@ -84,8 +84,19 @@ fn last_operations(logs: &[Arc<Log>]) -> Vec<(&Log, Record)> {
 /// A call in parts: `what` is the same on all ranks that make the same call.
 fn call(call: &Call) -> Value {
     let contract = *call.contract();
-    // A sequence number of its own field: `what` of the next round is that of this one.
-    let what = Call::new(
+    json!({
+        "group": format!("{:016x}", contract.group),
+        "epoch": contract.epoch,
+        "sequence": contract.sequence,
+        "what": what(contract),
+        "by": contract.algorithm.map(|algorithm| algorithm.to_string()),
+        "site": call.site(),
+    })
+}
+
+/// A call without its number, which has a field of its own: that of the next round is the same.
+pub(super) fn what(contract: Contract) -> String {
+    let call = Call::new(
         Contract {
             sequence: 0,
             group: 0,
@@ -95,14 +106,7 @@ fn call(call: &Call) -> Value {
         },
         "",
     );
-    json!({
-        "group": format!("{:016x}", contract.group),
-        "epoch": contract.epoch,
-        "sequence": contract.sequence,
-        "what": what.to_string().replacen(" #0", "", 1),
-        "by": contract.algorithm.map(|algorithm| algorithm.to_string()),
-        "site": call.site(),
-    })
+    call.to_string().replacen(" #0", "", 1)
 }
 
 fn failure(error: &OperationError) -> Value {

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 use meshwork_accel::{ElementType, ReduceOp};
 
 use super::clock::Tick;
+use super::totals::Counters;
 use crate::Rank;
 use crate::contract::{Contract, Kind};
 use crate::schedule::Algorithm;
@@ -76,6 +77,8 @@ pub(super) struct Journal {
     pub(super) thread: AtomicU64,
     /// The number of the last operation that nobody waits for this rank in.
     pub(super) finished: AtomicU64,
+    memory: Counters,
+    links: Counters,
 }
 
 /// One operation, as words.
@@ -109,6 +112,17 @@ impl Journal {
             last: AtomicU64::new(0),
             thread: AtomicU64::new(0),
             finished: AtomicU64::new(0),
+            memory: Counters::default(),
+            links: Counters::default(),
+        }
+    }
+
+    /// What the operations by a medium add up to.
+    #[inline]
+    pub(super) fn counters(&self, medium: MediumKind) -> &Counters {
+        match medium {
+            MediumKind::Memory => &self.memory,
+            MediumKind::Links => &self.links,
         }
     }
 

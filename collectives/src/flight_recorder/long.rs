@@ -46,6 +46,8 @@ pub(super) struct Waited {
 /// How long an operation has waited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Waits {
+    /// How much longer than when it was last seen to wait for the same rank.
+    pub(super) more: Duration,
     /// So long that it may be in vain.
     pub(super) long: bool,
     /// So long that the log says now whom it waits for.
@@ -63,8 +65,12 @@ impl LongWaits {
     ) -> Waits {
         let long = self.of_operation(record.serial);
         let room = long.waits.len() < WAITS;
+        let mut more = Duration::ZERO;
         match long.waits.last_mut() {
-            Some(last) if last.rank == awaited => last.until = now,
+            Some(last) if last.rank == awaited => {
+                more = scale.between(last.until, now);
+                last.until = now;
+            }
             _ if room => long.waits.push(Waited {
                 rank: awaited,
                 from: now,
@@ -78,6 +84,7 @@ impl LongWaits {
             long.slow = 2 * waited;
         }
         Waits {
+            more,
             long: waited >= LONG,
             slow,
         }

@@ -159,6 +159,7 @@ impl Group {
             worker: None,
             session: self.session.clone(),
             registry: self.registry.clone(),
+            observer: self.observer.clone(),
         }
     }
 }

@@ -211,13 +211,15 @@ impl Group {
             }
         };
         session.completed = 0;
-        Ok((Self::with_session(session), begun))
+        Ok((Self::joined(session), begun))
     }
 
     /// Whatever comes of it, this rank is in the next epoch now: it has no vote in the last any
     /// more.
     fn become_next(&mut self, next: NextEpoch) -> Result<(), OperationError> {
-        let (next, begun) = Self::begin(next.driver, next.met)?;
+        let (mut next, begun) = Self::begin(next.driver, next.met)?;
+        self.observer.follow(&next.observer);
+        next.observer = self.observer.clone();
         *self = next;
         begun
     }

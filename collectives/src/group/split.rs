@@ -86,7 +86,8 @@ impl Group {
         let part = part(&choices, session.rank.index(), session.next_number());
         let split = session.split(part)?;
         drop(session);
-        Ok(split.map(Self::with_session))
+        let observer = self.observer();
+        Ok(split.map(|session| Self::with_session(session, observer)))
     }
 }
 

@@ -14,6 +14,7 @@ mod network;
 mod operations;
 mod reproducible;
 mod sessions;
+mod statistics;
 #[cfg(target_os = "linux")]
 mod unauthenticated_peers;
 

@@ -7,6 +7,7 @@ mod evidence;
 mod join_requests;
 mod lanes;
 mod on_demand;
+mod peers;
 mod probes;
 mod renewal;
 mod tcp;
@@ -42,7 +43,7 @@ use tcp::{Tcp, TcpBinding};
 use unauthenticated_log::UnauthenticatedLog;
 
 /// The members so far, and what everyone who wants to be one is measured by.
-pub(super) struct Admission {
+pub(crate) struct Admission {
     me: Rank,
     members: Arc<[Member]>,
     /// The member id of each rank.

@@ -190,7 +190,9 @@ impl<O: ElementWise> ShardedModel<O> {
         });
         // Until here the file is locked, and not taken for an abandoned one.
         drop(written);
-        finished.map(drop)
+        finished?;
+        self.meter.saved();
+        Ok(())
     }
 
     /// Finishes a save that all workers have written.

@@ -14,6 +14,7 @@ use super::partition::{Partition, Which};
 use super::tensors::{Gradients, Parameters, Tensors, Whole, make_room};
 use super::unit::{Held, ShardedUnit};
 use super::{Shard, Sharding, UnitSpec};
+use crate::statistics::Meter;
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
 
 /// A model whose parameters, gradients and optimizer state are sharded among the workers, and that
@@ -37,6 +38,8 @@ pub struct ShardedModel<O> {
     pub(super) saving: Option<Saving>,
     /// Memory for the next save.
     pub(super) draft_bytes: Vec<u8>,
+    /// Tells observers of the strategy about saves.
+    pub(super) meter: Arc<Meter>,
 }
 
 impl<O: ElementWise> ShardedModel<O> {
@@ -63,6 +66,7 @@ impl<O: ElementWise> ShardedModel<O> {
         }
         let agreed = agree_on::<O>(strategy, sharding, units);
         strategy.abort_on_error(agreed)?;
+        let meter = strategy.meter.clone();
         let group = strategy.group_mut();
         let (rank, workers) = (group.rank(), group.world());
         let mut model = Self {
@@ -78,6 +82,7 @@ impl<O: ElementWise> ShardedModel<O> {
             rank,
             workers,
             steps: 0,
+            meter,
             units: Vec::with_capacity(units.len()),
             pool: Vec::new(),
             reducing: VecDeque::new(),

@@ -32,7 +32,9 @@ impl MultiWorkerMirroredStrategy {
             communication_stats,
             position,
         ));
-        self.abort_on_error(result).map(PerReplica::only)
+        let result = self.abort_on_error(result)?;
+        self.meter.ran();
+        Ok(PerReplica::only(result))
     }
 
     /// Runs one step on each of this worker's replicas, at the same time.
@@ -100,7 +102,9 @@ impl MultiWorkerMirroredStrategy {
                 run_threads(&rendezvous, places, states, &step).map(PerReplica::new)
             }
         };
-        self.abort_on_error(results)
+        let results = self.abort_on_error(results)?;
+        self.meter.ran();
+        Ok(results)
     }
 
     /// A value for each of this worker's replicas, made of its number among all replicas.

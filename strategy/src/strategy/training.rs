@@ -43,6 +43,13 @@ impl MultiWorkerMirroredStrategy {
     /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no
     /// number or no worker admits this process within [`Timeouts::join`].
     pub fn elastic_from_env() -> Result<Self, Error> {
+        let strategy = Self::elastic_from_cluster_env()?;
+        #[cfg(feature = "status")]
+        let strategy = strategy.with_status_from_env()?;
+        Ok(strategy)
+    }
+
+    fn elastic_from_cluster_env() -> Result<Self, Error> {
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
         let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
             return Ok(Self::alone()?.made_elastic());

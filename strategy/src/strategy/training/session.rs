@@ -30,6 +30,7 @@ impl<'a, T: Training> Session<'a, T> {
     }
 
     pub(super) fn run(mut self) -> Result<(), T::Error> {
+        self.strategy.meter.trains();
         let change = Change::to(self.strategy.group.epoch());
         if let Err(error) = self.assemble(&change) {
             self.go_on(error)?;
@@ -46,6 +47,7 @@ impl<'a, T: Training> Session<'a, T> {
     /// One step, and a poll for waiting processes when one is due.
     fn turn(&mut self) -> Result<Progress, T::Error> {
         let progress = self.training.step(self.strategy)?;
+        self.strategy.meter.trained(self.training.steps());
         let due = match (&mut self.strategy.elastic, progress) {
             (None, _) => false,
             (Some(elastic), Progress::Step) => elastic.poll_interval.step(),

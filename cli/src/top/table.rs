@@ -1,0 +1,109 @@
+//! A job as text.
+
+use super::job::{Job, State};
+use super::rank::Rank;
+
+/// The columns, by name and width; the last takes what is left.
+pub(super) const COLUMNS: [(&str, u16); 7] = [
+    ("RANK", 5),
+    ("STATE", 10),
+    ("WAIT", 6),
+    ("OPS", 10),
+    ("GB/s", 8),
+    ("MEM", 9),
+    ("IN", 0),
+];
+
+/// One line about all of it.
+pub(super) fn headline(job: &Job) -> String {
+    let mut line = format!("{} ranks", job.world());
+    let mut add = |text: String| line += &format!("  {text}");
+    if let Some(steps) = job.steps() {
+        add(format!("step {steps:.0}"));
+    }
+    if let Some(samples) = job.samples_per_second() {
+        add(format!("{samples:.1} samples/s"));
+    }
+    if let Some(age) = job.checkpoint_age() {
+        add(format!("checkpoint {age:.0} s ago"));
+    }
+    if let Some(slowest) = job.slowest() {
+        let (rank, seconds) = (slowest.rank, slowest.seconds);
+        add(match slowest.now {
+            true => format!("rank {rank} is waited for since {seconds:.1} s"),
+            false => format!("rank {rank} is slowest, by {seconds:.1} s so far"),
+        });
+    }
+    line
+}
+
+/// What is told below the ranks.
+pub(super) fn remarks(job: &Job) -> Vec<String> {
+    let left = job
+        .departures()
+        .iter()
+        .map(|reason| format!("left: {reason}"));
+    let silent = job.unanswered.iter().cloned();
+    left.chain(silent).collect()
+}
+
+/// The cells of every rank.
+pub(super) fn rows(job: &Job) -> Vec<[String; 7]> {
+    let ranks = (0_u32..).zip(job.states());
+    let row = |(number, state): (u32, State)| {
+        let rank = job.ranks.iter().find(|rank| rank.rank == number);
+        match rank {
+            Some(rank) => cells(rank, state),
+            None => {
+                let mut cells = [const { String::new() }; 7];
+                (cells[0], cells[1]) = (number.to_string(), state.name().to_owned());
+                cells
+            }
+        }
+    };
+    ranks.map(row).collect()
+}
+
+fn cells(rank: &Rank, state: State) -> [String; 7] {
+    let or_nothing = |text: Option<String>| text.unwrap_or_default();
+    let call = rank.current.as_ref().map(|call| {
+        let awaited = call.awaited.map(|awaited| format!(" for rank {awaited}"));
+        format!(
+            "{:.1} s{} {} at {}",
+            call.seconds,
+            or_nothing(awaited),
+            call.what,
+            call.site
+        )
+    });
+    [
+        rank.rank.to_string(),
+        state.name().to_owned(),
+        format!("{:.0} %", 100.0 * rank.waiting_share),
+        rank.operations.to_string(),
+        or_nothing(rank.gigabytes_per_second.map(|speed| format!("{speed:.2}"))),
+        or_nothing(
+            rank.resident_bytes
+                .map(|bytes| format!("{:.0} MiB", bytes / 1048576.0)),
+        ),
+        or_nothing(rank.failure.clone().or(call)),
+    ]
+}
+
+pub(super) fn text(job: &Job) -> String {
+    let mut text = headline(job) + "\n";
+    let names = COLUMNS.map(|(name, _)| name.to_owned());
+    for row in std::iter::once(names).chain(rows(job)) {
+        let cells = row.iter().zip(COLUMNS);
+        let line: String = cells
+            .map(|(cell, (_, width))| format!("{cell:<width$} ", width = usize::from(width)))
+            .collect();
+        text += line.trim_end();
+        text += "\n";
+    }
+    for remark in remarks(job) {
+        text += &remark;
+        text += "\n";
+    }
+    text
+}

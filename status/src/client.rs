@@ -1,0 +1,161 @@
+//! Asks many ranks at once.
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::access::Token;
+use crate::error::FetchError;
+
+/// Ranks that are asked at the same time.
+const AT_ONCE: usize = 64;
+/// The most bytes of an answer.
+const LIMIT: usize = 16 << 20;
+
+/// A rank that can be asked, by its address and port.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Target(String);
+
+impl Target {
+    /// The one at this address and port.
+    #[must_use]
+    pub fn new(address: impl Into<String>) -> Self {
+        Self(address.into())
+    }
+
+    /// Its address and port.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Asks ranks how they fare.
+#[derive(Debug)]
+pub struct Client {
+    runtime: Runtime,
+    token: Option<Token>,
+    patience: Duration,
+}
+
+impl Client {
+    /// One that presents this token, and waits so long for each rank.
+    ///
+    /// # Errors
+    /// What the operating system says when it refuses what sockets need.
+    pub fn new(token: Option<Token>, patience: Duration) -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self {
+            runtime,
+            token,
+            patience,
+        })
+    }
+
+    /// What each of the ranks says at this path, in their order.
+    #[must_use]
+    pub fn fetch(&self, targets: &[Target], path: &'static str) -> Vec<Result<String, FetchError>> {
+        let mut answers: Vec<_> = targets.iter().map(|_| None).collect();
+        self.runtime.block_on(async {
+            let mut running = JoinSet::new();
+            for (place, target) in targets.iter().enumerate() {
+                if running.len() == AT_ONCE
+                    && let Some(Ok((place, answer))) = running.join_next().await
+                {
+                    answers[place] = Some(answer);
+                }
+                let asking = self.ask(target, path);
+                running.spawn(async move { (place, asking.await) });
+            }
+            while let Some(Ok((place, answer))) = running.join_next().await {
+                answers[place] = Some(answer);
+            }
+        });
+        let answers = answers.into_iter();
+        answers
+            .map(|answer| answer.expect("each was asked, and nothing that asks can panic"))
+            .collect()
+    }
+
+    fn ask(
+        &self,
+        target: &Target,
+        path: &'static str,
+    ) -> impl Future<Output = Result<String, FetchError>> + Send + 'static {
+        let (address, patience) = (target.0.clone(), self.patience);
+        let mut request = Request::get(path).header(HOST, &address);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.bearer().as_str());
+        }
+        let request = request.body(Empty::<Bytes>::new());
+        async move {
+            let answer = async {
+                let request = request.map_err(|_| no_http(&address))?;
+                exchange(&address, request).await
+            };
+            match timeout(patience, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Err(FetchError::Silent {
+                    seconds: patience.as_secs(),
+                    address: address.clone(),
+                }),
+            }
+        }
+    }
+}
+
+async fn exchange(address: &str, request: Request<Empty<Bytes>>) -> Result<String, FetchError> {
+    let stream = TcpStream::connect(address).await;
+    let stream = stream.map_err(|error| FetchError::Unreached {
+        address: address.to_owned(),
+        kind: error.kind(),
+    })?;
+    let connected = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = connected.map_err(|_| no_http(address))?;
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(request).await;
+    let text = match response {
+        Ok(response) => read(address, response).await,
+        Err(_) => Err(no_http(address)),
+    };
+    connection.abort();
+    text
+}
+
+async fn read(
+    address: &str,
+    response: Response<hyper::body::Incoming>,
+) -> Result<String, FetchError> {
+    let status = response.status();
+    let unfinished = || FetchError::Unfinished {
+        address: address.to_owned(),
+        limit: LIMIT,
+    };
+    let body = Limited::new(response.into_body(), LIMIT).collect().await;
+    let body = body.map_err(|_| unfinished())?.to_bytes();
+    let text = String::from_utf8(body.into()).map_err(|_| no_http(address))?;
+    match status.is_success() {
+        true => Ok(text),
+        false => Err(FetchError::Refused {
+            address: address.to_owned(),
+            status: status.as_u16(),
+            text: text.trim().chars().take(200).collect(),
+        }),
+    }
+}
+
+fn no_http(address: &str) -> FetchError {
+    let address = address.to_owned();
+    FetchError::NoHttp { address }
+}

@@ -1,0 +1,51 @@
+//! Says over HTTP how a rank fares, while it works.
+//!
+//! This crate does not know what the program computes: it has the numbers of the rank's group, and
+//! those that the program adds. Each rank serves its own; whoever looks at a job asks all of them.
+//!
+//! ```text
+//!   GET /metrics      OpenMetrics, for Prometheus and whatever reads it
+//!   GET /status.json  the same and what the rank is doing, for programs
+//!   GET /dump.json    its last operations, for `meshwork doctor --live`
+//!   GET /healthz      200, or 503 and why the group has failed
+//! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//! use meshwork_collectives::Group;
+//! use meshwork_status::{Server, Settings};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let group = Group::local(1)?.remove(0);
+//! let settings = Settings::new("127.0.0.1:0".parse()?)?;
+//! let server = Server::start(&settings, Arc::new(group.observer()))?;
+//! println!("http://{}/metrics", server.address());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Reading costs the training nothing that it would notice: one thread answers, at most 500
+//! requests in a second, each in bounded time and memory.
+//!
+//! Map of the crate: `report` (what is told), `metrics` and `json` (its forms), `access` (who may
+//! ask), `settings` (where, and from whom), `server`, `folder` (where a job's servers are),
+//! `client` (asking many at once), `error`. Pure are the first three.
+#![forbid(unsafe_code)]
+
+mod access;
+mod client;
+mod error;
+mod folder;
+mod json;
+mod metrics;
+mod report;
+mod server;
+mod settings;
+
+pub use access::Token;
+pub use client::{Client, Target};
+pub use error::{Error, FetchError};
+pub use folder::targets;
+pub use report::{Number, NumberKind, Report, Source};
+pub use server::Server;
+pub use settings::Settings;
