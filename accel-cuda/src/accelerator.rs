@@ -12,13 +12,14 @@ use meshwork_accel::{
 };
 
 use crate::buffer::CudaBuffer;
+use crate::choose::bits_of;
 use crate::config::CudaConfig;
 use crate::device::LogicalDevice;
 use crate::error::Failure;
 use crate::kernels::{Kernel, Width};
 use crate::pinned_buffer::CudaPinnedBuffer;
 use crate::sys::blas::Blas;
-use crate::{Libraries, Library, Nccl};
+use crate::{ExternalMemory, Libraries, Library, Nccl};
 
 /// The CUDA backend; see the crate's documentation for an example.
 ///
@@ -60,6 +61,24 @@ impl CudaAccelerator {
             nccl: OnceLock::new(),
             blas: OnceLock::new(),
         })
+    }
+
+    /// Memory of another library as a buffer of `device`, without a copy: work on it waits for what
+    /// the other library has queued so far, and what that queues after the buffer was dropped waits
+    /// for the work on it. It is neither counted against the device's limit nor among
+    /// [live buffers](LiveBuffers).
+    ///
+    /// # Errors
+    /// What is no memory of the device's GPU, or belongs to another
+    /// ([`Error::NotOnGpu`](crate::Error::NotOnGpu),
+    /// [`Error::OnOtherGpu`](crate::Error::OnOtherGpu)), less than so many elements
+    /// ([`Error::BeyondAllocation`](crate::Error::BeyondAllocation)), and failures of the driver.
+    pub fn borrow(
+        &self,
+        device: DeviceId,
+        memory: ExternalMemory,
+    ) -> Result<CudaBuffer, crate::Error> {
+        CudaBuffer::borrowed(self.logical(device)?, memory)
     }
 
     /// NCCL, from where the other libraries come from.
@@ -189,13 +208,8 @@ impl Accelerator for CudaAccelerator {
         let Some(part) = buffer.part(range.start, len) else {
             return Ok(());
         };
-        let mut bits = [0; 8];
-        bits[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
         let kernel = Kernel::Fill(Width::of(T::TYPE));
-        let filled = buffer
-            .logical()
-            .module
-            .fill(kernel, part, u64::from_le_bytes(bits));
+        let filled = buffer.logical().module.fill(kernel, part, bits_of(value));
         filled.map_err(|failure| failure.on(buffer.device()))
     }
 

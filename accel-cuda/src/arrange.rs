@@ -1,6 +1,10 @@
 //! Elements put in other places, and made one along an axis.
 
-use meshwork_accel::{Arrange, Arrangement, DeviceBuffer, Error, Fold, ReduceOp, Region};
+use std::ops::Range;
+
+use meshwork_accel::{
+    Arrange, Arrangement, DeviceBuffer, ElementType, Error, Fold, ReduceOp, Region, StridedSlice,
+};
 
 use crate::accelerator::CudaAccelerator;
 use crate::buffer::CudaBuffer;
@@ -37,6 +41,35 @@ impl Arrange for CudaAccelerator {
         }
         Ok(into)
     }
+
+    fn step(&self, from: &CudaBuffer, by: &StridedSlice) -> Result<CudaBuffer, Error> {
+        from.check_len(by.whole_len())?;
+        let into = CudaBuffer::unwritten(from.logical(), from.element_type(), by.len())?;
+        if !into.is_empty() {
+            place(Axes::step(by)?, from, &into)?;
+        }
+        Ok(into)
+    }
+
+    fn take(
+        &self,
+        from: &CudaBuffer,
+        sizes: [usize; 3],
+        indices: &CudaBuffer,
+    ) -> Result<CudaBuffer, Error> {
+        from.check_beside(indices)?;
+        from.check_len(count_of(sizes)?)?;
+        from.taken(sizes, indices)
+    }
+
+    fn one_hot(
+        &self,
+        indices: &CudaBuffer,
+        classes: Range<usize>,
+        element: ElementType,
+    ) -> Result<CudaBuffer, Error> {
+        indices.one_hot_rows(classes, element)
+    }
 }
 
 /// In `f32` and rounded once, where elements are shorter floats; in the same order each time on one
@@ -53,11 +86,7 @@ impl Fold for CudaAccelerator {
         if !op.supports(element) || op == ReduceOp::Mean {
             return Err(Error::UnsupportedOp { op, element });
         }
-        let all = outer
-            .checked_mul(len)
-            .and_then(|rows| rows.checked_mul(inner));
-        let (rows, columns) = (outer, len);
-        from.check_len(all.ok_or(Error::ShapeTooLarge { rows, columns })?)?;
+        from.check_len(count_of(sizes)?)?;
         if len == 0 {
             return Err(Error::NoSources { op });
         }
@@ -79,6 +108,29 @@ impl Fold for CudaAccelerator {
         let done = done.and_then(|()| module.along(second, parts.whole(), target));
         done.map(|()| into).map_err(failed)
     }
+
+    fn scan(
+        &self,
+        op: ReduceOp,
+        sizes: [usize; 3],
+        from: &CudaBuffer,
+    ) -> Result<CudaBuffer, Error> {
+        let element = from.element_type();
+        if !op.supports(element) || op == ReduceOp::Mean {
+            return Err(Error::UnsupportedOp { op, element });
+        }
+        from.check_len(count_of(sizes)?)?;
+        from.scanned(op, sizes)
+    }
+}
+
+/// Elements of three axes.
+fn count_of([outer, len, inner]: [usize; 3]) -> Result<usize, Error> {
+    let (rows, columns) = (outer, len);
+    let all = outer
+        .checked_mul(len)
+        .and_then(|rows| rows.checked_mul(inner));
+    all.ok_or(Error::ShapeTooLarge { rows, columns })
 }
 
 /// Copies elements from places of one buffer to places of another, of which there are some.

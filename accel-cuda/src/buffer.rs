@@ -7,10 +7,11 @@ use std::sync::Arc;
 use meshwork_accel::{DeviceBuffer, DeviceId, ElementType, Error, MemoryReservation};
 
 use crate::device::LogicalDevice;
+use crate::sys::external::ExternalMemory;
 use crate::sys::memory::{Memory, Part};
 
 /// Memory of a GPU that belongs to one logical device; given back when dropped, after all work on
-/// it.
+/// it. That of another library is [borrowed](crate::CudaAccelerator::borrow).
 #[derive(Debug)]
 pub struct CudaBuffer {
     element: ElementType,
@@ -18,7 +19,8 @@ pub struct CudaBuffer {
     /// `None` for nothing: the driver does not allocate that.
     memory: Option<Memory>,
     logical: Arc<LogicalDevice>,
-    _reservation: MemoryReservation,
+    /// `None` for what is borrowed.
+    _reservation: Option<MemoryReservation>,
 }
 
 impl DeviceBuffer for CudaBuffer {
@@ -75,7 +77,31 @@ impl CudaBuffer {
             len,
             memory,
             logical: logical.clone(),
-            _reservation: reservation,
+            _reservation: Some(reservation),
+        })
+    }
+
+    /// The memory of another library, which is not counted against the limit.
+    pub(crate) fn borrowed(
+        logical: &Arc<LogicalDevice>,
+        external: ExternalMemory,
+    ) -> Result<Self, crate::Error> {
+        let (element, len) = (external.element, external.len);
+        let refused = || logical.out_of_memory(element, len);
+        let bytes = len.checked_mul(element.size()).ok_or_else(refused)?;
+        let memory = match bytes {
+            0 => None,
+            _ => {
+                external.check(logical.stream.gpu(), bytes as u64)?;
+                Some(Memory::borrow(logical.stream.clone(), external, bytes)?)
+            }
+        };
+        Ok(Self {
+            element,
+            len,
+            memory,
+            logical: logical.clone(),
+            _reservation: None,
         })
     }
 
@@ -96,13 +122,19 @@ impl CudaBuffer {
 
     /// Refuses another buffer that is on another device, or has elements of another type.
     pub(crate) fn check_alike(&self, other: &Self) -> Result<(), Error> {
+        self.check_beside(other)?;
+        self.check_element(other.element_type())
+    }
+
+    /// Refuses another buffer that is on another device.
+    pub(crate) fn check_beside(&self, other: &Self) -> Result<(), Error> {
         let (left, right) = (self.device(), other.device());
         let gpu = self.logical.stream.gpu();
         // Numbers may agree where backends do not.
         if left != right || !gpu.is(other.logical.stream.gpu()) {
             return Err(Error::DeviceMismatch { left, right });
         }
-        self.check_element(other.element_type())
+        Ok(())
     }
 
     /// Refuses unless it has this many elements.

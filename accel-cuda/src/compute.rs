@@ -35,6 +35,23 @@ impl Elementwise for CudaAccelerator {
         let computed = into.logical().module.pairwise(op, element, to, at);
         computed.map_err(|failure| failure.on(into.device()))
     }
+
+    fn convert(&self, from: &CudaBuffer, to: ElementType) -> Result<CudaBuffer, Error> {
+        from.converted(to)
+    }
+
+    fn select(
+        &self,
+        condition: &CudaBuffer,
+        yes: &CudaBuffer,
+        no: &CudaBuffer,
+    ) -> Result<CudaBuffer, Error> {
+        yes.check_alike(no)?;
+        yes.check_beside(condition)?;
+        yes.check_len(no.len())?;
+        yes.check_len(condition.len())?;
+        condition.selected(yes, no)
+    }
 }
 
 /// All floats, by cuBLAS where it can be loaded, see [`CudaAccelerator::matmul_library`]. Terms of

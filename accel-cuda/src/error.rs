@@ -85,6 +85,41 @@ pub enum Error {
         /// Bytes that the GPU has.
         total: u64,
     },
+    /// Memory that was to be borrowed is none of a GPU, or has been freed.
+    #[error(
+        "address {address:#x} is no memory of a GPU: lend what was allocated on GPU {ordinal}, and still is"
+    )]
+    NotOnGpu {
+        /// The address.
+        address: u64,
+        /// The GPU that was to use it.
+        ordinal: usize,
+    },
+    /// Memory that was to be borrowed, or the stream that works on it, belongs to another GPU, or
+    /// to a context that is not the GPU's primary one.
+    #[error(
+        "the memory at {address:#x} is of GPU {found}, and is to be used by GPU {ordinal}: lend it to the device of its own GPU, with a stream of that GPU's primary context"
+    )]
+    OnOtherGpu {
+        /// The address.
+        address: u64,
+        /// The GPU that has it.
+        found: usize,
+        /// The GPU that was to use it.
+        ordinal: usize,
+    },
+    /// Memory that was to be borrowed ends before its elements do.
+    #[error(
+        "{bytes} bytes at {address:#x} are not there: what was allocated has {left} from there on"
+    )]
+    BeyondAllocation {
+        /// The address.
+        address: u64,
+        /// Bytes of all elements.
+        bytes: u64,
+        /// Bytes that there are.
+        left: u64,
+    },
     /// A function of a library failed.
     #[error("{function} failed with code {code} ({status})")]
     Call {

@@ -2,16 +2,19 @@
 
 mod along;
 mod axes;
+mod scan;
 
 use meshwork_accel::{ElementType, Pairwise, Pointwise, ReduceOp};
 
 pub(crate) use along::{Along, Pass};
 pub(crate) use axes::{Axes, MOST_AXES};
+pub(crate) use scan::Scan;
 
 /// The source of all kernels, which NVRTC compiles, and of which a C compiler makes host code.
 pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels.cu"),
-    include_str!("kernels/tensors.cu")
+    include_str!("kernels/tensors.cu"),
+    include_str!("kernels/choices.cu")
 );
 
 /// The most buffers that one fold reads, and the most that it writes.
@@ -38,6 +41,16 @@ pub(crate) enum Kernel {
     Along(ReduceOp, ElementType),
     /// Products of matrices.
     Product(ElementType),
+    /// Elements as those of any other type.
+    Convert,
+    /// Elements at the indices that a buffer holds, by their bytes.
+    Take(Width),
+    /// A row for each index, with one element that is not zero.
+    OneHot(Width),
+    /// Elements of one of two buffers, by their bytes.
+    Select(Width),
+    /// The op of each element along an axis and all before it.
+    Scan(ReduceOp, ElementType),
 }
 
 /// How many bytes an element has, or several that move at once.
@@ -105,6 +118,7 @@ impl Kernel {
             .chain(numbers().map(Self::Divide))
             .chain(Width::OF_ELEMENTS.map(Self::Fill))
             .chain(pairs().map(|(op, element)| Self::Along(op, element)))
+            .chain(pairs().map(|(op, element)| Self::Scan(op, element)))
             .chain(Self::of_tensors())
     }
 
@@ -121,7 +135,10 @@ impl Kernel {
             )
             .chain(floats().map(Self::Product))
             .chain(Width::OF_ELEMENTS.map(Self::Place))
-            .chain([Self::Place(Width::Sixteen)])
+            .chain([Self::Place(Width::Sixteen), Self::Convert])
+            .chain(Width::OF_ELEMENTS.map(Self::Take))
+            .chain(Width::OF_ELEMENTS.map(Self::OneHot))
+            .chain(Width::OF_ELEMENTS.map(Self::Select))
     }
 
     /// The kernel that combines two buffers, `None` if the elements do not have the op. A mean is a
@@ -153,6 +170,11 @@ impl Kernel {
             Self::Place(width) => format!("mw_place_{}", width.bytes()),
             Self::Along(op, element) => format!("mw_along_{op}_{element}"),
             Self::Product(element) => format!("mw_product_{element}"),
+            Self::Convert => "mw_convert".to_owned(),
+            Self::Take(width) => format!("mw_take_{}", width.bytes()),
+            Self::OneHot(width) => format!("mw_one_hot_{}", width.bytes()),
+            Self::Select(width) => format!("mw_select_{}", width.bytes()),
+            Self::Scan(op, element) => format!("mw_scan_{op}_{element}"),
         }
     }
 

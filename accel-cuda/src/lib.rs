@@ -33,15 +33,16 @@
 //! `accelerator` (the trait), `buffer`, `device` (what each device has of its own), `staging` (how
 //! a transfer is cut), `pinned_buffer` (pinned memory of the program), `collectives` (among the
 //! devices of a process), `nccl` and `communicator` (between processes), `compute`, `gemm` and
-//! `arrange` (tensors),
+//! `arrange`, `choose` (tensors),
 //! `compiler` and `cache` (from the source of the kernels to code), `kernels` (which there are,
-//! `kernels.cu` and `kernels/tensors.cu`), `target` (for which architecture), `error`, `sys` (all
+//! `kernels.cu` and `kernels/*.cu`), `target` (for which architecture), `error`, `sys` (all
 //! that is unsafe).
 
 mod accelerator;
 mod arrange;
 mod buffer;
 mod cache;
+mod choose;
 mod collectives;
 mod communicator;
 mod compiler;
@@ -67,4 +68,5 @@ pub use config::{CudaConfig, gpus};
 pub use error::Error;
 pub use libraries::{Libraries, Library};
 pub use nccl::{Nccl, NcclRank, UniqueId};
+pub use sys::external::ExternalMemory;
 pub use target::Capability;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use meshwork_accel::{self as accel, ElementType, ReduceOp};
 
-use crate::sys::collectives::{Collectives, DataType, ID_BYTES, RedOp};
+use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
+
+use crate::sys::collectives::{Collectives, DataType, ID_BYTES};
 use crate::{Error, Libraries};
 
 /// NCCL, loaded.
@@ -138,32 +140,32 @@ impl NcclRank {
 pub(crate) fn translate(
     op: ReduceOp,
     element: ElementType,
-) -> Result<(DataType, RedOp), accel::Error> {
+) -> Result<(DataType, ncclRedOp_t), accel::Error> {
     let code = match element {
-        ElementType::I8 => 0,
-        ElementType::U8 | ElementType::Bool => 1,
-        ElementType::I32 => 2,
-        ElementType::U32 => 3,
-        ElementType::I64 => 4,
-        ElementType::U64 => 5,
-        ElementType::F16 => 6,
-        ElementType::F32 => 7,
-        ElementType::F64 => 8,
-        ElementType::Bf16 => 9,
+        ElementType::I8 => ncclDataType_t::ncclInt8,
+        ElementType::U8 | ElementType::Bool => ncclDataType_t::ncclUint8,
+        ElementType::I32 => ncclDataType_t::ncclInt32,
+        ElementType::U32 => ncclDataType_t::ncclUint32,
+        ElementType::I64 => ncclDataType_t::ncclInt64,
+        ElementType::U64 => ncclDataType_t::ncclUint64,
+        ElementType::F16 => ncclDataType_t::ncclFloat16,
+        ElementType::F32 => ncclDataType_t::ncclFloat32,
+        ElementType::F64 => ncclDataType_t::ncclFloat64,
+        ElementType::Bf16 => ncclDataType_t::ncclBfloat16,
         _ => return Err(accel::Error::UnsupportedElement { element }),
     };
     let red_op = match (op, element) {
         _ if !op.supports(element) => None,
         (ReduceOp::Mean, ElementType::F16) => None,
-        (ReduceOp::Sum | ReduceOp::Mean, _) => Some(0),
-        (ReduceOp::Product, _) => Some(1),
-        (ReduceOp::Max, _) | (ReduceOp::Or, ElementType::Bool) => Some(2),
-        (ReduceOp::Min, _) | (ReduceOp::And, ElementType::Bool) => Some(3),
+        (ReduceOp::Sum | ReduceOp::Mean, _) => Some(ncclRedOp_t::ncclSum),
+        (ReduceOp::Product, _) => Some(ncclRedOp_t::ncclProd),
+        (ReduceOp::Max, _) | (ReduceOp::Or, ElementType::Bool) => Some(ncclRedOp_t::ncclMax),
+        (ReduceOp::Min, _) | (ReduceOp::And, ElementType::Bool) => Some(ncclRedOp_t::ncclMin),
         _ => None,
     };
     let bytes = element.size();
     let red_op = red_op.ok_or(accel::Error::UnsupportedOp { op, element })?;
-    Ok((DataType { code, bytes }, RedOp(red_op)))
+    Ok((DataType { code, bytes }, red_op))
 }
 
 #[cfg(test)]

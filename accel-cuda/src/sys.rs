@@ -1,5 +1,5 @@
-//! What crosses to NVIDIA's libraries: the tables of their functions, and owners of what these give
-//! out.
+//! What crosses to NVIDIA's libraries: the tables of their functions, which cudarc declares, and
+//! owners of what these give out.
 //!
 //! ```text
 //!   shared (a library, loaded)  ──>  driver, compiler, collectives, blas (its functions, as a table)
@@ -14,6 +14,8 @@ pub(crate) mod blas;
 pub(crate) mod collectives;
 pub(crate) mod compiler;
 pub(crate) mod driver;
+pub(crate) mod external;
+mod foreign;
 pub(crate) mod gpu;
 pub(crate) mod memory;
 pub(crate) mod module;

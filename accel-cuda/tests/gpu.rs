@@ -93,6 +93,8 @@ fn arithmetic_and_arrangement_pass_by_cublas_where_it_is_and_by_the_kernels_of_t
     }
     conformance::check_compute(&accelerator);
     conformance::check_arrangement(&accelerator);
+    conformance::check_choices(&accelerator);
+    conformance::check_conversions(&accelerator);
     let without = Libraries::from_env().without(Library::Cublas);
     let own = CudaAccelerator::open(&CudaConfig::new(without, KernelCache::from_env()));
     conformance::check_compute(&own.expect("it was opened before"));

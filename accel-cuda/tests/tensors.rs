@@ -156,6 +156,55 @@ fn arithmetic<T: Real>(cuda: &CudaAccelerator) {
 }
 
 #[test]
+fn choices_conversions_and_scans_are_those_of_the_host() {
+    let fake = Fake::new();
+    let cuda = fake.open();
+    conformance::check_choices(&cuda);
+    conformance::check_conversions(&cuda);
+    drop(cuda);
+    fake.is_clean();
+}
+
+#[test]
+fn what_becomes_a_short_float_is_rounded_once() {
+    let fake = Fake::new();
+    let cuda = fake.open();
+    let two = |power: i32| 2.0_f64.powi(power);
+    // Nearly half way between two neighbours, by less than a float of 32 bits tells apart; from the
+    // smallest to beyond the largest.
+    let nearly = [1.0 + two(-11) + two(-40), 1.0 + two(-11) - two(-40)];
+    let ends = [two(-25) + two(-60), two(-25), 65_519.999, 65_520.0, -1e300];
+    let values = [&nearly[..], &ends].concat();
+    let short = cuda.convert(&with(&cuda, 0, &values), ElementType::F16);
+    let short = read::<f16>(&cuda, &short.expect("any type"), values.len());
+    let expected = [1.0 + two(-10), 1.0, two(-24), 0.0, 65_504.0];
+    let infinite = [f64::INFINITY, f64::NEG_INFINITY];
+    assert_eq!(
+        short,
+        [&expected[..], &infinite]
+            .concat()
+            .into_iter()
+            .map(f16::from_f64)
+            .collect::<Vec<_>>()
+    );
+    let values = [
+        1.0 + two(-8) + two(-40),
+        1.0 + two(-8) - two(-40),
+        1.0 + two(-8),
+        f64::MAX,
+    ];
+    let short = cuda.convert(&with(&cuda, 0, &values), ElementType::Bf16);
+    let expected = [1.0 + two(-7), 1.0, 1.0, f64::INFINITY].map(bf16::from_f64);
+    assert_eq!(read::<bf16>(&cuda, &short.expect("any type"), 4), expected);
+    let values = [1.0 + f32::EPSILON + 1.0 / 256.0];
+    let short = cuda.convert(&with(&cuda, 0, &values), ElementType::Bf16);
+    assert_eq!(
+        read::<bf16>(&cuda, &short.expect("any type"), 1),
+        expected[..1]
+    );
+}
+
+#[test]
 fn arithmetic_of_every_float_is_that_of_its_computing_type_rounded_once() {
     let fake = Fake::new();
     let cuda = fake.open();

@@ -283,6 +283,22 @@ const UNSAFE: &[(&str, &str)] = &[
         "NCCL's functions are of another language",
     ),
     (
+        "accel-cuda/src/sys/collectives/operations.rs",
+        "NCCL's functions are of another language",
+    ),
+    (
+        "accel-cuda/src/sys/external.rs",
+        "memory of another library has an address and a stream, which its owner vouches for",
+    ),
+    (
+        "accel-cuda/src/sys/foreign.rs",
+        "what a function takes is believed to be what cudarc declares",
+    ),
+    (
+        "accel-cuda/tests/support/other.rs",
+        "the functions of that stand-in are called as another library calls them",
+    ),
+    (
         "accel-cuda/tests/support/fake.rs",
         "a library that stands in for the driver is asked what it has counted",
     ),

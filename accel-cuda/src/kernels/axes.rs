@@ -1,6 +1,6 @@
 //! Where elements are, and where they go, along as few axes as that takes: pure.
 
-use meshwork_accel::{Arrangement, Error, Region};
+use meshwork_accel::{Arrangement, Error, Region, StridedSlice};
 
 use super::Width;
 
@@ -10,13 +10,14 @@ pub(crate) const MOST_AXES: usize = 16;
 /// Elements that are copied to other places: all indices along some axes, at regular distances.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Axes {
-    /// The first element's places in what is read and in what is written.
+    /// The places of what is lowest in what is read and in what is written.
     first: [usize; 2],
     /// From the outermost to the innermost; none for a single element.
     axes: Vec<Axis>,
 }
 
-/// One axis, and how far apart its elements are in what is read and in what is written.
+/// One axis, and how far apart its elements are in what is read and in what is written. Backwards,
+/// the distance is one by which numbers wrap.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Axis {
     pub(crate) size: usize,
@@ -69,6 +70,20 @@ impl Axes {
         Self::of([0, 0], axes)
     }
 
+    /// Elements at regular distances, forwards or backwards; of a choice that has some.
+    pub(crate) fn step(by: &StridedSlice) -> Result<Self, Error> {
+        let sizes: Vec<usize> = by.along().iter().map(|stride| stride.count).collect();
+        let (whole, own) = (distances(by.whole()), distances(&sizes));
+        let bounds = by.bounds().into_iter().flatten().zip(&whole);
+        let lowest = bounds.map(|((low, _), apart)| low * apart).sum();
+        let axes = by.along().iter().zip(whole.iter().zip(&own));
+        let axes = axes.map(|(stride, (&from, &into))| Axis {
+            size: stride.count,
+            apart: [from.wrapping_mul(stride.step.get().cast_unsigned()), into],
+        });
+        Self::of([lowest, 0], axes)
+    }
+
     /// Without axes of one element, and with those as one that are as regular together.
     fn of(first: [usize; 2], all: impl IntoIterator<Item = Axis>) -> Result<Self, Error> {
         let mut axes: Vec<Axis> = Vec::new();
@@ -95,7 +110,9 @@ impl Axes {
     pub(crate) fn widened(mut self, mut width: Width) -> (Self, Width) {
         while let Some(wider) = width.doubled().filter(|_| self.is_of_pairs()) {
             width = wider;
-            let halved = |numbers: [usize; 2]| numbers.map(|number| number / 2);
+            let halved = |numbers: [usize; 2]| {
+                numbers.map(|number| (number.cast_signed() / 2).cast_unsigned())
+            };
             self.first = halved(self.first);
             if let Some((inner, outer)) = self.axes.split_last_mut() {
                 inner.size /= 2;
@@ -123,7 +140,7 @@ impl Axes {
         self.axes.iter().map(|axis| axis.size).product()
     }
 
-    /// The first element's places in what is read and in what is written.
+    /// The places of what is lowest in what is read and in what is written.
     pub(crate) fn first(&self) -> [usize; 2] {
         self.first
     }
@@ -133,16 +150,19 @@ impl Axes {
         &self.axes
     }
 
-    /// How many elements from the first to the last that is read, and written, both included. There
-    /// are some.
+    /// How many elements from the lowest to the highest that is read, and written, both included.
+    /// There are some.
     pub(crate) fn reach(&self) -> [usize; 2] {
         [0, 1].map(|side| {
-            let steps = self
-                .axes
-                .iter()
-                .map(|axis| (axis.size - 1) * axis.apart[side]);
-            steps.sum::<usize>() + 1
+            let ways = self.axes.iter().map(|axis| axis.way(side).unsigned_abs());
+            ways.sum::<usize>() + 1
         })
+    }
+
+    /// How many elements after the lowest the first one is read.
+    pub(crate) fn start(&self) -> usize {
+        let ways = self.axes.iter().map(|axis| axis.way(0));
+        ways.filter(|way| *way < 0).map(isize::unsigned_abs).sum()
     }
 
     /// Whether all are contiguous, in the same order on both sides.
@@ -158,8 +178,15 @@ impl Axes {
 impl Axis {
     /// Whether the axis `inner` continues where one step of this one ends, on both sides.
     fn continues(self, inner: Self) -> bool {
-        let one_step = inner.apart.map(|apart| apart * inner.size);
+        let one_step = inner.apart.map(|apart| apart.wrapping_mul(inner.size));
         self.apart == one_step
+    }
+
+    /// From its first element to its last one.
+    fn way(self, side: usize) -> isize {
+        (self.size.wrapping_sub(1))
+            .wrapping_mul(self.apart[side])
+            .cast_signed()
     }
 }
 

@@ -47,9 +47,11 @@ ELEMENTWISE(f16, f32) ELEMENTWISE(bf16, f32) ELEMENTWISE(f32, f32) ELEMENTWISE(f
 
 #define AXES 16
 
-// Axes of so many elements each, the last of which changes fastest, and how far apart neighbours are.
+// Axes of so many elements each, the last of which changes fastest, and how far apart neighbours are; the
+// first that is read, after which others may lie before it, as numbers wrap.
 struct axes {
     u32 count;
+    u64 first;
     u64 size[AXES], from[AXES], into[AXES];
 };
 
@@ -71,7 +73,7 @@ struct axes {
 #define PLACE(bytes, T) \
     KERNEL mw_place_##bytes(T *into, const T *from, struct axes axes, u64 count) { \
         for (u64 i = FIRST; i < count; i += STRIDE) { \
-            u64 at = 0, to = 0; \
+            u64 at = axes.first, to = 0; \
             if (count >> 32) WALK(u64) else WALK(u32) \
             into[to] = from[at]; \
         } \

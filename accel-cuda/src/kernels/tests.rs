@@ -6,11 +6,12 @@ use super::*;
 fn every_supported_pair_has_its_kernels_and_no_name_stands_for_two() {
     let names: Vec<_> = Kernel::all().map(Kernel::name).collect();
     // 8 integer types with 7 ops, 4 float types with 4, bool with 5; 12 means, and as many
-    // divisions; 4 widths. Of 4 float types 8 ops and products; 5 widths of what moves.
-    let of_tensors = 4 * 8 + 4 + 5;
+    // divisions; 4 widths. Of 4 float types 8 ops and products; 5 widths of what moves, one
+    // conversion, and 4 widths of what is chosen in three ways.
+    let of_tensors = 4 * 8 + 4 + 5 + 1 + 3 * 4;
     assert_eq!(
         names.len(),
-        3 * (8 * 7 + 4 * 4 + 5) + 2 * 12 + 4 + of_tensors
+        4 * (8 * 7 + 4 * 4 + 5) + 2 * 12 + 4 + of_tensors
     );
     let different: HashSet<_> = names.iter().collect();
     assert_eq!(different.len(), names.len());
@@ -87,6 +88,11 @@ fn the_source_has_the_numbers_that_grids_and_arguments_are_made_by() {
         format!("#define AXES {MOST_AXES}"),
         format!("#define PLACES {MOST_PLACES}"),
     ] {
+        assert!(SOURCE.lines().any(|found| found == line), "{line}");
+    }
+    for element in ElementType::ALL {
+        let name = element.to_string().to_uppercase();
+        let line = format!("#define IS_{name} {}", element as u8);
         assert!(SOURCE.lines().any(|found| found == line), "{line}");
     }
 }

@@ -1,65 +1,36 @@
-//! cuBLAS: its functions, as `cublas_api.h` of CUDA 13.0 has them, and the handle of a stream.
+//! cuBLAS: its functions, and the handle of a stream.
 #![expect(unsafe_code, reason = "functions of other languages are called here")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
+use cudarc::cublas::sys::{self, cublasComputeType_t, cublasStatus_t, cudaDataType};
 use meshwork_accel::ElementType;
 
-use super::driver::{Address, StreamHandle, text_at};
+use super::foreign::{Handle, Returned, call, code_of, table, text_at};
 use super::memory::{Operands, Part, in_order};
-use super::shared_library::table;
 use super::stream::Stream;
 use crate::error::Failure;
 use crate::gemm::Gemm;
 use crate::{Error, Libraries, Library};
 
-/// `cublasStatus_t`.
-type Code = c_uint;
-/// `libraryPropertyType`.
-type Property = c_uint;
-/// The address of a number, of a type that another argument names.
-type Scalar = *const c_void;
-
-/// `cublasHandle_t`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(transparent)]
-pub(super) struct BlasHandle(usize);
+use sys::libraryPropertyType as Property;
 
 table! {
     /// The functions of cuBLAS that this crate calls.
-    Functions of Library::Cublas;
-    get_property: cublasGetProperty(Property, *mut c_int) -> Code;
-    status_string: cublasGetStatusString(Code) -> *const c_char;
-    create: cublasCreate_v2(*mut BlasHandle) -> Code;
-    destroy: cublasDestroy_v2(BlasHandle) -> Code;
-    set_stream: cublasSetStream_v2(BlasHandle, StreamHandle) -> Code;
-    set_math_mode: cublasSetMathMode(BlasHandle, c_uint) -> Code;
-    gemm: cublasGemmStridedBatchedEx(
-        BlasHandle,
-        c_uint,
-        c_uint,
-        c_int,
-        c_int,
-        c_int,
-        Scalar,
-        Address,
-        c_uint,
-        c_int,
-        i64,
-        Address,
-        c_uint,
-        c_int,
-        i64,
-        Scalar,
-        Address,
-        c_uint,
-        c_int,
-        i64,
-        c_int,
-        c_uint,
-        c_int
-    ) -> Code;
+    Functions of Library::Cublas {
+        cublasGetProperty(_, _);
+        cublasCreate_v2(_);
+        cublasDestroy_v2(_);
+        cublasSetStream_v2(_, _);
+        cublasSetMathMode(_, _);
+        cublasGemmStridedBatchedEx(
+            _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _
+        );
+    } lacking {
+        /// Asked about codes that no enum has.
+        cublasGetStatusString(c_uint) -> *const c_char;
+    }
 }
 
 /// cuBLAS, loaded.
@@ -76,7 +47,12 @@ impl Blas {
     /// [`Error::NotLoadable`], [`Error::NoFunction`], and [`Error::Call`] where it does not work.
     pub(crate) fn open(libraries: &Libraries) -> Result<Arc<Self>, Error> {
         let functions = Functions::lookup(libraries)?;
-        let [major, minor, patch] = [MAJOR, MINOR, PATCH].map(|which| functions.property(which));
+        let [major, minor, patch] = [
+            Property::MAJOR_VERSION,
+            Property::MINOR_VERSION,
+            Property::PATCH_LEVEL,
+        ]
+        .map(|which| functions.property(which));
         let version = format!("{}.{}.{}", major?, minor?, patch?);
         Ok(Arc::new(Self { functions, version }))
     }
@@ -91,24 +67,18 @@ impl Functions {
     fn property(&self, which: Property) -> Result<c_int, Failure> {
         let mut value = 0;
         // SAFETY: `value` is writable.
-        let code = unsafe { (self.get_property)(which, &raw mut value) };
-        self.check("cublasGetProperty", code)?;
+        unsafe { call!(self, cublasGetProperty(which, &raw mut value)) }?;
         Ok(value)
     }
 
-    fn check(&self, function: &'static str, code: Code) -> Result<(), Failure> {
-        if code == SUCCESS {
+    fn check(&self, returned: Returned) -> Result<(), Failure> {
+        if returned.is(cublasStatus_t::CUBLAS_STATUS_SUCCESS) {
             return Ok(());
         }
         // SAFETY: any number may be asked about.
-        let text = unsafe { (self.status_string)(code) };
+        let text = unsafe { (self.cublasGetStatusString)(returned.code) };
         // SAFETY: it is a constant of the library, which stays loaded.
-        let status = unsafe { text_at(text) };
-        Err(Failure {
-            function,
-            code: code.into(),
-            status,
-        })
+        Err(returned.failure(unsafe { text_at(text) }))
     }
 }
 
@@ -116,7 +86,7 @@ impl Functions {
 #[derive(Debug)]
 pub(crate) struct Multiplier {
     blas: Arc<Blas>,
-    handle: BlasHandle,
+    handle: Handle<sys::cublasContext>,
     stream: Arc<Stream>,
 }
 
@@ -124,18 +94,16 @@ impl Multiplier {
     /// For this stream.
     pub(crate) fn new(blas: Arc<Blas>, stream: Arc<Stream>) -> Result<Self, Failure> {
         let here = stream.gpu().enter()?;
-        let (functions, mut handle) = (&blas.functions, BlasHandle(0));
+        let (functions, mut handle) = (&blas.functions, Handle::NULL);
         // SAFETY: `handle` is writable, and the GPU is current.
-        let code = unsafe { (functions.create)(&raw mut handle) };
-        functions
-            .check("cublasCreate", code)
-            .map_err(|mut failure| {
-                // A driver that is too old is reported as "not initialized".
-                let driver = stream.gpu().driver.version_text();
-                let version = &blas.version;
-                failure.status += &format!(": cuBLAS {version} on a driver for CUDA {driver}");
-                failure
-            })?;
+        let created = unsafe { call!(functions, cublasCreate_v2(&raw mut handle.0)) };
+        created.map_err(|mut failure| {
+            // A driver that is too old is reported as "not initialized".
+            let driver = stream.gpu().driver.version_text();
+            let version = &blas.version;
+            failure.status += &format!(": cuBLAS {version} on a driver for CUDA {driver}");
+            failure
+        })?;
         drop(here);
         let multiplier = Self {
             blas,
@@ -150,11 +118,14 @@ impl Multiplier {
         let functions = &self.blas.functions;
         let _here = self.stream.gpu().enter()?;
         // SAFETY: the handle lives, and so does the stream, as long as this does.
-        let code = unsafe { (functions.set_stream)(self.handle, self.stream.handle) };
-        functions.check("cublasSetStream", code)?;
+        unsafe {
+            call!(
+                functions,
+                cublasSetStream_v2(self.handle.0, self.stream.handle.0.cast())
+            )
+        }?;
         // SAFETY: the handle lives.
-        let code = unsafe { (functions.set_math_mode)(self.handle, WHOLE_SUMS) };
-        functions.check("cublasSetMathMode", code)
+        unsafe { call!(functions, cublasSetMathMode(self.handle.0, WHOLE_SUMS)) }
     }
 
     /// Replaces `into` by products; `false` if cuBLAS does not have them on this GPU. The stream
@@ -176,56 +147,58 @@ impl Multiplier {
                 return Err(too_short(elements, part));
             }
         }
-        let mut code = SUCCESS;
-        in_order(into, &[left, right], || {
+        let matrices = [right, left, into].map(|part| part.pointer());
+        let returned = in_order(into, &[left, right], || {
             let _here = self.stream.gpu().enter()?;
-            code = self.call(
-                gemm,
-                kind,
-                [right.address(), left.address(), into.address()],
-            );
-            Ok(())
+            Ok(self.call(gemm, kind, matrices))
         })?;
-        if [NOT_SUPPORTED, ARCH_MISMATCH].contains(&code) {
+        let absent = [
+            cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED,
+            cublasStatus_t::CUBLAS_STATUS_ARCH_MISMATCH,
+        ];
+        if absent.into_iter().any(|status| returned.is(status)) {
             return Ok(false);
         }
-        let functions = &self.blas.functions;
-        functions.check("cublasGemmStridedBatchedEx", code)?;
+        self.blas.functions.check(returned)?;
         Ok(true)
     }
 
-    fn call(&self, gemm: Gemm, kind: Kind, [a, b, c]: [Address; 3]) -> Code {
+    fn call(&self, gemm: Gemm, kind: Kind, [a, b, c]: [*mut c_void; 3]) -> Returned {
         let [a_stride, b_stride, c_stride] = gemm.strides;
         let (one, zero) = kind.scalars();
+        let as_it_is = sys::cublasOperation_t::CUBLAS_OP_N;
         // SAFETY: the handle lives, its stream is that of `c`, and the GPU is current. Of each
         // matrix so many elements are there, and are freed only after the stream's work; the
         // scalars are of the computing type and are read before this returns, as the handle expects
         // them of the host.
         unsafe {
-            (self.blas.functions.gemm)(
-                self.handle,
-                AS_IT_IS,
-                AS_IT_IS,
-                gemm.m,
-                gemm.n,
-                gemm.k,
-                one,
-                a,
-                kind.data,
-                gemm.m,
-                a_stride,
-                b,
-                kind.data,
-                gemm.k,
-                b_stride,
-                zero,
-                c,
-                kind.data,
-                gemm.m,
-                c_stride,
-                gemm.batch,
-                kind.compute,
-                DEFAULT_ALGORITHM,
+            code_of!(
+                self.blas.functions,
+                cublasGemmStridedBatchedEx(
+                    self.handle.0,
+                    as_it_is,
+                    as_it_is,
+                    gemm.m,
+                    gemm.n,
+                    gemm.k,
+                    one,
+                    a,
+                    kind.data,
+                    gemm.m,
+                    a_stride,
+                    b,
+                    kind.data,
+                    gemm.k,
+                    b_stride,
+                    zero,
+                    c,
+                    kind.data,
+                    gemm.m,
+                    c_stride,
+                    gemm.batch,
+                    kind.compute,
+                    sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+                )
             )
         }
     }
@@ -237,40 +210,42 @@ impl Drop for Multiplier {
             return;
         };
         // SAFETY: the handle was made by `new`, and ends here; cuBLAS waits for its work.
-        unsafe { (self.blas.functions.destroy)(self.handle) };
+        let _ = unsafe { call!(self.blas.functions, cublasDestroy_v2(self.handle.0)) };
     }
 }
 
 /// The element type in cuBLAS's terms, and the type in which it accumulates.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
-    /// `cudaDataType`.
-    data: c_uint,
-    /// `cublasComputeType_t`.
-    compute: c_uint,
+    data: cudaDataType,
+    compute: cublasComputeType_t,
 }
 
 impl Kind {
     /// That of a float, `None` for others.
     fn of(element: ElementType) -> Option<Self> {
+        let short = cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let (data, compute) = match element {
-            ElementType::F32 => (R_32F, COMPUTE_32F),
-            ElementType::F64 => (R_64F, COMPUTE_64F),
-            ElementType::F16 => (R_16F, COMPUTE_32F),
-            ElementType::Bf16 => (R_16BF, COMPUTE_32F),
+            ElementType::F32 => (cudaDataType::CUDA_R_32F, short),
+            ElementType::F64 => (
+                cudaDataType::CUDA_R_64F,
+                cublasComputeType_t::CUBLAS_COMPUTE_64F,
+            ),
+            ElementType::F16 => (cudaDataType::CUDA_R_16F, short),
+            ElementType::Bf16 => (cudaDataType::CUDA_R_16BF, short),
             _ => return None,
         };
         Some(Self { data, compute })
     }
 
     /// One and zero, in the computing type.
-    fn scalars(self) -> (Scalar, Scalar) {
+    fn scalars(self) -> (*const c_void, *const c_void) {
         const SHORT: &[f32; 2] = &[1.0, 0.0];
         const LONG: &[f64; 2] = &[1.0, 0.0];
         let short = (&raw const SHORT[0], &raw const SHORT[1]);
         let long = (&raw const LONG[0], &raw const LONG[1]);
         match self.compute {
-            COMPUTE_64F => (long.0.cast(), long.1.cast()),
+            cublasComputeType_t::CUBLAS_COMPUTE_64F => (long.0.cast(), long.1.cast()),
             _ => (short.0.cast(), short.1.cast()),
         }
     }
@@ -285,50 +260,11 @@ fn too_short(elements: i128, part: Part<'_>) -> Failure {
 }
 
 #[cfg(test)]
-impl Blas {
-    pub(super) const DECLARED: &'static [super::shared_library::Symbol] = Functions::DECLARED;
+pub(super) fn declared() -> Vec<super::foreign::Symbol> {
+    Functions::declared()
 }
 
-/// The numbers that are passed, by their names in the headers.
-#[cfg(test)]
-pub(super) const NUMBERS: [(&str, i64); 16] = [
-    ("CUBLAS_STATUS_SUCCESS", SUCCESS as i64),
-    ("CUBLAS_STATUS_NOT_SUPPORTED", NOT_SUPPORTED as i64),
-    ("CUBLAS_STATUS_ARCH_MISMATCH", ARCH_MISMATCH as i64),
-    ("CUBLAS_OP_N", AS_IT_IS as i64),
-    ("CUBLAS_GEMM_DEFAULT", DEFAULT_ALGORITHM as i64),
-    (
-        "CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION",
-        WHOLE_SUMS as i64,
-    ),
-    ("CUBLAS_COMPUTE_32F", COMPUTE_32F as i64),
-    ("CUBLAS_COMPUTE_64F", COMPUTE_64F as i64),
-    ("CUBLAS_POINTER_MODE_HOST", 0),
-    ("CUDA_R_32F", R_32F as i64),
-    ("CUDA_R_64F", R_64F as i64),
-    ("CUDA_R_16F", R_16F as i64),
-    ("CUDA_R_16BF", R_16BF as i64),
-    ("MAJOR_VERSION", MAJOR as i64),
-    ("MINOR_VERSION", MINOR as i64),
-    ("PATCH_LEVEL", PATCH as i64),
-];
-
-const SUCCESS: Code = 0;
-const ARCH_MISMATCH: Code = 8;
-const NOT_SUPPORTED: Code = 15;
-/// `CUBLAS_OP_N`: not transposed.
-const AS_IT_IS: c_uint = 0;
-/// `CUBLAS_GEMM_DEFAULT`.
-const DEFAULT_ALGORITHM: c_int = -1;
-/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`: parts of sums are not rounded to 16 bits
-/// either. Products of `f32` are not rounded to fewer bits by default.
-const WHOLE_SUMS: c_uint = 16;
-const COMPUTE_32F: c_uint = 68;
-const COMPUTE_64F: c_uint = 70;
-const R_32F: c_uint = 0;
-const R_64F: c_uint = 1;
-const R_16F: c_uint = 2;
-const R_16BF: c_uint = 14;
-const MAJOR: Property = 0;
-const MINOR: Property = 1;
-const PATCH: Property = 2;
+/// Parts of sums are not rounded to 16 bits either. Products of `f32` are not rounded to fewer bits
+/// by default.
+const WHOLE_SUMS: sys::cublasMath_t =
+    sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;

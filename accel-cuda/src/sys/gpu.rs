@@ -5,17 +5,19 @@ use std::ffi::{CStr, c_char, c_int};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::driver::{
-    CAPABILITY_MAJOR, CAPABILITY_MINOR, ContextHandle, DeviceHandle, Driver, MULTIPROCESSOR_COUNT,
-};
+use super::driver::{ContextHandle, Driver, sys};
+use super::foreign::call;
 use crate::error::Failure;
 use crate::target::Capability;
+
+use sys::CUdevice_attribute as Attribute;
 
 /// A GPU that the driver shows, of which nothing is used yet.
 #[derive(Debug)]
 pub(crate) struct VisibleGpu {
     driver: Arc<Driver>,
-    device: DeviceHandle,
+    device: sys::CUdevice,
+    ordinal: usize,
 }
 
 impl VisibleGpu {
@@ -24,17 +26,29 @@ impl VisibleGpu {
         let mut device = 0;
         let number = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
         // SAFETY: `device` is writable; a number that does not exist is refused.
-        let code = unsafe { (driver.device_get)(&raw mut device, number) };
-        driver.check("cuDeviceGet", code)?;
-        Ok(Self { driver, device })
+        unsafe { call!(driver, cuDeviceGet(&raw mut device, number)) }?;
+        Ok(Self {
+            driver,
+            device,
+            ordinal,
+        })
+    }
+
+    /// Its number.
+    pub(crate) fn ordinal(&self) -> usize {
+        self.ordinal
     }
 
     /// The product name of the GPU.
     pub(crate) fn name(&self) -> Result<String, Failure> {
         let mut text = [0; 256];
         // SAFETY: `text` has as many bytes as are said, and the driver ends what it writes with 0.
-        let code = unsafe { (self.driver.device_get_name)(text.as_mut_ptr(), 256, self.device) };
-        self.driver.check("cuDeviceGetName", code)?;
+        unsafe {
+            call!(
+                self.driver,
+                cuDeviceGetName(text.as_mut_ptr(), 256, self.device)
+            )
+        }?;
         Ok(text_of(&text))
     }
 
@@ -42,9 +56,12 @@ impl VisibleGpu {
     pub(crate) fn pci_address(&self) -> Result<String, Failure> {
         let mut text = [0; 64];
         // SAFETY: `text` has as many bytes as are said, and the driver ends what it writes with 0.
-        let code =
-            unsafe { (self.driver.device_get_pci_bus_id)(text.as_mut_ptr(), 64, self.device) };
-        self.driver.check("cuDeviceGetPCIBusId", code)?;
+        unsafe {
+            call!(
+                self.driver,
+                cuDeviceGetPCIBusId(text.as_mut_ptr(), 64, self.device)
+            )
+        }?;
         Ok(text_of(&text))
     }
 
@@ -52,28 +69,36 @@ impl VisibleGpu {
     pub(crate) fn total_memory(&self) -> Result<u64, Failure> {
         let mut bytes = 0;
         // SAFETY: `bytes` is writable.
-        let code = unsafe { (self.driver.device_total_mem)(&raw mut bytes, self.device) };
-        self.driver.check("cuDeviceTotalMem", code)?;
+        unsafe {
+            call!(
+                self.driver,
+                cuDeviceTotalMem_v2(&raw mut bytes, self.device)
+            )
+        }?;
         Ok(bytes as u64)
     }
 
     /// Which code it runs.
     pub(crate) fn capability(&self) -> Result<Capability, Failure> {
-        let major = self.attribute(CAPABILITY_MAJOR)?;
-        Ok(Capability::new(major, self.attribute(CAPABILITY_MINOR)?))
+        let major = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        Ok(Capability::new(major, minor))
     }
 
     /// How many multiprocessors it has.
     pub(crate) fn multiprocessors(&self) -> Result<u32, Failure> {
-        self.attribute(MULTIPROCESSOR_COUNT)
+        self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
     }
 
-    fn attribute(&self, which: c_int) -> Result<u32, Failure> {
+    fn attribute(&self, which: Attribute) -> Result<u32, Failure> {
         let mut value = 0;
         // SAFETY: `value` is writable.
-        let code =
-            unsafe { (self.driver.device_get_attribute)(&raw mut value, which, self.device) };
-        self.driver.check("cuDeviceGetAttribute", code)?;
+        unsafe {
+            call!(
+                self.driver,
+                cuDeviceGetAttribute(&raw mut value, which, self.device)
+            )
+        }?;
         Ok(u32::try_from(value).expect("no attribute that is asked for is negative"))
     }
 }
@@ -92,8 +117,12 @@ impl Gpu {
         let driver = card.driver.clone();
         let mut context = ContextHandle::NULL;
         // SAFETY: `context` is writable, and the device came from `cuDeviceGet`.
-        let code = unsafe { (driver.primary_ctx_retain)(&raw mut context, card.device) };
-        driver.check("cuDevicePrimaryCtxRetain", code)?;
+        unsafe {
+            call!(
+                driver,
+                cuDevicePrimaryCtxRetain(&raw mut context.0, card.device)
+            )
+        }?;
         Ok(Arc::new(Self {
             card,
             driver,
@@ -116,16 +145,14 @@ impl Gpu {
         let _here = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both are writable, and a context is current.
-        let code = unsafe { (self.driver.mem_get_info)(&raw mut free, &raw mut total) };
-        self.driver.check("cuMemGetInfo", code)?;
+        unsafe { call!(self.driver, cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
         Ok(free as u64)
     }
 
     /// Makes it the one that this thread works on, until what is returned is dropped.
     pub(super) fn enter(&self) -> Result<Entered<'_>, Failure> {
         // SAFETY: the context is held by `self`, which outlives what is returned.
-        let code = unsafe { (self.driver.ctx_push_current)(self.context) };
-        self.driver.check("cuCtxPushCurrent", code)?;
+        unsafe { call!(self.driver, cuCtxPushCurrent_v2(self.context.0)) }?;
         Ok(Entered {
             gpu: self,
             thread: PhantomData,
@@ -136,7 +163,7 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         // SAFETY: it was retained once when this was made. Nobody is left to hear of a failure.
-        unsafe { (self.driver.primary_ctx_release)(self.card.device) };
+        let _ = unsafe { call!(self.driver, cuDevicePrimaryCtxRelease_v2(self.card.device)) };
     }
 }
 
@@ -152,7 +179,7 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let mut context = ContextHandle::NULL;
         // SAFETY: `context` is writable; this thread pushed one when this was made.
-        unsafe { (self.gpu.driver.ctx_pop_current)(&raw mut context) };
+        let _ = unsafe { call!(self.gpu.driver, cuCtxPopCurrent_v2(&raw mut context.0)) };
     }
 }
 

@@ -1,18 +1,23 @@
 //! Memory of a GPU, and what is done to parts of it.
 #![expect(unsafe_code, reason = "functions of other languages are called here")]
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
-use super::driver::{Address, OUT_OF_MEMORY};
+use super::driver::{Address, CUresult, sys};
+use super::external::{ExternalMemory, Lender};
+use super::foreign::{call, code_of};
 use super::stream::Stream;
 use crate::error::Failure;
 
-/// Memory that is worked on by one stream, and freed when that is done with it.
+/// Memory that is worked on by one stream, and freed, or given back to who lent it, when that is
+/// done with it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     stream: Arc<Stream>,
     address: Address,
     bytes: usize,
+    lender: Option<Lender>,
 }
 
 impl Memory {
@@ -22,17 +27,34 @@ impl Memory {
         let here = gpu.enter()?;
         let mut address = 0;
         // SAFETY: `address` is writable, and a context is current.
-        let code = unsafe { (gpu.driver.mem_alloc)(&raw mut address, bytes) };
-        if code == OUT_OF_MEMORY {
+        let returned = unsafe { code_of!(gpu.driver, cuMemAlloc_v2(&raw mut address, bytes)) };
+        if returned.is(CUresult::CUDA_ERROR_OUT_OF_MEMORY) {
             return Ok(None);
         }
-        gpu.driver.check("cuMemAlloc", code)?;
+        gpu.driver.check(returned)?;
         drop(here);
         Ok(Some(Self {
             stream,
             address,
             bytes,
+            lender: None,
         }))
+    }
+
+    /// This many bytes of another library, which has as many there, when its work so far is done.
+    pub(crate) fn borrow(
+        stream: Arc<Stream>,
+        external: ExternalMemory,
+        bytes: usize,
+    ) -> Result<Self, Failure> {
+        let address = external.address;
+        let lender = Some(external.lend_to(&stream)?);
+        Ok(Self {
+            stream,
+            address,
+            bytes,
+            lender,
+        })
     }
 
     /// The part of `bytes` bytes from `start` on, `None` where it is not inside.
@@ -57,12 +79,16 @@ impl Memory {
 
 impl Drop for Memory {
     /// Waits for the work on it, as `cuMemFree` asks for; a failure could not be reported any more.
+    /// What was lent goes back without waiting.
     fn drop(&mut self) {
+        if let Some(lender) = &self.lender {
+            return lender.give_back(&self.stream);
+        }
         let _ = self.stream.synchronize();
         let gpu = &self.stream.gpu;
         let Ok(_here) = gpu.enter() else { return };
         // SAFETY: it came from `cuMemAlloc` and is freed once; no work on it is left.
-        unsafe { (gpu.driver.mem_free)(self.address) };
+        let _ = unsafe { call!(gpu.driver, cuMemFree_v2(self.address)) };
     }
 }
 
@@ -98,15 +124,23 @@ impl Part<'_> {
         self.memory.address + self.start as Address
     }
 
+    /// The same for libraries that take addresses of a device as pointers, which nobody follows
+    /// here.
+    pub(super) fn pointer(&self) -> *mut c_void {
+        self.address() as *mut c_void
+    }
+
     /// Makes all bytes 0.
     pub(crate) fn zero(&self) -> Result<(), Failure> {
         let stream = self.stream();
         let _here = stream.gpu.enter()?;
         // SAFETY: so many bytes are there, and are freed only after the stream's work.
-        let code = unsafe {
-            (stream.gpu.driver.memset_d8_async)(self.address(), 0, self.bytes, stream.handle)
-        };
-        stream.gpu.driver.check("cuMemsetD8Async", code)
+        unsafe {
+            call!(
+                stream.gpu.driver,
+                cuMemsetD8Async(self.address(), 0, self.bytes, stream.handle.0)
+            )
+        }
     }
 
     /// Becomes a copy of the beginning of `from`, or as much of it as that has. Work on the memory
@@ -128,31 +162,37 @@ impl Part<'_> {
         if gpu.is(source) {
             // SAFETY: both parts have so many bytes in this context, and are freed only after the
             // work of both streams, which the caller has put in order.
-            let code = unsafe { (gpu.driver.memcpy_dtod_async)(to, at, bytes, stream.handle) };
-            return gpu.driver.check("cuMemcpyDtoDAsync", code);
+            return unsafe {
+                call!(
+                    gpu.driver,
+                    cuMemcpyDtoDAsync_v2(to, at, bytes, stream.handle.0)
+                )
+            };
         }
         // SAFETY: as above, each part in the context that is given for it.
-        let code = unsafe {
-            (gpu.driver.memcpy_peer_async)(
-                to,
-                gpu.context,
-                at,
-                source.context,
-                bytes,
-                stream.handle,
+        unsafe {
+            call!(
+                gpu.driver,
+                cuMemcpyPeerAsync(
+                    to,
+                    gpu.context.0,
+                    at,
+                    source.context.0,
+                    bytes,
+                    stream.handle.0,
+                )
             )
-        };
-        gpu.driver.check("cuMemcpyPeerAsync", code)
+        }
     }
 }
 
 /// Lets the stream of `into` do work that reads `from`, after and before the work of their own
 /// streams.
-pub(super) fn in_order(
+pub(super) fn in_order<T>(
     into: Part<'_>,
     from: &[Part<'_>],
-    work: impl FnOnce() -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let here = into.stream();
     for part in from {
         here.follow(part.stream())?;

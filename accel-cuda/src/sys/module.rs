@@ -1,6 +1,7 @@
 //! Compiled kernels on a GPU, and how each kind of them is called.
 #![expect(unsafe_code, reason = "functions of other languages are called here")]
 
+mod choices;
 mod tensors;
 
 use std::collections::HashMap;
@@ -8,7 +9,10 @@ use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
 
-use super::driver::{Address, FunctionHandle, ModuleHandle};
+pub(crate) use choices::One;
+
+use super::driver::{Address, FunctionHandle, ModuleHandle, sys};
+use super::foreign::call;
 use super::gpu::Gpu;
 use super::memory::{Part, in_order};
 use super::stream::Stream;
@@ -33,8 +37,12 @@ impl Module {
         let mut handle = ModuleHandle::NULL;
         // SAFETY: `handle` is writable and the GPU is current; an image says itself how long it is,
         // and who made it here made all of it.
-        let code = unsafe { (gpu.driver.module_load_data)(&raw mut handle, image.as_ptr().cast()) };
-        gpu.driver.check(LOADING, code)?;
+        unsafe {
+            call!(
+                gpu.driver,
+                cuModuleLoadData(&raw mut handle.0, image.as_ptr().cast())
+            )
+        }?;
         drop(here);
         let mut module = Self {
             gpu,
@@ -59,10 +67,12 @@ impl Module {
         let name = CString::new(kernel.name()).expect("names of kernels have no 0");
         let mut function = FunctionHandle::NULL;
         // SAFETY: `function` is writable, the module lives, and the name ends in 0.
-        let code = unsafe {
-            (self.gpu.driver.module_get_function)(&raw mut function, self.handle, name.as_ptr())
-        };
-        self.gpu.driver.check("cuModuleGetFunction", code)?;
+        unsafe {
+            call!(
+                self.gpu.driver,
+                cuModuleGetFunction(&raw mut function.0, self.handle.0, name.as_ptr())
+            )
+        }?;
         Ok(function)
     }
 
@@ -167,22 +177,24 @@ impl Module {
         // SAFETY: each argument points to a value of the type that kernels of this kind take in
         // this place, and is read before this returns. Addresses have as many elements as the count
         // says.
-        let code = unsafe {
-            (driver.launch_kernel)(
-                *function,
-                grid.blocks(),
-                1,
-                1,
-                grid.threads(),
-                1,
-                1,
-                0,
-                stream.handle,
-                arguments.as_mut_ptr(),
-                ptr::null_mut(),
+        unsafe {
+            call!(
+                driver,
+                cuLaunchKernel(
+                    function.0,
+                    grid.blocks(),
+                    1,
+                    1,
+                    grid.threads(),
+                    1,
+                    1,
+                    0,
+                    stream.handle.0,
+                    arguments.as_mut_ptr(),
+                    ptr::null_mut(),
+                )
             )
-        };
-        driver.check("cuLaunchKernel", code)
+        }
     }
 }
 
@@ -191,7 +203,7 @@ impl Drop for Module {
         let Ok(_here) = self.gpu.enter() else { return };
         // SAFETY: it was loaded by `load`, and ends here; streams that use it are waited for by the
         // memory that they work on, which is dropped first.
-        unsafe { (self.gpu.driver.module_unload)(self.handle) };
+        let _ = unsafe { call!(self.gpu.driver, cuModuleUnload(self.handle.0)) };
     }
 }
 

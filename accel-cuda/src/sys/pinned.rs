@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use meshwork_accel::HostMemory;
 
-use super::driver::HOST_REGISTER_PORTABLE;
+use super::driver::sys;
+use super::foreign::call;
 use super::gpu::Gpu;
 use super::memory::Part;
 use super::stream::{Event, Stream};
@@ -76,11 +77,14 @@ impl Pinned {
         let here = lane.gpu().enter()?;
         // SAFETY: so many bytes are in both. The pinned ones are given out, unpinned and freed only
         // when the event is over, those of `from` only after their stream, which waits for it, too.
-        let code = unsafe {
-            (self.gpu.driver.memcpy_dtoh_async)(at.cast(), from.address(), bytes, lane.handle)
+        let queued = unsafe {
+            call!(
+                self.gpu.driver,
+                cuMemcpyDtoHAsync_v2(at.cast(), from.address(), bytes, lane.handle.0)
+            )
         };
         drop(here);
-        self.gpu.driver.check("cuMemcpyDtoHAsync", code)?;
+        queued?;
         self.mark(lane, from)
     }
 
@@ -95,11 +99,14 @@ impl Pinned {
         lane.wait_until(&self.done)?;
         let here = lane.gpu().enter()?;
         // SAFETY: as for the other direction.
-        let code = unsafe {
-            (self.gpu.driver.memcpy_htod_async)(to.address(), at.cast(), bytes, lane.handle)
+        let queued = unsafe {
+            call!(
+                self.gpu.driver,
+                cuMemcpyHtoDAsync_v2(to.address(), at.cast(), bytes, lane.handle.0)
+            )
         };
         drop(here);
-        self.gpu.driver.check("cuMemcpyHtoDAsync", code)?;
+        queued?;
         self.mark(lane, to)
     }
 
@@ -139,7 +146,12 @@ impl Drop for Pinned {
         let Ok(_here) = self.gpu.enter() else { return };
         // SAFETY: it was pinned once, is there until the fields are dropped, and the GPU has done
         // with it.
-        unsafe { (self.gpu.driver.mem_host_unregister)(self.start.as_ptr().cast()) };
+        let _ = unsafe {
+            call!(
+                self.gpu.driver,
+                cuMemHostUnregister(self.start.as_ptr().cast())
+            )
+        };
     }
 }
 
@@ -147,6 +159,10 @@ fn register(gpu: &Gpu, start: NonNull<u8>, bytes: usize) -> Result<(), Failure> 
     let _here = gpu.enter()?;
     let at = start.as_ptr().cast();
     // SAFETY: so many bytes are there, until they are unregistered.
-    let code = unsafe { (gpu.driver.mem_host_register)(at, bytes, HOST_REGISTER_PORTABLE) };
-    gpu.driver.check("cuMemHostRegister", code)
+    unsafe {
+        call!(
+            gpu.driver,
+            cuMemHostRegister_v2(at, bytes, sys::CU_MEMHOSTREGISTER_PORTABLE)
+        )
+    }
 }

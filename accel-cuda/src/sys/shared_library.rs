@@ -7,6 +7,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::foreign::{AnyFunction, Function};
 use crate::{Error, Libraries, Library};
 
 /// A library that is loaded for as long as the process lives.
@@ -76,6 +77,13 @@ impl SharedLibrary {
         }
     }
 
+    /// The function of this name, to be called as what it is declared elsewhere.
+    pub(super) fn any(&self, name: &'static str) -> Result<Function, Error> {
+        // SAFETY: any function is one without arguments, as long as nobody calls it so.
+        let address = unsafe { self.function::<AnyFunction>(name)? };
+        Ok(Function::new(name, address))
+    }
+
     /// Keeps the library loaded from now on, so that its functions outlive this.
     pub(super) fn keep(self) {
         std::mem::forget(self.handle);
@@ -120,48 +128,3 @@ fn error_text(error: &libloading::Error) -> String {
     }
     error.to_string()
 }
-
-/// A function's name, and the types of its result and its arguments.
-#[cfg(test)]
-pub(super) type Symbol = (&'static str, &'static str, &'static [&'static str]);
-
-/// Declares a table of functions and how it is loaded: all of them are there, or none is.
-macro_rules! table {
-    (
-        $(#[$doc:meta])*
-        $table:ident of $library:expr;
-        $($field:ident: $symbol:ident($($argument:ty),*) -> $result:ty;)+
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub(crate) struct $table {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> $result,)+
-        }
-
-        impl $table {
-            /// Loads the library and looks up every function.
-            fn lookup(libraries: &$crate::Libraries) -> Result<Self, $crate::Error> {
-                let shared = $crate::sys::shared_library::SharedLibrary::open($library, libraries)?;
-                let table = Self {
-                    $(
-                        // SAFETY: the declaration is that of NVIDIA's header, which a test has the
-                        // C compiler compare.
-                        $field: unsafe { shared.function(stringify!($symbol))? },
-                    )+
-                };
-                shared.keep();
-                Ok(table)
-            }
-
-            /// Each function with the types of its result and its arguments, as written here.
-            #[cfg(test)]
-            pub(super) const DECLARED: &'static [$crate::sys::shared_library::Symbol] = &[$((
-                stringify!($symbol),
-                stringify!($result),
-                &[$(stringify!($argument)),*],
-            )),+];
-        }
-    };
-}
-
-pub(super) use table;

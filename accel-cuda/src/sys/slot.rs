@@ -8,7 +8,8 @@ use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use super::driver::HOST_ALLOC_PORTABLE;
+use super::driver::sys;
+use super::foreign::call;
 use super::gpu::Gpu;
 use super::memory::Part;
 use super::stream::{Event, Stream};
@@ -34,9 +35,12 @@ impl Slot {
         let here = gpu.enter()?;
         let mut memory: *mut c_void = ptr::null_mut();
         // SAFETY: `memory` is writable, and a context is current.
-        let code =
-            unsafe { (gpu.driver.mem_host_alloc)(&raw mut memory, bytes, HOST_ALLOC_PORTABLE) };
-        gpu.driver.check("cuMemHostAlloc", code)?;
+        unsafe {
+            call!(
+                gpu.driver,
+                cuMemHostAlloc(&raw mut memory, bytes, sys::CU_MEMHOSTALLOC_PORTABLE)
+            )
+        }?;
         drop(here);
         let memory = NonNull::new(memory.cast()).ok_or_else(|| Failure {
             function: "cuMemHostAlloc",
@@ -87,9 +91,12 @@ impl Slot {
         let (address, memory) = (to.address(), self.memory.as_ptr().cast());
         // SAFETY: so many bytes are in both. The slot waits for the event before it is used again
         // or freed, the memory of `to` for its stream.
-        let code =
-            unsafe { (self.gpu.driver.memcpy_htod_async)(address, memory, bytes, stream.handle) };
-        self.gpu.driver.check("cuMemcpyHtoDAsync", code)
+        unsafe {
+            call!(
+                self.gpu.driver,
+                cuMemcpyHtoDAsync_v2(address, memory, bytes, stream.handle.0)
+            )
+        }
     }
 
     fn copy_of(&self, from: Part<'_>, stream: &Stream) -> Result<(), Failure> {
@@ -97,9 +104,12 @@ impl Slot {
         let bytes = from.bytes().min(self.bytes);
         let (address, memory) = (from.address(), self.memory.as_ptr().cast());
         // SAFETY: as for the other direction.
-        let code =
-            unsafe { (self.gpu.driver.memcpy_dtoh_async)(memory, address, bytes, stream.handle) };
-        self.gpu.driver.check("cuMemcpyDtoHAsync", code)
+        unsafe {
+            call!(
+                self.gpu.driver,
+                cuMemcpyDtoHAsync_v2(memory, address, bytes, stream.handle.0)
+            )
+        }
     }
 
     /// Remembers that the slot is in use until `stream` gets here. If that cannot be remembered,
@@ -118,6 +128,6 @@ impl Drop for Slot {
         let _ = self.done.wait();
         let Ok(_here) = self.gpu.enter() else { return };
         // SAFETY: it came from `cuMemHostAlloc` and is freed once; the GPU has done with it.
-        unsafe { (self.gpu.driver.mem_free_host)(self.memory.as_ptr().cast()) };
+        let _ = unsafe { call!(self.gpu.driver, cuMemFreeHost(self.memory.as_ptr().cast())) };
     }
 }

@@ -1,11 +1,11 @@
 //! Streams, whose work is done in order, and events, by which one waits for another.
 #![expect(unsafe_code, reason = "functions of other languages are called here")]
 
+use std::ffi::c_uint;
 use std::sync::Arc;
 
-use super::driver::{
-    EVENT_DISABLE_TIMING, EventHandle, NOT_READY, STREAM_NON_BLOCKING, StreamHandle,
-};
+use super::driver::{CUresult, EventHandle, StreamHandle, sys};
+use super::foreign::{call, code_of};
 use super::gpu::Gpu;
 use crate::error::Failure;
 
@@ -14,6 +14,14 @@ use crate::error::Failure;
 pub(crate) struct Stream {
     pub(super) gpu: Arc<Gpu>,
     pub(super) handle: StreamHandle,
+    maker: Maker,
+}
+
+/// Who made a stream, and ends it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Maker {
+    ThisCrate,
+    Another,
 }
 
 impl Stream {
@@ -22,10 +30,24 @@ impl Stream {
         let here = gpu.enter()?;
         let mut handle = StreamHandle::NULL;
         // SAFETY: `handle` is writable, and the GPU is current.
-        let code = unsafe { (gpu.driver.stream_create)(&raw mut handle, STREAM_NON_BLOCKING) };
-        gpu.driver.check("cuStreamCreate", code)?;
+        unsafe {
+            call!(
+                gpu.driver,
+                cuStreamCreate(
+                    &raw mut handle.0,
+                    sys::CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint
+                )
+            )
+        }?;
         drop(here);
-        Ok(Arc::new(Self { gpu, handle }))
+        let maker = Maker::ThisCrate;
+        Ok(Arc::new(Self { gpu, handle, maker }))
+    }
+
+    /// The queue of another library, which exists as long as this does.
+    pub(super) fn of_another(gpu: Arc<Gpu>, handle: StreamHandle) -> Arc<Self> {
+        let maker = Maker::Another;
+        Arc::new(Self { gpu, handle, maker })
     }
 
     /// The GPU it works on.
@@ -37,19 +59,18 @@ impl Stream {
     pub(crate) fn synchronize(&self) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: the stream lives as long as `self`.
-        let code = unsafe { (self.gpu.driver.stream_synchronize)(self.handle) };
-        self.gpu.driver.check("cuStreamSynchronize", code)
+        unsafe { call!(self.gpu.driver, cuStreamSynchronize(self.handle.0)) }
     }
 
     /// Whether all that was asked for so far is done.
     pub(crate) fn is_done(&self) -> Result<bool, Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: the stream lives as long as `self`.
-        let code = unsafe { (self.gpu.driver.stream_query)(self.handle) };
-        if code == NOT_READY {
+        let returned = unsafe { code_of!(self.gpu.driver, cuStreamQuery(self.handle.0)) };
+        if returned.is(CUresult::CUDA_ERROR_NOT_READY) {
             return Ok(false);
         }
-        self.gpu.driver.check("cuStreamQuery", code)?;
+        self.gpu.driver.check(returned)?;
         Ok(true)
     }
 
@@ -76,16 +97,23 @@ impl Stream {
     pub(super) fn wait_until(&self, mark: &Event) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: stream and event live; the driver keeps of the event what it needs after this.
-        let code = unsafe { (self.gpu.driver.stream_wait_event)(self.handle, mark.handle, 0) };
-        self.gpu.driver.check("cuStreamWaitEvent", code)
+        unsafe {
+            call!(
+                self.gpu.driver,
+                cuStreamWaitEvent(self.handle.0, mark.handle.0, 0)
+            )
+        }
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.maker == Maker::Another {
+            return;
+        }
         let Ok(_here) = self.gpu.enter() else { return };
         // SAFETY: the stream was made by `new`, and ends here. The driver finishes its work first.
-        unsafe { (self.gpu.driver.stream_destroy)(self.handle) };
+        let _ = unsafe { call!(self.gpu.driver, cuStreamDestroy_v2(self.handle.0)) };
     }
 }
 
@@ -102,8 +130,15 @@ impl Event {
         let here = gpu.enter()?;
         let mut handle = EventHandle::NULL;
         // SAFETY: `handle` is writable, and the GPU is current.
-        let code = unsafe { (gpu.driver.event_create)(&raw mut handle, EVENT_DISABLE_TIMING) };
-        gpu.driver.check("cuEventCreate", code)?;
+        unsafe {
+            call!(
+                gpu.driver,
+                cuEventCreate(
+                    &raw mut handle.0,
+                    sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint
+                )
+            )
+        }?;
         drop(here);
         Ok(Self { gpu, handle })
     }
@@ -113,16 +148,19 @@ impl Event {
     pub(super) fn record(&self, stream: &Stream) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: both live, and are of one context.
-        let code = unsafe { (self.gpu.driver.event_record)(self.handle, stream.handle) };
-        self.gpu.driver.check("cuEventRecord", code)
+        unsafe {
+            call!(
+                self.gpu.driver,
+                cuEventRecord(self.handle.0, stream.handle.0)
+            )
+        }
     }
 
     /// Waits until it is over; at once if it was never recorded.
     pub(super) fn wait(&self) -> Result<(), Failure> {
         let _here = self.gpu.enter()?;
         // SAFETY: the event lives as long as `self`.
-        let code = unsafe { (self.gpu.driver.event_synchronize)(self.handle) };
-        self.gpu.driver.check("cuEventSynchronize", code)
+        unsafe { call!(self.gpu.driver, cuEventSynchronize(self.handle.0)) }
     }
 }
 
@@ -130,6 +168,6 @@ impl Drop for Event {
     fn drop(&mut self) {
         let Ok(_here) = self.gpu.enter() else { return };
         // SAFETY: the event was made by `new`, and ends here; what waits for it goes on waiting.
-        unsafe { (self.gpu.driver.event_destroy)(self.handle) };
+        let _ = unsafe { call!(self.gpu.driver, cuEventDestroy_v2(self.handle.0)) };
     }
 }

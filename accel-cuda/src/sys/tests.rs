@@ -1,4 +1,5 @@
-//! The tables against NVIDIA's headers: the C compiler compares each declaration.
+//! Functions and numbers as they are used here, of cudarc or of our own, against NVIDIA's headers:
+//! the C compiler compares them.
 
 #[path = "../../tests/support/cc.rs"]
 mod cc;
@@ -9,91 +10,81 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use super::blas::Blas;
+use cudarc::{cublas, driver, nccl, nvrtc};
+
 use super::collectives::Collectives;
 use super::compiler::Nvrtc;
 use super::driver::Driver;
-use super::shared_library::Symbol;
+use super::foreign::Symbol;
 
-/// What a Rust type of a table is in C. Handles are pointers there, and numbers as large here.
-fn in_c(rust: &str, library: &str) -> String {
+/// What a type, as Rust writes it out, is in C.
+fn in_c(rust: &str) -> String {
     if let Some(target) = rust.strip_prefix("*mut ") {
-        return format!("{} *", in_c(target, library));
+        return format!("{} *", in_c(target));
     }
     if let Some(target) = rust.strip_prefix("*const ") {
-        return match target {
-            "*const c_char" => "const char *const *".to_owned(),
-            _ => format!("const {} *", in_c(target, library)),
-        };
+        return format!("{} const *", in_c(target));
     }
-    let name = match (rust, library) {
-        ("Code", "cuda") => "CUresult",
-        ("Code", "nvrtc") => "nvrtcResult",
-        ("Code", "cublas") => "cublasStatus_t",
-        ("Code", _) => "ncclResult_t",
-        // NCCL and cuBLAS take addresses of a device as pointers.
-        ("Address", "nccl" | "cublas") => "void *",
-        ("Scalar", _) => "const void *",
-        ("Property", _) => "libraryPropertyType",
-        ("BlasHandle", _) => "cublasHandle_t",
-        ("Address", _) => "CUdeviceptr",
-        ("DeviceHandle", _) => "CUdevice",
-        ("ContextHandle", _) => "CUcontext",
-        ("StreamHandle", "nccl" | "cublas") => "cudaStream_t",
-        ("StreamHandle", _) => "CUstream",
-        ("EventHandle", _) => "CUevent",
-        ("ModuleHandle", _) => "CUmodule",
-        ("FunctionHandle", _) => "CUfunction",
-        ("ProgramHandle", _) => "nvrtcProgram",
-        ("CommHandle", _) => "ncclComm_t",
-        ("Id", _) => "ncclUniqueId",
-        ("Config", _) => "ncclConfig_t",
-        ("c_int", _) => "int",
-        ("c_uint", _) => "unsigned int",
-        ("c_char", _) => "char",
-        ("c_void", _) => "void",
-        ("u8", _) => "unsigned char",
-        ("usize", _) => "size_t",
-        ("i64", _) => "long long",
-        _ => panic!("{rust} is in no table"),
-    };
-    name.to_owned()
+    let name = rust.rsplit("::").next().unwrap_or(rust);
+    let tag = |kind: &str| format!("{kind} {name}");
+    match name {
+        "i32" => "int".to_owned(),
+        "u32" => "unsigned int".to_owned(),
+        "i8" => "char".to_owned(),
+        "u8" => "unsigned char".to_owned(),
+        "u64" => "unsigned long long".to_owned(),
+        "i64" => "long long".to_owned(),
+        "usize" => "size_t".to_owned(),
+        "c_void" => "void".to_owned(),
+        // A structure of each version of NCCL has its own name.
+        name if name.starts_with("ncclConfig_v") => "ncclConfig_t".to_owned(),
+        "ncclComm" | "cublasContext" | "_nvrtcProgram" => tag("struct"),
+        name if name.ends_with("_st") => tag("struct"),
+        name if name.ends_with("_enum") => tag("enum"),
+        name => name.to_owned(),
+    }
 }
 
-/// A call of each function with arguments of our types: what converts to what the header has,
-/// without a warning, is passed as the header has it.
-fn calls(declared: &[Symbol], library: &str, header: &str) -> String {
+/// The arguments of a function, as Rust writes its type out.
+fn arguments(function: &str) -> Vec<&str> {
+    let inside = function.split_once("fn(").expect("it is a function").1;
+    let inside = inside.rsplit_once(')').expect("its arguments end").0;
+    inside.split(", ").filter(|kind| !kind.is_empty()).collect()
+}
+
+/// A pointer to each function, of the type by which it is called: of another than the header has,
+/// it cannot be set without a warning.
+fn pointers(declared: &[Symbol], result: &str, header: &str) -> String {
     let mut text = format!("#include <{header}>\n");
-    for (name, result, arguments) in declared {
-        let types: Vec<_> = arguments
-            .iter()
-            .map(|argument| in_c(argument, library))
-            .collect();
-        let named = types
-            .iter()
-            .enumerate()
-            .map(|(i, kind)| format!("{kind} a{i}"));
-        let named: Vec<_> = named.collect();
-        let passed: Vec<_> = (0..types.len()).map(|i| format!("a{i}")).collect();
-        let (named, passed) = (named.join(", "), passed.join(", "));
-        let sizes: Vec<_> = types
-            .iter()
-            .enumerate()
-            .map(|(i, _)| format!("sizeof a{i}"))
-            .collect();
-        let _ = writeln!(
-            text,
-            "{} ours_{name}({}) {{ (void)({}); return {name}({passed}); }}",
-            in_c(result, library),
-            if named.is_empty() { "void" } else { &named },
-            if sizes.is_empty() {
-                "0".to_owned()
-            } else {
-                sizes.join(" + ")
-            },
-        );
+    for (name, function) in declared {
+        let types: Vec<_> = arguments(function).into_iter().map(in_c).collect();
+        let taken = match types.is_empty() {
+            true => "void".to_owned(),
+            false => types.join(", "),
+        };
+        let result = match function.ends_with("-> u32") {
+            true => result,
+            false => "const char *",
+        };
+        let _ = writeln!(text, "{result} (*ours_{name})({taken}) = {name};");
     }
     text
+}
+
+/// Numbers of cudarc's, by their names in the headers.
+macro_rules! numbers {
+    ($($kind:path { $($name:ident),+ $(,)? })+) => {{
+        let mut text = String::new();
+        $($(
+            let _ = writeln!(
+                text,
+                "_Static_assert((long long){0} == {1}, \"{0}\");",
+                stringify!($name),
+                <$kind>::$name as i64,
+            );
+        )+)+
+        text
+    }};
 }
 
 #[track_caller]
@@ -132,41 +123,33 @@ fn headers() -> Option<PathBuf> {
 #[test]
 fn the_driver_is_called_as_its_header_says() {
     let Some(headers) = headers() else { return };
-    assert!(Driver::DECLARED.len() > 30);
-    let mut text = calls(Driver::DECLARED, "cuda", "cuda.h");
+    let declared = Driver::declared();
+    assert!(declared.len() > 30);
+    let mut text = pointers(&declared, "CUresult", "cuda.h");
+    text += &numbers! {
+        driver::sys::CUresult {
+            CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NOT_READY,
+        }
+        driver::sys::CUstream_flags { CU_STREAM_NON_BLOCKING }
+        driver::sys::CUevent_flags { CU_EVENT_DISABLE_TIMING }
+        driver::sys::CUdevice_attribute {
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        }
+    };
     for (name, value) in [
-        ("CUDA_ERROR_OUT_OF_MEMORY", super::driver::OUT_OF_MEMORY),
-        ("CUDA_ERROR_NO_DEVICE", super::driver::NO_DEVICE),
-        ("CUDA_ERROR_NOT_READY", super::driver::NOT_READY),
-        ("CU_STREAM_NON_BLOCKING", super::driver::STREAM_NON_BLOCKING),
-        (
-            "CU_EVENT_DISABLE_TIMING",
-            super::driver::EVENT_DISABLE_TIMING,
-        ),
         (
             "CU_MEMHOSTALLOC_PORTABLE",
-            super::driver::HOST_ALLOC_PORTABLE,
+            driver::sys::CU_MEMHOSTALLOC_PORTABLE,
         ),
         (
             "CU_MEMHOSTREGISTER_PORTABLE",
-            super::driver::HOST_REGISTER_PORTABLE,
+            driver::sys::CU_MEMHOSTREGISTER_PORTABLE,
         ),
     ] {
         let _ = writeln!(text, "_Static_assert({name} == {value}, \"{name}\");");
     }
-    for (name, value) in [
-        ("MULTIPROCESSOR_COUNT", super::driver::MULTIPROCESSOR_COUNT),
-        ("COMPUTE_CAPABILITY_MAJOR", super::driver::CAPABILITY_MAJOR),
-        ("COMPUTE_CAPABILITY_MINOR", super::driver::CAPABILITY_MINOR),
-    ] {
-        let _ = writeln!(
-            text,
-            "_Static_assert(CU_DEVICE_ATTRIBUTE_{name} == {value}, \"{name}\");"
-        );
-    }
-    text.push_str(
-        "_Static_assert(sizeof(CUdeviceptr) == 8 && sizeof(CUcontext) == sizeof(size_t), \"\");\n",
-    );
     agree(&text, &[headers]);
 }
 
@@ -175,7 +158,12 @@ fn the_compiler_is_called_as_its_header_says() {
     let Some(nvrtc) = wheel::NVRTC.unpacked() else {
         return;
     };
-    let text = calls(Nvrtc::DECLARED, "nvrtc", "nvrtc.h");
+    let mut text = pointers(&Nvrtc::declared(), "nvrtcResult", "nvrtc.h");
+    text += &numbers! {
+        nvrtc::sys::nvrtcResult {
+            NVRTC_SUCCESS, NVRTC_ERROR_COMPILATION, NVRTC_ERROR_INVALID_OPTION,
+        }
+    };
     agree(&text, &[nvrtc.join("nvidia/cu13/include")]);
 }
 
@@ -195,9 +183,9 @@ fn nccl_is_called_as_its_header_says_with_the_beginning_of_its_configuration() {
     );
     stand_in("cuda_fp16.h", "");
     stand_in("cuda_bf16.h", "");
-    let mut text = calls(Collectives::DECLARED, "nccl", "nccl.h");
+    let mut text = pointers(&Collectives::declared(), "ncclResult_t", "nccl.h");
     text.push_str("#include <stddef.h>\n");
-    for (field, offset) in super::collectives::Config::OFFSETS {
+    for (field, offset) in super::collectives::CONFIG {
         let _ = writeln!(
             text,
             "_Static_assert(offsetof(ncclConfig_t, {field}) == {offset}, \"{field}\");"
@@ -209,6 +197,14 @@ fn nccl_is_called_as_its_header_says_with_the_beginning_of_its_configuration() {
             "_Static_assert((unsigned){name} == {value}u, \"{name}\");"
         );
     }
+    text += &numbers! {
+        nccl::sys::ncclResult_t { ncclSuccess, ncclInProgress, ncclSystemError, ncclRemoteError }
+        nccl::sys::ncclRedOp_t { ncclSum, ncclProd, ncclMax, ncclMin }
+        nccl::sys::ncclDataType_t {
+            ncclInt8, ncclUint8, ncclInt32, ncclUint32, ncclInt64, ncclUint64, ncclFloat16,
+            ncclFloat32, ncclFloat64, ncclBfloat16,
+        }
+    };
     text.push_str("_Static_assert(sizeof(ncclUniqueId) == 128, \"\");\n");
     agree(
         &text,
@@ -226,10 +222,19 @@ fn cublas_is_called_as_its_header_says() {
         return;
     };
     let mut text = "#include <stddef.h>\n".to_owned();
-    text += &calls(Blas::DECLARED, "cublas", "cublas_v2.h");
-    for (name, value) in super::blas::NUMBERS {
-        let _ = writeln!(text, "_Static_assert({name} == {value}, \"{name}\");");
-    }
+    text += &pointers(&super::blas::declared(), "cublasStatus_t", "cublas_v2.h");
+    text += &numbers! {
+        cublas::sys::cublasStatus_t {
+            CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_ARCH_MISMATCH,
+        }
+        cublas::sys::cublasOperation_t { CUBLAS_OP_N }
+        cublas::sys::cublasMath_t { CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION }
+        cublas::sys::cublasComputeType_t { CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F }
+        cublas::sys::cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT }
+        cublas::sys::cudaDataType { CUDA_R_32F, CUDA_R_64F, CUDA_R_16F, CUDA_R_16BF }
+        cublas::sys::libraryPropertyType { MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL }
+    };
+    text += "_Static_assert(CUBLAS_POINTER_MODE_HOST == 0, \"CUBLAS_POINTER_MODE_HOST\");\n";
     // Headers that come with a compiler only.
     let stand_ins = tempfile::tempdir().expect("a folder for headers");
     let folder = stand_ins.path();

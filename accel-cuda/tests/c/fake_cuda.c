@@ -26,7 +26,7 @@ enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_DE
 #define GPU_BYTES (64ull << 20)
 
 /* What is alive, by kind, and mistakes that were made: what fake_count tells. */
-enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, REGISTERED, KINDS };
+enum { MEMORIES, PINNED, STREAMS, EVENTS, MODULES, CONTEXTS, PUSHED, MISTAKES, REGISTERED, TO_DEVICE, TO_HOST, KINDS };
 static long counts[KINDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -52,8 +52,9 @@ struct work {
     unsigned long long number;
     void *to; const void *from; size_t size; int value;
     char name[48]; void *function; unsigned blocks, threads;
-    struct places targets, sources; u64 count, bits; void *into; const void *with, *and; u32 by;
-    struct axes axes; struct along along; struct product product;
+    struct places targets, sources; u64 count, bits, first, classes; void *into; const void *with, *and, *or; u32 by;
+    struct axes axes; struct along along; struct product product; struct take take; struct scan scan;
+    u32 result, source;
     struct stream *other; unsigned long long until;
 };
 struct stream { struct stream *next; struct context *context; struct work *first, **last; unsigned long long queued, done; };
@@ -89,6 +90,7 @@ static void run_until(struct stream *stream, unsigned long long until);
 /* Whose threads are working together. */
 static struct work *now;
 static void run_along(void) { ((along_kernel)now->function)(now->into, now->with, now->along); }
+static void run_scan(void) { ((scan_kernel)now->function)(now->into, now->with, now->scan); }
 static void run_product(void) { ((product_kernel)now->function)(now->into, now->with, now->and, now->product); }
 
 static void run(struct stream *stream, struct work *w) {
@@ -108,6 +110,17 @@ static void run(struct stream *stream, struct work *w) {
         RUN(w->blocks, w->threads, ((reduce_kernel)w->function)(w->into, w->with, w->count));
     } else if (!strncmp(w->name, "mw_place_", 9)) {
         RUN(w->blocks, w->threads, ((place_kernel)w->function)(w->into, w->with, w->axes, w->count));
+    } else if (!strcmp(w->name, "mw_convert")) {
+        RUN(w->blocks, w->threads, ((convert_kernel)w->function)(w->into, w->with, w->result, w->source, w->count));
+    } else if (!strncmp(w->name, "mw_take_", 8)) {
+        RUN(w->blocks, w->threads, ((take_kernel)w->function)(w->into, w->with, w->and, w->take, w->count));
+    } else if (!strncmp(w->name, "mw_one_hot_", 11)) {
+        RUN(w->blocks, w->threads, ((one_hot_kernel)w->function)(w->into, w->with, w->first, w->classes, w->bits, w->count));
+    } else if (!strncmp(w->name, "mw_select_", 10)) {
+        RUN(w->blocks, w->threads, ((select_kernel)w->function)(w->into, w->with, w->and, w->or, w->count));
+    } else if (!strncmp(w->name, "mw_scan_", 8)) {
+        now = w;
+        run_together(w->blocks, w->threads, run_scan);
     } else if (!strncmp(w->name, "mw_along_", 9)) {
         now = w;
         run_together(w->blocks, w->threads, run_along);
@@ -255,6 +268,19 @@ int cuMemFree_v2(u64 at) { BEGIN; return ends(release((void *)at, 0)); }
 int cuMemHostAlloc(void **at, size_t size, unsigned flags) { BEGIN; return ends(flags == 1 ? allocate(at, size, 1) : INVALID_VALUE); }
 int cuMemFreeHost(void *at) { BEGIN; return ends(release(at, 1)); }
 
+/* What kind of memory it is, of which GPU, where it begins and how large it is. */
+int cuPointerGetAttribute(void *value, int which, u64 at) {
+    BEGIN;
+    struct memory *m = holding((void *)at, 1);
+    if (!m) return ends(INVALID_VALUE);
+    if (which == 2) *(unsigned *)value = m->pinned ? 1 : 2;
+    else if (which == 9) *(int *)value = m->context->gpu;
+    else if (which == 11) *(u64 *)value = (u64)m->bytes;
+    else if (which == 12) *(size_t *)value = m->size;
+    else return ends(mistake(INVALID_VALUE));
+    return ends(OK);
+}
+
 int cuMemHostRegister_v2(void *at, size_t size, unsigned flags) {
     BEGIN;
     if (!HERE || flags != 1 || !size) return ends(mistake(INVALID_VALUE));
@@ -294,6 +320,18 @@ int cuMemHostUnregister(void *at) {
 /* Work may only be put into a stream of the context that is current. */
 static int bad(struct stream *stream) { return !stream || !HERE || stream->context != HERE; }
 
+/* The default stream of the context that is current, where none is named: others than this crate use it. */
+static struct stream *named(void *stream) {
+    static struct stream defaults[GPUS + 1];
+    if (stream || !HERE) return stream;
+    struct stream *s = &defaults[HERE - contexts];
+    if (!s->context) {
+        *s = (struct stream){streams, HERE, NULL, &s->first, 0, 0};
+        streams = s;
+    }
+    return s;
+}
+
 static int move(void *to, const void *from, size_t size, struct stream *stream) {
     struct work *w = queue(stream, MOVE);
     w->to = to;
@@ -304,6 +342,7 @@ static int move(void *to, const void *from, size_t size, struct stream *stream) 
 
 int cuMemsetD8Async(u64 to, unsigned char value, size_t size, void *stream) {
     BEGIN;
+    stream = named(stream);
     if (bad(stream) || !inside((void *)to, size, HERE)) return ends(mistake(ILLEGAL));
     struct work *w = queue(stream, SET);
     w->to = (void *)to;
@@ -314,11 +353,14 @@ int cuMemsetD8Async(u64 to, unsigned char value, size_t size, void *stream) {
 int cuMemcpyHtoDAsync_v2(u64 to, const void *from, size_t size, void *stream) {
     BEGIN;
     if (bad(stream) || !inside((void *)to, size, HERE) || !inside(from, size, NULL)) return ends(mistake(ILLEGAL));
+    counts[TO_DEVICE]++;
     return ends(move((void *)to, from, size, stream));
 }
 int cuMemcpyDtoHAsync_v2(void *to, u64 from, size_t size, void *stream) {
     BEGIN;
+    stream = named(stream);
     if (bad(stream) || !inside((void *)from, size, HERE) || !inside(to, size, NULL)) return ends(mistake(ILLEGAL));
+    counts[TO_HOST]++;
     return ends(move(to, (void *)from, size, stream));
 }
 int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t size, void *stream) {
@@ -352,8 +394,16 @@ int cuStreamDestroy_v2(void *stream) {
     /* Kept, as events that were recorded on it may still be waited for. */
     return ends(OK);
 }
+int cuStreamGetCtx(void *stream, void **context) {
+    BEGIN;
+    struct stream *s = named(stream);
+    if (!s) return ends(mistake(INVALID_HANDLE));
+    *context = s->context;
+    return ends(OK);
+}
 int cuStreamSynchronize(void *stream) {
     BEGIN;
+    stream = named(stream);
     if (bad(stream)) return ends(mistake(INVALID_HANDLE));
     run_until(stream, ~0ull);
     return ends(OK);
@@ -369,6 +419,7 @@ int cuStreamQuery(void *stream) {
 int cuStreamWaitEvent(void *stream, void *event, unsigned flags) {
     BEGIN;
     struct event *e = event;
+    stream = named(stream);
     if (bad(stream) || flags) return ends(mistake(INVALID_HANDLE));
     struct work *w = queue(stream, WAIT);
     w->other = e->stream;
@@ -387,7 +438,7 @@ int cuEventCreate(void **event, unsigned flags) {
 int cuEventRecord(void *event, void *stream) {
     BEGIN;
     struct event *e = event;
-    struct stream *s = stream;
+    struct stream *s = named(stream);
     if (bad(s) || e->context != s->context) return ends(mistake(INVALID_HANDLE));
     e->stream = s;
     e->until = s->queued;
@@ -435,16 +486,25 @@ static int all_inside(const struct places *places, size_t size) {
 
 static size_t element_of(const char *name) {
     const char *type = strrchr(name, '_') + 1;
-    if (!strncmp(name, "mw_fill_", 8) || !strncmp(name, "mw_place_", 9)) return atoi(type);
+    if (type[0] >= '0' && type[0] <= '9') return atoi(type);
     if (!strcmp(type, "bool") || strchr(type, '8')) return 1;
     return strstr(type, "16") ? 2 : strstr(type, "32") ? 4 : 8;
 }
 
-/* The bytes that lie between the first element and the last along all axes, both included. */
-static size_t reach(const struct axes *axes, const u64 *apart, size_t size) {
-    u64 last = 0;
-    for (u32 axis = 0; axis < axes->count; ++axis) last += (axes->size[axis] - 1) * apart[axis];
-    return (last + 1) * size;
+/* Whether all elements along all axes are memory, of which those may lie before the first whose distance
+ * is a number that wraps. */
+static int walked(const void *base, u64 first, const struct axes *axes, const u64 *apart, size_t size) {
+    u64 low = first, high = first;
+    for (u32 axis = 0; axis < axes->count; ++axis) {
+        u64 way = (axes->size[axis] - 1) * apart[axis];
+        if (way >> 63) low += way; else high += way;
+    }
+    return !(low >> 63) && inside((const char *)base + low * size, (high - low + 1) * size, HERE);
+}
+
+/* By the numbers of choices.cu. */
+static size_t element_bytes(u32 type) {
+    return type == 1 || type == 8 || type == 9 ? 1 : type >= 10 ? 2 : type == 2 || type == 4 || type == 6 ? 4 : 8;
 }
 
 static size_t wide(const char *name, size_t size) { return strstr(name, "f16") ? 4 : size; }
@@ -479,11 +539,45 @@ static int taken(struct work *w, const char *name, void **given) {
         return inside(w->into, p.depth * p.rows * p.columns * size, HERE) && inside(w->with, p.depth * p.rows * p.inner * size, HERE)
             && inside(w->and, p.depth * p.inner * p.columns * size, HERE);
     }
+    if (!strcmp(name, "mw_convert")) {
+        w->result = *(u32 *)given[2];
+        w->source = *(u32 *)given[3];
+        w->count = *(u64 *)given[4];
+        return inside(w->into, w->count * element_bytes(w->result), HERE) && inside(w->with, w->count * element_bytes(w->source), HERE);
+    }
+    if (!strncmp(name, "mw_take_", 8)) {
+        w->and = *(void **)given[2];
+        w->take = *(struct take *)given[3];
+        w->count = *(u64 *)given[4];
+        struct take s = w->take;
+        return s.inner && s.chosen && inside(w->into, w->count * size, HERE) && inside(w->and, s.chosen * 8, HERE)
+            && (!s.len || inside(w->with, w->count / s.chosen * s.len * size, HERE));
+    }
+    if (!strncmp(name, "mw_one_hot_", 11)) {
+        w->first = *(u64 *)given[2];
+        w->classes = *(u64 *)given[3];
+        w->bits = *(u64 *)given[4];
+        w->count = *(u64 *)given[5];
+        return w->classes && inside(w->into, w->count * size, HERE) && inside(w->with, w->count / w->classes * 8, HERE);
+    }
+    if (!strncmp(name, "mw_select_", 10)) {
+        w->and = *(void **)given[2];
+        w->or = *(void **)given[3];
+        w->count = *(u64 *)given[4];
+        return inside(w->into, w->count * size, HERE) && inside(w->with, w->count, HERE)
+            && inside(w->and, w->count * size, HERE) && inside(w->or, w->count * size, HERE);
+    }
+    if (!strncmp(name, "mw_scan_", 8)) {
+        w->scan = *(struct scan *)given[2];
+        struct scan s = w->scan;
+        return s.lanes && !(s.lanes & (s.lanes - 1)) && s.per * s.lanes >= s.len
+            && inside(w->into, s.lines * s.len * size, HERE) && inside(w->with, s.lines * s.len * size, HERE);
+    }
     if (!strncmp(name, "mw_place_", 9)) {
         w->axes = *(struct axes *)given[2];
         w->count = *(u64 *)given[3];
         return w->axes.count && w->axes.count <= AXES && (u64)w->into % size == 0 && (u64)w->with % size == 0
-            && inside(w->into, reach(&w->axes, w->axes.into, size), HERE) && inside(w->with, reach(&w->axes, w->axes.from, size), HERE);
+            && walked(w->into, 0, &w->axes, w->axes.into, size) && walked(w->with, w->axes.first, &w->axes, w->axes.from, size);
     }
     w->count = *(u64 *)given[2];
     if (!strncmp(name, "mw_reduce_", 10) || !strncmp(name, "mw_pairwise_", 12)) {

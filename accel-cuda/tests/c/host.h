@@ -21,6 +21,7 @@ static inline void barrier(void) { swapcontext(&fibers[threadIdx.x], &scheduler)
 
 #include "kernels.cu"
 #include "kernels/tensors.cu"
+#include "kernels/choices.cu"
 
 /* Runs `call` as each thread of the grid. */
 #define RUN(blocks, threads, call)                                                     \
@@ -74,4 +75,9 @@ typedef void (*fill_kernel)(void *, u64, u64);
 typedef void (*pointwise_kernel)(void *, u64);
 typedef void (*place_kernel)(void *, const void *, struct axes, u64);
 typedef void (*along_kernel)(void *, const void *, struct along);
+typedef void (*convert_kernel)(void *, const void *, u32, u32, u64);
+typedef void (*take_kernel)(void *, const void *, const i64 *, struct take, u64);
+typedef void (*one_hot_kernel)(void *, const i64 *, u64, u64, u64, u64);
+typedef void (*select_kernel)(void *, const boolean *, const void *, const void *, u64);
+typedef void (*scan_kernel)(void *, const void *, struct scan);
 typedef void (*product_kernel)(void *, const void *, const void *, struct product);

@@ -17,6 +17,7 @@ pub(crate) fn compiled(source: &str, name: &str, defines: &[&str]) -> PathBuf {
         "tests/c/host.h".to_owned(),
         "src/kernels.cu".to_owned(),
         "src/kernels/tensors.cu".to_owned(),
+        "src/kernels/choices.cu".to_owned(),
     ];
     let texts = parts.map(|part| fs::read_to_string(here.join(part)).expect("it is there"));
     let made_from = format!("{}{}{}", texts.concat(), defines.join(" "), FLAGS.join(" "));

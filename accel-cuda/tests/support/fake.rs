@@ -16,7 +16,7 @@ use super::cc;
 pub(crate) struct Fake {
     folder: tempfile::TempDir,
     /// Loaded as long as its counters are asked for.
-    driver: libloading::Library,
+    pub(crate) driver: libloading::Library,
 }
 
 /// What the fake driver counts.
@@ -32,6 +32,9 @@ pub(crate) enum Count {
     Pushed,
     Mistakes,
     Registered,
+    /// Copies to a device, and to the host.
+    ToDevice,
+    ToHost,
 }
 
 #[allow(dead_code, reason = "each test file takes what it needs")]

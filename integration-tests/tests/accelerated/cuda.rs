@@ -6,7 +6,8 @@ use std::sync::Arc;
 use meshwork_accel_cuda::CudaAccelerator;
 use meshwork_dtensor::{Backend, DeviceType, bf16, f16};
 
-use crate::fake::Fake;
+use crate::fake::{Count, Fake};
+use crate::residence::chosen;
 use crate::{agrees_with_the_host, eight, exact};
 
 /// Four devices on each of two GPUs.
@@ -29,6 +30,30 @@ fn a_program_on_gpus_has_the_results_of_the_host_by_products_of_columns_too() {
     agrees_with_the_host(&eight_devices(&fake));
     assert!(fake.products().1 > 0, "no product went by the library");
     fake.is_clean();
+}
+
+#[test]
+fn ops_that_look_at_indices_bring_nothing_to_the_host() {
+    let fake = Fake::new();
+    let cuda = eight_devices(&fake);
+    let (context, mesh) = eight();
+    let all = Backend::of(&cuda).arithmetic().arrangement().collectives();
+    let backend = Backend::from(all);
+    let devices = context.compute_on(DeviceType::Tpu, backend.clone());
+    devices.unwrap();
+    let before = fake.count(Count::ToHost);
+    let found = chosen(&context, &mesh);
+    assert_eq!(fake.count(Count::ToHost), before);
+    let (host, same) = eight();
+    for (found, expected) in found.iter().zip(chosen(&host, &same)) {
+        assert_eq!(found.shape(), expected.shape());
+        let (found, expected) = (found.to_host().unwrap(), expected.to_host().unwrap());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() <= 1e-5, "{found}, not {expected}");
+        }
+    }
+    drop(found);
+    assert_eq!(backend.bytes_held(), 0);
 }
 
 #[test]

@@ -94,45 +94,6 @@ fn an_op_that_a_backend_lacks_takes_its_operand_back_once() {
 fn ops_that_look_at_indices_stay_on_the_devices() {
     let all = |offer: BackendBuilder<Counting>| offer.arithmetic().arrangement().collectives();
     let (counting, backend, context, mesh) = offering(all);
-    let chosen = |context: &Context, mesh: &Mesh| -> Vec<DTensor<f32>> {
-        let rows = Layout::from_names(["x", "unsharded"], mesh).unwrap();
-        let whole = Layout::from_names(["unsharded"], mesh).unwrap();
-        let table: ArrayD<f32> = numbers(&[8, 6], 1);
-        let table = context.copy_to_mesh(table, &rows).unwrap();
-        let tokens = ndarray::array![3_i32, 0, 5, 3].into_dyn();
-        let tokens = context.copy_to_mesh(tokens, &whole).unwrap();
-        // What an op has made is on the devices only.
-        let table = table.neg().unwrap();
-        let picked = table.gather(&tokens, 1).unwrap();
-        let labels = tokens.one_hot::<f32>(6).unwrap();
-        let steps = NonZeroIsize::new(-2).unwrap();
-        let backwards = Index::Range {
-            begin: None,
-            end: None,
-            step: steps,
-        };
-        let logits = table.transpose(&[1, 0]).unwrap();
-        let logits = logits.slice(&[0, 0], &[Some(4), Some(6)]).unwrap();
-        let (loss, gradient) = logits.sparse_cross_entropy(&tokens).unwrap();
-        vec![
-            picked.cumsum(-1).unwrap(),
-            picked.pad(&[(0, 0), (1, 2)]).unwrap(),
-            picked.tile(&[1, 3]).unwrap(),
-            picked.strided_slice(&[Index::FULL, backwards]).unwrap(),
-            labels.clone(),
-            picked
-                .einsum(&"ab,bc->ac".parse().unwrap(), &[&labels])
-                .unwrap(),
-            gradient,
-            loss,
-            picked.cast::<f64>().unwrap().cast().unwrap(),
-            picked
-                .relu()
-                .unwrap()
-                .select(&picked, &labels_like(&picked))
-                .unwrap(),
-        ]
-    };
     let found = chosen(&context, &mesh);
     assert_eq!(counting.crossings().1, 0, "something came to the host");
     let (host, same) = eight();
@@ -145,6 +106,47 @@ fn ops_that_look_at_indices_stay_on_the_devices() {
     }
     drop(found);
     assert_eq!(backend.bytes_held(), 0);
+}
+
+/// What ops that look at indices, conditions and neighbours make of a table, all of it on devices.
+pub(crate) fn chosen(context: &Context, mesh: &Mesh) -> Vec<DTensor<f32>> {
+    let rows = Layout::from_names(["x", "unsharded"], mesh).unwrap();
+    let whole = Layout::from_names(["unsharded"], mesh).unwrap();
+    let table: ArrayD<f32> = numbers(&[8, 6], 1);
+    let table = context.copy_to_mesh(table, &rows).unwrap();
+    let tokens = ndarray::array![3_i32, 0, 5, 3].into_dyn();
+    let tokens = context.copy_to_mesh(tokens, &whole).unwrap();
+    // What an op has made is on the devices only.
+    let table = table.neg().unwrap();
+    let picked = table.gather(&tokens, 1).unwrap();
+    let labels = tokens.one_hot::<f32>(6).unwrap();
+    let steps = NonZeroIsize::new(-2).unwrap();
+    let backwards = Index::Range {
+        begin: None,
+        end: None,
+        step: steps,
+    };
+    let logits = table.transpose(&[1, 0]).unwrap();
+    let logits = logits.slice(&[0, 0], &[Some(4), Some(6)]).unwrap();
+    let (loss, gradient) = logits.sparse_cross_entropy(&tokens).unwrap();
+    vec![
+        picked.cumsum(-1).unwrap(),
+        picked.pad(&[(0, 0), (1, 2)]).unwrap(),
+        picked.tile(&[1, 3]).unwrap(),
+        picked.strided_slice(&[Index::FULL, backwards]).unwrap(),
+        labels.clone(),
+        picked
+            .einsum(&"ab,bc->ac".parse().unwrap(), &[&labels])
+            .unwrap(),
+        gradient,
+        loss,
+        picked.cast::<f64>().unwrap().cast().unwrap(),
+        picked
+            .relu()
+            .unwrap()
+            .select(&picked, &labels_like(&picked))
+            .unwrap(),
+    ]
 }
 
 /// Twice as large, to be told apart.

@@ -1,9 +1,10 @@
 //! Index arithmetic of the strided copy and permute kernels, checked without a GPU: every shape of
 //! up to three axes of up to three elements, against offsets computed index by index.
 
+use std::num::NonZeroIsize;
 use std::ops::Range;
 
-use meshwork_accel::ElementType;
+use meshwork_accel::{ElementType, StridedRange};
 
 use super::*;
 
@@ -12,10 +13,12 @@ fn places(axes: &Axes) -> Vec<[usize; 2]> {
     let count = axes.count();
     let place = |mut at: usize| {
         let mut place = axes.first();
+        place[0] += axes.start();
         for axis in axes.axes().iter().rev() {
             let index = at % axis.size;
             at /= axis.size;
-            place = [0, 1].map(|side| place[side] + index * axis.apart[side]);
+            place =
+                [0, 1].map(|side| place[side].wrapping_add(index.wrapping_mul(axis.apart[side])));
         }
         place
     };
@@ -85,6 +88,53 @@ fn boxes_are_cut_and_pasted_at_the_places_of_their_indices() {
             let paste = Axes::paste(&region).unwrap();
             let back: Vec<_> = expected.iter().map(|[from, to]| [*to, *from]).collect();
             assert_eq!(places(&paste), back, "{region:?}");
+        }
+    }
+}
+
+/// All indices at equal distances, in either direction, of an axis of this size.
+fn strides(size: usize) -> Vec<StridedRange> {
+    let firsts = (0..size).flat_map(|first| (1..=size).map(move |count| (first, count)));
+    let all = firsts.flat_map(|(first, count)| {
+        [-2, -1, 1, 2].map(|step| StridedRange {
+            first,
+            step: NonZeroIsize::new(step).unwrap(),
+            count,
+        })
+    });
+    all.filter(|stride| StridedSlice::new(&[size], &[*stride]).is_ok())
+        .collect()
+}
+
+#[test]
+fn steps_are_taken_in_either_direction_and_within_their_reach() {
+    for whole in [vec![5], vec![4, 4], vec![2, 3, 4]] {
+        let mut choices: Vec<Vec<StridedRange>> = vec![Vec::new()];
+        for &size in &whole {
+            let longer = choices.iter().flat_map(|along| {
+                let along = along.clone();
+                let strides = strides(size).into_iter();
+                strides.map(move |stride| [&along[..], &[stride]].concat())
+            });
+            choices = longer.collect();
+        }
+        for along in choices {
+            let by = StridedSlice::new(&whole, &along).unwrap();
+            let sizes: Vec<_> = along.iter().map(|stride| stride.count).collect();
+            let source = |at: usize| {
+                let chosen = index(&sizes, at).into_iter().zip(&along).zip(&whole);
+                chosen.fold(0, |found, ((index, stride), size)| {
+                    let way = index.cast_signed() * stride.step.get();
+                    found * size + stride.first.checked_add_signed(way).unwrap()
+                })
+            };
+            let expected: Vec<_> = (0..by.len()).map(|at| [source(at), at]).collect();
+            let axes = Axes::step(&by).unwrap();
+            assert_eq!(places(&axes), expected, "{by:?}");
+            let (first, reach) = (axes.first(), axes.reach());
+            let sources = || expected.iter().map(|[from, _]| *from);
+            let ends = (sources().min().unwrap(), sources().max().unwrap());
+            assert_eq!((first[0], first[0] + reach[0] - 1), ends, "{by:?}");
         }
     }
 }

@@ -146,6 +146,7 @@ impl Module {
 #[repr(C)]
 struct Walked {
     count: u32,
+    first: u64,
     size: [u64; MOST_AXES],
     from: [u64; MOST_AXES],
     into: [u64; MOST_AXES],
@@ -156,6 +157,7 @@ impl Walked {
     fn of(axes: &Axes) -> Self {
         let mut walked = Self {
             count: 1,
+            first: axes.start() as u64,
             size: [1; MOST_AXES],
             from: [0; MOST_AXES],
             into: [0; MOST_AXES],
@@ -193,7 +195,7 @@ struct ProductSizes {
 }
 
 /// Refuses a part that is shorter than what a kernel reads or writes there.
-fn fits(kernel: Kernel, bytes: usize, part: Part<'_>) -> Result<(), Failure> {
+pub(super) fn fits(kernel: Kernel, bytes: usize, part: Part<'_>) -> Result<(), Failure> {
     if bytes <= part.bytes() {
         return Ok(());
     }

@@ -1,0 +1,128 @@
+//! Another library in the process, which has memory on a GPU of the fake driver and works on it by
+//! a stream of its own.
+#![expect(
+    unsafe_code,
+    reason = "functions of the fake driver are called as another library calls them"
+)]
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use meshwork_accel::ElementType;
+use meshwork_accel_cuda::ExternalMemory;
+
+use super::fake::Fake;
+
+/// Calls a function of the fake driver, which must succeed.
+macro_rules! call {
+    ($fake:expr, $name:literal, $($argument:expr => $kind:ty),*) => {{
+        type Function = unsafe extern "C" fn($($kind),*) -> c_int;
+        // SAFETY: the type is that of the source.
+        let function = unsafe { $fake.driver.get::<Function>($name) }.expect("the source has it");
+        // SAFETY: addresses are those of this library, and of the size that is said.
+        assert_eq!(unsafe { function($($argument),*) }, 0, $name);
+    }};
+}
+
+/// The library, with a piece of memory.
+pub(crate) struct Other<'a> {
+    fake: &'a Fake,
+    device: c_int,
+    context: *mut c_void,
+    /// Null for the default one.
+    stream: *mut c_void,
+    address: u64,
+    bytes: usize,
+}
+
+impl<'a> Other<'a> {
+    /// Memory on a GPU that is worked on by its default stream.
+    pub(crate) fn by_default(fake: &'a Fake, gpu: c_int, bytes: usize) -> Self {
+        let mut other = Self {
+            fake,
+            device: 0,
+            context: ptr::null_mut(),
+            stream: ptr::null_mut(),
+            address: 0,
+            bytes,
+        };
+        call!(fake, "cuDeviceGet", &raw mut other.device => *mut c_int, gpu => c_int);
+        call!(fake, "cuDevicePrimaryCtxRetain", &raw mut other.context => *mut *mut c_void, other.device => c_int);
+        let at = &raw mut other.address;
+        let allocate = || call!(fake, "cuMemAlloc_v2", at => *mut u64, bytes => usize);
+        other.here(allocate);
+        other
+    }
+
+    /// The same by a stream of its own.
+    pub(crate) fn by_stream(fake: &'a Fake, gpu: c_int, bytes: usize) -> Self {
+        let mut other = Self::by_default(fake, gpu, bytes);
+        let stream = &raw mut other.stream;
+        other.here(|| call!(fake, "cuStreamCreate", stream => *mut *mut c_void, 1 => c_uint));
+        other
+    }
+
+    /// Queues that all bytes become `value`.
+    pub(crate) fn set(&self, value: u8) {
+        self.here(|| {
+            call!(self.fake, "cuMemsetD8Async", self.address => u64, value => u8, self.bytes => usize, self.stream => *mut c_void);
+        });
+    }
+
+    /// The bytes, when all that was queued is done.
+    pub(crate) fn read(&self) -> Vec<u8> {
+        let mut at: *mut c_void = ptr::null_mut();
+        let place = &raw mut at;
+        self.here(|| call!(self.fake, "cuMemHostAlloc", place => *mut *mut c_void, self.bytes => usize, 1 => c_uint));
+        self.here(|| {
+            call!(self.fake, "cuMemcpyDtoHAsync_v2", at => *mut c_void, self.address => u64, self.bytes => usize, self.stream => *mut c_void);
+            call!(self.fake, "cuStreamSynchronize", self.stream => *mut c_void);
+        });
+        let mut bytes = vec![0; self.bytes];
+        // SAFETY: so many bytes are in both, and nothing is queued that works on them.
+        unsafe { ptr::copy_nonoverlapping(at.cast(), bytes.as_mut_ptr(), self.bytes) };
+        self.here(|| call!(self.fake, "cuMemFreeHost", at => *mut c_void));
+        bytes
+    }
+
+    /// Its memory as so many elements, which need not be there.
+    pub(crate) fn lend(&self, element: ElementType, len: usize) -> ExternalMemory {
+        self.lend_by(self.stream, element, len)
+    }
+
+    /// The same, said to be worked on by the stream of `another`.
+    pub(crate) fn lend_as(
+        &self,
+        another: &Self,
+        element: ElementType,
+        len: usize,
+    ) -> ExternalMemory {
+        self.lend_by(another.stream, element, len)
+    }
+
+    fn lend_by(&self, stream: *mut c_void, element: ElementType, len: usize) -> ExternalMemory {
+        // SAFETY: it works on the memory by this stream, and tests drop what borrows it first.
+        unsafe { ExternalMemory::from_raw(self.address, element, len, stream) }
+    }
+
+    /// Calls with its context current.
+    fn here(&self, calls: impl FnOnce()) {
+        call!(self.fake, "cuCtxPushCurrent_v2", self.context => *mut c_void);
+        calls();
+        let mut context: *mut c_void = ptr::null_mut();
+        call!(self.fake, "cuCtxPopCurrent_v2", &raw mut context => *mut *mut c_void);
+    }
+}
+
+impl Drop for Other<'_> {
+    fn drop(&mut self) {
+        self.here(|| {
+            call!(self.fake, "cuStreamSynchronize", self.stream => *mut c_void);
+            call!(self.fake, "cuMemFree_v2", self.address => u64);
+            if !self.stream.is_null() {
+                call!(self.fake, "cuStreamDestroy_v2", self.stream => *mut c_void);
+            }
+        });
+        call!(self.fake, "cuDevicePrimaryCtxRelease_v2", self.device => c_int);
+    }
+}
