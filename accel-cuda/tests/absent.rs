@@ -166,12 +166,12 @@ fn a_driver_without_gpus_and_one_too_old_are_told_apart() {
 }
 
 #[test]
-fn a_driver_that_refuses_to_begin_is_quoted() {
+fn a_driver_that_refuses_to_begin_is_quoted_by_a_code_that_nobody_knows_yet() {
     let fake = Fake::new();
-    fake.fail("cuInit", 0, 999);
+    fake.fail("cuInit", 0, 987_654);
     let expected = Error::Call {
         function: "cuInit",
-        code: 999,
+        code: 987_654,
         status: "unknown: unknown".to_owned(),
     };
     assert_eq!(gpus(&fake.libraries()).err(), Some(expected));

@@ -370,3 +370,19 @@ fn whoever_loses_another_rank_is_told_so_and_not_that_its_own_device_failed() {
     assert_eq!(format!("{name:?}"), "CommunicatorId(..)");
     assert_eq!(CommunicatorId::BYTES, UniqueId::BYTES);
 }
+
+#[test]
+fn a_code_of_a_newer_nccl_reaches_the_program_as_the_number_that_it_is() {
+    let fake = Fake::with_collectives();
+    let accelerator = fake.open();
+    let nccl = Nccl::open(&fake.libraries()).expect("it was just compiled");
+    let id = nccl.unique_id().expect("the fake counts");
+    let alone = NcclRank::new(id, 0, 1).expect("one rank");
+    fake.refuse(0, 8000);
+    let device = DeviceId::new(0);
+    let refused = Communicator::join(&nccl, &accelerator, device, alone, PATIENCE).err();
+    assert!(
+        matches!(refused, Some(Error::Call { code: 8000, .. })),
+        "{refused:?}"
+    );
+}

@@ -48,6 +48,7 @@ mod number;
 mod pinned_buffer;
 mod reduce;
 mod reduce_op;
+mod rounding;
 mod shape;
 mod strided_slice;
 
@@ -69,6 +70,7 @@ pub use memory_budget::{MemoryBudget, MemoryReservation};
 pub use pinned_buffer::{HostMemory, NotPinned, PinnedBuffer};
 pub use reduce::{Reduction, balanced_split, reduce_slice};
 pub use reduce_op::ReduceOp;
+pub use rounding::{nearest_bf16, nearest_f16};
 pub use shape::BufferShape;
 pub use strided_slice::{StridedRange, StridedSlice};
 

@@ -2,6 +2,8 @@
 
 use half::{bf16, f16};
 
+use crate::rounding::{nearest_bf16, nearest_f16, odd_f64};
+
 /// A number that holds any element as it is.
 #[derive(Clone, Copy, Debug)]
 #[expect(unnameable_types, reason = "part of a sealed trait")]
@@ -94,8 +96,8 @@ macro_rules! float {
 }
 
 float!(
-    f16: |value| Self::from_f64(value as f64), |value| Self::from_f64(value as f64), Self::from_f64;
-    bf16: |value| Self::from_f64(value as f64), |value| Self::from_f64(value as f64), Self::from_f64;
+    f16: |value| nearest_f16(odd_f64(value)), |value| nearest_f16(odd_f64(value)), nearest_f16;
+    bf16: |value| nearest_bf16(odd_f64(value)), |value| nearest_bf16(odd_f64(value)), nearest_bf16;
     f32: |value| value as Self, |value| value as Self, |value| value as Self;
     f64: |value| value as Self, |value| value as Self, std::convert::identity;
 );

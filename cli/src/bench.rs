@@ -10,7 +10,7 @@ use std::error::Error;
 use std::io;
 use std::thread;
 
-use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
+use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
 use meshwork_launcher::{Cores, Launch, Outcome, Output};
 
@@ -72,11 +72,12 @@ fn among_threads(wanted: &Bench) -> Result<(), Failure> {
     })
 }
 
-/// One rank of several processes: its place comes from the command line or from TF_CONFIG.
+/// One rank of several processes: its place comes from the command line or from the
+/// environment.
 fn as_rank(wanted: &Bench) -> Result<(), Failure> {
     let (members, rank) = match wanted.hosts() {
         [] => {
-            let placement = WorkerPlacement::resolve(&TfConfigResolver::from_env())?;
+            let placement = WorkerPlacement::resolve(&EnvironmentResolver::from_env())?;
             (placement.addresses().to_vec(), placement.rank())
         }
         hosts => (hosts.to_vec(), wanted.rank()?),

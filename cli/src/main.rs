@@ -2,8 +2,8 @@
 //! how fast ranks exchange data, `meshwork draw` shows a mesh or a tensor on it, `meshwork plan`
 //! says how to lay a tensor out anew, `meshwork devices` says which devices are here, `meshwork
 //! tpu` compiles programs for TPU slices, `meshwork checkpoint` shows and merges what was saved,
-//! `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job failed, `meshwork top`
-//! how one fares, `meshwork secret` prints a new job secret.
+//! `meshwork resolve` says who is in the cluster, `meshwork doctor` why a job failed, `meshwork
+//! top` how one fares, `meshwork secret` prints a new job secret.
 #![forbid(unsafe_code)]
 
 mod args;

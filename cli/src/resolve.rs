@@ -8,7 +8,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use meshwork_cluster_resolver::{
-    ClusterResolver, SageMakerResolver, SlurmResolver, TfConfigResolver, Variables,
+    ClusterResolver, Launcher, LauncherResolver, SageMakerResolver, SkyPilotResolver,
+    SlurmResolver, TfConfigResolver, Variables,
 };
 
 use report::Report;
@@ -96,6 +97,9 @@ impl Resolve {
         self.services.check_for(source)?;
         Ok(match source {
             Source::TfConfig => Box::new(TfConfigResolver::from_variables(variables)),
+            Source::Torchrun => launched(Launcher::Torchrun, variables),
+            Source::OpenMpi => launched(Launcher::OpenMpi, variables),
+            Source::SkyPilot => Box::new(SkyPilotResolver::from_variables(variables)),
             Source::Slurm => Box::new(SlurmResolver::from_variables(variables)),
             Source::SageMaker => Box::new(SageMakerResolver::from_variables(variables)),
             #[cfg(feature = "services")]
@@ -110,6 +114,10 @@ impl Resolve {
             }
         })
     }
+}
+
+fn launched(launcher: Launcher, variables: Variables) -> Box<dyn ClusterResolver> {
+    Box::new(LauncherResolver::from_variables(launcher, variables))
 }
 
 /// Resolves and prints. What can be answered is printed even if something else cannot.

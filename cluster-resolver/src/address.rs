@@ -135,7 +135,6 @@ fn belongs_in_host(character: char) -> bool {
 }
 
 /// `host:port`, with brackets around a host that is an IPv6 address.
-#[cfg(any(feature = "gce", feature = "kubernetes", feature = "tpu"))]
 pub(crate) fn join(host: &str, port: u16) -> String {
     if host.parse::<Ipv6Addr>().is_ok() {
         format!("[{host}]:{port}")

@@ -8,11 +8,13 @@ use crate::address::AddressProblem;
 use crate::task::{MAX_TASK_INDEX, Task};
 use crate::text::{Jobs, Quoted, Shortened, TasksOf};
 
+mod launcher;
 mod sagemaker;
 mod service;
 mod slurm;
 mod tf_config;
 
+pub use launcher::LauncherError;
 pub use sagemaker::SageMakerError;
 pub use service::{
     AccessProblem, CoordinatorProblem, CredentialsProblem, ServiceError, ServiceErrorKind,
@@ -133,6 +135,9 @@ pub enum Error {
         /// The variable.
         variable: String,
     },
+    /// The variables of a launcher do not tell who is in the cluster.
+    #[error(transparent)]
+    Launcher(#[from] LauncherError),
     /// The variables of a SageMaker container do not tell who is in the cluster.
     #[error(transparent)]
     SageMaker(#[from] SageMakerError),

@@ -80,13 +80,15 @@
 //! `explanation` (how answers came about), `cluster` (all that one look told), `resolver` (the
 //! trait, what the program says in place of a source, and the watch), [`multi_worker`] (what a
 //! cluster means for one process of a training job); then the sources: `simple`, `tf_config`,
-//! [`slurm`], `sagemaker` and `union`, and the services, each a feature: `gce`, `kubernetes` and
+//! [`slurm`], `sagemaker`, `launcher` (torchrun and Open MPI), `skypilot`, `environment` (whoever
+//! started this process) and `union`, and the services, each a feature: `gce`, `kubernetes` and
 //! `tpu` over `google` and `service` (what they share: credentials, deadlines, answers).
 #![forbid(unsafe_code)]
 
 mod address;
 mod cluster;
 mod difference;
+mod environment;
 mod error;
 mod explanation;
 #[cfg(feature = "gce")]
@@ -99,6 +101,7 @@ mod gce;
 mod google;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
+mod launcher;
 pub mod multi_worker;
 mod proto;
 mod resolver;
@@ -110,6 +113,7 @@ mod sagemaker;
 )]
 mod service;
 mod simple;
+mod skypilot;
 pub mod slurm;
 mod spec;
 mod task;
@@ -123,9 +127,10 @@ mod variables;
 pub use address::AddressProblem;
 pub use cluster::{Accelerators, Cluster};
 pub use difference::{Difference, Moved};
+pub use environment::EnvironmentResolver;
 pub use error::{
     AccessProblem, CoordinatorProblem, CredentialsProblem, Error, Expected, JsonProblem,
-    SageMakerError, ServiceError, ServiceErrorKind, SlurmError, TaskPart,
+    LauncherError, SageMakerError, ServiceError, ServiceErrorKind, SlurmError, TaskPart,
 };
 pub use explanation::{Explanation, Finding, Origin, Question, Source, Step};
 #[cfg(feature = "gce")]
@@ -134,6 +139,7 @@ pub use gce::GceResolver;
 pub use google::{GoogleCredentials, metadata_url};
 #[cfg(feature = "kubernetes")]
 pub use kubernetes::{KubernetesAccess, KubernetesResolver};
+pub use launcher::{Launcher, LauncherResolver};
 pub use multi_worker::WorkerPlacement;
 pub use proto::{DeviceFilters, ServerDef};
 pub use resolver::{ClusterResolver, Overridden, Signal, Stop, Update, Watch};
@@ -141,6 +147,7 @@ pub use sagemaker::SageMakerResolver;
 #[cfg(feature = "service")]
 pub use service::retry::RetryPolicy;
 pub use simple::SimpleResolver;
+pub use skypilot::SkyPilotResolver;
 pub use slurm::{SlurmResolver, TasksPerNode};
 pub use spec::{ClusterSpec, Tasks};
 pub use task::{MAX_TASK_INDEX, Task};

@@ -1,6 +1,6 @@
 //! What elements can do, beyond being moved and reduced.
 
-use meshwork_accel::{Element, bf16, f16};
+use meshwork_accel::{Element, bf16, f16, nearest_bf16, nearest_f16};
 use meshwork_accel_cpu::Factor;
 use meshwork_layout::PartialReduction;
 use ndarray::{Array2, ArrayView2};
@@ -228,12 +228,12 @@ fn narrow(value: f64) -> f32 {
 }
 
 floating!(
-    f16, f16::to_f64, f16::from_f64, {
+    f16, f16::to_f64, nearest_f16, {
         fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
             multiplied_wider(a, b)
         }
     };
-    bf16, bf16::to_f64, bf16::from_f64, {
+    bf16, bf16::to_f64, nearest_bf16, {
         fn product(a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>) -> Array2<Self> {
             multiplied_wider(a, b)
         }

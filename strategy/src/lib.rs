@@ -12,7 +12,7 @@
 //! ```
 //! use meshwork_strategy::{Error, MultiWorkerMirroredStrategy, ReplicaReduceOp};
 //!
-//! // Who trains is in TF_CONFIG; without it, one worker trains alone.
+//! // Who trains is in TF_CONFIG or said by a launcher; else, one worker trains alone.
 //! let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
 //! let mut weight = strategy.scope(|scope| scope.variable("weight", &[1], vec![0.0]))?;
 //! let numbers = strategy.distribute_dataset(100, 10)?.shuffled(1);
@@ -133,7 +133,9 @@ mod value;
 mod variable;
 
 pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
-pub use meshwork_cluster_resolver::{ClusterResolver, SimpleResolver, TfConfigResolver};
+pub use meshwork_cluster_resolver::{
+    ClusterResolver, EnvironmentResolver, SimpleResolver, TfConfigResolver,
+};
 pub use meshwork_collectives::{
     Communication, CommunicatorScope, Compression, ElementType, FallbackReason, JobSecret, Pinning,
     Rank, Registered, Rounding, Route, Timeouts, TwoMemberPolicy, bf16, f16, fmt_with_causes,

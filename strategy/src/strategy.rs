@@ -14,7 +14,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use meshwork_cluster_resolver::{ClusterResolver, Task, TfConfigResolver, WorkerPlacement};
+use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Task, WorkerPlacement};
 use meshwork_collectives::{
     self as collectives, Group, GroupConfig, JobSecret, Prepared, Rank, Registered, Timeouts,
 };
@@ -58,10 +58,11 @@ pub struct MultiWorkerMirroredStrategy {
 }
 
 impl MultiWorkerMirroredStrategy {
-    /// The strategy that the environment describes: the cluster in `TF_CONFIG`, the job secret in
+    /// The strategy that the environment describes: the cluster as [`EnvironmentResolver`] reads it
+    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI or SkyPilot), the job secret in
     /// `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all workers
-    /// have met. Without `TF_CONFIG`, or as the only worker in it, this worker trains alone and
-    /// needs no secret.
+    /// have met. Without a cluster, or as its only worker, this worker trains alone and needs no
+    /// secret.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
     /// where `MESHWORK_STATUS` names an address.
@@ -76,7 +77,7 @@ impl MultiWorkerMirroredStrategy {
     }
 
     fn from_cluster_env() -> Result<Self, Error> {
-        let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
+        let Some(cluster) = place_in(&EnvironmentResolver::from_env())? else {
             return Self::alone();
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;

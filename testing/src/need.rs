@@ -21,6 +21,8 @@ pub enum Need {
     Ipv6,
     /// Kubernetes' API server and its etcd.
     Kubernetes,
+    /// The program `mpirun` of Open MPI.
+    Mpirun,
     /// Network namespaces that this process may make.
     Namespaces,
     /// The program `openssl`.
@@ -31,6 +33,8 @@ pub enum Need {
     Slurm,
     /// The program `strace`, and the right to trace.
     Strace,
+    /// The program `torchrun` of PyTorch.
+    Torchrun,
 }
 
 impl Need {
@@ -46,11 +50,13 @@ impl Need {
         Self::Gpu,
         Self::Ipv6,
         Self::Kubernetes,
+        Self::Mpirun,
         Self::Namespaces,
         Self::Openssl,
         Self::Pjrt,
         Self::Slurm,
         Self::Strace,
+        Self::Torchrun,
     ];
 
     /// Returns what was found. Where nothing was, says on the standard error, past all capture of
@@ -105,11 +111,13 @@ impl Need {
             Self::Gpu => "gpu",
             Self::Ipv6 => "ipv6",
             Self::Kubernetes => "kubernetes",
+            Self::Mpirun => "mpirun",
             Self::Namespaces => "namespaces",
             Self::Openssl => "openssl",
             Self::Pjrt => "pjrt",
             Self::Slurm => "slurm",
             Self::Strace => "strace",
+            Self::Torchrun => "torchrun",
         }
     }
 
@@ -130,6 +138,7 @@ impl Need {
                 "install etcd (Debian: etcd-server) and build the server by \
                  integration-tests/tests/services/kubernetes/build.sh"
             }
+            Self::Mpirun => "install openmpi-bin, as Debian calls it",
             Self::Namespaces => "run as root, or allow user namespaces, with iproute2 installed",
             Self::Openssl => "install openssl",
             Self::Pjrt => {
@@ -140,6 +149,7 @@ impl Need {
                 "as root, install slurm-wlm, slurm-client and munge, as Debian calls them"
             }
             Self::Strace => "install strace, where processes may trace their children",
+            Self::Torchrun => "pip install torch, and put its torchrun on the PATH",
         }
     }
 }
@@ -176,8 +186,8 @@ mod tests {
         assert_eq!(
             refused,
             "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of cublas, \
-             cuda-wheels, google, gpu, ipv6, kubernetes, namespaces, openssl, pjrt, slurm, strace \
-             with commas"
+             cuda-wheels, google, gpu, ipv6, kubernetes, mpirun, namespaces, openssl, pjrt, slurm, \
+             strace, torchrun with commas"
         );
     }
 

@@ -6,7 +6,7 @@ mod pairs;
 
 use std::time::Duration;
 
-use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
+use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_collectives::{DataTransport, Group, GroupConfig, JobSecret, Rank};
 use meshwork_launcher::{Launch, Outcome, Output};
 use serde_json::json;
@@ -70,12 +70,12 @@ fn start_all(wanted: &Doctor, ranks: usize) -> Result<Checkup, DoctorError> {
     })
 }
 
-/// The members and which of them this is: from the command line, or else from TF_CONFIG.
+/// The members and which of them this is: from the command line, or else from the environment.
 fn place(wanted: &Doctor) -> Result<(Vec<String>, Rank), DoctorError> {
     if let (hosts @ [_, ..], Some(rank)) = (wanted.hosts.as_slice(), wanted.rank) {
         return Ok((hosts.to_vec(), Rank::new(rank)));
     }
-    let placement = WorkerPlacement::resolve(&TfConfigResolver::from_env())?;
+    let placement = WorkerPlacement::resolve(&EnvironmentResolver::from_env())?;
     Ok((placement.addresses().to_vec(), Rank::new(placement.rank())))
 }
 

@@ -3,13 +3,20 @@
 use std::fmt::{self, Display};
 
 use clap::ValueEnum;
-use meshwork_cluster_resolver::{Error, Variables};
+use meshwork_cluster_resolver::{Error, Launcher, SkyPilotResolver, Variables};
 
 /// A source that describes clusters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Source {
     /// The TF_CONFIG variable, as launchers and operators set it
     TfConfig,
+    /// The torchrun that started this process, with all others on this host
+    Torchrun,
+    /// The mpirun of Open MPI that started this process, with all others on this host
+    OpenMpi,
+    /// The SkyPilot task on whose node this process is
+    #[value(name = "skypilot")]
+    SkyPilot,
     /// The Slurm step whose task this process is
     Slurm,
     /// The SageMaker training job whose container this is
@@ -42,6 +49,9 @@ impl Source {
     fn signs(self) -> &'static [&'static str] {
         match self {
             Self::TfConfig => &["TF_CONFIG"],
+            Self::Torchrun => const { &[Launcher::Torchrun.sign()] },
+            Self::OpenMpi => const { &[Launcher::OpenMpi.sign()] },
+            Self::SkyPilot => &[SkyPilotResolver::SIGN],
             Self::Slurm => &["SLURM_STEP_ID", "SLURM_JOB_ID"],
             Self::SageMaker => &["SM_HOSTS"],
             Self::Tpu => &[
@@ -56,12 +66,17 @@ impl Source {
         }
     }
 
-    /// Whether this value of one of its signs shows the source. Services take an empty variable for
-    /// none, as the templates of pods and machines set them.
+    /// Whether this value of one of its signs shows the source. Launchers and services take an
+    /// empty variable for none, as the templates of pods and machines set them.
     fn is_shown_by(self, value: &str) -> bool {
         match self {
             Self::TfConfig | Self::Slurm | Self::SageMaker => true,
-            Self::Tpu | Self::Kubernetes | Self::Gce => !value.is_empty(),
+            Self::Torchrun
+            | Self::OpenMpi
+            | Self::SkyPilot
+            | Self::Tpu
+            | Self::Kubernetes
+            | Self::Gce => !value.is_empty(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use meshwork_cluster_resolver::{Cluster, ClusterSpec, SimpleResolver};
+use meshwork_cluster_resolver::{Cluster, ClusterSpec, SimpleResolver, TfConfigResolver};
 
 use super::*;
 use crate::distributed::PerReplica;

@@ -5,7 +5,7 @@ mod session;
 use std::env;
 use std::time::Instant;
 
-use meshwork_cluster_resolver::{ClusterResolver, TfConfigResolver};
+use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver};
 use meshwork_collectives::{
     self as collectives, ConfigError, Group, GroupConfig, JobSecret, OperationError, Rank, Timeouts,
 };
@@ -51,7 +51,7 @@ impl MultiWorkerMirroredStrategy {
 
     fn elastic_from_cluster_env() -> Result<Self, Error> {
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
-        let Some(cluster) = place_in(&TfConfigResolver::from_env())? else {
+        let Some(cluster) = place_in(&EnvironmentResolver::from_env())? else {
             return Ok(Self::alone()?.made_elastic());
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;

@@ -1,0 +1,131 @@
+//! Programs that other launchers start: they find each other by what the launcher tells them.
+#![cfg(unix)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy.toml allows it in tests, and clippy does not take helpers for tests"
+)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use meshwork_collectives::JobSecret;
+use meshwork_testing::Need;
+
+const MESHWORK: &str = env!("CARGO_BIN_EXE_meshwork");
+
+const WORKER: [&str; 9] = [
+    "bench",
+    "all-reduce",
+    "--worker",
+    "--transport",
+    "quic",
+    "--bytes",
+    "4K",
+    "--csv",
+    "--seconds=0.01",
+];
+
+#[test]
+fn processes_of_mpirun_find_each_other() {
+    let Some(mpirun) = Need::Mpirun.or_skip(installed("mpirun")) else {
+        return;
+    };
+    let mut command = Command::new(mpirun);
+    command.args(["--oversubscribe", "-np", "3", MESHWORK]);
+    measures_with_all_three(command.args(WORKER));
+}
+
+#[test]
+fn processes_of_torchrun_find_each_other() {
+    let Some(torchrun) = Need::Torchrun.or_skip(installed("torchrun")) else {
+        return;
+    };
+    let mut command = Command::new(torchrun);
+    command.args([
+        "--standalone",
+        "--nproc-per-node=3",
+        "--no-python",
+        MESHWORK,
+    ]);
+    measures_with_all_three(command.args(WORKER));
+}
+
+#[test]
+fn the_rank_of_a_process_that_mpirun_starts_is_that_of_mpirun() {
+    let Some(mpirun) = Need::Mpirun.or_skip(installed("mpirun")) else {
+        return;
+    };
+    let mut command = Command::new(mpirun);
+    command.args(["--oversubscribe", "--tag-output", "-np", "2"]);
+    let said = passed(command.args([MESHWORK, "resolve"]));
+    assert_eq!(
+        said.matches("open-mpi, because OMPI_COMM_WORLD_SIZE is set")
+            .count(),
+        2,
+        "{said}"
+    );
+    for rank in 0..2 {
+        let tagged = |line: &&str| line.contains(&format!(",{rank}]<stdout>"));
+        let task = format!("worker:{rank}");
+        assert!(
+            said.lines().filter(tagged).any(|line| line.contains(&task)),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_variable_that_torchrun_would_set_is_asked_for_by_its_name() {
+    let variables = [
+        ("RANK", "0"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_WORLD_SIZE", "2"),
+    ];
+    let mut command = Command::new(MESHWORK);
+    command.args(WORKER).env_clear().envs(variables);
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let said = String::from_utf8_lossy(&stderr);
+    assert!(!status.success());
+    assert!(said.contains("MASTER_ADDR is not set"), "{said}");
+}
+
+/// All ranks are there if the first one's table says so, which it prints once and for all.
+#[track_caller]
+fn measures_with_all_three(command: &mut Command) {
+    let said = passed(command);
+    let rows: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains(",4096,"))
+        .collect();
+    assert!(
+        matches!(rows[..], [row] if row.contains(",allreduce,3,4096,")),
+        "{said}"
+    );
+}
+
+/// The output of a command that has to succeed, given a job secret and no other source.
+#[track_caller]
+fn passed(command: &mut Command) -> String {
+    let secret = JobSecret::generate().unwrap();
+    let ended = command
+        .env(JobSecret::ENV, secret.to_hex().as_str())
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env_remove("TF_CONFIG")
+        .output()
+        .unwrap();
+    let (said, error) = (
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr),
+    );
+    assert!(ended.status.success(), "{said}{error}");
+    said.into_owned()
+}
+
+fn installed(program: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+        .ok_or_else(|| format!("{program} is not installed"))
+}

@@ -1,0 +1,228 @@
+//! Launchers that tell each process its rank, and nobody the addresses: torchrun and Open MPI.
+
+use crate::address;
+use crate::cluster::Cluster;
+use crate::error::{Error, LauncherError};
+use crate::explanation::{Explanation, Origin, Question};
+use crate::resolver::ClusterResolver;
+use crate::spec::ClusterSpec;
+use crate::task::Task;
+use crate::variables::Variables;
+
+mod ports;
+
+use ports::Ports;
+
+/// A launcher that numbers processes by variables.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Launcher {
+    /// `torchrun` and those that set its variables: `RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`,
+    /// `MASTER_ADDR`, `MASTER_PORT`.
+    Torchrun,
+    /// `mpirun` of Open MPI: `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`,
+    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `PMIX_NAMESPACE`.
+    OpenMpi,
+}
+
+impl Launcher {
+    /// All of them, in the order in which they are believed: `mpirun` may start one `torchrun` on
+    /// each host.
+    pub const ALL: &[Self] = &[Self::Torchrun, Self::OpenMpi];
+
+    /// The variable that shows that this launcher started the process, if it is not empty.
+    #[must_use]
+    pub const fn sign(self) -> &'static str {
+        self.names().world
+    }
+
+    const fn names(self) -> &'static Names {
+        match self {
+            Self::Torchrun => &TORCHRUN,
+            Self::OpenMpi => &OPEN_MPI,
+        }
+    }
+}
+
+/// The processes that a launcher started on one host, all of them workers.
+///
+/// These launchers tell a process how many there are and which of them it is. Where all are on one
+/// host, that is enough: each worker listens on a port of its own above 61000, outside the range
+/// from which Linux hands ports out. Which ones follows from `MASTER_PORT` or `PMIX_NAMESPACE`, so
+/// that jobs side by side on one host have different ones. Several hosts are refused, since nobody
+/// knows their addresses.
+///
+/// ```
+/// use meshwork_cluster_resolver::{ClusterResolver, Launcher, LauncherResolver, Variables};
+///
+/// let variables = Variables::fixed([
+///     ("RANK", "1"),
+///     ("WORLD_SIZE", "2"),
+///     ("LOCAL_WORLD_SIZE", "2"),
+///     ("MASTER_ADDR", "127.0.0.1"),
+///     ("MASTER_PORT", "29500"),
+/// ]);
+/// let cluster = LauncherResolver::from_variables(Launcher::Torchrun, variables).snapshot()?;
+/// assert_eq!(cluster.task()?.to_string(), "worker:1");
+/// assert_eq!(cluster.placement()?.addresses(), ["127.0.0.1:61045", "127.0.0.1:61046"]);
+/// # Ok::<(), meshwork_cluster_resolver::Error>(())
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LauncherResolver {
+    launcher: Launcher,
+    variables: Variables,
+}
+
+impl LauncherResolver {
+    /// A resolver that reads the variables of this process for each snapshot.
+    #[must_use]
+    pub fn from_env(launcher: Launcher) -> Self {
+        Self::from_variables(launcher, Variables::of_process())
+    }
+
+    /// A resolver that reads these variables.
+    #[must_use]
+    pub fn from_variables(launcher: Launcher, variables: Variables) -> Self {
+        Self {
+            launcher,
+            variables,
+        }
+    }
+
+    fn cluster(&self, variables: &Variables) -> Result<Cluster, Error> {
+        let names = self.launcher.names();
+        let read = Reader { names, variables };
+        let world = read.number(names.world, 1, MOST_PROCESSES)?;
+        let rank = read.number(names.rank, 0, MOST_PROCESSES)?;
+        if rank >= world {
+            let (variable, world_variable) = (names.rank, names.world);
+            return Err(LauncherError::Rank {
+                variable,
+                rank,
+                world_variable,
+                world,
+            }
+            .into());
+        }
+        let local = read.number(names.local_world, 1, MOST_PROCESSES)?;
+        if local != world {
+            return Err(LauncherError::SeveralHosts {
+                launcher: names.launcher,
+                world,
+                local,
+            }
+            .into());
+        }
+        let host = match names.host {
+            Some(variable) => read.text(variable)?,
+            None => LOOPBACK.to_owned(),
+        };
+        let ports = match self.launcher {
+            Launcher::Torchrun => {
+                let port = read.number(names.job, 1, u16::MAX.into())?;
+                Ports::of_number(port.into(), world)
+            }
+            Launcher::OpenMpi => Ports::of_name(&read.text(names.job)?, world),
+        };
+        let addresses = ports.map(|port| address::join(&host, port));
+        let cluster = Cluster::new(ClusterSpec::from_addresses(addresses)?);
+        Ok(cluster.with_task(&Task::new("worker", rank)))
+    }
+
+    fn evidence(&self, variables: &Variables) -> Explanation {
+        let names = self.launcher.names();
+        let mut evidence = Explanation::default();
+        let of_cluster = [names.host, Some(names.job), Some(names.local_world)];
+        let of_cluster = of_cluster.into_iter().flatten().chain([names.world]);
+        let places = of_cluster.map(|variable| (Question::Cluster, variable));
+        for (question, variable) in places.chain([(Question::Task, names.rank)]) {
+            let from = Origin::variable(variable);
+            match variables.read(variable) {
+                Ok(Some(value)) => evidence.read(question, from, value),
+                Ok(None) => evidence.absent(question, from),
+                // Reported with each answer.
+                Err(_) => {}
+            }
+        }
+        evidence
+    }
+}
+
+impl ClusterResolver for LauncherResolver {
+    fn snapshot(&self) -> Result<Cluster, Error> {
+        let variables = self.variables.snapshot();
+        let known = self.cluster(&variables).map(|cluster| Cluster {
+            accelerators: None,
+            ..cluster
+        });
+        let cluster = known.unwrap_or_else(Cluster::unknown);
+        Ok(cluster.with_evidence(self.evidence(&variables)))
+    }
+}
+
+/// What the variables of a launcher are called.
+struct Names {
+    launcher: &'static str,
+    rank: &'static str,
+    world: &'static str,
+    local_world: &'static str,
+    /// What jobs side by side on one host have different values of.
+    job: &'static str,
+    /// The host of rank 0; without it, the loopback address.
+    host: Option<&'static str>,
+}
+
+struct Reader<'a> {
+    names: &'static Names,
+    variables: &'a Variables,
+}
+
+impl Reader<'_> {
+    fn text(&self, variable: &'static str) -> Result<String, Error> {
+        let launcher = self.names.launcher;
+        let unset = LauncherError::Unset { variable, launcher };
+        let value = self.variables.read_nonempty(variable)?;
+        value.ok_or_else(|| unset.into())
+    }
+
+    fn number(&self, variable: &'static str, least: u32, most: u32) -> Result<u32, Error> {
+        let value = self.text(variable)?;
+        let number = value.parse().ok();
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| {
+            let wrong = LauncherError::Number {
+                variable,
+                value,
+                least,
+                most,
+            };
+            wrong.into()
+        })
+    }
+}
+
+const TORCHRUN: Names = Names {
+    launcher: "torchrun",
+    rank: "RANK",
+    world: "WORLD_SIZE",
+    local_world: "LOCAL_WORLD_SIZE",
+    job: "MASTER_PORT",
+    host: Some("MASTER_ADDR"),
+};
+
+const OPEN_MPI: Names = Names {
+    launcher: "mpirun",
+    rank: "OMPI_COMM_WORLD_RANK",
+    world: "OMPI_COMM_WORLD_SIZE",
+    local_world: "OMPI_COMM_WORLD_LOCAL_SIZE",
+    job: "PMIX_NAMESPACE",
+    host: None,
+};
+
+const LOOPBACK: &str = "127.0.0.1";
+
+/// As many as there are ports to share out.
+const MOST_PROCESSES: u32 = ports::COUNT;
+
+#[cfg(test)]
+mod tests;
