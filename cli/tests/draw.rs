@@ -26,6 +26,15 @@ fn check_refused(args: &[&str], status: i32, why: &str) {
 }
 
 #[test]
+fn the_picture_of_the_readme_is_what_draw_makes() {
+    let committed = include_str!("../../docs/mesh.svg");
+    let mesh = ["--mesh", "data=2,model=2", "--layout", "data,model"];
+    let tensor = ["--shape", "6,8", "--format", "svg"];
+    let (stdout, _, status) = draw(&[&mesh[..], &tensor[..]].concat());
+    assert_eq!((stdout.as_str(), status), (committed, Some(0)));
+}
+
+#[test]
 fn a_mesh_or_a_tensor_on_it_is_drawn() {
     let (stdout, stderr, status) = draw(&["--mesh", "x=2,y=4"]);
     assert_eq!((stderr.as_str(), status), ("", Some(0)));

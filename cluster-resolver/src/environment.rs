@@ -44,6 +44,17 @@ impl EnvironmentResolver {
     pub fn from_variables(variables: Variables) -> Self {
         Self { variables }
     }
+
+    /// Whether any of the variables is there: for a program that starts workers itself where nobody
+    /// else has started it as one.
+    #[must_use]
+    pub fn is_described(&self) -> bool {
+        let variables = self.variables.snapshot();
+        let is_set = |name: &str| !matches!(variables.read(name), Ok(None));
+        // Templates of jobs leave variables of launchers empty where there is none.
+        let is_filled = |name: &str| !matches!(variables.read_nonempty(name), Ok(None));
+        is_set("TF_CONFIG") || STARTERS.iter().any(|starter| is_filled(starter.sign()))
+    }
 }
 
 impl ClusterResolver for EnvironmentResolver {
@@ -133,6 +144,9 @@ mod tests {
     fn without_any_variable_the_process_is_alone() {
         assert!(snapshot(&[]).spec().unwrap().is_empty());
         assert!(snapshot(&[("WORLD_SIZE", "")]).spec().unwrap().is_empty());
+        assert!(!resolver(&[("WORLD_SIZE", "")]).is_described());
+        assert!(resolver(&TORCH).is_described());
+        assert!(resolver(&[("TF_CONFIG", "")]).is_described());
     }
 
     #[test]

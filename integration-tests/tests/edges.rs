@@ -575,6 +575,7 @@ fn guides_name_what_there_is() {
     let guides = [
         "docs/coming-from-tensorflow.md",
         "docs/coming-from-torch-ddp.md",
+        "docs/training-over-slow-links.md",
     ];
     report(guides.into_iter().flat_map(|file| {
         let guide = workspace.document(file).unwrap_or_default();

@@ -178,3 +178,7 @@ mod readme {}
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/from-one-process-to-many.md")]
 mod guide {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/training-over-slow-links.md")]
+mod slow_links {}

@@ -1,11 +1,11 @@
 //! The Gaussian error linear unit, `x · Φ(x)`.
 
-use candle_core::{CpuStorage, CustomOp1, Device, Layout, Result, Shape, Tensor};
+use candle_core::{Result, Tensor};
 use multiversion::multiversion;
-use rayon::prelude::*;
 
+use crate::elementwise::Elementwise;
 use crate::exp::exp;
-use crate::storage::{is_ours, read, values};
+use crate::storage::is_ours;
 
 /// `x · Φ(x)` of each element, Φ being the normal distribution, as [`Tensor::gelu_erf`], with a
 /// gradient that candle's does not have.
@@ -16,35 +16,14 @@ pub fn gelu_erf(x: &Tensor) -> Result<Tensor> {
     if !is_ours(x) {
         return x.gelu_erf();
     }
-    x.contiguous()?.apply_op1(Gelu)
+    GELU.apply(x)
 }
 
-struct Gelu;
-
-impl CustomOp1 for Gelu {
-    fn name(&self) -> &'static str {
-        "gelu_erf"
-    }
-
-    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
-        let x = values(storage, layout)?;
-        let mut into = vec![0.0; x.len()];
-        let parts = into.par_chunks_mut(PART).zip(x.par_chunks(PART));
-        parts.for_each(|(into, x)| forward(into, x));
-        Ok((CpuStorage::F32(into), layout.shape().clone()))
-    }
-
-    fn bwd(&self, x: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        let gradient = gradient.contiguous()?;
-        let (from, slopes) = (read(x), read(&gradient));
-        let (from, slopes) = (from.values()?, slopes.values()?);
-        let mut into = vec![0.0; from.len()];
-        let parts = into.par_chunks_mut(PART).zip(from.par_chunks(PART));
-        let parts = parts.zip(slopes.par_chunks(PART));
-        parts.for_each(|((into, x), slopes)| backward(into, x, slopes));
-        Ok(Some(Tensor::from_vec(into, x.shape(), &Device::Cpu)?))
-    }
-}
+const GELU: Elementwise = Elementwise {
+    name: "gelu_erf",
+    forward,
+    backward,
+};
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2"))]
 fn forward(into: &mut [f32], x: &[f32]) {
@@ -84,6 +63,3 @@ const SERIES: [f32; 5] = [
 
 /// 1 / √(2π)
 const DENSITY: f32 = 0.398_942_3;
-
-/// Elements that one thread takes at a time.
-const PART: usize = 16 << 10;

@@ -42,12 +42,13 @@
 //! mimalloc.
 //!
 //! Map of the crate: one module for each operation; `conv2d/geometry` (which elements a kernel
-//! meets), `exp`, `vector` and `product` (the arithmetic), `storage` (the values of tensors),
-//! `error`.
+//! meets), `elementwise` (one pass for two of them), `exp`, `vector` and `product` (the
+//! arithmetic), `storage` (the values of tensors), `error`.
 
 mod attention;
 mod conv2d;
 mod cross_entropy;
+mod elementwise;
 mod error;
 mod exp;
 mod gelu;

@@ -4,7 +4,7 @@ use std::env;
 use std::fs::OpenOptions;
 
 use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
-use meshwork_strategy::{JoinMode, MultiWorkerMirroredStrategy};
+use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
 use signal_hook::consts::SIGTERM;
 
 use crate::args::Args;
@@ -14,10 +14,10 @@ use crate::report::{self, Reporter};
 use crate::train::{self, Images, Settings};
 use crate::{plot, threads};
 
-/// Trains as the worker that `TF_CONFIG` says this process is. Without it, starts as many workers
+/// Trains as the worker that the environment says this process is. Else starts as many workers
 /// as asked for, and is itself the only one if that is one.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    if env::var_os("TF_CONFIG").is_none() && args.started() > 1 {
+    if !EnvironmentResolver::from_env().is_described() && args.started() > 1 {
         return start_workers(args);
     }
     threads::require_environment(args.threads)?;

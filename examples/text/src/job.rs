@@ -3,16 +3,16 @@
 use std::env;
 
 use meshwork_launcher::{Cores, Launch, Outcome, Output};
-use meshwork_strategy::MultiWorkerMirroredStrategy;
+use meshwork_strategy::{EnvironmentResolver, MultiWorkerMirroredStrategy};
 use text::{Corpus, Error, one_line};
 
 use crate::args::Args;
 use crate::report::Reporter;
 use crate::train;
 
-/// Trains as the worker that `TF_CONFIG` says this process is; without it, starts the workers.
+/// Trains as the worker that the environment says this process is; else starts the workers.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
-    if env::var_os("TF_CONFIG").is_some() {
+    if EnvironmentResolver::from_env().is_described() {
         return work(args);
     }
     // What would stop every worker is said once, before there are any.
