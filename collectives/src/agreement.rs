@@ -90,7 +90,7 @@ struct Attempt {
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Open,
-    KnownEdge(Decision),
+    Decided(Decision),
     GivenUp,
 }
 
@@ -201,7 +201,7 @@ impl Agreement {
         self.lost.remove(&member_id);
         self.reached.insert(member_id);
         match (&self.outcome, &self.attempt) {
-            (Outcome::KnownEdge(decision), _) => {
+            (Outcome::Decided(decision), _) => {
                 out.push(Action::Send(
                     member_id,
                     AgreementMessage::Decided(decision.clone()),
@@ -227,7 +227,7 @@ impl Agreement {
         if let AgreementMessage::Decided(decision) = message {
             return self.learn(decision, out);
         }
-        if let Outcome::KnownEdge(decision) = &self.outcome {
+        if let Outcome::Decided(decision) = &self.outcome {
             let late = matches!(
                 message,
                 AgreementMessage::Prepare(_) | AgreementMessage::Propose { .. }
@@ -463,7 +463,7 @@ impl Agreement {
         if self.outcome != Outcome::Open || !concerns {
             return;
         }
-        self.outcome = Outcome::KnownEdge(decision.clone());
+        self.outcome = Outcome::Decided(decision.clone());
         let newcomers = decision.newcomers.iter().map(|newcomer| newcomer.member_id);
         let told: BTreeSet<MemberId> = self.reached.iter().copied().chain(newcomers).collect();
         let message = AgreementMessage::Decided(decision.clone());

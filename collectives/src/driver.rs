@@ -16,9 +16,9 @@ mod spin;
 
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -57,6 +57,10 @@ struct DriverState {
     /// Whether the background thread drives, and so has to be told.
     with_background_thread: AtomicBool,
     wanted: Notify,
+    /// The background thread, once it runs.
+    thread: OnceLock<Thread>,
+    /// Whether the background thread sleeps until no call is under way.
+    sleeps: AtomicBool,
     /// Whether waiting operations may keep a core busy.
     spins: AtomicBool,
     over: AtomicBool,
@@ -162,6 +166,7 @@ impl DriverState {
 
     /// Drives while nobody else does, until all is over.
     fn drive_in_background(&self, runtime: &Runtime) {
+        self.thread.get_or_init(thread::current);
         while self.wait_for_a_pause() {
             // Told before the look: a call that begins now sees it, or is seen.
             self.with_background_thread.store(true, Ordering::SeqCst);
@@ -173,20 +178,42 @@ impl DriverState {
     }
 
     /// Returns when no call has been under way for a while; `false` when all is over.
+    ///
+    /// While short calls follow each other it looks now and then, less and less often. A call that
+    /// is still under way at the next two looks is a long one, whose end wakes this thread: with
+    /// hundreds of ranks on a core, looks would be most of what it does.
     fn wait_for_a_pause(&self) -> bool {
-        let (mut seen, mut poll_interval) = (None, PAUSE);
+        let (mut seen, mut poll_interval, mut lasts) = (None, PAUSE, false);
         while !self.over.load(Ordering::SeqCst) {
             let calls = self.calls.load(Ordering::SeqCst);
             let count = self.count.load(Ordering::Relaxed);
             let same = seen == Some(count);
-            if same && calls == 0 {
-                return true;
-            }
-            poll_interval = next_poll_interval(poll_interval, calls).min(self.longest_interval());
             seen = Some(count);
-            thread::park_timeout(poll_interval);
+            match (calls, same) {
+                (0, true) => return true,
+                (0, false) => thread::park_timeout(PAUSE),
+                (_, true) if lasts => {
+                    self.sleep_through_calls();
+                    seen = None;
+                }
+                (_, same) => {
+                    lasts = same;
+                    poll_interval = (poll_interval * 2).min(self.longest_interval());
+                    thread::park_timeout(poll_interval);
+                }
+            }
         }
         false
+    }
+
+    /// Returns when no call is under way, or before.
+    fn sleep_through_calls(&self) {
+        self.sleeps.store(true, Ordering::SeqCst);
+        // Told before the look: a call that ends now sees it, or is seen to have ended.
+        if self.calls.load(Ordering::SeqCst) > 0 && !self.over.load(Ordering::SeqCst) {
+            thread::park();
+        }
+        self.sleeps.store(false, Ordering::SeqCst);
     }
 
     fn longest_interval(&self) -> Duration {
@@ -197,21 +224,18 @@ impl DriverState {
     }
 }
 
-/// How long the background thread looks away after a look that has found so many calls under way:
-/// the longer they follow each other, the less often they are disturbed.
-fn next_poll_interval(last: Duration, calls: usize) -> Duration {
-    match calls {
-        0 => PAUSE,
-        _ => last * 2,
-    }
-}
-
 /// A call that drives; over when dropped.
 struct DrivingCall<'a>(&'a DriverState);
 
 impl Drop for DrivingCall<'_> {
     fn drop(&mut self) {
-        self.0.calls.fetch_sub(1, Ordering::SeqCst);
+        let others = self.0.calls.fetch_sub(1, Ordering::SeqCst) > 1;
+        if !others
+            && self.0.sleeps.load(Ordering::SeqCst)
+            && let Some(background_thread) = self.0.thread.get()
+        {
+            background_thread.unpark();
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::contract::{Call, Contract, Kind, site};
 use crate::session::GroupId;
@@ -242,6 +243,11 @@ impl FlightRecorder {
         log
     }
 
+    /// How long an operation waits before it is asked whether it does so in vain.
+    pub(crate) fn patience(&self) -> Duration {
+        long::patience(self.members.len())
+    }
+
     /// Notes that an operation waits for a rank, at length. Returns what it waits for and who
     /// waits for it, where it has waited for long and that is due.
     #[cold]
@@ -259,14 +265,14 @@ impl FlightRecorder {
         let waiter = self.rank;
         let call = || Call::new(record.contract, site(record.caller));
         if waits.slow {
-            let waited = scale.between(record.began, now);
             tracing::warn!(
-                "{waiter} waits for {awaited} since {waited:.1?}: {}",
+                "{waiter} waits for {awaited} since {:.1?}: {}",
+                waits.waited,
                 call()
             );
         }
         let serial = log.number << SERIAL_BITS | serial.0;
-        if !waits.long || !is_due(WaitId { waiter, serial }) {
+        if waits.waited < self.patience() || !is_due(WaitId { waiter, serial }) {
             // Nothing is put together for a wait that is looked at and soon over.
             return None;
         }

@@ -163,3 +163,10 @@ pub use meshwork_schedule::Rank;
 pub use quic::announce_loss;
 pub use statistics::{AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
 pub use wire::WireError;
+
+/// Chapters of the book, whose programs are compiled and run.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../docs/book/src/coming-from-mpi.md")]
+    mod coming_from_mpi {}
+}

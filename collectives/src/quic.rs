@@ -156,16 +156,16 @@ impl Remote {
 
     /// Who wants to be let in, by member id: the incarnation, or 0. Only for member ids that nobody
     /// has.
-    pub(crate) fn at_the_door(&self) -> Vec<u64> {
-        let mut doors = vec![0; self.node.config.members().len()];
-        for newcomer in self.admission.at_the_door() {
-            if let Some(door) = doors.get_mut(newcomer.member_id as usize)
+    pub(crate) fn joiners(&self) -> Vec<u64> {
+        let mut incarnations = vec![0; self.node.config.members().len()];
+        for newcomer in self.admission.joiners() {
+            if let Some(incarnation) = incarnations.get_mut(newcomer.member_id as usize)
                 && !self.view.member_ids.contains(&newcomer.member_id)
             {
-                *door = newcomer.incarnation;
+                *incarnation = newcomer.incarnation;
             }
         }
-        doors
+        incarnations
     }
 }
 

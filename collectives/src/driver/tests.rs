@@ -77,16 +77,36 @@ fn a_call_after_a_pause_takes_over_from_the_background_thread() {
 }
 
 #[test]
-fn calls_in_a_row_are_looked_at_ever_less_often_and_a_pause_as_soon_as_before() {
-    assert_eq!(next_poll_interval(PAUSE, 1), 2 * PAUSE);
-    for poll_interval in [PAUSE, POLL_INTERVAL, SHARED_POLL_INTERVAL] {
-        assert_eq!(next_poll_interval(poll_interval, 0), PAUSE);
-    }
+fn a_long_call_is_slept_through_and_its_end_noticed() {
     let driver = Driver::with_background_thread().unwrap();
-    let (shift, _) = driver.background_thread.as_ref().unwrap();
-    assert_eq!(shift.longest_interval(), SHARED_POLL_INTERVAL);
+    let (state, _) = driver.background_thread.as_ref().unwrap();
+    assert_eq!(state.longest_interval(), SHARED_POLL_INTERVAL);
+    for _ in 0..3 {
+        driver.block_on(async {
+            while !state.sleeps.load(Ordering::SeqCst) {
+                tokio::task::yield_now().await;
+            }
+        });
+        while !state.with_background_thread.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+    }
     driver.allow_spinning();
-    assert_eq!(shift.longest_interval(), POLL_INTERVAL);
+    assert_eq!(state.longest_interval(), POLL_INTERVAL);
+}
+
+#[test]
+fn a_driver_that_is_dropped_during_a_sleep_ends() {
+    let driver = Arc::new(Driver::with_background_thread().unwrap());
+    let (state, _) = driver.background_thread.as_ref().unwrap();
+    let state = state.clone();
+    let call = state.begin();
+    while !state.sleeps.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    drop(driver);
+    drop(call);
+    assert!(!state.sleeps.load(Ordering::SeqCst));
 }
 
 #[test]

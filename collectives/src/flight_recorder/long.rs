@@ -11,8 +11,11 @@ use crate::Rank;
 
 /// Ranks that one operation is remembered to have waited for.
 const WAITS: usize = 8;
-/// From when on it may wait in vain.
+/// From when on an operation may wait in vain: at least, and for each rank of the job. Where
+/// hundreds share a few cores every operation takes that long, and looks and probes would keep them
+/// from it.
 const LONG: Duration = Duration::from_millis(50);
+const LONG_PER_RANK: Duration = Duration::from_millis(1);
 /// When the log first says that a rank is slow; then after twice, four times as long, and so on.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -48,10 +51,17 @@ pub(super) struct Waited {
 pub(super) struct Waits {
     /// How much longer than when it was last seen to wait for the same rank.
     pub(super) more: Duration,
-    /// So long that it may be in vain.
-    pub(super) long: bool,
+    /// How long the operation has waited in all.
+    pub(super) waited: Duration,
     /// So long that the log says now whom it waits for.
     pub(super) slow: bool,
+}
+
+/// How long an operation waits in a job of so many ranks before it is asked whether it does so in
+/// vain.
+pub(super) fn patience(ranks: usize) -> Duration {
+    let ranks = u32::try_from(ranks).expect("a group checks its size before it joins");
+    LONG.max(LONG_PER_RANK * ranks)
 }
 
 impl LongWaits {
@@ -83,11 +93,7 @@ impl LongWaits {
         if slow {
             long.slow = 2 * waited;
         }
-        Waits {
-            more,
-            long: waited >= LONG,
-            slow,
-        }
+        Waits { more, waited, slow }
     }
 
     /// Whom an operation waited for, in order. The last wait was over when the operation was.

@@ -178,12 +178,18 @@ fn record(contract: Contract) -> journal::Record {
 }
 
 #[test]
-fn a_wait_is_long_from_50_ms_on_and_the_log_says_so_less_and_less_often() {
+fn the_more_ranks_the_longer_a_wait_is_nothing_to_ask_about() {
+    let millis = |ranks| long::patience(ranks).as_millis();
+    assert_eq!([2, 50, 64, 512].map(millis), [50, 50, 64, 512]);
+}
+
+#[test]
+fn the_log_says_that_a_wait_is_long_less_and_less_often() {
     let (mut long, record) = (LongWaits::default(), record(contract(7, 4)));
     let mut slow = Vec::new();
     for millis in (0..10_000).step_by(5) {
         let waits = waits_after(millis, &mut long, &record);
-        assert_eq!(waits.long, millis >= 50, "after {millis} ms");
+        assert_eq!(waits.waited.as_millis(), u128::from(millis));
         slow.extend(waits.slow.then_some(millis));
     }
     assert_eq!(slow, [1000, 2000, 4000, 8000]);
@@ -203,7 +209,7 @@ fn the_last_wait_of_an_operation_is_over_when_the_operation_is() {
 /// Waits so long that others are told.
 fn wait(recorder: &FlightRecorder, log: &OperationLog, serial: Serial) -> Option<WaitEdge> {
     let began = std::time::Instant::now();
-    while began.elapsed() < std::time::Duration::from_millis(60) {
+    while began.elapsed() < Duration::from_millis(60) {
         std::thread::yield_now();
     }
     recorder.waits(&log.stall_observer(), serial, Rank::new(1), |_| true)

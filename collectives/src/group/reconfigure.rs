@@ -253,7 +253,7 @@ impl Session {
     }
 
     fn pending_joiners(&self) -> Result<Vec<u64>, OperationError> {
-        Ok(self.is_joined()?.at_the_door())
+        Ok(self.is_joined()?.joiners())
     }
 
     fn find_fast_paths(&mut self) -> Result<(), OperationError> {

@@ -18,8 +18,8 @@ use crate::session::failed;
 use crate::{Choices, Communication, CostModel, DataTransport, Payload};
 
 /// Before the first look at whom an operation waits for, of a rank with a core of its own; each
-/// later one comes after twice the time, up to [`SELDOM`], which is less than any wait that matters
-/// to others.
+/// later one comes after twice the time, up to nearly as long as it takes for a wait to matter to
+/// others, which is [`SELDOM`] or more.
 const LOOK: Duration = Duration::from_millis(5);
 const SELDOM: Duration = Duration::from_millis(40);
 /// Bytes of all blocks from which on to cross to another host only once is worth meeting twice
@@ -250,13 +250,14 @@ async fn report_stalls<N>(conditions: &Conditions<'_>, request: &Request, wait: 
         true => LOOK,
         false => SELDOM,
     };
+    let longest = SELDOM.max(conditions.context.recorder.patience() * 4 / 5);
     loop {
         let context = conditions.context;
         context.until_look(pause).await;
-        if pause == SELDOM {
+        if pause >= longest {
             wait.lasts();
         }
-        pause = SELDOM.min(2 * pause);
+        pause = longest.min(2 * pause);
         let awaited = wait.awaited();
         if awaited != conditions.rank {
             let awaited = conditions.members[awaited.index()].rank();

@@ -29,7 +29,8 @@ pub(super) async fn drive(
     let mut actions = Vec::new();
     while let Some(wake) = membership.wake() {
         let event = tokio::select! {
-            event = inbox.recv() => event.unwrap_or(Event::Tick),
+            // Once nobody is left who could say something, only time passes.
+            Some(event) = inbox.recv() => event,
             () = tokio::time::sleep_until(wake.into()) => Event::Tick,
         };
         membership.handle(Instant::now(), event, &mut actions);

@@ -1,9 +1,9 @@
 //! Where the members of an epoch that is over agree on the next one.
 //!
 //! ```text
-//!   member id 1 ── knock(epoch, incarnation) ──> member id 2        a connection each way:
-//!          <── knock: it is here, too ─────               who dials it speaks
-//!          ── messages ──────────────────────>
+//!   member id 1 ── join request(epoch, incarnation) ──> member id 2     a connection each way:
+//!               <── join request: it is here, too ────                  who dials it speaks
+//!               ── messages ─────────────────────────>
 //! ```
 //!
 //! The connections of the last epoch are gone with it, so whom the agreement needs is called anew,
@@ -73,7 +73,7 @@ impl Node {
             timeouts: self.timeouts(),
         };
         let agreement = Agreement::new(self.me, previous_epoch.clone(), rules, own, Instant::now());
-        let mut floor = ReconfigurationDriver {
+        let mut driver = ReconfigurationDriver {
             senders: BTreeMap::new(),
             tasks: JoinSet::new(),
             reconfiguration,
@@ -81,16 +81,16 @@ impl Node {
             agreement,
             local_members: evidence.local_members.into_iter().collect(),
         };
-        floor
+        driver
             .tasks
-            .spawn(floor.reconfiguration.clone().receive_all());
+            .spawn(driver.reconfiguration.clone().receive_all());
         if previous_epoch.epoch == 0 {
             // A process that is nowhere asks all; members call whom the agreement says.
             for member_id in (0..).take(self.config.members().len()) {
-                floor.line(member_id);
+                driver.line(member_id);
             }
         }
-        let outcome = floor.run(evidence.lost).await;
+        let outcome = driver.run(evidence.lost).await;
         let decision = outcome.map_err(|end| self.explain(end, &previous_epoch))?;
         self.view(decision).ok_or(OperationError::Excluded {
             epoch: previous_epoch.epoch,
@@ -160,7 +160,7 @@ impl ReconfigurationDriver {
             }
             let wake = self.agreement.wake().unwrap_or_else(Instant::now);
             let event = tokio::select! {
-                event = self.inbox.recv() => event.unwrap_or(Event::Tick),
+                Some(event) = self.inbox.recv() => event,
                 () = tokio::time::sleep_until(wake.into()) => Event::Tick,
             };
             self.agreement.handle(Instant::now(), event, &mut out);

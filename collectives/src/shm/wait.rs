@@ -26,7 +26,8 @@ impl SpinPolicy {
     /// With a core for each rank a short spin avoids the 30 µs that waking a sleeper takes; with
     /// two ranks a core it would only keep the awaited rank from running, so the core is yielded.
     /// Among more, each yield gives way to ranks that only yield in turn: all but those that have
-    /// something to do sleep.
+    /// something to do sleep, and who has slept for a while looks less often, as hundreds of ranks
+    /// on a few cores would do little else.
     pub(crate) fn new(ranks: usize, cores: usize) -> Self {
         let (spins, yields) = match ranks {
             _ if ranks <= cores => (200, 1_000),
@@ -34,6 +35,14 @@ impl SpinPolicy {
             _ => (0, 0),
         };
         Self { spins, yields }
+    }
+
+    /// Between two looks at whether the group has failed, while asleep, at most.
+    fn longest_sleep(self) -> Duration {
+        match self.yields {
+            0 => CROWDED_SLEEP,
+            1.. => SLEEP,
+        }
     }
 }
 
@@ -78,7 +87,9 @@ impl WaitError {
 }
 
 /// Between two looks at whether the group has failed, while asleep.
-const SLICE: Duration = Duration::from_millis(5);
+const SLEEP: Duration = Duration::from_millis(5);
+/// The same of ranks that share a core with several others, once they have slept for as long.
+const CROWDED_SLEEP: Duration = Duration::from_millis(50);
 /// Yields between two such looks, while awake.
 const LOOKS: u32 = 64;
 
@@ -137,12 +148,14 @@ impl<'a> Waiter<'a> {
             if let Some(error) = error {
                 return Err(error);
             }
-            let left = self.limit.saturating_sub(since.elapsed());
+            let slept = since.elapsed();
+            let left = self.limit.saturating_sub(slept);
             if left.is_zero() {
                 return Err(WaitError::TimedOut(awaited()));
             }
             self.observer.waits(awaited());
-            flag.sleep_until(number, left.min(SLICE));
+            let sleep = slept.clamp(SLEEP, self.spin_policy.longest_sleep());
+            flag.sleep_until(number, left.min(sleep));
         }
     }
 
@@ -171,5 +184,7 @@ mod tests {
             }
         );
         assert_eq!(SpinPolicy::new(2, 0), SpinPolicy::NONE);
+        assert_eq!(SpinPolicy::new(4, 2).longest_sleep(), SLEEP);
+        assert_eq!(SpinPolicy::new(5, 2).longest_sleep(), CROWDED_SLEEP);
     }
 }

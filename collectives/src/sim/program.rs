@@ -35,7 +35,7 @@ pub(super) enum Step {
     Resume,
     /// Work of the program, with its number.
     Work(u64),
-    /// Every rank tells who has asked to join at its door.
+    /// Every rank tells who has asked it to be let in.
     Census,
     /// All have finished.
     Leave,
@@ -251,7 +251,7 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// Who has asked to join with each member id's door, as a buffer.
+/// The incarnations that have asked to join, by member id, or 0: as a buffer.
 pub(super) fn census(
     join_requests: impl Iterator<Item = MemberProcess>,
     member_ids: usize,

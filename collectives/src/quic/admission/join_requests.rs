@@ -96,7 +96,7 @@ impl Admission {
     }
 
     /// Who has asked to join a short while ago.
-    pub(in crate::quic) fn at_the_door(&self) -> Vec<MemberProcess> {
+    pub(in crate::quic) fn joiners(&self) -> Vec<MemberProcess> {
         let join_requests = self
             .join_requests
             .0

@@ -14,8 +14,10 @@ use meshwork_collectives::sim::scale::{
 const WORLDS: [u32; 3] = [1000, 10_000, 100_000];
 /// Smaller ones, by which growth is judged too.
 const SMALL: [u32; 4] = [64, 128, 256, 512];
-/// The largest start that is played: every rank learns of every other.
+/// The largest start and the largest death that are played: every rank knows of every other.
 const LARGEST_START: u32 = 10_000;
+/// Members that one message of a start tells of.
+const RECORDS_OF_A_MESSAGE: f64 = 900.0;
 /// The largest reconfiguration that is played: its decision names all that are left.
 const LARGEST_CHANGE: u32 = 1000;
 
@@ -25,7 +27,7 @@ struct Counted {
     connections: usize,
     heartbeats: usize,
     start: Option<Cost>,
-    death: Cost,
+    death: Option<Cost>,
     reconfiguration: Option<Cost>,
     tree: Rounds,
     halving: Rounds,
@@ -35,6 +37,8 @@ struct Counted {
 #[derive(Clone, Copy)]
 enum Growth {
     Logarithm,
+    /// A message a round, and one for each so many members that it tells of.
+    LogarithmInMessages,
     Linear,
 }
 
@@ -55,12 +59,16 @@ const COLUMNS: [Column; 14] = [
     logarithmic("connections", |of| Some(of.connections as f64)),
     logarithmic("heartbeats", |of| Some(of.heartbeats as f64)),
     logarithmic("start_ms", |of| of.start.map(|cost| millis(&cost))),
-    logarithmic("start_messages", |of| of.start.map(|cost| mean(&cost, of))),
+    Column {
+        name: "start_messages",
+        growth: Growth::LogarithmInMessages,
+        figure: |of| of.start.map(|cost| mean(&cost, of)),
+    },
     linear("start_bytes", |of| {
         of.start.map(|cost| mean_bytes(&cost, of))
     }),
-    logarithmic("death_ms", |of| Some(millis(&of.death))),
-    logarithmic("death_messages", |of| Some(mean(&of.death, of))),
+    logarithmic("death_ms", |of| of.death.map(|cost| millis(&cost))),
+    logarithmic("death_messages", |of| of.death.map(|cost| mean(&cost, of))),
     logarithmic("reconfiguration_ms", |of| {
         of.reconfiguration.map(|cost| millis(&cost))
     }),
@@ -97,6 +105,7 @@ pub(crate) fn report(worlds: &[u32]) -> ExitCode {
         problems += usize::from(error > 0.1);
         let by = match fit.growth {
             Growth::Logarithm => "log2(ranks)",
+            Growth::LogarithmInMessages => "(log2(ranks) + ranks/900)",
             Growth::Linear => "ranks",
         };
         let Fit { a, b, .. } = fit;
@@ -135,7 +144,7 @@ fn count(ranks: u32) -> Counted {
         connections: connections(ranks),
         heartbeats: signs_of_life(ranks, Instant::now()),
         start: (ranks <= LARGEST_START).then(|| start(ranks)),
-        death: death(ranks),
+        death: (ranks <= LARGEST_START).then(|| death(ranks)),
         reconfiguration: (ranks <= LARGEST_CHANGE).then(|| reconfiguration(ranks, ranks / 100)),
         tree: all_reduce(Algorithm::Tree, ranks),
         halving: all_reduce(Algorithm::Halving, ranks),
@@ -194,6 +203,9 @@ impl Growth {
     fn of(self, ranks: u32) -> f64 {
         match self {
             Self::Logarithm => f64::from(ranks).log2(),
+            Self::LogarithmInMessages => {
+                f64::from(ranks).log2() + f64::from(ranks) / RECORDS_OF_A_MESSAGE
+            }
             Self::Linear => f64::from(ranks),
         }
     }
