@@ -275,6 +275,12 @@ pub enum Error {
         /// Elements that are in no array.
         elements: usize,
     },
+    /// What all workers together gave to a gather does not fit into memory.
+    #[error("a gather of {elements} elements from all workers does not fit into memory")]
+    GatherTooLarge {
+        /// Elements of all workers, [`u64::MAX`] for more than that.
+        elements: u64,
+    },
     /// As many indices as rows are needed.
     #[error("{rows} rows have {indices} indices: give one for each row")]
     RowCount {

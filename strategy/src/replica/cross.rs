@@ -202,15 +202,14 @@ impl<'a> CrossReplica<'a> {
         let mut left = &elements[..];
         let mut arrays = Vec::new();
         for shape in shapes(&words)? {
-            let (own, rest) = left
-                .split_at_checked(shape.iter().product())
-                .unwrap_or((left, &[]));
+            let found = left.len();
+            let parts = elements_of(&shape).and_then(|len| left.split_at_checked(len));
+            let Some((own, rest)) = parts else {
+                return Err(Error::ArrayTorn { shape, found });
+            };
             left = rest;
             let array = ArrayD::from_shape_vec(IxDyn(&shape), own.to_vec());
-            arrays.push(array.map_err(|_| Error::ArrayTorn {
-                shape,
-                found: own.len(),
-            })?);
+            arrays.push(array.map_err(|_| Error::ArrayTorn { shape, found })?);
         }
         match left.len() {
             0 => Ok(arrays),
@@ -222,17 +221,33 @@ impl<'a> CrossReplica<'a> {
     fn uneven<T: collectives::Element + Copy>(&mut self, own: &[T]) -> Result<Vec<T>, Error> {
         let mut lengths = vec![0_u64; self.group.world() as usize];
         self.group.all_gather(&[own.len() as u64], &mut lengths)?;
-        let lengths: Vec<usize> = lengths
-            .into_iter()
-            .map(|len| usize::try_from(len).unwrap_or(usize::MAX))
-            .collect();
-        let all = lengths
-            .iter()
-            .fold(0_usize, |sum, len| sum.saturating_add(*len));
-        let mut output = vec![T::default(); all];
+        let (lengths, mut output) = room_for(&lengths)?;
         self.group.all_gather_uneven(own, &mut output, &lengths)?;
         Ok(output)
     }
+}
+
+/// What a gather of `lengths` elements needs: the lengths as sizes, and where the elements go. The
+/// lengths are other workers' words.
+fn room_for<T: Clone + Default>(lengths: &[u64]) -> Result<(Vec<usize>, Vec<T>), Error> {
+    let elements = lengths
+        .iter()
+        .fold(0_u64, |sum, len| sum.saturating_add(*len));
+    let too_large = || Error::GatherTooLarge { elements };
+    let all = usize::try_from(elements).map_err(|_| too_large())?;
+    let mut output = Vec::new();
+    output.try_reserve_exact(all).map_err(|_| too_large())?;
+    output.resize(all, T::default());
+    let lengths = lengths.iter().map(|len| usize::try_from(*len));
+    let lengths = lengths.collect::<Result<_, _>>().map_err(|_| too_large())?;
+    Ok((lengths, output))
+}
+
+/// How many elements an array of `shape` has, if that many can be counted.
+fn elements_of(shape: &[usize]) -> Option<usize> {
+    shape
+        .iter()
+        .try_fold(1_usize, |product, size| product.checked_mul(*size))
 }
 
 /// Shapes encoded one after the other, each preceded by its number of dimensions.
@@ -322,6 +337,18 @@ fn sum_along<T: Value>(array: &ArrayD<T>, axes: &[usize]) -> ArrayD<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_that_no_memory_holds_are_refused() {
+        let (lengths, room) = room_for::<f32>(&[2, 0, 3]).unwrap();
+        assert_eq!((lengths, room), (vec![2, 0, 3], vec![0.0; 5]));
+        for lengths in [vec![u64::MAX], vec![u64::MAX, 1], vec![1 << 62, 1 << 62]] {
+            let refused = room_for::<f32>(&lengths).unwrap_err();
+            assert!(matches!(refused, Error::GatherTooLarge { .. }), "{refused}");
+        }
+        assert_eq!(elements_of(&[1 << 33, 1 << 33]), None);
+        assert_eq!(elements_of(&[3, 0, 2]), Some(0));
+    }
 
     #[test]
     fn shapes_that_end_too_soon_are_refused() {
