@@ -1,11 +1,11 @@
 //! The command line.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
-use text::{Error, Size};
+use text::{Compress, Error, Exchange, Method, Size};
 
 /// Trains a character transformer on a folder of text, with several worker processes that share
 /// every batch, and lets it write.
@@ -56,9 +56,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// The form in which gradients are sent; bf16 has half the bytes
-    #[arg(long, value_enum, default_value = "f32")]
-    pub(crate) gradients: Gradients,
+    /// How workers train together; all but ddp are for slow links
+    #[arg(long, value_enum, default_value = "ddp")]
+    method: Method,
+
+    /// The form in which gradients are sent by ddp; bf16 has half the bytes [default: f32]
+    #[arg(long, value_enum, hide_default_value = true)]
+    gradients: Option<Gradients>,
+
+    /// Steps between exchanges, but for ddp [default: 30]
+    #[arg(long, value_name = "H")]
+    inner_steps: Option<NonZeroU32>,
+
+    /// The form on the wire of what is exchanged, but for ddp [default: none]
+    #[arg(long, value_enum)]
+    compress: Option<Compress>,
+
+    /// Parts of the model that are streamed one after the other [default: 4]
+    #[arg(long, value_name = "P")]
+    fragments: Option<NonZeroUsize>,
 
     /// Characters that the trained model writes at the end
     #[arg(long, value_name = "N", default_value = "200")]
@@ -91,6 +107,35 @@ impl Args {
         Size::new(self.layers, self.width, self.heads, self.context)
     }
 
+    /// How workers train together; an option that the method has no use for is refused.
+    pub(crate) fn exchange(&self) -> Result<Exchange, Error> {
+        let unused = |option, given: bool| match given {
+            true => Err(Error::Unused {
+                option,
+                method: name(self.method),
+            }),
+            false => Ok(()),
+        };
+        let by_gradients = self.method == Method::Ddp;
+        unused("--gradients", !by_gradients && self.gradients.is_some())?;
+        unused("--inner-steps", by_gradients && self.inner_steps.is_some())?;
+        unused("--compress", by_gradients && self.compress.is_some())?;
+        let in_parts = self.method == Method::Streaming;
+        unused("--fragments", !in_parts && self.fragments.is_some())?;
+        Ok(Exchange {
+            method: self.method,
+            inner_steps: self.inner_steps.unwrap_or(INNER_STEPS),
+            compress: self.compress.unwrap_or(Compress::None),
+            fragments: self.fragments.unwrap_or(FRAGMENTS),
+            delay: None,
+        })
+    }
+
+    /// The form of gradients on the wire.
+    pub(crate) fn gradients(&self) -> CommunicationDtype {
+        self.gradients.unwrap_or(Gradients::F32).into()
+    }
+
     /// Rows of text that one worker computes in a step.
     pub(crate) fn rows(&self) -> usize {
         self.batch.get().saturating_mul(self.accumulate.get())
@@ -105,12 +150,22 @@ pub(crate) fn usage_line(error: &clap::Error) -> String {
     format!("{problem}; see --help")
 }
 
+/// As an option is called.
+fn name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 fn learning_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
         _ => Err("must be a finite number above 0, such as 0.001".to_owned()),
     }
 }
+
+/// Defaults of options that only some methods have a use for.
+const INNER_STEPS: NonZeroU32 = NonZeroU32::new(30).expect("30 is not 0");
+const FRAGMENTS: NonZeroUsize = NonZeroUsize::new(4).expect("4 is not 0");
 
 /// The workspace that this program is a part of.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

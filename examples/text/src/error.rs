@@ -63,6 +63,17 @@ pub enum Error {
         problem: &'static str,
     },
 
+    /// An option that the method does nothing with.
+    #[error(
+        "{option} has no effect with --method {method}; leave it out, or choose another method"
+    )]
+    Unused {
+        /// Which one.
+        option: &'static str,
+        /// The method.
+        method: String,
+    },
+
     /// The loss left the finite numbers; the variables are of no use any more.
     #[error("loss is {loss} at step {step} with learning rate {rate}; pass a lower --lr")]
     LossNotFinite {

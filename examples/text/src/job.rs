@@ -16,6 +16,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         return work(args);
     }
     // What would stop every worker is said once, before there are any.
+    args.exchange()?;
     Corpus::read(&args.data, args.size()?.context())?;
     Reporter::check(args)?;
     let program = env::current_exe().map_err(|source| Error::Restart { source })?;

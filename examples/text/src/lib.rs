@@ -1,5 +1,5 @@
-//! A character transformer and the text it learns from, for any way of training it: the program
-//! beside this library trains it data-parallel.
+//! A character transformer, the text it learns from, and ways of training it on several workers,
+//! for the program beside this library and for benchmarks.
 //!
 //! ```
 //! use candle_nn::VarMap;
@@ -27,15 +27,18 @@
 //! | `corpus` | a folder of text, its characters, batches of it |
 //! | `model`, `initial` | the transformer, the first values of its variables |
 //! | `optimizer` | AdamW, clipping, the learning rate of each step |
+//! | `exchange` | how workers come to one model: in each step, or now and then |
 //! | `error` | what can go wrong |
 
 mod corpus;
 mod error;
+mod exchange;
 mod initial;
 mod model;
 mod optimizer;
 
 pub use corpus::{Batch, Corpus};
 pub use error::{Error, one_line};
+pub use exchange::{Compress, Exchange, Method, SharedVars, validation_loss};
 pub use model::{Model, Size};
 pub use optimizer::{AdamW, clip, rate};

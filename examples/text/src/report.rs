@@ -16,10 +16,12 @@ use crate::args::Args;
 pub(crate) struct Step {
     /// From 1.
     pub(crate) number: usize,
-    /// Mean over the whole batch, before the update.
+    /// Mean before the update, over the whole batch or over the chief's rows.
     pub(crate) loss: f32,
     /// Since the first step began.
     pub(crate) elapsed: Duration,
+    /// Bytes that the chief has sent in exchanges, where gradients are not summed.
+    pub(crate) sent: Option<u64>,
 }
 
 /// The outcome of a run.
@@ -29,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) loss: f64,
     /// Of all steps.
     pub(crate) elapsed: Duration,
+    /// Bytes that the chief has sent in exchanges, where gradients are not summed.
+    pub(crate) sent: Option<u64>,
     /// What the model writes.
     pub(crate) sample: String,
 }
@@ -39,6 +43,7 @@ pub(crate) struct Reporter<'a> {
     args: &'a Args,
     chief: bool,
     workers: usize,
+    parameters: usize,
     json: Option<File>,
 }
 
@@ -56,8 +61,8 @@ impl<'a> Reporter<'a> {
         vars: &VarMap,
     ) -> Result<Self, Error> {
         let (chief, workers) = (strategy.is_chief(), strategy.num_replicas_in_sync());
+        let parameters = vars.all_vars().iter().map(|var| var.elem_count()).sum();
         if chief {
-            let parameters: usize = vars.all_vars().iter().map(|var| var.elem_count()).sum();
             let [train, validation] = corpus.lens();
             let line = format!(
                 "{parameters} parameters, {} different characters, {train} to learn from, {validation} to be measured on",
@@ -70,6 +75,7 @@ impl<'a> Reporter<'a> {
             args,
             chief,
             workers,
+            parameters,
             json,
         })
     }
@@ -83,10 +89,19 @@ impl<'a> Reporter<'a> {
         if step.number.is_multiple_of(LINE_EVERY) || step.number == steps {
             let rate = self.rows_per_second(step.number, step.elapsed);
             let (number, loss) = (step.number, step.loss);
-            let line = format!("step {number}/{steps}  loss {loss:.4}  {rate:.0} samples/s");
+            let mut line = format!("step {number}/{steps}  loss {loss:.4}  {rate:.0} samples/s");
+            if let Some(sent) = step.sent {
+                line = format!("{line}  {:.2} MB sent", megabytes(sent));
+            }
             print_line(io::stderr(), &line);
         }
-        self.line(&json!({ "step": step.number, "loss": step.loss }))
+        let elapsed = step.elapsed.as_secs_f64();
+        self.line(&match step.sent {
+            Some(sent) => {
+                json!({ "step": step.number, "loss": step.loss, "wall_s": elapsed, "sent": sent })
+            }
+            None => json!({ "step": step.number, "loss": step.loss, "wall_s": elapsed }),
+        })
     }
 
     /// Reports the end.
@@ -105,6 +120,14 @@ impl<'a> Reporter<'a> {
             },
         );
         print_line(io::stdout(), &line);
+        if let Some(sent) = result.sent.filter(|sent| *sent > 0) {
+            let share = self.sent_by_gradients() / sent as f64;
+            let line = format!(
+                "{:.2} MB sent a worker, {share:.0} times less than sums of gradients",
+                megabytes(sent)
+            );
+            print_line(io::stdout(), &line);
+        }
         if !result.sample.is_empty() {
             print_line(io::stdout(), &format!("\n{}", result.sample));
         }
@@ -114,7 +137,15 @@ impl<'a> Reporter<'a> {
             "wall_s": result.elapsed.as_secs_f64(),
             "samples_per_s": rate,
             "workers": self.workers,
+            "sent": result.sent,
         }))
+    }
+
+    /// Bytes that a worker would have sent to sum 32-bit gradients in each step, around a ring.
+    fn sent_by_gradients(&self) -> f64 {
+        let workers = self.workers as f64;
+        let all = 4.0 * self.parameters as f64 * self.args.steps.get() as f64;
+        2.0 * (workers - 1.0) / workers * all
     }
 
     /// Rows of text of all workers in a second.
@@ -138,6 +169,10 @@ fn log(args: &Args) -> Result<Option<File>, Error> {
     let log = args.json.as_ref();
     log.map(|path| File::create(path).map_err(Error::write(path)))
         .transpose()
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
 }
 
 /// Writes a line whole, and does not mind a reader that has gone.

@@ -4,9 +4,8 @@ use std::time::Instant;
 
 use candle_core::backprop::GradStore;
 use candle_nn::VarMap;
-use meshwork_candle::MirroredVars;
-use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
-use text::{AdamW, Corpus, Error, Model, clip, rate};
+use meshwork_strategy::MultiWorkerMirroredStrategy;
+use text::{AdamW, Corpus, Error, Model, SharedVars, clip, rate, validation_loss};
 
 use crate::args::Args;
 use crate::report::{Outcome, Reporter, Step};
@@ -17,16 +16,14 @@ pub(crate) fn run(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Re
     let corpus = Corpus::read(&args.data, size.context())?;
     let vars = VarMap::new();
     let model = Model::seeded(&vars, size, corpus.characters(), args.seed)?;
-    // One number is summed with the gradients: the loss.
-    let mirrored = MirroredVars::with_extra(strategy, &vars, 1)?
-        .with_communication_dtype(args.gradients.into());
+    let shared = SharedVars::new(strategy, &vars, &args.exchange()?, args.gradients())?;
     let mut reporter = Reporter::new(args, strategy, &corpus, &vars)?;
     let mut run = Run {
         args,
         corpus: &corpus,
         model: &model,
         vars: &vars,
-        mirrored,
+        shared,
         optimizer: AdamW::new(&vars)?,
     };
     let start = Instant::now();
@@ -36,16 +33,18 @@ pub(crate) fn run(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Re
             number: step + 1,
             loss,
             elapsed: start.elapsed(),
+            sent: run.shared.sent(),
         })?;
     }
     let elapsed = start.elapsed();
-    run.mirrored.verify(strategy)?;
-    let loss = run.validation_loss(strategy)?;
+    run.shared.finish(strategy)?;
+    let loss = validation_loss(&model, &corpus, strategy)?;
     if strategy.is_chief() {
         let sample = model.sample(&corpus, args.sample, args.seed)?;
         reporter.finish(&Outcome {
             loss,
             elapsed,
+            sent: run.shared.sent(),
             sample,
         })?;
     }
@@ -57,39 +56,34 @@ struct Run<'a> {
     corpus: &'a Corpus,
     model: &'a Model,
     vars: &'a VarMap,
-    mirrored: MirroredVars,
+    shared: SharedVars,
     optimizer: AdamW,
 }
 
 impl Run<'_> {
-    /// One step, the same on every worker: the mean loss over the whole batch before it.
+    /// One step: the mean loss before it, over the whole batch where gradients are summed and over
+    /// this worker's rows where they are not.
     fn step(
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
         step: usize,
     ) -> Result<f32, Error> {
         let args = self.args;
-        let made = strategy.run(|replica| {
-            let workers = replica.num_replicas_in_sync() as f32;
-            let first = replica.replica_id().index() * args.rows();
-            let (mut gradients, loss) = self.gradients(step, first)?;
-            self.mirrored.extra_mut()?[0] = loss / workers;
-            self.mirrored
-                .all_reduce(replica, &mut gradients, 1.0 / workers)?;
-            let loss = self.mirrored.extra()[0];
-            if !loss.is_finite() {
-                return Err(Error::LossNotFinite {
-                    step: step + 1,
-                    loss,
-                    rate: args.lr,
-                });
-            }
-            let scale = clip(self.vars, &gradients, MOST_NORM)?;
-            let rate = rate(step, args.steps.get(), args.lr);
-            self.optimizer.step(&gradients, rate, scale)?;
-            Ok(loss)
-        });
-        Ok(made?.into_first())
+        let first = strategy.rank().index() * args.rows();
+        let (mut gradients, loss) = self.gradients(step, first)?;
+        let loss = self.shared.reduce(strategy, &mut gradients, loss)?;
+        if !loss.is_finite() {
+            return Err(Error::LossNotFinite {
+                step: step + 1,
+                loss,
+                rate: args.lr,
+            });
+        }
+        let scale = clip(self.vars, &gradients, MOST_NORM)?;
+        let rate = rate(step, args.steps.get(), args.lr);
+        self.optimizer.step(&gradients, rate, scale)?;
+        self.shared.step(strategy)?;
+        Ok(loss)
     }
 
     /// The mean gradients and loss of this worker's rows, from `first` on, a batch at a time.
@@ -116,21 +110,6 @@ impl Run<'_> {
             loss += part;
         }
         Ok((sum, loss))
-    }
-
-    /// The mean over the validation text, of which each worker looks at a part.
-    fn validation_loss(&self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<f64, Error> {
-        let workers = strategy.num_replicas_in_sync();
-        let part = strategy.rank().index();
-        let measured = strategy.run(|_| {
-            let (sum, rows) = self.model.validation_loss(self.corpus, part, workers)?;
-            Ok::<_, Error>(vec![sum, rows as f64])
-        })?;
-        let [sum, rows] = *strategy
-            .reduce(ReplicaReduceOp::Sum, measured)?
-            .as_array()
-            .expect("two numbers were reduced");
-        Ok(sum / rows)
     }
 }
 

@@ -74,6 +74,68 @@ fn workers_and_accumulated_batches_have_the_losses_of_one_worker_with_all_rows()
 }
 
 #[test]
+fn methods_for_slow_links_learn_with_few_bytes() {
+    let folder = folder();
+    for args in [
+        &["--method", "local", "--inner-steps", "5"][..],
+        &[
+            "--method",
+            "diloco",
+            "--inner-steps",
+            "5",
+            "--compress",
+            "int8",
+        ],
+        &[
+            "--method",
+            "streaming",
+            "--inner-steps",
+            "10",
+            "--fragments",
+            "2",
+        ],
+    ] {
+        let common = ["--workers", "2", "--steps", "30", "--sample", "0"];
+        let output = run(
+            folder.path(),
+            &[&common, args, &["--json", "log.json"]].concat(),
+        );
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            stdout.contains("times less than sums"),
+            "{args:?}: {stdout}"
+        );
+        let log = log(&folder.path().join("log.json"));
+        assert!(
+            log.validation < log.steps[0],
+            "{args:?}: {}",
+            log.validation
+        );
+    }
+}
+
+#[test]
+fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
+    let folder = folder();
+    for (method, option) in [
+        ("ddp", ["--inner-steps", "5"]),
+        ("ddp", ["--compress", "int8"]),
+        ("diloco", ["--gradients", "bf16"]),
+        ("diloco", ["--fragments", "2"]),
+    ] {
+        let output = run(
+            folder.path(),
+            &[&["--method", method], &option[..]].concat(),
+        );
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let line = format!("{} has no effect with --method {method}", option[0]);
+        assert!(stderr.contains(&line), "{stderr}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+#[test]
 fn gradients_sent_as_bf16_change_little_but_something() {
     let folder = folder();
     let losses = |gradients| {

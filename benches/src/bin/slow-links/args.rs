@@ -1,13 +1,11 @@
 //! The command line, and the trials that it asks for.
 
 use std::fmt::{self, Display};
-use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use meshwork_strategy::low_communication::LowCommunication;
-use meshwork_strategy::{Compression, Rounding};
-use text::Size;
+use text::{Compress, Exchange, Method, Size};
 
 use crate::Failure;
 
@@ -68,32 +66,10 @@ pub(crate) struct Args {
     pub(crate) csv: bool,
 }
 
-/// How workers train together.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Method {
-    /// Gradients are summed in each step
-    Ddp,
-    /// Parameters are averaged after many steps
-    Local,
-    /// Differences are the gradient of an outer optimizer
-    Diloco,
-    /// The same in parts, while steps go on
-    Streaming,
-}
-
-/// The form of differences on the wire.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Compress {
-    None,
-    Int8,
-    Int4,
-    Topk,
-}
-
 /// One training.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trial {
-    pub(crate) method: Method,
+    method: Method,
     pub(crate) workers: usize,
     inner_steps: NonZeroU32,
     compress: Compress,
@@ -133,25 +109,14 @@ impl Args {
         Size::new(self.layers, self.width, 4, CONTEXT)
     }
 
-    /// How a trial exchanges differences.
-    pub(crate) fn settings(&self, trial: &Trial) -> LowCommunication {
-        let settings = LowCommunication::new(trial.inner_steps);
-        let settings = match trial.compress {
-            Compress::None => settings,
-            Compress::Int8 => settings.with_compression(Compression::Int8(Rounding::Nearest)),
-            Compress::Int4 => settings.with_compression(Compression::Int4(Rounding::Nearest)),
-            Compress::Topk => settings.with_compression(Compression::TopK(TOP_K)),
-        };
-        match trial.method {
-            Method::Ddp | Method::Diloco => settings,
-            Method::Local => settings.with_outer(1.0, 0.0),
-            Method::Streaming => settings
-                .with_fragments(self.fragments)
-                .with_delay(match self.delay {
-                    Some(delay) => delay,
-                    None => trial.inner_steps.get() / 10,
-                })
-                .with_local_share(0.5),
+    /// How a trial exchanges what is learned.
+    pub(crate) fn exchange(&self, trial: &Trial) -> Exchange {
+        Exchange {
+            method: trial.method,
+            inner_steps: trial.inner_steps,
+            compress: trial.compress,
+            fragments: self.fragments,
+            delay: self.delay,
         }
     }
 }
@@ -234,6 +199,3 @@ const CONTEXT: usize = 64;
 
 /// The workspace that this program is a part of.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-/// Elements of each block of 128 that are sent.
-const TOP_K: NonZeroU8 = NonZeroU8::new(8).expect("8 is not 0");

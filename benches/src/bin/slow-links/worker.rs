@@ -4,12 +4,11 @@ use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
 
 use candle_nn::VarMap;
-use meshwork_candle::{LowCommunicationVars, MirroredVars};
-use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp};
-use text::{AdamW, Corpus, Model, clip, rate};
+use meshwork_strategy::{CommunicationDtype, MultiWorkerMirroredStrategy, ReplicaReduceOp};
+use text::{AdamW, Corpus, Model, SharedVars, clip, rate, validation_loss};
 
 use crate::Failure;
-use crate::args::{Args, Method, Trial};
+use crate::args::{Args, Trial};
 
 /// What comes of a trial.
 #[derive(Clone, Copy, Debug)]
@@ -51,12 +50,6 @@ impl Display for Measured {
     }
 }
 
-/// How gradients or parameters are brought together.
-enum Together {
-    EachStep(MirroredVars),
-    NowAndThen(LowCommunicationVars),
-}
-
 pub(crate) fn train(
     args: &Args,
     trial: &Trial,
@@ -66,53 +59,29 @@ pub(crate) fn train(
     let corpus = Corpus::read(&args.data, size.context())?;
     let vars = VarMap::new();
     let model = Model::seeded(&vars, size, corpus.characters(), trial.seed)?;
-    let mut together = match trial.method {
-        Method::Ddp => Together::EachStep(MirroredVars::new(strategy, &vars)?),
-        Method::Local | Method::Diloco | Method::Streaming => {
-            let settings = args.settings(trial);
-            Together::NowAndThen(LowCommunicationVars::new(strategy, &vars, settings)?)
-        }
-    };
+    let exchange = args.exchange(trial);
+    let mut shared = SharedVars::new(strategy, &vars, &exchange, CommunicationDtype::F32)?;
     let mut inner = AdamW::new(&vars)?;
     let first = strategy.rank().index() * ROWS;
     let (sent, began) = (sent()?, Instant::now());
     for step in 0..args.steps {
         let rows = corpus.batch(trial.seed, step, first..first + ROWS);
-        let mut gradients = model.loss(&rows)?.backward()?;
-        if let Together::EachStep(mirrored) = &mut together {
-            let share = 1.0 / trial.workers as f32;
-            strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, share))?;
-        }
+        let loss = model.loss(&rows)?;
+        let mut gradients = loss.backward()?;
+        shared.reduce(strategy, &mut gradients, loss.to_scalar()?)?;
         let scale = clip(&vars, &gradients, 1.0)?;
         inner.step(&gradients, rate(step, args.steps, trial.lr), scale)?;
-        if let Together::NowAndThen(outer) = &mut together {
-            outer.step(strategy)?;
-        }
+        shared.step(strategy)?;
     }
     // Whoever is first would count less than the others send.
     strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut [0.0_f32]))?;
     let (wall, bytes) = (began.elapsed(), sent_since(sent)?);
-    if let Together::NowAndThen(outer) = &mut together {
-        outer.adopt_agreed()?;
-    }
+    shared.finish(strategy)?;
     Ok(Measured {
         loss: validation_loss(&model, &corpus, strategy)?,
         bytes_per_worker: bytes / trial.workers as u64,
         wall,
     })
-}
-
-/// The mean over the validation text, of which each worker looks at a part.
-fn validation_loss(
-    model: &Model,
-    corpus: &Corpus,
-    strategy: &mut MultiWorkerMirroredStrategy,
-) -> Result<f64, Failure> {
-    let (part, parts) = (strategy.rank().index(), strategy.num_replicas_in_sync());
-    let (sum, rows) = model.validation_loss(corpus, part, parts)?;
-    let mut sums = [sum, rows as f64];
-    strategy.run(|replica| replica.all_reduce(ReplicaReduceOp::Sum, &mut sums))?;
-    Ok(sums[0] / sums[1])
 }
 
 fn sent_since(before: u64) -> Result<u64, Failure> {
