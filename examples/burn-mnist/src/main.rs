@@ -23,6 +23,7 @@ use burn::train::metric::{AccuracyMetric, LossMetric};
 use burn::train::{Learner, SupervisedTraining};
 use clap::Parser;
 use meshwork_burn::Distributed;
+use meshwork_cluster_resolver::EnvironmentResolver;
 use meshwork_launcher::{Cores, Launch, Outcome, Output};
 use rayon::ThreadPoolBuilder;
 
@@ -60,9 +61,10 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let ended = match std::env::var_os("TF_CONFIG").is_none() && args.workers.get() > 1 {
-        true => start_workers(&args),
-        false => on_this_thread(|| train(&args)),
+    let is_worker = EnvironmentResolver::from_env().is_described();
+    let ended = match is_worker || args.workers.get() == 1 {
+        true => on_this_thread(|| train(&args)),
+        false => start_workers(&args),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

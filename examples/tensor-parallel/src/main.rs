@@ -21,7 +21,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::process::ExitCode;
 
 use clap::Parser;
-use meshwork_cluster_resolver::{TfConfigResolver, WorkerPlacement};
+use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_core::CreateMesh;
 use meshwork_dtensor::{CLIENT_ID, DeviceCounts, Environment, Initialize, JOBS, System};
 use meshwork_launcher::{Launch, LaunchError, Outcome, Output};
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Error> {
-    if env::var_os("TF_CONFIG").is_some() || args.processes.get() == 1 {
+    if EnvironmentResolver::from_env().is_described() || args.processes.get() == 1 {
         return train(args);
     }
     let launch = Launch::new(env::current_exe()?)
@@ -123,16 +123,17 @@ fn train(args: &Args) -> Result<(), Error> {
     Ok(())
 }
 
-/// The variables of this process; a launcher's `TF_CONFIG` says the same as they do.
+/// The variables of this process; those of a launcher say the same as they do.
 fn environment() -> Result<Environment, Error> {
     let own = Environment::of_process();
     if own.get(JOBS).is_some() {
         return Ok(own);
     }
-    if env::var_os("TF_CONFIG").is_none() {
+    let launcher = EnvironmentResolver::from_env();
+    if !launcher.is_described() {
         return Ok(own);
     }
-    let placement = WorkerPlacement::resolve(&TfConfigResolver::from_env())?;
+    let placement = WorkerPlacement::resolve(&launcher)?;
     Ok(Environment::new([
         (JOBS, placement.addresses().join(",")),
         (CLIENT_ID, placement.rank().to_string()),
