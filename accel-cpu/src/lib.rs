@@ -43,3 +43,10 @@ mod product;
 pub use accelerator::CpuAccelerator;
 pub use buffer::CpuBuffer;
 pub use product::{Factor, product};
+
+/// Chapters of the book, whose programs are compiled and run.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../docs/book/src/devices.md")]
+    mod devices {}
+}

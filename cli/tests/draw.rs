@@ -27,7 +27,7 @@ fn check_refused(args: &[&str], status: i32, why: &str) {
 
 #[test]
 fn the_picture_of_the_readme_is_what_draw_makes() {
-    let committed = include_str!("../../docs/mesh.svg");
+    let committed = include_str!("../../docs/book/src/files/mesh.svg");
     let mesh = ["--mesh", "data=2,model=2", "--layout", "data,model"];
     let tensor = ["--shape", "6,8", "--format", "svg"];
     let (stdout, _, status) = draw(&[&mesh[..], &tensor[..]].concat());

@@ -113,3 +113,10 @@ pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
 pub use tensor::DTensor;
 pub use variable::{DVariable, SavedAs};
+
+/// Chapters of the book, whose programs are compiled and run.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../docs/book/src/meshes-layouts-plans.md")]
+    mod meshes_layouts_plans {}
+}

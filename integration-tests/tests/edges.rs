@@ -3,8 +3,12 @@
 //! [`LAYERS`] is the one place that says which package may depend on which; manifests and the table
 //! of ARCHITECTURE.md are held against it. The other tests read the source of all members.
 
+#[path = "edges/book.rs"]
+mod book;
 #[path = "edges/documents.rs"]
 mod documents;
+#[path = "edges/errors.rs"]
+mod errors;
 #[path = "edges/fallbacks.rs"]
 mod fallbacks;
 #[path = "edges/guides.rs"]
@@ -460,8 +464,8 @@ fn the_architecture_document_has_the_same_table() {
 }
 
 #[test]
-fn the_architecture_document_has_the_limits_of_the_source() {
-    let document = workspace().document("ARCHITECTURE.md");
+fn the_book_has_the_limits_of_the_source() {
+    let document = workspace().document(limits::DOCUMENT);
     report(limits::problems(
         &workspace(),
         &document.unwrap_or_default(),
@@ -478,6 +482,26 @@ fn links_in_documents_lead_somewhere() {
     let workspace = workspace();
     let is_there = |path: &str| workspace.has(path);
     report(documents::dead_links(&documents(), &is_there));
+}
+
+#[test]
+fn the_book_is_whole_and_its_programs_are_compiled() {
+    report(book::problems(&documents(), &sources()));
+}
+
+#[test]
+fn the_book_has_every_variable_that_is_read() {
+    let settings = workspace().document(book::SETTINGS).unwrap_or_default();
+    report(book::unknown_variables(&settings, &sources()));
+}
+
+#[test]
+fn boards_and_alerts_name_metrics_that_are_served() {
+    let (workspace, sources) = (workspace(), sources());
+    report(book::MONITORING.into_iter().flat_map(|path| {
+        let text = workspace.document(path).unwrap_or_default();
+        book::unknown_metrics(path, &text, &sources)
+    }));
 }
 
 #[test]
@@ -518,11 +542,8 @@ fn nothing_is_left_to_do_and_no_test_is_ignored() {
 
 #[test]
 fn identifiers_and_files_have_the_words_of_the_glossary() {
-    let document = workspace().document("ARCHITECTURE.md").unwrap_or_default();
-    report(language::old_words(
-        &sources(),
-        &language::forbidden(&document),
-    ));
+    let words = include_str!("edges/words.md");
+    report(language::old_words(&sources(), &language::forbidden(words)));
 }
 
 #[test]
@@ -538,6 +559,11 @@ fn long_files_say_what_is_in_them() {
 #[test]
 fn parameters_have_names() {
     report(language::tuple_parameters(&sources(), TUPLES));
+}
+
+#[test]
+fn the_book_explains_every_error() {
+    report(errors::problems(&sources(), &documents()));
 }
 
 #[test]
@@ -571,17 +597,10 @@ fn every_dependency_is_used() {
 
 #[test]
 fn guides_name_what_there_is() {
-    let (workspace, sources) = (workspace(), sources());
-    let guides = [
-        "docs/coming-from-tensorflow.md",
-        "docs/coming-from-torch-ddp.md",
-        "docs/training-over-slow-links.md",
-    ];
-    report(guides.into_iter().flat_map(|file| {
-        let guide = workspace.document(file).unwrap_or_default();
-        assert!(!guide.is_empty(), "{file} is not there");
-        guides::unknown_names(&sources, file, &guide)
-    }));
+    let (documents, sources) = (documents(), sources());
+    let chapters = documents.iter();
+    let chapters = chapters.filter(|(path, _)| path.starts_with("docs/book/src/"));
+    report(chapters.flat_map(|(path, chapter)| guides::unknown_names(&sources, path, chapter)));
 }
 
 fn workspace() -> Workspace {

@@ -175,10 +175,21 @@ pub mod misuse {}
 #[doc = include_str!("../../README.md")]
 mod readme {}
 
+/// Chapters of the book, whose programs are compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../../docs/from-one-process-to-many.md")]
-mod guide {}
+mod book {
+    #[doc = include_str!("../../docs/book/src/clusters.md")]
+    mod clusters {}
 
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/training-over-slow-links.md")]
-mod slow_links {}
+    #[doc = include_str!("../../docs/book/src/five-minutes.md")]
+    mod five_minutes {}
+
+    #[doc = include_str!("../../docs/book/src/slow-links.md")]
+    mod slow_links {}
+
+    #[doc = include_str!("../../docs/book/src/when-a-worker-dies.md")]
+    mod when_a_worker_dies {}
+
+    #[doc = include_str!("../../docs/book/src/your-own-model.md")]
+    mod your_own_model {}
+}

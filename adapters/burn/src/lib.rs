@@ -51,3 +51,10 @@ pub use error::Error;
 pub use learner::{Distributed, Field, Fields, GatherOutput};
 pub use optimizer::{restore_optimizer, save_optimizer};
 pub use params::MirroredParams;
+
+/// Chapters of the book, whose programs are compiled and run.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/book/src/burn.md")]
+    mod burn {}
+}

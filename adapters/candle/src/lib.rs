@@ -63,3 +63,10 @@ pub use distributed::Distributed;
 pub use error::Error;
 pub use low_communication::LowCommunicationVars;
 pub use vars::MirroredVars;
+
+/// Chapters of the book, whose programs are compiled and run.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/book/src/candle.md")]
+    mod candle {}
+}

@@ -28,7 +28,8 @@ pub(super) fn foot(out: &mut dyn Write, wanted: &Bench, connections: u64) -> io:
         true => Ok(()),
         false => writeln!(
             out,
-            "each rank is connected with at most {connections} others"
+            "each rank is connected with at most {connections} {others}",
+            others = if connections == 1 { "other" } else { "others" }
         ),
     }
 }

@@ -177,7 +177,9 @@ fn notes(layout: &Layout, holders: usize) -> Vec<String> {
     }
     let ranks = layout.mesh().size();
     if holders < ranks {
-        notes.push(format!("{} of {ranks} ranks hold nothing", ranks - holders));
+        let without = ranks - holders;
+        let hold = if without == 1 { "holds" } else { "hold" };
+        notes.push(format!("{without} of {ranks} ranks {hold} nothing"));
     }
     notes
 }

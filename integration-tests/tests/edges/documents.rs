@@ -10,6 +10,8 @@ const INDEX: &str = "ARCHITECTURE.md";
 const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequences"];
 /// The most words that a decision may have.
 const LONGEST: usize = 400;
+/// The most words that the index and what stands around it may have.
+const LONGEST_INDEX: usize = 3_000;
 /// Decisions that there are at least: an empty folder is no proof.
 const LEAST: usize = 50;
 
@@ -19,9 +21,7 @@ type Documents = BTreeMap<String, String>;
 /// Decisions without the right name, headings or length, or without a line in the index.
 pub(crate) fn decision_problems(documents: &Documents) -> Vec<String> {
     let index = documents.get(INDEX).map_or("", String::as_str);
-    let listed: Vec<String> = links(index)
-        .map(|(_, link)| resolved(INDEX, link))
-        .collect();
+    let listed: Vec<String> = targets(INDEX, index).collect();
     let decisions = || {
         let all = documents.iter();
         all.filter(|(path, _)| path.starts_with(DECISIONS))
@@ -29,6 +29,12 @@ pub(crate) fn decision_problems(documents: &Documents) -> Vec<String> {
     let mut problems: Vec<String> = decisions()
         .flat_map(|(path, text)| decision_problem(path, text, &listed))
         .collect();
+    let words = index.split_whitespace().count();
+    if words > LONGEST_INDEX {
+        problems.push(format!(
+            "{INDEX} has {words} words, {LONGEST_INDEX} are the most: what is for users is in the book"
+        ));
+    }
     if decisions().count() < LEAST {
         problems.push(format!(
             "{DECISIONS} has fewer than {LEAST} decisions: find them, or correct LEAST"
@@ -82,6 +88,12 @@ pub(crate) fn dead_links(documents: &Documents, is_there: &dyn Fn(&str) -> bool)
         }
     }
     problems
+}
+
+/// The paths from the root of what the local links of a document lead to.
+pub(crate) fn targets(path: &str, text: &str) -> impl Iterator<Item = String> {
+    let local = links(text).filter(|(_, link)| is_local(link));
+    local.map(move |(_, link)| resolved(path, link))
 }
 
 /// Whether a link leads to a file: not to another site, nor to an item of Rust.

@@ -9,9 +9,9 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::source::Source;
 
 /// The document with the glossary.
-const DOCUMENT: &str = "ARCHITECTURE.md";
+const GLOSSARY: &str = "docs/book/src/glossary.md";
 /// The heading above the table of words that are not used.
-const HEADING: &str = "### Words that are not used";
+const HEADING: &str = "# Words that are not used";
 /// Columns of the widest comment.
 const WIDEST: usize = 100;
 /// Lines from which on a file says what is in it.
@@ -52,7 +52,7 @@ pub(crate) fn forbidden(document: &str) -> Vec<Forbidden> {
 pub(crate) fn old_words(sources: &[Source], forbidden: &[Forbidden]) -> Vec<String> {
     let mut problems = Vec::new();
     if forbidden.is_empty() {
-        problems.push(format!("{DOCUMENT}: no table under {HEADING:?}"));
+        problems.push(format!("words.md: no table under {HEADING:?}"));
     }
     for source in sources {
         let mut names = BTreeSet::from([source.path().to_owned()]);
@@ -68,7 +68,7 @@ pub(crate) fn old_words(sources: &[Source], forbidden: &[Forbidden]) -> Vec<Stri
         for row in forbidden.iter().filter(here) {
             if let Some(name) = words.get(&row.word) {
                 problems.push(format!(
-                    "{}: `{name}`: say {} for {}, as the glossary of {DOCUMENT} does",
+                    "{}: `{name}`: say {} for {}, as {GLOSSARY} does",
                     source.path(),
                     row.instead,
                     row.word

@@ -1,8 +1,10 @@
-//! What ARCHITECTURE.md says of limits, held against the constants.
+//! What the book says of limits, held against the constants.
 
 use crate::workspace::Workspace;
 
-/// Where the table is.
+/// The document with the table.
+pub(crate) const DOCUMENT: &str = "docs/book/src/security.md";
+/// Where the table is in it.
 const SECTION: &str = "## What others can cause";
 /// Rows that it has at least: an empty table is no proof.
 const LEAST: usize = 20;
@@ -33,7 +35,7 @@ fn row(line: &str) -> Option<[&str; 3]> {
 fn problem(workspace: &Workspace, [file, constant, value]: [&str; 3]) -> Option<String> {
     let path = format!("collectives/src/{file}");
     let Some(source) = workspace.document(&path) else {
-        return Some(format!("{path}, which ARCHITECTURE.md names, is not there"));
+        return Some(format!("{path}, which {DOCUMENT} names, is not there"));
     };
     let (_, behind) = source
         .split_once(&format!("const {constant}: "))
@@ -43,6 +45,5 @@ fn problem(workspace: &Workspace, [file, constant, value]: [&str; 3]) -> Option<
         .next()
         .and_then(|rest| rest.split_once(" = "));
     let found = found.map_or("nothing", |(_, found)| found);
-    (found != value)
-        .then(|| format!("{path}: {constant} is {found}, but {value} in ARCHITECTURE.md"))
+    (found != value).then(|| format!("{path}: {constant} is {found}, but {value} in {DOCUMENT}"))
 }
