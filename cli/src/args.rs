@@ -3,10 +3,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::num::ParseIntError;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use meshwork_launcher::Hosts;
 
 use crate::bench::Bench;
 use crate::checkpoint::Checkpoint;
@@ -87,7 +89,7 @@ pub(crate) struct Run {
         short = 'n',
         long,
         value_name = "N",
-        required_unless_present = "elastic"
+        required_unless_present_any = ["elastic", "hosts"]
     )]
     workers: Option<usize>,
 
@@ -107,7 +109,21 @@ pub(crate) struct Run {
     )]
     pub(crate) restarts: u32,
 
-    /// UDP port of the first worker; the others get the ones after it [default: free ports]
+    /// Start the workers on these hosts by ssh, as in a,me@b or a:2,b:4 with numbers of workers
+    ///
+    /// Each by a name or an address by which the others reach it. ssh must not ask for a password.
+    /// The program has to be there by the same path; a relative one is looked for in a folder of
+    /// the same name as the current one. Workers get the job secret, TF_CONFIG and variables that
+    /// begin with MESHWORK_.
+    #[arg(long, value_name = "LIST", conflicts_with = "pin")]
+    pub(crate) hosts: Option<Hosts>,
+
+    /// The configuration of ssh to use instead of the user's
+    #[arg(long, value_name = "FILE", requires = "hosts")]
+    pub(crate) ssh_config: Option<PathBuf>,
+
+    /// UDP port of the first worker; the others get the ones after it [default: free ports; on
+    /// other hosts, by chance from 61000 on]
     #[arg(long, value_name = "PORT")]
     pub(crate) host_port_base: Option<u16>,
 
@@ -165,7 +181,9 @@ impl Run {
     /// How many workers are started.
     pub(crate) fn workers(&self) -> usize {
         let most = self.elastic.map(|range| range.most);
-        self.workers.or(most).expect("clap requires one of both")
+        let listed = self.hosts.as_ref().map(Hosts::workers);
+        let workers = self.workers.or(most).or(listed);
+        workers.expect("clap requires one of the three")
     }
 
     pub(crate) fn program(&self) -> (&OsStr, &[OsString]) {

@@ -109,6 +109,14 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
         Some(ranks) => launch.ranks_shown(ranks),
         None => launch,
     };
+    let launch = match &wanted.hosts {
+        Some(hosts) => launch.hosts(hosts.clone()),
+        None => launch,
+    };
+    let launch = match &wanted.ssh_config {
+        Some(file) => launch.ssh_config(file),
+        None => launch,
+    };
     Ok(match wanted.host_port_base {
         Some(base) => launch.port_base(base),
         None => launch,

@@ -8,6 +8,8 @@
 
 #[path = "run/harness.rs"]
 mod harness;
+#[path = "run/hosts.rs"]
+mod hosts;
 #[path = "run/live.rs"]
 mod live;
 #[path = "run/many.rs"]

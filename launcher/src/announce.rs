@@ -1,4 +1,3 @@
-use std::net::SocketAddr;
 use std::thread;
 
 use meshwork_collectives::{JobSecret, Rank, announce_loss};
@@ -10,10 +9,14 @@ use crate::run_state::RunState;
 ///
 /// Done on a thread of its own, which is not joined: it ends with the time that survivors have, and
 /// where it fails they find out by themselves, from their connections.
-pub(crate) fn announce(addresses: Vec<SocketAddr>, secret: JobSecret, lost: Rank) {
+pub(crate) fn announce(addresses: Vec<String>, secret: JobSecret, lost: Rank) {
     let telling = move || {
-        let members: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        let _ = announce_loss(&members, &secret, lost, RunState::warning(members.len()));
+        let _ = announce_loss(
+            &addresses,
+            &secret,
+            lost,
+            RunState::warning(addresses.len()),
+        );
     };
     let _ = thread::Builder::new()
         .name("launch announcement".to_owned())

@@ -1,6 +1,7 @@
 //! `LaunchError`: why workers could not be started or watched, with the exit statuses of shells
 //! (125 to 127), and 78 for limits. How a run that did start has ended is in `outcome`.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -25,6 +26,70 @@ pub enum LaunchError {
         least: usize,
         /// Workers of the run.
         workers: usize,
+    },
+    /// The caller's list of hosts has one that is none.
+    #[error(
+        "{host:?} is no host: write a name or an address, as in a,me@b:4 or [2001:db8::1]:2, with commas and without spaces"
+    )]
+    Host {
+        /// What stands for a host.
+        host: String,
+    },
+    /// The caller's list of hosts has numbers of workers on some of them only.
+    #[error(
+        "{numbered} of {hosts} hosts have a number of workers: give it to each, as in a:2,b:4, or to none"
+    )]
+    HostNumbers {
+        /// Hosts with a number.
+        numbered: usize,
+        /// Hosts of the list.
+        hosts: usize,
+    },
+    /// The caller's list of hosts does not add up to the number of workers.
+    #[error(
+        "the hosts are listed with {listed} workers in all, and {workers} are asked for: leave out one of both numbers"
+    )]
+    HostWorkers {
+        /// Workers by the list.
+        listed: usize,
+        /// Workers asked for.
+        workers: usize,
+    },
+    /// The caller's list has more hosts than there are workers.
+    #[error(
+        "{workers} workers would leave some of {hosts} hosts idle: ask for {hosts} or more, or list fewer hosts"
+    )]
+    IdleHost {
+        /// Hosts of the list.
+        hosts: usize,
+        /// Workers asked for.
+        workers: usize,
+    },
+    /// The caller's list of hosts has one by a name that means another machine on each.
+    #[error("host {host} is another machine for {other} than here: name it as {other} reaches it")]
+    Loopback {
+        /// The host.
+        host: String,
+        /// One that has to reach it.
+        other: String,
+    },
+    /// The caller's variable cannot be set by the shell of another host.
+    #[error(
+        "variable {} cannot be set on another host: use letters, digits and underscores in its name",
+        name.display()
+    )]
+    RemoteVariable {
+        /// The variable.
+        name: OsString,
+    },
+    /// Workers on other hosts cannot have cores of their own.
+    #[error("workers on other hosts cannot be pinned to cores: leave out the cores or the hosts")]
+    RemoteCores,
+    /// This process has no current folder, so there is none to start workers in on other hosts.
+    #[error("the current folder, which workers on other hosts start in too, cannot be read")]
+    Folder {
+        /// The error of the operating system.
+        source: io::Error,
     },
     /// The caller's port base leaves no valid port for some worker.
     #[error(

@@ -1,8 +1,9 @@
-//! Starts one program as many workers on this machine, watches them, and ends them together:
-//! [`Launch`] says what to start, [`Outcome`] how it ended.
+//! Starts one program as many workers, watches them, and ends them together: [`Launch`] says what
+//! to start, [`Outcome`] how it ended. Workers are processes of this machine, or of [hosts](Hosts)
+//! that `ssh` reaches.
 //!
-//! This crate does not know what the workers compute, which library they use, or any other machine:
-//! several hosts are the business of Slurm, Kubernetes and the like. `meshwork run` is a thin layer
+//! This crate does not know what the workers compute or which library they use, nor how hosts are
+//! found: that is the business of Slurm, Kubernetes and the like. `meshwork run` is a thin layer
 //! over it.
 //!
 //! ```text
@@ -41,6 +42,18 @@
 //! - the rest of the launcher's environment, no input (stdin is empty), and a process group of its
 //!   own, which also holds whatever it starts.
 //!
+//! # Workers on other hosts
+//!
+//! With [`Launch::hosts`] each worker is started by the system's `ssh`, which has to reach its host
+//! without asking for a password. There, the program is looked for as here, from a folder of the
+//! same name as the current one; `TF_CONFIG` has the names of the hosts as listed, and ports that
+//! are not known to be free. A worker gets the variables of [`Launch::env`], `TF_CONFIG` and
+//! `MESHWORK_JOB_SECRET`, over `ssh` and its standard input and in no command line, those of this
+//! process whose names begin with `MESHWORK_`, and for the rest what the host gives it; no
+//! `MESHWORK_LAUNCHER_PID`. Output, signals, the grace time and the first failure are as on this
+//! machine; exit statuses from 129 to 192 are shown as signals, as a shell has them, and 255 is
+//! `ssh`'s own failure. Where the launcher or the connection is gone for 10 s, a worker is ended.
+//!
 //! # How a run ends
 //!
 //! Either all workers exit with status 0, or one is the first to exit with another status or to be
@@ -68,10 +81,10 @@
 //! SIGKILL; a worker that wants to notice the latter can watch `MESHWORK_LAUNCHER_PID`.
 //!
 //! Map of the crate: the builder is in this file, what comes out of a run in `outcome`; `ports`,
-//! `environment`, `secret` and `cores` (what a worker is handed), `limits` (what the system allows),
-//! `workers` (the processes and their one owner), `run_state` (what to do when, as a pure function
-//! of events and time), `supervisor` (does it), `output` (prefixed lines), `signals`, `announce`
-//! (tells survivors whom they lost).
+//! `environment`, `secret` and `cores` (what a worker is handed), `hosts` and `remote` (workers on
+//! other hosts), `limits` (what the system allows), `workers` (the processes and their one owner),
+//! `run_state` (what to do when, as a pure function of events and time), `supervisor` (does it),
+//! `output` (prefixed lines), `signals`, `announce` (tells survivors whom they lost).
 #![forbid(unsafe_code)]
 
 #[cfg(not(unix))]
@@ -85,10 +98,12 @@ mod elastic;
 mod environment;
 mod error;
 mod event;
+mod hosts;
 mod limits;
 mod outcome;
 mod output;
 mod ports;
+mod remote;
 mod run_state;
 mod secret;
 mod signals;
@@ -98,21 +113,24 @@ mod workers;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Debug};
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
 
-use meshwork_collectives::{GroupConfig, Rank};
+use meshwork_collectives::{GroupConfig, JobSecret, Rank};
 
 pub use cores::Cores;
 pub use elastic::Elastic;
 pub use error::LaunchError;
+pub use hosts::Hosts;
 pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, WorkerEnd};
 pub use output::Output;
 pub use task_limit::TaskLimit;
 
+use remote::RemoteWorker;
 use secret::Handed;
 use supervisor::Supervisor;
+use workers::Start;
 
 /// A launch to be configured and then [run](Launch::run): the program, the number of workers, and
 /// options.
@@ -141,6 +159,8 @@ pub struct Launch {
     ranks_shown: Option<usize>,
     cores: Cores,
     elastic: Option<Elastic>,
+    hosts: Option<Hosts>,
+    ssh_config: Option<PathBuf>,
 }
 
 impl Launch {
@@ -162,6 +182,8 @@ impl Launch {
             ranks_shown: None,
             cores: Cores::Shared,
             elastic: None,
+            hosts: None,
+            ssh_config: None,
         }
     }
 
@@ -245,6 +267,20 @@ impl Launch {
         Ok(self)
     }
 
+    /// Starts the workers on these hosts, by `ssh`, instead of this machine.
+    #[must_use]
+    pub fn hosts(mut self, hosts: Hosts) -> Self {
+        self.hosts = Some(hosts);
+        self
+    }
+
+    /// Makes `ssh` read this file instead of its usual ones.
+    #[must_use]
+    pub fn ssh_config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.ssh_config = Some(file.into());
+        self
+    }
+
     /// Starts the workers, waits until the last has ended, and says how it went.
     ///
     /// Blocks the calling thread; see the [crate](self) for what happens meanwhile.
@@ -254,20 +290,29 @@ impl Launch {
     /// had already been started have then been killed. A worker that fails is no error but an
     /// [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
-        limits::check(self.workers)?;
         let secret = Handed::on_or_new()?;
-        let ports = ports::reserve(self.workers, self.port_base)?;
-        let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
-
         // From here to the moment a worker binds it, anybody can take one of the ports.
-        let addresses = ports.release();
+        let addresses = match &self.hosts {
+            None => {
+                limits::check(self.workers)?;
+                ports::reserve(self.workers, self.port_base)?.release()
+            }
+            Some(hosts) => self.elsewhere(hosts)?,
+        };
+        let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
         let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
-            let mut command = self.command(rank, &addresses, &secret);
-            match self.elastic {
-                Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
-                None => command.env_remove(GroupConfig::RESTARTS_ENV),
+            let how = match &self.hosts {
+                None => Start::Local(self.command(rank, restarts, &addresses, &secret)),
+                Some(hosts) => {
+                    let host = hosts.place(self.workers)?[rank.index()];
+                    let worker = self.remote(rank, restarts, &addresses, &secret)?;
+                    let orders = worker.orders()?;
+                    let mut ssh = remote::ssh(host, self.ssh_config.as_deref(), orders.len());
+                    self.redirect(rank, &mut ssh);
+                    Start::Remote { ssh, orders }
+                }
             };
-            let start = || supervisor.start(rank, command);
+            let start = || supervisor.start(rank, how);
             cores::within(self.cores, rank.index(), self.workers, start)
         };
         for rank in Rank::all(u32::MAX).take(self.workers) {
@@ -277,7 +322,58 @@ impl Launch {
         supervisor.supervise(addresses.clone(), secret, self.ranks_shown, start)
     }
 
-    fn command(&self, rank: Rank, addresses: &[SocketAddr], secret: &Handed) -> Command {
+    /// The addresses of workers on other hosts, in order of rank.
+    fn elsewhere(&self, hosts: &Hosts) -> Result<Vec<String>, LaunchError> {
+        if self.cores != Cores::Shared {
+            return Err(LaunchError::RemoteCores);
+        }
+        let ports = ports::elsewhere(self.workers, self.port_base)?;
+        let addresses = hosts.place(self.workers)?.into_iter().zip(ports);
+        Ok(addresses
+            .map(|(host, port)| format!("{}:{port}", host.in_address()))
+            .collect())
+    }
+
+    /// A worker on another host: what is said of it here is all that it knows of this process.
+    fn remote(
+        &self,
+        rank: Rank,
+        restarts: u32,
+        addresses: &[String],
+        secret: &Handed,
+    ) -> Result<RemoteWorker<'_>, LaunchError> {
+        let ours = |(name, _): &(OsString, OsString)| {
+            let name = name.to_string_lossy();
+            let is_another = [
+                JobSecret::ENV,
+                JobSecret::FILE_ENV,
+                GroupConfig::LAUNCHER_ENV,
+                GroupConfig::RESTARTS_ENV,
+            ];
+            name.starts_with("MESHWORK_") && !is_another.contains(&&*name)
+        };
+        let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().filter(ours).collect();
+        variables.extend(self.env.iter().cloned());
+        let config = environment::tf_config(addresses, rank);
+        variables.push(("TF_CONFIG".into(), config.into()));
+        let digits = secret.secret().to_hex();
+        variables.push((JobSecret::ENV.into(), digits.as_str().into()));
+        if self.elastic.is_some() {
+            variables.push((
+                GroupConfig::RESTARTS_ENV.into(),
+                restarts.to_string().into(),
+            ));
+        }
+        Ok(RemoteWorker {
+            program: &self.program,
+            args: &self.args,
+            variables,
+            folder: std::env::current_dir().map_err(|source| LaunchError::Folder { source })?,
+            grace: self.grace,
+        })
+    }
+
+    fn command(&self, rank: Rank, restarts: u32, addresses: &[String], secret: &Handed) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
@@ -286,12 +382,20 @@ impl Launch {
             .env(GroupConfig::LAUNCHER_ENV, process::id().to_string())
             .stdin(Stdio::null());
         secret.tell(&mut command);
+        match self.elastic {
+            Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
+            None => command.env_remove(GroupConfig::RESTARTS_ENV),
+        };
+        self.redirect(rank, &mut command);
+        command
+    }
+
+    fn redirect(&self, rank: Rank, command: &mut Command) {
         let (stdout, stderr) = match (self.output, rank) {
             (Output::ChiefInherits, Rank::CHIEF) => (Stdio::inherit(), Stdio::inherit()),
             _ => (Stdio::piped(), Stdio::piped()),
         };
         command.stdout(stdout).stderr(stderr);
-        command
     }
 }
 
@@ -310,6 +414,8 @@ impl Debug for Launch {
             .field("ranks_shown", &self.ranks_shown)
             .field("cores", &self.cores)
             .field("elastic", &self.elastic)
+            .field("hosts", &self.hosts)
+            .field("ssh_config", &self.ssh_config)
             .finish()
     }
 }
@@ -338,11 +444,7 @@ mod tests {
     fn the_launchers_variables_win_over_the_callers() {
         let secret = Handed::on_or_new().unwrap();
         let launch = Launch::new("true").env("TF_CONFIG", "{}").env("A", "1");
-        let command = launch.command(
-            Rank::CHIEF,
-            &[SocketAddr::from(([127, 0, 0, 1], 9))],
-            &secret,
-        );
+        let command = launch.command(Rank::CHIEF, 0, &["127.0.0.1:9".into()], &secret);
         let value = |name: &str| {
             let mut variables = command.get_envs();
             variables

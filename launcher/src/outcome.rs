@@ -257,6 +257,17 @@ impl WorkerEnd {
         self == Self::Exited { status: 0 }
     }
 
+    /// How a worker on another host ended, of which only the exit status is told: one above 128 is
+    /// what shells make of a signal.
+    pub(crate) fn seen_through_ssh(self) -> Self {
+        match self {
+            Self::Exited { status } if (129..=192).contains(&status) => Self::Killed {
+                signal: Signal::new(i32::from(status) - 128),
+            },
+            end => end,
+        }
+    }
+
     /// Reads what `waitid` says of a child that has ended; `None` if it has not.
     pub(crate) fn from_wait(status: &WaitIdStatus) -> Option<Self> {
         let exited = status.exit_status().map(|status| Self::Exited {
@@ -285,6 +296,7 @@ pub struct Signal(i32);
 impl Signal {
     pub(crate) const INTERRUPT: Self = Self(signal_hook::consts::SIGINT);
     pub(crate) const TERMINATE: Self = Self(signal_hook::consts::SIGTERM);
+    pub(crate) const KILL: Self = Self(signal_hook::consts::SIGKILL);
 
     /// `number` comes from the kernel or from constants, so it is one.
     pub(crate) const fn new(number: i32) -> Self {
@@ -300,6 +312,12 @@ impl Signal {
     /// Whether it asks a program to end, in good order.
     pub(crate) fn asks_to_end(self) -> bool {
         matches!(self, Self::INTERRUPT | Self::TERMINATE)
+    }
+
+    /// Its name without `SIG`, as shells have it; `None` for one without a name.
+    pub(crate) fn short_name(self) -> Option<&'static str> {
+        let name = signal_hook::low_level::signal_name(self.0)?;
+        Some(name.strip_prefix("SIG").unwrap_or(name))
     }
 
     /// 128 plus its number, as shells report it.

@@ -1,6 +1,7 @@
 //! Reserves a UDP port on 127.0.0.1 for each worker by binding it, and releases them all right
 //! before the workers start.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use meshwork_collectives::Rank;
@@ -15,8 +16,9 @@ pub(crate) struct ReservedPorts {
 
 impl ReservedPorts {
     /// Lets go of all ports at once; their addresses in order of rank.
-    pub(crate) fn release(self) -> Vec<SocketAddr> {
-        self.held.into_iter().map(|(_, address)| address).collect()
+    pub(crate) fn release(self) -> Vec<String> {
+        let addresses = self.held.into_iter().map(|(_, address)| address);
+        addresses.map(|address| address.to_string()).collect()
     }
 }
 
@@ -45,6 +47,23 @@ pub(crate) fn reserve(workers: usize, base: Option<u16>) -> Result<ReservedPorts
             .collect::<Result<_, _>>()?,
     };
     Ok(ReservedPorts { held })
+}
+
+/// A port for each worker on other hosts, from `base` on or by chance, above those that Linux hands
+/// out by itself. Whether they are free is known to those hosts only, where a worker that finds its
+/// port taken says so.
+///
+/// # Errors
+/// [`LaunchError::PortRange`]
+pub(crate) fn elsewhere(
+    workers: usize,
+    base: Option<u16>,
+) -> Result<impl Iterator<Item = u16>, LaunchError> {
+    const FIRST: u16 = 61_000;
+    let room = u64::from(u16::MAX - FIRST).saturating_sub(workers as u64) + 1;
+    let chance = RandomState::new().hash_one(std::process::id()) % room;
+    let chance = u16::try_from(chance).expect("less than the ports there are");
+    numbered(base.unwrap_or(FIRST + chance), workers)
 }
 
 fn numbered(base: u16, workers: usize) -> Result<impl Iterator<Item = u16>, LaunchError> {
@@ -99,9 +118,21 @@ mod tests {
     #[test]
     fn free_ports_are_distinct() {
         let addresses = reserve(32, None).unwrap().release();
-        let distinct: BTreeSet<_> = addresses.iter().map(SocketAddr::port).collect();
+        let distinct: BTreeSet<_> = addresses.iter().collect();
         assert_eq!(distinct.len(), 32);
-        assert!(!distinct.contains(&0));
+        assert!(!distinct.contains(&"127.0.0.1:0".to_owned()));
+    }
+
+    #[test]
+    fn ports_of_other_hosts_fit_whatever_chance_says() {
+        for workers in [1, 2, 1024] {
+            let ports: Vec<_> = elsewhere(workers, None).unwrap().collect();
+            assert!(
+                (ports.len(), ports[0] >= 61_000) == (workers, true),
+                "{ports:?}"
+            );
+        }
+        assert_eq!(elsewhere(2, Some(7)).unwrap().collect::<Vec<_>>(), [7, 8]);
     }
 
     #[test]

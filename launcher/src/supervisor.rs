@@ -2,8 +2,6 @@
 //! carries out what `run_state` decides. The decisions themselves are not here.
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
-use std::process::Command;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -15,7 +13,7 @@ use crate::event::Event;
 use crate::output::{OutputSummary, Pipe, Pump, Shown};
 use crate::run_state::{RestartDecision, RestartEvent, RunState, Step};
 use crate::signals::SignalWatch;
-use crate::workers::Workers;
+use crate::workers::{Start, Workers};
 use crate::{Elastic, LaunchError, Outcome};
 
 /// Starts workers and carries out what [`RunState`] decides, on the thread that called.
@@ -65,8 +63,8 @@ impl Supervisor {
     ///
     /// # Errors
     /// As [`Workers::start`].
-    pub(crate) fn start(&mut self, rank: Rank, command: Command) -> Result<(), LaunchError> {
-        let pipes = self.workers.start(rank, command, self.sender.clone())?;
+    pub(crate) fn start(&mut self, rank: Rank, how: Start) -> Result<(), LaunchError> {
+        let pipes = self.workers.start(rank, how, self.sender.clone())?;
         self.pipes.extend(pipes);
         Ok(())
     }
@@ -79,7 +77,7 @@ impl Supervisor {
     /// [`LaunchError::Watch`], [`LaunchError::Wait`], those of `restart`.
     pub(crate) fn supervise(
         mut self,
-        addresses: Vec<SocketAddr>,
+        addresses: Vec<String>,
         secret: JobSecret,
         ranks_shown: Option<usize>,
         restart: impl Fn(&mut Self, Rank, u32) -> Result<(), LaunchError>,

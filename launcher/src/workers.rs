@@ -1,11 +1,12 @@
 //! Worker processes, each in a process group of its own: spawning, signalling, waiting and reaping.
+//! That of a worker on another host is an `ssh`, which is told of signals over its standard input.
 //! A worker that has ended stays a zombie until the run is over or it is replaced, so that no
 //! signal reaches a reused process id.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
@@ -15,6 +16,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::event::Event;
 use crate::output::{Pipe, Stream};
+use crate::remote;
 use crate::{LaunchError, Signal, WorkerEnd};
 
 /// Owns the workers' processes, in order of rank. None outlives it: dropping it kills and reaps.
@@ -25,9 +27,20 @@ use crate::{LaunchError, Signal, WorkerEnd};
 #[derive(Debug, Default)]
 pub(crate) struct Workers(Vec<Worker>);
 
+/// How a worker is started.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// As a process of this host.
+    Local(Command),
+    /// By an `ssh`, which is told this first.
+    Remote { ssh: Command, orders: Vec<u8> },
+}
+
 #[derive(Debug)]
 struct Worker {
     child: Child,
+    /// Takes signals for a worker on another host.
+    remote: Option<ChildStdin>,
     /// Its process id, and that of its group.
     pid: Pid,
     /// Waits for its end without reaping it.
@@ -47,12 +60,20 @@ impl Workers {
     pub(crate) fn start(
         &mut self,
         rank: Rank,
-        mut command: Command,
+        start: Start,
         events: SyncSender<Event>,
     ) -> Result<Vec<Pipe>, LaunchError> {
         if let Some(worker) = self.0.get_mut(rank.index()) {
             worker.end();
         }
+        let (mut command, orders) = match start {
+            Start::Local(command) => (command, None),
+            Start::Remote { mut ssh, orders } => {
+                ssh.stdin(Stdio::piped());
+                (ssh, Some(orders))
+            }
+        };
+        let is_remote = orders.is_some();
         let mut child = command
             .process_group(0)
             .spawn()
@@ -64,6 +85,7 @@ impl Workers {
         let pid = Pid::from_child(&child);
         // From here on whatever happens, the child is killed and reaped.
         let mut worker = Worker {
+            remote: child.stdin.take(),
             child,
             pid,
             waiter: None,
@@ -73,10 +95,18 @@ impl Workers {
             .name(format!("{rank} waiter"))
             .stack_size(WAITER_STACK)
             .spawn(move || {
-                let _ = events.send(Event::Ended(rank, end_of(pid)));
+                let end = end_of(pid).map(|end| match is_remote {
+                    true => end.seen_through_ssh(),
+                    false => end,
+                });
+                let _ = events.send(Event::Ended(rank, end));
             })
             .map_err(|source| LaunchError::Watch { source })?;
         worker.waiter = Some(waiter);
+        if let (Some(remote), Some(orders)) = (&mut worker.remote, orders) {
+            // An `ssh` that reaches nobody gives up, which ends this and is an end like any other.
+            let _ = remote.write_all(&orders);
+        }
         match self.0.get_mut(rank.index()) {
             Some(place) => *place = worker,
             None => self.0.push(worker),
@@ -88,27 +118,37 @@ impl Workers {
     }
 
     /// Sends a signal to every worker's process group.
-    pub(crate) fn signal(&self, signal: Signal) {
-        if let Some(signal) = rustix::process::Signal::from_named_raw(signal.number()) {
-            self.send(signal);
-        }
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        self.send(signal);
     }
 
     /// Sends SIGKILL to every worker's process group.
-    pub(crate) fn kill(&self) {
-        self.send(rustix::process::Signal::KILL);
+    pub(crate) fn kill(&mut self) {
+        self.send(Signal::KILL);
     }
 
     /// Kills what remains of the process groups, and reaps all workers.
     pub(crate) fn end(&mut self) {
         self.kill();
+        // What drops kills each group of this host.
         self.0.clear();
     }
 
-    fn send(&self, signal: rustix::process::Signal) {
-        for worker in self.0.iter().filter(|worker| !worker.reaped) {
-            // A failure means that nobody in the group can be reached, as when all have ended.
-            let _ = kill_process_group(worker.pid, signal);
+    fn send(&mut self, signal: Signal) {
+        // A failure means that nobody can be reached, as when all have ended.
+        for worker in self.0.iter_mut().filter(|worker| !worker.reaped) {
+            match &mut worker.remote {
+                Some(remote) => {
+                    if let Some(line) = remote::signal_line(signal) {
+                        let _ = remote.write_all(line.as_bytes());
+                    }
+                }
+                None => {
+                    if let Some(signal) = rustix::process::Signal::from_named_raw(signal.number()) {
+                        let _ = kill_process_group(worker.pid, signal);
+                    }
+                }
+            }
         }
     }
 }
@@ -177,7 +217,9 @@ mod tests {
         for rank in Rank::all(2) {
             let mut command = Command::new("sleep");
             command.arg("1000");
-            workers.start(rank, command, sender.clone()).unwrap();
+            workers
+                .start(rank, Start::Local(command), sender.clone())
+                .unwrap();
         }
         let pids: Vec<_> = workers.0.iter().map(|worker| worker.pid).collect();
         drop(workers);
@@ -201,7 +243,9 @@ mod tests {
             let mut command = Command::new("sh");
             // What it leaves behind is ended with it.
             command.args(["-c", "sleep 1000 & exit 1"]);
-            workers.start(Rank::CHIEF, command, sender.clone()).unwrap();
+            workers
+                .start(Rank::CHIEF, Start::Local(command), sender.clone())
+                .unwrap();
             let ended = events.recv().unwrap();
             assert!(matches!(ended, Event::Ended(Rank::CHIEF, Ok(end)) if !end.is_success()));
             pids.push(workers.0[0].pid);
@@ -215,7 +259,7 @@ mod tests {
         let (sender, events) = sync_channel(1);
         let mut workers = Workers::default();
         workers
-            .start(Rank::CHIEF, Command::new("true"), sender)
+            .start(Rank::CHIEF, Start::Local(Command::new("true")), sender)
             .unwrap();
         let pid = workers.0[0].pid;
         assert!(matches!(events.recv(), Ok(Event::Ended(_, Ok(end))) if end.is_success()));

@@ -31,6 +31,8 @@ pub enum Need {
     Pjrt,
     /// Slurm's daemons and programs.
     Slurm,
+    /// The programs `ssh`, `sshd` and `ssh-keygen`.
+    Ssh,
     /// The program `strace`, and the right to trace.
     Strace,
     /// The program `torchrun` of PyTorch.
@@ -55,6 +57,7 @@ impl Need {
         Self::Openssl,
         Self::Pjrt,
         Self::Slurm,
+        Self::Ssh,
         Self::Strace,
         Self::Torchrun,
     ];
@@ -116,6 +119,7 @@ impl Need {
             Self::Openssl => "openssl",
             Self::Pjrt => "pjrt",
             Self::Slurm => "slurm",
+            Self::Ssh => "ssh",
             Self::Strace => "strace",
             Self::Torchrun => "torchrun",
         }
@@ -148,6 +152,7 @@ impl Need {
             Self::Slurm => {
                 "as root, install slurm-wlm, slurm-client and munge, as Debian calls them"
             }
+            Self::Ssh => "install openssh-client and openssh-server, as Debian calls them",
             Self::Strace => "install strace, where processes may trace their children",
             Self::Torchrun => "pip install torch, and put its torchrun on the PATH",
         }

@@ -1,0 +1,231 @@
+//! A worker on another host: what `ssh` is asked to run there, and what that is told over its
+//! standard input. Nothing of Meshwork has to be there but the program itself.
+//!
+//! ```text
+//!   launcher ──stdin──> ssh ═══════> sh: reads its orders, starts the worker,
+//!            <─stdout──     <═══════     then waits for both:
+//!            <─stderr──                    "TERM", "KILL" …  a signal for the worker's group
+//!                                          end of input      TERM, and KILL after the grace time
+//! ```
+//!
+//! The secret, variables and arguments are in the orders, and in no command line. Where the
+//! launcher or the connection is gone the input ends, and the worker with it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::hosts::Host;
+use crate::{LaunchError, Signal};
+
+/// What a worker on another host is started with.
+#[derive(Debug)]
+pub(crate) struct RemoteWorker<'a> {
+    pub(crate) program: &'a OsStr,
+    pub(crate) args: &'a [OsString],
+    /// Names and values; the last of one name counts.
+    pub(crate) variables: Vec<(OsString, OsString)>,
+    pub(crate) folder: PathBuf,
+    pub(crate) grace: Duration,
+}
+
+impl RemoteWorker<'_> {
+    /// The lines of a shell that set everything up there.
+    ///
+    /// # Errors
+    /// [`LaunchError::RemoteVariable`] for a variable that no shell can set.
+    pub(crate) fn orders(&self) -> Result<Vec<u8>, LaunchError> {
+        let mut orders = Vec::new();
+        for (name, value) in &self.variables {
+            if !is_variable(name) {
+                return Err(LaunchError::RemoteVariable { name: name.clone() });
+            }
+            orders.extend_from_slice(b"export ");
+            orders.extend_from_slice(name.as_bytes());
+            orders.push(b'=');
+            quote(value, &mut orders);
+            orders.push(b'\n');
+        }
+        // A shell rounds nothing: less than a second of grace is one.
+        let seconds = self.grace.as_secs() + u64::from(self.grace.subsec_nanos() > 0);
+        orders.extend_from_slice(format!("grace={seconds}\ncd ").as_bytes());
+        quote(self.folder.as_os_str(), &mut orders);
+        orders.extend_from_slice(b" || exit 125\nset --");
+        for word in std::iter::once(self.program).chain(self.args.iter().map(AsRef::as_ref)) {
+            orders.push(b' ');
+            quote(word, &mut orders);
+        }
+        // What was cut off has no last line.
+        orders.extend_from_slice(b"\ncomplete=1\n");
+        Ok(orders)
+    }
+}
+
+/// `ssh`, which asks for no password and does not wait longer for a host than this says. `orders`
+/// is how many bytes it is going to be told.
+pub(crate) fn ssh(host: &Host, config: Option<&Path>, orders: usize) -> Command {
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+    ssh.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2"]);
+    if let Some(config) = config {
+        ssh.arg("-F").arg(config);
+    }
+    ssh.arg("--").arg(host.destination());
+    // Whatever shell the user has there gets one word in quotes, and the number.
+    ssh.arg(format!("exec sh -c '{SCRIPT}' sh {orders}"));
+    ssh
+}
+
+/// The line that hands a signal on.
+pub(crate) fn signal_line(signal: Signal) -> Option<String> {
+    Some(format!("{}\n", signal.short_name()?))
+}
+
+/// Has no single quote, so that it can stand between two. The worker leads a session, and so a
+/// process group, of its own where `setsid` is there; what it leaves behind is killed.
+const SCRIPT: &str = r#"
+exec 3<&0
+complete=
+orders=$(head -c "$1" <&3)
+eval "$orders"
+[ "$complete" ] || exit 125
+tell() { kill -s "$1" -- "-$worker" 2>/dev/null || kill -s "$1" "$worker" 2>/dev/null; }
+if command -v setsid >/dev/null
+then setsid "$@" </dev/null 3<&- &
+else "$@" </dev/null 3<&- &
+fi
+worker=$!
+{
+  while IFS= read -r signal <&3; do tell "$signal"; done
+  tell TERM; sleep "$grace"; tell KILL
+} >/dev/null 2>&1 &
+watch=$!
+wait "$worker" 2>/dev/null
+status=$?
+kill "$watch" 2>/dev/null
+kill -s KILL -- "-$worker" 2>/dev/null
+exit "$status"
+"#;
+
+/// Puts a word between single quotes, for a shell.
+fn quote(word: &OsStr, out: &mut Vec<u8>) {
+    out.push(b'\'');
+    for &byte in word.as_bytes() {
+        match byte {
+            b'\'' => out.extend_from_slice(br"'\''"),
+            byte => out.push(byte),
+        }
+    }
+    out.push(b'\'');
+}
+
+fn is_variable(name: &OsStr) -> bool {
+    let is_word = |&byte: &u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let name = name.as_bytes();
+    name.iter().all(is_word) && name.first().is_some_and(|first| !first.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Child, Stdio};
+
+    use super::*;
+
+    /// A worker by the script of this file, without a network in between.
+    fn start(worker: &RemoteWorker<'_>) -> Child {
+        let orders = worker.orders().unwrap();
+        let host = "a".parse::<crate::Hosts>().unwrap();
+        let ssh = ssh(host.place(1).unwrap()[0], None, orders.len());
+        let remote = ssh.get_args().last().unwrap();
+        let mut shell = Command::new("sh")
+            .arg("-c")
+            .arg(remote)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        shell.stdin.as_mut().unwrap().write_all(&orders).unwrap();
+        shell
+    }
+
+    fn worker<'a>(program: &'a OsStr, args: &'a [OsString]) -> RemoteWorker<'a> {
+        RemoteWorker {
+            program,
+            args,
+            variables: Vec::new(),
+            folder: PathBuf::from("/"),
+            grace: Duration::from_secs(60),
+        }
+    }
+
+    fn line(from: &mut impl BufRead) -> String {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    #[test]
+    fn words_and_values_arrive_as_they_are() {
+        let strange = "it's $HOME `x` \"y\" \\ \n *";
+        let args = ["-c", "printf %s \"$V|$1|$PWD\"; cat; exit 7", "sh", strange];
+        let args = args.map(OsString::from);
+        let mut worker = worker(OsStr::new("sh"), &args);
+        worker.variables = vec![("V".into(), strange.into())];
+        let mut shell = start(&worker);
+        let _held_open = shell.stdin.take();
+        let ended = shell.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(7));
+        let said = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(said, format!("{strange}|{strange}|/"));
+    }
+
+    #[test]
+    fn a_signal_reaches_the_worker_and_all_that_it_started() {
+        let script = "trap 'echo told; exit 5' TERM; sleep 1000 & echo ready; wait";
+        let args = ["-c", script].map(OsString::from);
+        let mut shell = start(&worker(OsStr::new("sh"), &args));
+        let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+        assert_eq!(line(&mut stdout), "ready");
+        let signal = signal_line(Signal::TERMINATE).unwrap();
+        shell
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(signal.as_bytes())
+            .unwrap();
+        assert_eq!(line(&mut stdout), "told");
+        // The rest of the output ends: nothing holds it open.
+        stdout.read_to_string(&mut String::new()).unwrap();
+        assert_eq!(shell.wait().unwrap().code(), Some(5));
+    }
+
+    #[test]
+    fn a_worker_that_nobody_watches_any_more_is_ended() {
+        let script = "trap '' TERM; echo $$; exec sleep 1000";
+        let args = ["-c", script].map(OsString::from);
+        let mut lonely = worker(OsStr::new("sh"), &args);
+        lonely.grace = Duration::ZERO;
+        let mut shell = start(&lonely);
+        line(&mut BufReader::new(shell.stdout.take().unwrap()));
+        drop(shell.stdin.take());
+        let ended = shell.wait().unwrap();
+        assert_eq!((ended.code(), ended.signal()), (Some(137), None));
+    }
+
+    #[test]
+    fn a_variable_that_no_shell_can_set_is_refused() {
+        let mut worker = worker(OsStr::new("true"), &[]);
+        for name in ["A-B", "", "1A", "A=B"] {
+            worker.variables = vec![(name.into(), "x".into())];
+            let refused = worker.orders().unwrap_err();
+            assert!(
+                matches!(refused, LaunchError::RemoteVariable { .. }),
+                "{name}"
+            );
+        }
+    }
+}
