@@ -10,12 +10,12 @@ use std::error::Error;
 use std::io;
 use std::thread;
 
-use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_collectives::{Communication, Group, GroupConfig, JobSecret, Rank, ReduceOp};
 use meshwork_launcher::{Cores, Launch, Outcome, Output};
 
 pub(crate) use args::{Bench, size};
 
+use crate::placement::placement;
 use args::{Operation, TransportArg};
 use measure::Series;
 
@@ -77,7 +77,7 @@ fn among_threads(wanted: &Bench) -> Result<(), Failure> {
 fn as_rank(wanted: &Bench) -> Result<(), Failure> {
     let (members, rank) = match wanted.hosts() {
         [] => {
-            let placement = WorkerPlacement::resolve(&EnvironmentResolver::from_env())?;
+            let placement = placement()?;
             (placement.addresses().to_vec(), placement.rank())
         }
         hosts => (hosts.to_vec(), wanted.rank()?),

@@ -99,7 +99,7 @@ pub(crate) enum DoctorError {
     },
     /// Nothing says who the members of the job are.
     #[error("who is in the job is not known: give --hosts and --rank, -n, or TF_CONFIG")]
-    Members(#[from] meshwork_cluster_resolver::Error),
+    Members(#[from] meshwork_strategy::Error),
     /// The ranks cannot be started here.
     #[error(transparent)]
     Launch(#[from] LaunchError),

@@ -12,6 +12,7 @@ mod bench;
 mod checkpoint;
 mod devices;
 mod doctor;
+mod placement;
 mod plan;
 mod resolve;
 mod seconds;

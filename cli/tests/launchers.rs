@@ -89,6 +89,53 @@ fn a_variable_that_torchrun_would_set_is_asked_for_by_its_name() {
     assert!(said.contains("MASTER_ADDR is not set"), "{said}");
 }
 
+/// As torchrun starts them on two hosts, which are network namespaces here.
+#[test]
+fn processes_of_two_hosts_meet_at_the_address_that_all_know() {
+    let works = Command::new("unshare")
+        .args(["--net", "ip", "link"])
+        .output();
+    let works = works.map_err(|error| format!("unshare does not start: {error}"));
+    let works = works.and_then(|ended| match ended.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&ended.stderr).trim().to_owned()),
+    });
+    if Need::Namespaces.or_skip(works).is_none() {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-euc", TWO_HOSTS, "sh", MESHWORK]);
+    command.args(WORKER).envs([
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "10.7.0.1"),
+        ("MASTER_PORT", "29500"),
+    ]);
+    let said = passed(&mut command);
+    assert_eq!(said.matches(",allreduce,2,4096,").count(), 1, "{said}");
+}
+
+/// Runs a program as rank 0 here, and as rank 1 in another namespace, with a link between them.
+const TWO_HOSTS: &str = r#"
+folder=$(mktemp -d); trap 'rm -r "$folder"' EXIT
+mkfifo "$folder/go"
+unshare --net sh -euc '
+    read -r _ <"$1/go"; shift
+    ip link set lo up; ip addr add 10.7.0.2/24 dev far; ip link set far up
+    RANK=1 exec "$@"
+' sh "$folder" "$@" &
+here=$(readlink /proc/$$/ns/net)
+while [ "$(readlink /proc/$!/ns/net)" = "$here" ]; do :; done
+ip link set lo up
+ip link add near type veth peer name far netns $!
+ip addr add 10.7.0.1/24 dev near; ip link set near up
+echo >"$folder/go"
+status=0
+RANK=0 "$@" || status=$?
+wait $! || status=$?
+exit $status
+"#;
+
 /// All ranks are there if the first one's table says so, which it prints once and for all.
 #[track_caller]
 fn measures_with_all_three(command: &mut Command) {

@@ -12,8 +12,10 @@ use crate::spec::{ClusterSpec, Counts};
 use crate::task::Task;
 
 mod master;
+mod rendezvous;
 
 pub(crate) use master::MasterRule;
+pub use rendezvous::RendezvousEndpoint;
 
 /// How many accelerators a task has, by device type such as `GPU`.
 pub type Accelerators = BTreeMap<String, u32>;
@@ -48,6 +50,7 @@ pub struct Cluster {
     /// `None` if nobody knows, which is an answer where this process has a master.
     pub(crate) accelerators: Option<Result<Accelerators, Error>>,
     pub(crate) master: MasterRule,
+    pub(crate) rendezvous: Option<RendezvousEndpoint>,
     /// What was looked at.
     pub(crate) evidence: Explanation,
 }
@@ -64,6 +67,7 @@ impl Cluster {
             environment: None,
             accelerators: Some(Ok(Accelerators::new())),
             master: MasterRule::OwnTask,
+            rendezvous: None,
             evidence: Explanation::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Launchers that tell each process its rank, and nobody the addresses: torchrun and Open MPI.
 
 use crate::address;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, RendezvousEndpoint};
 use crate::error::{Error, LauncherError};
 use crate::explanation::{Explanation, Origin, Question};
 use crate::resolver::ClusterResolver;
@@ -17,11 +17,12 @@ use ports::Ports;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// `torchrun` and those that set its variables: `RANK`, `WORLD_SIZE`, `LOCAL_WORLD_SIZE`,
-    /// `MASTER_ADDR`, `MASTER_PORT`.
+    /// `torchrun` and those that set its variables: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`,
+    /// `MASTER_PORT`, and `LOCAL_WORLD_SIZE` if all are on one host.
     Torchrun,
     /// `mpirun` of Open MPI: `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`,
-    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `PMIX_NAMESPACE`.
+    /// `OMPI_COMM_WORLD_LOCAL_SIZE`, `PMIX_NAMESPACE`, and for several hosts `MASTER_ADDR` and
+    /// `MASTER_PORT`, which it hands on by `-x`.
     OpenMpi,
 }
 
@@ -44,13 +45,14 @@ impl Launcher {
     }
 }
 
-/// The processes that a launcher started on one host, all of them workers.
+/// The processes that a launcher started, all of them workers.
 ///
 /// These launchers tell a process how many there are and which of them it is. Where all are on one
 /// host, that is enough: each worker listens on a port of its own above 61000, outside the range
 /// from which Linux hands ports out. Which ones follows from `MASTER_PORT` or `PMIX_NAMESPACE`, so
-/// that jobs side by side on one host have different ones. Several hosts are refused, since nobody
-/// knows their addresses.
+/// that jobs side by side on one host have different ones. On several hosts nobody knows the
+/// others' addresses before they meet, at `MASTER_ADDR` and the UDP port of the number
+/// `MASTER_PORT`, which the cluster's [`rendezvous`](Cluster::rendezvous) tells.
 ///
 /// ```
 /// use meshwork_cluster_resolver::{ClusterResolver, Launcher, LauncherResolver, Variables};
@@ -104,36 +106,81 @@ impl LauncherResolver {
             }
             .into());
         }
-        let local = read.number(names.local_world, 1, MOST_PROCESSES)?;
-        if local != world {
-            return Err(LauncherError::SeveralHosts {
-                launcher: names.launcher,
+        let task = Task::new("worker", rank);
+        let is_on_one_host = match variables.read_nonempty(names.local_world)? {
+            Some(_) => read.number(names.local_world, 1, world)? == world,
+            // Those who set torchrun's variables without being torchrun leave it out.
+            None => false,
+        };
+        if !is_on_one_host {
+            let endpoint = self.endpoint(&read, rank, world)?;
+            let (launcher, address) = (names.launcher, endpoint.address.clone());
+            let not_met = LauncherError::NotMet {
+                launcher,
                 world,
-                local,
-            }
-            .into());
+                address,
+            };
+            return Ok(Cluster {
+                spec: Err(not_met.into()),
+                rendezvous: Some(endpoint),
+                ..Cluster::default().with_task(&task)
+            });
         }
         let host = match names.host {
             Some(variable) => read.text(variable)?,
             None => LOOPBACK.to_owned(),
         };
-        let ports = match self.launcher {
+        let addresses = self.ports(&read, world)?;
+        let addresses = addresses.map(|port| address::join(&host, port));
+        let cluster = Cluster::new(ClusterSpec::from_addresses(addresses)?);
+        Ok(cluster.with_task(&task))
+    }
+
+    /// Ports for as many processes on one host.
+    fn ports(&self, read: &Reader<'_>, world: u32) -> Result<Ports, Error> {
+        let job = self.launcher.names().job;
+        Ok(match self.launcher {
             Launcher::Torchrun => {
-                let port = read.number(names.job, 1, u16::MAX.into())?;
+                let port = read.number(job, 1, u16::MAX.into())?;
                 Ports::of_number(port.into(), world)
             }
-            Launcher::OpenMpi => Ports::of_name(&read.text(names.job)?, world),
+            Launcher::OpenMpi => Ports::of_name(&read.text(job)?, world),
+        })
+    }
+
+    /// Where the processes of several hosts meet.
+    fn endpoint(
+        &self,
+        read: &Reader<'_>,
+        rank: u32,
+        world: u32,
+    ) -> Result<RendezvousEndpoint, Error> {
+        let names = self.launcher.names();
+        let Some(host) = read.variables.read_nonempty(MASTER_ADDR)? else {
+            return Err(LauncherError::SeveralHosts {
+                launcher: names.launcher,
+                world,
+            }
+            .into());
         };
-        let addresses = ports.map(|port| address::join(&host, port));
-        let cluster = Cluster::new(ClusterSpec::from_addresses(addresses)?);
-        Ok(cluster.with_task(&Task::new("worker", rank)))
+        let port = read.number(MASTER_PORT, 1, u16::MAX.into())?;
+        let port = u16::try_from(port).expect("it is in the range of a port");
+        // By rank, so that it does not matter who is on this host too.
+        let own = self.ports(read, world)?.nth(rank as usize);
+        Ok(RendezvousEndpoint {
+            address: address::join(&host, port),
+            rank,
+            world,
+            port: own.expect("there is a port for each process"),
+        })
     }
 
     fn evidence(&self, variables: &Variables) -> Explanation {
         let names = self.launcher.names();
         let mut evidence = Explanation::default();
         let of_cluster = [names.host, Some(names.job), Some(names.local_world)];
-        let of_cluster = of_cluster.into_iter().flatten().chain([names.world]);
+        let of_cluster = of_cluster.into_iter().flatten();
+        let of_cluster = of_cluster.chain([names.world]);
         let places = of_cluster.map(|variable| (Question::Cluster, variable));
         for (question, variable) in places.chain([(Question::Task, names.rank)]) {
             let from = Origin::variable(variable);
@@ -201,13 +248,17 @@ impl Reader<'_> {
     }
 }
 
+/// The host of rank 0.
+const MASTER_ADDR: &str = "MASTER_ADDR";
+const MASTER_PORT: &str = "MASTER_PORT";
+
 const TORCHRUN: Names = Names {
     launcher: "torchrun",
     rank: "RANK",
     world: "WORLD_SIZE",
     local_world: "LOCAL_WORLD_SIZE",
-    job: "MASTER_PORT",
-    host: Some("MASTER_ADDR"),
+    job: MASTER_PORT,
+    host: Some(MASTER_ADDR),
 };
 
 const OPEN_MPI: Names = Names {

@@ -125,7 +125,7 @@ mod union;
 mod variables;
 
 pub use address::AddressProblem;
-pub use cluster::{Accelerators, Cluster};
+pub use cluster::{Accelerators, Cluster, RendezvousEndpoint};
 pub use difference::{Difference, Moved};
 pub use environment::EnvironmentResolver;
 pub use error::{

@@ -386,7 +386,7 @@ pub(crate) fn world_of(members: usize) -> u32 {
     u32::try_from(members).expect("a group has at most `WORLD_LIMIT` members")
 }
 
-fn inside(rank: Rank, world: u32) -> Result<(), ConfigError> {
+pub(crate) fn inside(rank: Rank, world: u32) -> Result<(), ConfigError> {
     if rank.number() < world {
         Ok(())
     } else {

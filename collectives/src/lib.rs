@@ -160,7 +160,7 @@ pub use identity::{Certificates, JobSecret};
 pub use meshwork_schedule as schedule;
 pub use meshwork_schedule::Algorithm;
 pub use meshwork_schedule::Rank;
-pub use quic::announce_loss;
+pub use quic::{Rendezvous, announce_loss};
 pub use statistics::{AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
 pub use wire::WireError;
 

@@ -26,6 +26,7 @@ mod membership_driver;
 mod node;
 mod reconfiguration;
 mod refusals;
+mod rendezvous;
 mod streams;
 mod stripes;
 
@@ -44,6 +45,7 @@ pub use announce::announce_loss;
 pub(crate) use heads::decode_any as decode_heads;
 pub(crate) use node::{Node, View};
 pub(crate) use reconfiguration::Evidence;
+pub use rendezvous::Rendezvous;
 
 use crate::agreement::{PreviousEpoch, Proof};
 use crate::config::GroupConfig;

@@ -10,6 +10,7 @@ mod call;
 mod frame;
 mod message;
 mod records;
+mod registration;
 mod routed;
 
 pub use crate::error::WireError;
@@ -23,6 +24,7 @@ pub(crate) use message::{
     Spoken, truncate,
 };
 pub(crate) use records::{MemberRecord, RecordBatch};
+pub(crate) use registration::{AddressBatch, Registration};
 pub(crate) use routed::Routed;
 
 /// "MSHW": no other protocol begins like this.

@@ -122,6 +122,7 @@ mod hash;
 mod input;
 pub mod low_communication;
 mod options;
+mod rendezvous;
 mod replica;
 mod rows;
 pub mod sharded;
@@ -158,6 +159,7 @@ pub use input::{
     replica_batch_sizes,
 };
 pub use options::CommunicationOptions;
+pub use rendezvous::rendezvous;
 pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;

@@ -16,10 +16,12 @@ use std::time::Duration;
 
 use meshwork_cluster_resolver::{ClusterResolver, EnvironmentResolver, Task, WorkerPlacement};
 use meshwork_collectives::{
-    self as collectives, Group, GroupConfig, JobSecret, Prepared, Rank, Registered, Timeouts,
+    self as collectives, ConfigError, Group, GroupConfig, JobSecret, Prepared, Rank, Registered,
+    Timeouts,
 };
 use meshwork_core::Mesh;
 
+use crate::rendezvous::rendezvous;
 use crate::replica::ReplicaPosition;
 use crate::replica::cross::CrossReplica;
 use crate::statistics::Meter;
@@ -59,10 +61,10 @@ pub struct MultiWorkerMirroredStrategy {
 
 impl MultiWorkerMirroredStrategy {
     /// The strategy that the environment describes: the cluster as [`EnvironmentResolver`] reads it
-    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI or SkyPilot), the job secret in
-    /// `MESHWORK_JOB_SECRET`, time-outs as in [`Timeouts::from_env`]. Blocks until all workers
-    /// have met. Without a cluster, or as its only worker, this worker trains alone and needs no
-    /// secret.
+    /// (`TF_CONFIG`, or else the variables of torchrun, Open MPI or SkyPilot; of these, processes
+    /// on several hosts meet at `MASTER_ADDR` first), the job secret in `MESHWORK_JOB_SECRET`,
+    /// time-outs as in [`Timeouts::from_env`]. Blocks until all workers have met. Without a
+    /// cluster, or as its only worker, this worker trains alone and needs no secret.
     ///
     /// With the feature `status`, which is on by default, a worker says over HTTP how it fares
     /// where `MESHWORK_STATUS` names an address.
@@ -77,11 +79,13 @@ impl MultiWorkerMirroredStrategy {
     }
 
     fn from_cluster_env() -> Result<Self, Error> {
-        let Some(cluster) = place_in(&EnvironmentResolver::from_env())? else {
+        let timeouts = Timeouts::from_env()?;
+        let resolver = EnvironmentResolver::from_env();
+        let Some(cluster) = place_in(&resolver, JobSecret::from_env, timeouts.join())? else {
             return Self::alone();
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
-        let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
+        let options = CommunicationOptions::new().with_timeouts(timeouts);
         Self::with(Group::connect(&config)?, options, cluster)
     }
 
@@ -95,7 +99,8 @@ impl MultiWorkerMirroredStrategy {
         secret: JobSecret,
         options: CommunicationOptions,
     ) -> Result<Self, Error> {
-        let Some(cluster) = place_in(resolver)? else {
+        let known = || Ok(secret.clone());
+        let Some(cluster) = place_in(resolver, known, options.timeouts().join())? else {
             let mut alone = Self::alone()?;
             alone.options = options;
             return Ok(alone);
@@ -428,9 +433,18 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-/// The placement and task of this process; `None` where it is the only worker.
-fn place_in(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, Task)>, Error> {
+/// The placement and task of this process, after a rendezvous if it takes one; `None` where it is
+/// the only worker.
+fn place_in(
+    resolver: &dyn ClusterResolver,
+    secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
+    limit: Duration,
+) -> Result<Option<(WorkerPlacement, Task)>, Error> {
     let cluster = resolver.snapshot()?;
+    let cluster = match cluster.rendezvous() {
+        Some(_) => rendezvous(cluster, &secret()?, limit)?,
+        None => cluster,
+    };
     if cluster.spec()?.is_empty() {
         return Ok(None);
     }

@@ -6,12 +6,12 @@ mod pairs;
 
 use std::time::Duration;
 
-use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_collectives::{DataTransport, Group, GroupConfig, JobSecret, Rank};
 use meshwork_launcher::{Launch, Outcome, Output};
 use serde_json::json;
 
 use super::{Doctor, DoctorError};
+use crate::placement::placement;
 use findings::{Finding, Level, findings};
 use pairs::RankPair;
 
@@ -75,7 +75,7 @@ fn place(wanted: &Doctor) -> Result<(Vec<String>, Rank), DoctorError> {
     if let (hosts @ [_, ..], Some(rank)) = (wanted.hosts.as_slice(), wanted.rank) {
         return Ok((hosts.to_vec(), Rank::new(rank)));
     }
-    let placement = WorkerPlacement::resolve(&EnvironmentResolver::from_env())?;
+    let placement = placement()?;
     Ok((placement.addresses().to_vec(), Rank::new(placement.rank())))
 }
 

@@ -59,15 +59,35 @@ pub enum LauncherError {
     },
     /// The processes are on several hosts, of which the launcher tells nobody the addresses.
     #[error(
-        "{launcher} started {world} processes, {local} of them on this host, and does not say \
-         where the others are: list the addresses of all in TF_CONFIG, or start them by srun"
+        "{launcher} started {world} processes, not all of them on this host, and does not say where \
+         the others are: set MASTER_ADDR and MASTER_PORT for all, the host of rank 0 and a \
+         UDP port that is free there"
     )]
     SeveralHosts {
         /// The launcher.
         launcher: &'static str,
         /// How many processes there are.
         world: u32,
-        /// How many of them are on this host.
-        local: u32,
+    },
+    /// The processes are on several hosts and have not met yet.
+    #[error(
+        "where the {world} processes of {launcher} are is known once all have met at {address}: \
+         start a program that meets there, as strategies do"
+    )]
+    NotMet {
+        /// The launcher.
+        launcher: &'static str,
+        /// How many processes there are.
+        world: u32,
+        /// Where they meet.
+        address: String,
+    },
+    /// Others have met than were to meet.
+    #[error("{met} processes have met instead of {world}: start all with the same number")]
+    Met {
+        /// How many processes there should be.
+        world: u32,
+        /// How many have met.
+        met: usize,
     },
 }

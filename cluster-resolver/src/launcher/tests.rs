@@ -68,11 +68,16 @@ fn what_is_missing_is_named_with_the_launcher_that_sets_it() {
         ("PMIX_NAMESPACE", ""),
         "PMIX_NAMESPACE is not set: start this process by mpirun, or set it as mpirun does",
     );
-    for (variable, _) in TORCH {
-        assert!(cluster(Launcher::Torchrun, (variable, "")).spec().is_err());
-    }
-    for (variable, _) in MPI {
-        assert!(cluster(Launcher::OpenMpi, (variable, "")).spec().is_err());
+    for (variable, _) in TORCH.into_iter().chain(MPI) {
+        for launcher in Launcher::ALL {
+            let is_its_own = |(known, _): &(&str, _)| *known == variable;
+            let of_launcher = match launcher {
+                Launcher::Torchrun => TORCH.iter().any(is_its_own),
+                Launcher::OpenMpi => MPI.iter().any(is_its_own),
+            };
+            let spec = cluster(*launcher, (variable, ""));
+            assert_eq!(spec.spec().is_err(), of_launcher, "{variable}");
+        }
     }
 }
 
@@ -95,13 +100,77 @@ fn wrong_numbers_are_refused_with_their_value_and_range() {
 }
 
 #[test]
-fn several_hosts_are_refused_since_nobody_knows_their_addresses() {
+fn several_hosts_are_refused_where_nobody_says_where_to_meet() {
     refused(
         Launcher::OpenMpi,
         ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
-        "mpirun started 2 processes, 1 of them on this host, and does not say where the others \
-         are: list the addresses of all in TF_CONFIG, or start them by srun",
+        "mpirun started 2 processes, not all of them on this host, and does not say where the others \
+         are: set MASTER_ADDR and MASTER_PORT for all, the host of rank 0 and a UDP port that is \
+         free there",
     );
+    refused(
+        Launcher::Torchrun,
+        ("LOCAL_WORLD_SIZE", "3"),
+        "LOCAL_WORLD_SIZE is 3: make it a whole number from 1 to 2",
+    );
+}
+
+#[test]
+fn the_processes_of_several_hosts_meet_where_all_are_told() {
+    for (launcher, variables) in [
+        (Launcher::Torchrun, &TORCH[..]),
+        (Launcher::OpenMpi, &MPI[..]),
+    ] {
+        let names = launcher.names();
+        let several = [
+            (names.world, "4"),
+            (names.rank, "3"),
+            (MASTER_ADDR, "::1"),
+            (MASTER_PORT, "29500"),
+        ];
+        let of_last = Variables::fixed(variables.iter().copied().chain(several));
+        let resolver = LauncherResolver::from_variables(launcher, of_last);
+        let cluster = resolver.snapshot().unwrap();
+        let endpoint = cluster.rendezvous().unwrap();
+        assert_eq!(endpoint.address(), "[::1]:29500");
+        assert_eq!((endpoint.rank(), endpoint.world()), (3, 4));
+        let port = endpoint.port();
+        let first = Variables::fixed(
+            variables
+                .iter()
+                .copied()
+                .chain(several)
+                .chain([(names.rank, "0")]),
+        );
+        let first = LauncherResolver::from_variables(launcher, first)
+            .snapshot()
+            .unwrap();
+        assert_eq!(first.rendezvous().unwrap().port() + 3, port);
+        let not_met = cluster.placement().unwrap_err().to_string();
+        assert!(
+            not_met.contains("known once all have met at [::1]:29500"),
+            "{not_met}"
+        );
+        let few = vec!["a:1".to_owned()];
+        let refused = cluster.clone().with_addresses(few).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("1 processes have met instead of 4"),
+            "{refused}"
+        );
+        let all = ["a:1", "a:2", "b:1", "b:2"].map(str::to_owned);
+        let met = cluster.with_addresses(all.to_vec()).unwrap();
+        assert_eq!(
+            (met.placement().unwrap().rank(), met.rendezvous()),
+            (3, None)
+        );
+        assert_eq!(met.placement().unwrap().addresses(), all);
+    }
+}
+
+#[test]
+fn whoever_sets_no_local_number_lets_all_meet() {
+    let cluster = cluster(Launcher::Torchrun, ("LOCAL_WORLD_SIZE", ""));
+    assert_eq!(cluster.rendezvous().unwrap().address(), "[::1]:29500");
 }
 
 #[test]

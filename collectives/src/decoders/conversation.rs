@@ -179,6 +179,8 @@ impl Listener {
                 self.asked(agreement::Event::Said { by, message });
             }
             Message::Spoken(_)
+            | Message::Register(_)
+            | Message::Addresses(_)
             | Message::Hello(_)
             | Message::Welcome(_)
             | Message::Refusal(_)

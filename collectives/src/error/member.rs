@@ -17,6 +17,11 @@ impl Member {
         }
     }
 
+    /// A rank that has not said where it is.
+    pub(crate) fn unknown(rank: Rank) -> Self {
+        Self::new(rank, "at an unknown address")
+    }
+
     /// Its rank.
     #[must_use]
     pub fn rank(&self) -> Rank {

@@ -77,7 +77,9 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
                 | Message::Refusal(_)
                 | Message::Lane(_)
                 | Message::Spoken(_)
-                | Message::JoinRequest(_),
+                | Message::JoinRequest(_)
+                | Message::Register(_)
+                | Message::Addresses(_),
             ) => Event::Disconnected(from),
             Err(NoMessage::Malformed(error)) => {
                 let _ = events

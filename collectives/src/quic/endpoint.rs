@@ -99,6 +99,12 @@ pub(super) fn dialler(any: IpAddr) -> Result<Endpoint, JoinError> {
     endpoint(socket, Network::default(), None)
 }
 
+/// An endpoint that answers at this address.
+pub(super) fn listener(address: SocketAddr, server: ServerConfig) -> io::Result<Endpoint> {
+    let config = EndpointConfig::default();
+    Endpoint::new(config, Some(server), bind(address)?, Arc::new(TokioRuntime))
+}
+
 pub(super) fn client(identity: &Identity, network: Network) -> ClientConfig {
     let mut client = ClientConfig::new(identity.client());
     client.transport_config(transport(network));

@@ -5,6 +5,7 @@ use rkyv::{Archive, Deserialize, Serialize, rancor};
 use super::agreement_message::{AgreementMessage, MemberProcess};
 use super::call::{WaitProbe, WireCall};
 use super::records::RecordBatch;
+use super::registration::{AddressBatch, Registration};
 use super::routed::Routed;
 use super::{MAGIC, VERSION, WireError, begins_well};
 use crate::DataTransport;
@@ -58,6 +59,10 @@ pub(crate) enum Message {
     PingRequest(Ping),
     /// The answer: it lives.
     Ack(Ping),
+    /// Before there is a group, to rank 0: this is where I am going to listen.
+    Register(Registration),
+    /// The answer: this is where all do.
+    Addresses(AddressBatch),
 }
 
 /// Who a process is.
@@ -192,6 +197,8 @@ impl Message {
             Self::Routed(routed) => rkyv::to_bytes(routed),
             Self::OpenStreams(group) => rkyv::to_bytes(group),
             Self::PingRequest(ping) | Self::Ack(ping) => rkyv::to_bytes(ping),
+            Self::Register(registration) => rkyv::to_bytes(registration),
+            Self::Addresses(batch) => rkyv::to_bytes(batch),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -235,6 +242,12 @@ impl Message {
                 .map(Self::PingRequest)
                 .map_err(malformed),
             (16, _) => rkyv::from_bytes(body).map(Self::Ack).map_err(malformed),
+            (17, _) => rkyv::from_bytes(body)
+                .map(Self::Register)
+                .map_err(malformed),
+            (18, _) => rkyv::from_bytes(body)
+                .map(Self::Addresses)
+                .map_err(malformed),
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -261,6 +274,8 @@ impl Message {
             Self::OpenStreams(_) => 14,
             Self::PingRequest(_) => 15,
             Self::Ack(_) => 16,
+            Self::Register(_) => 17,
+            Self::Addresses(_) => 18,
         }
     }
 }
@@ -365,6 +380,13 @@ mod tests {
         target: u32::MAX,
     };
 
+    fn longest_addresses() -> Message {
+        Message::Addresses(AddressBatch {
+            first: 64,
+            addresses: vec!["h".repeat(255 + 6); AddressBatch::MOST],
+        })
+    }
+
     fn longest_probe() -> Message {
         let call = WireCall::longest(3);
         let message_counts = WireMessageCounts {
@@ -402,6 +424,12 @@ mod tests {
                 found: 3,
             }),
             Message::Heartbeat,
+            Message::Register(Registration {
+                rank: 3,
+                world: 4,
+                port: u16::MAX,
+            }),
+            longest_addresses(),
             longest_probe(),
             Message::Goodbye,
             Message::Lane(Lane {

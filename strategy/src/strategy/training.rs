@@ -51,11 +51,13 @@ impl MultiWorkerMirroredStrategy {
 
     fn elastic_from_cluster_env() -> Result<Self, Error> {
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
-        let Some(cluster) = place_in(&EnvironmentResolver::from_env())? else {
+        let timeouts = Timeouts::from_env()?;
+        let resolver = EnvironmentResolver::from_env();
+        let Some(cluster) = place_in(&resolver, JobSecret::from_env, timeouts.join())? else {
             return Ok(Self::alone()?.made_elastic());
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
-        let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
+        let options = CommunicationOptions::new().with_timeouts(timeouts);
         Ok(Self::with(entry.join(&config)?, options, cluster)?.made_elastic())
     }
 
@@ -71,7 +73,8 @@ impl MultiWorkerMirroredStrategy {
         options: CommunicationOptions,
         entry: JoinMode,
     ) -> Result<Self, Error> {
-        let Some(cluster) = place_in(resolver)? else {
+        let known = || Ok(secret.clone());
+        let Some(cluster) = place_in(resolver, known, options.timeouts().join())? else {
             return Ok(Self::alone()?.with_options(options).made_elastic());
         };
         let config = config(&cluster.0, secret)?

@@ -96,6 +96,8 @@ async fn receive(
         | Message::OpenStreams(_)
         | Message::PingRequest(_)
         | Message::Ack(_)
+        | Message::Register(_)
+        | Message::Addresses(_)
         | Message::WaitProbe(_) => return Ok(()),
     };
     if let Err(refusal) = answer(admission, &connection, &hello) {

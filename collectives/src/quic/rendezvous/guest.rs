@@ -1,0 +1,145 @@
+//! A rank other than 0: it calls until it is answered.
+
+use std::time::Duration;
+
+use quinn::Endpoint;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::{Rendezvous, everywhere, look_up};
+use crate::identity::{Distrust, Identity, Role, distrust};
+use crate::quic::control::{self, NoMessage};
+use crate::quic::{TURNED_AWAY, endpoint};
+use crate::wire::{Message, Registration, WireError};
+use crate::{JoinError, Member, Network, Rank, Refusal};
+
+/// How long an attempt to reach rank 0 may take before a new one starts afresh.
+const ATTEMPT: Duration = Duration::from_secs(3);
+/// The pause between two attempts that fail at once.
+const PAUSE: Duration = Duration::from_millis(50);
+/// What a rank that has been heard waits longer than rank 0 does, which says who is missing.
+const GRACE: Duration = Duration::from_secs(5);
+
+enum Attempt {
+    /// Another attempt may succeed: rank 0 is not there yet.
+    Failed,
+    /// None will.
+    Hopeless(JoinError),
+}
+
+impl From<NoMessage> for Attempt {
+    fn from(_: NoMessage) -> Self {
+        Self::Failed
+    }
+}
+
+/// Tells rank 0 where this one is going to listen, until it tells where all do.
+pub(super) async fn register(
+    rendezvous: &Rendezvous,
+    identity: &Identity,
+) -> Result<Vec<String>, JoinError> {
+    let until = Instant::now() + rendezvous.limit;
+    loop {
+        match attempt(rendezvous, identity, until).await {
+            Ok(addresses) => return Ok(addresses),
+            Err(Attempt::Hopeless(error)) => return Err(error),
+            Err(Attempt::Failed) if Instant::now() < until => sleep(PAUSE).await,
+            Err(Attempt::Failed) => {
+                return Err(JoinError::NotJoined {
+                    missing: vec![rendezvous.host()],
+                    waited: rendezvous.limit,
+                    refused: Vec::new(),
+                });
+            }
+        }
+    }
+}
+
+async fn attempt(
+    rendezvous: &Rendezvous,
+    identity: &Identity,
+    until: Instant,
+) -> Result<Vec<String>, Attempt> {
+    let limit = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
+    let reached = timeout(limit, reach(rendezvous, identity)).await;
+    let (endpoint, connection) = reached.map_err(|_| Attempt::Failed)??;
+    let answer = timeout_at(until + GRACE, ask(rendezvous, &connection)).await;
+    // Rank 0 is sure then that all has arrived.
+    connection.close(TURNED_AWAY, b"");
+    endpoint.wait_idle().await;
+    answer.map_err(|_| Attempt::Failed)?
+}
+
+async fn reach(
+    rendezvous: &Rendezvous,
+    identity: &Identity,
+) -> Result<(Endpoint, quinn::Connection), Attempt> {
+    let failed = |_| Attempt::Failed;
+    let address = look_up(&rendezvous.address).await.map_err(failed)?;
+    let endpoint = endpoint::dialler(everywhere(address.ip())).map_err(Attempt::Hopeless)?;
+    let name = identity.server_name(Role::Rank(Rank::CHIEF));
+    let name = name.map_err(|error| Attempt::Hopeless(error.into()))?;
+    let client = endpoint::client(identity, Network::default());
+    let connecting = endpoint.connect_with(client, address, &name.to_str());
+    let connecting = connecting.map_err(|_| Attempt::Failed)?;
+    let connection = connecting.await.map_err(|error| {
+        let peer = rendezvous.host();
+        match distrust(&error) {
+            Some(Distrust::OtherJob) => Attempt::Hopeless(JoinError::OtherJob { peer }),
+            Some(Distrust::Expired) => Attempt::Hopeless(JoinError::Expired { peer }),
+            None => Attempt::Failed,
+        }
+    })?;
+    Ok((endpoint, connection))
+}
+
+async fn ask(
+    rendezvous: &Rendezvous,
+    connection: &quinn::Connection,
+) -> Result<Vec<String>, Attempt> {
+    let (mut send, mut receive) = connection.open_bi().await.map_err(NoMessage::from)?;
+    let registration = Registration {
+        rank: rendezvous.rank.number(),
+        world: rendezvous.world,
+        port: rendezvous.port,
+    };
+    control::write(&mut send, &Message::Register(registration)).await?;
+    let (world, mut addresses) = (rendezvous.world as usize, Vec::new());
+    while addresses.len() < world {
+        match control::read(&mut receive).await {
+            Ok(Message::Addresses(batch))
+                if batch.first as usize == addresses.len()
+                    && (1..=world - addresses.len()).contains(&batch.addresses.len()) =>
+            {
+                addresses.extend(batch.addresses);
+            }
+            Ok(Message::Absent(ranks)) => return Err(rendezvous.without(&ranks)),
+            Ok(Message::Refusal(refusal)) => return Err(rendezvous.refused(refusal.into())),
+            Err(NoMessage::Malformed(WireError::Version { found, expected })) => {
+                let (expected, found) = (found, expected);
+                return Err(rendezvous.refused(Refusal::Version { expected, found }));
+            }
+            // Rank 0 says nothing else; who does is no rank 0.
+            Ok(_) | Err(_) => return Err(Attempt::Failed),
+        }
+    }
+    Ok(addresses)
+}
+
+impl Rendezvous {
+    fn without(&self, ranks: &[u32]) -> Attempt {
+        let missing = ranks.iter().map(|rank| Member::unknown(Rank::new(*rank)));
+        Attempt::Hopeless(JoinError::NotJoined {
+            missing: missing.collect(),
+            waited: self.limit,
+            refused: Vec::new(),
+        })
+    }
+
+    fn refused(&self, reason: Refusal) -> Attempt {
+        Attempt::Hopeless(JoinError::Refused {
+            rank: self.rank,
+            peer: self.host(),
+            reason,
+        })
+    }
+}

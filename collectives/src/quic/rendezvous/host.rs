@@ -1,0 +1,227 @@
+//! Rank 0: it listens until all have come or the time is over, then tells them all.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Connection, Endpoint, Incoming, SendStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::registrations::Registrations;
+use super::{Rendezvous, everywhere, look_up};
+use crate::identity::{Distrust, Identity, Role, distrust};
+use crate::quic::control::{self, NoMessage};
+use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
+use crate::quic::{TURNED_AWAY, endpoint};
+use crate::wire::{ABSENT_LIMIT, AddressBatch, Message, Registration};
+use crate::{JoinError, Member, Network, Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
+
+/// How long a guest may take to receive its answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Guests that are remembered as turned away.
+const REFUSED: usize = 16;
+
+/// Somebody who holds the secret, and what it said.
+struct Guest {
+    connection: Connection,
+    answer: SendStream,
+    said: Registration,
+}
+
+/// How a call ended.
+enum Call {
+    Came(Guest),
+    Refused(UnauthenticatedPeer),
+    /// Nobody waits for an answer any more.
+    Over,
+}
+
+/// Takes in all others and tells each the addresses of all; or who is missing.
+pub(super) async fn receive_all(
+    rendezvous: &Rendezvous,
+    identity: &Identity,
+) -> Result<Vec<String>, JoinError> {
+    let endpoint = listen(rendezvous, identity).await?;
+    let until = Instant::now() + rendezvous.limit;
+    let mut reception = Reception::new(rendezvous, identity);
+    // Either way, who is missing says how it ended.
+    let _ = timeout_at(until, reception.until_complete(&endpoint)).await;
+    let met = reception.answer_all().await;
+    endpoint.close(TURNED_AWAY, b"");
+    endpoint.wait_idle().await;
+    met
+}
+
+/// Who has come so far.
+struct Reception<'a> {
+    rendezvous: &'a Rendezvous,
+    identity: &'a Identity,
+    known: Registrations,
+    /// Those who wait for their answer.
+    guests: Vec<Guest>,
+    refused: Vec<UnauthenticatedPeer>,
+    /// Those who have not said who they are yet, or are being told that they do not belong here.
+    calls: JoinSet<Call>,
+}
+
+impl<'a> Reception<'a> {
+    fn new(rendezvous: &'a Rendezvous, identity: &'a Identity) -> Self {
+        let own = format!("{}:{}", rendezvous.host_name(), rendezvous.port);
+        Self {
+            rendezvous,
+            identity,
+            known: Registrations::new(rendezvous.world, own),
+            guests: Vec::new(),
+            refused: Vec::new(),
+            calls: JoinSet::new(),
+        }
+    }
+
+    async fn until_complete(&mut self, endpoint: &Endpoint) {
+        let limiter = Arc::new(HandshakeLimiter::default());
+        while !self.known.missing().is_empty() {
+            tokio::select! {
+                incoming = endpoint.accept() => {
+                    let Some(incoming) = incoming else { return };
+                    if let Some((incoming, permit)) = limiter.admit(incoming) {
+                        self.calls.spawn(hear(incoming, permit));
+                    }
+                }
+                Some(call) = self.calls.join_next() => match call.unwrap_or(Call::Over) {
+                    Call::Came(guest) => self.take_in(guest),
+                    Call::Refused(peer) => self.note(peer),
+                    Call::Over => {}
+                }
+            }
+        }
+    }
+
+    /// Keeps a guest that belongs here, and tells any other at once why it does not.
+    fn take_in(&mut self, mut guest: Guest) {
+        let (said, from) = (guest.said, guest.connection.remote_address());
+        let claimed = said.rank;
+        let taken = match self
+            .identity
+            .is(&guest.connection, Role::Rank(Rank::new(claimed)))
+        {
+            true => self.known.register(said, from, self.rendezvous.host_name()),
+            false => Err(Refusal::RankUnproved { claimed }),
+        };
+        let Err(refusal) = taken else {
+            self.guests.push(guest);
+            return;
+        };
+        self.note(UnauthenticatedPeer::new(
+            from,
+            UnauthenticatedCause::Refused(refusal),
+        ));
+        self.calls.spawn(async move {
+            let why = [Message::Refusal(refusal.into())];
+            let _ = timeout(ANSWER, guest.tell(&why)).await;
+            Call::Over
+        });
+    }
+
+    fn note(&mut self, peer: UnauthenticatedPeer) {
+        if self.refused.len() < REFUSED {
+            self.refused.push(peer);
+        }
+    }
+
+    /// Tells each guest the addresses of all, or who is missing.
+    async fn answer_all(self) -> Result<Vec<String>, JoinError> {
+        let (met, missing) = (self.known.complete(), self.known.missing());
+        let all: Arc<[Message]> = match &met {
+            Some(addresses) => batches(addresses).collect(),
+            None => {
+                let missing = missing.iter().take(ABSENT_LIMIT);
+                [Message::Absent(missing.map(|rank| rank.number()).collect())].into()
+            }
+        };
+        let mut telling = JoinSet::new();
+        for mut guest in self.guests {
+            let all = all.clone();
+            telling.spawn(async move { timeout(ANSWER, guest.tell(&all)).await });
+        }
+        telling.join_all().await;
+        met.ok_or_else(|| JoinError::NotJoined {
+            missing: missing.into_iter().map(Member::unknown).collect(),
+            waited: self.rendezvous.limit,
+            refused: self.refused,
+        })
+    }
+}
+
+impl Guest {
+    async fn tell(&mut self, messages: &[Message]) {
+        for message in messages {
+            if control::write(&mut self.answer, message).await.is_err() {
+                return;
+            }
+        }
+        // The guest closes when it has read all.
+        self.connection.closed().await;
+    }
+}
+
+async fn listen(rendezvous: &Rendezvous, identity: &Identity) -> Result<Endpoint, JoinError> {
+    let rank = Rank::CHIEF;
+    let unbound = |error: std::io::Error| JoinError::Bind {
+        rank,
+        address: rendezvous.address.clone(),
+        kind: error.kind(),
+    };
+    let address = look_up(&rendezvous.address).await.map_err(unbound)?;
+    // The name may be that of an address translation, or mean this host alone on this host.
+    let address = SocketAddr::new(everywhere(address.ip()), address.port());
+    endpoint::listener(address, endpoint::server(identity, Network::default())).map_err(|error| {
+        match error.kind() {
+            std::io::ErrorKind::AddrInUse => JoinError::PortTaken { rank, address },
+            _ => unbound(error),
+        }
+    })
+}
+
+/// Lets a caller say who it is.
+async fn hear(incoming: Incoming, permit: HandshakePermit) -> Call {
+    let from = incoming.remote_address();
+    let hearing = async {
+        let connection = match incoming.await {
+            Ok(connection) => connection,
+            Err(error) => {
+                let cause = match distrust(&error) {
+                    Some(Distrust::OtherJob) => UnauthenticatedCause::OtherJob,
+                    Some(Distrust::Expired) => UnauthenticatedCause::Expired,
+                    None => return Err(NoMessage::Ended),
+                };
+                return Ok(Call::Refused(UnauthenticatedPeer::new(from, cause)));
+            }
+        };
+        let (answer, mut receive) = connection.accept_bi().await?;
+        match control::read(&mut receive).await? {
+            Message::Register(said) => Ok(Call::Came(Guest {
+                connection,
+                answer,
+                said,
+            })),
+            // A rank of a group that meets elsewhere, or a launcher with bad news.
+            _ => Ok(Call::Over),
+        }
+    };
+    match timeout(permit.patience(), hearing).await {
+        Ok(Ok(call)) => call,
+        Ok(Err(_)) | Err(_) => Call::Over,
+    }
+}
+
+fn batches(addresses: &[String]) -> impl Iterator<Item = Message> + '_ {
+    let firsts = (0_u32..).step_by(AddressBatch::MOST);
+    let batches = firsts.zip(addresses.chunks(AddressBatch::MOST));
+    batches.map(|(first, addresses)| {
+        Message::Addresses(AddressBatch {
+            first,
+            addresses: addresses.to_vec(),
+        })
+    })
+}
