@@ -107,7 +107,6 @@ pub enum AttentionMask {
 
 /// An element-wise function that makes a network more than a linear one.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
 pub enum Activation {
     /// 1 / (1 + exp(-x)).
     Sigmoid,

@@ -218,6 +218,12 @@ pub enum Op {
 }
 
 impl Op {
+    /// How many operands it takes; [`None`] for one or more.
+    #[must_use]
+    pub fn operand_count(&self) -> Option<usize> {
+        super::rules::operand_count(self)
+    }
+
     /// The name under which errors speak of it.
     #[must_use]
     pub fn name(&self) -> &'static str {
