@@ -76,13 +76,13 @@ impl<T: Float> DTensor<T> {
         mask: AttentionMask,
     ) -> Result<Vec<Self>, Error> {
         if is_short::<T>() {
-            let [query, key, value] = operands.map(DTensor::cast::<f32>);
+            let [query, key, value] = operands.map(Self::cast::<f32>);
             let made = self
                 .cast::<f32>()?
                 .through_attention([&query?, &key?, &value?], mask)?;
             return made.iter().map(DTensor::cast).collect();
         }
-        let placements = operands.map(DTensor::placement);
+        let placements = operands.map(Self::placement);
         let call = Call::of(&Op::Attention(mask), self.context(), &placements)?;
         // Features are needed whole too: the gradient by the weights is a sum along them.
         let whole = |tensor: &Self, layout: &Layout| tensor.relayout(&last_whole(layout)?);
@@ -125,17 +125,17 @@ impl<T: Float> DTensor<T> {
         }
         let [by_query, by_key, by_value] = blocks;
         Ok(vec![
-            DTensor::of(
+            Self::of(
                 self.context(),
                 self.stacked_like(query, Rows::Own)?,
                 by_query,
             )?,
-            DTensor::of(
+            Self::of(
                 self.context(),
                 self.stacked_like(key, Rows::Summed)?,
                 by_key,
             )?,
-            DTensor::of(
+            Self::of(
                 self.context(),
                 self.stacked_like(value, Rows::Summed)?,
                 by_value,
@@ -237,7 +237,7 @@ enum Rows {
 /// The same layout with the last axis whole.
 fn last_whole(layout: &Layout) -> Result<Layout, Error> {
     let rank = layout.rank();
-    let specs = layout.specs().cloned().take(rank.saturating_sub(1));
+    let specs = layout.specs().take(rank.saturating_sub(1)).cloned();
     let specs = specs.chain([ShardingSpec::unsharded()]);
     Ok(Layout::new(specs, layout.mesh())?)
 }

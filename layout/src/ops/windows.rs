@@ -127,41 +127,27 @@ impl Windows {
         window: usize,
     ) -> Result<WindowAxis, OpError> {
         let (stride, dilation) = (self.strides[axis], self.dilations[axis]);
-        for (parameter, value) in [
+        let parameters = [
             ("stride", stride),
             ("dilation", dilation),
             ("window", window),
-        ] {
-            if value == 0 {
-                let axis = axis + 1;
-                return Err(OpError::ZeroWindow {
-                    op,
-                    parameter,
-                    axis,
-                });
-            }
+        ];
+        if let Some((parameter, _)) = parameters.into_iter().find(|(_, value)| *value == 0) {
+            return Err(OpError::ZeroWindow {
+                op,
+                parameter,
+                axis: axis + 1,
+            });
         }
-        let too_large = OpError::TooLarge { op };
         let reach = (window - 1).checked_mul(dilation);
         let reach = reach.and_then(|reach| reach.checked_add(1));
-        let reach = reach.ok_or(too_large.clone())?;
-        let (before, after) = match &self.padding {
-            Padding::Valid => (0, 0),
-            Padding::Same => {
-                let last = size.div_ceil(stride).saturating_sub(1) * stride;
-                let end = last.checked_add(reach).ok_or(too_large.clone())?;
-                let all = end.saturating_sub(size);
-                (all / 2, all - all / 2)
-            }
-            Padding::Explicit(paddings) => paddings[axis],
-        };
-        let padded = size.checked_add(before);
-        let padded = padded.and_then(|padded| padded.checked_add(after));
-        let padded = padded.ok_or(too_large)?;
-        let count = match (self.padding == Padding::Same, padded.checked_sub(reach)) {
-            (true, _) => size.div_ceil(stride),
-            (false, Some(last)) => last / stride + 1,
-            (false, None) => {
+        let reach = reach.ok_or(OpError::TooLarge { op })?;
+        let padding = self.around(axis, size, reach);
+        let (before, padded) = padding.ok_or(OpError::TooLarge { op })?;
+        let count = match (&self.padding, padded.checked_sub(reach)) {
+            (Padding::Same, _) => size.div_ceil(stride),
+            (_, Some(last)) => last / stride + 1,
+            (_, None) => {
                 return Err(OpError::WindowTooLarge {
                     op,
                     axis: axis + 1,
@@ -178,6 +164,21 @@ impl Windows {
             before,
             count,
         })
+    }
+
+    /// The padding before an axis, and its size with all padding; none if that cannot be counted.
+    fn around(&self, axis: usize, size: usize, reach: usize) -> Option<(usize, usize)> {
+        let (before, after) = match &self.padding {
+            Padding::Valid => (0, 0),
+            Padding::Same => {
+                let stride = self.strides[axis];
+                let last = size.div_ceil(stride).saturating_sub(1) * stride;
+                let all = last.checked_add(reach)?.saturating_sub(size);
+                (all / 2, all - all / 2)
+            }
+            Padding::Explicit(paddings) => paddings[axis],
+        };
+        Some((before, size.checked_add(before)?.checked_add(after)?))
     }
 }
 

@@ -75,7 +75,7 @@ impl Draw {
 }
 
 fn draws() -> impl Strategy<Value = Draw> {
-    proptest::collection::vec(0_usize..1000, 60).prop_map(|choices| Draw(choices.into_iter()))
+    proptest::collection::vec(0_usize..1000, 250).prop_map(|choices| Draw(choices.into_iter()))
 }
 
 /// Numbers of which no two are equal.
@@ -226,7 +226,7 @@ fn by_loops(op: &Op, operands: &[ArrayD<f64>]) -> ArrayD<f64> {
 /// Where ops are carried out: on the host, on a mesh that is drawn, or on devices.
 struct World {
     context: Context,
-    devices: Option<Mesh>,
+    devices: Option<(Mesh, Backend)>,
 }
 
 impl World {
@@ -241,18 +241,27 @@ impl World {
         let context = Context::alone(client.with_devices("TPU", 4).unwrap());
         let cpus = CpuAccelerator::with_logical_devices(NonZeroUsize::new(4).unwrap());
         let backend = Backend::of(&Arc::new(cpus)).arithmetic().arrangement();
-        context.compute_on(DeviceType::Tpu, backend).unwrap();
+        let backend = Backend::from(backend);
+        context
+            .compute_on(DeviceType::Tpu, backend.clone())
+            .unwrap();
         let mesh = CreateMesh::new().device_type("TPU");
         let mesh = context
             .create_mesh(mesh.dims([("x", 2), ("y", 2)]))
             .unwrap();
-        let devices = Some(mesh);
+        let devices = Some((mesh, backend));
         Self { context, devices }
+    }
+
+    /// How many bytes went to devices.
+    fn uploaded(&self) -> u64 {
+        let backend = self.devices.as_ref().map(|(_, backend)| backend);
+        backend.map_or(0, Backend::bytes_uploaded)
     }
 
     fn place(&self, draw: &mut Draw, operands: &[ArrayD<f64>]) -> Vec<DTensor<f64>> {
         let drawn = draw.mesh();
-        let mesh = self.devices.as_ref().unwrap_or(&drawn);
+        let mesh = self.devices.as_ref().map_or(&drawn, |(mesh, _)| mesh);
         let placed = operands.iter().map(|operand| {
             let layout = draw.layout(mesh, operand.ndim());
             self.context.copy_to_mesh(operand.clone(), &layout).unwrap()
@@ -296,7 +305,10 @@ fn check_slopes(world: &World, draw: &mut Draw, case: fn(&mut Draw) -> Case) {
         return;
     };
     let weights = distinct(&output_shape(&op, &operands).unwrap()).mapv(|x| x + 0.5);
-    let mut all = world.place(draw, &[&operands[..], &[weights.clone()]].concat());
+    let mut all = world.place(
+        draw,
+        &[&operands[..], std::slice::from_ref(&weights)].concat(),
+    );
     let upstream = all.pop().unwrap();
     let tensors: Vec<&DTensor<f64>> = all.iter().collect();
     let Ok(gradients) = DTensor::gradients(&op, &tensors, &upstream, &|_, _| 0.0) else {
@@ -347,6 +359,7 @@ proptest! {
         for case in [convolution, pool, normalization, embedding, attention, elementwise] {
             check_one(&world, &mut draw, case);
         }
+        prop_assert!(world.uploaded() > 0);
     }
 }
 
@@ -493,7 +506,7 @@ fn statistics_of_a_batch_are_those_of_the_whole_one_however_it_is_cut() {
 #[test]
 fn statistics_of_a_batch_are_reduced_between_clients() {
     let checked = clients(2, 2, |context| {
-        let mesh = context.create_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
+        let mesh = context.create_distributed_mesh(CreateMesh::new().dims([("x", 2), ("y", 2)]));
         let mesh = mesh.unwrap();
         check_batch_norm(context, &mesh, &["x", "unsharded", "y", "unsharded"]);
         let rows = Layout::from_names(["x", "unsharded"], &mesh).unwrap();
