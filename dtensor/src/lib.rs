@@ -101,7 +101,7 @@ pub use environment::{
 };
 pub use error::{ClientStatement, Error, Subject};
 pub use exchange::Block;
-pub use ops::{Function, ReduceAxes};
+pub use ops::{BatchNorm, Function, ReduceAxes};
 pub use process::{
     client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,
     heartbeat_enabled, initialize_accelerator_system, is_initialized, job_name, jobs,

@@ -9,21 +9,29 @@ use crate::exchange::Block;
 use crate::{Context, DTensor, Error, Scalar};
 use local::Local;
 
+mod activation;
 mod apply;
+mod attention;
 mod contract;
+mod convolution;
 mod devices;
 mod einsum;
+mod embedding;
 mod gradient;
 mod join;
 mod kernel;
 pub(crate) mod local;
+mod network;
+mod normalize;
 mod pointwise;
 mod rearrange;
 mod reduce;
+mod rotary;
 mod slice;
 mod softmax;
 
 pub use apply::Function;
+pub use normalize::BatchNorm;
 pub use reduce::ReduceAxes;
 
 /// An op that is being carried out.
@@ -142,12 +150,12 @@ impl<T: Scalar> DTensor<T> {
         call.finish(0, made)
     }
 
-    /// Blocks that have this tensor's layout but for one axis, which has size 1, made the same
-    /// along it by an all-reduce if one is needed.
+    /// Blocks that have this tensor's layout but for some axes, which have size 1, made the same
+    /// along them by an all-reduce if one is needed.
     #[track_caller]
     fn joined(
         &self,
-        axis: usize,
+        axes: &[usize],
         blocks: Local<T>,
         collective: Option<&PartialAllReduce>,
     ) -> Result<Local<T>, Error> {
@@ -155,14 +163,14 @@ impl<T: Scalar> DTensor<T> {
             return Ok(blocks);
         };
         let specs = self.layout().specs().cloned().enumerate();
-        let specs = specs.map(|(place, spec)| match place == axis {
+        let specs = specs.map(|(place, spec)| match axes.contains(&place) {
             true => ShardingSpec::unsharded(),
             false => spec,
         });
         let layout = Layout::new(specs, self.layout().mesh())?;
         let layout = layout.with_partial(collective.dims(), collective.reduction())?;
         let mut shape = Shape::from(self.shape());
-        shape[axis] = 1;
+        axes.iter().for_each(|&axis| shape[axis] = 1);
         let terms = blocks.tensor(TensorLayout::new(shape, layout)?)?;
         Ok(Local::of(&terms.reduce_partial()?))
     }

@@ -47,7 +47,10 @@
 //! Where TensorFlow computes wrong values, the layout is the same and the values are right:
 //! every axis that has to be whole is, in [`Inferred::operands`].
 //!
-//! Map of the module: `op` and `params` (what there is), `equation`, `placement`, `inferred` (the
+//! Windows that move along spatial axes, and axes that are rotated, are gathered where they are cut,
+//! and the result is cut as they were; an embedding leaves its table cut, by rows too.
+//!
+//! Map of the module: `op`, `params`, `network` and `windows` (what there is), `equation`, `placement`, `inferred` (the
 //! answer), `gradient`; and behind them `rules` (which axes of each op belong together, by `rule`),
 //! `conflicts` (which mesh dimensions cut them), `engine` (the layouts that follow), `error`.
 
@@ -59,19 +62,25 @@ mod gradient;
 mod inferred;
 #[cfg(any(test, feature = "testing"))]
 pub mod naive;
+mod network;
 mod op;
 mod params;
 mod rule;
 mod rules;
 mod tensor_layout;
+mod windows;
 
 pub use equation::Equation;
 pub use error::OpError;
 pub use gradient::{Gradient, GradientInput, GradientStep, gradients};
 pub use inferred::{Inferred, Outcome, PartialAllReduce};
+pub use network::{
+    Activation, AttentionMask, Convolution, Moments, Normalization, Pool, Pooling, Real, Turn,
+};
 pub use op::Op;
 pub use params::{Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
 pub use tensor_layout::TensorLayout;
+pub use windows::{Padding, WindowAxis, Windows};
 
 use crate::Layout;
 

@@ -68,30 +68,7 @@ impl<T: Float> DTensor<T> {
         function: Function<'_, T>,
     ) -> Result<Vec<Self>, Error> {
         let first = *tensors.first().ok_or_else(|| no_operands(op))?;
-        let expected = match op {
-            Op::Select => 3,
-            Op::BiasAdd | Op::MatMul { .. } | Op::CrossEntropy(_) | Op::Gather { .. } => 2,
-            Op::Elementwise | Op::Concat { .. } | Op::Stack { .. } | Op::Einsum(_) => tensors.len(),
-            Op::Reduce { .. }
-            | Op::ArgReduce { .. }
-            | Op::Scan { .. }
-            | Op::Softmax { .. }
-            | Op::Transpose { .. }
-            | Op::Reshape { .. }
-            | Op::ExpandDims { .. }
-            | Op::Squeeze { .. }
-            | Op::BroadcastTo { .. }
-            | Op::Tile { .. }
-            | Op::Pad { .. }
-            | Op::OneHot { .. }
-            | Op::ShapeOf
-            | Op::Split { .. }
-            | Op::Unstack { .. }
-            | Op::Slice { .. }
-            | Op::StridedSlice(_)
-            | Op::Relayout(_) => 1,
-            unknown => return Err(Error::UnknownOp { op: unknown.name() }),
-        };
+        let expected = op.operand_count().unwrap_or(tensors.len());
         if tensors.len() != expected {
             return Err(meshwork_layout::ops::OpError::OperandCount {
                 op: op.name(),
@@ -120,7 +97,10 @@ impl<T: Float> DTensor<T> {
             }
             (Op::Split { axis, parts }, _) => first.split(*axis, parts)?,
             (Op::Unstack { axis }, _) => first.unstack(*axis)?,
-            _ => vec![first.apply_alone(op)?],
+            _ => match Self::apply_network(op, tensors)? {
+                Some(result) => vec![result],
+                None => vec![first.apply_alone(op)?],
+            },
         })
     }
 
@@ -170,7 +150,8 @@ impl<T: Float> DTensor<T> {
     /// operands; of other ops it is not asked.
     ///
     /// Their layouts are those of [`gradients`], which may differ from those of the operands.
-    /// Besides the ops that it knows there are those of softmax, gather (by the tensor that is
+    /// Besides the ops that it knows there are those of networks (convolution, pool, normalize,
+    /// standardize, embedding, attention, activation, rotary), softmax, gather (by the tensor that is
     /// gathered from), select, concat, slice, pad, bias and broadcast; of split, it is a
     /// [`concat`](Self::concat).
     ///

@@ -15,6 +15,9 @@ impl<T: Float> DTensor<T> {
         operands: &[&Self],
         upstream: &Self,
     ) -> Result<Option<Vec<Self>>, Error> {
+        if let Some(found) = Self::through_network(op, operands, upstream)? {
+            return Ok(Some(found));
+        }
         let found = match (op, operands) {
             (
                 Op::Softmax { .. } | Op::BroadcastTo { .. } | Op::Slice { .. } | Op::Pad { .. },
@@ -117,7 +120,7 @@ impl<T: Float> DTensor<T> {
 
     /// The sum over the axes along which a tensor of this shape was repeated.
     #[track_caller]
-    fn summed_to(&self, shape: &[usize]) -> Result<Self, Error> {
+    pub(super) fn summed_to(&self, shape: &[usize]) -> Result<Self, Error> {
         let missing = self.rank() - shape.len();
         let is_repeated =
             |&axis: &usize| axis < missing || shape[axis - missing] != self.shape()[axis];
@@ -131,7 +134,7 @@ impl<T: Float> DTensor<T> {
 }
 
 /// The gradient by the result has to have its shape.
-fn check_upstream<T: Float>(
+pub(super) fn check_upstream<T: Float>(
     op: &Op,
     operands: &[&DTensor<T>],
     upstream: &DTensor<T>,

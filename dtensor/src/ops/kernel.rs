@@ -2,13 +2,22 @@
 
 use std::ops::Range;
 
-use ndarray::{ArrayD, ArrayViewD, Axis, Slice, Zip};
+use ndarray::{ArrayD, ArrayView2, ArrayViewD, Axis, Slice, Zip};
 
 use crate::Scalar;
 
+mod attention;
+mod convolution;
+mod moments;
+mod pool;
 mod product;
 mod reduction;
+mod windows;
 
+pub(super) use attention::AttentionBlocks;
+pub(super) use convolution::{ConvolutionShapes, Convolver, flat};
+pub(super) use moments::Spans;
+pub(super) use pool::Pooler;
 pub(super) use product::matmul;
 pub(super) use reduction::{Monoid, arg, fold, fold_wider};
 
@@ -41,6 +50,16 @@ pub(super) fn zip<T: Scalar, U: Scalar, R: Copy>(
     Zip::from(&left)
         .and(&right)
         .map_collect(|left, right| function(*left, *right))
+}
+
+/// Some rows of a matrix, or along axis 1 some columns.
+fn part<'a, T>(
+    mut matrix: ArrayView2<'a, T>,
+    axis: usize,
+    range: Range<usize>,
+) -> ArrayView2<'a, T> {
+    matrix.slice_axis_inplace(Axis(axis), range.into());
+    matrix
 }
 
 /// A box of a block, and a step along each axis.

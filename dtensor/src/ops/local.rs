@@ -49,6 +49,12 @@ impl<T: Scalar> Local<T> {
         }
     }
 
+    /// Other blocks of the host for the same places.
+    pub(super) fn beside(&self, blocks: Vec<ArrayD<T>>) -> Self {
+        let blocks = blocks.into_iter().map(standard).collect();
+        self.with(Blocks::here(&self.context, blocks))
+    }
+
     /// A tensor that has these blocks, which fit.
     pub(crate) fn tensor(self, placement: TensorLayout) -> Result<DTensor<T>, Error> {
         DTensor::made(&self.context, placement, self.blocks)

@@ -52,22 +52,31 @@ impl<T: Scalar> DTensor<T> {
         let placements = [self.placement(), indices.placement()];
         let call = Call::of(&Op::Gather { axis }, self.context(), &placements)?;
         let (params, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
-        let size = self.shape()[along];
-        // What chooses is looked at before anything is chosen: devices have no word for what is not
-        // there.
+        self.check_indices(&indices, along)?;
+        let (params, indices) = (Local::of(&params), Local::of(&indices));
+        call.finish(0, params.taken(along, &indices, &call.sizes(0)?)?)
+    }
+
+    /// What chooses is looked at before anything is chosen: devices have no word for what is not
+    /// there.
+    pub(super) fn check_indices<I: Scalar>(
+        &self,
+        indices: &DTensor<I>,
+        axis: usize,
+    ) -> Result<(), Error> {
+        let size = self.shape()[axis];
         for index in indices.unpack()?.iter().flatten() {
             if index.to_index().is_none_or(|index| index >= size) {
                 let outside = Error::IndexOutside {
                     index: index.to_f64(),
-                    axis: along,
+                    axis,
                     size,
                 };
                 self.context().abort(&outside);
                 return Err(outside);
             }
         }
-        let (params, indices) = (Local::of(&params), Local::of(&indices));
-        call.finish(0, params.taken(along, &indices, &call.sizes(0)?)?)
+        Ok(())
     }
 
     /// A new last axis of this size, 1 at the index that the element states and 0 elsewhere.

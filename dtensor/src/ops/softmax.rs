@@ -112,7 +112,7 @@ impl<T: Float> DTensor<T> {
         let mut one = sizes.to_vec();
         one.iter_mut().for_each(|sizes| sizes[axis] = 1);
         let losses = costs.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
-        let losses = logits.joined(axis, losses, call.within(2))?;
+        let losses = logits.joined(&[axis], losses, call.within(2))?;
         let loss = call.finish(0, losses.reshaped(&call.sizes(0)?)?)?;
         let softmax = powers.pairwise(Pairwise::Divide, T::over, &sums, sizes)?;
         let gradient = softmax.pairwise(Pairwise::Subtract, T::minus, &right, sizes)?;
@@ -131,11 +131,11 @@ impl<T: Float> DTensor<T> {
         let mut one = sizes.to_vec();
         one.iter_mut().for_each(|sizes| sizes[axis] = 1);
         let largest = blocks.fold(ReduceOp::Max, &[axis], &one, &max)?;
-        let largest = self.joined(axis, largest, call.within(0))?;
+        let largest = self.joined(&[axis], largest, call.within(0))?;
         let below = blocks.pairwise(Pairwise::Subtract, T::minus, &largest, sizes)?;
         let powers = below.pointwise(Pointwise::Exp, T::exp)?;
         let sums = powers.fold(ReduceOp::Sum, &[axis], &one, &Monoid::sum())?;
-        let sums = self.joined(axis, sums, call.within(1))?;
+        let sums = self.joined(&[axis], sums, call.within(1))?;
         Ok(Shifted {
             below,
             powers,

@@ -9,6 +9,8 @@ use ndarray::{Array, ArrayD, IxDyn, array};
 use super::*;
 use crate::{Context, DTensor, Error, bf16, f16};
 
+mod network;
+
 pub(super) fn context() -> Context {
     Context::alone(Client::new("localhost", 0, 1).unwrap())
 }

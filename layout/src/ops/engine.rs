@@ -96,7 +96,7 @@ impl Engine<'_> {
         Ok(ShardingSpec::nested(fitting)?)
     }
 
-    /// The sizes and grains of all axes that have the factor.
+    /// The sizes and grains of all axes and units that have the factor.
     fn places(&self, factor: usize) -> Vec<(usize, usize)> {
         let operands = self.rule.operands.iter().zip(self.operands);
         let operands = operands.flat_map(|(axes, placed)| axes.iter().zip(placed.shape()));
@@ -105,8 +105,10 @@ impl Engine<'_> {
         operands
             .chain(results)
             .filter_map(|(axis, &size)| Some((*axis, size)).zip(*axis))
+            .map(|((_, size), place)| (size, place))
+            .chain(self.rule.units.iter().copied())
             .filter(|(_, place)| place.factor == factor)
-            .map(|((_, size), place)| (size, place.grain))
+            .map(|(size, place)| (size, place.grain))
             .collect()
     }
 

@@ -215,6 +215,73 @@ pub enum OpError {
         /// How the axis is cut.
         spec: ShardingSpec,
     },
+    /// A stride, a dilation or a window of nothing.
+    #[error("{op} has the {parameter} 0 along axis {axis}: it must be 1 at least")]
+    ZeroWindow {
+        /// The op.
+        op: &'static str,
+        /// What is 0.
+        parameter: &'static str,
+        /// The axis of operand 0.
+        axis: usize,
+    },
+    /// A window is larger than what it moves along.
+    #[error(
+        "the window of {op} reaches over {window} indices of axis {axis}, which has {size} with its \
+         padding: take a smaller window, or pad"
+    )]
+    WindowTooLarge {
+        /// The op.
+        op: &'static str,
+        /// The axis of operand 0.
+        axis: usize,
+        /// From its first to its last index, how many a window reaches over.
+        window: usize,
+        /// The size of the axis and its padding.
+        size: usize,
+    },
+    /// A window of a pooling has nothing but padding in it.
+    #[error(
+        "window {window} of {op} along axis {axis} lies on padding only: pad by less than a window"
+    )]
+    WindowOfPadding {
+        /// The op.
+        op: &'static str,
+        /// The axis of operand 0.
+        axis: usize,
+        /// The number of the window.
+        window: usize,
+    },
+    /// Channels cannot be parted into groups.
+    #[error("{op} cannot part {channels} channels into {groups} equal groups")]
+    UnequalGroups {
+        /// The op.
+        op: &'static str,
+        /// How many channels there are.
+        channels: usize,
+        /// How many groups.
+        groups: usize,
+    },
+    /// A parameter has to be positive and finite.
+    #[error("{op} has the {parameter} {value}: it must be positive and finite")]
+    NotPositive {
+        /// The op.
+        op: &'static str,
+        /// The parameter.
+        parameter: &'static str,
+        /// Its value.
+        value: super::Real,
+    },
+    /// An axis cannot be halved.
+    #[error("{op} turns pairs of elements, but axis {axis} has {size}: an even size is needed")]
+    OddSize {
+        /// The op.
+        op: &'static str,
+        /// The axis.
+        axis: usize,
+        /// Its size.
+        size: usize,
+    },
     /// The gradient by the result has not the shape of the result.
     #[error(
         "the gradient by the result of {op} has the shape {found:?}, but the result {expected:?}"

@@ -28,8 +28,10 @@ use super::{Inferred, Op};
 use crate::{Layout, Shape};
 
 mod joint;
+mod network;
 mod ranks;
 mod single;
+mod windows;
 
 /// A tensor in memory.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,10 @@
 //! The ops whose layouts can be inferred, with parameters but without numerics. Layout rules are in
 //! `ops/rules`; kernels are in the dtensor crate.
 
-use super::{Equation, Index, Labels, Orientation, Parts, ReducedAxes, Reducer};
+use super::{
+    Activation, AttentionMask, Convolution, Equation, Index, Labels, Normalization, Orientation,
+    Parts, Pool, Real, ReducedAxes, Reducer, Turn,
+};
 use crate::Layout;
 
 /// An op on tensors, as far as layouts and shapes depend on it.
@@ -146,9 +149,81 @@ pub enum Op {
     },
     /// The same tensor in another layout; partial elements are reduced.
     Relayout(Box<Layout>),
+    /// Sums of products of windows of the first operand with the second, the filter, as
+    /// TensorFlow's `Conv2D` has them.
+    ///
+    /// `[batch, spatial.., channels]` and `[window.., channels / groups, outputs]` give
+    /// `[batch, windows.., outputs]`, with any number of spatial axes.
+    #[doc(alias = "conv2d")]
+    Convolution(Convolution),
+    /// The gradient of [`Convolution`](Self::Convolution) by its first operand, from the gradient
+    /// by the result and the filter.
+    ConvolutionInputGradient {
+        /// The convolution.
+        of: Convolution,
+        /// The sizes of the spatial axes of the first operand.
+        spatial: Vec<usize>,
+    },
+    /// The gradient of [`Convolution`](Self::Convolution) by the filter, from the first operand and
+    /// the gradient by the result.
+    ConvolutionFilterGradient {
+        /// The convolution.
+        of: Convolution,
+        /// The sizes of a window.
+        window: Vec<usize>,
+    },
+    /// One element of each window of `[batch, spatial.., channels]`, channel by channel.
+    #[doc(alias = "max_pool")]
+    #[doc(alias = "avg_pool")]
+    Pool(Pool),
+    /// The gradient of [`Pool`](Self::Pool), from its operand and the gradient by the result.
+    PoolGradient(Pool),
+    /// Elements scaled by the moments of those along some axes: (x - mean) / √(variance + epsilon),
+    /// or x / √(mean square + epsilon). The variance is the mean of the squares of x - mean.
+    #[doc(alias = "layer_norm")]
+    #[doc(alias = "batch_norm")]
+    #[doc(alias = "rms_norm")]
+    Normalize(Normalization),
+    /// (x - mean) / √(variance + epsilon), of three operands that broadcast.
+    Standardize {
+        /// What keeps the root from 0.
+        epsilon: Real,
+    },
+    /// The rows of the first operand, a matrix, at the indices that the second holds.
+    ///
+    /// Unlike [`Gather`](Self::Gather) it works on parts of the rows too, each of which gives what
+    /// it has.
+    Embedding,
+    /// The gradient of [`Embedding`](Self::Embedding) by the table, from the table, of which only
+    /// the layout counts, the indices, and the gradient by the result.
+    EmbeddingGradient,
+    /// softmax(query · keyᵀ / √depth) · value, of stacks of matrices that broadcast.
+    ///
+    /// `[.., queries, depth]`, `[.., keys, depth]` and `[.., keys, features]` give
+    /// `[.., queries, features]`.
+    #[doc(alias = "scaled_dot_product_attention")]
+    Attention(AttentionMask),
+    /// A function of each element, with a known derivative.
+    Activation(Activation),
+    /// A rotary position embedding: the halves of the last axis, a and b, become
+    /// a · cos - b · sin and b · cos + a · sin of the angle position · base^(-2i / depth), where
+    /// the position is the index along the axis before and i that in the half.
+    #[doc(alias = "rope")]
+    Rotary {
+        /// The base of the angles; usually 10,000.
+        base: Real,
+        /// Which way.
+        turn: Turn,
+    },
 }
 
 impl Op {
+    /// How many operands it takes; [`None`] for one or more.
+    #[must_use]
+    pub fn operand_count(&self) -> Option<usize> {
+        super::rules::operand_count(self)
+    }
+
     /// The name under which errors speak of it.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -180,6 +255,18 @@ impl Op {
             Self::StridedSlice(_) => "strided_slice",
             Self::Gather { .. } => "gather",
             Self::Relayout(_) => "relayout",
+            Self::Convolution(_) => "convolution",
+            Self::ConvolutionInputGradient { .. } => "convolution_input_gradient",
+            Self::ConvolutionFilterGradient { .. } => "convolution_filter_gradient",
+            Self::Pool(_) => "pool",
+            Self::PoolGradient(_) => "pool_gradient",
+            Self::Normalize(_) => "normalize",
+            Self::Standardize { .. } => "standardize",
+            Self::Embedding => "embedding",
+            Self::EmbeddingGradient => "embedding_gradient",
+            Self::Attention(_) => "attention",
+            Self::Activation(_) => "activation",
+            Self::Rotary { .. } => "rotary",
         }
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Rule {
     pub(super) factors: Vec<Factor>,
     pub(super) operands: Vec<Vec<Axis>>,
     pub(super) results: Vec<ResultRule>,
+    /// Sizes of what a cut must not divide, such as groups of channels, as if they were axes.
+    pub(super) units: Vec<(usize, Place)>,
     /// Which axes of the first operand ask for cuts of which factors, if not each for its own.
     pub(super) claims: Option<Vec<(usize, usize)>>,
     pub(super) clashes: Clashes,
@@ -100,6 +102,7 @@ impl Rule {
             factors: Vec::new(),
             operands: Vec::new(),
             results: Vec::new(),
+            units: Vec::new(),
             claims: None,
             clashes: Clashes::Claimed,
             within: &[],

@@ -4,7 +4,9 @@ use super::rule::Rule;
 use super::{Op, OpError};
 
 mod contract;
+mod convolution;
 mod join;
+mod network;
 mod pointwise;
 mod rearrange;
 mod reduce;
@@ -45,6 +47,22 @@ pub(super) fn rule(op: &Op, shapes: &[&[usize]]) -> Result<Rule, OpError> {
         Op::Slice { begin, size } => slice::slice(name, first, begin, size),
         Op::StridedSlice(indices) => slice::strided_slice(name, first, indices),
         Op::Gather { axis } => slice::gather(name, [first, shapes[1]], *axis),
+        Op::Convolution(of) => convolution::convolution(name, [first, shapes[1]], of),
+        Op::ConvolutionInputGradient { of, spatial } => {
+            convolution::input_gradient(name, [first, shapes[1]], of, spatial)
+        }
+        Op::ConvolutionFilterGradient { of, window } => {
+            convolution::filter_gradient(name, [first, shapes[1]], of, window)
+        }
+        Op::Pool(pool) => convolution::pool(name, first, pool),
+        Op::PoolGradient(of) => convolution::pool_gradient(name, [first, shapes[1]], of),
+        Op::Normalize(by) => network::normalize(name, first, by),
+        Op::Standardize { epsilon } => network::standardize(name, shapes, *epsilon),
+        Op::Embedding => network::embedding(name, [first, shapes[1]]),
+        Op::EmbeddingGradient => network::embedding_gradient(name, [first, shapes[1], shapes[2]]),
+        Op::Attention(_) => network::attention(name, [first, shapes[1], shapes[2]]),
+        Op::Activation(_) => Ok(pointwise::identity(name, first)),
+        Op::Rotary { base, .. } => network::rotary(name, first, *base),
     }
 }
 
@@ -52,8 +70,16 @@ pub(super) fn rule(op: &Op, shapes: &[&[usize]]) -> Result<Rule, OpError> {
 pub(super) fn operand_count(op: &Op) -> Option<usize> {
     match op {
         Op::Elementwise | Op::Concat { .. } | Op::Stack { .. } => None,
-        Op::Select => Some(3),
-        Op::BiasAdd | Op::MatMul { .. } | Op::CrossEntropy(_) | Op::Gather { .. } => Some(2),
+        Op::Select | Op::Standardize { .. } | Op::EmbeddingGradient | Op::Attention(_) => Some(3),
+        Op::BiasAdd
+        | Op::MatMul { .. }
+        | Op::CrossEntropy(_)
+        | Op::Gather { .. }
+        | Op::Embedding
+        | Op::Convolution(_)
+        | Op::ConvolutionInputGradient { .. }
+        | Op::ConvolutionFilterGradient { .. }
+        | Op::PoolGradient(_) => Some(2),
         Op::Einsum(equation) => Some(equation.operands().len()),
         Op::Reduce { .. }
         | Op::ArgReduce { .. }
@@ -72,7 +98,11 @@ pub(super) fn operand_count(op: &Op) -> Option<usize> {
         | Op::Unstack { .. }
         | Op::Slice { .. }
         | Op::StridedSlice(_)
-        | Op::Relayout(_) => Some(1),
+        | Op::Relayout(_)
+        | Op::Pool(_)
+        | Op::Normalize(_)
+        | Op::Activation(_)
+        | Op::Rotary { .. } => Some(1),
     }
 }
 

@@ -9,6 +9,8 @@ use super::naive::{Tensor, shards, whole};
 use super::*;
 use crate::{Layout, PartialReduction, ShardingSpec, UNSHARDED};
 
+mod network;
+
 /// A mesh, sizes and choices, all at random.
 #[derive(Debug)]
 struct World {

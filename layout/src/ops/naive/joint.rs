@@ -1,6 +1,7 @@
-//! A softmax or a cross-entropy along an axis that is cut: ranks talk while they compute.
+//! A softmax, a cross-entropy or a normalisation along an axis that is cut: ranks talk while they
+//! compute.
 
-use super::super::{Inferred, Labels, Op, ReducedAxes, Reducer};
+use super::super::{Inferred, Labels, Moments, Normalization, Op, ReducedAxes, Reducer};
 use super::ranks::all_reduce;
 use super::single::{self, number};
 use super::{Tensor, place};
@@ -19,6 +20,9 @@ pub(super) fn apply(
         all_reduce(mesh, collective, tensors)
     };
     let rank = whole[0].shape().len();
+    if let Op::Normalize(by) = op {
+        return vec![normalized(by, whole, held, reduce)];
+    }
     let along = match op {
         Op::Softmax { axis } => place(*axis, rank),
         _ => rank - 1,
@@ -50,6 +54,43 @@ pub(super) fn apply(
         .zip(&labels)
         .map(|(p, labels)| p.zip(labels, |p, label| p - label));
     vec![losses.collect(), gradients.collect()]
+}
+
+/// What each rank produces of a normalisation.
+fn normalized(
+    by: &Normalization,
+    whole: &[Tensor],
+    held: &[Vec<Tensor>],
+    mut reduce: impl FnMut(Vec<Tensor>) -> Vec<Tensor>,
+) -> Vec<Tensor> {
+    let shape = whole[0].shape();
+    let gone: Vec<usize> = by
+        .axes
+        .iter()
+        .map(|&axis| place(axis, shape.len()))
+        .collect();
+    let count = number(gone.iter().map(|&axis| shape[axis]).product());
+    let sum = |tensor: &Tensor| {
+        let kept = |tensor: Tensor, &axis: &usize| kept(&tensor, Reducer::Sum, axis);
+        gone.iter().fold(tensor.clone(), kept)
+    };
+    let mut shifted: Vec<Tensor> = held.iter().map(|held| held[0].clone()).collect();
+    if by.moments == Moments::MeanAndVariance {
+        let sums = reduce(shifted.iter().map(sum).collect());
+        let both = shifted.iter().zip(&sums);
+        shifted = both
+            .map(|(x, total)| spread(x, total, |x, total| x - total / count))
+            .collect();
+    }
+    let squares = shifted.iter().map(|x| sum(&x.map(|x| x * x)));
+    let squares = reduce(squares.collect());
+    let both = shifted.iter().zip(&squares);
+    both.map(|(x, total)| {
+        spread(x, total, |x, total| {
+            x / (total / count + by.epsilon.get()).sqrt()
+        })
+    })
+    .collect()
 }
 
 /// The probability that each rank has to give to each class that it holds.

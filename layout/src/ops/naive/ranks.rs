@@ -4,7 +4,7 @@ use meshwork_core::{Mesh, MeshRank};
 
 use super::super::{Inferred, Op, Outcome, PartialAllReduce, Reducer};
 use super::single::{self, combined, number};
-use super::{Tensor, joint, place};
+use super::{Tensor, joint, network, place};
 use crate::Shape;
 
 /// For each result what each rank holds in the end.
@@ -27,7 +27,12 @@ pub(super) fn apply(
         let by_rank = ranks.map(|(rank, held)| {
             let shapes = local_shapes(inferred, rank);
             let shapes: Vec<&[usize]> = shapes.iter().map(Shape::as_slice).collect();
-            alone(op, function, operands, held, &shapes)
+            let starts = starts(operands, inferred, rank);
+            let network = shapes.first();
+            match network.and_then(|shape| network::apply(op, held, &starts, shape)) {
+                Some(result) => vec![result],
+                None => alone(op, function, operands, held, &shapes),
+            }
         });
         by_result(inferred.results().len(), by_rank.collect())
     } else {
@@ -37,6 +42,17 @@ pub(super) fn apply(
     results
         .map(|(result, produced)| finished(mesh, result, produced))
         .collect()
+}
+
+/// The indices at which the shards of one rank begin.
+fn starts(operands: &[Tensor], inferred: &Inferred, rank: MeshRank) -> Vec<Vec<usize>> {
+    let layouts = operands.iter().zip(inferred.operands());
+    let start = |(operand, layout): (&Tensor, &crate::Layout)| {
+        let held = layout.shard(rank, operand.shape());
+        let held = held.expect("the layout fits the operand");
+        held.iter().map(|range| range.start).collect()
+    };
+    layouts.map(start).collect()
 }
 
 /// The shapes of what one rank produces.

@@ -1,7 +1,7 @@
 //! Ops on whole tensors, or on shards that are not split along the axes that the op works along.
 
 use super::super::{Index, Labels, Op, Orientation, Parts, Reducer};
-use super::{Tensor, place};
+use super::{Tensor, network, place};
 use crate::PartialReduction;
 
 /// The results, whose shapes are known.
@@ -11,6 +11,14 @@ pub(super) fn apply(
     operands: &[Tensor],
     shapes: &[&[usize]],
 ) -> Vec<Tensor> {
+    let starts: Vec<Vec<usize>> = operands
+        .iter()
+        .map(|operand| vec![0; operand.shape.len()])
+        .collect();
+    let network = shapes.first();
+    if let Some(result) = network.and_then(|shape| network::apply(op, operands, &starts, shape)) {
+        return vec![result];
+    }
     let several = |element: &dyn Fn(usize, &[usize]) -> f64| -> Vec<Tensor> {
         let results = shapes.iter().enumerate();
         results
@@ -134,7 +142,7 @@ fn moved(op: &Op, from: &Tensor, shape: &[usize], index: &[usize]) -> f64 {
     from.at(&index)
 }
 
-fn broadcast(operand: &Tensor, index: &[usize]) -> f64 {
+pub(super) fn broadcast(operand: &Tensor, index: &[usize]) -> f64 {
     let aligned = &index[index.len() - operand.shape.len()..];
     let place = aligned.iter().zip(&operand.shape);
     let place = place.map(|(i, size)| if *size == 1 { 0 } else { *i });

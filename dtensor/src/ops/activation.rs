@@ -1,0 +1,163 @@
+//! Activations with their derivatives: on the host in one pass, on devices by the ops that those
+//! have.
+//!
+//! All but the exact GELU are made of s = sigmoid(z), where z' is the derivative of z:
+//!
+//! ```text
+//!            z                               function     derivative
+//!   sigmoid  x                               s            s (1 - s)
+//!   tanh     2x                              2s - 1       4 s (1 - s)
+//!   silu     x                               x s          s + x s (1 - s)
+//!   gelu     2 √(2/π) (x + 0.044715 x³)      x s          s + x s (1 - s) z'
+//! ```
+
+use meshwork_layout::ops::Activation;
+
+use super::local::Local;
+use crate::{DTensor, Error, Float};
+
+/// √(2/π), twice.
+const SLOPE: f64 = 1.595_769_121_605_731;
+const CUBIC: f64 = 0.044_715;
+/// 1 / √(2π).
+const DENSITY: f64 = 0.398_942_280_401_432_7;
+
+impl<T: Float> DTensor<T> {
+    /// An activation of each element.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn activation(&self, by: Activation) -> Result<Self, Error> {
+        let reduced = self.reduce_partial()?;
+        if !reduced.is_composed(by) {
+            return reduced.map(|x| T::from_f64(value(by, x.to_f64())));
+        }
+        let s = reduced.sigmoid_of(by)?;
+        match by {
+            Activation::Tanh => s.scale(T::from_f64(2.0))?.add_scalar(T::from_f64(-1.0)),
+            Activation::Silu | Activation::GeluTanh | Activation::Gelu => s.mul(&reduced),
+            Activation::Sigmoid => Ok(s),
+        }
+    }
+
+    /// The gradient of an [`activation`](Self::activation) of these elements; `upstream` is that by
+    /// its result.
+    ///
+    /// # Errors
+    /// Those of [`zip_with`](Self::zip_with).
+    #[track_caller]
+    pub fn activation_gradient(&self, upstream: &Self, by: Activation) -> Result<Self, Error> {
+        let reduced = self.reduce_partial()?;
+        if !reduced.is_composed(by) {
+            return reduced.zip_with(upstream, |x, slope| {
+                T::from_f64(slope.to_f64() * derivative(by, x.to_f64()))
+            });
+        }
+        let s = reduced.sigmoid_of(by)?;
+        let one = T::from_f64(1.0);
+        let by_z = s.mul(&s.neg()?.add_scalar(one)?)?;
+        let slope = match by {
+            Activation::Tanh => by_z.scale(T::from_f64(4.0))?,
+            Activation::Silu => s.add(&by_z.mul(&reduced)?)?,
+            Activation::GeluTanh | Activation::Gelu => {
+                let square = reduced.mul(&reduced)?;
+                let by_x = square.scale(T::from_f64(3.0 * CUBIC))?.add_scalar(one)?;
+                let by_x = by_x.scale(T::from_f64(SLOPE))?;
+                s.add(&by_z.mul(&reduced)?.mul(&by_x)?)?
+            }
+            Activation::Sigmoid => by_z,
+        };
+        slope.mul(upstream)
+    }
+
+    /// x · Φ(x), where Φ is the normal distribution's.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn gelu(&self) -> Result<Self, Error> {
+        self.activation(Activation::Gelu)
+    }
+
+    /// x · sigmoid(x).
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    #[doc(alias = "swish")]
+    pub fn silu(&self) -> Result<Self, Error> {
+        self.activation(Activation::Silu)
+    }
+
+    /// 1 / (1 + exp(-x)).
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn sigmoid(&self) -> Result<Self, Error> {
+        self.activation(Activation::Sigmoid)
+    }
+
+    /// The hyperbolic tangent.
+    ///
+    /// # Errors
+    /// Those of [`map`](Self::map).
+    #[track_caller]
+    pub fn tanh(&self) -> Result<Self, Error> {
+        self.activation(Activation::Tanh)
+    }
+
+    /// Whether devices make it of ops that they have.
+    fn is_composed(&self, by: Activation) -> bool {
+        by != Activation::Gelu && Local::of(self).computing().is_some()
+    }
+
+    /// sigmoid(z).
+    fn sigmoid_of(&self, by: Activation) -> Result<Self, Error> {
+        let one = T::from_f64(1.0);
+        let z = match by {
+            Activation::Tanh => self.scale(T::from_f64(2.0))?,
+            Activation::GeluTanh | Activation::Gelu => {
+                let cubic = self.mul(self)?.scale(T::from_f64(CUBIC))?.add_scalar(one)?;
+                self.mul(&cubic)?.scale(T::from_f64(SLOPE))?
+            }
+            Activation::Sigmoid | Activation::Silu => self.clone(),
+        };
+        let powers = z.neg()?.exp()?.add_scalar(one)?;
+        powers.zeros_like()?.add_scalar(one)?.div(&powers)
+    }
+}
+
+fn value(by: Activation, x: f64) -> f64 {
+    match by {
+        Activation::Tanh => x.tanh(),
+        Activation::Gelu => x * normal(x),
+        Activation::Silu => x * sigmoid(x),
+        Activation::GeluTanh => x * sigmoid(SLOPE * (x + CUBIC * x * x * x)),
+        Activation::Sigmoid => sigmoid(x),
+    }
+}
+
+fn derivative(by: Activation, x: f64) -> f64 {
+    let s = |z: f64| (sigmoid(z), sigmoid(z) * sigmoid(-z));
+    match by {
+        Activation::Sigmoid => s(x).1,
+        Activation::Tanh => 1.0 - x.tanh().powi(2),
+        Activation::Silu => s(x).0 + x * s(x).1,
+        Activation::Gelu => normal(x) + x * (-0.5 * x * x).exp() * DENSITY,
+        Activation::GeluTanh => {
+            let (value, slope) = s(SLOPE * (x + CUBIC * x * x * x));
+            value + x * slope * SLOPE * (1.0 + 3.0 * CUBIC * x * x)
+        }
+    }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// The normal distribution up to x.
+fn normal(x: f64) -> f64 {
+    0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2)
+}

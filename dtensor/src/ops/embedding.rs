@@ -1,0 +1,110 @@
+//! Rows of a table, which may be cut by rows and by features.
+
+use meshwork_layout::ops::Op;
+
+use super::Call;
+use super::kernel::{self, flat};
+use super::local::Local;
+use crate::{DTensor, Error, Number, Scalar};
+
+impl<T: Number> DTensor<T> {
+    /// The rows of this table at these indices. Unlike with [`gather`](Self::gather) the table
+    /// stays cut by rows where the indices are not: each device looks up what it has, and the rows
+    /// are summed over devices.
+    ///
+    /// ```
+    /// use meshwork_core::{Client, Mesh};
+    /// use meshwork_dtensor::{Context, Error};
+    /// use meshwork_layout::Layout;
+    /// use ndarray::array;
+    ///
+    /// let context = Context::alone(Client::new("localhost", 0, 1)?);
+    /// let mesh = Mesh::new([("model", 2)])?;
+    /// let rows = Layout::batch_sharded(&mesh, "model", 2)?;
+    /// let table = context.copy_to_mesh(array![[1.0], [2.0], [3.0], [4.0]], &rows)?;
+    /// let words = context.copy_to_mesh(array![3, 0], &Layout::replicated(&mesh, 1))?;
+    /// assert_eq!(table.embedding(&words)?.to_host()?, array![[4.0], [1.0]].into_dyn());
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Shapes
+    /// `[rows, features]` and indices of any shape give that shape with an axis of features behind.
+    ///
+    /// # Errors
+    /// [`Error::Op`] for a table that is no matrix, [`Error::IndexOutside`] (which ends the process
+    /// group of all clients), [`Error::OtherContext`], and those of [`relayout`](Self::relayout).
+    #[track_caller]
+    #[doc(alias = "embedding_lookup")]
+    pub fn embedding<I: Scalar>(&self, indices: &DTensor<I>) -> Result<Self, Error> {
+        let placements = [self.placement(), indices.placement()];
+        let call = Call::of(&Op::Embedding, self.context(), &placements)?;
+        let (table, indices) = (call.operand(0, self)?, call.operand(1, indices)?);
+        table.check_indices(&indices, 0)?;
+        let starts = table.first_rows()?;
+        let (rows, chosen) = (Local::of(&table), Local::of(&indices));
+        if rows
+            .sizes()
+            .iter()
+            .all(|sizes| sizes[0] == table.shape()[0])
+        {
+            return call.finish(0, rows.taken(0, &chosen, &call.sizes(0)?)?);
+        }
+        call.result(0, |place, sizes| {
+            let (table, chosen) = (table.unpack()?[place].view(), &indices.unpack()?[place]);
+            let [rows, features] = [table.shape()[0], table.shape()[1]];
+            let table = flat(&table);
+            let mut found = vec![T::default(); sizes.iter().product()];
+            for (number, index) in chosen.iter().enumerate() {
+                if let Some(row) = row_here(*index, starts[place], rows) {
+                    let into = &mut found[number * features..][..features];
+                    into.copy_from_slice(&table[row * features..][..features]);
+                }
+            }
+            Ok(kernel::filled(sizes, found))
+        })
+    }
+
+    /// The gradient of [`embedding`](Self::embedding) by this table, of which only the layout
+    /// counts: for each row the sum of what `upstream`, the gradient by the result, has where the
+    /// row was looked up.
+    ///
+    /// # Errors
+    /// Those of [`embedding`](Self::embedding).
+    #[track_caller]
+    pub fn embedding_gradient<I: Scalar>(
+        &self,
+        indices: &DTensor<I>,
+        upstream: &Self,
+    ) -> Result<Self, Error> {
+        let placements = [self.placement(), indices.placement(), upstream.placement()];
+        let call = Call::of(&Op::EmbeddingGradient, self.context(), &placements)?;
+        let layout = &call.inferred.operands()[0];
+        let (indices, upstream) = (call.operand(1, indices)?, call.operand(2, upstream)?);
+        self.check_indices(&indices, 0)?;
+        let mut starts = Vec::new();
+        for rank in self.local_ranks() {
+            starts.push(layout.shard(*rank, self.shape())?[0].start);
+        }
+        call.result(0, |place, sizes| {
+            let (chosen, upstream) = (&indices.unpack()?[place], &upstream.unpack()?[place].view());
+            let [rows, features] = [sizes[0], sizes[1]];
+            let slopes = flat(upstream);
+            let mut sums = vec![T::default(); rows * features];
+            for (number, index) in chosen.iter().enumerate() {
+                if let Some(row) = row_here(*index, starts[place], rows) {
+                    let sums = sums[row * features..][..features].iter_mut();
+                    let slopes = &slopes[number * features..][..features];
+                    sums.zip(slopes)
+                        .for_each(|(sum, slope)| *sum = sum.plus(*slope));
+                }
+            }
+            Ok(kernel::filled(sizes, sums))
+        })
+    }
+}
+
+/// The row of a block that an index of the whole table stands for; none if it is elsewhere.
+fn row_here<I: Scalar>(index: I, start: usize, rows: usize) -> Option<usize> {
+    let row = index.to_index()?.checked_sub(start)?;
+    (row < rows).then_some(row)
+}

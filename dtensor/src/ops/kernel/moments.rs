@@ -1,0 +1,69 @@
+//! Sums along axes that follow each other, and functions of elements and of what such sums gave.
+
+use ndarray::ArrayD;
+
+use super::filled;
+use crate::Scalar;
+
+/// A block as three axes, of which the middle one goes into each sum.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct Spans {
+    outer: usize,
+    along: usize,
+    inner: usize,
+}
+
+/// An element's place, and that of the sum it goes into.
+#[derive(Clone, Copy)]
+pub(in crate::ops) struct At {
+    pub(in crate::ops) element: usize,
+    pub(in crate::ops) sum: usize,
+}
+
+impl Spans {
+    /// A block of these sizes whose axes from `first` on, `count` of them, go into the sums.
+    pub(in crate::ops) fn new(sizes: &[usize], first: usize, count: usize) -> Self {
+        let product = |sizes: &[usize]| sizes.iter().product();
+        Self {
+            outer: product(&sizes[..first]),
+            along: product(&sizes[first..first + count]),
+            inner: product(&sizes[first + count..]),
+        }
+    }
+
+    /// The sums of a function of elements, made in 64 bits, as blocks of these sizes.
+    pub(in crate::ops) fn sums<T: Scalar>(
+        &self,
+        sizes: &[usize],
+        term: impl Fn(At) -> f64,
+    ) -> ArrayD<T> {
+        let mut sums = vec![0.0; self.outer * self.inner];
+        self.visit(|at| sums[at.sum] += term(at));
+        filled(sizes, sums.into_iter().map(T::from_f64))
+    }
+
+    /// A function of each element, as a block of these sizes.
+    pub(in crate::ops) fn map<T: Scalar>(
+        &self,
+        sizes: &[usize],
+        function: impl Fn(At) -> T,
+    ) -> ArrayD<T> {
+        let mut made = Vec::with_capacity(self.outer * self.along * self.inner);
+        self.visit(|at| made.push(function(at)));
+        filled(sizes, made)
+    }
+
+    /// Every element, in order.
+    fn visit(&self, mut visit: impl FnMut(At)) {
+        let mut element = 0;
+        for outer in 0..self.outer {
+            for _ in 0..self.along {
+                for inner in 0..self.inner {
+                    let sum = outer * self.inner + inner;
+                    visit(At { element, sum });
+                    element += 1;
+                }
+            }
+        }
+    }
+}
