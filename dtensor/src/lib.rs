@@ -73,11 +73,14 @@ mod environment;
 mod error;
 mod exchange;
 mod ops;
+mod optimizer;
 mod process;
 mod random;
+mod record;
 mod scalar;
 mod scope;
 mod system;
+mod tape;
 mod tensor;
 #[cfg(test)]
 mod testing;
@@ -102,6 +105,7 @@ pub use environment::{
 pub use error::{ClientStatement, Error, Subject};
 pub use exchange::Block;
 pub use ops::{Function, ReduceAxes};
+pub use optimizer::{AdamW, Momentum, Sgd};
 pub use process::{
     client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,
     heartbeat_enabled, initialize_accelerator_system, is_initialized, job_name, jobs,
@@ -111,6 +115,7 @@ pub use process::{
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
+pub use tape::Tape;
 pub use tensor::DTensor;
 pub use variable::{DVariable, SavedAs};
 
