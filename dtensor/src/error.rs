@@ -346,14 +346,14 @@ pub enum Error {
     #[error("the tape has given its gradients already: ask for all at once, or make it persistent")]
     TapeSpent,
     /// A gradient was asked for by a tensor that the tape does not know.
-    #[error("source {place} is not recorded by this tape: take the tensor that `watch` returns")]
+    #[error("source {place} is not recorded by this tape: take the tensor that watch returns")]
     NotWatched {
         /// Which of the sources, from 0.
         place: usize,
     },
     /// A gradient was asked for of a tensor that the tape does not know.
     #[error(
-        "the target depends on nothing that this tape watches: compute it from what `watch` returns"
+        "the target depends on nothing that this tape watches: compute it from what watch returns"
     )]
     TargetUnwatched,
     /// The gradient at the target has another shape.
@@ -373,7 +373,7 @@ pub enum Error {
         expected: usize,
     },
     /// There is no gradient of something that was done on the way from a source to the target.
-    #[error("{op} at {at} has no gradient: use ops that have one, or `stop_gradient` before it")]
+    #[error("{op} at {at} has no gradient: use ops that have one, or stop_gradient before it")]
     NoDerivative {
         /// What was done.
         op: &'static str,

@@ -57,6 +57,7 @@
 //! `context` (a client and its process group: who agrees on what), `device_placement` (whose
 //! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
 //! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
+//! `record` (ops as data), `tape` (gradients), `optimizer`,
 //! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
 //! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
@@ -124,4 +125,7 @@ pub use variable::{DVariable, SavedAs};
 mod book {
     #[doc = include_str!("../../docs/book/src/meshes-layouts-plans.md")]
     mod meshes_layouts_plans {}
+
+    #[doc = include_str!("../../docs/book/src/training-on-a-mesh.md")]
+    mod training_on_a_mesh {}
 }

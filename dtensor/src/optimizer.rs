@@ -40,6 +40,9 @@ impl<T: Float> Sgd<T> {
     }
 }
 
+/// A variable, and the gradient by which it is to be moved.
+type Update<'a, T> = (&'a mut DVariable<T>, &'a DTensor<T>);
+
 /// A gradient by a variable, in its layout.
 #[track_caller]
 fn arriving<T: Float>(variable: &DVariable<T>, gradient: &DTensor<T>) -> Result<DTensor<T>, Error> {
@@ -63,9 +66,9 @@ fn zeros<T: Float>(variables: &[&DVariable<T>]) -> Result<Vec<DVariable<T>>, Err
 
 /// The updates of a step, of which there has to be one for each variable that an optimizer knows.
 fn checked<'a, T: Float>(
-    updates: impl IntoIterator<Item = (&'a mut DVariable<T>, &'a DTensor<T>)>,
+    updates: impl IntoIterator<Item = Update<'a, T>>,
     expected: usize,
-) -> Result<Vec<(&'a mut DVariable<T>, &'a DTensor<T>)>, Error> {
+) -> Result<Vec<Update<'a, T>>, Error> {
     let updates: Vec<_> = updates.into_iter().collect();
     match updates.len() == expected {
         true => Ok(updates),

@@ -66,7 +66,10 @@ impl Trace {
     }
 
     fn entries(&self) -> &[Entry] {
-        self.0.as_deref().unwrap_or_default()
+        match &self.0 {
+            Some(entries) => entries,
+            None => &[],
+        }
     }
 
     /// The recordings that are still there and still record.

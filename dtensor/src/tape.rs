@@ -154,9 +154,8 @@ impl Tape {
                 None => source.zeros_like()?,
             });
         }
-        Ok(made
-            .try_into()
-            .unwrap_or_else(|_| unreachable!("there is a gradient for each of N sources")))
+        let made = made.try_into();
+        Ok(made.expect("there is a gradient for each of N sources"))
     }
 
     /// The gradients of a target by any number of sources, as [`gradient`](Self::gradient) gives

@@ -1,3 +1,5 @@
+//! Adam: of each variable a mean of gradients, one of their squares, and how many there were.
+
 use std::path::Path;
 
 use meshwork_layout::Layout;

@@ -322,8 +322,9 @@ fn clients_get_the_same_bits_as_one_with_all_devices() {
         let mesh = context.create_distributed_mesh(mesh).unwrap();
         let placed = |names: [&str; 2], shape: &[usize]| {
             let layout = Layout::from_names(names, &mesh).unwrap();
-            let whole = numbers(shape).mapv(|x| x as f32 / 3.0);
-            context.copy_to_mesh(whole, &layout).unwrap()
+            let whole = numbers(shape).mapv(|x| x / 3.0);
+            let wide = context.copy_to_mesh(whole, &layout).unwrap();
+            wide.cast::<f32>().unwrap()
         };
         let tape = Tape::new();
         let a = tape.watch(&placed(["x", "unsharded"], &[5, 7]));
