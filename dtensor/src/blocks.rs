@@ -43,6 +43,17 @@ impl<T: Scalar> Blocks<T> {
         })
     }
 
+    /// The sizes of blocks that are not kept.
+    pub(crate) fn nowhere(context: &Context, shapes: Vec<Shape>) -> Arc<Self> {
+        Arc::new(Self {
+            context: context.clone(),
+            shapes,
+            host: OnceLock::new(),
+            there: OnceLock::new(),
+            carrying: Mutex::default(),
+        })
+    }
+
     /// The sizes of each.
     pub(crate) fn shapes(&self) -> &[Shape] {
         &self.shapes
@@ -59,8 +70,9 @@ impl<T: Scalar> Blocks<T> {
         if let Some(held) = self.host.get() {
             return Ok(held);
         }
+        let there = self.there.get().ok_or(Error::NotKept)?;
         let mut blocks = Vec::new();
-        for (stored, shape) in self.there.get().into_iter().flatten().zip(&self.shapes) {
+        for (stored, shape) in there.iter().zip(&self.shapes) {
             let elements = ndarray::ArcArray::from(stored.download::<T>()?);
             let block = elements.into_shape_with_order(&**shape);
             blocks.push(block.expect("a block has as many elements as its shape says"));

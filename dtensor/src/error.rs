@@ -339,6 +339,47 @@ pub enum Error {
         "the tensor lies on devices of other clients only: copy it to a mesh with one of these"
     )]
     NotHere,
+    /// A tensor of which a tape keeps shape and layout only was asked for its elements.
+    #[error("the elements of this tensor were not kept: this is a bug in meshwork-dtensor")]
+    NotKept,
+    /// A tape that is not persistent was asked a second time.
+    #[error("the tape has given its gradients already: ask for all at once, or make it persistent")]
+    TapeSpent,
+    /// A gradient was asked for by a tensor that the tape does not know.
+    #[error("source {place} is not recorded by this tape: take the tensor that watch returns")]
+    NotWatched {
+        /// Which of the sources, from 0.
+        place: usize,
+    },
+    /// A gradient was asked for of a tensor that the tape does not know.
+    #[error(
+        "the target depends on nothing that this tape watches: compute it from what watch returns"
+    )]
+    TargetUnwatched,
+    /// The gradient at the target has another shape.
+    #[error("the gradient by a target of shape {expected:?} was given with the shape {found:?}")]
+    TargetShape {
+        /// Its shape.
+        found: Vec<usize>,
+        /// The target's.
+        expected: Vec<usize>,
+    },
+    /// An optimizer was given gradients for other variables than it was made for.
+    #[error("{found} variables were given to an optimizer of {expected}: give all, in their order")]
+    UpdateCount {
+        /// How many were given.
+        found: usize,
+        /// For how many it was made.
+        expected: usize,
+    },
+    /// There is no gradient of something that was done on the way from a source to the target.
+    #[error("{op} at {at} has no gradient: use ops that have one, or stop_gradient before it")]
+    NoDerivative {
+        /// What was done.
+        op: &'static str,
+        /// Where the program did it.
+        at: &'static std::panic::Location<'static>,
+    },
     /// Two tensors are of different contexts.
     #[error("the tensors belong to different contexts: make both by the same one")]
     OtherContext,

@@ -57,6 +57,7 @@
 //! `context` (a client and its process group: who agrees on what), `device_placement` (whose
 //! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
 //! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
+//! `record` (ops as data), `tape` (gradients), `optimizer`,
 //! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
 //! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
@@ -73,11 +74,14 @@ mod environment;
 mod error;
 mod exchange;
 mod ops;
+mod optimizer;
 mod process;
 mod random;
+mod record;
 mod scalar;
 mod scope;
 mod system;
+mod tape;
 mod tensor;
 #[cfg(test)]
 mod testing;
@@ -102,6 +106,7 @@ pub use environment::{
 pub use error::{ClientStatement, Error, Subject};
 pub use exchange::Block;
 pub use ops::{BatchNorm, Function, ReduceAxes};
+pub use optimizer::{AdamW, Momentum, Sgd};
 pub use process::{
     client_id, config, context, create_distributed_mesh, create_mesh, full_job_name,
     heartbeat_enabled, initialize_accelerator_system, is_initialized, job_name, jobs,
@@ -111,6 +116,7 @@ pub use process::{
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
+pub use tape::Tape;
 pub use tensor::DTensor;
 pub use variable::{DVariable, SavedAs};
 
@@ -119,4 +125,7 @@ pub use variable::{DVariable, SavedAs};
 mod book {
     #[doc = include_str!("../../docs/book/src/meshes-layouts-plans.md")]
     mod meshes_layouts_plans {}
+
+    #[doc = include_str!("../../docs/book/src/training-on-a-mesh.md")]
+    mod training_on_a_mesh {}
 }

@@ -6,6 +6,7 @@ use meshwork_layout::{Layout, Shape, ShardingSpec};
 use ndarray::{ArrayD, ArrayViewD};
 
 use crate::exchange::Block;
+use crate::record::{Primitive, Record};
 use crate::{Context, DTensor, Error, Scalar};
 use local::Local;
 
@@ -31,23 +32,34 @@ mod slice;
 mod softmax;
 
 pub use apply::Function;
+pub(crate) use gradient::all;
 pub use normalize::BatchNorm;
 pub use reduce::ReduceAxes;
+pub(crate) use slice::strides;
 
 /// An op that is being carried out.
 struct Call {
     context: Context,
     inferred: Inferred,
+    record: Record,
 }
 
 impl Call {
     /// How an op is carried out on these operands, all of one context.
+    #[track_caller]
     fn of(op: &Op, context: &Context, operands: &[&TensorLayout]) -> Result<Self, Error> {
         let operands: Vec<TensorLayout> = operands.iter().copied().cloned().collect();
         Ok(Self {
             context: context.clone(),
             inferred: infer(op, &operands)?,
+            record: Record::of(Primitive::Op(op.clone())),
         })
+    }
+
+    /// The same op, of which its parameters do not say everything, by what it does.
+    fn named(self, primitive: Primitive) -> Self {
+        let record = self.record.named(primitive);
+        Self { record, ..self }
     }
 
     /// An operand in the layout that is needed.
@@ -56,7 +68,10 @@ impl Call {
         if !given.context().is_same(&self.context) {
             return Err(Error::OtherContext);
         }
-        given.relayout(&self.inferred.operands()[number])
+        self.record.note(given);
+        given
+            .untraced()
+            .into_layout(&self.inferred.operands()[number])
     }
 
     /// The all-reduce of this number among those that are needed on the way, if it is.
@@ -98,7 +113,8 @@ impl Call {
     #[track_caller]
     fn finish<T: Scalar>(&self, number: usize, made: Local<T>) -> Result<DTensor<T>, Error> {
         let made = made.tensor(self.produced(number)?)?;
-        made.into_layout(self.inferred.results()[number].layout())
+        let made = made.into_layout(self.inferred.results()[number].layout())?;
+        self.record.result(number, made)
     }
 
     /// A result of these blocks.
@@ -108,8 +124,9 @@ impl Call {
         number: usize,
         blocks: Vec<Block<T>>,
     ) -> Result<DTensor<T>, Error> {
-        let tensor = DTensor::of(&self.context, self.produced(number)?, blocks)?;
-        tensor.into_layout(self.inferred.results()[number].layout())
+        let made = DTensor::of(&self.context, self.produced(number)?, blocks)?;
+        let made = made.into_layout(self.inferred.results()[number].layout())?;
+        self.record.result(number, made)
     }
 
     /// The layout in which the op produces a result.
@@ -193,7 +210,7 @@ fn standard<T: Scalar>(block: ArrayD<T>) -> Block<T> {
 }
 
 /// The place of an axis that may be counted from the end; one that is known to exist.
-fn place(axis: isize, rank: usize) -> usize {
+pub(crate) fn place(axis: isize, rank: usize) -> usize {
     match axis < 0 {
         true => rank.saturating_sub(axis.unsigned_abs()),
         false => axis.unsigned_abs(),

@@ -5,13 +5,14 @@
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use meshwork_layout::ops::TensorLayout;
+use meshwork_layout::ops::{Op, TensorLayout};
 use meshwork_layout::{Layout, LayoutPattern};
 use ndarray::ArrayD;
 
 use crate::blocks::Blocks;
 use crate::device_placement::DevicePlacement;
 use crate::exchange::{self, Block};
+use crate::record::{Primitive, Record, Trace};
 use crate::transfer_plan::TransferPlan;
 use crate::{Context, Error, Scalar};
 
@@ -43,6 +44,7 @@ pub struct DTensor<T: Scalar> {
     placement: TensorLayout,
     device_placement: Arc<DevicePlacement>,
     blocks: Arc<Blocks<T>>,
+    trace: Trace,
 }
 
 impl<T: Scalar> DTensor<T> {
@@ -66,6 +68,7 @@ impl<T: Scalar> DTensor<T> {
             device_placement: context.device_placement(placement.layout().mesh())?,
             placement,
             blocks,
+            trace: Trace::default(),
         })
     }
 
@@ -121,6 +124,50 @@ impl<T: Scalar> DTensor<T> {
         &self.blocks
     }
 
+    /// Who records the tensor.
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The same tensor, recorded so.
+    pub(crate) fn with_trace(self, trace: Trace) -> Self {
+        Self { trace, ..self }
+    }
+
+    /// The same tensor, recorded by nobody.
+    pub(crate) fn untraced(&self) -> Self {
+        self.clone().with_trace(Trace::default())
+    }
+
+    /// The same tensor without its elements, for those who ask for shape and layout only.
+    pub(crate) fn without_elements(&self) -> Self {
+        let shapes = self.blocks.shapes().to_vec();
+        Self {
+            blocks: Blocks::nowhere(&self.context, shapes),
+            ..self.clone()
+        }
+    }
+
+    /// The same tensor, through which no tape differentiates.
+    ///
+    /// ```
+    /// use meshwork_core::{Client, Mesh};
+    /// use meshwork_dtensor::{Context, Error, Tape};
+    /// use meshwork_layout::Layout;
+    ///
+    /// let context = Context::alone(Client::new("localhost", 0, 1)?);
+    /// let scalar = Layout::replicated(&Mesh::new([("x", 2)])?, 0);
+    /// let tape = Tape::new();
+    /// let x = tape.watch(&context.full(&[], &scalar, 3.0_f32)?);
+    /// let [slope] = tape.gradient(&x.mul(&x.stop_gradient())?, [&x])?;
+    /// assert_eq!(slope.to_host()?.sum(), 3.0); // and not 6
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn stop_gradient(&self) -> Self {
+        self.untraced()
+    }
+
     /// The same tensor with its blocks on its devices only, where a backend computes for them
     /// ([`Context::compute_on`]); as it is where none does. What the host has of them is given up,
     /// and fetched again when it is asked for.
@@ -143,7 +190,8 @@ impl<T: Scalar> DTensor<T> {
         };
         let (shapes, blocks) = (self.blocks.shapes().to_vec(), self.blocks.at(&site)?);
         let blocks = Blocks::there(&self.context, shapes, blocks);
-        Self::made(&self.context, self.placement.clone(), blocks)
+        let moved = Self::made(&self.context, self.placement.clone(), blocks)?;
+        Ok(moved.with_trace(self.trace))
     }
 
     /// Checks that the tensor has this layout.
@@ -190,6 +238,17 @@ impl<T: Scalar> DTensor<T> {
         if self.layout() == layout {
             return Ok(self);
         }
+        if self.trace.is_empty() {
+            return self.moved(layout);
+        }
+        let relayout = Primitive::Op(Op::Relayout(Box::new(layout.clone())));
+        let record = Record::of(relayout).with(&self);
+        record.result(0, self.untraced().moved(layout)?)
+    }
+
+    /// The same tensor in another layout, recorded by nobody.
+    #[track_caller]
+    fn moved(self, layout: &Layout) -> Result<Self, Error> {
         let placement = TensorLayout::new(self.shape().iter().copied(), layout.clone())?;
         let ends = [self.layout(), layout];
         let transfer_plan = self
@@ -276,7 +335,10 @@ impl<T: Scalar> DTensor<T> {
         let reduced = self.reduce_partial()?;
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
         let blocks = reduced.unpack()?.iter().map(mapped).collect();
-        DTensor::of(&self.context, reduced.placement.clone(), blocks)
+        let made = DTensor::of(&self.context, reduced.placement.clone(), blocks)?;
+        Record::of(Primitive::Closure("map"))
+            .with(&reduced)
+            .result(0, made)
     }
 
     /// The same tensor with nothing partial.

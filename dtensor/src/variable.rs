@@ -88,7 +88,7 @@ impl<T: Scalar> DVariable<T> {
                 expected: self.shape().to_vec(),
             });
         }
-        self.value = value.relayout(self.layout())?;
+        self.value = value.stop_gradient().into_layout(self.layout())?;
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl<T: Number> DVariable<T> {
         if value.shape() != self.shape() {
             return self.assign(value);
         }
-        let value = value.relayout(self.layout())?;
+        let value = value.stop_gradient().into_layout(self.layout())?;
         self.assign(&update(&self.value, &value)?)
     }
 }

@@ -403,6 +403,11 @@ const CYCLES: &[Cycle] = &[
         "an error has the value that it is about, and to make one is what fails with it",
     ),
     Cycle::new(
+        "dtensor",
+        &["record", "tensor"],
+        "a tensor says who records it, and a record is of tensors",
+    ),
+    Cycle::new(
         "strategy",
         &["error", "variable"],
         "an error has the value that it is about, and to make one is what fails with it",

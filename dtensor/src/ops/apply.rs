@@ -4,6 +4,7 @@ use meshwork_layout::ops::{GradientInput, Labels, Op, Reducer, TensorLayout, gra
 use ndarray::ArrayD;
 
 use super::{Call, ReduceAxes, kernel, place, views};
+use crate::record::Primitive;
 use crate::{DTensor, Error, Float, Scalar};
 
 /// The function of an element-wise op: of the elements at one index, one of each operand.
@@ -21,6 +22,7 @@ impl<T: Scalar> DTensor<T> {
         let first = *tensors.first().ok_or_else(|| no_operands(&op))?;
         let placements: Vec<&TensorLayout> = tensors.iter().map(|t| t.placement()).collect();
         let call = Call::of(&op, first.context(), &placements)?;
+        let call = call.named(Primitive::Closure("elementwise"));
         let mut operands = Vec::new();
         for (number, tensor) in tensors.iter().enumerate() {
             operands.push(call.operand(number, tensor)?);

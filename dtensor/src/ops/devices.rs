@@ -6,6 +6,7 @@ use meshwork_layout::ops::{Op, Orientation};
 
 use super::local::Local;
 use super::{Call, kernel};
+use crate::record::{Primitive, Record};
 use crate::{DTensor, Error, Number};
 
 impl Call {
@@ -39,6 +40,10 @@ impl<T: Number> DTensor<T> {
         other: &Self,
     ) -> Result<Self, Error> {
         let call = Call::of(op, self.context(), &[self.placement(), other.placement()])?;
+        let call = match op {
+            Op::Elementwise => call.named(Primitive::Pairwise(pairwise)),
+            _ => call,
+        };
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
         let (left, right) = (Local::of(&left), Local::of(&right));
         call.finish(
@@ -56,21 +61,26 @@ impl<T: Number> DTensor<T> {
     ) -> Result<Self, Error> {
         let reduced = self.reduce_partial()?;
         let made = Local::of(&reduced).pointwise(pointwise, function)?;
-        made.tensor(reduced.placement().clone())
+        let made = made.tensor(reduced.placement().clone())?;
+        Record::of(Primitive::Pointwise(pointwise))
+            .with(&reduced)
+            .result(0, made)
     }
 
     /// An op of each element and a number.
     #[track_caller]
-    pub(super) fn by_number(
+    pub(crate) fn by_number(
         &self,
         pairwise: Pairwise,
         function: impl Fn(T, T) -> T,
         number: T,
     ) -> Result<Self, Error> {
         let reduced = self.reduce_partial()?;
+        let record = Record::of(Primitive::ByNumber(pairwise, number.to_f64())).with(&reduced);
         let local = Local::of(&reduced);
         if local.shaped().is_none() {
-            return reduced.map(|element| function(element, number));
+            let made = local.here(|_, block| block.mapv(|element| function(element, number)))?;
+            return record.result(0, made.tensor(reduced.placement().clone())?);
         }
         let sizes = local.sizes().to_vec();
         let numbers = sizes.iter().map(|sizes| {
@@ -80,7 +90,7 @@ impl<T: Number> DTensor<T> {
         let mesh = reduced.layout().mesh();
         let numbers = Local::on(self.context(), mesh, numbers.collect());
         let made = local.pairwise(pairwise, function, &numbers.carried()?, &sizes)?;
-        made.tensor(reduced.placement().clone())
+        record.result(0, made.tensor(reduced.placement().clone())?)
     }
 }
 

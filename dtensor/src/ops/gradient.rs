@@ -4,7 +4,7 @@ use meshwork_layout::ops::{Equation, Op, OpError, TensorLayout, infer};
 use meshwork_layout::{Layout, Shape, ShardingSpec};
 
 use super::{ReduceAxes, place};
-use crate::{DTensor, Error, Float};
+use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
     /// The gradients by all operands of an op that is known here; none for any other. What chooses
@@ -38,7 +38,9 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     fn through(&self, op: &Op, operands: &[&Self]) -> Result<Vec<Self>, Error> {
         Ok(match (op, operands) {
-            (Op::Softmax { axis }, [logits]) => vec![self.through_softmax(logits, *axis)?],
+            (Op::Softmax { axis }, [logits]) => {
+                vec![self.through_softmax(&logits.softmax(*axis)?, *axis)?]
+            }
             (Op::BroadcastTo { .. }, [narrow]) => vec![self.summed_to(narrow.shape())?],
             (Op::BiasAdd, [_, bias]) => vec![self.clone(), self.summed_to(bias.shape())?],
             (Op::Select, [condition, yes, no]) => {
@@ -56,7 +58,7 @@ impl<T: Float> DTensor<T> {
                 vec![self.slice(&begin, &all(inner.shape()))?]
             }
             (Op::Gather { axis }, [params, indices]) => vec![
-                self.through_gather(params, indices, *axis)?,
+                self.through_gather(params.shape(), indices, *axis)?,
                 indices.zeros_like()?,
             ],
             _ => Vec::new(),
@@ -65,8 +67,7 @@ impl<T: Float> DTensor<T> {
 
     /// With p the softmax and g this gradient: p·(g − Σ p·g).
     #[track_caller]
-    fn through_softmax(&self, logits: &Self, axis: isize) -> Result<Self, Error> {
-        let softmax = logits.softmax(axis)?;
+    pub(crate) fn through_softmax(&self, softmax: &Self, axis: isize) -> Result<Self, Error> {
         let mean = softmax
             .mul(self)?
             .sum(&ReduceAxes::axes([axis]).keep_dims())?;
@@ -91,21 +92,38 @@ impl<T: Float> DTensor<T> {
         let paddings = begin.iter().zip(sizes);
         let paddings = paddings.map(|(&begin, (whole, part))| (begin, whole - begin - part));
         let paddings: Vec<(usize, usize)> = paddings.collect();
-        // Zeros are put beside axes that are whole only.
-        let specs = self.layout().specs().zip(&paddings);
-        let specs = specs.map(|(spec, padding)| match padding {
-            (0, 0) => spec.clone(),
-            _ => ShardingSpec::unsharded(),
+        self.padded(&paddings)
+    }
+
+    /// Zeros before and after each axis. Those that are cut and become longer are made whole: zeros
+    /// are put beside whole axes only.
+    #[track_caller]
+    pub(crate) fn padded(&self, paddings: &[(usize, usize)]) -> Result<Self, Error> {
+        let whole = self.whole_along(|axis| paddings[axis] != (0, 0))?;
+        whole.pad(paddings)
+    }
+
+    /// The same tensor with some axes whole.
+    #[track_caller]
+    pub(crate) fn whole_along(&self, is_whole: impl Fn(usize) -> bool) -> Result<Self, Error> {
+        let specs = self.layout().specs().enumerate();
+        let specs = specs.map(|(axis, spec)| match is_whole(axis) {
+            true => ShardingSpec::unsharded(),
+            false => spec.clone(),
         });
-        let layout = Layout::new(specs, self.layout().mesh())?;
-        self.relayout(&layout)?.pad(&paddings)
+        self.relayout(&Layout::new(specs, self.layout().mesh())?)
     }
 
     /// The sum of the rows that each index chose: a product with the indices as rows of one 1 each.
     #[track_caller]
-    fn through_gather(&self, params: &Self, indices: &Self, axis: isize) -> Result<Self, Error> {
-        let along = place(axis, params.rank());
-        let (before, behind) = params.shape().split_at(along);
+    pub(crate) fn through_gather<I: Scalar>(
+        &self,
+        params: &[usize],
+        indices: &DTensor<I>,
+        axis: isize,
+    ) -> Result<Self, Error> {
+        let along = place(axis, params.len());
+        let (before, behind) = params.split_at(along);
         let behind = behind.get(1..).unwrap_or_default();
         let sizes = [before, indices.shape(), behind].map(|sizes| sizes.iter().product());
         let chosen = self.reshape(&all(&sizes))?;
@@ -113,14 +131,14 @@ impl<T: Float> DTensor<T> {
         let cut = chosen.layout().specs().nth(1).cloned().into_iter();
         let cut = Layout::new(cut, self.layout().mesh())?;
         let rows = indices.reshape(&all(&sizes[1..2]))?.relayout(&cut)?;
-        let rows = rows.one_hot::<T>(params.shape()[along])?;
+        let rows = rows.one_hot::<T>(params[along])?;
         let sums = chosen.einsum(&"anb,nv->avb".parse::<Equation>()?, &[&rows])?;
-        sums.reshape(&all(params.shape()))
+        sums.reshape(&all(params))
     }
 
     /// The sum over the axes along which a tensor of this shape was repeated.
     #[track_caller]
-    pub(super) fn summed_to(&self, shape: &[usize]) -> Result<Self, Error> {
+    pub(crate) fn summed_to(&self, shape: &[usize]) -> Result<Self, Error> {
         let missing = self.rank() - shape.len();
         let is_repeated =
             |&axis: &usize| axis < missing || shape[axis - missing] != self.shape()[axis];
@@ -155,7 +173,7 @@ pub(super) fn check_upstream<T: Float>(
 }
 
 /// Sizes that are all known.
-fn all(sizes: &[usize]) -> Vec<Option<usize>> {
+pub(crate) fn all(sizes: &[usize]) -> Vec<Option<usize>> {
     sizes.iter().copied().map(Some).collect()
 }
 

@@ -5,6 +5,7 @@ use meshwork_layout::ops::{Op, TensorLayout};
 
 use super::local::Local;
 use super::{Call, kernel};
+use crate::record::{Primitive, Record};
 use crate::{DTensor, Error, Float, Number, Scalar};
 
 impl<T: Scalar> DTensor<T> {
@@ -22,6 +23,7 @@ impl<T: Scalar> DTensor<T> {
     ) -> Result<DTensor<R>, Error> {
         let placements = [self.placement(), other.placement()];
         let call = Call::of(&Op::Elementwise, self.context(), &placements)?;
+        let call = call.named(Primitive::Closure("zip_with"));
         let (left, right) = (call.operand(0, self)?, call.operand(1, other)?);
         call.result(0, |place, sizes| {
             let (left, right) = (&left.unpack()?[place], &right.unpack()?[place]);
@@ -37,9 +39,10 @@ impl<T: Scalar> DTensor<T> {
     #[track_caller]
     pub fn cast<U: Scalar>(&self) -> Result<DTensor<U>, Error> {
         let reduced = self.reduce_partial()?;
-        Local::of(&reduced)
+        let made = Local::of(&reduced)
             .converted::<U>()?
-            .tensor(reduced.placement().clone())
+            .tensor(reduced.placement().clone())?;
+        Record::of(Primitive::Cast).with(&reduced).result(0, made)
     }
 
     /// Zeros in its shape and layout, where its blocks are. Of a partial tensor nothing is reduced.

@@ -4,7 +4,8 @@ use meshwork_accel::{ElementType, Pairwise, ReduceOp};
 use meshwork_layout::ops::{Op, ReducedAxes, Reducer};
 
 use super::kernel::{self, Monoid};
-use super::place;
+use super::{Call, place};
+use crate::record::Primitive;
 use crate::{DTensor, Error, Number, Scalar};
 
 /// Along which axes, and what becomes of them.
@@ -60,6 +61,15 @@ impl<T: Number> DTensor<T> {
         self.sum(&ReduceAxes::axes((0..self.rank()).map(usize::cast_signed)))
     }
 
+    /// The mean of all elements.
+    ///
+    /// # Errors
+    /// Those of [`mean`](Self::mean).
+    #[track_caller]
+    pub fn mean_all(&self) -> Result<Self, Error> {
+        self.mean(&ReduceAxes::axes((0..self.rank()).map(usize::cast_signed)))
+    }
+
     /// The mean along axes; of whole numbers, towards zero.
     ///
     /// # Errors
@@ -71,7 +81,7 @@ impl<T: Number> DTensor<T> {
         if T::TYPE == ElementType::F16 {
             return self.cast::<f32>()?.mean(along)?.cast();
         }
-        let sums = self.reduced(Reducer::Mean, along, &Monoid::sum())?;
+        let sums = self.sum(along)?;
         let size = |axis: &isize| self.shape()[place(*axis, self.rank())];
         let count = along.axes.iter().map(size).product();
         sums.divided(count)
@@ -135,7 +145,8 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Result<DTensor<i64>, Error> {
-        self.arg(axis, |a, b| a > b)
+        let largest = Primitive::Op(Op::ArgReduce { axis });
+        self.arg(axis, largest, |a, b| a > b)
     }
 
     /// The index of the first of the smallest elements along an axis.
@@ -144,14 +155,23 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Result<DTensor<i64>, Error> {
-        self.arg(axis, |a, b| a < b)
+        self.arg(axis, Primitive::ArgMin, |a, b| a < b)
     }
 
     #[track_caller]
-    fn arg(&self, axis: isize, is_better: impl Fn(T, T) -> bool) -> Result<DTensor<i64>, Error> {
+    fn arg(
+        &self,
+        axis: isize,
+        primitive: Primitive,
+        is_better: impl Fn(T, T) -> bool,
+    ) -> Result<DTensor<i64>, Error> {
         let along = place(axis, self.rank());
-        self.by_block(&Op::ArgReduce { axis }, |block, _| {
-            kernel::arg(&block, along, &is_better)
+        let call = Call::of(&Op::ArgReduce { axis }, self.context(), &[self.placement()])?;
+        let call = call.named(primitive);
+        let operand = call.operand(0, self)?;
+        call.result(0, |place, _| {
+            let block = operand.unpack()?[place].view();
+            Ok(kernel::arg(&block, along, &is_better))
         })
     }
 }

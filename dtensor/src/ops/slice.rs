@@ -93,7 +93,7 @@ impl<T: Scalar> DTensor<T> {
 
 /// The strided range that brackets take along each axis of a block, from its sizes and those of the
 /// result.
-fn strides(indices: &[Index], own: &[usize], sizes: &[usize]) -> Vec<StridedRange> {
+pub(crate) fn strides(indices: &[Index], own: &[usize], sizes: &[usize]) -> Vec<StridedRange> {
     let mut counts = sizes.iter().copied();
     let mut along = Vec::with_capacity(own.len());
     for index in spelled_out(indices, own.len()) {

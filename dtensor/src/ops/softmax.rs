@@ -9,6 +9,7 @@ use meshwork_layout::ops::{Labels, Op, TensorLayout};
 use super::kernel::Monoid;
 use super::local::Local;
 use super::{Call, place};
+use crate::record::Primitive;
 use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
@@ -18,7 +19,8 @@ impl<T: Float> DTensor<T> {
     /// [`Error::Op`] for an axis that is not there, and those of [`relayout`](Self::relayout).
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Self, Error> {
-        self.normalized(axis, |Shifted { powers, sums, .. }| {
+        let softmax = Primitive::Op(Op::Softmax { axis });
+        self.normalized(axis, softmax, |Shifted { powers, sums, .. }| {
             powers.pairwise(Pairwise::Divide, T::over, sums, powers.sizes())
         })
     }
@@ -29,7 +31,8 @@ impl<T: Float> DTensor<T> {
     /// Those of [`softmax`](Self::softmax).
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Self, Error> {
-        self.normalized(axis, |Shifted { below, sums, .. }| {
+        let logarithm = Primitive::LogSoftmax { axis };
+        self.normalized(axis, logarithm, |Shifted { below, sums, .. }| {
             let sums = sums.pointwise(Pointwise::Ln, T::ln)?;
             below.pairwise(Pairwise::Subtract, T::minus, &sums, below.sizes())
         })
@@ -73,9 +76,11 @@ impl<T: Float> DTensor<T> {
     fn normalized(
         &self,
         axis: isize,
+        primitive: Primitive,
         make: impl Fn(&Shifted<T>) -> Result<Local<T>, Error>,
     ) -> Result<Self, Error> {
         let call = Call::of(&Op::Softmax { axis }, self.context(), &[self.placement()])?;
+        let call = call.named(primitive);
         let logits = call.operand(0, self)?;
         let shifted = logits.shifted(&call, place(axis, self.rank()))?;
         call.finish(0, make(&shifted)?)

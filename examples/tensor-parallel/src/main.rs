@@ -26,7 +26,7 @@ use meshwork_core::CreateMesh;
 use meshwork_dtensor::{CLIENT_ID, DeviceCounts, Environment, Initialize, JOBS, System};
 use meshwork_launcher::{Launch, LaunchError, Outcome, Output};
 
-use model::{Layouts, Model};
+use model::{Layouts, Method, Model};
 use text::Text;
 
 /// Trains a small network on a sonnet, cut over a mesh of 2×2 devices.
@@ -41,6 +41,9 @@ struct Args {
     /// How many places of the text each step looks at.
     #[arg(long, default_value = "32")]
     batch: NonZeroUsize,
+    /// How weights follow their gradients.
+    #[arg(long, value_enum, default_value = "sgd")]
+    optimizer: Method,
     /// Draws which process has which part, and tells what moves between them.
     #[arg(long)]
     explain: bool,
@@ -104,12 +107,12 @@ fn train(args: &Args) -> Result<(), Error> {
     if args.explain && is_first {
         explain::print(&layouts, &text, args.batch.get())?;
     }
-    let mut model = Model::new(&context, &layouts, &text)?;
+    let mut model = Model::new(&context, &layouts, &text, args.optimizer)?;
     for step in 0..args.steps {
         let (inputs, labels) = text.batch(step, args.batch.get());
         let inputs = context.copy_to_mesh(inputs, &layouts.inputs)?;
         let labels = context.copy_to_mesh(labels, &layouts.labels)?;
-        let loss = model.step(&inputs, &labels, 0.5)?;
+        let loss = model.step(&inputs, &labels)?;
         if is_first {
             writeln!(
                 io::stdout(),

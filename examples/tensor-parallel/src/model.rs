@@ -1,9 +1,9 @@
 //! Two layers: the first is cut by columns and the second by rows, so that what the one gives is
 //! what the other takes, and one sum over `model` ends both.
 
+use clap::ValueEnum;
 use meshwork_core::Mesh;
-use meshwork_dtensor::{Context, DTensor, DVariable, Error, ReduceAxes};
-use meshwork_layout::ops::Orientation::{Plain, Transposed};
+use meshwork_dtensor::{AdamW, Context, DTensor, DVariable, Error, Sgd, Tape};
 use meshwork_layout::{Layout, UNSHARDED};
 
 use crate::text::Text;
@@ -15,6 +15,21 @@ pub(crate) struct Model {
     first: DVariable<f32>,
     bias: DVariable<f32>,
     second: DVariable<f32>,
+    optimizer: Optimizer,
+}
+
+/// How weights follow their gradients.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Method {
+    /// Gradient descent.
+    Sgd,
+    /// Adam with decoupled weight decay.
+    AdamW,
+}
+
+enum Optimizer {
+    Sgd(Sgd<f32>),
+    AdamW(AdamW<f32>),
 }
 
 /// How tensors lie on a mesh of `data` and `model`.
@@ -40,45 +55,50 @@ impl Layouts {
 
 impl Model {
     /// Weights that depend on the seed only, however they are cut.
-    pub(crate) fn new(context: &Context, layouts: &Layouts, text: &Text) -> Result<Self, Error> {
+    pub(crate) fn new(
+        context: &Context,
+        layouts: &Layouts,
+        text: &Text,
+        method: Method,
+    ) -> Result<Self, Error> {
         let first = context.random_normal(1, &[text.inputs(), HIDDEN], &layouts.first)?;
         let second = context.random_normal(2, &[HIDDEN, text.letters()], &layouts.second)?;
+        let first = DVariable::new(first.scale(0.3)?);
+        let bias = DVariable::new(context.zeros(&[HIDDEN], &layouts.bias)?);
+        let second = DVariable::new(second.scale(0.1)?);
+        let optimizer = match method {
+            Method::Sgd => Optimizer::Sgd(Sgd::new(0.5)),
+            Method::AdamW => Optimizer::AdamW(AdamW::new(0.02, &[&first, &bias, &second])?),
+        };
         Ok(Self {
-            first: DVariable::new(first.scale(0.3)?),
-            bias: DVariable::new(context.zeros(&[HIDDEN], &layouts.bias)?),
-            second: DVariable::new(second.scale(0.1)?),
+            first,
+            bias,
+            second,
+            optimizer,
         })
     }
 
-    /// One step of gradient descent, and the mean loss before it.
+    /// One step of training, and the mean loss before it.
     pub(crate) fn step(
         &mut self,
         inputs: &DTensor<f32>,
         labels: &DTensor<i64>,
-        rate: f32,
     ) -> Result<f32, Error> {
-        let before = inputs.matmul(self.first.value())?.add(self.bias.value())?;
-        let hidden = before.relu()?;
-        let logits = hidden.matmul(self.second.value())?;
-        let (losses, by_logits) = logits.sparse_cross_entropy(labels)?;
-        let loss = losses.mean(&ReduceAxes::axes([0]))?;
+        let tape = Tape::new();
+        let first = tape.watch(self.first.value());
+        let bias = tape.watch(self.bias.value());
+        let second = tape.watch(self.second.value());
+        let hidden = inputs.matmul(&first)?.add(&bias)?.relu()?;
+        let (losses, _) = hidden.matmul(&second)?.sparse_cross_entropy(labels)?;
+        let loss = losses.mean_all()?;
 
-        let by_logits = by_logits.scale(rate / batch_size(inputs))?;
-        let by_second = hidden.matmul_stored(&by_logits, [Transposed, Plain])?;
-        let by_hidden = by_logits.matmul_stored(self.second.value(), [Plain, Transposed])?;
-        let by_before =
-            by_hidden.zip_with(&before, |slope, x| if x > 0.0 { slope } else { 0.0 })?;
-        let by_first = inputs.matmul_stored(&by_before, [Transposed, Plain])?;
-        let by_bias = by_before.sum(&ReduceAxes::axes([0]))?;
-
-        self.first.assign_sub(&by_first)?;
-        self.bias.assign_sub(&by_bias)?;
-        self.second.assign_sub(&by_second)?;
+        let gradients = tape.gradient(&loss, [&first, &bias, &second])?;
+        let variables = [&mut self.first, &mut self.bias, &mut self.second];
+        let updates = variables.into_iter().zip(&gradients);
+        match &mut self.optimizer {
+            Optimizer::Sgd(sgd) => sgd.step(updates)?,
+            Optimizer::AdamW(adam) => adam.step(updates)?,
+        }
         Ok(loss.to_host()?.sum())
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "batches are small")]
-fn batch_size(inputs: &DTensor<f32>) -> f32 {
-    inputs.shape()[0] as f32
 }

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-fn losses(processes: &str) -> Vec<String> {
+fn losses(processes: &str, optimizer: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tensor-parallel"));
     command.args(["--steps=25", "--batch=10", "--processes", processes]);
+    command.args(["--optimizer", optimizer]);
     let ended = command
         .env_remove("TF_CONFIG")
         .output()
@@ -25,11 +26,14 @@ fn loss(line: &str) -> f32 {
 
 #[test]
 fn processes_train_to_the_same_bits_as_one_alone_and_the_network_learns() {
-    let alone = losses("1");
-    assert_eq!(alone.len(), 25);
-    assert!(loss(&alone[24]) < 0.85 * loss(&alone[0]), "{alone:?}");
-    for processes in ["2", "4"] {
-        assert_eq!(losses(processes), alone, "{processes} processes");
+    for (optimizer, most) in [("sgd", 0.85), ("adam-w", 0.75)] {
+        let alone = losses("1", optimizer);
+        assert_eq!(alone.len(), 25);
+        assert!(loss(&alone[24]) < most * loss(&alone[0]), "{alone:?}");
+        for processes in ["2", "4"] {
+            let several = losses(processes, optimizer);
+            assert_eq!(several, alone, "{optimizer}, {processes} processes");
+        }
     }
 }
 

@@ -301,3 +301,15 @@ pub enum OpError {
         op: &'static str,
     },
 }
+
+impl OpError {
+    /// Whether shapes fit the op, and only the layouts of the operands do not: relayouts of them
+    /// help.
+    #[must_use]
+    pub fn is_of_layouts(&self) -> bool {
+        matches!(
+            self,
+            Self::SpecsDiffer { .. } | Self::AxisCut { .. } | Self::StepAcrossShards { .. }
+        )
+    }
+}

@@ -1,0 +1,85 @@
+use std::path::Path;
+
+use super::{Saved, arriving, checked, named, restored, zeros};
+use crate::{Context, DTensor, DVariable, Error, Float, Save};
+
+/// Gradient descent with momentum: v ← μ·v + g, w ← w − η·v.
+///
+/// ```
+/// use meshwork_core::{Client, Mesh};
+/// use meshwork_dtensor::{Context, DVariable, Error, Momentum};
+/// use meshwork_layout::Layout;
+///
+/// let context = Context::alone(Client::new("localhost", 0, 1)?);
+/// let rows = Layout::batch_sharded(&Mesh::new([("x", 2)])?, "x", 1)?;
+/// let mut weights = DVariable::new(context.zeros::<f32>(&[3], &rows)?);
+/// let slope = context.full(&[3], &rows, 1.0)?;
+/// let mut momentum = Momentum::new(0.5, 0.5, &[&weights])?;
+/// momentum.step([(&mut weights, &slope)])?;
+/// momentum.step([(&mut weights, &slope)])?;
+/// assert!(weights.value().to_host()?.iter().all(|weight| *weight == -1.25));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Momentum<T: Float> {
+    rate: T,
+    factor: T,
+    velocities: Vec<DVariable<T>>,
+}
+
+impl<T: Float> Momentum<T> {
+    /// With a learning rate η and a factor μ of what is kept of the step before, for these
+    /// variables.
+    ///
+    /// # Errors
+    /// Those of [`DTensor::zeros_like`].
+    pub fn new(rate: T, factor: T, variables: &[&DVariable<T>]) -> Result<Self, Error> {
+        Ok(Self {
+            rate,
+            factor,
+            velocities: zeros(variables)?,
+        })
+    }
+
+    /// Moves the variables, all of them and in the same order as they were named, each by its
+    /// gradient, which is brought into the variable's layout.
+    ///
+    /// # Errors
+    /// [`Error::UpdateCount`], and those of [`Sgd::step`](super::Sgd::step).
+    #[track_caller]
+    pub fn step<'a>(
+        &mut self,
+        updates: impl IntoIterator<Item = (&'a mut DVariable<T>, &'a DTensor<T>)>,
+    ) -> Result<(), Error> {
+        let updates = checked(updates, self.velocities.len())?;
+        for ((variable, gradient), velocity) in updates.into_iter().zip(&mut self.velocities) {
+            let gradient = arriving(variable, gradient)?;
+            velocity.assign(&velocity.value().scale(self.factor)?.add(&gradient)?)?;
+            variable.assign_sub(&velocity.value().scale(self.rate)?)?;
+        }
+        Ok(())
+    }
+
+    /// What is to be saved, with names that begin with `prefix`; see [`AdamW::state`].
+    ///
+    /// [`AdamW::state`]: super::AdamW::state
+    #[must_use]
+    pub fn state(&self, prefix: &str) -> Vec<(String, &dyn Save)> {
+        named(prefix, "velocity", &self.velocities)
+    }
+
+    /// Reads what was saved under these names, for the same variables in whatever layouts.
+    ///
+    /// # Errors
+    /// Those of [`Context::restore`]; nothing is changed then.
+    #[track_caller]
+    pub fn restore(&mut self, context: &Context, path: &Path, prefix: &str) -> Result<(), Error> {
+        let from = Saved {
+            context,
+            path,
+            prefix,
+        };
+        self.velocities = restored(from, "velocity", &self.velocities)?;
+        Ok(())
+    }
+}
