@@ -109,6 +109,14 @@ impl Call {
         Ok(sizes.collect::<Result<_, _>>()?)
     }
 
+    /// A result that other ops have made of the operands, as that of this op.
+    #[track_caller]
+    fn composed<T: Scalar>(&self, number: usize, made: &DTensor<T>) -> Result<DTensor<T>, Error> {
+        let made = made.untraced();
+        let made = made.into_layout(self.inferred.results()[number].layout())?;
+        self.record.result(number, made)
+    }
+
     /// A result of what this client's places have made.
     #[track_caller]
     fn finish<T: Scalar>(&self, number: usize, made: Local<T>) -> Result<DTensor<T>, Error> {

@@ -11,8 +11,9 @@
 //!   gelu     2 √(2/π) (x + 0.044715 x³)      x s          s + x s (1 - s) z'
 //! ```
 
-use meshwork_layout::ops::Activation;
+use meshwork_layout::ops::{Activation, Op};
 
+use super::Call;
 use super::local::Local;
 use crate::{DTensor, Error, Float};
 
@@ -29,14 +30,19 @@ impl<T: Float> DTensor<T> {
     /// Those of [`map`](Self::map).
     #[track_caller]
     pub fn activation(&self, by: Activation) -> Result<Self, Error> {
-        let reduced = self.reduce_partial()?;
-        if !reduced.is_composed(by) {
-            return reduced.map(|x| T::from_f64(value(by, x.to_f64())));
+        let call = Call::of(&Op::Activation(by), self.context(), &[self.placement()])?;
+        let operand = call.operand(0, self)?;
+        call.composed(0, &operand.activated(by)?)
+    }
+
+    fn activated(&self, by: Activation) -> Result<Self, Error> {
+        if !self.is_composed(by) {
+            return self.map(|x| T::from_f64(value(by, x.to_f64())));
         }
-        let s = reduced.sigmoid_of(by)?;
+        let s = self.sigmoid_of(by)?;
         match by {
             Activation::Tanh => s.scale(T::from_f64(2.0))?.add_scalar(T::from_f64(-1.0)),
-            Activation::Silu | Activation::GeluTanh | Activation::Gelu => s.mul(&reduced),
+            Activation::Silu | Activation::GeluTanh | Activation::Gelu => s.mul(self),
             Activation::Sigmoid => Ok(s),
         }
     }

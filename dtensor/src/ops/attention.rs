@@ -8,6 +8,7 @@ use super::convolution::is_short;
 use super::kernel::AttentionBlocks;
 use super::local::Local;
 use super::{Call, standard};
+use crate::record::{Primitive, Record};
 use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
@@ -51,9 +52,7 @@ impl<T: Float> DTensor<T> {
         let (key, value) = (call.operand(1, key)?, call.operand(2, value)?);
         if Local::of(&query).computing().is_some() {
             let weights = query.attention_weights(&key, mask)?;
-            return weights
-                .matmul(&value)?
-                .relayout(call.inferred.results()[0].layout());
+            return call.composed(0, &weights.matmul(&value)?);
         }
         let starts = query.first_rows()?;
         call.result(0, |place, sizes| {
@@ -123,24 +122,21 @@ impl<T: Float> DTensor<T> {
                 blocks.push(standard(made));
             }
         }
-        let [by_query, by_key, by_value] = blocks;
-        Ok(vec![
-            Self::of(
-                self.context(),
-                self.stacked_like(query, Rows::Own)?,
-                by_query,
-            )?,
-            Self::of(
-                self.context(),
-                self.stacked_like(key, Rows::Summed)?,
-                by_key,
-            )?,
-            Self::of(
-                self.context(),
-                self.stacked_like(value, Rows::Summed)?,
-                by_value,
-            )?,
-        ])
+        // They have no gradients of their own.
+        let record = Record::of(Primitive::Closure("attention_gradient"));
+        let record = record.with(self).with(query).with(key).with(value);
+        let rows = [
+            (query, Rows::Own),
+            (key, Rows::Summed),
+            (value, Rows::Summed),
+        ];
+        let mut made = Vec::new();
+        for (number, ((operand, rows), blocks)) in rows.into_iter().zip(blocks).enumerate() {
+            let placement = self.stacked_like(operand, rows)?;
+            let gradient = Self::of(self.context(), placement, blocks)?;
+            made.push(record.result(number, gradient)?);
+        }
+        Ok(made)
     }
 
     /// A matrix of an operand's sizes for each place of this stack.

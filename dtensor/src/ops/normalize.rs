@@ -8,6 +8,7 @@ use super::convolution::is_short;
 use super::kernel::{self, Monoid, Spans, flat};
 use super::local::Local;
 use super::{Call, ReduceAxes, place};
+use crate::record::Primitive;
 use crate::{DTensor, Error, Float};
 
 /// The result of a [batch normalisation](DTensor::batch_norm) with the moments that it used.
@@ -92,8 +93,11 @@ impl<T: Float> DTensor<T> {
             self.context(),
             &[self.placement()],
         )?;
+        // It has no gradient of its own.
+        let call = call.named(Primitive::Closure("normalize_gradient"));
         let operand = call.operand(0, self)?;
-        let upstream = upstream.relayout(operand.layout())?;
+        call.record.note(upstream);
+        let upstream = upstream.untraced().relayout(operand.layout())?;
         let measured = Measured::of(operand, by, &run, &call)?;
         call.finish(0, measured.gradient(&Local::of(&upstream))?)
     }

@@ -51,7 +51,7 @@ impl<T: Float> DTensor<T> {
         let left = first.mul(&cos)?.sub(&second.mul(&sin)?)?;
         let right = second.mul(&cos)?.add(&first.mul(&sin)?)?;
         let turned = Self::concat(-1, &[&left, &right])?;
-        turned.relayout(call.inferred.results()[0].layout())
+        call.composed(0, &turned)
     }
 
     /// Half of the last axis, the first or the second.

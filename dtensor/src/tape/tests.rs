@@ -10,6 +10,7 @@ use super::*;
 use crate::testing::clients;
 use crate::{Context, ReduceAxes, bf16};
 
+mod network;
 mod random;
 
 fn context() -> Context {
