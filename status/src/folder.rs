@@ -74,6 +74,11 @@ pub fn targets(folder: &Path) -> Result<Vec<Target>, Error> {
     Ok(paths.iter().filter_map(|path| read(path)).collect())
 }
 
+/// Where the member with this address in its group is asked, if it has said so.
+pub(crate) fn of(folder: &Path, member: &str) -> Option<Target> {
+    read(&folder.join(name_of(member)))
+}
+
 fn read(path: &Path) -> Option<Target> {
     let short = fs::metadata(path).ok()?.len() <= LONGEST;
     let text = short.then(|| fs::read_to_string(path))?.ok()?;
