@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -17,6 +18,8 @@ use tokio::time::timeout;
 
 use crate::access::Token;
 use crate::error::FetchError;
+use crate::look::{Silence, Unanswered};
+use crate::process;
 
 /// Ranks that are asked at the same time.
 const AT_ONCE: usize = 64;
@@ -25,19 +28,54 @@ const LIMIT: usize = 4 << 20;
 
 /// A rank that can be asked, by its address and port.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Target(String);
+pub struct Target {
+    address: String,
+    /// As it says itself.
+    process: Option<u32>,
+}
 
 impl Target {
     /// The one at this address and port.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
-        Self(address.into())
+        Self {
+            address: address.into(),
+            process: None,
+        }
+    }
+
+    pub(crate) fn with_process(mut self, process: Option<u32>) -> Self {
+        self.process = process;
+        self
     }
 
     /// Its address and port.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.0
+        &self.address
+    }
+
+    /// What it means that it did not say how it fares.
+    #[must_use]
+    pub fn unanswered(&self, error: &FetchError) -> Unanswered {
+        let refused = |kind: io::ErrorKind| kind == io::ErrorKind::ConnectionRefused;
+        let silence = match error {
+            FetchError::Unreached { kind, .. } if refused(*kind) => Silence::Gone,
+            FetchError::Silent { .. } if self.is_stopped() => Silence::Stopped,
+            _ => Silence::Unknown,
+        };
+        Unanswered {
+            rank: None,
+            why: error.to_string(),
+            silence,
+        }
+    }
+
+    /// Whether its process is of this host and stopped.
+    fn is_stopped(&self) -> bool {
+        let address = self.address.parse().ok();
+        let here = address.is_some_and(|address: SocketAddr| address.ip().is_loopback());
+        here && self.process.is_some_and(process::is_stopped)
     }
 }
 
@@ -115,7 +153,7 @@ impl Ask {
         self,
         token: Option<&Token>,
     ) -> impl Future<Output = Result<String, FetchError>> + Send + 'static {
-        let (address, patience) = (self.target.0, self.patience);
+        let (address, patience) = (self.target.address, self.patience);
         let mut request = Request::get(self.path).header(HOST, &address);
         if let Some(token) = token {
             request = request.header(AUTHORIZATION, token.bearer().as_str());

@@ -1,7 +1,7 @@
 //! Which rank makes the others wait, and why: from what all of them say, and nothing else.
 //!
 //! ```text
-//!   does not answer, and others wait for it ───────────────────────────> stopped
+//!   is gone or stopped, or silent for long, and others wait for it ─────> stopped
 //!   before its operations for longer than all others ─┬─ without a core ─> starved
 //!                                                      └─ with one ──────> late
 //!   all are in operations, and one rank's packets are lost or slow ─────> link
@@ -18,7 +18,7 @@ mod tests;
 
 use std::fmt::{self, Display};
 
-use crate::look::Look;
+use crate::look::{Look, Silence};
 use window::{Progress, Window, median};
 
 /// The rank that makes others wait.
@@ -49,8 +49,8 @@ pub enum Cause {
     Link,
 }
 
-/// How long others must have waited for a rank that does not answer the first time, in seconds.
-const STOPPED: f64 = 0.3;
+/// How long a rank does not answer that is stopped, where nobody sees its process, in seconds.
+const SILENT: f64 = 3.0;
 /// How much larger than everybody else's a rank's share of time before operations must be.
 const AHEAD: f64 = 0.15;
 /// The same against the middle of the others.
@@ -87,14 +87,23 @@ pub fn culprit(looks: &[Look]) -> Option<Culprit> {
 
 fn stopped(looks: &[Look], last: &Look) -> Option<Culprit> {
     let (rank, seconds) = last.awaited()?;
-    let before = looks.len().checked_sub(2).map(|place| &looks[place]);
-    let again = before.is_some_and(|before| before.is_silent(rank));
-    let known = last.is_silent(rank) && (again || seconds >= STOPPED);
-    known.then(|| Culprit {
+    let waited = format!("others have waited for it for {seconds:.1} s");
+    let evidence = match last.silence(rank)? {
+        Silence::Gone => format!("its process is gone, and {waited}"),
+        Silence::Stopped => format!("its process is stopped, and {waited}"),
+        Silence::Unknown => {
+            // Who has hardly a core answers in the end.
+            let since = looks.iter().rev().take_while(|look| look.is_silent(rank));
+            let silent = last.at() - since.last()?.at();
+            (silent >= SILENT).then_some(())?;
+            format!("it has not answered for {silent:.1} s, and {waited}")
+        }
+    };
+    Some(Culprit {
         rank,
         cause: Cause::Stopped,
         peer: None,
-        evidence: format!("it does not answer, and others have waited for it for {seconds:.1} s"),
+        evidence,
     })
 }
 
@@ -153,14 +162,15 @@ fn late(window: &Window, ahead: &Ahead<'_>) -> Option<Culprit> {
         _ => return None,
     };
     let (own, others) = (100.0 * rank.before, 100.0 * ahead.middle);
-    let shares = format!("{own:.0} % of its time are before its operations, {others:.0} % of others'");
+    let shares =
+        format!("it spends {own:.0} % of its time before its operations, others {others:.0} %");
     let evidence = match cause {
         Cause::Starved => format!(
-            "{shares}: it was ready to run and had no core for {:.0} %",
+            "{shares}; for {:.0} % it was ready to run and had no core",
             100.0 * kept.seconds / rank.seconds
         ),
-        _ if kept.used < 0.5 * lost => format!("{shares}, most of it waiting for data or a disk"),
-        _ => format!("{shares}, most of it computing"),
+        _ if kept.used < 0.5 * lost => format!("{shares}; it mostly waits there, as for data or a disk"),
+        _ => format!("{shares}; it mostly computes there"),
     };
     Some(Culprit {
         rank: rank.rank,
@@ -187,7 +197,7 @@ impl Display for Culprit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rank, evidence) = (self.rank, &self.evidence);
         match (self.cause, self.peer) {
-            (Cause::Stopped, _) => write!(f, "rank {rank} is stopped or cut off: {evidence}"),
+            (Cause::Stopped, _) => write!(f, "rank {rank} is stopped: {evidence}"),
             (Cause::Starved, _) => write!(f, "rank {rank} lacks a core: {evidence}"),
             (Cause::Late, _) => write!(f, "rank {rank} comes late: {evidence}"),
             (Cause::Link, Some(peer)) => {

@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use crate::client::{Ask, ask_all};
 use crate::directory::Directory;
 use crate::job::Watch;
-use crate::look::Look;
+use crate::look::{Look, Silence, Unanswered};
 use crate::report::Source;
 use crate::settings::Settings;
 use crate::{json, operations, process};
@@ -134,8 +134,8 @@ impl Gatherer {
         for (part, said) in self.ask(scope, parts, &directory).await {
             match said {
                 Ok(text) => lines.push_str(&text),
-                Err(why) => {
-                    lines += &unanswered(part.speaker, &why);
+                Err(one) => {
+                    lines += &unanswered(part.speaker, &one);
                     left.extend(part.without_speaker());
                 }
             }
@@ -143,7 +143,7 @@ impl Gatherer {
         for (part, said) in self.ask(scope, left, &directory).await {
             match said {
                 Ok(text) => lines.push_str(&text),
-                Err(why) => lines += &unanswered(part.speaker, &why),
+                Err(one) => lines += &unanswered(part.speaker, &one),
             }
         }
         lines
@@ -155,12 +155,12 @@ impl Gatherer {
         scope: &Scope,
         parts: Vec<Part>,
         directory: &Directory<'_>,
-    ) -> Vec<(Part, Result<String, String>)> {
+    ) -> Vec<(Part, Result<String, Unanswered>)> {
         let (mut answers, mut asked) = (Vec::new(), Vec::new());
         for part in parts {
             match directory.find(part.speaker) {
                 Some(target) => asked.push((part, target)),
-                None => answers.push((part, Err(UNKNOWN.to_owned()))),
+                None => answers.push((part, Err(unknown()))),
             }
         }
         let asks = asked.iter().map(|(part, target)| Ask {
@@ -172,8 +172,9 @@ impl Gatherer {
             },
         });
         let said = ask_all(self.settings.token.as_ref(), asks.collect()).await;
-        let said = said.into_iter().map(|said| said.map_err(|why| why.to_string()));
-        answers.extend(asked.into_iter().map(|(part, _)| part).zip(said));
+        for ((part, target), said) in asked.into_iter().zip(said) {
+            answers.push((part, said.map_err(|error| target.unanswered(&error))));
+        }
         answers
     }
 }
@@ -182,8 +183,21 @@ impl Gatherer {
 const UNKNOWN: &str = "nothing tells where it is asked: give all ranks a MESHWORK_STATUS_FOLDER, or \
                        a MESHWORK_STATUS with a port that other hosts reach";
 
-fn unanswered(rank: u32, why: &str) -> String {
-    format!("{}\n", json!({ "rank": rank, "unanswered": why }))
+fn unknown() -> Unanswered {
+    Unanswered {
+        rank: None,
+        why: UNKNOWN.to_owned(),
+        silence: Silence::Unknown,
+    }
+}
+
+fn unanswered(rank: u32, one: &Unanswered) -> String {
+    let line = json!({
+        "rank": rank,
+        "unanswered": one.why,
+        "silence": one.silence.name(),
+    });
+    format!("{line}\n")
 }
 
 impl State {

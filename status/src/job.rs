@@ -48,7 +48,7 @@ pub struct Slowest {
 
 /// Looks that are kept, and for how long, in seconds: what a culprit is found by.
 const LOOKS: usize = 16;
-const KEPT: f64 = 4.0;
+const KEPT: f64 = 6.0;
 /// Which part of the time makes a difference between two ranks.
 const DIFFERENCE: f64 = 0.01;
 

@@ -63,7 +63,7 @@ pub use culprit::{Cause, Culprit, culprit};
 pub use error::{Error, FetchError};
 pub use folder::targets;
 pub use job::{Job, Slowest, State, Watch};
-pub use look::{Look, Unanswered};
+pub use look::{Look, Silence, Unanswered};
 pub use process::CpuTimes;
 pub use report::{Number, NumberKind, Report, Source};
 pub use server::Server;

@@ -21,6 +21,31 @@ pub struct Unanswered {
     pub rank: Option<u32>,
     /// What it did instead.
     pub why: String,
+    /// What that means.
+    pub silence: Silence,
+}
+
+/// What it means that a rank says nothing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Silence {
+    /// Its process is no more.
+    Gone,
+    /// Its process is stopped.
+    Stopped,
+    /// It may be stopped, cut off, or too busy.
+    #[default]
+    Unknown,
+}
+
+impl Silence {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// Ranks that are shown: a group has no more.
@@ -50,11 +75,10 @@ impl Look {
     /// The same, of lines of `/ranks.jsonl`, and of reasons why there is none.
     pub fn from_lines<'a>(
         at: f64,
-        lines: impl IntoIterator<Item = Result<&'a str, String>>,
+        lines: impl IntoIterator<Item = Result<&'a str, Unanswered>>,
     ) -> Self {
         let (mut said, mut unanswered) = (Vec::new(), Vec::new());
         for line in lines {
-            let line = line.map_err(|why| Unanswered { rank: None, why });
             match line.and_then(read) {
                 Ok(snapshot) => said.push(snapshot),
                 Err(one) => unanswered.push(one),
@@ -116,6 +140,19 @@ impl Look {
         named || self.unanswered.len() >= missing
     }
 
+    /// What the silence of a rank means; `None` where it has answered.
+    pub(crate) fn silence(&self, rank: u32) -> Option<Silence> {
+        if !self.is_silent(rank) {
+            return None;
+        }
+        let named = self.unanswered.iter().find(|one| one.rank == Some(rank));
+        let mut all = self.unanswered.iter().map(|one| one.silence);
+        // Where it is not known who did what, only what all did.
+        let first = named.map(|one| one.silence).or_else(|| all.next());
+        let same = named.is_some() || all.all(|silence| Some(silence) == first);
+        Some(first.filter(|_| same).unwrap_or_default())
+    }
+
     /// Whom the rank that has waited longest waits for in the end, and how long it has.
     pub(crate) fn awaited(&self) -> Option<(u32, f64)> {
         let waits = self.ranks.iter().filter_map(Snapshot::wait);
@@ -137,6 +174,7 @@ fn read(line: &str) -> Result<Snapshot, Unanswered> {
     let unknown = |rank| Unanswered {
         rank,
         why: "a rank of another release, or no rank".to_owned(),
+        silence: Silence::Unknown,
     };
     let value: Value = serde_json::from_str(line).map_err(|_| unknown(None))?;
     let rank = number_of(&value["rank"]);
@@ -144,6 +182,11 @@ fn read(line: &str) -> Result<Snapshot, Unanswered> {
         (Some(number), Some(why)) => Err(Unanswered {
             rank,
             why: format!("rank {number}: {why}"),
+            silence: match value["silence"].as_str() {
+                Some("gone") => Silence::Gone,
+                Some("stopped") => Silence::Stopped,
+                Some(_) | None => Silence::Unknown,
+            },
         }),
         (_, None) | (None, _) => Snapshot::from_value(&value).ok_or_else(|| unknown(rank)),
     }

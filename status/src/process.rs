@@ -38,6 +38,17 @@ pub(crate) fn cpu_times() -> Option<CpuTimes> {
     })
 }
 
+/// Whether a process of this host is stopped, by a signal or a debugger.
+pub(crate) fn is_stopped(process: u32) -> bool {
+    read(&format!("/proc/{process}/stat")).is_some_and(|stat| is_stopped_by(&stat))
+}
+
+/// The state follows the name, which may have anything in it.
+fn is_stopped_by(stat: &str) -> bool {
+    let state = stat.rsplit_once(") ").map(|parts| parts.1);
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
@@ -89,6 +100,8 @@ mod tests {
         let stat = "cpu  9 9 9 9 9 9 9 400 0 0\ncpu0 1 1 1 1 1 1 1 300 0 0\ncpu1 1 1 1 1 1 1 1 100 0 0\nintr 1\n";
         assert_eq!(stolen(stat), Some(2.0));
         assert_eq!(stolen("intr 1\n"), None);
+        assert!(is_stopped_by("7 (a) T) T 1 7 7") && is_stopped_by("7 (a) t 1"));
+        assert!(!is_stopped_by("7 (T) S 1 7 7") && !is_stopped_by(""));
     }
 
     #[test]

@@ -95,7 +95,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use meshwork_status::{Call, Look, Snapshot, Unanswered, Watch};
+    use meshwork_status::{Call, Look, Silence, Snapshot, Unanswered, Watch};
     use super::*;
 
     #[test]
@@ -113,6 +113,7 @@ mod tests {
         let unanswered = vec![Unanswered {
             rank: None,
             why: "b:1 has not answered".to_owned(),
+            silence: Silence::Stopped,
         }];
         let job = Watch::default().see(Look::new(0.0, vec![waiting], unanswered));
         let mut terminal = Terminal::new(TestBackend::new(100, 8)).unwrap();
@@ -122,7 +123,7 @@ mod tests {
             .unwrap();
         let shown = terminal.backend().to_string();
         for expected in [
-            "2 ranks  rank 1 is stopped or cut off: it does not answer",
+            "2 ranks  rank 1 is stopped: ",
             "3.0 s for rank 1 barrier at train.rs:7",
             "no answer",
             "b:1 has not answered",

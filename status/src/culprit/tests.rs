@@ -81,7 +81,10 @@ fn planted(kind: u64, model: &Model, random: &mut Random) -> Plant {
                 delay,
             }
         }
-        _ => Plant::Stopped { rank },
+        _ => Plant::Stopped {
+            rank,
+            silence: if random.one_in(2) { Silence::Stopped } else { Silence::Gone },
+        },
     }
 }
 
@@ -89,7 +92,7 @@ fn is_right(plant: Plant, world: u32, found: &Culprit) -> bool {
     match plant {
         Plant::Starved { rank, .. } => (found.rank, found.cause) == (rank, Cause::Starved),
         Plant::Late { rank, .. } => (found.rank, found.cause) == (rank, Cause::Late),
-        Plant::Stopped { rank } => (found.rank, found.cause) == (rank, Cause::Stopped),
+        Plant::Stopped { rank, .. } => (found.rank, found.cause) == (rank, Cause::Stopped),
         Plant::Link { rank, peer, .. } => {
             let ends = [Some(rank), peer];
             let named = [Some(found.rank), found.peer];
@@ -160,10 +163,28 @@ fn nobody_is_named_who_is_as_the_others_are() {
 }
 
 #[test]
-fn one_look_names_nobody_but_who_does_not_answer() {
+fn a_rank_that_only_does_not_answer_is_named_after_longer_than_a_busy_one_takes() {
+    for seed in 0..CASES {
+        let mut random = Random(20_000 + seed);
+        let mut model = job(&mut random);
+        model.plant = Plant::Stopped {
+            rank: 1,
+            silence: Silence::Unknown,
+        };
+        let from = model.from;
+        let (_, names) = named(model);
+        let (at, culprit) = &names[0];
+        assert_eq!((culprit.rank, culprit.cause), (1, Cause::Stopped), "seed {seed}");
+        assert!(*at >= from + SILENT && *at <= from + 2.0 * SILENT, "seed {seed}: {at}");
+    }
+}
+
+#[test]
+fn one_look_names_nobody_but_who_is_stopped() {
     let mut random = Random(7);
     let mut model = job(&mut random);
-    (model.plant, model.from) = (Plant::Stopped { rank: 1 }, 2.0);
+    let silence = Silence::Stopped;
+    (model.plant, model.from) = (Plant::Stopped { rank: 1, silence }, 2.0);
     let mut story = model.play(8.0);
     let after = [story.look(6.0)];
     assert_eq!(culprit(&after).unwrap().cause, Cause::Stopped);

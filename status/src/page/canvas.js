@@ -4,7 +4,7 @@ let colours = null;
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { colours = null; });
 
-function parse(text) {
+export function parse(text) {
   return [1, 3, 5].map((place) => parseInt(text.slice(place, place + 2), 16));
 }
 

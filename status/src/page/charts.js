@@ -4,6 +4,7 @@ import { begin, palette, ticks } from "./canvas.js";
 import { brief, byId, bytes, NOTHING, write } from "./format.js";
 
 const KEPT = 600;
+const FEWEST = 60;
 const HEIGHT = 150;
 const points = [];
 let before = null;
@@ -24,8 +25,9 @@ function line(canvas, values, format) {
   const [left, bottom] = [56, height - 18];
   const least = Math.min(0, ...known);
   const most = Math.max(...known, least + 1e-9) * 1.05;
+  const span = Math.max(FEWEST, values.length);
   const y = (value) => bottom - ((value - least) / (most - least)) * (bottom - 8);
-  const x = (place) => width - ((values.length - 1 - place) / (KEPT - 1)) * (width - left);
+  const x = (place) => width - 4 - ((values.length - 1 - place) / (span - 1)) * (width - 4 - left);
   context.lineWidth = 1;
   context.textAlign = "right";
   for (const tick of known.length ? ticks(most, 3) : [0]) {
@@ -39,7 +41,7 @@ function line(canvas, values, format) {
   }
   context.fillText("now", width, height - 7);
   context.textAlign = "left";
-  context.fillText("10 min ago", left, height - 7);
+  context.fillText(`${span} s ago`, left, height - 7);
   context.strokeStyle = colours.accent;
   context.lineWidth = 2;
   context.beginPath();
@@ -59,7 +61,7 @@ function line(canvas, values, format) {
   if (last != null && Number.isFinite(last)) {
     context.fillStyle = colours.accent;
     context.beginPath();
-    context.arc(width - 2, y(last), 3, 0, 7);
+    context.arc(width - 4, y(last), 3, 0, 7);
     context.fill();
   }
 }

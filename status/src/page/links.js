@@ -5,6 +5,8 @@ import { byId, bytes, count, seconds, tabulate, write } from "./format.js";
 
 const canvas = byId("links-canvas");
 const choice = byId("links-what");
+// CSS pixels of a cell.
+const SMALLEST = 4;
 let world = 0;
 let links = new Map();
 let before = new Map();
@@ -44,12 +46,6 @@ function value(link) {
   return link.packets > 0 ? link.lost / link.packets : 0;
 }
 
-function told(link) {
-  if (choice.value === "trip") return seconds(link.trip);
-  if (choice.value === "bytes") return `${bytes(link.bytes)}/s`;
-  return link.packets > 0 ? `${((100 * link.lost) / link.packets).toFixed(2)} %` : "none sent";
-}
-
 // Round trips differ by powers of ten, and so do bytes.
 function scale() {
   const values = [...links.values()].map(value).filter((number) => number > 0);
@@ -72,9 +68,15 @@ function draw() {
     context.fillText("No packets between ranks: they share memory, or are connected by TCP.", 0, 12);
     return;
   }
-  const image = cells(world, world);
+  // A cell that is too small to be seen is shown with its neighbours, by the worst of them.
+  const together = Math.max(1, Math.ceil(SMALLEST / size));
+  const image = cells(Math.ceil(world / together), Math.ceil(world / together));
   const part = scale();
-  for (const link of links.values()) image.set(link.to, link.from, shade(colours.heat, part(value(link))));
+  const rising = [...links.values()].sort((one, other) => value(one) - value(other));
+  for (const link of rising) {
+    const [column, line] = [link.to, link.from].map((rank) => Math.floor(rank / together));
+    image.set(column, line, shade(colours.heat, part(value(link))));
+  }
   context.fillStyle = colours.empty;
   context.fillRect(left, 0, side, side);
   image.draw(context, left, 0, side, side);
@@ -169,5 +171,3 @@ export function show(job) {
   }
   redraw();
 }
-
-export { told };

@@ -1,9 +1,12 @@
 // All ranks at once, one of them in words, and how long each has waited lately.
 
-import { begin, cells, css, inkOn, palette, shade } from "./canvas.js";
+import { begin, cells, css, inkOn, palette, parse, shade } from "./canvas.js";
 import { byId, bytes, count, element, NOTHING, percent, seconds, tabulate, write } from "./format.js";
 
 const COLUMNS = 120;
+const FEWEST = 30;
+const LINES = 12;
+const LINE = 30;
 const COLUMN_NAMES = [
   ["rank", true], ["state", false], ["host", false], ["waiting", true], ["in", false],
   ["for rank", true], ["operations", true], ["GB/s", true], ["memory", true], ["lost packets", true],
@@ -36,8 +39,9 @@ export function kindOf(rank) {
   return culprit && (culprit.rank === rank.rank || culprit.peer === rank.rank) ? "warn" : "";
 }
 
-// The largest cells with which all ranks fit.
+// Few ranks have a line each, with words; of many the largest cells with which all fit.
 function layout(width) {
+  if (job.world <= LINES) return { across: 1, size: LINE };
   for (let size = 64; size > 6; size -= 1) {
     const across = Math.max(1, Math.floor(width / size));
     if (Math.ceil(job.world / across) * size <= 300) return { across, size };
@@ -45,50 +49,86 @@ function layout(width) {
   return { across: Math.max(1, Math.floor(width / 6)), size: 6 };
 }
 
-function mark(context, rank, kind, place) {
-  const { left, top, inner } = place;
-  const colours = palette();
-  context.lineWidth = Math.max(2, inner / 12);
-  context.strokeStyle = kind === "bad" ? colours.bad : colours.warn;
-  context.strokeRect(left + 1, top + 1, inner - 2, inner - 2);
-  if (kind !== "bad") return;
+function cross(context, left, top, side, colour) {
+  context.strokeStyle = colour;
+  context.lineWidth = Math.max(1.5, side / 12);
   context.beginPath();
-  context.moveTo(left + 0.25 * inner, top + 0.25 * inner);
-  context.lineTo(left + 0.75 * inner, top + 0.75 * inner);
-  context.moveTo(left + 0.75 * inner, top + 0.25 * inner);
-  context.lineTo(left + 0.25 * inner, top + 0.75 * inner);
+  context.moveTo(left + 0.28 * side, top + 0.28 * side);
+  context.lineTo(left + 0.72 * side, top + 0.72 * side);
+  context.moveTo(left + 0.72 * side, top + 0.28 * side);
+  context.lineTo(left + 0.28 * side, top + 0.72 * side);
   context.stroke();
 }
 
-function label(context, rank, colour, place) {
-  const { left, top, inner } = place;
-  context.fillStyle = colour;
-  context.textAlign = "center";
-  const middle = left + inner / 2;
-  const words = inner >= 44 && rank.recent_waiting_share != null;
-  context.fillText(String(rank.rank), middle, top + inner * (words ? 0.35 : 0.5));
-  if (words) context.fillText(percent(rank.recent_waiting_share), middle, top + inner * 0.68);
+function cell(context, rank, { left, top, side }) {
+  const colours = palette();
+  const kind = kindOf(rank);
+  const share = rank.recent_waiting_share;
+  const fill = share == null ? parse(colours.empty) : shade(colours.wait, share);
+  context.fillStyle = kind === "warn" ? colours.warn : css(fill);
+  context.fillRect(left, top, side, side);
+  if (kind === "bad") {
+    cross(context, left, top, side, colours.bad);
+    context.strokeRect(left + 1, top + 1, side - 2, side - 2);
+  } else if (side >= 22) {
+    context.fillStyle = kind === "warn" ? colours.card : inkOn(fill);
+    context.textAlign = "center";
+    context.fillText(String(rank.rank), left + side / 2, top + side / 2);
+  }
+}
+
+// In words what a rank is at.
+function doing(rank) {
+  if (rank.failure) return rank.failure;
+  if (rank.address == null) return "has not answered";
+  const call = rank.current;
+  if (!call) return "at work between operations";
+  const whom = call.awaited == null ? "" : `waits ${seconds(call.seconds)} for rank ${call.awaited} in `;
+  return `${whom}${call.what} at ${call.site}`;
+}
+
+function row(context, rank, { top, width }) {
+  const colours = palette();
+  const kind = kindOf(rank);
+  const share = rank.recent_waiting_share;
+  const [bar, long] = [34, Math.min(220, width / 3)];
+  const middle = top + LINE / 2 - 1;
+  context.textAlign = "right";
+  context.fillStyle = kind ? colours[kind] : colours.text;
+  context.fillText(String(rank.rank), bar - 8, middle);
+  context.fillStyle = css(shade(colours.wait, 0));
+  context.fillRect(bar, top + 3, long, LINE - 8);
+  context.textAlign = "left";
+  if (share == null) {
+    cross(context, bar, top + 1, LINE - 4, colours.bad);
+  } else {
+    context.fillStyle = css(shade(colours.wait, 0.7));
+    context.fillRect(bar, top + 3, share * long, LINE - 8);
+    const inside = share > 0.2;
+    context.fillStyle = inside ? inkOn(shade(colours.wait, 0.7)) : colours.text;
+    context.fillText(percent(share), bar + (inside ? 8 : share * long + 8), middle);
+  }
+  context.fillStyle = kind ? colours[kind] : colours.soft;
+  const culprit = job.culprit?.rank === rank.rank ? "lets the others wait; " : "";
+  context.fillText(`${culprit}${doing(rank)}`, bar + long + 12, middle, width - bar - long - 12);
 }
 
 function draw() {
   shape = layout(canvas.clientWidth);
   const { across, size } = shape;
-  const { context } = begin(canvas, Math.ceil(job.world / across) * size);
+  const lines = job.world <= LINES;
+  const { context, width } = begin(canvas, Math.ceil(job.world / across) * size + 2);
   const colours = palette();
-  const inner = size - (size > 12 ? 2 : 1);
+  const gap = size > 12 ? 2 : 1;
   for (const rank of job.ranks) {
-    const place = { left: (rank.rank % across) * size, top: Math.floor(rank.rank / across) * size, inner };
-    const share = rank.recent_waiting_share;
-    const fill = share == null ? null : shade(colours.wait, share);
-    context.fillStyle = fill ? css(fill) : colours.empty;
-    context.fillRect(place.left, place.top, inner, inner);
-    const kind = kindOf(rank);
-    if (inner >= 22 && kind !== "bad") label(context, rank, fill ? inkOn(fill) : colours.text, place);
-    if (kind) mark(context, rank, kind, place);
+    const top = Math.floor(rank.rank / across) * size + 1;
+    if (lines) row(context, rank, { top, width });
+    else cell(context, rank, { left: (rank.rank % across) * size + 1, top, side: size - gap });
   }
   context.lineWidth = 2;
   context.strokeStyle = colours.text;
-  context.strokeRect((chosen % across) * size, Math.floor(chosen / across) * size, inner, inner);
+  const [left, top] = [(chosen % across) * size, Math.floor(chosen / across) * size];
+  context.strokeRect(left + 1, top + 1, lines ? width - 2 : size - gap + 1, (lines ? LINE - 2 : size - gap + 1));
 }
 
 function detail() {
@@ -151,10 +191,11 @@ function remember() {
 
 function waits() {
   const height = Math.max(40, Math.min(240, 14 * job.world));
-  const { context, width } = begin(byId("wait-canvas"), height + 16);
+  const { context, width } = begin(byId("wait-canvas"), height + 24);
   const colours = palette();
-  const image = cells(COLUMNS, job.world);
-  const first = COLUMNS - history.length;
+  const columns = Math.max(FEWEST, history.length);
+  const image = cells(columns, job.world);
+  const first = columns - history.length;
   history.forEach((column, place) => {
     for (let rank = 0; rank < job.world; rank += 1) {
       const share = column[rank];
@@ -162,26 +203,32 @@ function waits() {
       image.set(first + place, rank, shade(colours.wait, share / 200));
     }
   });
-  const left = 34;
+  const [left, top] = [34, 7];
   context.fillStyle = colours.empty;
-  context.fillRect(left, 0, width - left, height);
-  image.draw(context, left, 0, width - left, height);
-  context.fillStyle = colours.soft;
+  context.fillRect(left, top, width - left, height);
+  image.draw(context, left, top, width - left, height);
   context.textAlign = "right";
+  const y = (rank) => top + ((rank + 0.5) / job.world) * height;
+  const culprit = job.culprit?.rank;
   const shown = Math.min(job.world, Math.floor(height / 14));
+  context.fillStyle = colours.soft;
   for (let line = 0; line < shown; line += 1) {
     const rank = Math.floor((line * job.world) / shown);
-    context.fillText(String(rank), left - 6, ((rank + 0.5) / job.world) * height);
+    // Next to the number that matters there is no other.
+    if (culprit == null || Math.abs(y(rank) - y(culprit)) >= 12) context.fillText(String(rank), left - 6, y(rank));
   }
   context.textAlign = "left";
-  context.fillText("2 min ago", left, height + 9);
+  context.fillText(`${columns} s ago`, left, top + height + 9);
   context.textAlign = "right";
-  context.fillText("now", width, height + 9);
+  context.fillText("now", width, top + height + 9);
+  if (culprit == null) return;
+  context.fillStyle = colours.warn;
+  context.fillText(`${culprit}▸`, left - 1, y(culprit));
 }
 
 canvas.addEventListener("click", (event) => {
   const { across, size } = shape;
-  const column = Math.min(across - 1, Math.floor(event.offsetX / size));
+  const column = across === 1 ? 0 : Math.min(across - 1, Math.floor(event.offsetX / size));
   choose(Math.floor(event.offsetY / size) * across + column);
 });
 
@@ -208,7 +255,6 @@ export function show(next) {
   // Who makes the others wait is looked at first, until somebody looks at another.
   if (!chosenByHand && job.culprit) chosen = job.culprit.rank;
   remember();
-  write(byId("ranks-legend"), "pale works, dark waits; × does not answer, framed lets the others wait");
   redraw();
   detail();
   table();

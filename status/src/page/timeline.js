@@ -62,8 +62,8 @@ function draw() {
   const calls = new Set(rows.flatMap((row) => row.calls));
   write(
     byId("timeline-note"),
-    `${seconds((end - start) / 1e6)} by each rank's own clock; blue in operations, darkest where it waited at length; `
-      + `pale before them. ${calls.size === 1 ? [...calls][0] : `${calls.size} kinds of calls`}`,
+    `${seconds((end - start) / 1e6)} by each rank's own clock; bars are operations, strongest where they waited at length; `
+      + `gaps are what comes before them. ${calls.size === 1 ? [...calls][0] : `${calls.size} kinds of calls`}`,
   );
 }
 

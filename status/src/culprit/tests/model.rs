@@ -1,7 +1,7 @@
 //! A small model of ranks that compute, wait for each other and exchange packets: what each would
 //! say of itself at any time, of a cause that is planted from a moment on.
 
-use crate::look::{Look, Unanswered};
+use crate::look::{Look, Silence, Unanswered};
 use crate::process::CpuTimes;
 use crate::snapshot::{Call, Link, Snapshot};
 
@@ -43,7 +43,7 @@ pub(super) enum Plant {
     /// lost or slow.
     Link { rank: u32, peer: Option<u32>, times: f64, loss: f64, delay: f64 },
     /// The rank does nothing any more.
-    Stopped { rank: u32 },
+    Stopped { rank: u32, silence: Silence },
     /// Two ranks do the same.
     Both([u32; 2], f64),
     /// The rank takes no part in what others do.
@@ -139,7 +139,7 @@ impl Model {
                 times
             }
             Plant::Both(slow, times) if planted && slow.contains(&rank) => times,
-            Plant::Stopped { rank: slow } if planted && slow == rank => NEVER,
+            Plant::Stopped { rank: slow, .. } if planted && slow == rank => NEVER,
             Plant::Apart { rank: apart } if apart == rank => NEVER,
             _ => 1.0,
         }
@@ -150,7 +150,7 @@ impl Model {
         match self.plant {
             Plant::Starved { rank: slow, .. }
             | Plant::Late { rank: slow, .. }
-            | Plant::Stopped { rank: slow }
+            | Plant::Stopped { rank: slow, .. }
             | Plant::Apart { rank: slow } => slow == rank,
             Plant::Both(slow, _) => slow.contains(&rank),
             Plant::Nothing | Plant::Link { .. } | Plant::Sites { .. } => false,
@@ -170,18 +170,19 @@ impl Story {
     pub(super) fn look(&mut self, at: f64) -> Look {
         let planted = at >= self.model.from;
         let silent = match self.model.plant {
-            Plant::Stopped { rank } if planted => Some(rank),
+            Plant::Stopped { rank, silence } if planted => Some((rank, silence)),
             _ => None,
         };
-        let ranks = (0..self.model.world).filter(|rank| Some(*rank) != silent);
+        let ranks = (0..self.model.world).filter(|rank| Some(*rank) != silent.map(|silent| silent.0));
         // Operations, and those of them since the cause was planted.
         let moved = |step: &Step| step.share(at);
         let planted = self.steps.iter().filter(|step| step.began >= self.model.from);
         let moved = [self.steps.iter().map(moved).sum(), planted.map(moved).sum()];
         let said = ranks.map(|rank| self.snapshot(rank, at, moved)).collect();
-        let unanswered = silent.map(|rank| Unanswered {
+        let unanswered = silent.map(|(rank, silence)| Unanswered {
             rank: Some(rank),
             why: "it has not answered".to_owned(),
+            silence,
         });
         let answered = at + if silent.is_some() { PATIENCE } else { 0.01 };
         Look::new(answered, said, unanswered.into_iter().collect())
