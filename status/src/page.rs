@@ -52,4 +52,24 @@ impl Asset {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_names_no_other_place_and_every_file_that_it_names_is_there() {
+        for asset in ASSETS {
+            assert!(!asset.text.contains("//") || !asset.text.contains("http"), "{}", asset.path);
+            for unsafe_way in ["innerHTML", "eval(", "document.write", "style=", "onclick="] {
+                assert!(!asset.text.contains(unsafe_way), "{}: {unsafe_way}", asset.path);
+            }
+            let quoted = asset.text.split('"').skip(1).step_by(2);
+            for name in quoted.filter(|name| name.ends_with(".js") || name.ends_with(".css")) {
+                let path = match name.strip_prefix("./") {
+                    Some(name) => format!("/page/{name}"),
+                    None => name.to_owned(),
+                };
+                assert!(Asset::at(&path).is_some(), "{}: {name}", asset.path);
+            }
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! How much of the processor this process has had, and how much it was kept waiting for.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Times since the process began, in seconds, of all its threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,10 +20,28 @@ pub struct CpuTimes {
 /// Ticks in a second, which the kernel's interface fixes at 100 on all of its platforms.
 const TICKS: f64 = 100.0;
 
+/// Threads whose times are added up.
+const THREADS: usize = 4096;
+/// How long an answer is given again: of a thousand threads it takes a while.
+const FRESH: Duration = Duration::from_millis(50);
+
 /// Those of this process; `None` where the kernel does not tell (it is not Linux).
 pub(crate) fn cpu_times() -> Option<CpuTimes> {
+    static LAST: Mutex<Option<(Instant, Option<CpuTimes>)>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((at, times)) if at.elapsed() < FRESH => times,
+        Some(_) | None => {
+            let times = read_times();
+            *last = Some((Instant::now(), times));
+            times
+        }
+    }
+}
+
+fn read_times() -> Option<CpuTimes> {
     let (mut used, mut queued) = (0.0, 0.0);
-    for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
+    for thread in fs::read_dir("/proc/self/task").ok()?.flatten().take(THREADS) {
         // A thread that ends meanwhile counts no more.
         if let Ok(text) = fs::read_to_string(thread.path().join("schedstat"))
             && let Some(times) = of_thread(&text)

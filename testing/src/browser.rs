@@ -181,8 +181,19 @@ fn exchange(port: u16, method: &str, path: &str, body: &str) -> io::Result<Value
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (_, text) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
-    Ok(serde_json::from_str(text)?)
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    // It may keep the connection, so that its end is no end of the answer.
+    for line in reader.by_ref().lines() {
+        let line = line?.to_ascii_lowercase();
+        if let Some(bytes) = line.strip_prefix("content-length:") {
+            length = bytes.trim().parse().map_err(io::Error::other)?;
+        }
+        if line.is_empty() {
+            break;
+        }
+    }
+    let mut text = vec![0; length];
+    reader.read_exact(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
 }
