@@ -2,10 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use meshwork_status::{Client, FetchError, Target, Token, targets};
+use meshwork_status::{Client, FetchError, Look, Target, Token, targets};
 
 /// The job.
 #[derive(Args, Debug)]
@@ -37,24 +37,32 @@ pub(crate) enum AttachError {
 }
 
 /// How long a rank may take: one that is stopped does not answer, and one that works does at once.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(700);
+/// How long one may take that asks all others.
+const OF_ALL: Duration = Duration::from_secs(4);
 
 /// What one rank said.
 pub(crate) type Answer = Result<String, FetchError>;
 
-/// A job whose ranks can be asked.
-pub(crate) struct Job<'a> {
+/// The ranks of a job, which can be asked.
+pub(crate) struct Ranks<'a> {
     attach: &'a Attach,
     client: Client,
+    /// One that asks the others.
+    through: Client,
+    began: Instant,
 }
 
 impl Attach {
-    pub(crate) fn job(&self) -> Result<Job<'_>, AttachError> {
+    pub(crate) fn ranks(&self) -> Result<Ranks<'_>, AttachError> {
         let token = self.token_file.as_deref().map(Token::from_file);
-        let client = Client::new(token.transpose()?, PATIENCE).map_err(AttachError::Network)?;
-        Ok(Job {
+        let token = token.transpose()?;
+        let client = |patience| Client::new(token.clone(), patience).map_err(AttachError::Network);
+        Ok(Ranks {
             attach: self,
-            client,
+            client: client(PATIENCE)?,
+            through: client(OF_ALL)?,
+            began: Instant::now(),
         })
     }
 
@@ -72,11 +80,31 @@ impl Attach {
             false => Ok(all),
         }
     }
+
+    /// Whether it names one rank only, which then is to ask the others.
+    fn is_one_address(&self) -> bool {
+        matches!(&self.job[..], [given] if !Path::new(given).is_dir())
+    }
 }
 
-impl Job<'_> {
+impl Ranks<'_> {
     /// What all ranks say at this path, those that say where they are by now.
-    pub(crate) fn ask(&self, path: &'static str) -> Result<Vec<Answer>, AttachError> {
+    pub(crate) fn ask(&self, path: &str) -> Result<Vec<Answer>, AttachError> {
         Ok(self.client.fetch(&self.attach.targets()?, path))
+    }
+
+    /// What all ranks say of themselves at this moment.
+    pub(crate) fn look(&mut self) -> Result<Look, AttachError> {
+        let targets = self.attach.targets()?;
+        let answers = match self.attach.is_one_address() {
+            true => self.through.fetch(&targets, "/ranks.jsonl?hops=2"),
+            false => self.client.fetch(&targets, "/ranks.jsonl"),
+        };
+        let lines = targets.iter().zip(&answers).flat_map(|(target, answer)| match answer {
+            Ok(lines) => lines.lines().map(Ok).collect(),
+            Err(error) => vec![Err(target.unanswered(error))],
+        });
+        let at = self.began.elapsed().as_secs_f64();
+        Ok(Look::from_lines(at, lines))
     }
 }

@@ -116,8 +116,8 @@ pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
     if wanted.live {
         let live = live::look(&wanted.attach)?;
         return print(&match wanted.json {
-            true => dumps::json(&live.found, &live.unanswered),
-            false => dumps::text(&live.found, &live.unanswered),
+            true => live.json(),
+            false => live.text(),
         });
     }
     let Some(folder) = &wanted.dump else {
@@ -130,8 +130,8 @@ pub(crate) fn run(wanted: &Doctor) -> Result<(), DoctorError> {
     };
     let found = dumps::diagnosis(folder, wanted.trace.as_deref())?;
     print(&match wanted.json {
-        true => dumps::json(&found, &[]),
-        false => dumps::text(&found, &[]),
+        true => format!("{}\n", dumps::json(&found)),
+        false => dumps::text(&found),
     })
 }
 

@@ -1,17 +1,16 @@
 //! `meshwork top`: how the ranks of a running job fare.
 
-mod job;
-mod rank;
 mod screen;
 mod table;
 
 use std::io::{self, Write};
+use std::thread;
+use std::time::Duration;
 
 use clap::Args;
+use meshwork_status::{Job, Watch};
 
-use crate::attach::{Attach, AttachError};
-use job::Job;
-use rank::Rank;
+use crate::attach::{Attach, AttachError, Ranks};
 
 /// What to show.
 #[derive(Args, Debug)]
@@ -45,13 +44,19 @@ pub(crate) enum TopError {
     Output(#[from] io::Error),
 }
 
+/// Between the two looks by which a rank is named that makes others wait.
+const APART: Duration = Duration::from_secs(1);
+
 /// Looks, and shows.
 pub(crate) fn run(wanted: &Top) -> Result<(), TopError> {
-    let asked = wanted.attach.job()?;
+    let mut ranks = wanted.attach.ranks()?;
+    let mut watch = Watch::default();
     if !wanted.once {
-        return screen::show(|| look(&asked));
+        return screen::show(|| look(&mut ranks, &mut watch));
     }
-    let job = look(&asked)?;
+    look(&mut ranks, &mut watch)?;
+    thread::sleep(APART);
+    let job = look(&mut ranks, &mut watch)?;
     let text = match wanted.json {
         true => format!("{}\n", job.json()),
         false => table::text(&job),
@@ -61,19 +66,12 @@ pub(crate) fn run(wanted: &Top) -> Result<(), TopError> {
     Ok(output.flush()?)
 }
 
-fn look(asked: &crate::attach::Job<'_>) -> Result<Job, TopError> {
-    let (mut ranks, mut unanswered) = (Vec::new(), Vec::new());
-    for answer in asked.ask("/status.json")? {
-        match answer.map(|text| Rank::from_json(&text)) {
-            Ok(Some(rank)) => ranks.push(rank),
-            Ok(None) => unanswered.push("a rank of another release, or no rank".to_owned()),
-            Err(error) => unanswered.push(error.to_string()),
-        }
-    }
-    match (ranks.is_empty(), unanswered.first()) {
+fn look(ranks: &mut Ranks<'_>, watch: &mut Watch) -> Result<Job, TopError> {
+    let look = ranks.look()?;
+    match (look.ranks().is_empty(), look.unanswered().first()) {
         (true, Some(first)) => Err(TopError::Silent {
-            first: first.clone(),
+            first: first.why.clone(),
         }),
-        _ => Ok(Job::new(ranks, unanswered)),
+        (true | false, _) => Ok(watch.see(look)),
     }
 }

@@ -6,6 +6,9 @@
     reason = "clippy.toml allows them in tests, and clippy does not take helpers for tests"
 )]
 
+#[cfg(target_os = "linux")]
+#[path = "run/culprit.rs"]
+mod culprit;
 #[path = "run/harness.rs"]
 mod harness;
 #[path = "run/hosts.rs"]
@@ -14,6 +17,10 @@ mod hosts;
 mod live;
 #[path = "run/many.rs"]
 mod many;
+#[path = "run/page.rs"]
+mod page;
+#[path = "run/trainer.rs"]
+mod trainer;
 
 use std::collections::BTreeSet;
 use std::fs::File;

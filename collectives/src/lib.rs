@@ -161,7 +161,7 @@ pub use meshwork_schedule as schedule;
 pub use meshwork_schedule::Algorithm;
 pub use meshwork_schedule::Rank;
 pub use quic::{Rendezvous, announce_loss};
-pub use statistics::{AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
+pub use statistics::{Arrival, AwaitedRank, CurrentCall, Departure, Peer, Statistics, Traffic};
 pub use wire::WireError;
 
 /// Chapters of the book, whose programs are compiled and run.

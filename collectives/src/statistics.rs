@@ -3,7 +3,7 @@
 //! They are put together by whoever asks, from what the flight recorder keeps anyway: operations
 //! only set numbers.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Rank;
 
@@ -38,6 +38,8 @@ pub struct Statistics {
     pub peers: Vec<Peer>,
     /// Why earlier views ended, the first first, as far as that was by a failure.
     pub departures: Vec<Departure>,
+    /// Who has come since this rank joined, the first first.
+    pub arrivals: Vec<Arrival>,
     /// Why the group is over, if it has failed.
     pub failure: Option<String>,
 }
@@ -110,6 +112,34 @@ pub struct Departure {
     pub address: Option<String>,
     /// The error that the view ended with.
     pub reason: String,
+    /// Since the group went on without it.
+    pub ago: Duration,
+}
+
+/// A rank that has come.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Arrival {
+    /// The number of its first view.
+    pub view: u64,
+    /// Its address, which it keeps, unlike its rank.
+    pub address: String,
+    /// Since that view began.
+    pub ago: Duration,
+}
+
+impl Departure {
+    pub(crate) fn since(mut self, at: Instant) -> Self {
+        self.ago = at.elapsed();
+        self
+    }
+}
+
+impl Arrival {
+    pub(crate) fn since(mut self, at: Instant) -> Self {
+        self.ago = at.elapsed();
+        self
+    }
 }
 
 impl Statistics {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Empty, Limited};
@@ -17,27 +18,64 @@ use tokio::time::timeout;
 
 use crate::access::Token;
 use crate::error::FetchError;
+use crate::look::{Silence, Unanswered};
+use crate::process;
 
 /// Ranks that are asked at the same time.
 const AT_ONCE: usize = 64;
 /// The most bytes of an answer.
-const LIMIT: usize = 16 << 20;
+const LIMIT: usize = 4 << 20;
 
 /// A rank that can be asked, by its address and port.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Target(String);
+pub struct Target {
+    address: String,
+    /// As it says itself.
+    process: Option<u32>,
+}
 
 impl Target {
     /// The one at this address and port.
     #[must_use]
     pub fn new(address: impl Into<String>) -> Self {
-        Self(address.into())
+        Self {
+            address: address.into(),
+            process: None,
+        }
+    }
+
+    pub(crate) fn with_process(mut self, process: Option<u32>) -> Self {
+        self.process = process;
+        self
     }
 
     /// Its address and port.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.0
+        &self.address
+    }
+
+    /// What it means that it did not say how it fares.
+    #[must_use]
+    pub fn unanswered(&self, error: &FetchError) -> Unanswered {
+        let refused = |kind: io::ErrorKind| kind == io::ErrorKind::ConnectionRefused;
+        let silence = match error {
+            FetchError::Unreached { kind, .. } if refused(*kind) => Silence::Gone,
+            FetchError::Silent { .. } if self.is_stopped() => Silence::Stopped,
+            _ => Silence::Unknown,
+        };
+        Unanswered {
+            rank: None,
+            why: error.to_string(),
+            silence,
+        }
+    }
+
+    /// Whether its process is of this host and stopped.
+    fn is_stopped(&self) -> bool {
+        let address = self.address.parse().ok();
+        let here = address.is_some_and(|address: SocketAddr| address.ip().is_loopback());
+        here && self.process.is_some_and(process::is_stopped)
     }
 }
 
@@ -65,37 +103,59 @@ impl Client {
 
     /// What each of the ranks says at this path, in their order.
     #[must_use]
-    pub fn fetch(&self, targets: &[Target], path: &'static str) -> Vec<Result<String, FetchError>> {
-        let mut answers: Vec<_> = targets.iter().map(|_| None).collect();
-        self.runtime.block_on(async {
-            let mut running = JoinSet::new();
-            for (place, target) in targets.iter().enumerate() {
-                if running.len() == AT_ONCE
-                    && let Some(Ok((place, answer))) = running.join_next().await
-                {
-                    answers[place] = Some(answer);
-                }
-                let asking = self.ask(target, path);
-                running.spawn(async move { (place, asking.await) });
-            }
-            while let Some(Ok((place, answer))) = running.join_next().await {
-                answers[place] = Some(answer);
-            }
+    pub fn fetch(&self, targets: &[Target], path: &str) -> Vec<Result<String, FetchError>> {
+        let asks = targets.iter().map(|target| Ask {
+            target: target.clone(),
+            path: path.to_owned(),
+            patience: self.patience,
         });
-        let answers = answers.into_iter();
-        answers
-            .map(|answer| answer.expect("each was asked, and nothing that asks can panic"))
-            .collect()
+        self.runtime
+            .block_on(ask_all(self.token.as_ref(), asks.collect()))
     }
+}
 
-    fn ask(
-        &self,
-        target: &Target,
-        path: &'static str,
+/// What a rank is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) target: Target,
+    pub(crate) path: String,
+    /// How long it may take.
+    pub(crate) patience: Duration,
+}
+
+/// The answers in the order of what is asked, as many at the same time as is allowed.
+pub(crate) async fn ask_all(
+    token: Option<&Token>,
+    asks: Vec<Ask>,
+) -> Vec<Result<String, FetchError>> {
+    let mut answers: Vec<_> = asks.iter().map(|_| None).collect();
+    let mut running = JoinSet::new();
+    for (place, ask) in asks.into_iter().enumerate() {
+        if running.len() == AT_ONCE
+            && let Some(Ok((place, answer))) = running.join_next().await
+        {
+            answers[place] = Some(answer);
+        }
+        let answer = ask.answer(token);
+        running.spawn(async move { (place, answer.await) });
+    }
+    while let Some(Ok((place, answer))) = running.join_next().await {
+        answers[place] = Some(answer);
+    }
+    let answers = answers.into_iter();
+    answers
+        .map(|answer| answer.expect("each was asked, and nothing that asks can panic"))
+        .collect()
+}
+
+impl Ask {
+    fn answer(
+        self,
+        token: Option<&Token>,
     ) -> impl Future<Output = Result<String, FetchError>> + Send + 'static {
-        let (address, patience) = (target.0.clone(), self.patience);
-        let mut request = Request::get(path).header(HOST, &address);
-        if let Some(token) = &self.token {
+        let (address, patience) = (self.target.address, self.patience);
+        let mut request = Request::get(self.path).header(HOST, &address);
+        if let Some(token) = token {
             request = request.header(AUTHORIZATION, token.bearer().as_str());
         }
         let request = request.body(Empty::<Bytes>::new());
@@ -107,7 +167,7 @@ impl Client {
             match timeout(patience, answer).await {
                 Ok(answer) => answer,
                 Err(_) => Err(FetchError::Silent {
-                    seconds: patience.as_secs(),
+                    patience,
                     address: address.clone(),
                 }),
             }

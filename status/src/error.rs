@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A rank cannot serve its status.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -83,12 +84,12 @@ pub enum FetchError {
         kind: io::ErrorKind,
     },
     /// It has not answered in time: it is stopped, or very busy.
-    #[error("{address} has not answered within {seconds} s")]
+    #[error("{address} has not answered within {patience:?}")]
     Silent {
         /// Where.
         address: String,
         /// How long it had.
-        seconds: u64,
+        patience: Duration,
     },
     /// It refused.
     #[error("{address} refused with {status}: {text}")]

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::Target;
 use crate::error::Error;
+use crate::snapshot::number_of;
 
 /// The longest file that is read, in bytes.
 const LONGEST: u64 = 4096;
@@ -36,7 +37,11 @@ impl Note {
         };
         fs::create_dir_all(folder).map_err(failing(folder))?;
         let path = folder.join(name_of(member));
-        let note = json!({ "status": address.to_string(), "member": member });
+        let note = json!({
+            "status": address.to_string(),
+            "member": member,
+            "process": std::process::id(),
+        });
         // Nobody can guess its name, and have a link there to something else.
         let nonce = RandomState::new().hash_one(member);
         let draft = path.with_extension(format!("{nonce:016x}.draft"));
@@ -74,12 +79,18 @@ pub fn targets(folder: &Path) -> Result<Vec<Target>, Error> {
     Ok(paths.iter().filter_map(|path| read(path)).collect())
 }
 
+/// Where the member with this address in its group is asked, if it has said so.
+pub(crate) fn of(folder: &Path, member: &str) -> Option<Target> {
+    read(&folder.join(name_of(member)))
+}
+
 fn read(path: &Path) -> Option<Target> {
     let short = fs::metadata(path).ok()?.len() <= LONGEST;
     let text = short.then(|| fs::read_to_string(path))?.ok()?;
     let note: Value = serde_json::from_str(&text).ok()?;
     let address: SocketAddr = note["status"].as_str()?.parse().ok()?;
-    Some(Target::new(address.to_string()))
+    let process = number_of(&note["process"]);
+    Some(Target::new(address.to_string()).with_process(process))
 }
 
 /// What an address has besides letters, digits, dots and minus signs is a file system's own.

@@ -1,15 +1,27 @@
 //! A report as JSON.
 
-use meshwork_collectives::{AwaitedRank, CurrentCall, Departure, Peer, Rank, Statistics, Traffic};
+use meshwork_collectives::{
+    Arrival, AwaitedRank, CurrentCall, Departure, Peer, Rank, Statistics, Traffic,
+};
 use serde_json::{Map, Value, json};
 
+use crate::process::CpuTimes;
 use crate::report::Report;
 
 /// The only format that there is.
 const FORMAT: u64 = 1;
 
-/// What `/status.json` says.
-pub(crate) fn text(report: &Report) -> String {
+/// What `/status.json` says. One value to a line is read by people, too.
+pub(crate) fn text(report: &Report, cpu: Option<&CpuTimes>) -> String {
+    format!("{:#}\n", value(report, cpu))
+}
+
+/// The same on one line.
+pub(crate) fn line(report: &Report, cpu: Option<&CpuTimes>) -> String {
+    format!("{}\n", value(report, cpu))
+}
+
+fn value(report: &Report, cpu: Option<&CpuTimes>) -> Value {
     let Report { group, numbers } = report;
     let numbers: Map<String, Value> = numbers
         .iter()
@@ -17,8 +29,17 @@ pub(crate) fn text(report: &Report) -> String {
         .collect();
     let mut value = statistics(group);
     value["numbers"] = numbers.into();
-    // One value to a line is read by people, too.
-    format!("{value:#}\n")
+    value["cpu"] = cpu.map(cpu_times).into();
+    value
+}
+
+fn cpu_times(times: &CpuTimes) -> Value {
+    json!({
+        "used_seconds": times.used,
+        "queued_seconds": times.queued,
+        "throttled_seconds": times.throttled,
+        "stolen_seconds": times.stolen,
+    })
 }
 
 fn statistics(group: &Statistics) -> Value {
@@ -38,6 +59,7 @@ fn statistics(group: &Statistics) -> Value {
         "awaited": all(&group.awaited, awaited),
         "peers": all(&group.peers, peer),
         "departures": all(&group.departures, departure),
+        "arrivals": all(&group.arrivals, arrival),
         "failure": group.failure,
     })
 }
@@ -87,5 +109,14 @@ fn departure(departure: &Departure) -> Value {
         "view": departure.view,
         "address": departure.address,
         "reason": departure.reason,
+        "ago_seconds": departure.ago.as_secs_f64(),
+    })
+}
+
+fn arrival(arrival: &Arrival) -> Value {
+    json!({
+        "view": arrival.view,
+        "address": arrival.address,
+        "ago_seconds": arrival.ago.as_secs_f64(),
     })
 }

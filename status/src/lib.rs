@@ -4,10 +4,13 @@
 //! those that the program adds. Each rank serves its own; whoever looks at a job asks all of them.
 //!
 //! ```text
+//!   GET /             a page that shows all ranks of the job
 //!   GET /metrics      OpenMetrics, for Prometheus and whatever reads it
 //!   GET /status.json  the same and what the rank is doing, for programs
 //!   GET /dump.json    its last operations, for `meshwork doctor --live`
 //!   GET /healthz      200, or 503 and why the group has failed
+//!   GET /job.json     what all ranks say, which are asked for it, and who makes them wait
+//!   GET /ranks.jsonl  and /operations.jsonl: some ranks, a line each
 //! ```
 //!
 //! ```
@@ -27,25 +30,42 @@
 //! Reading costs the training nothing that it would notice: one thread answers, at most 500
 //! requests in a second, each in bounded time and memory.
 //!
-//! Map of the crate: `report` (what is told), `metrics` and `json` (its forms), `access` (who may
-//! ask), `settings` (where, and from whom), `server`, `folder` (where a job's servers are),
-//! `client` (asking many at once), `error`. Pure are the first three.
+//! Map of the crate: `report` (what is told), `metrics`, `json` and `operations` (its forms),
+//! `process` (what the kernel says of this one), `access` (who may ask), `settings` (where, and from
+//! whom), `server`, `page`; `folder` and `directory` (where a job's servers are), `client` (asking
+//! many at once), `gather` (for others); `snapshot` (what a rank said), `look` (what all said),
+//! `culprit` (who makes them wait), `job`; `error`. Pure are `report` and its forms, and all from
+//! `snapshot` to `job`.
 #![forbid(unsafe_code)]
 
 mod access;
 mod client;
+mod culprit;
+mod directory;
 mod error;
 mod folder;
+mod gather;
+mod job;
 mod json;
+mod look;
 mod metrics;
+mod operations;
+mod page;
+mod process;
 mod report;
 mod server;
 mod settings;
+mod snapshot;
 
 pub use access::Token;
 pub use client::{Client, Target};
+pub use culprit::{Cause, Culprit, culprit};
 pub use error::{Error, FetchError};
 pub use folder::targets;
+pub use job::{Job, Slowest, State, Watch};
+pub use look::{Look, Silence, Unanswered};
+pub use process::CpuTimes;
 pub use report::{Number, NumberKind, Report, Source};
 pub use server::Server;
 pub use settings::Settings;
+pub use snapshot::{Call, Change, Link, Snapshot};

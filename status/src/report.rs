@@ -9,6 +9,9 @@ pub trait Source: Send + Sync {
 
     /// Its last operations, as [`Observer::dump`] has them.
     fn dump(&self) -> String;
+
+    /// The addresses of all ranks of its group, in order.
+    fn members(&self) -> Vec<String>;
 }
 
 /// How a rank fares.
@@ -53,5 +56,11 @@ impl Source for Observer {
 
     fn dump(&self) -> String {
         Self::dump(self)
+    }
+
+    fn members(&self) -> Vec<String> {
+        let members = Self::members(self);
+        let addresses = members.iter().map(|member| member.address().to_owned());
+        addresses.collect()
     }
 }

@@ -17,7 +17,9 @@ use std::time::Duration;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
-use hyper::header::{HeaderName, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -32,7 +34,9 @@ use crate::error::Error;
 use crate::folder::Note;
 use crate::report::Source;
 use crate::settings::Settings;
-use crate::{json, metrics};
+use crate::gather::{Gatherer, Scope, Subject};
+use crate::page::{self, Asset};
+use crate::{json, metrics, process};
 
 /// Connections at the same time.
 const PLACES: usize = 32;
@@ -57,6 +61,7 @@ pub struct Server {
 struct Service {
     settings: Settings,
     source: Arc<dyn Source>,
+    gatherer: Gatherer,
 }
 
 impl Server {
@@ -86,6 +91,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let service = Arc::new(Service {
             settings: settings.clone(),
+            gatherer: Gatherer::new(settings.clone(), source.clone()),
             source,
         });
         let serve = move || {
@@ -156,7 +162,7 @@ async fn accept(listener: &TcpListener, service: &Arc<Service>) {
 async fn serve(stream: TcpStream, service: Arc<Service>) -> Result<(), hyper::Error> {
     let answer = |request: Request<Incoming>| {
         let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(&request)) }
+        async move { Ok::<_, Infallible>(service.answer(&request).await) }
     };
     http1::Builder::new()
         .keep_alive(false)
@@ -168,11 +174,15 @@ async fn serve(stream: TcpStream, service: Arc<Service>) -> Result<(), hyper::Er
 }
 
 impl Service {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
         let header = |name: HeaderName| request.headers().get(name).map(|value| value.as_bytes());
         let (host, presented) = (header(HOST), header(AUTHORIZATION));
+        let asset = Asset::at(path);
         match access::check(self.settings.token.as_ref(), host, presented) {
             Ok(()) => {}
+            // The page says nothing of the job; it is what asks for the token.
+            Err(Denial::Token) if asset.is_some() => {}
             Err(Denial::Token) => {
                 let refused = plain(StatusCode::UNAUTHORIZED, "the token is missing or wrong\n");
                 return with(refused, WWW_AUTHENTICATE, "Bearer");
@@ -189,25 +199,61 @@ impl Service {
             );
             return with(refused, ALLOW, "GET, HEAD");
         }
-        match request.uri().path() {
+        match asset {
+            Some(asset) => of_page(asset),
+            None => self.told(path, request.uri().query()).await,
+        }
+    }
+
+    async fn told(&self, path: &str, query: Option<&str>) -> Response<Full<Bytes>> {
+        match path {
             "/metrics" => match metrics::text(self.source.report()) {
                 Ok(text) => page(StatusCode::OK, metrics::CONTENT_TYPE, text),
                 Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "no metrics\n"),
             },
-            "/status.json" => page(StatusCode::OK, JSON, json::text(&self.source.report())),
+            "/status.json" => {
+                let (report, cpu) = (self.source.report(), process::cpu_times());
+                page(StatusCode::OK, JSON, json::text(&report, cpu.as_ref()))
+            }
             "/dump.json" => page(StatusCode::OK, JSON, self.source.dump()),
+            "/job.json" => page(StatusCode::OK, JSON, bytes(&self.gatherer.job().await)),
+            "/ranks.jsonl" => self.lines(Subject::Status, query).await,
+            "/operations.jsonl" => self.lines(Subject::Operations, query).await,
             "/healthz" => match self.source.report().group.failure {
                 None => plain(StatusCode::OK, "ok\n"),
                 Some(failure) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{failure}\n")),
             },
             _ => plain(
                 StatusCode::NOT_FOUND,
-                "there is /metrics, /status.json, /dump.json and /healthz\n",
+                "there is a page at /, and /metrics, /status.json, /dump.json, /job.json, \
+                 /ranks.jsonl, /operations.jsonl and /healthz\n",
             ),
         }
     }
+
+    async fn lines(&self, subject: Subject, query: Option<&str>) -> Response<Full<Bytes>> {
+        let Some(scope) = Scope::parse(subject, query) else {
+            let text = "ranks are asked for as in ?from=0&to=8&hops=2\n";
+            return plain(StatusCode::BAD_REQUEST, text);
+        };
+        let lines = self.gatherer.lines(scope).await;
+        page(StatusCode::OK, JSON_LINES, bytes(&lines))
+    }
 }
 
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// A file of the page, which a browser is to trust with nothing.
+fn of_page(asset: &'static Asset) -> Response<Full<Bytes>> {
+    let response = page(StatusCode::OK, asset.content_type, asset.text);
+    let response = with(response, CONTENT_SECURITY_POLICY, page::POLICY);
+    let response = with(response, REFERRER_POLICY, "no-referrer");
+    with(response, X_FRAME_OPTIONS, "DENY")
+}
+
+const JSON_LINES: &str = "application/x-ndjson";
 const JSON: &str = "application/json";
 
 fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {

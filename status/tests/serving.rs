@@ -102,6 +102,10 @@ impl Source for Program {
     fn dump(&self) -> String {
         self.0.dump()
     }
+
+    fn members(&self) -> Vec<String> {
+        Source::members(&self.0)
+    }
 }
 
 #[test]
@@ -170,10 +174,56 @@ fn names_of_other_hosts_other_methods_and_other_paths_are_refused() {
     }
     assert_status(&ask("GET /metrics HTTP/1.1"), 421);
     assert_status(&ask("POST /metrics HTTP/1.1\r\nHost: localhost"), 405);
-    assert_status(&get(address, "/"), 404);
+    assert_status(&get(address, "/page/"), 404);
     assert_status(&get(address, "/../etc/passwd"), 404);
     let head = ask("HEAD /healthz HTTP/1.1\r\nHost: localhost");
     assert_eq!(body(&head), "");
+}
+
+#[test]
+fn the_page_is_given_to_who_reaches_loopback_and_may_do_nothing_but_ask_its_rank() {
+    let (_group, server) = plain();
+    let address = server.address();
+    let page = get(address, "/");
+    assert!(body(&page).starts_with("<!doctype html>"));
+    let policy = page
+        .lines()
+        .find_map(|line| line.strip_prefix("content-security-policy: "));
+    let policy: Vec<_> = policy.unwrap().split("; ").collect();
+    assert_eq!(policy[0], "default-src 'none'");
+    assert!(policy.contains(&"frame-ancestors 'none'"));
+    let sources = policy.iter().filter(|rule| rule.contains("-src"));
+    for rule in sources {
+        let (_, from) = rule.split_once(' ').unwrap();
+        assert!(["'none'", "'self'"].contains(&from), "{rule}");
+    }
+    for path in ["/", "/page/main.js", "/job.json", "/ranks.jsonl", "/operations.jsonl"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+        assert_status(&exchange(address, &request), 421);
+        body(&get(address, path));
+    }
+    assert_status(&get(address, "/ranks.jsonl?from=0&to=9999"), 400);
+}
+
+#[test]
+fn without_the_token_the_page_shows_itself_and_nothing_of_the_job() {
+    let group = Group::local(1).unwrap().remove(0);
+    let token = Token::new("0123456789abcdef").unwrap();
+    let settings = Settings::with_token(loopback(), token);
+    let server = Server::start(&settings, Arc::new(group.observer())).unwrap();
+    body(&get(server.address(), "/"));
+    body(&get(server.address(), "/page/main.js"));
+    for path in [
+        "/job.json",
+        "/ranks.jsonl",
+        "/operations.jsonl",
+        "/status.json",
+        "/dump.json",
+        "/metrics",
+        "/healthz",
+    ] {
+        assert_status(&get(server.address(), path), 401);
+    }
 }
 
 #[test]
@@ -254,9 +304,10 @@ fn many_requests_are_answered_one_after_the_other_while_the_group_works() {
     let began = Instant::now();
     let answers = thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            Client::new(None, DEADLINE)
-                .unwrap()
-                .fetch(&targets, "/metrics")
+            let client = Client::new(None, DEADLINE).unwrap();
+            let pages = client.fetch(&targets[..100], "/job.json");
+            assert!(pages.iter().all(Result::is_ok));
+            client.fetch(&targets, "/metrics")
         });
         while !asking.is_finished() {
             group.all_reduce(&mut [1.0_f32; 16], ReduceOp::Sum).unwrap();
@@ -285,7 +336,7 @@ fn ranks_that_cannot_be_asked_are_told_apart() {
     assert!(answers[0].is_ok(), "{answers:?}");
     assert!(matches!(
         answers[1],
-        Err(FetchError::Silent { seconds: 1, .. })
+        Err(FetchError::Silent { .. })
     ));
     assert!(matches!(
         answers[2],

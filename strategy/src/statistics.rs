@@ -21,6 +21,8 @@ pub struct Statistics {
     /// Samples in a second, of all workers together: those of full global batches of the data set
     /// that was distributed last.
     pub samples_per_second: Option<f64>,
+    /// What [`report_loss`](crate::MultiWorkerMirroredStrategy::report_loss) was told last.
+    pub loss: Option<f64>,
     /// Since the last step.
     pub since_step: Option<Duration>,
     /// Since the last checkpoint was saved.
@@ -48,6 +50,8 @@ pub(crate) struct Meter {
     /// Steps since the beginning of this process.
     own_steps: AtomicU64,
     global_batch: AtomicU64,
+    /// The bits of a number; NaN where there is none.
+    loss: AtomicU64,
     /// In microseconds since the beginning, plus 1; 0 for never.
     saved: AtomicU64,
 }
@@ -64,6 +68,7 @@ impl Meter {
             ended: std::array::from_fn(|_| AtomicU64::new(0)),
             own_steps: AtomicU64::new(0),
             global_batch: AtomicU64::new(0),
+            loss: AtomicU64::new(f64::NAN.to_bits()),
             saved: AtomicU64::new(0),
         })
     }
@@ -97,6 +102,11 @@ impl Meter {
     /// What a full batch of all workers has.
     pub(crate) fn set_global_batch(&self, samples: usize) {
         self.global_batch.store(samples as u64, Ordering::Relaxed);
+    }
+
+    /// The program has computed a loss.
+    pub(crate) fn set_loss(&self, loss: f64) {
+        self.loss.store(loss.to_bits(), Ordering::Relaxed);
     }
 
     /// A checkpoint is there.
@@ -135,6 +145,10 @@ impl StrategyObserver {
         Self { group, meter }
     }
 
+    pub(crate) fn group(&self) -> &Observer {
+        &self.group
+    }
+
     /// The numbers at this moment.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -151,6 +165,8 @@ impl StrategyObserver {
                 .per_second
                 .filter(|_| batch > 0)
                 .map(|steps| steps * batch as f64),
+            loss: Some(f64::from_bits(meter.loss.load(Ordering::Relaxed)))
+                .filter(|loss| !loss.is_nan()),
             since_step: rate.last.map(since),
             checkpoint_age: saved.map(since),
             resident_bytes: resident_bytes(),
@@ -226,7 +242,9 @@ mod tests {
         let checkpoints = crate::Checkpoints::new(folder.path());
         strategy.save_checkpoint(&checkpoints, &snapshot).unwrap();
         let found = observer.statistics();
-        assert_eq!(found.steps, 3);
+        assert_eq!((found.steps, found.loss), (3, None));
+        strategy.report_loss(0.5);
+        assert_eq!(observer.statistics().loss, Some(0.5));
         assert!(found.checkpoint_age.is_some() && found.since_step.is_some());
         if let (Some(samples), Some(steps)) = (found.samples_per_second, found.steps_per_second) {
             assert!((samples - 10.0 * steps).abs() < 1e-6 * samples);

@@ -371,6 +371,11 @@ impl MultiWorkerMirroredStrategy {
         self.observer().statistics()
     }
 
+    /// Tells those who look at the training its loss: the last one counts. It costs a store.
+    pub fn report_loss(&self, loss: f64) {
+        self.meter.set_loss(loss);
+    }
+
     /// Asks the same from other threads while the training goes on.
     #[must_use]
     pub fn observer(&self) -> StrategyObserver {

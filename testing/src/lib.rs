@@ -1,4 +1,5 @@
-//! What tests of all packages share: skips that are heard, and tests in a process of their own.
+//! What tests of all packages share: skips that are heard, tests in a process of their own,
+//! and a browser.
 //!
 //! It knows nothing of what is tested. Some tests need what not every machine has, such as a GPU or
 //! Slurm. Where it is missing they skip, and `MESHWORK_REQUIRE` makes that a failure:
@@ -15,9 +16,11 @@
 //! assert!(version.starts_with("slurm "));
 //! ```
 
+mod browser;
 mod child;
 mod need;
 
+pub use browser::Browser;
 pub use child::{child, passed};
 pub use need::Need;
 

@@ -9,6 +9,8 @@ use std::thread;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Need {
+    /// The browser Chromium and its driver.
+    Chromium,
     /// NVIDIA's cuBLAS, of which the wheel is large.
     Cublas,
     /// Wheels of NVIDIA's other libraries and headers.
@@ -46,6 +48,7 @@ impl Need {
 
     /// All of them, in the order of their names.
     pub const ALL: &[Self] = &[
+        Self::Chromium,
         Self::Cublas,
         Self::CudaWheels,
         Self::Google,
@@ -108,6 +111,7 @@ impl Need {
 
     const fn name(self) -> &'static str {
         match self {
+            Self::Chromium => "chromium",
             Self::Cublas => "cublas",
             Self::CudaWheels => "cuda-wheels",
             Self::Google => "google",
@@ -128,6 +132,7 @@ impl Need {
     /// How it is had.
     const fn remedy(self) -> &'static str {
         match self {
+            Self::Chromium => "install chromium and chromium-driver, as Debian calls them",
             Self::Cublas => "MESHWORK_WHEELS=all fetches it by pip for python3 on Linux on x86-64",
             Self::CudaWheels => {
                 "it takes Linux on x86-64, pip for python3, and the package index that pip asks"
@@ -190,9 +195,9 @@ mod tests {
         let refused = Need::Gpu.is_required("gpu,slrum").unwrap_err();
         assert_eq!(
             refused,
-            "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of cublas, \
-             cuda-wheels, google, gpu, ipv6, kubernetes, mpirun, namespaces, openssl, pjrt, slurm, \
-             strace, torchrun with commas"
+            "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of chromium, \
+             cublas, cuda-wheels, google, gpu, ipv6, kubernetes, mpirun, namespaces, openssl, \
+             pjrt, slurm, strace, torchrun with commas"
         );
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use meshwork_collectives::Rank;
 use meshwork_collectives::diagnosis::{Diagnosis, Dump, diagnose, trace};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::DoctorError;
 
@@ -58,27 +58,23 @@ fn failing(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> Doctor
     }
 }
 
-/// With why ranks that were asked gave no answer.
-pub(super) fn text(found: &Diagnosis, unanswered: &[String]) -> String {
+/// What was found, in lines.
+pub(super) fn text(found: &Diagnosis) -> String {
     let mut text = format!("{}\n  {}\n", found.cause(), found.cause().remedy());
-    for line in found.evidence().iter().chain(unanswered) {
+    for line in found.evidence() {
         text += &format!("  - {line}\n");
     }
     text
 }
 
-pub(super) fn json(found: &Diagnosis, unanswered: &[String]) -> String {
+pub(super) fn json(found: &Diagnosis) -> Value {
     let cause = found.cause();
     let ranks: Vec<u32> = cause.ranks().into_iter().map(Rank::number).collect();
-    let mut value = json!({
+    json!({
         "class": cause.class(),
         "ranks": ranks,
         "cause": cause.to_string(),
         "remedy": cause.remedy(),
         "evidence": found.evidence(),
-    });
-    if !unanswered.is_empty() {
-        value["unanswered"] = unanswered.into();
-    }
-    format!("{value}\n")
+    })
 }

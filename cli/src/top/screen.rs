@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use meshwork_status::{Job, State};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Style, Stylize};
@@ -10,7 +11,6 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 
 use super::TopError;
-use super::job::{Job, State};
 use super::table::{COLUMNS, headline, remarks, rows};
 
 /// Between two looks.
@@ -22,14 +22,16 @@ pub(super) fn show(mut look: impl FnMut() -> Result<Job, TopError>) -> Result<()
     let mut terminal = ratatui::try_init()?;
     let shown = (|| {
         let mut place = TableState::default().with_selected(0);
+        let mut silent = None;
         loop {
-            terminal.draw(|frame| draw(frame, &job, &mut place))?;
+            let remarks = silent.clone().map_or_else(|| remarks(&job), |first| vec![first]);
+            terminal.draw(|frame| draw(frame, &job, &remarks, &mut place))?;
             if asked_to_end(&mut terminal, &mut place)? {
                 return Ok(());
             }
             match look() {
-                Ok(next) => job = next,
-                Err(TopError::Silent { first }) => job.unanswered = vec![first],
+                Ok(next) => (job, silent) = (next, None),
+                Err(TopError::Silent { first }) => silent = Some(first),
                 Err(other) => return Err(other),
             }
         }
@@ -57,8 +59,7 @@ fn asked_to_end(terminal: &mut DefaultTerminal, place: &mut TableState) -> io::R
     Ok(false)
 }
 
-fn draw(frame: &mut Frame<'_>, job: &Job, place: &mut TableState) {
-    let remarks = remarks(job);
+fn draw(frame: &mut Frame<'_>, job: &Job, remarks: &[String], place: &mut TableState) {
     let below = u16::try_from(remarks.len()).unwrap_or(u16::MAX).min(5);
     let [top, middle, bottom] = Layout::vertical([
         Constraint::Length(1),
@@ -85,7 +86,7 @@ fn style(state: State) -> Style {
     match state {
         State::Working => Style::new(),
         State::Waiting => Style::new().fg(Color::Yellow),
-        State::Failed | State::Silent => Style::new().fg(Color::Red),
+        State::Failed | State::Silent | _ => Style::new().fg(Color::Red),
     }
 }
 
@@ -94,12 +95,12 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::rank::{Call, Rank};
+    use meshwork_status::{Call, Look, Silence, Snapshot, Unanswered, Watch};
     use super::*;
 
     #[test]
     fn a_terminal_shows_who_waits_where_and_who_is_silent() {
-        let waiting = Rank {
+        let waiting = Snapshot {
             world: 2,
             current: Some(Call {
                 what: "barrier".to_owned(),
@@ -107,17 +108,22 @@ mod tests {
                 seconds: 3.0,
                 awaited: Some(1),
             }),
-            ..Rank::default()
+            ..Snapshot::default()
         };
-        let job = Job::new(vec![waiting], vec!["b:1 has not answered".to_owned()]);
+        let unanswered = vec![Unanswered {
+            rank: None,
+            why: "b:1 has not answered".to_owned(),
+            silence: Silence::Stopped,
+        }];
+        let job = Watch::default().see(Look::new(0.0, vec![waiting], unanswered));
         let mut terminal = Terminal::new(TestBackend::new(100, 8)).unwrap();
         let mut place = TableState::default();
         terminal
-            .draw(|frame| draw(frame, &job, &mut place))
+            .draw(|frame| draw(frame, &job, &remarks(&job), &mut place))
             .unwrap();
         let shown = terminal.backend().to_string();
         for expected in [
-            "2 ranks  rank 1 is waited for since 3.0 s",
+            "2 ranks  rank 1 is stopped: ",
             "3.0 s for rank 1 barrier at train.rs:7",
             "no answer",
             "b:1 has not answered",

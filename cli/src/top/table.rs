@@ -1,7 +1,6 @@
 //! A job as text.
 
-use super::job::{Job, State};
-use super::rank::Rank;
+use meshwork_status::{Job, Snapshot, State};
 
 /// The columns, by name and width; the last takes what is left.
 pub(super) const COLUMNS: [(&str, u16); 7] = [
@@ -18,16 +17,18 @@ pub(super) const COLUMNS: [(&str, u16); 7] = [
 pub(super) fn headline(job: &Job) -> String {
     let mut line = format!("{} ranks", job.world());
     let mut add = |text: String| line += &format!("  {text}");
-    if let Some(steps) = job.steps() {
+    if let Some(steps) = job.number("training_steps") {
         add(format!("step {steps:.0}"));
     }
-    if let Some(samples) = job.samples_per_second() {
+    if let Some(samples) = job.number("training_samples_per_second") {
         add(format!("{samples:.1} samples/s"));
     }
-    if let Some(age) = job.checkpoint_age() {
+    if let Some(age) = job.number("checkpoint_age_seconds") {
         add(format!("checkpoint {age:.0} s ago"));
     }
-    if let Some(slowest) = job.slowest() {
+    if let Some(culprit) = job.culprit() {
+        add(culprit.to_string());
+    } else if let Some(slowest) = job.slowest() {
         let (rank, seconds) = (slowest.rank, slowest.seconds);
         add(match slowest.now {
             true => format!("rank {rank} is waited for since {seconds:.1} s"),
@@ -39,20 +40,23 @@ pub(super) fn headline(job: &Job) -> String {
 
 /// What is told below the ranks.
 pub(super) fn remarks(job: &Job) -> Vec<String> {
-    let left = job
-        .departures()
-        .iter()
-        .map(|reason| format!("left: {reason}"));
-    let silent = job.unanswered.iter().cloned();
-    left.chain(silent).collect()
+    let changes = job.changes().into_iter().map(|change| {
+        let address = change.address.as_deref();
+        match (&change.reason, address) {
+            (Some(reason), _) => format!("left: {reason}"),
+            (None, Some(address)) => format!("came: {address}, in view {}", change.view),
+            (None, None) => format!("came: in view {}", change.view),
+        }
+    });
+    let silent = job.unanswered().iter().map(|one| one.why.clone());
+    changes.chain(silent).collect()
 }
 
 /// The cells of every rank.
 pub(super) fn rows(job: &Job) -> Vec<[String; 7]> {
     let ranks = (0_u32..).zip(job.states());
     let row = |(number, state): (u32, State)| {
-        let rank = job.ranks.iter().find(|rank| rank.rank == number);
-        match rank {
+        match job.rank(number) {
             Some(rank) => cells(rank, state),
             None => {
                 let mut cells = [const { String::new() }; 7];
@@ -64,7 +68,7 @@ pub(super) fn rows(job: &Job) -> Vec<[String; 7]> {
     ranks.map(row).collect()
 }
 
-fn cells(rank: &Rank, state: State) -> [String; 7] {
+fn cells(rank: &Snapshot, state: State) -> [String; 7] {
     let or_nothing = |text: Option<String>| text.unwrap_or_default();
     let call = rank.current.as_ref().map(|call| {
         let awaited = call.awaited.map(|awaited| format!(" for rank {awaited}"));
@@ -83,7 +87,7 @@ fn cells(rank: &Rank, state: State) -> [String; 7] {
         rank.operations.to_string(),
         or_nothing(rank.gigabytes_per_second.map(|speed| format!("{speed:.2}"))),
         or_nothing(
-            rank.resident_bytes
+            rank.number("resident_memory_bytes")
                 .map(|bytes| format!("{:.0} MiB", bytes / 1048576.0)),
         ),
         or_nothing(rank.failure.clone().or(call)),

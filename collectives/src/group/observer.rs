@@ -1,5 +1,6 @@
 //! [`Observer`]: how a group fares, asked from any thread while it works.
 
+use std::collections::HashSet;
 use std::fmt::{self, Debug};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use super::Group;
 use crate::flight_recorder::{Carried, FlightRecorder, Totals};
 use crate::quic::Admission;
 use crate::session::{ControlPlane, SessionContext};
-use crate::statistics::{Departure, Peer, Statistics, Traffic};
-use crate::{Rank, config};
+use crate::statistics::{Arrival, Departure, Peer, Statistics, Traffic};
+use crate::{Member, Rank, config};
 
 /// Asks how a group fares, from any thread, while the group works. Asking costs the group nothing:
 /// its operations set numbers in any case, and whoever asks puts them together.
@@ -34,7 +35,8 @@ struct Observed {
     view: View,
     /// Of the views before.
     earlier: Totals,
-    departures: Vec<Departure>,
+    departures: Vec<(Instant, Departure)>,
+    arrivals: Vec<(Instant, Arrival)>,
 }
 
 /// What is observed until the members change.
@@ -49,8 +51,8 @@ struct View {
     admission: Weak<Admission>,
 }
 
-/// Failures that are remembered.
-const DEPARTURES: usize = 64;
+/// Departures and arrivals that are remembered, of each.
+const CHANGES: usize = 64;
 
 impl Observer {
     pub(super) fn new(context: &SessionContext) -> Self {
@@ -59,6 +61,7 @@ impl Observer {
             view: View::of(context),
             earlier: Totals::default(),
             departures: Vec::new(),
+            arrivals: Vec::new(),
         })))
     }
 
@@ -68,12 +71,11 @@ impl Observer {
         let mut observed = self.observed();
         let last = std::mem::replace(&mut observed.view, view);
         observed.earlier.add(&last.recorder.totals());
-        if let Some(departure) = last.departure() {
-            if observed.departures.len() == DEPARTURES {
-                observed.departures.remove(0);
-            }
-            observed.departures.push(departure);
-        }
+        let departure = last.departure();
+        let gone = departure.as_ref().and_then(|gone| gone.address.clone());
+        let arrivals = observed.view.arrivals(&last, gone.as_deref());
+        remember(&mut observed.departures, departure);
+        remember(&mut observed.arrivals, arrivals);
     }
 
     /// The numbers at this moment.
@@ -85,6 +87,7 @@ impl Observer {
             view,
             earlier,
             departures,
+            arrivals,
         } = &*observed;
         let mut totals = view.recorder.totals();
         totals.add(earlier);
@@ -104,9 +107,22 @@ impl Observer {
             current,
             awaited: view.recorder.awaited(),
             peers: view.peers(),
-            departures: departures.clone(),
+            departures: departures
+                .iter()
+                .map(|(at, departure)| departure.clone().since(*at))
+                .collect(),
+            arrivals: arrivals
+                .iter()
+                .map(|(at, arrival)| arrival.clone().since(*at))
+                .collect(),
             failure: view.recorder.failure().map(|error| error.to_string()),
         }
+    }
+
+    /// Who the members are now, by their ranks.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        self.observed().view.recorder.members().to_vec()
     }
 
     /// The rank's last operations, as in the dump that it leaves when its group fails: what
@@ -158,8 +174,31 @@ impl View {
             view: self.number,
             address: member.map(|member| member.address().to_owned()),
             reason: error.to_string(),
+            ago: Duration::ZERO,
         })
     }
+
+    /// Who is in this view and was not in the last; whoever was lost may be back at its address.
+    fn arrivals(&self, last: &Self, gone: Option<&str>) -> Vec<Arrival> {
+        let before: HashSet<_> = last.recorder.members().iter().map(Member::address).collect();
+        let is_new = |address: &str| !before.contains(address) || gone == Some(address);
+        let addresses = self.recorder.members().iter().map(Member::address);
+        let new = addresses.filter(|address| is_new(address));
+        new.map(|address| Arrival {
+            view: self.number,
+            address: address.to_owned(),
+            ago: Duration::ZERO,
+        })
+        .collect()
+    }
+}
+
+/// Adds to the end, and forgets the first.
+fn remember<T>(changes: &mut Vec<(Instant, T)>, more: impl IntoIterator<Item = T>) {
+    let now = Instant::now();
+    changes.extend(more.into_iter().map(|change| (now, change)));
+    let surplus = changes.len().saturating_sub(CHANGES);
+    changes.drain(..surplus);
 }
 
 /// A rank's number among those of its host.

@@ -294,6 +294,7 @@ impl Run<'_> {
         let number = self.losses.len() + 1;
         let (loss, ending) = self.descend(strategy, batch)?;
         self.losses.push(loss);
+        strategy.report_loss(f64::from(loss));
         self.batches.cursor = cursor;
         if strategy.is_chief() {
             let step = Step {

@@ -46,6 +46,10 @@ impl Source for StrategyObserver {
     fn dump(&self) -> String {
         Self::dump(self)
     }
+
+    fn members(&self) -> Vec<String> {
+        Source::members(self.group())
+    }
 }
 
 /// Those that are known.
@@ -74,6 +78,11 @@ fn numbers(statistics: &Statistics) -> Vec<Number> {
             "training_samples_per_second",
             "Samples of all workers in a second, of the last 32 steps",
             statistics.samples_per_second,
+        ),
+        gauge(
+            "training_loss",
+            "The loss that the program has reported last",
+            statistics.loss,
         ),
         gauge(
             "training_since_step_seconds",

@@ -162,6 +162,7 @@ fn who_left_is_remembered_and_counts_go_on() {
                 view,
                 address,
                 reason,
+                ..
             },
         ] = &statistics.departures[..]
         else {

@@ -1,0 +1,222 @@
+//! Asks the other ranks on behalf of whoever looks at this one.
+//!
+//! ```text
+//!   page ──> rank asked ─┬─> first rank of a 32nd of the others ─┬─> rank
+//!                        ├─> …                                   └─> …
+//!                        └─> …
+//! ```
+//!
+//! Up to 32 other ranks are asked at once, and more by way of 32 of them, which put the lines of
+//! theirs together unread. Only while somebody looks, one gathering at a time, and what was gathered
+//! a moment ago is said again.
+
+mod scope;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use crate::client::{Ask, ask_all};
+use crate::directory::Directory;
+use crate::job::Watch;
+use crate::look::{Look, Silence, Unanswered};
+use crate::report::Source;
+use crate::settings::Settings;
+use crate::{json, operations, process};
+
+pub(crate) use scope::{Part, Scope, Subject};
+
+/// How long a rank may take that speaks for itself: one that works answers at once.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// How long one may take that asks others.
+const PART_PATIENCE: Duration = Duration::from_millis(1600);
+/// How long what was gathered is said again.
+const FRESH: Duration = Duration::from_millis(450);
+/// Answers that are kept.
+const KEPT: usize = 4;
+
+/// Puts together what ranks say.
+pub(crate) struct Gatherer {
+    settings: Settings,
+    source: Arc<dyn Source>,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+/// What is known from gatherings before.
+#[derive(Default)]
+struct State {
+    watch: Watch,
+    /// Ranks that have not answered last: they speak for no part.
+    silent: HashSet<u32>,
+    kept: Vec<Kept>,
+}
+
+/// What was gathered a moment ago.
+struct Kept {
+    /// `None` for the whole job.
+    scope: Option<Scope>,
+    at: Instant,
+    text: Arc<str>,
+}
+
+impl Gatherer {
+    pub(crate) fn new(settings: Settings, source: Arc<dyn Source>) -> Self {
+        Self {
+            settings,
+            source,
+            began: Instant::now(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// How the whole job fares, as JSON.
+    pub(crate) async fn job(&self) -> Arc<str> {
+        let mut state = self.state.lock().await;
+        if let Some(text) = state.fresh(None) {
+            return text;
+        }
+        let lines = self.gather(&Scope::ALL, &state.silent).await;
+        let at = self.began.elapsed().as_secs_f64();
+        let look = Look::from_lines(at, lines.lines().map(Ok));
+        state.silent = look.unanswered().iter().filter_map(|one| one.rank).collect();
+        let job = state.watch.see(look);
+        let mut value = job.json();
+        value["asked"] = self.source.report().group.rank.number().into();
+        state.keep(None, format!("{value}\n"))
+    }
+
+    /// What the ranks of a scope say, a line of JSON each, in any order.
+    pub(crate) async fn lines(&self, scope: Scope) -> Arc<str> {
+        if scope.hops == 0 {
+            // It costs no other rank anything.
+            let own = scope.ranks.contains(&self.me());
+            return if own { self.own_line(scope.subject) } else { String::new() }.into();
+        }
+        let mut state = self.state.lock().await;
+        if let Some(text) = state.fresh(Some(&scope)) {
+            return text;
+        }
+        let lines = self.gather(&scope, &state.silent).await;
+        state.keep(Some(scope), lines)
+    }
+
+    fn me(&self) -> u32 {
+        self.source.report().group.rank.number()
+    }
+
+    fn own_line(&self, subject: Subject) -> String {
+        match subject {
+            Subject::Status => {
+                json::line(&self.source.report(), process::cpu_times().as_ref())
+            }
+            Subject::Operations => operations::line(&self.source.dump()),
+        }
+    }
+
+    async fn gather(&self, scope: &Scope, silent: &HashSet<u32>) -> String {
+        let (me, members) = (self.me(), self.source.members());
+        let mut lines = match scope.ranks.contains(&me) {
+            true => self.own_line(scope.subject),
+            false => String::new(),
+        };
+        let directory = Directory {
+            first: self.settings.address,
+            folder: self.settings.folder.as_deref(),
+            members: &members,
+            me,
+        };
+        let parts = scope.parts(me, members.len(), silent);
+        let mut left = Vec::new();
+        for (part, said) in self.ask(scope, parts, &directory).await {
+            match said {
+                Ok(text) => lines.push_str(&text),
+                Err(one) => {
+                    lines += &unanswered(part.speaker, &one);
+                    left.extend(part.without_speaker());
+                }
+            }
+        }
+        for (part, said) in self.ask(scope, left, &directory).await {
+            match said {
+                Ok(text) => lines.push_str(&text),
+                Err(one) => lines += &unanswered(part.speaker, &one),
+            }
+        }
+        lines
+    }
+
+    /// Asks the speakers of parts at the same time.
+    async fn ask(
+        &self,
+        scope: &Scope,
+        parts: Vec<Part>,
+        directory: &Directory<'_>,
+    ) -> Vec<(Part, Result<String, Unanswered>)> {
+        let (mut answers, mut asked) = (Vec::new(), Vec::new());
+        for part in parts {
+            match directory.find(part.speaker) {
+                Some(target) => asked.push((part, target)),
+                None => answers.push((part, Err(unknown()))),
+            }
+        }
+        let asks = asked.iter().map(|(part, target)| Ask {
+            target: target.clone(),
+            path: scope.path_of(part),
+            patience: match part.ranks.len() {
+                1 => PATIENCE,
+                _ => PART_PATIENCE,
+            },
+        });
+        let said = ask_all(self.settings.token.as_ref(), asks.collect()).await;
+        for ((part, target), said) in asked.into_iter().zip(said) {
+            answers.push((part, said.map_err(|error| target.unanswered(&error))));
+        }
+        answers
+    }
+}
+
+/// Why a rank is not asked.
+const UNKNOWN: &str = "nothing tells where it is asked: give all ranks a MESHWORK_STATUS_FOLDER, or \
+                       a MESHWORK_STATUS with a port that other hosts reach";
+
+fn unknown() -> Unanswered {
+    Unanswered {
+        rank: None,
+        why: UNKNOWN.to_owned(),
+        silence: Silence::Unknown,
+    }
+}
+
+fn unanswered(rank: u32, one: &Unanswered) -> String {
+    let line = json!({
+        "rank": rank,
+        "unanswered": one.why,
+        "silence": one.silence.name(),
+    });
+    format!("{line}\n")
+}
+
+impl State {
+    fn fresh(&self, scope: Option<&Scope>) -> Option<Arc<str>> {
+        let mut kept = self.kept.iter().rev();
+        let kept = kept.find(|kept| kept.scope.as_ref() == scope)?;
+        (kept.at.elapsed() < FRESH).then(|| kept.text.clone())
+    }
+
+    fn keep(&mut self, scope: Option<Scope>, text: String) -> Arc<str> {
+        let text: Arc<str> = text.into();
+        self.kept.retain(|kept| kept.scope != scope);
+        let surplus = (self.kept.len() + 1).saturating_sub(KEPT);
+        self.kept.drain(..surplus);
+        self.kept.push(Kept {
+            scope,
+            at: Instant::now(),
+            text: text.clone(),
+        });
+        text
+    }
+}

@@ -1,0 +1,239 @@
+//! What one rank said of itself at one moment, read from its `/status.json`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::process::CpuTimes;
+
+/// How one rank fares. Times are in seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Its rank.
+    pub rank: u32,
+    /// Its address, as the others know it.
+    pub address: String,
+    /// Its process, on its host.
+    pub process: Option<u32>,
+    /// How many ranks there are.
+    pub world: u32,
+    /// The number of the view.
+    pub view: u64,
+    /// Since it joined.
+    pub age: f64,
+    /// That it has spent in operations.
+    pub in_operations: f64,
+    /// The share of its time that this is.
+    pub waiting_share: f64,
+    /// The operation that it is in.
+    pub current: Option<Call>,
+    /// Operations so far, by all transports.
+    pub operations: u64,
+    /// Bytes of their buffers.
+    pub bytes: u64,
+    /// The fastest transport's.
+    pub gigabytes_per_second: Option<f64>,
+    /// Its connections.
+    pub links: Vec<Link>,
+    /// What the program adds, by names.
+    pub numbers: BTreeMap<String, f64>,
+    /// How much of the processor it has had.
+    pub cpu: Option<CpuTimes>,
+    /// Who left and came, in order.
+    pub changes: Vec<Change>,
+    /// Why its group is over.
+    pub failure: Option<String>,
+}
+
+/// An operation that a rank is in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Call {
+    /// What was called.
+    pub what: String,
+    /// The `file:line` of the caller.
+    pub site: String,
+    /// Since it was called.
+    pub seconds: f64,
+    /// Whom it waits for, where it has waited at length.
+    pub awaited: Option<u32>,
+}
+
+/// The connections with another rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Link {
+    /// The other rank.
+    pub to: u32,
+    /// For a packet and its confirmation, in seconds.
+    pub round_trip: f64,
+    /// Bytes of packets to it.
+    pub bytes_sent: u64,
+    /// Bytes of packets from it.
+    pub bytes_received: u64,
+    /// Packets to it.
+    pub packets_sent: u64,
+    /// Those of them that were lost.
+    pub packets_lost: u64,
+}
+
+/// A rank that left or came.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The view that ended by it, or began with it.
+    pub view: u64,
+    /// Its address.
+    pub address: Option<String>,
+    /// Why the view ended; `None` of a rank that came.
+    pub reason: Option<String>,
+    /// Since then, in seconds.
+    pub ago: f64,
+}
+
+impl Snapshot {
+    /// `None` for anything that no rank says.
+    #[must_use]
+    pub fn from_json(text: &str) -> Option<Self> {
+        Self::from_value(&serde_json::from_str(text).ok()?)
+    }
+
+    pub(crate) fn from_value(value: &Value) -> Option<Self> {
+        if value["version"] != 1 {
+            return None;
+        }
+        let traffic = value["traffic"].as_array()?;
+        let sum = |field: &str| {
+            let mut numbers = traffic.iter().map(|item| item[field].as_u64());
+            numbers.try_fold(0_u64, |sum, number| sum.checked_add(number?))
+        };
+        let speeds = traffic
+            .iter()
+            .filter_map(|item| item["recent_gigabytes_per_second"].as_f64());
+        Some(Self {
+            rank: number_of(&value["rank"])?,
+            address: text_of(&value["address"])?,
+            process: number_of(&value["process"]),
+            world: number_of(&value["world"])?,
+            view: value["view"].as_u64()?,
+            age: value["age_seconds"].as_f64()?,
+            in_operations: value["in_operations_seconds"].as_f64()?,
+            waiting_share: value["waiting_share"].as_f64()?,
+            current: match &value["current"] {
+                Value::Null => None,
+                call => Some(Call::from_value(call)?),
+            },
+            operations: sum("operations")?,
+            bytes: sum("bytes")?,
+            gigabytes_per_second: speeds.max_by(f64::total_cmp),
+            links: all(&value["peers"], Link::from_value)?,
+            numbers: numbers(&value["numbers"])?,
+            cpu: cpu_times(&value["cpu"]),
+            changes: changes(value)?,
+            failure: text_of(&value["failure"]),
+        })
+    }
+
+    /// One of the program's numbers.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.numbers.get(name).copied()
+    }
+
+    /// The host's part of its address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.address
+            .rsplit_once(':')
+            .map_or(&self.address, |parts| parts.0)
+    }
+
+    /// The longest round trip, in seconds.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<f64> {
+        let all = self.links.iter().map(|link| link.round_trip);
+        all.max_by(f64::total_cmp)
+    }
+
+    /// Packets lost, on all its links.
+    #[must_use]
+    pub fn packets_lost(&self) -> u64 {
+        let all = self.links.iter().map(|link| link.packets_lost);
+        all.fold(0, u64::saturating_add)
+    }
+}
+
+impl Call {
+    fn from_value(value: &Value) -> Option<Self> {
+        Some(Self {
+            what: text_of(&value["what"])?,
+            site: text_of(&value["site"])?,
+            seconds: value["seconds"].as_f64()?,
+            awaited: number_of(&value["awaited"]),
+        })
+    }
+}
+
+impl Link {
+    fn from_value(value: &Value) -> Option<Self> {
+        Some(Self {
+            to: number_of(&value["rank"])?,
+            round_trip: value["round_trip_seconds"].as_f64()?,
+            bytes_sent: value["bytes_sent"].as_u64()?,
+            bytes_received: value["bytes_received"].as_u64()?,
+            packets_sent: value["packets_sent"].as_u64()?,
+            packets_lost: value["packets_lost"].as_u64()?,
+        })
+    }
+}
+
+impl Change {
+    fn from_value(value: &Value) -> Option<Self> {
+        Some(Self {
+            view: value["view"].as_u64()?,
+            address: text_of(&value["address"]),
+            reason: text_of(&value["reason"]),
+            ago: value["ago_seconds"].as_f64()?,
+        })
+    }
+}
+
+/// Departures and arrivals in the order of their times.
+fn changes(value: &Value) -> Option<Vec<Change>> {
+    let mut changes = all(&value["departures"], Change::from_value)?;
+    changes.extend(all(&value["arrivals"], Change::from_value)?);
+    changes.sort_by(|one, other| other.ago.total_cmp(&one.ago));
+    Some(changes)
+}
+
+fn all<T>(items: &Value, read: fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    items.as_array()?.iter().map(read).collect()
+}
+
+fn numbers(value: &Value) -> Option<BTreeMap<String, f64>> {
+    let numbers = value.as_object()?.iter();
+    // What is no number in JSON, such as an infinite loss, is null.
+    let known = numbers.filter_map(|(name, value)| Some((plain(name), value.as_f64()?)));
+    Some(known.collect())
+}
+
+fn cpu_times(value: &Value) -> Option<CpuTimes> {
+    Some(CpuTimes {
+        used: value["used_seconds"].as_f64()?,
+        queued: value["queued_seconds"].as_f64()?,
+        throttled: value["throttled_seconds"].as_f64(),
+        stolen: value["stolen_seconds"].as_f64(),
+    })
+}
+
+pub(crate) fn number_of(value: &Value) -> Option<u32> {
+    value.as_u64()?.try_into().ok()
+}
+
+pub(crate) fn text_of(value: &Value) -> Option<String> {
+    value.as_str().map(plain)
+}
+
+/// What is shown in a terminal has no control characters, whoever sent it.
+fn plain(text: &str) -> String {
+    text.chars()
+        .filter(|letter| !letter.is_control())
+        .collect()
+}
