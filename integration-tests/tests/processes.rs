@@ -12,6 +12,8 @@ mod bad_input;
 mod death;
 #[path = "processes/devices.rs"]
 mod devices;
+#[path = "processes/diloco.rs"]
+mod diloco;
 #[path = "processes/diagnosis.rs"]
 mod diagnosis;
 #[path = "processes/elastic.rs"]
