@@ -12,10 +12,10 @@ mod bad_input;
 mod death;
 #[path = "processes/devices.rs"]
 mod devices;
-#[path = "processes/diloco.rs"]
-mod diloco;
 #[path = "processes/diagnosis.rs"]
 mod diagnosis;
+#[path = "processes/diloco.rs"]
+mod diloco;
 #[path = "processes/elastic.rs"]
 mod elastic;
 #[path = "processes/equivalence.rs"]

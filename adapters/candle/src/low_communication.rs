@@ -87,7 +87,8 @@ impl LowCommunicationVars {
     /// [`Error::Strategy`], [`Error::Candle`].
     pub fn finish(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
         self.values.read()?;
-        self.outer.finish(strategy, self.values.flat.as_mut_slice())?;
+        self.outer
+            .finish(strategy, self.values.flat.as_mut_slice())?;
         self.values.write()
     }
 

@@ -62,7 +62,9 @@ impl Job {
 
     fn hear(&mut self, line: &str) {
         assert!(!line.contains("panicked"), "{line}");
-        let said = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+        let said = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("] "));
         let Some((place, said)) = said else {
             return;
         };
@@ -119,7 +121,11 @@ impl Job {
         ended.lines.iter().for_each(|line| self.hear(line));
         assert!(ended.status.success(), "{:?}", ended.lines);
         for (step, hashes) in &self.agreed {
-            assert_eq!(hashes.len(), 1, "workers differ after step {step}: {hashes:?}");
+            assert_eq!(
+                hashes.len(),
+                1,
+                "workers differ after step {step}: {hashes:?}"
+            );
         }
         let (trained, far) = result(&ended);
         assert_eq!(trained, steps);
@@ -136,8 +142,14 @@ fn result(ended: &Ended) -> (u64, f32) {
     });
     let said: BTreeSet<String> = said.collect();
     assert_eq!(said.len(), 1, "{:?}", ended.lines);
-    let words: Vec<&str> = said.iter().flat_map(|line| line.split([' ', ','])).collect();
-    (words[0].parse().unwrap(), words[words.len() - 1].parse().unwrap())
+    let words: Vec<&str> = said
+        .iter()
+        .flat_map(|line| line.split([' ', ',']))
+        .collect();
+    (
+        words[0].parse().unwrap(),
+        words[words.len() - 1].parse().unwrap(),
+    )
 }
 
 fn kills(few: usize) -> usize {

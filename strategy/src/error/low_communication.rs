@@ -1,3 +1,6 @@
+//! `LowCommunicationError`: what can be wrong with a training over slow links, and `Part`, which is
+//! what its workers need to have in common.
+
 use std::fmt::{self, Display};
 
 use meshwork_collectives::Rank;
@@ -143,7 +146,9 @@ pub enum LowCommunicationError {
         name: &'static str,
     },
     /// What a worker gave a newcomer is not what it meant to give.
-    #[error("{bytes} bytes of the state that {giver} gave are damaged: check that machine's memory")]
+    #[error(
+        "{bytes} bytes of the state that {giver} gave are damaged: check that machine's memory"
+    )]
     Damaged {
         /// The worker.
         giver: Rank,

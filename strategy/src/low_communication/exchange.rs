@@ -66,7 +66,9 @@ impl Buffers {
         let Sum { values, left_out } = &mut self.sum;
         match self.compression {
             None => group.all_reduce(values, ReduceOp::Sum)?,
-            Some(compression) => group.all_reduce_compressed(values, Some(left_out), compression)?,
+            Some(compression) => {
+                group.all_reduce_compressed(values, Some(left_out), compression)?
+            }
         }
         self.is_summed = true;
         if let Some(newcomers) = self.seal.last_mut() {

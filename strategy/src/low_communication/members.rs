@@ -17,15 +17,14 @@ impl OuterOptimizer {
         &mut self,
         strategy: &mut MultiWorkerMirroredStrategy,
     ) -> Result<(), Error> {
-        let failure = match strategy.is_to_recover() {
-            true => strategy.group_mut().failure(),
-            false => None,
-        };
-        let Some(failure) = failure else {
+        if !strategy.is_to_recover() {
             return Ok(());
-        };
+        }
         let began = Instant::now();
-        let recovered = self.recover(strategy, failure.into());
+        let recovered = match strategy.group_mut().failure() {
+            Some(failure) => self.recover(strategy, failure.into()),
+            None => Ok(()),
+        };
         self.waited += began.elapsed();
         recovered
     }

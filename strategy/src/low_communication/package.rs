@@ -12,7 +12,13 @@ const WORD: usize = size_of::<u64>();
 impl Rounds {
     /// The same bytes on all workers that have come equally far and have sealed all exchanges.
     pub(super) fn package(&self) -> Vec<u8> {
-        let sealed = |one: &Exchange| Some((one.fragment as u64, [one.began_after, one.applied_after], one.seal?));
+        let sealed = |one: &Exchange| {
+            Some((
+                one.fragment as u64,
+                [one.began_after, one.applied_after],
+                one.seal?,
+            ))
+        };
         let heads: Vec<_> = self.exchanges.iter().filter_map(sealed).collect();
         let mut words = vec![self.step, self.sealed, heads.len() as u64];
         for (fragment, [began_after, applied_after], seal) in heads {
@@ -110,5 +116,10 @@ fn floats(rest: &mut &[u8], count: usize) -> Option<Vec<f32>> {
     let (own, behind) = rest.split_at_checked(count.checked_mul(size_of::<f32>())?)?;
     *rest = behind;
     let (values, _) = own.as_chunks();
-    Some(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+    Some(
+        values
+            .iter()
+            .map(|value| f32::from_le_bytes(*value))
+            .collect(),
+    )
 }

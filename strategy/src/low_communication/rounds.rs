@@ -187,7 +187,10 @@ impl Rounds {
 
     /// Nobody is let in because of what was sealed so far.
     pub(super) fn forget_newcomers(&mut self) {
-        let seals = self.exchanges.iter_mut().filter_map(|one| one.seal.as_mut());
+        let seals = self
+            .exchanges
+            .iter_mut()
+            .filter_map(|one| one.seal.as_mut());
         for seal in seals.chain([&mut self.last_seal]) {
             seal.has_newcomers = false;
         }

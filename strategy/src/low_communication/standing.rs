@@ -117,10 +117,7 @@ impl Standing {
 }
 
 /// The last seal of those who have sealed most, where worker `own` has sealed one less.
-pub(super) fn missed(
-    all: &[Standing],
-    own: Rank,
-) -> Result<Option<Seal>, LowCommunicationError> {
+pub(super) fn missed(all: &[Standing], own: Rank) -> Result<Option<Seal>, LowCommunicationError> {
     let running = |one: &&Standing| one.progress == Progress::Running;
     let Some(furthest) = all.iter().filter(running).max_by_key(|one| one.sealed) else {
         return Ok(None);
@@ -240,13 +237,27 @@ mod tests {
         let cases: [Case<'_>; 6] = [
             (&[(Beginning, 0, 5), (Beginning, 0, 5)], &[], &[]),
             (&[(Beginning, 0, 5), (Beginning, 0, 6)], &[0], &[1]),
-            (&[(Beginning, 0, 5), (Restored, 4, 6), (Restored, 4, 6)], &[1, 2], &[0]),
-            (&[(Restored, 3, 5), (Restored, 4, 6), (Restored, 4, 7)], &[1], &[0, 2]),
+            (
+                &[(Beginning, 0, 5), (Restored, 4, 6), (Restored, 4, 6)],
+                &[1, 2],
+                &[0],
+            ),
+            (
+                &[(Restored, 3, 5), (Restored, 4, 6), (Restored, 4, 7)],
+                &[1],
+                &[0, 2],
+            ),
             (&[(Running, 3, 0), (Running, 9, 0)], &[], &[]),
-            (&[(Running, 3, 0), (Restored, 9, 1), (Running, 3, 0)], &[0, 2], &[1]),
+            (
+                &[(Running, 3, 0), (Restored, 9, 1), (Running, 3, 0)],
+                &[0, 2],
+                &[1],
+            ),
         ];
         for (all, givers, takers) in cases {
-            let each = all.iter().map(|&(progress, step, state)| standing(progress, step, state));
+            let each = all
+                .iter()
+                .map(|&(progress, step, state)| standing(progress, step, state));
             let gift = elastic_gift(&each.collect::<Vec<_>>(), Rank::CHIEF).unwrap();
             assert_eq!(numbers(&gift.givers), givers, "{all:?}");
             assert_eq!(numbers(&gift.takers), takers, "{all:?}");

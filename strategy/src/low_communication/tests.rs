@@ -7,9 +7,7 @@ use meshwork_collectives::{Group, Rank, Rounding};
 
 use super::rounds::Rounds;
 use super::*;
-use crate::{
-    Cursor, Error, LowCommunicationError, MultiWorkerMirroredStrategy, Part, Snapshot,
-};
+use crate::{Cursor, Error, LowCommunicationError, MultiWorkerMirroredStrategy, Part, Snapshot};
 
 const LENGTHS: [usize; 4] = [5, 300, 1, 90];
 const ELEMENTS: usize = 396;
@@ -274,7 +272,10 @@ fn settings_that_cannot_be_are_refused() {
     };
     assert_eq!(refused(settings(5), 7), expected);
     let no_time = settings(5).with_round_time(Duration::ZERO);
-    assert_eq!(refused(no_time, ELEMENTS), LowCommunicationError::NoRoundTime);
+    assert_eq!(
+        refused(no_time, ELEMENTS),
+        LowCommunicationError::NoRoundTime
+    );
     for rate in [-1.0, f32::NAN, f32::INFINITY] {
         let error = refused(settings(5).with_outer(rate, 0.9), ELEMENTS);
         assert!(
@@ -297,7 +298,12 @@ fn the_end_applies_what_is_under_way_and_gives_all_the_same_parameters() {
         let before = outer.outer_steps();
         outer.finish(&mut strategy, &mut own).unwrap();
         strategy.leave().unwrap();
-        (before, outer.outer_steps(), bits(&own), bits(outer.agreed()))
+        (
+            before,
+            outer.outer_steps(),
+            bits(&own),
+            bits(outer.agreed()),
+        )
     });
     for (before, after, own, agreed) in &ended {
         // The last fragment of the second round began after step 12.

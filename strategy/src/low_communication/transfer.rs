@@ -38,7 +38,11 @@ pub(super) fn transfer(
             let (hash, behind) = behind.split_at(HASH);
             rest = behind;
             if hash != XxHash3_64::oneshot(part).to_le_bytes() {
-                return Err(LowCommunicationError::Damaged { giver: *giver, bytes }.into());
+                return Err(LowCommunicationError::Damaged {
+                    giver: *giver,
+                    bytes,
+                }
+                .into());
             }
             taken.extend_from_slice(part);
         }

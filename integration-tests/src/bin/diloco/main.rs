@@ -136,7 +136,10 @@ fn train(args: &Args) -> Result<(), Error> {
     outer.finish(&mut strategy, &mut own)?;
     let far = own.iter().map(|one| (one - 3.0).abs()).fold(0.0, f32::max);
     let hash = Fingerprint::of(&own).value();
-    say!("trained {} steps, hash {hash:016x}, far {far:.4}", outer.steps());
+    say!(
+        "trained {} steps, hash {hash:016x}, far {far:.4}",
+        outer.steps()
+    );
     strategy.leave()
 }
 

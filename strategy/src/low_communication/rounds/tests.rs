@@ -77,9 +77,9 @@ impl World {
     /// The exchange that all have begun and not all have sealed, if there is one.
     fn is_begun_by_all(&mut self) -> bool {
         let sealed = self.workers.iter().map(|one| one.rounds.sealed).min();
-        self.workers.iter_mut().all(|one| {
-            Some(one.rounds.sealed) > sealed || one.rounds.unsealed().is_some()
-        })
+        self.workers
+            .iter_mut()
+            .all(|one| Some(one.rounds.sealed) > sealed || one.rounds.unsealed().is_some())
     }
 
     /// One worker's part of the network's work: it gets the sum, or learns that all have it.
@@ -87,14 +87,20 @@ impl World {
         if !self.is_begun_by_all() {
             return;
         }
-        let lowest = self.workers.iter().map(|one| one.rounds.sealed).min().unwrap();
+        let lowest = self
+            .workers
+            .iter()
+            .map(|one| one.rounds.sealed)
+            .min()
+            .unwrap();
         if self.workers[at].rounds.sealed > lowest {
             return;
         }
         // Those who have sealed it have no contribution left, and so the sum is known to all.
-        let all_summed = self.workers.iter_mut().all(|one| {
-            one.rounds.sealed > lowest || one.rounds.unsealed().unwrap().sum.is_some()
-        });
+        let all_summed = self
+            .workers
+            .iter_mut()
+            .all(|one| one.rounds.sealed > lowest || one.rounds.unsealed().unwrap().sum.is_some());
         if all_summed {
             let names = self.contributors[&(lowest + 1)].iter();
             let weights = names.map(|name| weight(lowest + 1, self.lives[name].0));
@@ -160,11 +166,21 @@ impl World {
     fn admit(&mut self) {
         let steps: Vec<u64> = self.workers.iter().map(|one| one.rounds.step).collect();
         assert!(steps.iter().all(|step| *step == steps[0]), "{steps:?}");
-        while self.workers.iter_mut().any(|one| one.rounds.unsealed().is_some()) {
+        while self
+            .workers
+            .iter_mut()
+            .any(|one| one.rounds.unsealed().is_some())
+        {
             (0..self.workers.len()).for_each(|at| self.deliver(at));
         }
-        self.workers.iter_mut().for_each(|one| one.rounds.forget_newcomers());
-        let packages: Vec<Vec<u8>> = self.workers.iter().map(|one| one.rounds.package()).collect();
+        self.workers
+            .iter_mut()
+            .for_each(|one| one.rounds.forget_newcomers());
+        let packages: Vec<Vec<u8>> = self
+            .workers
+            .iter()
+            .map(|one| one.rounds.package())
+            .collect();
         assert!(packages.iter().all(|one| *one == packages[0]));
         let mut rounds = Rounds::new(settings(), &LENGTHS, &[9.0; ELEMENTS]).unwrap();
         rounds.take_over(&packages[0]).unwrap();
@@ -219,9 +235,9 @@ fn replayed(world: &World) -> (BTreeMap<usize, Vec<f32>>, Vec<f32>) {
             let range = RANGES[((number - 1) % 3) as usize].clone();
             let gradient = range.map(|at| {
                 let each = world.contributors[&number].iter();
-                let parts = each.clone().map(|name| {
-                    weight(number, world.lives[name].0) * (agreed[at] - own[name][at])
-                });
+                let parts = each
+                    .clone()
+                    .map(|name| weight(number, world.lives[name].0) * (agreed[at] - own[name][at]));
                 let sum: f32 = parts.sum();
                 let weights: f32 = each.map(|name| weight(number, world.lives[name].0)).sum();
                 sum / weights

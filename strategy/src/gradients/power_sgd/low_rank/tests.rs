@@ -49,10 +49,7 @@ fn largest(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 /// Rows, columns, and matrices of this many products for so many workers.
-fn products(
-    workers: usize,
-    most: usize,
-) -> impl Strategy<Value = (usize, usize, Vec<Vec<f32>>)> {
+fn products(workers: usize, most: usize) -> impl Strategy<Value = (usize, usize, Vec<Vec<f32>>)> {
     (2_usize..9, 2_usize..20).prop_flat_map(move |(rows, columns)| {
         let factors = prop::collection::vec(-1.0_f32..1.0, most * (rows + workers * columns));
         factors.prop_map(move |factors| {
@@ -145,16 +142,29 @@ fn descent_by_error_feedback_converges_where_leaving_out_does_not() {
     let goals: Vec<Vec<f32>> = (0..2)
         .map(|worker| (0..54).map(|at| noise(9, worker, at)).collect())
         .collect();
-    let mean: Vec<f32> = (0..54).map(|at| (goals[0][at] + goals[1][at]) / 2.0).collect();
+    let mean: Vec<f32> = (0..54)
+        .map(|at| (goals[0][at] + goals[1][at]) / 2.0)
+        .collect();
     let distance = |value: &[f32]| {
-        largest(value.iter().zip(&mean).map(|(value, mean)| f64::from(value - mean)))
+        largest(
+            value
+                .iter()
+                .zip(&mean)
+                .map(|(value, mean)| f64::from(value - mean)),
+        )
     };
     let mut workers = vec![LowRank::new(rows, columns, rank(1), 0); 2];
     let mut value = vec![0.0_f32; 54];
     for _ in 0..600 {
         let gradients: Vec<Vec<f32>> = goals
             .iter()
-            .map(|goal| value.iter().zip(goal).map(|(value, goal)| value - goal).collect())
+            .map(|goal| {
+                value
+                    .iter()
+                    .zip(goal)
+                    .map(|(value, goal)| value - goal)
+                    .collect()
+            })
             .collect();
         let told = step(&mut workers, &gradients);
         add(&mut value, &told[0], -0.05);
