@@ -67,7 +67,7 @@ impl Buffers {
         match self.compression {
             None => group.all_reduce(values, ReduceOp::Sum)?,
             Some(compression) => {
-                group.all_reduce_compressed(values, Some(left_out), compression)?
+                group.all_reduce_compressed(values, Some(left_out), compression)?;
             }
         }
         self.is_summed = true;

@@ -106,7 +106,9 @@ fn residual_of(elements: usize) -> Result<VariableSpec, Error> {
 
 fn numbers(snapshot: &Snapshot, name: &'static str) -> Result<Vec<u64>, LowCommunicationError> {
     let damaged = LowCommunicationError::SnapshotText { name };
-    let text = snapshot.text(name).ok_or(damaged.clone())?;
+    let Some(text) = snapshot.text(name) else {
+        return Err(damaged);
+    };
     let numbers = text.split_whitespace().map(str::parse);
     numbers.collect::<Result<_, _>>().map_err(|_| damaged)
 }

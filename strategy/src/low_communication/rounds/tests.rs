@@ -105,7 +105,7 @@ impl World {
             let names = self.contributors[&(lowest + 1)].iter();
             let weights = names.map(|name| weight(lowest + 1, self.lives[name].0));
             // The same on all, whatever happens in between.
-            let seal = *self.seals.entry(lowest + 1).or_insert(Seal {
+            let seal = *self.seals.entry(lowest + 1).or_insert_with(|| Seal {
                 weight: weights.sum(),
                 not_finite: None,
                 has_newcomers: self.waits,
