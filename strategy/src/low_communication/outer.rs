@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use meshwork_collectives::Rank;
+
 use super::LowCommunication;
 use super::clock::Clock;
 use super::exchange::{self, Started};
@@ -28,6 +30,7 @@ pub struct OuterOptimizer {
     began: Instant,
     pub(super) waited: Duration,
     outer_steps: u64,
+    excluded: Option<Rank>,
     bytes: u64,
 }
 
@@ -70,6 +73,7 @@ impl OuterOptimizer {
             began: Instant::now(),
             waited: Duration::ZERO,
             outer_steps: 0,
+            excluded: None,
             bytes: 0,
         };
         match outer.assemble(strategy) {
@@ -171,6 +175,13 @@ impl OuterOptimizer {
         self.outer_steps
     }
 
+    /// The first worker, of those there then, that the last outer step was made without, as its
+    /// difference was not finite: see [`NotFinite::Exclude`](super::NotFinite::Exclude).
+    #[must_use]
+    pub fn excluded(&self) -> Option<Rank> {
+        self.excluded
+    }
+
     /// How long this worker has waited for exchanges, and for workers that came or went: inner
     /// steps did not go on meanwhile.
     #[must_use]
@@ -233,6 +244,7 @@ impl OuterOptimizer {
         arrived?;
         if let Some(seal) = self.rounds.apply(parameters)? {
             self.outer_steps += 1;
+            self.excluded = seal.not_finite;
             if seal.has_newcomers && strategy.is_elastic() {
                 let began = Instant::now();
                 let admitted = self.admit(strategy);

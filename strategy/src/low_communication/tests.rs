@@ -193,6 +193,11 @@ fn a_worker_without_numbers_stops_all_or_is_excluded() {
                 0.5
             });
             let stepped = outer.step(&mut strategy, &mut own);
+            let excluded = stepped.as_ref().ok().and_then(|()| outer.excluded());
+            assert!(
+                stepped.is_err() || excluded == Some(Rank::new(1)),
+                "{excluded:?}"
+            );
             strategy.leave().unwrap();
             stepped.map(|()| [bits(&own), bits(outer.agreed())])
         })
