@@ -23,6 +23,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 /// Runs the benchmark and prints its table; the text says what went wrong.
 pub(crate) fn run(wanted: &Bench) -> Result<(), Failure> {
+    wanted.compression()?;
     if wanted.explains() {
         return explain::print(wanted);
     }

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use meshwork_accel::Element;
+use tokio::sync::watch;
 
 use pending::Worker;
 
@@ -73,6 +74,8 @@ pub struct Group {
     session: Arc<Mutex<Session>>,
     registry: Arc<Registry>,
     observer: Observer,
+    /// Known without the session, which operations that were started hold.
+    over: watch::Receiver<Option<OperationError>>,
 }
 
 impl Group {
@@ -176,6 +179,7 @@ impl Group {
             members: session.members.clone(),
             worker: None,
             registry: session.medium.registry(),
+            over: session.context.control.failure(),
             session: Arc::new(Mutex::new(session)),
             observer,
         }
@@ -242,6 +246,25 @@ impl Group {
     #[must_use]
     pub fn failure(&self) -> Option<OperationError> {
         self.settled().alive().err()
+    }
+
+    /// Whether the group has failed by now. Does not wait for the operations that were started
+    /// before: for whoever computes meanwhile.
+    ///
+    /// ```
+    /// use meshwork_collectives::{Group, ReduceOp};
+    ///
+    /// let mut group = Group::local(1)?.remove(0);
+    /// let sum = group.start_all_reduce(vec![1.0_f32; 4], ReduceOp::Sum)?;
+    /// assert!(!group.is_over());
+    /// group.abort("there is nothing to sum up");
+    /// assert!(group.is_over());
+    /// # let _ = sum.wait();
+    /// # Ok::<(), meshwork_collectives::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.borrow().is_some()
     }
 
     /// How many other ranks of the job this process is connected with: about 2·log₂ n from the

@@ -14,6 +14,8 @@ mod death;
 mod devices;
 #[path = "processes/diagnosis.rs"]
 mod diagnosis;
+#[path = "processes/diloco.rs"]
+mod diloco;
 #[path = "processes/elastic.rs"]
 mod elastic;
 #[path = "processes/equivalence.rs"]

@@ -12,7 +12,7 @@ use meshwork_collectives::{ElementType, Rank};
 use crate::VariableSpec;
 
 use display::{Found, Known, Listed};
-pub use low_communication::LowCommunicationError;
+pub use low_communication::{LowCommunicationError, Part};
 pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy. After `Group` and `VariablesDiffer` the group is over on all workers.

@@ -1,13 +1,19 @@
 //! Gradients in buckets that are reduced while others are still computed.
 
 mod communication_dtype;
+mod power_sgd;
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use meshwork_collectives::{self as collectives, Prepared, Registered};
 
-use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec, bucket_ranges};
+use crate::{
+    Error, MultiWorkerMirroredStrategy, ReplicaContext, ReplicaReduceOp, VariableSpec,
+    bucket_ranges,
+};
 use communication_dtype::Bf16Buffers;
+use power_sgd::PowerSgd;
 
 pub use communication_dtype::CommunicationDtype;
 
@@ -49,7 +55,16 @@ pub struct GradientBuckets {
     extra: usize,
     /// Buckets that are under way or done.
     started: usize,
-    bf16_buffers: Option<Bf16Buffers>,
+    form: Form,
+}
+
+/// The form in which gradients travel.
+#[derive(Debug, Default)]
+enum Form {
+    #[default]
+    F32,
+    Bf16(Bf16Buffers),
+    LowRank(PowerSgd),
 }
 
 #[derive(Debug)]
@@ -129,7 +144,7 @@ impl GradientBuckets {
             buckets: made,
             extra,
             started: 0,
-            bf16_buffers: None,
+            form: Form::F32,
         })
     }
 
@@ -137,10 +152,40 @@ impl GradientBuckets {
     /// but [`CommunicationDtype::F32`] is sent by [`finish`](Self::finish) alone.
     #[must_use]
     pub fn with_communication_dtype(mut self, dtype: CommunicationDtype) -> Self {
-        self.bf16_buffers = match dtype {
-            CommunicationDtype::F32 => None,
-            CommunicationDtype::Bf16 => Some(Bf16Buffers::default()),
+        self.form = match dtype {
+            CommunicationDtype::F32 => Form::F32,
+            CommunicationDtype::Bf16 => Form::Bf16(Bf16Buffers::default()),
         };
+        self
+    }
+
+    /// Sends the gradients of matrices as products of two thin ones of this rank, in the same way
+    /// on every worker: `r·(n + m)` numbers for a matrix of `n` rows and `m` columns, those of all
+    /// further dimensions (PowerSGD). What that leaves out is added to the worker's next gradients.
+    /// Vectors, extra numbers, and matrices that would not become smaller travel whole. All is sent
+    /// by [`finish`](Self::finish) alone, in two operations.
+    ///
+    /// What is left out is not in snapshots: a restart loses about one step's worth of it.
+    ///
+    /// ```
+    /// use std::num::NonZeroUsize;
+    /// use meshwork_strategy::{Error, GradientBuckets, MultiWorkerMirroredStrategy, VariableSpec};
+    ///
+    /// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+    /// let specs = [VariableSpec::new("w", &[20, 30])?];
+    /// let mut gradients =
+    ///     GradientBuckets::new(&mut strategy, &specs, 0)?.with_power_sgd(NonZeroUsize::MIN);
+    /// strategy.run(|replica| {
+    ///     gradients.gradient_mut(0)?.fill(0.5); // of rank 1, and so exact but for rounding
+    ///     gradients.finish(replica)
+    /// })?;
+    /// assert!(gradients.gradient(0).iter().all(|one| (one - 0.5).abs() < 1e-5));
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    #[doc(alias("PowerSGD", "low-rank compression", "powerSGD_hook"))]
+    pub fn with_power_sgd(mut self, rank: NonZeroUsize) -> Self {
+        self.form = Form::LowRank(PowerSgd::new(&self.specs, rank));
         self
     }
 
@@ -212,7 +257,7 @@ impl GradientBuckets {
         };
         bucket.missing = missing;
         // The last bucket waits for the extra numbers.
-        while self.bf16_buffers.is_none()
+        while matches!(self.form, Form::F32)
             && self.started + 1 < self.buckets.len()
             && self.buckets[self.started].missing == 0
         {
@@ -251,14 +296,25 @@ impl GradientBuckets {
     /// [`Error::Group`]; the buckets under way are then lost.
     #[track_caller]
     pub fn finish(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
-        while self.started + 1 < self.buckets.len() && self.bf16_buffers.is_none() {
+        while self.started + 1 < self.buckets.len() && matches!(self.form, Form::F32) {
             self.start()?;
         }
-        for number in self.started..self.buckets.len() {
-            let buffer = self.buckets[number].here("gradients")?;
-            match &mut self.bf16_buffers {
-                None => replica.all_reduce(crate::ReplicaReduceOp::Sum, buffer)?,
-                Some(bf16_buffers) => bf16_buffers.all_reduce(replica.only_group()?, buffer)?,
+        match std::mem::take(&mut self.form) {
+            Form::F32 => {
+                for number in self.started..self.buckets.len() {
+                    let buffer = self.buckets[number].here("gradients")?;
+                    replica.all_reduce(ReplicaReduceOp::Sum, buffer)?;
+                }
+            }
+            Form::Bf16(mut buffers) => {
+                for bucket in &mut self.buckets {
+                    buffers.all_reduce(replica.only_group()?, bucket.here("gradients")?)?;
+                }
+                self.form = Form::Bf16(buffers);
+            }
+            Form::LowRank(mut low_rank) => {
+                low_rank.all_reduce(replica, self)?;
+                self.form = Form::LowRank(low_rank);
             }
         }
         for bucket in &mut self.buckets {

@@ -29,21 +29,32 @@
 //! of one host, with [`Communication::Reproducible`](crate::Communication::Reproducible), and with
 //! any compression.
 
+mod clock;
+mod exchange;
 mod fragments;
+mod members;
 mod outer;
+mod package;
+mod rounds;
+mod standing;
 mod state;
+mod transfer;
 
 pub use outer::OuterOptimizer;
 
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
 
 use meshwork_collectives::Compression;
+
+use crate::LowCommunicationError;
 
 /// How a model is trained with little communication: the same on every worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[doc(alias("DiLoCo", "local SGD", "Streaming DiLoCo", "FedOpt"))]
 pub struct LowCommunication {
     inner_steps: NonZeroU32,
+    round_time: Option<Duration>,
     fragments: NonZeroUsize,
     delay: u32,
     local_share: f32,
@@ -70,6 +81,7 @@ impl LowCommunication {
     pub fn new(inner_steps: NonZeroU32) -> Self {
         Self {
             inner_steps,
+            round_time: None,
             fragments: NonZeroUsize::MIN,
             delay: 0,
             local_share: 0.0,
@@ -78,6 +90,36 @@ impl LowCommunication {
             compression: None,
             not_finite: NotFinite::Stop,
         }
+    }
+
+    /// Ends rounds by time rather than by inner steps, for workers that are not equally fast: each
+    /// makes as many inner steps as it can, and its difference counts by how many those were. The
+    /// steps of a round and of a delay then are parts of its time.
+    ///
+    /// A training that ends after a whole number of rounds ends on all workers together.
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use std::time::Duration;
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    /// use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
+    ///
+    /// let mut strategy = MultiWorkerMirroredStrategy::alone()?;
+    /// let mut parameters = [0.0];
+    /// let hundred = NonZeroU32::new(100).expect("100 is not 0");
+    /// let settings = LowCommunication::new(hundred).with_round_time(Duration::from_millis(5));
+    /// let mut outer = OuterOptimizer::new(&mut strategy, settings, &[1], &parameters)?;
+    /// while outer.steps() < 3 * 100 {
+    ///     parameters[0] += 1.0; // however long that takes
+    ///     outer.step(&mut strategy, &mut parameters)?;
+    /// }
+    /// assert_eq!(outer.outer_steps(), 3);
+    /// # Ok::<(), meshwork_strategy::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_round_time(mut self, time: Duration) -> Self {
+        self.round_time = Some(time);
+        self
     }
 
     /// Exchanges the model in so many parts of whole tensors, each once in a round.
@@ -125,6 +167,33 @@ impl LowCommunication {
     pub fn with_not_finite(mut self, not_finite: NotFinite) -> Self {
         self.not_finite = not_finite;
         self
+    }
+
+    fn check(&self) -> Result<(), LowCommunicationError> {
+        if self.delay >= self.inner_steps.get() {
+            return Err(LowCommunicationError::Delay {
+                delay: self.delay,
+                inner_steps: self.inner_steps.get(),
+            });
+        }
+        if self.round_time.is_some_and(|time| time.is_zero()) {
+            return Err(LowCommunicationError::NoRoundTime);
+        }
+        let settings = [
+            ("outer rate", self.rate, f32::MAX),
+            ("outer momentum", self.momentum, 1.0),
+            ("local share", self.local_share, 1.0),
+        ];
+        for (name, value, largest) in settings {
+            if !(0.0..=largest).contains(&value) {
+                return Err(LowCommunicationError::Setting {
+                    name,
+                    value,
+                    largest,
+                });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -301,7 +301,7 @@ impl MultiWorkerMirroredStrategy {
         let (elastic, rank) = (self.is_elastic(), self.rank());
         match self.group.leave() {
             // Behind the last step nobody is needed any more.
-            Err(error) if elastic && training::others_can_go_on(&error, rank) => Ok(()),
+            Err(error) if elastic && training::others_have_ended(&error, rank) => Ok(()),
             left => Ok(left?),
         }
     }

@@ -28,7 +28,7 @@ use crate::values::Values;
 ///     inner.backward_step(&weight.sqr()?.sum_all()?)?;
 ///     outer.step(&mut strategy)?; // which communicates in one call of 30
 /// }
-/// outer.adopt_agreed()?;
+/// outer.finish(&mut strategy)?;
 /// assert!(weight.to_vec1::<f32>()?[0].abs() < 0.5);
 /// # Ok::<(), Error>(())
 /// ```
@@ -41,7 +41,9 @@ pub struct LowCommunicationVars {
 
 impl LowCommunicationVars {
     /// Gives all variables of `model`, on every worker, the values they have on rank 0, which are
-    /// what all agree on first.
+    /// what all agree on first. In a job that is
+    /// [elastic](MultiWorkerMirroredStrategy::elastic), a newcomer's get what a training that runs
+    /// has come to.
     ///
     /// # Errors
     /// [`Error::ElementType`]; [`Error::Strategy`], above all when models or settings differ;
@@ -54,11 +56,14 @@ impl LowCommunicationVars {
     ) -> Result<Self, Error> {
         let mut values = Values::of(model)?;
         let specs = values.specs().to_vec();
-        strategy.scope(|scope| scope.mirror(&specs, values.flat.as_mut_slice()))?;
-        values.write()?;
+        if !strategy.is_elastic() {
+            strategy.scope(|scope| scope.mirror(&specs, values.flat.as_mut_slice()))?;
+        }
         let lengths: Vec<usize> = specs.iter().map(|spec| spec.len()).collect();
         let outer = OuterOptimizer::new(strategy, settings, &lengths, values.flat.as_mut_slice())?;
-        Ok(Self { values, outer })
+        let mut vars = Self { values, outer };
+        vars.adopt_agreed()?;
+        Ok(vars)
     }
 
     /// Is called after each step of the inner optimizer; see [`OuterOptimizer::step`]. The
@@ -67,11 +72,23 @@ impl LowCommunicationVars {
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
     pub fn step(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
-        if self.outer.step_alone() {
+        if self.outer.step_alone(strategy) {
             return Ok(());
         }
         self.values.read()?;
         self.outer.step(strategy, self.values.flat.as_mut_slice())?;
+        self.values.write()
+    }
+
+    /// Ends the training, on all workers after the same step, with the same values on each: see
+    /// [`OuterOptimizer::finish`].
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    pub fn finish(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        self.values.read()?;
+        self.outer
+            .finish(strategy, self.values.flat.as_mut_slice())?;
         self.values.write()
     }
 

@@ -3,6 +3,7 @@
 //! The autograd hooks behind `hooked` and `backward` are in `gradient_hooks`.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
@@ -29,6 +30,7 @@ pub struct MirroredVars {
     gradients: GradientBuckets,
     extra: usize,
     dtype: CommunicationDtype,
+    low_rank: Option<NonZeroUsize>,
     checks: Checks,
     values: Values,
     hooks: GradientHooks,
@@ -84,6 +86,7 @@ impl MirroredVars {
             gradients: buckets(strategy, values.specs(), extra)?,
             extra,
             dtype: CommunicationDtype::F32,
+            low_rank: None,
             checks: Checks::EachStep,
             values,
             hooks: GradientHooks::default(),
@@ -99,7 +102,11 @@ impl MirroredVars {
     pub fn regroup(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
         let specs = self.values.specs();
         strategy.scope(|scope| scope.compare(specs))?;
-        self.gradients = buckets(strategy, specs, self.extra)?.with_communication_dtype(self.dtype);
+        let gradients = buckets(strategy, specs, self.extra)?.with_communication_dtype(self.dtype);
+        self.gradients = match self.low_rank {
+            Some(rank) => gradients.with_power_sgd(rank),
+            None => gradients,
+        };
         Ok(())
     }
 
@@ -120,6 +127,37 @@ impl MirroredVars {
         };
         self.dtype = dtype;
         self.gradients = self.gradients.with_communication_dtype(dtype);
+        self
+    }
+
+    /// Sends the gradients of matrices as products of two thin ones of this rank, in the same way
+    /// on every worker, for links that are slow: see [`GradientBuckets::with_power_sgd`].
+    ///
+    /// ```
+    /// use std::num::NonZeroUsize;
+    /// use candle_core::{DType, Device};
+    /// use candle_nn::{Module, Optimizer, SGD, VarBuilder, VarMap, linear};
+    /// use meshwork_candle::{Error, MirroredVars};
+    /// use meshwork_strategy::MultiWorkerMirroredStrategy;
+    ///
+    /// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
+    /// let model = VarMap::new();
+    /// let layer = linear(30, 20, VarBuilder::from_varmap(&model, DType::F32, &Device::Cpu))?;
+    /// let four = NonZeroUsize::new(4).expect("4 is not 0");
+    /// let mut mirrored = MirroredVars::new(&mut strategy, &model)?.with_power_sgd(four);
+    /// let mut optimizer = SGD::new(model.all_vars(), 0.1)?;
+    /// let inputs = candle_core::Tensor::ones((5, 30), DType::F32, &Device::Cpu)?;
+    /// for _ in 0..3 {
+    ///     let mut gradients = layer.forward(&inputs)?.sqr()?.mean_all()?.backward()?;
+    ///     strategy.run(|replica| mirrored.all_reduce(replica, &mut gradients, 1.0))?;
+    ///     optimizer.step(&gradients)?;
+    /// }
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_power_sgd(mut self, rank: NonZeroUsize) -> Self {
+        self.low_rank = Some(rank);
+        self.gradients = self.gradients.with_power_sgd(rank);
         self
     }
 

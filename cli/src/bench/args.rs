@@ -2,10 +2,13 @@
 //! algorithm, congestion control. `bus_factor` has the factors from algorithm bandwidth to bus
 //! bandwidth, as nccl-tests defines them.
 
+use std::num::NonZeroU8;
+
 use clap::{Args, ValueEnum};
 use meshwork_collectives::schedule::Collective;
 use meshwork_collectives::{
-    Communication, ConfigError, Congestion, DataTransport, Network, Rank, Transport,
+    Communication, Compression, ConfigError, Congestion, DataTransport, Network, Rank, Rounding,
+    Transport,
 };
 
 /// What to measure, and how.
@@ -38,6 +41,10 @@ pub(crate) struct Bench {
     /// The algorithm, where one can be chosen
     #[arg(long, value_enum, default_value = "auto")]
     algorithm: Algorithm,
+
+    /// Sum up numbers that are compressed on the way; all-reduce alone
+    #[arg(long, value_enum)]
+    compress: Option<Compress>,
 
     /// The largest packet over QUIC, in bytes of UDP payload, that the search for the path's limit
     /// tries: 1200 to 65507 [default: 8952]
@@ -133,6 +140,15 @@ pub(crate) enum Control {
     Bbr,
 }
 
+/// The form of numbers on the wire.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Compress {
+    Int8,
+    Int4,
+    /// The largest 8 of 128
+    Topk,
+}
+
 /// What the bytes of operations go by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum DataTransportArg {
@@ -168,6 +184,16 @@ impl Bench {
 
     pub(crate) fn algorithm(&self) -> Algorithm {
         self.algorithm
+    }
+
+    /// # Errors
+    /// Where the operation is another than all-reduce.
+    pub(crate) fn compression(&self) -> Result<Option<Compression>, ArgumentError> {
+        match (self.compress, self.operation) {
+            (None, _) => Ok(None),
+            (Some(compress), Operation::AllReduce) => Ok(Some(compress.into())),
+            (Some(_), _) => Err(ArgumentError::Compress),
+        }
     }
 
     pub(crate) fn buffers(&self) -> Buffers {
@@ -253,6 +279,19 @@ impl TransportArg {
     }
 }
 
+impl From<Compress> for Compression {
+    fn from(compress: Compress) -> Self {
+        match compress {
+            Compress::Int8 => Self::Int8(Rounding::Nearest),
+            Compress::Int4 => Self::Int4(Rounding::Nearest),
+            Compress::Topk => Self::TopK(TOP_K),
+        }
+    }
+}
+
+/// Elements of each block of 128 that are sent.
+const TOP_K: NonZeroU8 = NonZeroU8::new(8).expect("8 is not 0");
+
 impl From<Algorithm> for Communication {
     fn from(algorithm: Algorithm) -> Self {
         match algorithm {
@@ -314,6 +353,8 @@ pub(crate) enum ArgumentError {
     Seconds,
     #[error("--hosts takes --rank")]
     Rank,
+    #[error("--compress goes with all-reduce alone")]
+    Compress,
 }
 
 fn ranks(text: &str) -> Result<usize, ArgumentError> {
@@ -344,6 +385,8 @@ fn seconds(text: &str) -> Result<f64, ArgumentError> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
@@ -371,6 +414,24 @@ mod tests {
         let named = Algorithm::value_variants().iter().copied();
         let named: Vec<_> = named.map(Communication::from).collect();
         assert_eq!(named, Communication::ALL);
+    }
+
+    #[test]
+    fn only_an_all_reduce_is_compressed() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            bench: Bench,
+        }
+        let compression = |line: &[&str]| Line::parse_from(line).bench.compression();
+        let int8 = compression(&["bench", "all-reduce", "--compress", "int8"]);
+        assert!(matches!(
+            int8,
+            Ok(Some(Compression::Int8(Rounding::Nearest)))
+        ));
+        let refused = compression(&["bench", "broadcast", "--compress", "int8"]);
+        assert!(matches!(refused, Err(ArgumentError::Compress)));
+        assert!(matches!(compression(&["bench", "broadcast"]), Ok(None)));
     }
 
     #[test]

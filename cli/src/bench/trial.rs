@@ -4,7 +4,7 @@ use std::io;
 use std::ops::{Deref, DerefMut, Range};
 
 use memmap2::MmapMut;
-use meshwork_collectives::{Group, OperationError, Rank, ReduceOp, Registered};
+use meshwork_collectives::{Compression, Group, OperationError, Rank, ReduceOp, Registered};
 
 use super::Failure;
 use super::args::{Bench, Buffers, Operation};
@@ -12,6 +12,7 @@ use super::args::{Bench, Buffers, Operation};
 /// The buffers of one rank: what it gives, and what it gets where that is another.
 pub(super) struct Trial {
     operation: Operation,
+    compression: Option<Compression>,
     input: Memory,
     output: Memory,
 }
@@ -43,6 +44,7 @@ impl Trial {
         };
         Ok(Self {
             operation: wanted.operation(),
+            compression: wanted.compression()?,
             input: Memory::new(wanted.buffers(), input, group)?,
             output: Memory::new(wanted.buffers(), output, group)?,
         })
@@ -56,7 +58,10 @@ impl Trial {
     pub(super) fn run(&mut self, group: &mut Group) -> Result<(), OperationError> {
         let (input, output) = (&mut *self.input, &mut *self.output);
         match self.operation {
-            Operation::AllReduce => group.all_reduce(input, ReduceOp::Sum),
+            Operation::AllReduce => match self.compression {
+                Some(compression) => group.all_reduce_compressed(input, None, compression),
+                None => group.all_reduce(input, ReduceOp::Sum),
+            },
             Operation::AllGather => group.all_gather(input, output),
             Operation::ReduceScatter => group.reduce_scatter(input, output, ReduceOp::Sum),
             Operation::Broadcast => group.broadcast(input, Rank::CHIEF),
@@ -92,8 +97,38 @@ impl Trial {
             Operation::AllReduce | Operation::Broadcast | Operation::SendRecv => &self.input,
             Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => &self.output,
         };
-        let wrong = |(at, got): &(usize, &f32)| got.to_bits() != expected(*at).to_bits();
+        let bounds = self.bounds(world);
+        let differs = |at: usize, got: f32| match self.compression {
+            Some(_) => {
+                let off = f64::from(got) - f64::from(expected(at));
+                off.abs() > bounds[at / Compression::BLOCK]
+            }
+            None => got.to_bits() != expected(at).to_bits(),
+        };
+        let wrong = |(at, got): &(usize, &f32)| differs(*at, **got);
         got.iter().enumerate().filter(wrong).count()
+    }
+}
+
+impl Trial {
+    /// How far compressing may have led off, in each block.
+    fn bounds(&self, world: usize) -> Vec<f64> {
+        let elements = self.input.len();
+        let bound = |compression: Compression, first: usize| {
+            let block = first..elements.min(first + Compression::BLOCK);
+            let largest = |rank| {
+                block
+                    .clone()
+                    .map(|at| pattern(rank, at))
+                    .fold(0.0, f32::max)
+            };
+            compression.error_bound(&(0..world).map(largest).collect::<Vec<_>>())
+        };
+        let of = |compression| {
+            let blocks = (0..elements).step_by(Compression::BLOCK);
+            blocks.map(|first| bound(compression, first)).collect()
+        };
+        self.compression.map_or_else(Vec::new, of)
     }
 }
 
@@ -186,6 +221,19 @@ mod tests {
             flip(&mut trial, at);
         }
         assert_eq!(judge(&trial), 0, "{operation:?}");
+    }
+
+    #[test]
+    fn a_compressed_sum_is_right_within_its_bound() {
+        let group = &mut Group::local(1).unwrap()[0];
+        let line = ["bench", "all-reduce", "--private", "--compress", "int8"];
+        let line = Line::parse_from(line);
+        let mut trial = Trial::new(&line.bench, 600, group).unwrap();
+        assert_eq!(trial.errors(group), Ok(0));
+        let bound = trial.bounds(1)[300 / Compression::BLOCK];
+        assert!((1.0..9.0).contains(&bound), "{bound}");
+        trial.input[300] = pattern(0, 300) + bound as f32 * 1.01;
+        assert_eq!(trial.wrong(0, 1), 1);
     }
 
     /// Changes the last bit of an element of the result.

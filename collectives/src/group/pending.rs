@@ -160,6 +160,7 @@ impl Group {
             session: self.session.clone(),
             registry: self.registry.clone(),
             observer: self.observer.clone(),
+            over: self.over.clone(),
         }
     }
 }

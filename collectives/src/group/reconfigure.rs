@@ -151,6 +151,22 @@ impl Group {
         self.become_next(change)
     }
 
+    /// How many processes this rank knows to wait in [`rejoin`](Self::rejoin): another number than
+    /// other ranks may know. None wait for a group that is not to change.
+    ///
+    /// Waits for the operations that were started before, but for one of them that asks.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let session = self.settled();
+        match session.is_joined() {
+            Ok(remote) => {
+                let joiners = remote.joiners().into_iter();
+                joiners.filter(|incarnation| *incarnation > 0).count()
+            }
+            Err(_) => 0,
+        }
+    }
+
     /// Joins a group that is running, in the place of a process that was lost: blocks until its
     /// ranks let this process in by [`grow`](Self::grow).
     ///

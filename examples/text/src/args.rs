@@ -2,6 +2,7 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
@@ -15,6 +16,11 @@ pub(crate) struct Args {
     /// Worker processes
     #[arg(long, value_name = "W", default_value = "1")]
     pub(crate) workers: NonZeroUsize,
+
+    /// Start MAX workers, and go on without those that fail, while MIN are there or come back: each
+    /// is started again; not for ddp
+    #[arg(long, value_name = "MIN:MAX", conflicts_with = "workers")]
+    pub(crate) elastic: Option<Range>,
 
     /// Folder of text: all UTF-8 files below it; the sources of this program by default
     #[arg(long, value_name = "DIR", default_value = SOURCES, hide_default_value = true)]
@@ -64,6 +70,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, hide_default_value = true)]
     gradients: Option<Gradients>,
 
+    /// Send gradients of matrices as products of this rank, by ddp
+    #[arg(long, value_name = "R", conflicts_with = "gradients")]
+    power_sgd: Option<NonZeroUsize>,
+
     /// Steps between exchanges, but for ddp [default: 30]
     #[arg(long, value_name = "H")]
     inner_steps: Option<NonZeroU32>,
@@ -85,6 +95,28 @@ pub(crate) struct Args {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// The least and the most workers of a run that goes on without those that fail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Range {
+    pub(crate) least: usize,
+    most: usize,
+}
+
+impl FromStr for Range {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "must be MIN:MAX, such as 2:4";
+        let (least, most) = text.split_once(':').ok_or(WRONG)?;
+        let number = |text: &str| text.parse::<usize>().map_err(|_| WRONG);
+        let (least, most) = (number(least)?, number(most)?);
+        match (1..=most).contains(&least) {
+            true => Ok(Self { least, most }),
+            false => Err(WRONG),
+        }
+    }
+}
+
 /// The form of gradients on the wire.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Gradients {
@@ -102,6 +134,14 @@ impl From<Gradients> for CommunicationDtype {
 }
 
 impl Args {
+    /// How many workers are started.
+    pub(crate) fn started(&self) -> usize {
+        match self.elastic {
+            Some(range) => range.most,
+            None => self.workers.get(),
+        }
+    }
+
     /// The sizes of the transformer.
     pub(crate) fn size(&self) -> Result<Size, Error> {
         Size::new(self.layers, self.width, self.heads, self.context)
@@ -118,6 +158,8 @@ impl Args {
         };
         let by_gradients = self.method == Method::Ddp;
         unused("--gradients", !by_gradients && self.gradients.is_some())?;
+        unused("--power-sgd", !by_gradients && self.power_sgd.is_some())?;
+        unused("--elastic", by_gradients && self.elastic.is_some())?;
         unused("--inner-steps", by_gradients && self.inner_steps.is_some())?;
         unused("--compress", by_gradients && self.compress.is_some())?;
         let in_parts = self.method == Method::Streaming;
@@ -128,6 +170,7 @@ impl Args {
             compress: self.compress.unwrap_or(Compress::None),
             fragments: self.fragments.unwrap_or(FRAGMENTS),
             delay: None,
+            power_sgd: self.power_sgd,
         })
     }
 

@@ -2,6 +2,7 @@
 //! have learned since the last exchange.
 
 use std::num::{NonZeroU8, NonZeroU32, NonZeroUsize};
+use std::time::Duration;
 
 use candle_core::backprop::GradStore;
 use candle_nn::VarMap;
@@ -53,6 +54,8 @@ pub struct Exchange {
     pub fragments: NonZeroUsize,
     /// Steps that go on while a part is under way; a tenth of those between exchanges if `None`.
     pub delay: Option<u32>,
+    /// The rank of the products that [`Method::Ddp`] sends for gradients of matrices, if not these.
+    pub power_sgd: Option<NonZeroUsize>,
 }
 
 impl Exchange {
@@ -103,9 +106,13 @@ impl SharedVars {
     ) -> Result<Self, Error> {
         Ok(match exchange.method {
             // One number is summed with the gradients: the loss.
-            Method::Ddp => Self::EachStep(
-                MirroredVars::with_extra(strategy, vars, 1)?.with_communication_dtype(gradients),
-            ),
+            Method::Ddp => {
+                let mirrored = MirroredVars::with_extra(strategy, vars, 1)?;
+                Self::EachStep(match exchange.power_sgd {
+                    Some(rank) => mirrored.with_power_sgd(rank),
+                    None => mirrored.with_communication_dtype(gradients),
+                })
+            }
             Method::Local | Method::Diloco | Method::Streaming => Self::NowAndThen(
                 LowCommunicationVars::new(strategy, vars, exchange.settings())?,
             ),
@@ -146,6 +153,24 @@ impl SharedVars {
         }
     }
 
+    /// Steps that a training which runs already had made when this worker came to it.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        match self {
+            Self::EachStep(_) => 0,
+            Self::NowAndThen(vars) => vars.outer().steps(),
+        }
+    }
+
+    /// How long this worker has waited for exchanges; `None` where gradients are summed.
+    #[must_use]
+    pub fn waited(&self) -> Option<Duration> {
+        match self {
+            Self::EachStep(_) => None,
+            Self::NowAndThen(vars) => Some(vars.outer().waited()),
+        }
+    }
+
     /// Bytes that this worker has sent in exchanges; `None` where gradients are summed.
     #[must_use]
     pub fn sent(&self) -> Option<u64> {
@@ -165,12 +190,13 @@ impl SharedVars {
                 mirrored.verify(strategy)?;
                 Ok(())
             }
-            Self::NowAndThen(outer) => Ok(outer.adopt_agreed()?),
+            Self::NowAndThen(outer) => Ok(outer.finish(strategy)?),
         }
     }
 }
 
-/// The mean loss over the validation text, of which each worker looks at a part.
+/// The mean loss over the validation text, of which each worker looks at a part, or in a job whose
+/// workers may change at all of it, as any may be lost.
 ///
 /// # Errors
 /// [`Error::Network`] if candle refuses an operation, [`Error::Workers`] if a worker is lost.
@@ -179,6 +205,10 @@ pub fn validation_loss(
     corpus: &Corpus,
     strategy: &mut MultiWorkerMirroredStrategy,
 ) -> Result<f64, Error> {
+    if strategy.is_elastic() {
+        let (sum, rows) = model.validation_loss(corpus, 0, 1)?;
+        return Ok(sum / rows as f64);
+    }
     let (part, parts) = (strategy.rank().index(), strategy.num_replicas_in_sync());
     let (sum, rows) = model.validation_loss(corpus, part, parts)?;
     let mut sums = [sum, rows as f64];

@@ -2,9 +2,9 @@
 
 use std::env;
 
-use meshwork_launcher::{Cores, Launch, Outcome, Output};
-use meshwork_strategy::{EnvironmentResolver, MultiWorkerMirroredStrategy};
-use text::{Corpus, Error, one_line};
+use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
+use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
+use text::{Corpus, Error, Method, one_line};
 
 use crate::args::Args;
 use crate::report::Reporter;
@@ -25,9 +25,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
         .into_iter()
         .fold(Launch::new(program), |launch, name| launch.env(name, "1"))
         .args(env::args_os().skip(1))
-        .workers(args.workers.get())?
+        .workers(args.started())?
         .cores(Cores::Split)
         .output(Output::ChiefInherits);
+    let launch = match args.elastic {
+        Some(range) => launch.elastic(Elastic::new(range.least))?,
+        None => launch,
+    };
     match launch.run()? {
         Outcome::Succeeded => Ok(()),
         outcome => Err(Error::Job {
@@ -39,7 +43,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 
 fn work(args: &Args) -> Result<(), Error> {
     // First of all, so that the others know soon whether this worker lives.
-    let mut strategy = MultiWorkerMirroredStrategy::from_env()?;
+    let mut strategy = match (args.exchange()?.method, JoinMode::from_env()?) {
+        // Whoever started this process starts workers again that fail.
+        (Method::Local | Method::Diloco | Method::Streaming, Some(_)) => {
+            MultiWorkerMirroredStrategy::elastic_from_env()
+        }
+        (Method::Ddp, _) | (_, None) => MultiWorkerMirroredStrategy::from_env(),
+    }?;
     if let Err(error) = train::run(args, &mut strategy) {
         // So that the others end with this reason; nothing if theirs is known already.
         strategy.abort(one_line(&error));

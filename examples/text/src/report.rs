@@ -33,6 +33,8 @@ pub(crate) struct Outcome {
     pub(crate) elapsed: Duration,
     /// Bytes that the chief has sent in exchanges, where gradients are not summed.
     pub(crate) sent: Option<u64>,
+    /// How long the chief has waited for exchanges, where gradients are not summed.
+    pub(crate) waited: Option<Duration>,
     /// What the model writes.
     pub(crate) sample: String,
 }
@@ -78,6 +80,20 @@ impl<'a> Reporter<'a> {
             parameters,
             json,
         })
+    }
+
+    /// Looks who the workers are, which may have changed: whoever is the chief now reports.
+    pub(crate) fn follow(&mut self, strategy: &MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        let (chief, workers) = (strategy.is_chief(), strategy.num_replicas_in_sync());
+        if chief && !self.chief {
+            self.json = more_log(self.args)?;
+        }
+        if chief && workers != self.workers {
+            let line = format!("{workers} workers go on, where {} were", self.workers);
+            print_line(io::stderr(), &line);
+        }
+        (self.chief, self.workers) = (chief, workers);
+        Ok(())
     }
 
     /// Reports one step.
@@ -128,6 +144,11 @@ impl<'a> Reporter<'a> {
             );
             print_line(io::stdout(), &line);
         }
+        if let Some(waited) = result.waited {
+            let share = 100.0 * waited.as_secs_f64() / result.elapsed.as_secs_f64();
+            let line = format!("{share:.1} % of the time was spent waiting for other workers");
+            print_line(io::stdout(), &line);
+        }
         if !result.sample.is_empty() {
             print_line(io::stdout(), &format!("\n{}", result.sample));
         }
@@ -138,6 +159,7 @@ impl<'a> Reporter<'a> {
             "samples_per_s": rate,
             "workers": self.workers,
             "sent": result.sent,
+            "waited_s": result.waited.map(|waited| waited.as_secs_f64()),
         }))
     }
 
@@ -168,6 +190,14 @@ impl<'a> Reporter<'a> {
 fn log(args: &Args) -> Result<Option<File>, Error> {
     let log = args.json.as_ref();
     log.map(|path| File::create(path).map_err(Error::write(path)))
+        .transpose()
+}
+
+/// The same log, which another chief has begun.
+fn more_log(args: &Args) -> Result<Option<File>, Error> {
+    let log = args.json.as_ref();
+    let open = |path| File::options().create(true).append(true).open(path);
+    log.map(|path| open(path).map_err(Error::write(path)))
         .transpose()
 }
 

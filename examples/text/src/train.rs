@@ -27,8 +27,11 @@ pub(crate) fn run(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Re
         optimizer: AdamW::new(&vars)?,
     };
     let start = Instant::now();
-    for step in 0..args.steps.get() {
+    // Of a training that runs already, the rest.
+    let made = run.shared.steps();
+    for step in (0..args.steps.get()).skip_while(|step| (*step as u64) < made) {
         let loss = run.step(strategy, step)?;
+        reporter.follow(strategy)?;
         reporter.step(&Step {
             number: step + 1,
             loss,
@@ -37,7 +40,13 @@ pub(crate) fn run(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Re
         })?;
     }
     let elapsed = start.elapsed();
+    let waited = run.shared.waited();
     run.shared.finish(strategy)?;
+    reporter.follow(strategy)?;
+    // Whoever may lose others needs nobody for it, and waits for the chief.
+    if strategy.is_elastic() && !strategy.is_chief() {
+        return Ok(());
+    }
     let loss = validation_loss(&model, &corpus, strategy)?;
     if strategy.is_chief() {
         let sample = model.sample(&corpus, args.sample, args.seed)?;
@@ -45,6 +54,7 @@ pub(crate) fn run(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Re
             loss,
             elapsed,
             sent: run.shared.sent(),
+            waited,
             sample,
         })?;
     }

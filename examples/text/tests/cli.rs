@@ -121,8 +121,10 @@ fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
     for (method, option) in [
         ("ddp", ["--inner-steps", "5"]),
         ("ddp", ["--compress", "int8"]),
+        ("ddp", ["--elastic", "1:2"]),
         ("diloco", ["--gradients", "bf16"]),
         ("diloco", ["--fragments", "2"]),
+        ("diloco", ["--power-sgd", "2"]),
     ] {
         let output = run(
             folder.path(),
@@ -156,6 +158,17 @@ fn gradients_sent_as_bf16_change_little_but_something() {
     assert!((exact.steps[0] - rounded.steps[0]).abs() < 0.01 * exact.steps[0]);
     assert_ne!(exact.steps, rounded.steps);
     assert!((exact.validation - rounded.validation).abs() < 0.02 * exact.validation);
+}
+
+#[test]
+fn gradients_sent_as_products_of_low_rank_learn_too() {
+    let folder = folder();
+    let args = "--workers 2 --steps 60 --power-sgd 2 --json log.json";
+    let args: Vec<&str> = args.split(' ').collect();
+    let output = run(folder.path(), &args);
+    assert!(output.status.success(), "{output:?}");
+    let log = log(&folder.path().join("log.json"));
+    assert!(log.validation < 0.9 * log.steps[0], "{}", log.validation);
 }
 
 #[test]
@@ -195,6 +208,36 @@ fn a_worker_that_is_killed_is_named() {
     assert!(rest.iter().any(named), "{rest:?}");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_is_killed_comes_back_where_workers_may_change() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let folder = folder();
+    let args = "--method diloco --inner-steps 5 --elastic 2:3 --steps 3000 --json log.json";
+    let args: Vec<&str> = args.split(' ').collect();
+    let mut command = command(folder.path(), &args);
+    let mut job = command
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(job.stderr.take().unwrap()).lines();
+    assert!(said.any(|line| line.unwrap().contains("step 25/")));
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", job.id())).unwrap();
+    let last: i32 = children.split_whitespace().last().unwrap().parse().unwrap();
+    let last = rustix::process::Pid::from_raw(last).unwrap();
+    rustix::process::kill_process(last, rustix::process::Signal::KILL).unwrap();
+    assert!(said.any(|line| line.unwrap().contains("2 workers go on, where 3 were")));
+    assert!(said.any(|line| line.unwrap().contains("3 workers go on, where 2 were")));
+    said.for_each(|line| drop(line.unwrap()));
+    assert!(job.wait().unwrap().success());
+    let log = log(&folder.path().join("log.json"));
+    assert_eq!(log.steps.len(), 3000);
+    assert!(log.validation < log.steps[0], "{}", log.validation);
+}
+
 #[test]
 fn every_mistake_is_one_line_and_a_failure() {
     let folder = folder();
@@ -214,6 +257,9 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--heads", "3"], "multiple of --heads"),
         (["--layers", "0"], "at least 1"),
         (["--gradients", "int3"], "--gradients"),
+        (["--inner-steps", "0"], "--inner-steps"),
+        (["--fragments", "0"], "--fragments"),
+        (["--elastic", "3:2"], "MIN:MAX, such as 2:4"),
         (["--json", "no/such/folder/log.json"], "--json"),
         (["--frobnicate", "1"], "--help"),
     ] {

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,25 +18,39 @@ pub(crate) struct Relay {
 impl Relay {
     /// Keeps all that goes through it.
     pub(crate) fn to(server: SocketAddr) -> Self {
-        Self::with(server, Some(Arc::default()))
+        Self::with(server, Some(Arc::default()), usize::MAX)
+    }
+
+    #[allow(dead_code, reason = "the soak has this file too, and does not call it")]
+    /// Has another address towards the server after each so many datagrams of a caller, as where
+    /// address translation forgets, or a caller moves to another network.
+    pub(crate) fn moving(server: SocketAddr, every: usize) -> Self {
+        Self::with(server, None, every)
+    }
+
+    #[allow(dead_code, reason = "the soak has this file too, and does not call it")]
+    /// How often it has had another address.
+    pub(crate) fn moves(&self) -> usize {
+        self.wire.moves.load(Ordering::Relaxed)
     }
 
     #[allow(dead_code, reason = "the soak has this file too, and alone calls it")]
     /// Keeps nothing, so that anything can go through it for any time.
     pub(crate) fn forgetful(server: SocketAddr) -> Self {
-        Self::with(server, None)
+        Self::with(server, None, usize::MAX)
     }
 
-    fn with(server: SocketAddr, log: Option<Log>) -> Self {
+    fn with(server: SocketAddr, log: Option<Log>, every: usize) -> Self {
         let (front, listener) = fronts();
         let address = front.local_addr().unwrap();
         let wire = Wire {
             log,
             cut: Arc::default(),
+            moves: Arc::default(),
         };
         let (datagrams, streams) = (wire.clone(), wire.clone());
         // Both end with the test's process; they own nothing that outlives it.
-        thread::spawn(move || forward(&front, server, &datagrams));
+        thread::spawn(move || forward(&front, server, &datagrams, every));
         thread::spawn(move || forward_streams(&listener, server, &streams));
         Self { address, wire }
     }
@@ -74,6 +89,7 @@ type Log = Arc<Mutex<Vec<Vec<u8>>>>;
 struct Wire {
     log: Option<Log>,
     cut: Arc<Mutex<HashSet<SocketAddr>>>,
+    moves: Arc<AtomicUsize>,
 }
 
 impl Wire {
@@ -121,15 +137,20 @@ fn pump(mut from: TcpStream, mut to: TcpStream, caller: SocketAddr, wire: &Wire)
     let _ = to.shutdown(Shutdown::Write);
 }
 
-fn forward(front: &UdpSocket, server: SocketAddr, wire: &Wire) {
-    let mut backs: HashMap<SocketAddr, UdpSocket> = HashMap::new();
+fn forward(front: &UdpSocket, server: SocketAddr, wire: &Wire, every: usize) {
+    let mut backs: HashMap<SocketAddr, (UdpSocket, usize)> = HashMap::new();
     let mut buffer = [0; 65536];
     while let Ok((len, caller)) = front.recv_from(&mut buffer) {
-        let back = backs
-            .entry(caller)
-            .or_insert_with(|| answers(front, caller, server, wire.clone()));
+        let open = || (answers(front, caller, server, wire.clone()), 0);
+        let back = backs.entry(caller).or_insert_with(open);
+        back.1 += 1;
+        if back.1 == every {
+            // The old one stays open: who sends there gets no answer, not even a refusal.
+            *back = open();
+            wire.moves.fetch_add(1, Ordering::Relaxed);
+        }
         if wire.carries(caller, &buffer[..len]) {
-            let _ = back.send(&buffer[..len]);
+            let _ = back.0.send(&buffer[..len]);
         }
     }
 }

@@ -109,6 +109,20 @@ fn nothing_is_readable(carrier: DataTransport) {
 }
 
 #[test]
+fn operations_complete_while_a_caller_s_address_changes() {
+    let server = free_addresses(1).remove(0);
+    let relay = Relay::moving(server.parse().unwrap(), 60);
+    let secret = JobSecret::generate().unwrap();
+    let before = relay.moves();
+    for _ in 0..3 {
+        let told = through(&relay, &server, &secret, DataTransport::Quic);
+        assert_eq!(told, payload());
+    }
+    let moves = relay.moves() - before;
+    assert!(moves >= 3, "only {moves} changes of the address");
+}
+
+#[test]
 fn the_capture_would_see_plain_text() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let relay = Relay::to(server.local_addr().unwrap());

@@ -1,4 +1,34 @@
+//! `LowCommunicationError`: what can be wrong with a training over slow links, and `Part`, which is
+//! what its workers need to have in common.
+
+use std::fmt::{self, Display};
+
 use meshwork_collectives::Rank;
+
+/// What all workers of a training with little communication need to have in common.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Part {
+    /// The settings of [`LowCommunication`](crate::low_communication::LowCommunication).
+    Settings,
+    /// The lengths of the model's tensors.
+    Tensors,
+    /// The step of the snapshot that they begin from.
+    Step,
+    /// The parameters and the outer momentum.
+    Parameters,
+}
+
+impl Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Settings => "settings",
+            Self::Tensors => "tensors",
+            Self::Step => "step",
+            Self::Parameters => "parameters",
+        })
+    }
+}
 
 /// What is wrong with a training with little communication.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -66,5 +96,63 @@ pub enum LowCommunicationError {
     NotFinite {
         /// The lowest such worker.
         rank: Rank,
+    },
+    /// Rounds were to end by time, after none.
+    #[error("a round cannot end after 0 s: use a time in which a worker makes some inner steps")]
+    NoRoundTime,
+    /// A worker begins with something else than another. All workers get this error, or in a job
+    /// whose workers may change the one that differs from the others.
+    #[error(
+        "{rank} and {other} cannot train together, as they differ in their {part}: start both with the same program, settings and state"
+    )]
+    Differs {
+        /// What differs.
+        part: Part,
+        /// The worker that differs.
+        rank: Rank,
+        /// From this one.
+        other: Rank,
+    },
+    /// A worker has missed more exchanges than those who go on with it can make up for.
+    #[error(
+        "{rank} has {sealed} exchanges behind it where others have {furthest}: start it again, to get their state"
+    )]
+    Behind {
+        /// The worker.
+        rank: Rank,
+        /// Exchanges that it has.
+        sealed: u64,
+        /// Exchanges that others have.
+        furthest: u64,
+    },
+    /// An exchange that others have ended was never begun here.
+    #[error("an exchange that others have was not begun here: start this worker again")]
+    NotStarted,
+    /// What another worker said of how far it has come has no meaning.
+    #[error(
+        "a worker tells in another form how far it has come: start all with the same version of the program"
+    )]
+    Standing,
+    /// What other workers, or a snapshot, have in common does not fit this model.
+    #[error("{bytes} bytes are no common state of this model: start all with the same model")]
+    Package {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A text of a snapshot is missing, or no list of numbers.
+    #[error("the snapshot has no numbers in {name}: use the one before it")]
+    SnapshotText {
+        /// The name of the text.
+        name: &'static str,
+    },
+    /// What a worker gave a newcomer is not what it meant to give.
+    #[error(
+        "{bytes} bytes of the state that {giver} gave are damaged: check that machine's memory"
+    )]
+    Damaged {
+        /// The worker.
+        giver: Rank,
+        /// The length of that part.
+        bytes: usize,
     },
 }

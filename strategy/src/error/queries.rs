@@ -20,7 +20,12 @@ impl Error {
             Self::ReplicasDiffer { rank, .. }
             | Self::VariablesDiffer { rank, .. }
             | Self::ShardingDiffers { rank, .. } => Some(*rank),
-            Self::LowCommunication(LowCommunicationError::NotFinite { rank }) => Some(*rank),
+            Self::LowCommunication(
+                LowCommunicationError::NotFinite { rank }
+                | LowCommunicationError::Differs { rank, .. }
+                | LowCommunicationError::Behind { rank, .. },
+            ) => Some(*rank),
+            Self::LowCommunication(LowCommunicationError::Damaged { giver, .. }) => Some(*giver),
             Self::ReplicasDiverged { ranks } => match ranks.as_slice() {
                 [one] => Some(*one),
                 _ => None,

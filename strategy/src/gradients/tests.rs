@@ -131,6 +131,59 @@ fn half_the_bytes_give_sums_to_two_roundings() {
 }
 
 #[test]
+fn products_of_thin_matrices_come_near_the_sums_and_the_rest_is_exact() {
+    let specs = [
+        VariableSpec::new("w", &[12, 4, 5]).unwrap(),
+        VariableSpec::new("bias", &[20]).unwrap(),
+        VariableSpec::new("small", &[2, 2]).unwrap(),
+        VariableSpec::new("v", &[30, 10]).unwrap(),
+    ];
+    let three = NonZeroUsize::new(3).unwrap();
+    let value = |rank: usize, index: usize, at: usize| {
+        // Of rank 2 in each step, and so exact; the same space on all workers.
+        let (row, column) = (at / 20, at % 20);
+        let slope = (1 + rank + index) as f32 / 8.0;
+        (row as f32).sin() * slope + (column as f32).cos()
+    };
+    let told = each(3, 64, |mut strategy| {
+        let rank = strategy.rank().index();
+        let mut gradients = GradientBuckets::new(&mut strategy, &specs, 2)
+            .unwrap()
+            .with_power_sgd(three);
+        for _ in 0..4 {
+            strategy
+                .run(|replica| {
+                    for (index, spec) in specs.iter().enumerate().rev() {
+                        let gradient = gradients.gradient_mut(index)?;
+                        for (at, one) in gradient.iter_mut().enumerate() {
+                            *one = value(rank, index, at);
+                        }
+                        assert_eq!(gradient.len(), spec.len());
+                        gradients.ready(replica, index)?;
+                    }
+                    gradients.extra_mut()?.fill(rank as f32);
+                    gradients.finish(replica)
+                })
+                .unwrap();
+        }
+        let stats = strategy.communication_stats();
+        strategy.leave().unwrap();
+        assert_eq!((gradients.extra(), stats.operations()), (&[3.0; 2][..], 8));
+        let each = (0..specs.len()).map(|index| gradients.gradient(index).to_vec());
+        each.collect::<Vec<_>>()
+    });
+    for (index, gradient) in told[0].iter().enumerate() {
+        assert!(told.iter().all(|other| other[index] == *gradient));
+        for (at, one) in gradient.iter().enumerate() {
+            let sum: f32 = (0..3).map(|rank| value(rank, index, at)).sum();
+            let off = (one - sum).abs();
+            let most = if [1, 2].contains(&index) { 0.0 } else { 2e-3 };
+            assert!(off <= most, "{one} for {sum} at {at} of {}", specs[index]);
+        }
+    }
+}
+
+#[test]
 fn what_is_under_way_is_not_touched_and_nothing_is_ready_twice() {
     let specs = specs(&[4, 4]);
     each(2, 1, |mut strategy| {

@@ -44,13 +44,6 @@ pub(super) fn elements(lengths: &[usize]) -> Result<usize, LowCommunicationError
         })
 }
 
-/// A fragment between its exchange and the step that applies it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct UnderWay {
-    pub(super) fragment: usize,
-    pub(super) applied_after: u64,
-}
-
 impl LowCommunication {
     /// The fragments whose exchange begins after this step, counted from 1.
     pub(super) fn due(&self, step: u64) -> impl Iterator<Item = usize> + use<> {
@@ -63,18 +56,9 @@ impl LowCommunication {
         })
     }
 
-    /// The fragments that are under way after this step, and the steps after which they are
-    /// applied.
-    pub(super) fn under_way(&self, step: u64) -> Vec<UnderWay> {
-        let delay = u64::from(self.delay);
-        let began = (step.saturating_sub(delay)..step).map(|before| before + 1);
-        let each = |began: u64| {
-            let applied_after = began.saturating_add(delay);
-            self.due(began).map(move |fragment| UnderWay {
-                fragment,
-                applied_after,
-            })
-        };
-        began.flat_map(each).collect()
+    /// Steps of the schedule from a fragment's last exchange, or the beginning, to this one: each
+    /// is exchanged once in a round, at the same place.
+    pub(super) fn steps_between(&self, step: u64) -> u64 {
+        step.min(self.inner_steps.get().into())
     }
 }

@@ -1,64 +1,51 @@
-//! `OuterOptimizer`: what all workers agree on, and the exchanges under way.
+//! `OuterOptimizer`: the exchanges under way, and the steps that begin and apply them.
 
-use std::ops::Range;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::{ErrorFeedback, Group, Pending, Rank, ReduceOp};
+use meshwork_collectives::Rank;
 
-use super::{LowCommunication, NotFinite, fragments};
-use crate::{Error, Fingerprint, LowCommunicationError, MultiWorkerMirroredStrategy};
+use super::LowCommunication;
+use super::clock::Clock;
+use super::exchange::{self, Started};
+use super::rounds::{Rounds, check_count};
+use super::standing::Progress;
+use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
 
 /// The outer optimizer of a training with little communication, and the parameters that all workers
 /// agree on.
+///
+/// In a job that is [elastic](MultiWorkerMirroredStrategy::elastic) a worker that is lost costs its
+/// own inner steps since the last exchange: the others go on with theirs, and exchange among those
+/// who are left. A newcomer gets what all have in common behind an outer step; until its first
+/// exchange it counts by the steps that it has made.
 #[derive(Debug)]
 pub struct OuterOptimizer {
-    pub(super) settings: LowCommunication,
-    pub(super) step: u64,
-    /// The elements of each fragment.
-    pub(super) ranges: Vec<Range<usize>>,
-    /// The parameters after the last outer step, the same on all workers.
-    pub(super) agreed: Vec<f32>,
-    pub(super) velocity: Vec<f32>,
-    /// What compressing has left out so far, of each fragment that is not under way.
-    pub(super) residuals: Vec<Vec<f32>>,
-    pub(super) exchanges: Vec<Exchange>,
-    waited: Duration,
-    rounds: u64,
+    pub(super) rounds: Rounds,
+    /// Those of the exchanges that are not sealed, in their order.
+    pub(super) under_way: VecDeque<Started>,
+    pub(super) progress: Progress,
+    pub(super) lengths: Vec<usize>,
+    clock: Clock,
+    began: Instant,
+    pub(super) waited: Duration,
+    outer_steps: u64,
+    excluded: Option<Rank>,
     bytes: u64,
-}
-
-/// A fragment on its way.
-#[derive(Debug)]
-pub(super) struct Exchange {
-    pub(super) fragment: usize,
-    pub(super) applied_after: u64,
-    pub(super) state: State,
-}
-
-#[derive(Debug)]
-pub(super) enum State {
-    /// A one for each worker whose difference is not finite, and the sum of the others'.
-    Exact(Pending<Vec<f32>>, Pending<Vec<f32>>),
-    /// The same, with what compressing leaves out.
-    Compressed(Pending<Vec<f32>>, Pending<ErrorFeedback>),
-    Arrived(Arrived),
-}
-
-/// The sum of all workers' differences, and whose are not in it.
-#[derive(Clone, Debug)]
-pub(super) struct Arrived {
-    pub(super) excluded: Vec<f32>,
-    pub(super) sum: Vec<f32>,
 }
 
 impl OuterOptimizer {
     /// Begins with `parameters`, tensors of these lengths one after the other: the same bits on all
     /// workers.
     ///
+    /// In a job that is elastic they may differ, and what [`agreed`](Self::agreed) then has is what
+    /// to begin with: the chief's parameters, or what a training that runs already has come to,
+    /// which is at [`steps`](Self::steps).
+    ///
     /// # Errors
-    /// [`LowCommunicationError`] where these settings and tensors cannot be trained so;
-    /// [`Error::ReplicasDiverged`] on all workers where settings, lengths or parameters differ;
-    /// [`Error::Group`].
+    /// [`LowCommunicationError`] where these settings and tensors cannot be trained so, and
+    /// [`LowCommunicationError::Differs`] where settings, lengths or parameters differ: on all
+    /// workers, or in a job that is elastic on the one that differs. [`Error::Group`].
     #[track_caller]
     pub fn new(
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -66,63 +53,61 @@ impl OuterOptimizer {
         lengths: &[usize],
         parameters: &[f32],
     ) -> Result<Self, Error> {
-        let outer = Self::beginning(settings, lengths, parameters)?;
-        outer.verify(strategy, lengths)?;
+        let rounds = Rounds::new(settings, lengths, parameters)?;
+        Self::joined(strategy, rounds, Progress::Beginning, lengths)
+    }
+
+    #[track_caller]
+    pub(super) fn joined(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        rounds: Rounds,
+        progress: Progress,
+        lengths: &[usize],
+    ) -> Result<Self, Error> {
+        let mut outer = Self {
+            rounds,
+            under_way: VecDeque::new(),
+            progress,
+            lengths: lengths.to_vec(),
+            clock: Clock::default(),
+            began: Instant::now(),
+            waited: Duration::ZERO,
+            outer_steps: 0,
+            excluded: None,
+            bytes: 0,
+        };
+        match outer.assemble(strategy) {
+            Err(error) if strategy.is_elastic() => outer.recover(strategy, error)?,
+            assembled => assembled?,
+        }
+        outer.begins_round();
         Ok(outer)
     }
 
-    pub(super) fn beginning(
-        settings: LowCommunication,
-        lengths: &[usize],
-        parameters: &[f32],
-    ) -> Result<Self, LowCommunicationError> {
-        settings.check()?;
-        let ranges = fragments::ranges(lengths, settings.fragments)?;
-        check_count(ranges.last().map_or(0, |last| last.end), parameters)?;
-        Ok(Self {
-            settings,
-            step: 0,
-            agreed: parameters.to_vec(),
-            velocity: vec![0.0; parameters.len()],
-            residuals: ranges.iter().map(|range| vec![0.0; range.len()]).collect(),
-            ranges,
-            exchanges: Vec::new(),
-            waited: Duration::ZERO,
-            rounds: 0,
-            bytes: 0,
-        })
-    }
-
-    /// Checks that all workers have the same settings, tensors and outer state.
-    pub(super) fn verify(
-        &self,
-        strategy: &mut MultiWorkerMirroredStrategy,
-        lengths: &[usize],
-    ) -> Result<(), Error> {
-        let mut copy = Fingerprint::new();
-        // Settings that differ have another text.
-        let text = format!("{:?} {lengths:?} {}", self.settings, self.step);
-        copy.add(&text.bytes().map(f32::from).collect::<Vec<_>>());
-        copy.add(&self.agreed);
-        copy.add(&self.velocity);
-        strategy.verify_fingerprint(copy).map(|_| ())
-    }
-
     /// Counts an inner step after which nothing is to be exchanged or applied; where something is,
-    /// does nothing and says so: then it is [`step`](Self::step) that counts it. For parameters
-    /// that have to be brought together first.
+    /// or a worker was lost, does nothing and says so: then it is [`step`](Self::step) that counts
+    /// it. For parameters that have to be brought together first.
     #[must_use]
-    pub fn step_alone(&mut self) -> bool {
-        let step = self.step + 1;
-        let begins = self.settings.due(step).next().is_some();
-        let ends = self.exchanges.iter().any(|one| one.applied_after <= step);
-        let is_alone = !begins && !ends;
-        self.step += u64::from(is_alone);
+    pub fn step_alone(&mut self, strategy: &MultiWorkerMirroredStrategy) -> bool {
+        let (before, settings) = (self.rounds.step, &self.rounds.settings);
+        let mut clock = self.clock;
+        let after = clock.after_inner_step(settings, before, self.busy());
+        let begins = (before + 1..=after).any(|step| settings.due(step).next().is_some());
+        let mut exchanges = self.rounds.exchanges.iter();
+        let ends = exchanges.any(|one| one.applied_after <= after);
+        let is_alone = !begins && !ends && !strategy.is_to_recover();
+        if is_alone {
+            self.rounds.made_inner_step();
+            (self.rounds.step, self.clock) = (after, clock);
+        }
         is_alone
     }
 
     /// Is called after each inner step: begins the exchanges that are due, and applies those whose
     /// delay is over.
+    ///
+    /// In a job that is elastic it also goes on without workers that were lost, and lets in those
+    /// that wait, after which the strategy's rank and number of workers are others.
     ///
     /// # Errors
     /// [`LowCommunicationError::NotFinite`] on all workers,
@@ -132,40 +117,73 @@ impl OuterOptimizer {
         strategy: &mut MultiWorkerMirroredStrategy,
         parameters: &mut [f32],
     ) -> Result<(), Error> {
-        check_count(self.agreed.len(), parameters)?;
-        self.step += 1;
-        for fragment in self.settings.due(self.step) {
-            let exchange = self.begin(strategy.group_mut(), fragment, parameters)?;
-            self.exchanges.push(exchange);
-        }
-        let step = self.step;
-        let is_due = |exchange: &mut Exchange| exchange.applied_after <= step;
-        let due: Vec<Exchange> = self.exchanges.extract_if(.., is_due).collect();
-        for exchange in due {
-            self.apply(strategy.rank(), exchange, parameters)?;
+        check_count(self.rounds.agreed.len(), parameters)?;
+        self.rounds.made_inner_step();
+        let (before, busy) = (self.rounds.step, self.busy());
+        let settings = self.rounds.settings;
+        let after = self.clock.after_inner_step(&settings, before, busy);
+        self.recover_if_over(strategy)?;
+        while self.rounds.step < after {
+            let begun = self.rounds.advance(parameters);
+            self.start_last(strategy, begun)?;
+            while self.rounds.is_due() {
+                self.apply_first(strategy, parameters)?;
+            }
         }
         Ok(())
+    }
+
+    /// Ends the training, on all workers after the same step: applies the exchanges that are under
+    /// way, and gives `parameters` the values that all agree on. Steps since the last exchange are
+    /// lost by it.
+    ///
+    /// In a job that is elastic it returns once all workers have come so far, so that none is lost
+    /// that another still needs.
+    ///
+    /// # Errors
+    /// Those of [`step`](Self::step).
+    pub fn finish(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        parameters: &mut [f32],
+    ) -> Result<(), Error> {
+        check_count(self.rounds.agreed.len(), parameters)?;
+        while !self.rounds.exchanges.is_empty() {
+            self.apply_first(strategy, parameters)?;
+        }
+        parameters.copy_from_slice(&self.rounds.agreed);
+        self.await_others(strategy)
     }
 
     /// The parameters after the last outer step of each fragment: the same bits on all workers.
     #[must_use]
     pub fn agreed(&self) -> &[f32] {
-        &self.agreed
+        &self.rounds.agreed
     }
 
-    /// Inner steps that this worker has made.
+    /// How far the training has come: the inner steps that each worker has made, or where
+    /// [rounds end by time](LowCommunication::with_round_time) would have made. A newcomer begins
+    /// where the others are.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.step
+        self.rounds.step
     }
 
-    /// Outer steps of a fragment, of all fragments together.
+    /// Outer steps of a fragment, of all fragments together, that this worker has taken part in.
     #[must_use]
     pub fn outer_steps(&self) -> u64 {
-        self.rounds
+        self.outer_steps
     }
 
-    /// How long this worker has waited for exchanges: inner steps did not go on meanwhile.
+    /// The first worker, of those there then, that the last outer step was made without, as its
+    /// difference was not finite: see [`NotFinite::Exclude`](super::NotFinite::Exclude).
+    #[must_use]
+    pub fn excluded(&self) -> Option<Rank> {
+        self.excluded
+    }
+
+    /// How long this worker has waited for exchanges, and for workers that came or went: inner
+    /// steps did not go on meanwhile.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited
@@ -178,152 +196,107 @@ impl OuterOptimizer {
         self.bytes
     }
 
-    fn begin(
+    /// The time that was spent on inner steps.
+    fn busy(&self) -> Duration {
+        self.began.elapsed().saturating_sub(self.waited)
+    }
+
+    pub(super) fn begins_round(&mut self) {
+        self.clock = Clock::restarted(self.busy());
+    }
+
+    /// Starts the last exchanges of those that have begun.
+    pub(super) fn start_last(
         &mut self,
-        group: &mut Group,
-        fragment: usize,
-        parameters: &[f32],
-    ) -> Result<Exchange, Error> {
-        let range = self.ranges[fragment].clone();
-        let own = parameters[range.clone()].iter();
-        let mut differences: Vec<f32> = self.agreed[range]
-            .iter()
-            .zip(own)
-            .map(|(agreed, own)| agreed - own)
-            .collect();
-        let mut excluded = vec![0.0; group.world() as usize];
-        if differences.iter().any(|one| !one.is_finite()) {
-            excluded[group.rank().index()] = 1.0;
-            differences.fill(0.0);
+        strategy: &mut MultiWorkerMirroredStrategy,
+        count: usize,
+    ) -> Result<(), Error> {
+        let first = self.rounds.exchanges.len().saturating_sub(count);
+        let compression = self.rounds.settings.compression;
+        for exchange in self.rounds.exchanges.range(first..) {
+            let Some(contribution) = &exchange.contribution else {
+                continue;
+            };
+            let length = contribution.values.len();
+            let bytes = match compression {
+                None => length * size_of::<f32>(),
+                Some(compression) => compression.compressed_len(length),
+            };
+            self.bytes += bytes as u64;
+            let residual = &self.rounds.residuals[exchange.fragment];
+            let compression = compression.map(|one| one.for_call(exchange.began_after));
+            let started =
+                exchange::start(strategy.group_mut(), contribution, residual, compression)?;
+            self.under_way.push_back(started);
         }
-        let length = differences.len();
-        let excluded = group.start_all_reduce(excluded, ReduceOp::Sum)?;
-        let state = match self.settings.compression {
-            None => {
-                self.bytes += (length * size_of::<f32>()) as u64;
-                let sum = group.start_all_reduce(differences, ReduceOp::Sum)?;
-                State::Exact(excluded, sum)
-            }
-            Some(compression) => {
-                self.bytes += compression.compressed_len(length) as u64;
-                let compression = compression.for_call(self.step);
-                let residual = std::mem::take(&mut self.residuals[fragment]);
-                let sum = group.start_all_reduce_compressed(differences, residual, compression)?;
-                State::Compressed(excluded, sum)
-            }
-        };
-        Ok(Exchange {
-            fragment,
-            applied_after: self.step + u64::from(self.settings.delay),
-            state,
-        })
+        Ok(())
     }
 
-    /// Waits for an exchange, and takes what compressing it left out.
-    pub(super) fn arrive(&mut self, fragment: usize, state: State) -> Result<Arrived, Error> {
-        let began = Instant::now();
-        let arrived = match state {
-            State::Exact(excluded, sum) => Arrived {
-                excluded: excluded.wait()?,
-                sum: sum.wait()?,
-            },
-            State::Compressed(excluded, sum) => {
-                let excluded = excluded.wait()?;
-                let ErrorFeedback {
-                    buffer: sum,
-                    residual,
-                } = sum.wait()?;
-                self.residuals[fragment] = residual;
-                Arrived { excluded, sum }
-            }
-            State::Arrived(arrived) => arrived,
-        };
-        self.waited += began.elapsed();
-        Ok(arrived)
-    }
-
-    fn apply(
+    /// Waits for the first exchange, applies it, and lets in those who waited.
+    fn apply_first(
         &mut self,
-        rank: Rank,
-        exchange: Exchange,
+        strategy: &mut MultiWorkerMirroredStrategy,
         parameters: &mut [f32],
     ) -> Result<(), Error> {
-        let Arrived { excluded, sum } = self.arrive(exchange.fragment, exchange.state)?;
-        let workers = self.workers(&excluded)?;
-        self.outer_step(exchange.fragment, &sum, workers);
-        let range = self.ranges[exchange.fragment].clone();
-        let share = match excluded[rank.index()] == 0.0 {
-            true => self.settings.local_share,
-            false => 0.0,
+        let began = Instant::now();
+        let arrived = self.arrive(strategy);
+        self.waited += began.elapsed();
+        arrived?;
+        if let Some(seal) = self.rounds.apply(parameters)? {
+            self.outer_steps += 1;
+            self.excluded = seal.not_finite;
+            if seal.has_newcomers && strategy.is_elastic() {
+                let began = Instant::now();
+                let admitted = self.admit(strategy);
+                self.waited += began.elapsed();
+                admitted?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the first exchange is sealed.
+    fn arrive(&mut self, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+        let is_sealed = |rounds: &Rounds| {
+            let first = rounds.exchanges.front();
+            first.is_none_or(|one| one.seal.is_some())
         };
-        let agreed = &self.agreed[range.clone()];
-        for (own, agreed) in parameters[range].iter_mut().zip(agreed) {
-            // A value of an excluded worker may be no number, and 0 times it neither.
-            *own = match share == 0.0 {
-                true => *agreed,
-                false => share * *own + (1.0 - share) * agreed,
+        self.arrive_until(strategy, is_sealed)
+    }
+
+    /// Waits until all exchanges are sealed.
+    pub(super) fn arrive_all(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<(), Error> {
+        let are_sealed = |rounds: &Rounds| rounds.exchanges.iter().all(|one| one.seal.is_some());
+        self.arrive_until(strategy, are_sealed)
+    }
+
+    fn arrive_until(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        enough: impl Fn(&Rounds) -> bool,
+    ) -> Result<(), Error> {
+        while !enough(&self.rounds) {
+            let Some(started) = self.under_way.pop_front() else {
+                return Err(LowCommunicationError::NotStarted.into());
             };
-        }
-        Ok(())
-    }
-
-    /// How many workers' differences are in a sum.
-    fn workers(&self, excluded: &[f32]) -> Result<usize, Error> {
-        let finite = excluded.iter().filter(|one| **one == 0.0).count();
-        let first = (0_u32..)
-            .zip(excluded)
-            .find_map(|(rank, one)| (*one != 0.0).then_some(Rank::new(rank)));
-        match first {
-            Some(rank) if finite == 0 || self.settings.not_finite == NotFinite::Stop => {
-                Err(LowCommunicationError::NotFinite { rank }.into())
-            }
-            Some(_) | None => Ok(finite),
-        }
-    }
-
-    fn outer_step(&mut self, fragment: usize, sum: &[f32], workers: usize) {
-        let LowCommunication { rate, momentum, .. } = self.settings;
-        let range = self.ranges[fragment].clone();
-        let agreed = self.agreed[range.clone()].iter_mut();
-        let state = agreed.zip(&mut self.velocity[range]);
-        for ((agreed, velocity), sum) in state.zip(sum) {
-            let gradient = sum / workers as f32;
-            *velocity = momentum * *velocity + gradient;
-            *agreed -= rate * (gradient + momentum * *velocity);
-        }
-        self.rounds += 1;
-    }
-}
-
-impl LowCommunication {
-    fn check(&self) -> Result<(), LowCommunicationError> {
-        if self.delay >= self.inner_steps.get() {
-            return Err(LowCommunicationError::Delay {
-                delay: self.delay,
-                inner_steps: self.inner_steps.get(),
-            });
-        }
-        let settings = [
-            ("outer rate", self.rate, f32::MAX),
-            ("outer momentum", self.momentum, 1.0),
-            ("local share", self.local_share, 1.0),
-        ];
-        for (name, value, largest) in settings {
-            if !(0.0..=largest).contains(&value) {
-                return Err(LowCommunicationError::Setting {
-                    name,
-                    value,
-                    largest,
-                });
+            match self.take_in(started) {
+                Err(error) if strategy.is_elastic() => self.recover(strategy, error)?,
+                taken => taken?,
             }
         }
         Ok(())
     }
-}
 
-fn check_count(expected: usize, parameters: &[f32]) -> Result<(), LowCommunicationError> {
-    let found = parameters.len();
-    (found == expected)
-        .then_some(())
-        .ok_or(LowCommunicationError::ParameterCount { found, expected })
+    /// Waits for an exchange, the first that is not sealed, and keeps what came of it.
+    pub(super) fn take_in(&mut self, started: Started) -> Result<(), Error> {
+        let outcome = started.wait()?;
+        if let Some(exchange) = self.rounds.unsealed() {
+            exchange.sum = outcome.sum;
+        }
+        self.rounds.seal(outcome.sealed?);
+        Ok(())
+    }
 }

@@ -1,13 +1,15 @@
 //! What a training with little communication goes on from after a restart.
 
 use super::LowCommunication;
-use super::fragments::{self, UnderWay};
-use super::outer::{Arrived, Exchange, OuterOptimizer, State};
+use super::outer::OuterOptimizer;
+use super::rounds::Rounds;
+use super::standing::Progress;
 use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy, Snapshot, VariableSpec};
 
-const AGREED: &str = "outer.agreed";
-const VELOCITY: &str = "outer.velocity";
+const PACKAGE: &str = "outer.common";
 const RESIDUAL: &str = "outer.residual";
+const MADE: &str = "outer.made";
+const EXCLUDED: &str = "outer.excluded";
 
 impl OuterOptimizer {
     /// Adds the state of the outer optimizer to the snapshot of this worker's step: parameters,
@@ -29,7 +31,7 @@ impl OuterOptimizer {
     ///
     /// let spec = VariableSpec::new("own", &[2])?;
     /// let snapshot = Snapshot::new(outer.steps(), Cursor::start()).with_array(&spec, &own)?;
-    /// let snapshot = outer.save(snapshot)?;
+    /// let snapshot = outer.save(&mut strategy, snapshot)?;
     /// let again = OuterOptimizer::restore(&mut strategy, settings, &[2], &snapshot)?;
     /// assert_eq!((again.steps(), again.agreed()), (1, outer.agreed()));
     /// # Ok::<(), meshwork_strategy::Error>(())
@@ -38,36 +40,40 @@ impl OuterOptimizer {
     /// # Errors
     /// [`LowCommunicationError::SnapshotStep`] for a snapshot of another step,
     /// [`Error::DuplicateVariable`], [`Error::Group`].
-    pub fn save(&mut self, snapshot: Snapshot) -> Result<Snapshot, Error> {
-        if snapshot.step() != self.step {
+    pub fn save(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        snapshot: Snapshot,
+    ) -> Result<Snapshot, Error> {
+        if snapshot.step() != self.rounds.step {
             return Err(LowCommunicationError::SnapshotStep {
                 snapshot: snapshot.step(),
-                made: self.step,
+                made: self.rounds.step,
             }
             .into());
         }
-        let mut snapshot = with(snapshot, AGREED, &self.agreed)?;
-        snapshot = with(snapshot, VELOCITY, &self.velocity)?;
-        for exchange in std::mem::take(&mut self.exchanges) {
-            let arrived = self.arrive(exchange.fragment, exchange.state)?;
-            snapshot = with(snapshot, &sum_of(exchange.fragment), &arrived.sum)?;
-            let excluded = excluded_of(exchange.fragment);
-            snapshot = with(snapshot, &excluded, &arrived.excluded)?;
-            self.exchanges.push(Exchange {
-                state: State::Arrived(arrived),
-                ..exchange
-            });
-        }
-        with(snapshot, RESIDUAL, &self.residuals.concat())
+        self.arrive_all(strategy)?;
+        let residual = self.rounds.residuals.concat();
+        let made = self.rounds.made.iter().map(u64::to_string);
+        let excluded = self.rounds.exchanges.iter();
+        let excluded = excluded.map(|one| u8::from(one.is_excluded).to_string());
+        snapshot
+            .with_bytes(PACKAGE, self.rounds.package())?
+            .with_text(MADE, made.collect::<Vec<_>>().join(" "))
+            .with_text(EXCLUDED, excluded.collect::<Vec<_>>().join(" "))
+            .with_array(&residual_of(residual.len())?, &residual)
     }
 
     /// The outer optimizer that was [saved](Self::save), with the same settings, tensors and number
     /// of workers. It goes on with the same bits.
     ///
+    /// In a job that is elastic, those whose snapshot is of an earlier step than others' take over
+    /// what is common from there; see [`new`](Self::new).
+    ///
     /// # Errors
-    /// [`Error::NotInCheckpoint`] where the snapshot has no such state; those of
-    /// [`new`](Self::new), of which [`Error::ReplicasDiverged`] tells that workers have states of
-    /// different steps.
+    /// [`LowCommunicationError::Package`] and [`Error::NotInCheckpoint`] where the snapshot has no
+    /// such state; those of [`new`](Self::new), of which [`LowCommunicationError::Differs`] tells
+    /// that workers have states of different steps.
     #[track_caller]
     pub fn restore(
         strategy: &mut MultiWorkerMirroredStrategy,
@@ -75,48 +81,34 @@ impl OuterOptimizer {
         lengths: &[usize],
         snapshot: &Snapshot,
     ) -> Result<Self, Error> {
-        let elements = fragments::elements(lengths)?;
-        let mut outer = Self::beginning(settings, lengths, array(snapshot, AGREED, elements)?)?;
-        outer.step = snapshot.step();
-        outer.velocity = array(snapshot, VELOCITY, elements)?.to_vec();
-        let residual = array(snapshot, RESIDUAL, elements)?;
-        for (own, range) in outer.residuals.iter_mut().zip(&outer.ranges) {
+        let elements = super::fragments::elements(lengths)?;
+        let residual = snapshot.array(&residual_of(elements)?)?;
+        let mut rounds = Rounds::new(settings, lengths, residual)?;
+        let package = snapshot.bytes(PACKAGE);
+        rounds.take_over(package.ok_or(LowCommunicationError::Package { bytes: 0 })?)?;
+        for (own, range) in rounds.residuals.iter_mut().zip(&rounds.ranges) {
             own.copy_from_slice(&residual[range.clone()]);
         }
-        for under_way in settings.under_way(outer.step) {
-            let UnderWay {
-                fragment,
-                applied_after,
-            } = under_way;
-            let (sum, excluded) = (sum_of(fragment), excluded_of(fragment));
-            let world = strategy.group_mut().world() as usize;
-            let arrived = Arrived {
-                sum: array(snapshot, &sum, outer.ranges[fragment].len())?.to_vec(),
-                excluded: array(snapshot, &excluded, world)?.to_vec(),
-            };
-            outer.exchanges.push(Exchange {
-                fragment,
-                applied_after,
-                state: State::Arrived(arrived),
-            });
+        for (own, made) in rounds.made.iter_mut().zip(numbers(snapshot, MADE)?) {
+            *own = made;
         }
-        outer.verify(strategy, lengths)?;
-        Ok(outer)
+        let excluded = numbers(snapshot, EXCLUDED)?;
+        for (exchange, excluded) in rounds.exchanges.iter_mut().zip(excluded) {
+            exchange.is_excluded = excluded != 0;
+        }
+        Self::joined(strategy, rounds, Progress::Restored, lengths)
     }
 }
 
-fn sum_of(fragment: usize) -> String {
-    format!("outer.sum.{fragment}")
+fn residual_of(elements: usize) -> Result<VariableSpec, Error> {
+    VariableSpec::new(RESIDUAL, &[elements])
 }
 
-fn excluded_of(fragment: usize) -> String {
-    format!("outer.excluded.{fragment}")
-}
-
-fn with(snapshot: Snapshot, name: &str, values: &[f32]) -> Result<Snapshot, Error> {
-    snapshot.with_array(&VariableSpec::new(name, &[values.len()])?, values)
-}
-
-fn array<'a>(snapshot: &'a Snapshot, name: &str, elements: usize) -> Result<&'a [f32], Error> {
-    snapshot.array(&VariableSpec::new(name, &[elements])?)
+fn numbers(snapshot: &Snapshot, name: &'static str) -> Result<Vec<u64>, LowCommunicationError> {
+    let damaged = LowCommunicationError::SnapshotText { name };
+    let Some(text) = snapshot.text(name) else {
+        return Err(damaged);
+    };
+    let numbers = text.split_whitespace().map(str::parse);
+    numbers.collect::<Result<_, _>>().map_err(|_| damaged)
 }

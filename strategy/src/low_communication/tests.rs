@@ -5,8 +5,9 @@ use std::thread;
 
 use meshwork_collectives::{Group, Rank, Rounding};
 
+use super::rounds::Rounds;
 use super::*;
-use crate::{Cursor, Error, LowCommunicationError, MultiWorkerMirroredStrategy, Snapshot};
+use crate::{Cursor, Error, LowCommunicationError, MultiWorkerMirroredStrategy, Part, Snapshot};
 
 const LENGTHS: [usize; 4] = [5, 300, 1, 90];
 const ELEMENTS: usize = 396;
@@ -192,6 +193,11 @@ fn a_worker_without_numbers_stops_all_or_is_excluded() {
                 0.5
             });
             let stepped = outer.step(&mut strategy, &mut own);
+            let excluded = stepped.as_ref().ok().and_then(|()| outer.excluded());
+            assert!(
+                stepped.is_err() || excluded == Some(Rank::new(1)),
+                "{excluded:?}"
+            );
             strategy.leave().unwrap();
             stepped.map(|()| [bits(&own), bits(outer.agreed())])
         })
@@ -230,7 +236,13 @@ fn a_worker_with_other_settings_tensors_or_parameters_is_named_to_all() {
             made.unwrap_err()
         });
         for error in errors {
+            let expected = LowCommunicationError::Differs {
+                part: [Part::Settings, Part::Tensors, Part::Parameters][what],
+                rank: Rank::new(2),
+                other: Rank::CHIEF,
+            };
             assert_eq!(error.rank_at_fault(), Some(Rank::new(2)), "{error}");
+            assert_eq!(error, Error::LowCommunication(expected));
         }
     }
 }
@@ -264,6 +276,11 @@ fn settings_that_cannot_be_are_refused() {
         expected: ELEMENTS,
     };
     assert_eq!(refused(settings(5), 7), expected);
+    let no_time = settings(5).with_round_time(Duration::ZERO);
+    assert_eq!(
+        refused(no_time, ELEMENTS),
+        LowCommunicationError::NoRoundTime
+    );
     for rate in [-1.0, f32::NAN, f32::INFINITY] {
         let error = refused(settings(5).with_outer(rate, 0.9), ELEMENTS);
         assert!(
@@ -271,6 +288,74 @@ fn settings_that_cannot_be_are_refused() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn the_end_applies_what_is_under_way_and_gives_all_the_same_parameters() {
+    let ended = each(3, |mut strategy| {
+        let mut own = beginning();
+        let made = OuterOptimizer::new(&mut strategy, streaming(), &LENGTHS, &own);
+        let mut outer = made.unwrap();
+        for step in 1..=12 {
+            inner_step(&mut own, strategy.rank().index(), step);
+            outer.step(&mut strategy, &mut own).unwrap();
+        }
+        let before = outer.outer_steps();
+        outer.finish(&mut strategy, &mut own).unwrap();
+        strategy.leave().unwrap();
+        (
+            before,
+            outer.outer_steps(),
+            bits(&own),
+            bits(outer.agreed()),
+        )
+    });
+    for (before, after, own, agreed) in &ended {
+        // The last fragment of the second round began after step 12.
+        assert_eq!((*before, *after), (5, 6));
+        assert_eq!((own, agreed), (&ended[0].2, &ended[0].2));
+    }
+}
+
+#[test]
+fn differences_count_by_the_inner_steps_that_they_stand_for() {
+    // Of two workers in rounds that end by time, one is slower: in a round of its own making.
+    let settings = settings(4).with_round_time(Duration::from_hours(1));
+    let mut rounds = Rounds::new(settings, &[1], &[1.0]).unwrap();
+    let weight = |rounds: &mut Rounds, inner_steps: u64| {
+        (0..inner_steps).for_each(|_| rounds.made_inner_step());
+        let begun: usize = (0..4).map(|_| rounds.advance(&[0.5])).sum();
+        assert_eq!(begun, 1);
+        let exchange = rounds.exchanges.pop_back().unwrap();
+        let own = exchange.contribution.unwrap();
+        (own.weight, own.values)
+    };
+    assert_eq!(weight(&mut rounds, 4), (1.0, vec![0.5]));
+    assert_eq!(weight(&mut rounds, 1), (0.25, vec![0.125]));
+    assert_eq!(weight(&mut rounds, 0), (0.0, vec![0.0]));
+    assert_eq!(weight(&mut rounds, 12), (3.0, vec![1.5]));
+}
+
+#[test]
+fn workers_of_different_speed_end_rounds_together_and_agree() {
+    let settings = settings(20).with_round_time(Duration::from_millis(20));
+    let ended = each(3, |mut strategy| {
+        let mut own = beginning();
+        let mut outer = OuterOptimizer::new(&mut strategy, settings, &LENGTHS, &own).unwrap();
+        let mut made = 0;
+        while outer.steps() < 5 * 20 {
+            // Rank 0 does 20 times the work of rank 2 for each inner step.
+            for _ in 0..20_usize.pow(2 - strategy.rank().number()) {
+                inner_step(&mut own, strategy.rank().index(), made);
+            }
+            made += 1;
+            outer.step(&mut strategy, &mut own).unwrap();
+        }
+        strategy.leave().unwrap();
+        (outer.outer_steps(), bits(outer.agreed()), made)
+    });
+    assert!(ended.iter().all(|one| one.0 == 5 && one.1 == ended[0].1));
+    assert!(ended[0].2 < ended[2].2, "{} {}", ended[0].2, ended[2].2);
 }
 
 #[test]
@@ -285,7 +370,8 @@ fn a_restart_after_any_step_goes_on_with_the_same_bits() {
             let mut outer = made.unwrap();
             for step in 1..=20 {
                 if step == restart + 1 {
-                    let snapshot = outer.save(Snapshot::new(restart, Cursor::start()));
+                    let snapshot = Snapshot::new(restart, Cursor::start());
+                    let snapshot = outer.save(&mut strategy, snapshot);
                     let bytes = snapshot.unwrap().to_bytes().unwrap();
                     let read = Snapshot::from_bytes(&bytes).unwrap();
                     outer =
@@ -308,13 +394,21 @@ fn a_snapshot_of_another_step_or_model_is_refused() {
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
     let made = OuterOptimizer::new(&mut strategy, settings(5), &LENGTHS, &beginning());
     let mut outer = made.unwrap();
-    let error = outer.save(Snapshot::new(7, Cursor::start())).unwrap_err();
+    let other = Snapshot::new(7, Cursor::start());
+    let error = outer.save(&mut strategy, other).unwrap_err();
     let expected = LowCommunicationError::SnapshotStep {
         snapshot: 7,
         made: 0,
     };
     assert_eq!(error, Error::LowCommunication(expected));
-    let saved = outer.save(Snapshot::new(0, Cursor::start())).unwrap();
+    let snapshot = Snapshot::new(0, Cursor::start());
+    let saved = outer.save(&mut strategy, snapshot).unwrap();
     let other = OuterOptimizer::restore(&mut strategy, settings(5), &[300, 6], &saved);
     assert!(matches!(other.unwrap_err(), Error::NotInCheckpoint { .. }));
+    let empty = Snapshot::new(0, Cursor::start());
+    let missing = OuterOptimizer::restore(&mut strategy, settings(5), &LENGTHS, &empty);
+    assert!(matches!(
+        missing.unwrap_err(),
+        Error::NotInCheckpoint { .. }
+    ));
 }

@@ -108,6 +108,12 @@ impl MultiWorkerMirroredStrategy {
         self.elastic.is_some()
     }
 
+    /// Whether there is nobody left to go on with, or none that knows this worker.
+    pub(crate) fn others_are_gone(&self) -> bool {
+        let failure = self.group.failure();
+        failure.is_some_and(|error| others_have_ended(&error, self.rank()))
+    }
+
     fn made_elastic(mut self) -> Self {
         self.elastic = Some(Elastic::new());
         self
@@ -166,6 +172,15 @@ pub(super) fn others_can_go_on(error: &OperationError, own: Rank) -> bool {
         OperationError::Aborted { peer, .. } => peer.rank() != own,
         error => error.is_loss(),
     }
+}
+
+/// Whether a group that ended with this error has no others left, seen from rank `own`.
+pub(super) fn others_have_ended(error: &OperationError, own: Rank) -> bool {
+    let is_alone = matches!(
+        error,
+        OperationError::NoMajority { .. } | OperationError::Excluded { .. }
+    );
+    is_alone || others_can_go_on(error, own)
 }
 
 #[cfg(test)]

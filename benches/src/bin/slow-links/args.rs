@@ -117,6 +117,7 @@ impl Args {
             compress: trial.compress,
             fragments: self.fragments,
             delay: self.delay,
+            power_sgd: None,
         }
     }
 }

@@ -125,6 +125,31 @@ impl<'a, T: Training> Session<'a, T> {
 }
 
 impl MultiWorkerMirroredStrategy {
+    /// Whether a worker was lost that others can go on without, as far as is known without waiting.
+    pub(crate) fn is_to_recover(&self) -> bool {
+        self.elastic.is_some() && self.group.is_over()
+    }
+
+    /// Goes on with the workers that are left, if a loss is the reason for this error.
+    pub(crate) fn go_on_without_lost(&mut self, error: Error) -> Result<(), Error> {
+        match self.lost_others() {
+            Some(_) => self.shrink(),
+            None => self.abort_on_error(Err(error)),
+        }
+    }
+
+    /// Lets in the processes that wait; true if there were any.
+    #[track_caller]
+    pub(crate) fn admit(&mut self) -> Result<bool, Error> {
+        let before = self.group.epoch();
+        self.group.grow()?;
+        let has_grown = self.group.epoch() != before;
+        if has_grown {
+            self.regrouped()?;
+        }
+        Ok(has_grown)
+    }
+
     /// Admits waiting processes; true if there were any.
     #[track_caller]
     fn look(&mut self) -> Result<bool, Error> {
@@ -182,7 +207,7 @@ impl MultiWorkerMirroredStrategy {
 
     /// All-gathers a few words of each worker, in the order of their ranks.
     #[track_caller]
-    fn all_words<const N: usize>(&mut self, own: [u64; N]) -> Result<Vec<u64>, Error> {
+    pub(crate) fn all_words<const N: usize>(&mut self, own: [u64; N]) -> Result<Vec<u64>, Error> {
         let mut words = vec![0; N * self.group.world() as usize];
         self.group.all_gather(&own, &mut words)?;
         Ok(words)

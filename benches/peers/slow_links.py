@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Trains the text example by one method after the other on four sites: network namespaces with slow
+links between them, by `wan.c`. As root:
+
+    cargo build --release -p text
+    benches/peers/slow_links.py --rate 20 --rtt 50 ddp:60 diloco:300 streaming:300
+
+A method takes so many steps. One row each: the loss on the text for validation, steps a second, the
+part of the time in which the chief waited for others, and megabytes sent by a site. Between rows is
+the mean loss of the last 20 steps, every 30 s.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import secrets
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", default="20", help="Mbit/s of each site")
+    parser.add_argument("--rtt", default="50", help="round trip in ms")
+    parser.add_argument("--sites", type=int, default=4)
+    parser.add_argument("--inner-steps", default="30")
+    parser.add_argument("--compress", default="none")
+    parser.add_argument("--lr", default="0.002")
+    parser.add_argument("--text", default=ROOT / "target/release/text")
+    parser.add_argument("methods", nargs="+", metavar="METHOD:STEPS")
+    args = parser.parse_args()
+    spaces = [f"mw-site-{number}" for number in range(1, args.sites + 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        wan = pathlib.Path(folder) / "wan"
+        subprocess.run(["cc", "-O2", "-o", wan, ROOT / "benches/peers/wan.c"], check=True)
+        try:
+            for space in spaces:
+                subprocess.run(["ip", "netns", "add", space], check=True)
+            links = subprocess.Popen([wan, args.rate, args.rtt, *spaces], stdout=subprocess.PIPE)
+            assert links.stdout.readline() == b"up\n"
+            print("method,steps,loss,wall_s,steps_per_s,waited_share,sent_mb", flush=True)
+            for method in args.methods:
+                train(args, *method.split(":"), spaces, pathlib.Path(folder))
+            links.kill()
+        finally:
+            for space in spaces:
+                subprocess.run(["ip", "netns", "del", space], check=False)
+
+
+def train(args, method, steps, spaces, folder):
+    log = folder / f"{method}.json"
+    options = ["--method", method, "--steps", steps, "--lr", args.lr, "--sample", "0"]
+    if method != "ddp":
+        options += ["--inner-steps", args.inner_steps, "--compress", args.compress]
+    addresses = [f"10.77.0.{number}:47011" for number in range(1, len(spaces) + 1)]
+    shared = {"MESHWORK_JOB_SECRET": secrets.token_hex(32)}
+    shared |= {"RAYON_NUM_THREADS": "1", "CANDLE_NUM_THREADS": "1"}
+    before = [sent(space) for space in spaces]
+    workers = []
+    for number, space in enumerate(spaces):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": number}}
+        environment = os.environ | shared | {"TF_CONFIG": json.dumps(task)}
+        command = ["ip", "netns", "exec", space, args.text, *options]
+        command += ["--json", log] if number == 0 else []
+        quiet = None if number == 0 else subprocess.DEVNULL
+        workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=quiet))
+    for worker in workers:
+        assert worker.wait() == 0, f"{method}: a worker failed"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    last = lines.pop()
+    wall, waited = last["wall_s"], last["waited_s"]
+    megabytes = (sent(spaces[0]) - before[0]) / 1e6
+    share = "" if waited is None else f"{waited / wall:.3f}"
+    row = [method, steps, f"{last['validation_loss']:.4f}", f"{wall:.1f}"]
+    print(",".join([*row, f"{len(lines) / wall:.2f}", share, f"{megabytes:.1f}"]), flush=True)
+    for seconds in range(30, int(wall) + 1, 30):
+        until = [line["loss"] for line in lines if line["wall_s"] <= seconds][-20:]
+        if until:
+            print(f"# {method}: mean loss {sum(until) / len(until):.3f} after {seconds} s", flush=True)
+
+
+def sent(space):
+    """Bytes that a site has sent."""
+    read = ["ip", "netns", "exec", space, "cat", "/sys/class/net/wan/statistics/tx_bytes"]
+    for _ in range(50):
+        result = subprocess.run(read, capture_output=True, check=False)
+        if result.returncode == 0:
+            return int(result.stdout)
+        time.sleep(0.1)
+    raise SystemExit(f"{space} has no device wan")
+
+
+if __name__ == "__main__":
+    main()

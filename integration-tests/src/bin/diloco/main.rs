@@ -1,0 +1,155 @@
+//! A training over slow links that workers may leave and join: a worker for tests of whole
+//! processes, or with `--elastic` the launcher of several. It says on standard output who the
+//! workers are, which inner steps it has made, and what all agree on.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stderr, reason = "tests read what it prints")]
+
+/// Prints a line; a reader that has gone is no reason to stop.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        let _ = writeln!(std::io::stdout(), $($part)*);
+    }};
+}
+
+use std::fmt::Display;
+use std::io::Write;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use meshwork_launcher::{Elastic, Launch};
+use meshwork_strategy::low_communication::{LowCommunication, OuterOptimizer};
+use meshwork_strategy::{
+    Compression, Error, Fingerprint, JoinMode, MultiWorkerMirroredStrategy, Rounding,
+};
+
+/// Trains with as many workers as there are, or starts them.
+#[derive(Clone, Debug, Parser)]
+struct Args {
+    /// Start workers instead of being one: the most; two are enough to go on
+    #[arg(long, require_equals = true)]
+    elastic: Option<usize>,
+    /// Inner steps of a round
+    #[arg(long, default_value = "20")]
+    inner_steps: NonZeroU32,
+    /// Parts of the model that are exchanged while inner steps go on
+    #[arg(long, default_value = "1")]
+    fragments: NonZeroUsize,
+    /// Inner steps that go on meanwhile
+    #[arg(long, default_value_t = 0)]
+    delay: u32,
+    /// Exchange 8 bits for each parameter
+    #[arg(long)]
+    compress: bool,
+    /// Inner steps in all
+    #[arg(long, default_value_t = 400)]
+    steps: u64,
+    /// Microseconds that an inner step takes
+    #[arg(long, default_value_t = 500)]
+    pause: u64,
+    /// Have another model when started for the second time
+    #[arg(long)]
+    odd_once: bool,
+}
+
+const LENGTHS: [usize; 4] = [3000, 10, 5000, 90];
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let ended = match args.elastic {
+        Some(most) => launch(most),
+        None => train(&args)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| error.to_string()),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("diloco: error: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Starts this program again as workers, with the same arguments but for `--elastic`.
+fn launch(most: usize) -> Result<ExitCode, String> {
+    let text = |error: &dyn Display| error.to_string();
+    let program = std::env::current_exe().map_err(|error| text(&error))?;
+    let args = std::env::args_os()
+        .skip(1)
+        .filter(|arg| !arg.to_string_lossy().starts_with("--elastic="));
+    let launch = Launch::new(program)
+        .args(args)
+        .workers(most)
+        .and_then(|launch| launch.elastic(Elastic::new(2).restarts(1000)))
+        .map_err(|error| text(&error))?;
+    let outcome = launch.run().map_err(|error| text(&error))?;
+    eprintln!("{outcome}");
+    Ok(ExitCode::from(outcome.exit_code()))
+}
+
+fn settings(args: &Args) -> LowCommunication {
+    let settings = LowCommunication::new(args.inner_steps)
+        .with_fragments(args.fragments)
+        .with_delay(args.delay)
+        .with_local_share(if args.delay > 0 { 0.5 } else { 0.0 });
+    match args.compress {
+        true => settings.with_compression(Compression::Int8(Rounding::Nearest)),
+        false => settings,
+    }
+}
+
+fn lengths(args: &Args) -> Result<[usize; 4], Error> {
+    let is_second = JoinMode::from_env()? == Some(JoinMode::Late)
+        && std::env::var("MESHWORK_RESTARTS").is_ok_and(|restarts| restarts == "1");
+    let mut lengths = LENGTHS;
+    if args.odd_once && is_second {
+        lengths.reverse();
+    }
+    Ok(lengths)
+}
+
+fn train(args: &Args) -> Result<(), Error> {
+    say!("process {}", std::process::id());
+    let mut strategy = MultiWorkerMirroredStrategy::elastic_from_env()?;
+    let lengths = lengths(args)?;
+    let mut own = vec![1.0_f32; lengths.iter().sum()];
+    let mut outer = OuterOptimizer::new(&mut strategy, settings(args), &lengths, &own)?;
+    own.copy_from_slice(outer.agreed());
+    // Of this process: none of them may be lost while it lives.
+    let (begun, mut made, mut told) = (outer.steps(), 0, 0);
+    while outer.steps() < args.steps {
+        inner_step(&mut own, &strategy, args.pause);
+        made += 1;
+        let before = Instant::now();
+        outer.step(&mut strategy, &mut own)?;
+        let (waited, step) = (before.elapsed(), outer.steps());
+        assert_eq!(step, begun + made, "a step was lost or made twice");
+        if outer.outer_steps() > told {
+            told = outer.outer_steps();
+            let hash = Fingerprint::of(outer.agreed()).value();
+            say!(
+                "step {step} of {} workers: agreed {hash:016x}, waited {} ms",
+                strategy.num_replicas_in_sync(),
+                waited.as_millis()
+            );
+        }
+    }
+    outer.finish(&mut strategy, &mut own)?;
+    let far = own.iter().map(|one| (one - 3.0).abs()).fold(0.0, f32::max);
+    let hash = Fingerprint::of(&own).value();
+    say!(
+        "trained {} steps, hash {hash:016x}, far {far:.4}",
+        outer.steps()
+    );
+    strategy.leave()
+}
+
+/// Towards a goal that is 3 on average, as each worker has samples of its own.
+fn inner_step(own: &mut [f32], strategy: &MultiWorkerMirroredStrategy, pause: u64) {
+    let rank = strategy.rank().number() as f32;
+    let middle = (strategy.num_replicas_in_sync() - 1) as f32 / 2.0;
+    let goal = 3.0 + 0.1 * (rank - middle);
+    for one in own {
+        *one -= 0.02 * (*one - goal);
+    }
+    std::thread::sleep(Duration::from_micros(pause));
+}

@@ -1,0 +1,195 @@
+//! Trainings over slow links of real processes, which are killed again and again at any moment, and
+//! started anew: nobody hangs, nobody else loses a step, and all agree to the bit.
+//!
+//! `MESHWORK_SOAK=N` kills N times instead of a few.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::process::Command;
+
+use meshwork_collectives::{Timeouts, Transport};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::worker::{Ended, Worker};
+
+const WORKERS: usize = 4;
+
+/// The launcher of a training, which is watched through the lines of its workers.
+struct Job {
+    launcher: Worker,
+    /// The process of each place, and of how many workers it last spoke.
+    places: Vec<Option<(i32, usize)>>,
+    /// By step: what those who made an outer step there agreed on.
+    agreed: BTreeMap<u64, BTreeSet<String>>,
+    /// Where the training is.
+    step: u64,
+    dice: u64,
+}
+
+impl Job {
+    fn start(transport: &str, more: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diloco"));
+        command
+            .arg(format!("--elastic={WORKERS}"))
+            .args(more)
+            .env_remove("TF_CONFIG")
+            .env_remove("MESHWORK_JOB_SECRET")
+            .env(Timeouts::JOIN_ENV, "20")
+            .env(Transport::ENV, transport)
+            .env("RUST_BACKTRACE", "1");
+        Self {
+            launcher: Worker::start_merged(command),
+            places: vec![None; WORKERS],
+            agreed: BTreeMap::new(),
+            step: 0,
+            dice: 11,
+        }
+    }
+
+    #[track_caller]
+    fn read(&mut self) -> String {
+        let line = self.launcher.reaches("");
+        self.hear(&line);
+        line
+    }
+
+    #[track_caller]
+    fn read_until(&mut self, enough: impl Fn(&Self) -> bool) {
+        while !enough(self) {
+            self.read();
+        }
+    }
+
+    fn hear(&mut self, line: &str) {
+        assert!(!line.contains("panicked"), "{line}");
+        let said = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("] "));
+        let Some((place, said)) = said else {
+            return;
+        };
+        let place: usize = place.parse().unwrap();
+        let words: Vec<&str> = said.split([' ', ':', ',']).collect();
+        match words[0] {
+            "process" => self.places[place] = Some((words[1].parse().unwrap(), 0)),
+            "step" => {
+                self.step = words[1].parse().unwrap();
+                if let Some((_, workers)) = &mut self.places[place] {
+                    *workers = words[3].parse().unwrap();
+                }
+                let hash = words[7].to_owned();
+                self.agreed.entry(self.step).or_default().insert(hash);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        let is_there = |place: &Option<(i32, usize)>| place.is_some_and(|one| one.1 == WORKERS);
+        self.places.iter().all(is_there)
+    }
+
+    /// A number below `bound`, the same each time (Knuth's linear congruence).
+    fn roll(&mut self, bound: u64) -> u64 {
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.dice >> 33) % bound
+    }
+
+    /// Kills any worker after any line of any of them, and waits until all are there again.
+    #[track_caller]
+    fn suffer(&mut self, kills: usize) {
+        self.read_until(Self::is_whole);
+        for _ in 0..kills {
+            for _ in 0..self.roll(12) {
+                self.read();
+            }
+            let place = usize::try_from(self.roll(WORKERS as u64)).unwrap();
+            let (process, _) = self.places[place].take().unwrap();
+            let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
+            self.read_until(Self::is_whole);
+        }
+    }
+
+    /// Reads to the end, at which all workers that are left have the same.
+    #[track_caller]
+    fn end(mut self, steps: u64) {
+        let launcher = std::mem::replace(&mut self.launcher, Worker::start(Command::new("true")));
+        let ended = launcher.end();
+        ended.lines.iter().for_each(|line| self.hear(line));
+        assert!(ended.status.success(), "{:?}", ended.lines);
+        for (step, hashes) in &self.agreed {
+            assert_eq!(
+                hashes.len(),
+                1,
+                "workers differ after step {step}: {hashes:?}"
+            );
+        }
+        let (trained, far) = result(&ended);
+        assert_eq!(trained, steps);
+        assert!(far < 0.2, "{far} from what there is to be learned");
+    }
+}
+
+/// Steps that all workers have made, and how far the parameters are from their goal.
+#[track_caller]
+fn result(ended: &Ended) -> (u64, f32) {
+    let said = ended.lines.iter().filter_map(|line| {
+        let (_, said) = line.split_once("trained ")?;
+        Some(said.to_owned())
+    });
+    let said: BTreeSet<String> = said.collect();
+    assert_eq!(said.len(), 1, "{:?}", ended.lines);
+    let words: Vec<&str> = said
+        .iter()
+        .flat_map(|line| line.split([' ', ',']))
+        .collect();
+    (
+        words[0].parse().unwrap(),
+        words[words.len() - 1].parse().unwrap(),
+    )
+}
+
+fn kills(few: usize) -> usize {
+    env::var("MESHWORK_SOAK").map_or(few, |kills| kills.parse().unwrap())
+}
+
+/// Long enough for a worker that is killed to come back and for all to go on, each time.
+fn steps(kills: usize) -> u64 {
+    4000 * (kills as u64 + 1)
+}
+
+#[test]
+fn workers_are_killed_and_come_back_and_nobody_else_loses_a_step() {
+    let kills = kills(4);
+    let steps = steps(kills);
+    let mut job = Job::start("quic", &["--steps", &steps.to_string()]);
+    job.suffer(kills);
+    job.end(steps);
+}
+
+#[test]
+fn the_same_while_compressed_parts_are_under_way() {
+    let kills = kills(4);
+    let steps = steps(kills);
+    let streaming = ["--fragments=3", "--delay=9", "--compress"];
+    let length = ["--steps", &steps.to_string()];
+    let mut job = Job::start("auto", &[&streaming[..], &length].concat());
+    job.suffer(kills);
+    job.end(steps);
+}
+
+#[test]
+fn a_newcomer_with_another_model_is_refused_by_name_and_the_others_train_on() {
+    let steps = steps(2);
+    let mut job = Job::start("auto", &["--odd-once", "--steps", &steps.to_string()]);
+    job.suffer(0);
+    let (process, _) = job.places[2].take().unwrap();
+    let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
+    while !job.read().contains("as they differ in their tensors") {}
+    // Its next life is like the others.
+    job.read_until(Job::is_whole);
+    job.end(steps);
+}

@@ -1,0 +1,163 @@
+//! Workers that come and go: those who are left go on with what they have, and give newcomers what
+//! all have in common. Who gives what to whom is in `standing`.
+
+use std::time::Instant;
+
+use twox_hash::XxHash3_64;
+
+use super::OuterOptimizer;
+use super::rounds::Seal;
+use super::standing::{self, Gift, Progress, Standing};
+use super::transfer;
+use crate::{Error, LowCommunicationError, MultiWorkerMirroredStrategy};
+
+impl OuterOptimizer {
+    /// Goes on without the workers that were lost, where that is why the group is over by now.
+    pub(super) fn recover_if_over(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<(), Error> {
+        if !strategy.is_to_recover() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let recovered = match strategy.group_mut().failure() {
+            Some(failure) => self.recover(strategy, failure.into()),
+            None => Ok(()),
+        };
+        self.waited += began.elapsed();
+        recovered
+    }
+
+    /// Goes on without the workers that were lost, if those are the reason for this error.
+    pub(super) fn recover(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        mut error: Error,
+    ) -> Result<(), Error> {
+        loop {
+            while let Some(started) = self.under_way.pop_front() {
+                // What has come before the loss counts; all behind it fails for the same reason.
+                if self.take_in(started).is_err() {
+                    self.under_way.clear();
+                }
+            }
+            strategy.go_on_without_lost(error)?;
+            match self.assemble(strategy) {
+                Ok(()) => return Ok(()),
+                Err(next) => error = next,
+            }
+        }
+    }
+
+    /// Lets in those who wait. All workers are at the same step.
+    pub(super) fn admit(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<(), Error> {
+        let admitted = match strategy.admit() {
+            Ok(true) => {
+                // What is under way among those who were there has ended before.
+                let under_way = std::mem::take(&mut self.under_way);
+                let mut taken = under_way.into_iter().map(|started| self.take_in(started));
+                taken
+                    .try_for_each(|taken| taken)
+                    .and_then(|()| self.assemble(strategy))
+            }
+            admitted => admitted.map(drop),
+        };
+        admitted.or_else(|error| self.recover(strategy, error))
+    }
+
+    /// Waits until all workers have all that they need of each other.
+    pub(super) fn await_others(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<(), Error> {
+        if !strategy.is_elastic() {
+            return Ok(());
+        }
+        while let Err(error) = strategy.group_mut().barrier() {
+            match self.recover(strategy, error.into()) {
+                // They have ended, as this worker may: nothing is missing here.
+                Err(_) if strategy.others_are_gone() => return Ok(()),
+                recovered => recovered?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the workers of a membership together: a seal that some have missed, newcomers, and
+    /// the exchanges that are not sealed, which begin anew.
+    pub(super) fn assemble(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+    ) -> Result<(), Error> {
+        let words = strategy.all_words(self.standing().words())?;
+        let all = Standing::read_all(&words).ok_or(LowCommunicationError::Standing)?;
+        if !strategy.is_elastic() {
+            standing::check_equal(&all)?;
+        } else {
+            let own = strategy.rank();
+            let gift = standing::elastic_gift(&all, own)?;
+            if let Some(seal) = standing::missed(&all, own)? {
+                self.catch_up(seal)?;
+            }
+            self.rounds.forget_sums();
+            self.rounds.forget_newcomers();
+            self.pass_on(strategy, &gift)?;
+        }
+        self.progress = Progress::Running;
+        let unsealed = self.rounds.exchanges.iter();
+        let unsealed = unsealed.filter(|one| one.seal.is_none()).count();
+        self.start_last(strategy, unsealed)
+    }
+
+    fn catch_up(&mut self, seal: Seal) -> Result<(), LowCommunicationError> {
+        match self.rounds.seal(seal) {
+            true => Ok(()),
+            false => Err(LowCommunicationError::NotStarted),
+        }
+    }
+
+    fn pass_on(
+        &mut self,
+        strategy: &mut MultiWorkerMirroredStrategy,
+        gift: &Gift,
+    ) -> Result<(), Error> {
+        if gift.takers.is_empty() {
+            return Ok(());
+        }
+        let own = match gift.givers.contains(&strategy.rank()) {
+            true => self.rounds.package(),
+            false => Vec::new(),
+        };
+        if let Some(package) = transfer::transfer(strategy.group_mut(), gift, &own)? {
+            self.rounds.take_over(&package)?;
+            self.begins_round();
+        }
+        Ok(())
+    }
+
+    fn standing(&self) -> Standing {
+        // Settings that differ have another text.
+        let settings = format!("{:?}", self.rounds.settings);
+        let tensors: Vec<u8> = (self.lengths.iter())
+            .flat_map(|length| length.to_le_bytes())
+            .collect();
+        Standing {
+            progress: self.progress,
+            settings: XxHash3_64::oneshot(settings.as_bytes()),
+            tensors: XxHash3_64::oneshot(&tensors),
+            step: self.rounds.step,
+            state: match self.progress {
+                Progress::Running => 0,
+                Progress::Beginning | Progress::Restored => {
+                    XxHash3_64::oneshot(&self.rounds.package())
+                }
+            },
+            sealed: self.rounds.sealed,
+            seal: self.rounds.last_seal,
+        }
+    }
+}
