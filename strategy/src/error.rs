@@ -379,6 +379,11 @@ pub enum Error {
         /// The unit.
         unit: String,
     },
+    /// Parameters in parts were asked for where a model library computes with whole ones.
+    #[error(
+        "variables that a model library keeps are whole in every worker: shard the optimizer or gradients, or run the model unit by unit to shard its parameters"
+    )]
+    VariablesAreWhole,
     /// Two workers shard a model in different ways.
     #[error(
         "the {what} of a sharded model is not the same on {rank} as on rank 0: give every worker the same"

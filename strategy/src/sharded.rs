@@ -50,6 +50,7 @@
 
 mod checkpoint;
 mod exchange;
+mod lent;
 mod model;
 mod optimizer;
 mod partition;
@@ -59,6 +60,7 @@ mod unit;
 mod unit_spec;
 
 pub use checkpoint::ShardedCheckpoints;
+pub use lent::{Lent, ShardedVariables};
 pub use model::ShardedModel;
 pub use optimizer::{AdamW, ElementWise, Momentum, Sgd};
 pub use stack::{Recompute, Stack, Unit};
@@ -89,9 +91,17 @@ pub enum Shard {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharding {
     shard: Shard,
-    passes: NonZeroU32,
+    /// Where none is said, units that are run have one, and of variables it is not known before.
+    passes: Option<NonZeroU32>,
     max_norm: Option<f32>,
     prefetch: usize,
+}
+
+/// As [`Sharding::new`].
+impl From<Shard> for Sharding {
+    fn from(shard: Shard) -> Self {
+        Self::new(shard)
+    }
 }
 
 impl Sharding {
@@ -101,7 +111,7 @@ impl Sharding {
     pub fn new(shard: Shard) -> Self {
         Self {
             shard,
-            passes: NonZeroU32::MIN,
+            passes: None,
             max_norm: None,
             prefetch: 1,
         }
@@ -115,7 +125,7 @@ impl Sharding {
     #[must_use]
     #[doc(alias("gradient_accumulation_steps", "set_requires_gradient_sync", "no_sync"))]
     pub fn with_accumulation(mut self, passes: NonZeroU32) -> Self {
-        self.passes = passes;
+        self.passes = Some(passes);
         self
     }
 

@@ -12,6 +12,7 @@
 //!
 //! It is the format of `dtensor`'s checkpoints, which can read these too.
 
+use std::iter;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -250,14 +251,15 @@ impl<O: ElementWise> ShardedModel<O> {
             let states = held.state.iter_mut().zip(O::STATE);
             let states = states.map(|(state, name)| (state, Which::Trainable, Some(*name)));
             let parameters = (&mut held.parameters, Which::All, None);
-            for (tensors, which, state) in std::iter::once(parameters).chain(states) {
-                let all = tensors.rows_mut(&partition, which, updated);
-                for ((tensor, into), spec) in all.into_iter().enumerate().zip(&specs) {
+            for (tensors, which, state) in iter::once(parameters).chain(states) {
+                for (tensor, spec) in specs.iter().enumerate().take(partition.count(which)) {
                     let rows = match updated {
                         Some(worker) => partition.rows(tensor, worker),
                         None => partition.all_rows(tensor),
                     };
-                    read(&saved, &named(spec, state)?, rows, into)?;
+                    let spec = named(spec, state)?;
+                    let read_into = |into: &mut [f32]| read(&saved, &spec, rows, into);
+                    tensors.rows(&partition, tensor, updated, read_into)?;
                 }
             }
             unit.passes = 0;
@@ -273,7 +275,7 @@ impl<O: ElementWise> ShardedModel<O> {
         let mut blocks = Vec::new();
         for unit in &self.units {
             let states = O::STATE.iter().map(|name| Some(*name));
-            for state in std::iter::once(None).chain(states) {
+            for state in iter::once(None).chain(states) {
                 let specs = match state {
                     None => unit.spec.parameters(),
                     Some(_) => unit.spec.trainable(),
@@ -295,13 +297,11 @@ impl<O: ElementWise> ShardedModel<O> {
         for unit in &mut self.units {
             let partition = unit.partition.clone();
             let held = unit.here()?;
-            let parameters = held
-                .parameters
-                .rows_mut(&partition, Which::All, Some(worker));
-            parameters.into_iter().for_each(&mut put);
-            for state in &mut held.state {
-                let state = state.rows_mut(&partition, Which::Trainable, Some(worker));
-                state.into_iter().for_each(&mut put);
+            let states = held.state.iter_mut().map(|state| (state, Which::Trainable));
+            for (tensors, which) in iter::once((&mut held.parameters, Which::All)).chain(states) {
+                for tensor in 0..partition.count(which) {
+                    tensors.rows(&partition, tensor, Some(worker), &mut put);
+                }
             }
         }
         Ok(draft)

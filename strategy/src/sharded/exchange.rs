@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meshwork_collectives::{Group, OperationError, ReduceOp};
+use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
 
 use super::partition::{Partition, Which};
-use super::tensors::{Whole, add, collect_pieces, spread_pieces};
+use super::tensors::{AllRows, add};
 
 /// How a unit's numbers go between the workers, and where they are staged for that.
 #[derive(Clone, Debug)]
@@ -38,40 +38,48 @@ impl Exchange {
     pub(super) fn all_reduce(
         &self,
         group: &mut Group,
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        let mut parts = whole[..self.partition.len(Which::Trainable)].chunks_mut(ELEMENTS);
-        parts.try_for_each(|part| group.all_reduce(part, ReduceOp::Mean))
+        self.each_part(Which::Trainable, all, |part| {
+            group.all_reduce(part, ReduceOp::Mean)
+        })
     }
 
-    /// Brings the means of this worker's rows of `whole` into those rows.
+    /// Gives every worker the parameters of the first.
+    pub(super) fn broadcast(
+        &self,
+        group: &mut Group,
+        all: &mut AllRows<'_>,
+    ) -> Result<(), OperationError> {
+        self.each_part(Which::All, all, |part| group.broadcast(part, Rank::CHIEF))
+    }
+
+    /// Brings the means of this worker's rows of `all` into those rows.
     pub(super) fn reduce_in_place(
         &self,
         group: &mut Group,
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
         for chunk in self.chunks(Which::Trainable) {
             let mut staging = self.staging();
-            let mean = self.reduce(group, whole, &chunk, &mut staging)?;
-            let pieces = self
-                .partition
-                .pieces(self.worker, chunk[self.worker].clone());
-            spread_pieces(whole, pieces, mean);
+            let mean = self.reduce(group, all, &chunk, &mut staging)?;
+            let own = chunk[self.worker].clone();
+            all.write(&self.partition, self.worker, own, mean);
         }
         Ok(())
     }
 
-    /// Brings the means of this worker's rows of `whole` into `shard`.
+    /// Brings the means of this worker's rows of `all` into `shard`.
     pub(super) fn reduce_scatter(
         &self,
         group: &mut Group,
-        whole: &Whole,
+        all: &mut AllRows<'_>,
         shard: &mut [f32],
         onto: Onto,
     ) -> Result<(), OperationError> {
         for chunk in self.chunks(Which::Trainable) {
             let mut staging = self.staging();
-            let mean = self.reduce(group, whole, &chunk, &mut staging)?;
+            let mean = self.reduce(group, all, &chunk, &mut staging)?;
             let own = &mut shard[chunk[self.worker].clone()];
             match onto {
                 Onto::Replace => own.copy_from_slice(mean),
@@ -81,25 +89,25 @@ impl Exchange {
         Ok(())
     }
 
-    /// Brings the rows that each worker has in its `whole` into that of all.
+    /// Brings the rows that each worker has in its `all` into that of all.
     pub(super) fn gather_in_place(
         &self,
         group: &mut Group,
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
         which: Which,
     ) -> Result<(), OperationError> {
         for chunk in self.chunks(which) {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (all, own) = staging.room(&lengths, self.worker);
-            collect_pieces(
-                whole,
-                self.partition
-                    .pieces(self.worker, chunk[self.worker].clone()),
+            let (gathered, own) = staging.room(&lengths, self.worker);
+            all.read(
+                &self.partition,
+                self.worker,
+                chunk[self.worker].clone(),
                 own,
             );
-            group.all_gather_uneven(own, all, &lengths)?;
-            self.spread_all(whole, &chunk, all);
+            group.all_gather_uneven(own, gathered, &lengths)?;
+            self.write_all(all, &chunk, gathered);
         }
         Ok(())
     }
@@ -109,27 +117,41 @@ impl Exchange {
         &self,
         group: &mut Group,
         shard: &[f32],
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
         for chunk in self.chunks(Which::All) {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (all, _) = staging.room(&lengths, self.worker);
-            group.all_gather_uneven(&shard[chunk[self.worker].clone()], all, &lengths)?;
-            self.spread_all(whole, &chunk, all);
+            let (gathered, _) = staging.room(&lengths, self.worker);
+            group.all_gather_uneven(&shard[chunk[self.worker].clone()], gathered, &lengths)?;
+            self.write_all(all, &chunk, gathered);
         }
         Ok(())
     }
 
-    fn spread_all(&self, whole: &mut Whole, chunk: &[Range<usize>], all: &[f32]) {
-        let mut rest = all;
+    /// Carries an operation out on all elements where they are, some at a time.
+    fn each_part(
+        &self,
+        which: Which,
+        all: &mut AllRows<'_>,
+        mut operation: impl FnMut(&mut [f32]) -> Result<(), OperationError>,
+    ) -> Result<(), OperationError> {
+        let mut parts =
+            |values: &mut [f32]| values.chunks_mut(ELEMENTS).try_for_each(&mut operation);
+        match all {
+            AllRows::Buffer(whole) => parts(&mut whole[..self.partition.len(which)]),
+            AllRows::Lent(_) => (0..self.partition.count(which)).try_for_each(|tensor| {
+                let part = self.partition.part(tensor, None);
+                all.part(&self.partition, &part, &mut parts)
+            }),
+        }
+    }
+
+    fn write_all(&self, all: &mut AllRows<'_>, chunk: &[Range<usize>], gathered: &[f32]) {
+        let mut rest = gathered;
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at(positions.len());
-            spread_pieces(
-                whole,
-                self.partition.pieces(worker, positions.clone()),
-                block,
-            );
+            all.write(&self.partition, worker, positions.clone(), block);
             rest = behind;
         }
     }
@@ -138,23 +160,19 @@ impl Exchange {
     fn reduce<'a>(
         &self,
         group: &mut Group,
-        whole: &Whole,
+        all: &mut AllRows<'_>,
         chunk: &[Range<usize>],
         staging: &'a mut Staging,
     ) -> Result<&'a [f32], OperationError> {
         let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-        let (all, own) = staging.room(&lengths, self.worker);
-        let mut rest = &mut all[..];
+        let (staged, own) = staging.room(&lengths, self.worker);
+        let mut rest = &mut staged[..];
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at_mut(positions.len());
-            collect_pieces(
-                whole,
-                self.partition.pieces(worker, positions.clone()),
-                block,
-            );
+            all.read(&self.partition, worker, positions.clone(), block);
             rest = behind;
         }
-        group.reduce_scatter_uneven(all, own, &lengths, ReduceOp::Mean)?;
+        group.reduce_scatter_uneven(staged, own, &lengths, ReduceOp::Mean)?;
         Ok(own)
     }
 

@@ -1,6 +1,7 @@
 //! `ShardedModel`: made, computed with unit by unit, and updated.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -9,9 +10,10 @@ use twox_hash::XxHash3_64;
 
 use super::checkpoint::Saving;
 use super::exchange::{Exchange, Onto, Staging};
+use super::lent::Lent;
 use super::optimizer::ElementWise;
 use super::partition::{Partition, Which};
-use super::tensors::{Gradients, Parameters, Tensors, Whole, make_room};
+use super::tensors::{AllRows, Gradients, Parameters, Tensors, Whole, add, make_room};
 use super::unit::{Held, ShardedUnit};
 use super::{Shard, Sharding, UnitSpec};
 use crate::statistics::Meter;
@@ -30,6 +32,9 @@ pub struct ShardedModel<O> {
     workers: u32,
     pub(super) steps: u64,
     pub(super) units: Vec<ShardedUnit>,
+    /// All tensors that are trained, one unit's after the other's, in the order of their names:
+    /// that in which the norm is added up, whatever the units are.
+    by_name: Vec<usize>,
     /// Buffers for whole units that nobody uses.
     pub(super) pool: Vec<Whole>,
     /// Units whose gradients are being reduced out of such a buffer, the first first.
@@ -60,6 +65,29 @@ impl<O: ElementWise> ShardedModel<O> {
         optimizer: O,
         mut initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
     ) -> Result<Self, Error> {
+        let mut model = Self::without_values(strategy, sharding, units, optimizer)?;
+        let (rank, group) = (model.rank.index(), strategy.group_mut());
+        for (index, spec) in units.iter().enumerate() {
+            let partition = model.units[index].partition.clone();
+            let held = model.units[index].here()?;
+            for (tensor, parameter) in spec.parameters().iter().enumerate() {
+                let elements = partition.elements(tensor, rank);
+                let rows = held.parameters.rows_mut(&partition, tensor, Some(rank));
+                initial(parameter, elements, rows);
+            }
+            model.share_rows(group, index, Which::All)?;
+        }
+        Ok(model)
+    }
+
+    /// The same with zeros.
+    #[track_caller]
+    pub(super) fn without_values(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        sharding: Sharding,
+        units: &[UnitSpec],
+        optimizer: O,
+    ) -> Result<Self, Error> {
         if strategy.local_replicas() > 1 {
             let replicas = strategy.local_replicas();
             return Err(Error::SeveralReplicas { replicas });
@@ -69,45 +97,32 @@ impl<O: ElementWise> ShardedModel<O> {
         let meter = strategy.meter.clone();
         let group = strategy.group_mut();
         let (rank, workers) = (group.rank(), group.world());
-        let mut model = Self {
-            // One worker has the whole of everything.
-            sharding: match workers {
-                1 => Sharding {
-                    shard: Shard::Nothing,
-                    ..sharding
-                },
-                _ => sharding,
-            },
+        // One worker has the whole of everything.
+        let shard = match workers {
+            1 => Shard::Nothing,
+            _ => sharding.shard,
+        };
+        let unit = |spec: &UnitSpec| {
+            let trainable = spec.trainable().len();
+            let partition = Partition::new(spec.parameters(), trainable, workers as usize);
+            let held = Held::new(shard, &partition, rank.index(), O::STATE.len());
+            ShardedUnit::new(spec, partition, held)
+        };
+        Ok(Self {
+            sharding: Sharding { shard, ..sharding },
             optimizer,
             rank,
             workers,
             steps: 0,
-            meter,
-            units: Vec::with_capacity(units.len()),
+            units: units.iter().map(unit).collect(),
+            by_name: by_name(units),
             pool: Vec::new(),
             reducing: VecDeque::new(),
             staging: Arc::default(),
             saving: None,
             draft_bytes: Vec::new(),
-        };
-        for spec in units {
-            let trainable = spec.trainable().len();
-            let partition = Partition::new(spec.parameters(), trainable, workers as usize);
-            let shard = model.sharding.shard;
-            let mut held = Held::new(shard, &partition, rank.index(), O::STATE.len());
-            let own = held
-                .parameters
-                .rows_mut(&partition, Which::All, Some(rank.index()));
-            for (tensor, rows) in own.into_iter().enumerate() {
-                let elements = partition.elements(tensor, rank.index());
-                initial(&spec.parameters()[tensor], elements, rows);
-            }
-            model.units.push(ShardedUnit::new(spec, partition, held));
-        }
-        for unit in 0..model.units.len() {
-            model.share_rows(group, unit, Which::All)?;
-        }
-        Ok(model)
+            meter,
+        })
     }
 
     /// Computes with the parameters of a unit, which are gathered before, and freed behind it: for
@@ -168,15 +183,10 @@ impl<O: ElementWise> ShardedModel<O> {
         compute: impl FnOnce(Parameters<'_>, &mut Gradients<'_>) -> R,
     ) -> Result<R, Error> {
         let group = self.group(replica)?;
-        let needed = self.sharding.passes.get();
+        let needed = self.needed_passes();
         let found = self.units[unit].passes + 1;
         if found > needed {
-            let unit = self.units[unit].spec.name().to_owned();
-            return Err(Error::UnitPasses {
-                unit,
-                found,
-                needed,
-            });
+            return Err(self.wrong_passes(unit, found, needed));
         }
         for before in (unit.saturating_sub(self.sharding.prefetch)..=unit).rev() {
             self.gather(group, before)?;
@@ -184,7 +194,9 @@ impl<O: ElementWise> ShardedModel<O> {
         let computed = self.compute_gradients(unit, compute)?;
         self.free(unit)?;
         self.units[unit].passes = found;
-        self.start_reduce(group, unit)?;
+        if self.sharding.shard >= Shard::Gradients || found == needed {
+            self.start_reduce(group, unit)?;
+        }
         Ok(computed)
     }
 
@@ -199,18 +211,21 @@ impl<O: ElementWise> ShardedModel<O> {
     /// [`forward`](Self::forward).
     #[track_caller]
     pub fn step(&mut self, replica: &mut ReplicaContext<'_>) -> Result<Option<f64>, Error> {
-        let group = self.group(replica)?;
-        let needed = self.sharding.passes.get();
-        for unit in &self.units {
-            if unit.is_trainable() && unit.passes != needed {
-                let (unit, found) = (unit.spec.name().to_owned(), unit.passes);
-                return Err(Error::UnitPasses {
-                    unit,
-                    found,
-                    needed,
-                });
-            }
+        let needed = self.needed_passes();
+        let wrong = |unit: &ShardedUnit| unit.is_trainable() && unit.passes != needed;
+        if let Some(unit) = self.units.iter().position(wrong) {
+            return Err(self.wrong_passes(unit, self.units[unit].passes, needed));
         }
+        self.update(replica)
+    }
+
+    /// The update of a step, once all gradients are on their way.
+    #[track_caller]
+    pub(super) fn update(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+    ) -> Result<Option<f64>, Error> {
+        let group = self.group(replica)?;
         self.finish_reducing(0)?;
         for unit in 0..self.units.len() {
             self.units[unit].here()?;
@@ -244,6 +259,20 @@ impl<O: ElementWise> ShardedModel<O> {
     /// worker.
     pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.optimizer
+    }
+
+    /// Backward passes of each unit in a step.
+    fn needed_passes(&self) -> u32 {
+        self.sharding.passes.map_or(1, NonZeroU32::get)
+    }
+
+    pub(super) fn wrong_passes(&self, unit: usize, found: u32, needed: u32) -> Error {
+        let unit = self.units[unit].spec.name().to_owned();
+        Error::UnitPasses {
+            unit,
+            found,
+            needed,
+        }
     }
 
     /// Whose rows this worker updates: its own, or those of all.
@@ -280,7 +309,7 @@ impl<O: ElementWise> ShardedModel<O> {
         self.units[unit].start(group, move |group, held| {
             if let Tensors::Shard { values, .. } = &held.parameters {
                 make_room(&mut whole, exchange.partition.len(Which::All));
-                exchange.gather(group, values, &mut whole)?;
+                exchange.gather(group, values, &mut AllRows::Buffer(&mut whole))?;
                 held.gathered = Some(whole);
             }
             Ok(())
@@ -316,48 +345,53 @@ impl<O: ElementWise> ShardedModel<O> {
         let parameters = match (&held.parameters, &gathered) {
             (Tensors::Whole(whole), _) | (Tensors::Shard { .. }, Some(whole)) => whole,
             (Tensors::Shard { .. }, None) => unreachable!("they were gathered for this call"),
+            (Tensors::Lent(_), _) => unreachable!("a model library computes with its own"),
         };
         let whole = match (&mut held.gradients, &mut scratch) {
             (_, Some(scratch)) => scratch,
             (Tensors::Whole(whole), None) => whole,
-            (Tensors::Shard { .. }, None) => unreachable!("sharded gradients are made elsewhere"),
+            (Tensors::Shard { .. } | Tensors::Lent(_), None) => {
+                unreachable!("sharded gradients are made elsewhere")
+            }
         };
         let trained = &mut whole[..partition.len(Which::Trainable)];
         let parameters = Parameters::new(parameters, &partition);
         let computed = compute(parameters, &mut Gradients::new(trained, &partition));
         held.gathered = gathered;
-        held.scratch = scratch;
-        if is_whole && !in_place {
-            held.add_scratch();
-            self.pool.extend(held.scratch.take());
+        match (&mut held.gradients, scratch) {
+            (Tensors::Whole(sum), Some(scratch)) => {
+                add(sum, &scratch);
+                self.pool.push(scratch);
+            }
+            (_, scratch) => held.scratch = scratch.map(Tensors::Whole),
         }
         Ok(computed)
     }
 
-    /// Starts to reduce the gradients of a pass, or of all once the last is made.
-    fn start_reduce(&mut self, group: &mut Group, unit: usize) -> Result<(), Error> {
+    /// Starts to reduce the gradients of a pass, or those of all passes where they are whole.
+    pub(super) fn start_reduce(&mut self, group: &mut Group, unit: usize) -> Result<(), Error> {
         let (exchange, shard) = (self.exchange(unit), self.sharding.shard);
-        let passes = self.units[unit].passes;
-        let is_due = shard >= Shard::Gradients || passes == self.sharding.passes.get();
-        if self.workers == 1 || !is_due || !self.units[unit].is_trainable() {
-            self.pool.extend(self.units[unit].here()?.scratch.take());
-            return Ok(());
+        if self.workers == 1 || !self.units[unit].is_trainable() {
+            return self.take_scratch(unit);
         }
-        let onto = if passes == 1 {
-            Onto::Replace
-        } else {
-            Onto::Add
+        let onto = match self.units[unit].passes {
+            1 => Onto::Replace,
+            _ => Onto::Add,
         };
         self.units[unit].start(group, move |group, held| {
-            match (&mut held.gradients, &held.scratch) {
-                (Tensors::Whole(whole), _) if shard == Shard::Nothing => {
-                    exchange.all_reduce(group, whole)
+            if let (Tensors::Shard { values, .. }, Some(scratch)) =
+                (&mut held.gradients, &mut held.scratch)
+            {
+                let mut all = scratch.all_rows().expect("a pass leaves whole gradients");
+                return exchange.reduce_scatter(group, &mut all, values, onto);
+            }
+            let all = held.gradients.all_rows();
+            let mut all = all.expect("sharded gradients were there as whole ones");
+            match shard {
+                Shard::Nothing => exchange.all_reduce(group, &mut all),
+                Shard::Optimizer | Shard::Gradients | Shard::Parameters => {
+                    exchange.reduce_in_place(group, &mut all)
                 }
-                (Tensors::Whole(whole), _) => exchange.reduce_in_place(group, whole),
-                (Tensors::Shard { values, .. }, Some(scratch)) => {
-                    exchange.reduce_scatter(group, scratch, values, onto)
-                }
-                (Tensors::Shard { .. }, None) => unreachable!("a pass has left its gradients"),
             }
         })?;
         self.reducing.push_back(unit);
@@ -365,12 +399,21 @@ impl<O: ElementWise> ShardedModel<O> {
     }
 
     /// Waits until at most so many units are being reduced, and takes their buffers back.
-    fn finish_reducing(&mut self, most: usize) -> Result<(), Error> {
+    pub(super) fn finish_reducing(&mut self, most: usize) -> Result<(), Error> {
         while self.reducing.len() > most {
             let Some(unit) = self.reducing.pop_front() else {
                 break;
             };
-            self.pool.extend(self.units[unit].here()?.scratch.take());
+            self.take_scratch(unit)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the buffer of a pass back, or drops what a model library has lent for it.
+    fn take_scratch(&mut self, unit: usize) -> Result<(), Error> {
+        match self.units[unit].here()?.scratch.take() {
+            Some(Tensors::Whole(whole)) => self.pool.push(whole),
+            Some(Tensors::Lent(_) | Tensors::Shard { .. }) | None => {}
         }
         Ok(())
     }
@@ -382,13 +425,14 @@ impl<O: ElementWise> ShardedModel<O> {
     )]
     fn limit_norm(&mut self, group: &mut Group, most: f32) -> Result<f64, Error> {
         let (rank, updated) = (self.rank.index(), self.updated());
-        let mut squares = 0.0;
+        let mut squares = Vec::with_capacity(self.by_name.len());
         for unit in &mut self.units {
             let partition = unit.partition.clone();
-            squares += unit.here()?.squares(&partition, rank);
+            squares.extend(unit.here()?.squares(&partition, rank));
         }
+        let own: f64 = self.by_name.iter().map(|tensor| squares[*tensor]).sum();
         let mut all = vec![0.0; self.workers as usize];
-        group.all_gather(&[squares], &mut all)?;
+        group.all_gather(&[own], &mut all)?;
         let norm = all.iter().sum::<f64>().sqrt();
         if norm > f64::from(most) {
             let by = f64::from(most) / norm;
@@ -413,14 +457,45 @@ impl<O: ElementWise> ShardedModel<O> {
             return Ok(());
         }
         let exchange = self.exchange(unit);
-        if let Tensors::Whole(_) = self.units[unit].here()?.parameters {
-            self.units[unit].start(group, move |group, held| match &mut held.parameters {
-                Tensors::Whole(whole) => exchange.gather_in_place(group, whole, which),
-                Tensors::Shard { .. } => Ok(()),
-            })?;
+        if let Tensors::Shard { .. } = self.units[unit].here()?.parameters {
+            return Ok(());
         }
+        self.units[unit].start(group, move |group, held| {
+            let all = held.parameters.all_rows();
+            let mut all = all.expect("what is no shard has all rows");
+            exchange.gather_in_place(group, &mut all, which)
+        })
+    }
+
+    /// Takes the parameters of the only unit from a model library, with the chief's values.
+    pub(super) fn lend(
+        &mut self,
+        group: &mut Group,
+        parameters: Box<dyn Lent>,
+    ) -> Result<(), Error> {
+        let exchange = self.exchange(0);
+        let unit = &mut self.units[0];
+        let held = unit.here()?;
+        held.parameters = Tensors::Lent(parameters);
+        if let Tensors::Whole(_) = held.gradients {
+            held.gradients = Tensors::NONE;
+        }
+        unit.start(group, move |group, held| {
+            let all = held.parameters.all_rows();
+            let mut all = all.expect("what is lent is whole");
+            exchange.broadcast(group, &mut all)
+        })?;
+        self.units[0].here()?;
         Ok(())
     }
+}
+
+/// The tensors that are trained, one unit's after the other's, in the order of their names.
+fn by_name(units: &[UnitSpec]) -> Vec<usize> {
+    let trained = units.iter().flat_map(UnitSpec::trainable);
+    let mut named: Vec<_> = trained.map(VariableSpec::name).enumerate().collect();
+    named.sort_by_key(|(_, name)| *name);
+    named.into_iter().map(|(tensor, _)| tensor).collect()
 }
 
 /// Compares what the workers are given with what the chief is.
@@ -447,7 +522,7 @@ fn agree_on<O: ElementWise>(
     let mine = [
         sharding.shard as u64,
         XxHash3_64::oneshot(bytemuck::cast_slice(&sizes)),
-        sharding.passes.get().into(),
+        sharding.passes.map_or(0, NonZeroU32::get).into(),
         sharding
             .max_norm
             .map_or(u64::MAX, |norm| norm.to_bits().into()),

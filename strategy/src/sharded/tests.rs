@@ -2,6 +2,7 @@
 //! model; memory is what the formula says; mistakes and losses are named.
 
 mod checkpoint;
+mod lent;
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -101,6 +102,10 @@ impl Run {
         }
     }
 
+    fn passes(&self) -> u32 {
+        self.sharding.passes.map_or(1, NonZeroU32::get)
+    }
+
     /// The parameters of every unit at the end, which all workers see alike, and the norms.
     fn train<O: ElementWise + Clone + Sync>(
         self,
@@ -143,7 +148,7 @@ impl Run {
     ) -> Option<f64> {
         let worker = strategy.rank().index();
         let norm = strategy.run(|replica| {
-            for pass in 0..self.sharding.passes.get() {
+            for pass in 0..self.passes() {
                 for unit in 0..units.len() {
                     model.forward(replica, unit, |_| ())?;
                 }
@@ -192,7 +197,7 @@ impl Run {
                     for (at, slot) in gradient.iter_mut().enumerate() {
                         let value = *slot;
                         let of_worker = |worker: u32| -> f32 {
-                            let passes = 0..self.sharding.passes.get();
+                            let passes = 0..self.passes();
                             passes
                                 .map(|pass| slope(value, at, worker as usize, pass))
                                 .sum()
@@ -291,16 +296,15 @@ impl<O> ShardedModel<O> {
         let mut elements: usize = self.pool.iter().map(Vec::len).sum();
         for unit in &mut self.units {
             let held = unit.here().unwrap();
-            let tensors = [&held.parameters, &held.gradients]
-                .into_iter()
-                .chain(&held.state);
+            let tensors = [&held.parameters, &held.gradients].into_iter();
+            let tensors = tensors.chain(&held.state).chain(&held.scratch);
             elements += tensors
                 .map(|tensors| match tensors {
                     Tensors::Whole(values) | Tensors::Shard { values, .. } => values.len(),
+                    Tensors::Lent(_) => 0,
                 })
                 .sum::<usize>();
-            let buffers = [&held.gathered, &held.scratch].into_iter().flatten();
-            elements += buffers.map(Vec::len).sum::<usize>();
+            elements += held.gathered.as_ref().map_or(0, Vec::len);
         }
         4 * elements as u64
     }
