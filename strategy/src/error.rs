@@ -3,6 +3,7 @@
 mod display;
 mod low_communication;
 mod queries;
+mod saved_otherwise;
 mod snapshot_damage;
 
 use std::fmt;
@@ -13,6 +14,8 @@ use crate::VariableSpec;
 
 use display::{Found, Known, Listed};
 pub use low_communication::LowCommunicationError;
+pub use saved_otherwise::SavedOtherwise;
+use saved_otherwise::Tensors;
 pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy. After `Group` and `VariablesDiffer` the group is over on all workers.
@@ -333,6 +336,9 @@ pub enum Error {
         /// The shape that it has in the checkpoint, if it is there.
         found: Option<Vec<usize>>,
     },
+    /// A checkpoint of a sharded model is not of this one.
+    #[error("the checkpoint is of another model or optimizer: {}", Tensors(.0))]
+    CheckpointOfAnother(Vec<SavedOtherwise>),
     /// No thread could be started that writes a checkpoint.
     #[error("the thread that writes a checkpoint cannot be started: {kind}")]
     NoWriter {

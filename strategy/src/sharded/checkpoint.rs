@@ -27,6 +27,7 @@ use meshwork_collectives::{Group, Rank};
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::partition::Which;
+use crate::error::SavedOtherwise;
 use crate::replica::gather_bytes;
 use crate::{Error, ReplicaContext, VariableSpec};
 
@@ -215,7 +216,7 @@ impl<O: ElementWise> ShardedModel<O> {
     /// returns its step; `None` where there is none, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::NotInCheckpoint`] for one of another model or optimizer, [`Error::Checkpoint`] for
+    /// [`Error::CheckpointOfAnother`] with names and shapes, [`Error::Checkpoint`] for
     /// one that is damaged, [`Error::Group`]. What was loaded before is then unspecified.
     #[track_caller]
     pub fn load(
@@ -242,6 +243,7 @@ impl<O: ElementWise> ShardedModel<O> {
         let step = step.ok_or_else(|| meshwork_checkpoint::Error::TensorForm {
             path: series.index_path(generation),
         })?;
+        compare(&self.tensors()?, saved.index())?;
         let updated = self.updated();
         for index in 0..self.units.len() {
             self.free(index)?;
@@ -336,6 +338,23 @@ fn region_of(spec: &VariableSpec, rows: Range<usize>) -> Vec<Range<usize>> {
     region
 }
 
+/// Looks for what the tensors of a model are in a checkpoint.
+fn compare(model: &TensorIndex, saved: &TensorIndex) -> Result<(), Error> {
+    let mut otherwise = Vec::new();
+    for (name, tensor) in model.tensors() {
+        let found = saved.get(name);
+        if found != Some(tensor) {
+            let spec = VariableSpec::new(name, tensor.shape())?;
+            let found = found.map(|found| found.shape().to_vec());
+            otherwise.push(SavedOtherwise::new(spec, found));
+        }
+    }
+    match otherwise.is_empty() {
+        true => Ok(()),
+        false => Err(Error::CheckpointOfAnother(otherwise)),
+    }
+}
+
 /// Reads rows of a tensor.
 fn read(
     saved: &SavedTensors<'_>,
@@ -343,13 +362,6 @@ fn read(
     rows: Range<usize>,
     into: &mut [f32],
 ) -> Result<(), Error> {
-    let found = saved.index().get(spec.name());
-    if found != Some(&TensorInfo::new(Dtype::F32, spec.shape())) {
-        return Err(Error::NotInCheckpoint {
-            spec: Box::new(spec.clone()),
-            found: found.map(|found| found.shape().to_vec()),
-        });
-    }
     // Rows of a scalar that another worker has.
     if into.is_empty() {
         return Ok(());
