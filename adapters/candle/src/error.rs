@@ -11,7 +11,9 @@ pub enum Error {
     #[error("candle: {}", FirstLine(.0))]
     Candle(#[from] candle_core::Error),
     /// A variable is not made of `f32`.
-    #[error("variable {name} holds {found:?} values: only F32 variables can be trained on several workers")]
+    #[error(
+        "variable {name} holds {found:?} values: only F32 variables can be trained on several workers"
+    )]
     ElementType {
         /// The variable.
         name: String,

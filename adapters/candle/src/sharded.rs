@@ -73,6 +73,8 @@ pub struct Sharded<O> {
     /// In the order of their gradients.
     trained: Vec<(String, Var)>,
     norm: Option<f64>,
+    /// The losses of passes since the last step.
+    loss: f32,
 }
 
 impl<O: ElementWise> Sharded<O> {
@@ -130,22 +132,19 @@ impl<O: ElementWise> Sharded<O> {
             variables,
             trained,
             norm: None,
+            loss: 0.0,
         })
     }
 
     /// The backward pass of this worker's `loss`, and a step with the mean of all workers'
-    /// gradients. Returns the mean of all workers' losses.
+    /// gradients. Returns the mean over all workers of the losses of their passes, added up.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
     #[track_caller]
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<f32, Error> {
         self.accumulate(loss)?;
-        let own = loss
-            .to_dtype(DType::F32)
-            .and_then(|loss| loss.to_scalar::<f32>());
-        let own = own.map_err(Error::from);
-        let mut mean = [own.inspect_err(|error| self.strategy.abort(error))?];
+        let mut mean = [std::mem::take(&mut self.loss)];
         let variables = &mut self.variables;
         let norm = self.strategy.run(|replica| {
             replica.all_reduce(ReplicaReduceOp::Mean, &mut mean)?;
@@ -163,8 +162,9 @@ impl<O: ElementWise> Sharded<O> {
     #[track_caller]
     #[doc(alias("no_sync", "gradient accumulation"))]
     pub fn accumulate(&mut self, loss: &Tensor) -> Result<(), Error> {
-        let gradients = self.gradients(loss);
-        let gradients = gradients.inspect_err(|error| self.strategy.abort(error))?;
+        let passed = self.pass(loss);
+        let (gradients, own) = passed.inspect_err(|error| self.strategy.abort(error))?;
+        self.loss += own;
         let variables = &mut self.variables;
         self.strategy
             .run(|replica| variables.add_gradients(replica, Box::new(gradients)))?;
@@ -196,6 +196,12 @@ impl<O: ElementWise> Sharded<O> {
     #[must_use]
     pub fn is_chief(&self) -> bool {
         self.strategy.is_chief()
+    }
+
+    /// How many numbers are trained.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.trained.iter().map(|(_, var)| var.elem_count()).sum()
     }
 
     /// How many steps were made.
@@ -249,15 +255,25 @@ impl<O: ElementWise> Sharded<O> {
     /// # Errors
     /// [`Error::Strategy`] when a worker was lost, or something cannot be saved.
     #[track_caller]
-    pub fn leave(mut self) -> Result<(), Error> {
+    pub fn leave(self) -> Result<(), Error> {
+        Ok(self.into_strategy()?.leave()?)
+    }
+
+    /// Ends the training, when what is being saved is whole, and gives the strategy back.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], as [`leave`](Self::leave).
+    #[track_caller]
+    pub fn into_strategy(mut self) -> Result<MultiWorkerMirroredStrategy, Error> {
         let variables = &mut self.variables;
         self.strategy
             .run(|replica| variables.finish_save(replica))?;
-        Ok(self.strategy.leave()?)
+        Ok(self.strategy)
     }
 
-    /// The gradients of a loss, and zeros for variables that it does not depend on.
-    fn gradients(&self, loss: &Tensor) -> Result<LentTensors, Error> {
+    /// The gradients of a loss, zeros for variables that it does not depend on, and its value.
+    fn pass(&self, loss: &Tensor) -> Result<(LentTensors, f32), Error> {
+        let value = loss.to_dtype(DType::F32)?.to_scalar::<f32>()?;
         let mut gradients = loss.backward()?;
         let mut named = Vec::with_capacity(self.trained.len());
         for (name, var) in &self.trained {
@@ -267,7 +283,7 @@ impl<O: ElementWise> Sharded<O> {
             };
             named.push((name.as_str(), gradient));
         }
-        LentTensors::new(named)
+        Ok((LentTensors::new(named)?, value))
     }
 }
 

@@ -58,6 +58,8 @@ pub struct ShardedStack<O> {
     units: Vec<ModuleUnit>,
     recompute: Recompute,
     norm: Option<f64>,
+    /// The losses of passes since the last step.
+    loss: f32,
 }
 
 impl<O: ElementWise> ShardedStack<O> {
@@ -119,6 +121,7 @@ impl<O: ElementWise> ShardedStack<O> {
             units,
             recompute: Recompute::Nothing,
             norm: None,
+            loss: 0.0,
         })
     }
 
@@ -132,7 +135,7 @@ impl<O: ElementWise> ShardedStack<O> {
 
     /// The passes of this worker forward and back, from the input of the first unit to the loss
     /// that `loss` makes of the output of the last, and a step with the mean of all workers'
-    /// gradients. Returns the mean of all workers' losses.
+    /// gradients. Returns the mean over all workers of the losses of their passes, added up.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
@@ -142,8 +145,8 @@ impl<O: ElementWise> ShardedStack<O> {
         input: &Tensor,
         loss: impl FnOnce(&Tensor) -> candle_core::Result<Tensor>,
     ) -> Result<f32, Error> {
-        let own = self.accumulate(input, loss)?;
-        let (mut mean, model) = ([own], &mut self.model);
+        self.accumulate(input, loss)?;
+        let (mut mean, model) = ([std::mem::take(&mut self.loss)], &mut self.model);
         let norm = self.strategy.run(|replica| {
             replica.all_reduce(ReplicaReduceOp::Mean, &mut mean)?;
             model.step(replica)
@@ -153,8 +156,8 @@ impl<O: ElementWise> ShardedStack<O> {
     }
 
     /// The passes of a loss whose gradients are added to those of the next
-    /// [`backward_step`](Self::backward_step), not averaged, and its value on this worker. How many
-    /// passes a step has is said by [`Sharding::with_accumulation`].
+    /// [`backward_step`](Self::backward_step). They are added, not averaged. How many passes a step
+    /// has is said by [`Sharding::with_accumulation`].
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::Candle`].
@@ -163,7 +166,7 @@ impl<O: ElementWise> ShardedStack<O> {
         &mut self,
         input: &Tensor,
         loss: impl FnOnce(&Tensor) -> candle_core::Result<Tensor>,
-    ) -> Result<f32, Error> {
+    ) -> Result<(), Error> {
         let stack = Stack::new(&self.units).with_recompute(self.recompute);
         let (model, input) = (&mut self.model, input.detach());
         let passed = self.strategy.run(|replica| {
@@ -177,7 +180,8 @@ impl<O: ElementWise> ShardedStack<O> {
                 Ok::<_, Error>((value, gradient))
             })
         })?;
-        Ok(passed.into_first())
+        self.loss += passed.into_first();
+        Ok(())
     }
 
     /// What the model makes of an input, without gradients. All workers make the same number of
@@ -219,6 +223,12 @@ impl<O: ElementWise> ShardedStack<O> {
     #[must_use]
     pub fn norm(&self) -> Option<f64> {
         self.norm
+    }
+
+    /// How many numbers are trained, in all workers together.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.units.iter().map(ModuleUnit::trained).sum()
     }
 
     /// How many steps were made.
@@ -269,10 +279,19 @@ impl<O: ElementWise> ShardedStack<O> {
     /// # Errors
     /// [`Error::Strategy`] when a worker was lost, or something cannot be saved.
     #[track_caller]
-    pub fn leave(mut self) -> Result<(), Error> {
+    pub fn leave(self) -> Result<(), Error> {
+        Ok(self.into_strategy()?.leave()?)
+    }
+
+    /// Ends the training, when what is being saved is whole, and gives the strategy back.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], as [`leave`](Self::leave).
+    #[track_caller]
+    pub fn into_strategy(mut self) -> Result<MultiWorkerMirroredStrategy, Error> {
         let model = &mut self.model;
         self.strategy.run(|replica| model.finish_save(replica))?;
-        Ok(self.strategy.leave()?)
+        Ok(self.strategy)
     }
 }
 

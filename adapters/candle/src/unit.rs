@@ -111,6 +111,11 @@ impl ModuleUnit {
             .zip(self.inits.iter().copied())
     }
 
+    /// How many of its numbers are trained.
+    pub(crate) fn trained(&self) -> usize {
+        self.spec.trainable().iter().map(VariableSpec::len).sum()
+    }
+
     /// The gathered parameters as candle's tensors, those that are trained as variables.
     fn tensors(&self, parameters: &Parameters<'_>) -> candle_core::Result<Vec<Tensor>> {
         let trained = self.spec.trainable().len();

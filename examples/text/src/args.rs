@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
-use text::{Compress, Error, Exchange, Method, Size};
+use meshwork_strategy::sharded::Shard;
+use text::{Batch, Compress, Corpus, Error, Exchange, Method, Size};
 
 /// Trains a character transformer on a folder of text, with several worker processes that share
 /// every batch, and lets it write.
@@ -42,7 +43,7 @@ pub(crate) struct Args {
 
     /// How many such batches a worker adds up for a step
     #[arg(long, value_name = "K", default_value = "1")]
-    pub(crate) accumulate: NonZeroUsize,
+    pub(crate) accumulate: NonZeroU32,
 
     /// Steps of training
     #[arg(long, value_name = "S", default_value = "2000")]
@@ -59,6 +60,10 @@ pub(crate) struct Args {
     /// How workers train together; all but ddp are for slow links
     #[arg(long, value_enum, default_value = "ddp")]
     method: Method,
+
+    /// Keep only a part of this in each worker, and train as ddp does; none is for comparison
+    #[arg(long, value_enum, value_name = "WHAT")]
+    shard: Option<Parts>,
 
     /// The form in which gradients are sent by ddp; bf16 has half the bytes [default: f32]
     #[arg(long, value_enum, hide_default_value = true)]
@@ -92,6 +97,30 @@ pub(crate) enum Gradients {
     Bf16,
 }
 
+/// What each worker keeps a part of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Parts {
+    /// Nothing
+    None,
+    /// The optimizer's moments
+    Optimizer,
+    /// These, and gradients between batches
+    Gradients,
+    /// These, and parameters: layers are gathered when they are computed
+    Parameters,
+}
+
+impl From<Parts> for Shard {
+    fn from(parts: Parts) -> Self {
+        match parts {
+            Parts::None => Self::Nothing,
+            Parts::Optimizer => Self::Optimizer,
+            Parts::Gradients => Self::Gradients,
+            Parts::Parameters => Self::Parameters,
+        }
+    }
+}
+
 impl From<Gradients> for CommunicationDtype {
     fn from(gradients: Gradients) -> Self {
         match gradients {
@@ -112,7 +141,7 @@ impl Args {
         let unused = |option, given: bool| match given {
             true => Err(Error::Unused {
                 option,
-                method: name(self.method),
+                with: format!("--method {}", name(self.method)),
             }),
             false => Ok(()),
         };
@@ -131,14 +160,58 @@ impl Args {
         })
     }
 
+    /// What is kept in parts, if that is asked for; an option that it has no use for is refused.
+    pub(crate) fn shard(&self) -> Result<Option<Shard>, Error> {
+        let unused = |option, with: &str| {
+            let with = with.to_owned();
+            Err(Error::Unused { option, with })
+        };
+        match (self.shard, self.method, self.gradients) {
+            (None, _, _) => Ok(None),
+            (Some(_), Method::Ddp, Some(_)) => unused("--gradients", "--shard"),
+            (Some(parts), Method::Ddp, None) => Ok(Some(parts.into())),
+            (Some(_), Method::Local | Method::Diloco | Method::Streaming, _) => {
+                unused("--shard", &format!("--method {}", name(self.method)))
+            }
+        }
+    }
+
     /// The form of gradients on the wire.
     pub(crate) fn gradients(&self) -> CommunicationDtype {
         self.gradients.unwrap_or(Gradients::F32).into()
     }
 
+    /// The batches of a worker in a step, whose first row is `first`.
+    pub(crate) fn batches(
+        &self,
+        corpus: &Corpus,
+        step: usize,
+        first: usize,
+    ) -> impl Iterator<Item = Batch> {
+        let (seed, batch) = (self.seed, self.batch.get());
+        let starts = (first..)
+            .step_by(batch)
+            .take(self.accumulate.get() as usize);
+        starts.map(move |start| corpus.batch(seed, step, start..start + batch))
+    }
+
+    /// Refuses the loss of a step, from 0, that is no number any more.
+    pub(crate) fn check_loss(&self, step: usize, loss: f32) -> Result<(), Error> {
+        match loss.is_finite() {
+            true => Ok(()),
+            false => Err(Error::LossNotFinite {
+                step: step + 1,
+                loss,
+                rate: self.lr,
+            }),
+        }
+    }
+
     /// Rows of text that one worker computes in a step.
     pub(crate) fn rows(&self) -> usize {
-        self.batch.get().saturating_mul(self.accumulate.get())
+        self.batch
+            .get()
+            .saturating_mul(self.accumulate.get() as usize)
     }
 }
 
