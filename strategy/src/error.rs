@@ -1,12 +1,12 @@
 //! `Error` of this crate.
 
+mod conversions;
 mod display;
 mod low_communication;
 mod queries;
 mod saved_otherwise;
+mod shard_group;
 mod snapshot_damage;
-
-use std::fmt;
 
 use meshwork_collectives::{ElementType, Rank};
 
@@ -16,6 +16,7 @@ use display::{Found, Known, Listed};
 pub use low_communication::LowCommunicationError;
 pub use saved_otherwise::SavedOtherwise;
 use saved_otherwise::Tensors;
+pub use shard_group::ShardGroupError;
 pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy. After `Group` and `VariablesDiffer` the group is over on all workers.
@@ -390,6 +391,9 @@ pub enum Error {
         "variables that a model library keeps are whole in every worker: shard the optimizer or gradients, or run the model unit by unit to shard its parameters"
     )]
     VariablesAreWhole,
+    /// The parts of a model cannot be kept by such groups of workers.
+    #[error(transparent)]
+    ShardGroup(#[from] ShardGroupError),
     /// Two workers shard a model in different ways.
     #[error(
         "the {what} of a sharded model is not the same on {rank} as on rank 0: give every worker the same"
@@ -474,26 +478,6 @@ pub enum Error {
         ranks: Vec<Rank>,
     },
 }
-
-/// The message and its causes, as `main` and `unwrap` print them.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        meshwork_collectives::fmt_with_causes(self, f)
-    }
-}
-
-/// Errors of groups, by what was tried, become one variant.
-macro_rules! from_collectives {
-    ($($error:ident),*) => {$(
-        impl From<meshwork_collectives::$error> for Error {
-            fn from(error: meshwork_collectives::$error) -> Self {
-                Self::Group(error.into())
-            }
-        }
-    )*};
-}
-
-from_collectives!(ConfigError, JoinError, OperationError);
 
 #[cfg(test)]
 mod tests;

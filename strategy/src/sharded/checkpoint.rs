@@ -77,7 +77,8 @@ pub(super) struct Saving {
 /// Whoever drops a model waits until nothing is written any more.
 impl Drop for Saving {
     fn drop(&mut self) {
-        self.join();
+        // Nobody is left to be told how it ends.
+        let _ = self.join();
     }
 }
 
@@ -86,9 +87,16 @@ impl Saving {
         self.writer.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What the writer has done; `None` if it has panicked.
-    fn join(&mut self) -> Option<Finished> {
-        self.writer.take()?.join().ok()
+    /// What the writer has done, if this worker has one.
+    fn join(&mut self) -> Result<Option<Finished>, Error> {
+        let Some(writer) = self.writer.take() else {
+            return Ok(None);
+        };
+        let step = self.step;
+        let finished = writer.join();
+        finished
+            .map(Some)
+            .map_err(|_| Error::WriterPanicked { step })
     }
 }
 
@@ -141,27 +149,37 @@ impl<O: ElementWise> ShardedModel<O> {
             Ok(series.begin()?.to_string())
         })?;
         let generation: Generation = generation.parse()?;
+        // Of several copies of the model, the first is written.
+        let writer = match self.mesh.replica {
+            0 => Some(self.start_writer(series, generation)?),
+            _ => None,
+        };
+        self.saving = Some(Saving {
+            checkpoints: checkpoints.clone(),
+            generation,
+            step: self.steps,
+            writer,
+        });
+        Ok(())
+    }
+
+    /// Starts to write a copy of this worker's rows.
+    fn start_writer(
+        &mut self,
+        series: Series,
+        generation: Generation,
+    ) -> Result<JoinHandle<Finished>, Error> {
         let draft = self.draft()?;
-        let part = format!(
-            "{:05}-of-{:05}.safetensors",
-            self.rank.index(),
-            group.world()
-        );
+        let (place, parts) = (self.mesh.place, self.mesh.parts);
+        let part = format!("{place:05}-of-{parts:05}.safetensors");
         let writer = thread::Builder::new()
             .name("meshwork-checkpoint".to_owned())
             .spawn(move || {
                 let (bytes, head) = draft.seal();
                 let written = series.write(generation, &part, &bytes, head);
                 (written.map_err(Error::from), bytes)
-            })
-            .map_err(|error| Error::NoWriter { kind: error.kind() })?;
-        self.saving = Some(Saving {
-            checkpoints: checkpoints.clone(),
-            generation,
-            step: self.steps,
-            writer: Some(writer),
-        });
-        Ok(())
+            });
+        writer.map_err(|error| Error::NoWriter { kind: error.kind() })
     }
 
     /// Waits until the save that is under way is whole, if there is one: a job does so before it
@@ -176,13 +194,19 @@ impl<O: ElementWise> ShardedModel<O> {
         let Some(mut saving) = self.saving.take() else {
             return Ok(());
         };
-        let step = saving.step;
-        let (written, bytes) = saving.join().ok_or(Error::WriterPanicked { step })?;
-        self.draft_bytes = bytes;
-        let written = written?;
-        let entries = tell_all(group, &written.entry().to_string())?;
+        let written = match saving.join()? {
+            Some((written, bytes)) => {
+                self.draft_bytes = bytes;
+                Some(written?)
+            }
+            None => None,
+        };
+        let own = written.as_ref().map(|written| written.entry().to_string());
+        // Who has written nothing has nothing to say.
+        let entries = tell_all(group, &own.unwrap_or_default())?;
         let finished = chief_tells(group, || {
-            let entries = entries.iter().map(|entry| Ok(entry.parse::<Entry>()?));
+            let entries = entries.iter().filter(|entry| !entry.is_empty());
+            let entries = entries.map(|entry| Ok(entry.parse::<Entry>()?));
             let entries = entries.collect::<Result<Vec<_>, Error>>()?;
             let body = self.tensors()?.with_step(saving.step).to_bytes();
             let ShardedCheckpoints { series, keep } = &saving.checkpoints;
@@ -273,7 +297,7 @@ impl<O: ElementWise> ShardedModel<O> {
 
     /// A copy of this worker's rows of everything.
     fn draft(&mut self) -> Result<BlockFile, Error> {
-        let worker = self.rank.index();
+        let worker = self.mesh.place;
         let mut blocks = Vec::new();
         for unit in &self.units {
             let states = O::STATE.iter().map(|name| Some(*name));

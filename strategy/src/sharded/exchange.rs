@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
 
+use super::mesh::ShardMesh;
 use super::partition::{Partition, Which};
-use super::tensors::{AllRows, add};
+use super::tensors::{AllRows, Tensors, add};
 
 /// How a unit's numbers go between the workers, and where they are staged for that.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) partition: Arc<Partition>,
-    pub(super) worker: usize,
+    pub(super) mesh: ShardMesh,
     pub(super) staging: Arc<Mutex<Staging>>,
 }
 
@@ -63,8 +64,8 @@ impl Exchange {
         for chunk in self.chunks(Which::Trainable) {
             let mut staging = self.staging();
             let mean = self.reduce(group, all, &chunk, &mut staging)?;
-            let own = chunk[self.worker].clone();
-            all.write(&self.partition, self.worker, own, mean);
+            let own = chunk[self.mesh.place].clone();
+            all.write(&self.partition, self.mesh.place, own, mean);
         }
         Ok(())
     }
@@ -80,7 +81,7 @@ impl Exchange {
         for chunk in self.chunks(Which::Trainable) {
             let mut staging = self.staging();
             let mean = self.reduce(group, all, &chunk, &mut staging)?;
-            let own = &mut shard[chunk[self.worker].clone()];
+            let own = &mut shard[chunk[self.mesh.place].clone()];
             match onto {
                 Onto::Replace => own.copy_from_slice(mean),
                 Onto::Add => add(own, mean),
@@ -99,14 +100,16 @@ impl Exchange {
         for chunk in self.chunks(which) {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (gathered, own) = staging.room(&lengths, self.worker);
+            let (gathered, own) = staging.room(&lengths, self.mesh.place);
             all.read(
                 &self.partition,
-                self.worker,
-                chunk[self.worker].clone(),
+                self.mesh.place,
+                chunk[self.mesh.place].clone(),
                 own,
             );
-            group.all_gather_uneven(own, gathered, &lengths)?;
+            self.mesh.with(group, |row, _| {
+                row.all_gather_uneven(own, gathered, &lengths)
+            })?;
             self.write_all(all, &chunk, gathered);
         }
         Ok(())
@@ -122,11 +125,43 @@ impl Exchange {
         for chunk in self.chunks(Which::All) {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (gathered, _) = staging.room(&lengths, self.worker);
-            group.all_gather_uneven(&shard[chunk[self.worker].clone()], gathered, &lengths)?;
+            let (gathered, _) = staging.room(&lengths, self.mesh.place);
+            let own = &shard[chunk[self.mesh.place].clone()];
+            self.mesh.with(group, |row, _| {
+                row.all_gather_uneven(own, gathered, &lengths)
+            })?;
             self.write_all(all, &chunk, gathered);
         }
         Ok(())
+    }
+
+    /// Replaces what this worker has of gradients by the mean over all that keep the same part.
+    pub(super) fn reduce_across(
+        &self,
+        group: &mut Group,
+        gradients: &mut Tensors,
+    ) -> Result<(), OperationError> {
+        self.mesh.with(group, |_, column| {
+            let Some(column) = column else {
+                return Ok(());
+            };
+            let mut mean = |values: &mut [f32]| column.all_reduce(values, ReduceOp::Mean);
+            let mut all = match gradients {
+                Tensors::Shard { values, .. } => {
+                    return values.chunks_mut(ELEMENTS).try_for_each(mean);
+                }
+                Tensors::Whole(_) | Tensors::Lent(_) => gradients.all_rows(),
+            }
+            .expect("what is no shard has all rows");
+            for chunk in self.chunks(Which::Trainable) {
+                let (own, mut staging) = (chunk[self.mesh.place].clone(), self.staging());
+                let (_, values) = staging.room(&[own.len()], 0);
+                all.read(&self.partition, self.mesh.place, own.clone(), values);
+                mean(values)?;
+                all.write(&self.partition, self.mesh.place, own, values);
+            }
+            Ok(())
+        })
     }
 
     /// Carries an operation out on all elements where they are, some at a time.
@@ -165,14 +200,16 @@ impl Exchange {
         staging: &'a mut Staging,
     ) -> Result<&'a [f32], OperationError> {
         let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-        let (staged, own) = staging.room(&lengths, self.worker);
+        let (staged, own) = staging.room(&lengths, self.mesh.place);
         let mut rest = &mut staged[..];
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at_mut(positions.len());
             all.read(&self.partition, worker, positions.clone(), block);
             rest = behind;
         }
-        group.reduce_scatter_uneven(staged, own, &lengths, ReduceOp::Mean)?;
+        self.mesh.with(group, |row, _| {
+            row.reduce_scatter_uneven(staged, own, &lengths, ReduceOp::Mean)
+        })?;
         Ok(own)
     }
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
+use super::reducing::Pass;
 use super::tensors::{Tensors, add};
 use super::{Shard, ShardedCheckpoints, Sharding, UnitSpec};
 use crate::{Error, MultiWorkerMirroredStrategy, ReplicaContext};
@@ -127,7 +128,8 @@ impl<O: ElementWise> ShardedVariables<O> {
         let mut gradients = Tensors::Lent(gradients);
         if self.model.sharding.shard >= Shard::Gradients {
             held.scratch = Some(gradients);
-            return self.model.start_reduce(group, UNIT);
+            // Whether it is the last is not known.
+            return self.model.start_reduce(group, UNIT, Pass::Earlier);
         }
         if found > 1 {
             for tensor in 0..trained {
@@ -158,9 +160,13 @@ impl<O: ElementWise> ShardedVariables<O> {
         if found != needed {
             return Err(model.wrong_passes(UNIT, found, needed));
         }
-        if model.sharding.shard < Shard::Gradients {
-            let group = model.group(replica)?;
-            model.start_reduce(group, UNIT)?;
+        let group = model.group(replica)?;
+        match model.sharding.shard {
+            Shard::Nothing | Shard::Optimizer => model.start_reduce(group, UNIT, Pass::Last)?,
+            Shard::Gradients | Shard::Parameters => {
+                model.finish_reducing(0)?;
+                model.start_reduce_across(group, UNIT)?;
+            }
         }
         let norm = model.update(replica)?;
         let held = model.units[UNIT].here()?;

@@ -1,18 +1,20 @@
 //! `ShardedModel`: made, computed with unit by unit, and updated.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use meshwork_collectives::{Group, Rank};
-use twox_hash::XxHash3_64;
 
+use super::agreement::agree_on;
 use super::checkpoint::Saving;
-use super::exchange::{Exchange, Onto, Staging};
+use super::exchange::{Exchange, Staging};
 use super::lent::Lent;
+use super::mesh::ShardMesh;
 use super::optimizer::ElementWise;
 use super::partition::{Partition, Which};
+use super::reducing::Pass;
 use super::tensors::{AllRows, Gradients, Parameters, Tensors, Whole, add, make_room};
 use super::unit::{Held, ShardedUnit};
 use super::{Shard, Sharding, UnitSpec};
@@ -30,15 +32,16 @@ pub struct ShardedModel<O> {
     pub(super) optimizer: O,
     pub(super) rank: Rank,
     workers: u32,
+    pub(super) mesh: ShardMesh,
     pub(super) steps: u64,
     pub(super) units: Vec<ShardedUnit>,
     /// All tensors that are trained, one unit's after the other's, in the order of their names:
     /// that in which the norm is added up, whatever the units are.
-    by_name: Vec<usize>,
+    pub(super) by_name: Vec<usize>,
     /// Buffers for whole units that nobody uses.
     pub(super) pool: Vec<Whole>,
     /// Units whose gradients are being reduced out of such a buffer, the first first.
-    reducing: VecDeque<usize>,
+    pub(super) reducing: VecDeque<usize>,
     staging: Arc<Mutex<Staging>>,
     pub(super) saving: Option<Saving>,
     /// Memory for the next save.
@@ -66,13 +69,13 @@ impl<O: ElementWise> ShardedModel<O> {
         mut initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
     ) -> Result<Self, Error> {
         let mut model = Self::without_values(strategy, sharding, units, optimizer)?;
-        let (rank, group) = (model.rank.index(), strategy.group_mut());
+        let (place, group) = (model.mesh.place, strategy.group_mut());
         for (index, spec) in units.iter().enumerate() {
             let partition = model.units[index].partition.clone();
             let held = model.units[index].here()?;
             for (tensor, parameter) in spec.parameters().iter().enumerate() {
-                let elements = partition.elements(tensor, rank);
-                let rows = held.parameters.rows_mut(&partition, tensor, Some(rank));
+                let elements = partition.elements(tensor, place);
+                let rows = held.parameters.rows_mut(&partition, tensor, Some(place));
                 initial(parameter, elements, rows);
             }
             model.share_rows(group, index, Which::All)?;
@@ -97,15 +100,21 @@ impl<O: ElementWise> ShardedModel<O> {
         let meter = strategy.meter.clone();
         let group = strategy.group_mut();
         let (rank, workers) = (group.rank(), group.world());
-        // One worker has the whole of everything.
-        let shard = match workers {
-            1 => Shard::Nothing,
-            _ => sharding.shard,
+        let mesh = match sharding.shard {
+            Shard::Nothing => ShardMesh::flat(group),
+            Shard::Optimizer | Shard::Gradients | Shard::Parameters => {
+                ShardMesh::new(group, sharding.among)?
+            }
+        };
+        // Who keeps a model alone has the whole of everything.
+        let (shard, mesh) = match mesh.parts {
+            1 => (Shard::Nothing, ShardMesh::flat(group)),
+            _ => (sharding.shard, mesh),
         };
         let unit = |spec: &UnitSpec| {
-            let trainable = spec.trainable().len();
-            let partition = Partition::new(spec.parameters(), trainable, workers as usize);
-            let held = Held::new(shard, &partition, rank.index(), O::STATE.len());
+            let (trainable, parts) = (spec.trainable().len(), mesh.parts as usize);
+            let partition = Partition::new(spec.parameters(), trainable, parts);
+            let held = Held::new(shard, &partition, mesh.place, O::STATE.len());
             ShardedUnit::new(spec, partition, held)
         };
         Ok(Self {
@@ -115,6 +124,7 @@ impl<O: ElementWise> ShardedModel<O> {
             workers,
             steps: 0,
             units: units.iter().map(unit).collect(),
+            mesh,
             by_name: by_name(units),
             pool: Vec::new(),
             reducing: VecDeque::new(),
@@ -194,8 +204,10 @@ impl<O: ElementWise> ShardedModel<O> {
         let computed = self.compute_gradients(unit, compute)?;
         self.free(unit)?;
         self.units[unit].passes = found;
-        if self.sharding.shard >= Shard::Gradients || found == needed {
-            self.start_reduce(group, unit)?;
+        if found == needed {
+            self.start_reduce(group, unit, Pass::Last)?;
+        } else if self.sharding.shard >= Shard::Gradients {
+            self.start_reduce(group, unit, Pass::Earlier)?;
         }
         Ok(computed)
     }
@@ -277,7 +289,7 @@ impl<O: ElementWise> ShardedModel<O> {
 
     /// Whose rows this worker updates: its own, or those of all.
     pub(super) fn updated(&self) -> Option<usize> {
-        (self.sharding.shard > Shard::Nothing).then_some(self.rank.index())
+        (self.sharding.shard > Shard::Nothing).then_some(self.mesh.place)
     }
 
     pub(super) fn group<'a>(
@@ -292,10 +304,10 @@ impl<O: ElementWise> ShardedModel<O> {
         }
     }
 
-    fn exchange(&self, unit: usize) -> Exchange {
+    pub(super) fn exchange(&self, unit: usize) -> Exchange {
         Exchange {
             partition: self.units[unit].partition.clone(),
-            worker: self.rank.index(),
+            mesh: self.mesh.clone(),
             staging: self.staging.clone(),
         }
     }
@@ -368,105 +380,6 @@ impl<O: ElementWise> ShardedModel<O> {
         Ok(computed)
     }
 
-    /// Starts to reduce the gradients of a pass, or those of all passes where they are whole.
-    pub(super) fn start_reduce(&mut self, group: &mut Group, unit: usize) -> Result<(), Error> {
-        let (exchange, shard) = (self.exchange(unit), self.sharding.shard);
-        if self.workers == 1 || !self.units[unit].is_trainable() {
-            return self.take_scratch(unit);
-        }
-        let onto = match self.units[unit].passes {
-            1 => Onto::Replace,
-            _ => Onto::Add,
-        };
-        self.units[unit].start(group, move |group, held| {
-            if let (Tensors::Shard { values, .. }, Some(scratch)) =
-                (&mut held.gradients, &mut held.scratch)
-            {
-                let mut all = scratch.all_rows().expect("a pass leaves whole gradients");
-                return exchange.reduce_scatter(group, &mut all, values, onto);
-            }
-            let all = held.gradients.all_rows();
-            let mut all = all.expect("sharded gradients were there as whole ones");
-            match shard {
-                Shard::Nothing => exchange.all_reduce(group, &mut all),
-                Shard::Optimizer | Shard::Gradients | Shard::Parameters => {
-                    exchange.reduce_in_place(group, &mut all)
-                }
-            }
-        })?;
-        self.reducing.push_back(unit);
-        Ok(())
-    }
-
-    /// Waits until at most so many units are being reduced, and takes their buffers back.
-    pub(super) fn finish_reducing(&mut self, most: usize) -> Result<(), Error> {
-        while self.reducing.len() > most {
-            let Some(unit) = self.reducing.pop_front() else {
-                break;
-            };
-            self.take_scratch(unit)?;
-        }
-        Ok(())
-    }
-
-    /// Takes the buffer of a pass back, or drops what a model library has lent for it.
-    fn take_scratch(&mut self, unit: usize) -> Result<(), Error> {
-        match self.units[unit].here()?.scratch.take() {
-            Some(Tensors::Whole(whole)) => self.pool.push(whole),
-            Some(Tensors::Lent(_) | Tensors::Shard { .. }) | None => {}
-        }
-        Ok(())
-    }
-
-    /// Scales gradients down to a norm, and returns theirs.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a factor below 1 is rounded"
-    )]
-    fn limit_norm(&mut self, group: &mut Group, most: f32) -> Result<f64, Error> {
-        let (rank, updated) = (self.rank.index(), self.updated());
-        let mut squares = Vec::with_capacity(self.by_name.len());
-        for unit in &mut self.units {
-            let partition = unit.partition.clone();
-            squares.extend(unit.here()?.squares(&partition, rank));
-        }
-        let own: f64 = self.by_name.iter().map(|tensor| squares[*tensor]).sum();
-        let mut all = vec![0.0; self.workers as usize];
-        group.all_gather(&[own], &mut all)?;
-        let norm = all.iter().sum::<f64>().sqrt();
-        if norm > f64::from(most) {
-            let by = f64::from(most) / norm;
-            for unit in &mut self.units {
-                let partition = unit.partition.clone();
-                unit.here()?.scale(&partition, updated, by as f32);
-            }
-        }
-        Ok(norm)
-    }
-
-    /// Starts to give every worker the rows of all, where they are kept whole.
-    pub(super) fn share_rows(
-        &mut self,
-        group: &mut Group,
-        unit: usize,
-        which: Which,
-    ) -> Result<(), Error> {
-        let is_new = which == Which::All;
-        let is_updated_by_all = self.sharding.shard == Shard::Nothing && !is_new;
-        if self.workers == 1 || is_updated_by_all {
-            return Ok(());
-        }
-        let exchange = self.exchange(unit);
-        if let Tensors::Shard { .. } = self.units[unit].here()?.parameters {
-            return Ok(());
-        }
-        self.units[unit].start(group, move |group, held| {
-            let all = held.parameters.all_rows();
-            let mut all = all.expect("what is no shard has all rows");
-            exchange.gather_in_place(group, &mut all, which)
-        })
-    }
-
     /// Takes the parameters of the only unit from a model library, with the chief's values.
     pub(super) fn lend(
         &mut self,
@@ -497,60 +410,3 @@ fn by_name(units: &[UnitSpec]) -> Vec<usize> {
     named.sort_by_key(|(_, name)| *name);
     named.into_iter().map(|(tensor, _)| tensor).collect()
 }
-
-/// Compares what the workers are given with what the chief is.
-#[track_caller]
-fn agree_on<O: ElementWise>(
-    strategy: &mut MultiWorkerMirroredStrategy,
-    sharding: Sharding,
-    units: &[UnitSpec],
-) -> Result<(), Error> {
-    let specs: Vec<VariableSpec> = units
-        .iter()
-        .flat_map(|unit| unit.parameters().iter().cloned())
-        .collect();
-    let mut names = BTreeSet::new();
-    if let Some(twice) = specs.iter().find(|spec| !names.insert(spec.name())) {
-        let name = twice.name().to_owned();
-        return Err(Error::DuplicateVariable { name });
-    }
-    strategy.scope(|scope| scope.compare(&specs))?;
-    let sizes: Vec<[usize; 2]> = units
-        .iter()
-        .map(|unit| [unit.trainable().len(), unit.parameters().len()])
-        .collect();
-    let mine = [
-        sharding.shard as u64,
-        XxHash3_64::oneshot(bytemuck::cast_slice(&sizes)),
-        sharding.passes.map_or(0, NonZeroU32::get).into(),
-        sharding
-            .max_norm
-            .map_or(u64::MAX, |norm| norm.to_bits().into()),
-        sharding.prefetch as u64,
-        O::STATE.len() as u64,
-    ];
-    let group = strategy.group_mut();
-    let mut all = vec![[0; 6]; group.world() as usize];
-    group.all_gather(&mine, all.as_flattened_mut())?;
-    for (rank, theirs) in Rank::all(group.world()).zip(&all) {
-        let differs = theirs
-            .iter()
-            .zip(&all[0])
-            .position(|(own, chiefs)| own != chiefs);
-        if let Some(place) = differs {
-            let what = COMPARED[place];
-            return Err(Error::ShardingDiffers { rank, what });
-        }
-    }
-    Ok(())
-}
-
-/// What workers compare before they train together.
-const COMPARED: [&str; 6] = [
-    "kind of shards",
-    "division into units and frozen parameters",
-    "number of backward passes in a step",
-    "largest norm of gradients",
-    "number of units gathered ahead",
-    "optimizer",
-];

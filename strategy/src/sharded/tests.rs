@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod lent;
+mod mesh;
 
 use std::num::NonZeroU32;
 use std::ops::Range;

@@ -118,6 +118,30 @@ proptest! {
 }
 
 #[test]
+fn copies_of_lent_variables_are_those_of_copies_of_a_model() {
+    let unit = units(&[Shapes::new(&[&[7, 3], &[], &[2]], &[&[5]])]).remove(0);
+    let two = NonZeroU32::new(2).unwrap();
+    for shard in [Shard::Optimizer, Shard::Gradients] {
+        let mut run = Run::new(shard, 4);
+        run.sharding = run.sharding.with_group(ShardGroup::Workers(two));
+        let optimizer = AdamW::new(0.01).with_epsilon(1e-3);
+        let (expected, _) = run.train(std::slice::from_ref(&unit), &optimizer);
+        assert_eq!(expected[0], train(run, &unit).0, "{shard:?}");
+        // Of several passes, sums go between the copies.
+        run.sharding = run.sharding.with_accumulation(two);
+        let (expected, _) = run.train(std::slice::from_ref(&unit), &optimizer);
+        for (found, expected) in train(run, &unit)
+            .0
+            .iter()
+            .flatten()
+            .zip(expected[0].iter().flatten())
+        {
+            assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+        }
+    }
+}
+
+#[test]
 fn passes_are_counted_only_where_their_number_is_said() {
     let unit = units(&[Shapes::new(&[&[3]], &[])]).remove(0);
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
