@@ -76,6 +76,8 @@ pub use vars::MirroredVars;
 /// Chapters of the book, whose programs are compiled and run.
 #[cfg(doctest)]
 mod book {
+    #[doc = include_str!("../../../docs/book/src/a-model-that-does-not-fit.md")]
+    mod a_model_that_does_not_fit {}
     #[doc = include_str!("../../../docs/book/src/candle.md")]
     mod candle {}
 }

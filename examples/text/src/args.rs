@@ -65,6 +65,10 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHAT")]
     shard: Option<Parts>,
 
+    /// Workers that keep one model together, with --shard [default: all]
+    #[arg(long, value_name = "G")]
+    pub(crate) shard_group: Option<NonZeroU32>,
+
     /// The form in which gradients are sent by ddp; bf16 has half the bytes [default: f32]
     #[arg(long, value_enum, hide_default_value = true)]
     gradients: Option<Gradients>,
@@ -141,7 +145,7 @@ impl Args {
         let unused = |option, given: bool| match given {
             true => Err(Error::Unused {
                 option,
-                with: format!("--method {}", name(self.method)),
+                circumstance: format!("with --method {}", name(self.method)),
             }),
             false => Ok(()),
         };
@@ -162,16 +166,22 @@ impl Args {
 
     /// What is kept in parts, if that is asked for; an option that it has no use for is refused.
     pub(crate) fn shard(&self) -> Result<Option<Shard>, Error> {
-        let unused = |option, with: &str| {
-            let with = with.to_owned();
-            Err(Error::Unused { option, with })
+        let unused = |option, circumstance: &str| {
+            let circumstance = circumstance.to_owned();
+            Err(Error::Unused {
+                option,
+                circumstance,
+            })
         };
         match (self.shard, self.method, self.gradients) {
+            (None, _, _) if self.shard_group.is_some() => {
+                unused("--shard-group", "without --shard")
+            }
             (None, _, _) => Ok(None),
-            (Some(_), Method::Ddp, Some(_)) => unused("--gradients", "--shard"),
+            (Some(_), Method::Ddp, Some(_)) => unused("--gradients", "with --shard"),
             (Some(parts), Method::Ddp, None) => Ok(Some(parts.into())),
             (Some(_), Method::Local | Method::Diloco | Method::Streaming, _) => {
-                unused("--shard", &format!("--method {}", name(self.method)))
+                unused("--shard", &format!("with --method {}", name(self.method)))
             }
         }
     }

@@ -63,13 +63,13 @@ pub enum Error {
         problem: &'static str,
     },
 
-    /// An option that another one leaves nothing to do.
-    #[error("{option} has no effect with {with}; leave it out, or choose another method")]
+    /// An option that has nothing to do beside the others.
+    #[error("{option} has no effect {circumstance}; leave it out, or choose another method")]
     Unused {
         /// Which one.
         option: &'static str,
-        /// The other one.
-        with: String,
+        /// With or without which other one.
+        circumstance: String,
     },
 
     /// A step was to be made without a batch.

@@ -21,6 +21,7 @@ pub(crate) fn run(
     let corpus = corpus.inspect_err(|error| strategy.abort(one_line(error)))?;
     let split = Split {
         shard,
+        group: args.shard_group,
         passes: args.accumulate,
         max_norm: MOST_NORM,
         seed: args.seed,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use candle_core::{DType, Device};
 use candle_nn::{VarBuilder, VarMap};
 use meshwork_candle::{ModuleUnit, Sharded, ShardedStack};
-use meshwork_strategy::sharded::{self, Shard, Sharding};
+use meshwork_strategy::sharded::{self, Shard, ShardGroup, Sharding};
 use meshwork_strategy::{MultiWorkerMirroredStrategy, VariableSpec};
 
 use crate::initial::{weight_of, write};
@@ -39,6 +39,8 @@ enum Kept {
 pub struct Split {
     /// What each worker keeps a part of.
     pub shard: Shard,
+    /// Workers that keep one model together, if not all do.
+    pub group: Option<NonZeroU32>,
     /// Batches that are added up for a step.
     pub passes: NonZeroU32,
     /// The norm that gradients are clipped at.
@@ -60,7 +62,9 @@ impl SplitModel {
         split: Split,
     ) -> Result<Self, Error> {
         let optimizer = adamw(0.0);
+        let group = split.group.map_or(ShardGroup::All, ShardGroup::Workers);
         let sharding = Sharding::new(split.shard)
+            .with_group(group)
             .with_max_norm(split.max_norm)
             .with_accumulation(split.passes);
         let kept = match split.shard {

@@ -94,6 +94,13 @@ fn whatever_is_sharded_gives_the_same_losses_to_the_last_digit() {
             assert_eq!(none.steps, sharded.steps, "{shard} {workers}");
             assert_eq!(none.validation, sharded.validation, "{shard} {workers}");
         }
+        if workers == "4" {
+            let two = ["--shard", "parameters", "--shard-group", "2"];
+            let copies = losses(&[&common[..], &two].concat());
+            for (one, other) in none.steps.iter().zip(&copies.steps) {
+                assert!((one - other).abs() < 1e-4 * one, "{one} {other}");
+            }
+        }
     }
 }
 
@@ -257,6 +264,7 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--layers", "0"], "at least 1"),
         (["--gradients", "int3"], "--gradients"),
         (["--json", "no/such/folder/log.json"], "--json"),
+        (["--shard-group", "2"], "no effect without --shard"),
         (["--frobnicate", "1"], "--help"),
     ] {
         let output = run(folder.path(), &args);

@@ -387,10 +387,13 @@ fn workers_that_are_given_different_models_are_named() {
 #[test]
 fn a_worker_that_dies_is_named_wherever_the_others_are() {
     let units = units(&vec![Shapes::new(&[&[4, 4]], &[]); 3]);
-    for shard in KINDS {
-        let ended = each(3, |mut strategy| {
-            let run = Run::new(shard, 3);
-            let sharding = run.sharding;
+    let two = ShardGroup::Workers(NonZeroU32::new(2).unwrap());
+    let cases = KINDS.map(|shard| (3, Sharding::new(shard)));
+    let copies = KINDS.map(|shard| (4, Sharding::new(shard).with_group(two)));
+    for (workers, sharding) in cases.into_iter().chain(copies) {
+        let ended = each(workers, |mut strategy| {
+            let mut run = Run::new(sharding.shard, workers);
+            run.sharding = sharding;
             let mut model =
                 ShardedModel::new(&mut strategy, sharding, &units, Sgd::new(0.1), initial).unwrap();
             run.step(&mut strategy, &mut model, &units);
@@ -407,15 +410,16 @@ fn a_worker_that_dies_is_named_wherever_the_others_are() {
                 }
                 model.step(replica)
             });
-            // Dropped here, without leaving, by the one that stopped half-way.
-            result
-                .err()
-                .map(|error| (error.rank_at_fault(), model.units[0].here().is_err()))
+            if rank == Rank::new(1) {
+                // Dropped here, without leaving, half-way.
+                return None;
+            }
+            let error = result.err().or_else(|| strategy.leave().err());
+            error.map(|error| error.rank_at_fault())
         });
-        assert_eq!(ended[1], None);
-        for rank in [0, 2] {
-            let (at_fault, _) = ended[rank].expect("a worker is lost");
-            assert_eq!(at_fault, Some(Rank::new(1)), "{shard:?}");
+        for rank in (0..ended.len()).filter(|rank| *rank != 1) {
+            let at_fault = ended[rank].expect("a worker is lost");
+            assert_eq!(at_fault, Some(Rank::new(1)), "{sharding:?}");
         }
     }
 }

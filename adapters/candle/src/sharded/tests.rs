@@ -1,13 +1,14 @@
 //! Sharded training with workers that are threads of one process: against candle's optimizer on one
 //! worker with the batches of all, whatever is sharded; frozen, tied and unused variables; files.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::thread;
 
 use candle_core::Device;
 use candle_nn::{Init, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, linear};
 use meshwork_collectives::Group;
-use meshwork_strategy::sharded::{AdamW, Shard};
+use meshwork_strategy::sharded::{AdamW, Shard, ShardGroup};
 
 use super::*;
 
@@ -177,6 +178,28 @@ fn any_workers_and_shards_train_as_candles_optimizer_does_on_one_worker() {
                     assert!((found - expected).abs() < 1e-5, "{found} {expected}");
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn copies_of_a_model_train_as_candles_optimizer_does_on_one_worker() {
+    let (losses, expected) = by_candle(None);
+    for shard in [Shard::Optimizer, Shard::Gradients] {
+        let two = ShardGroup::Workers(NonZeroU32::new(2).unwrap());
+        let run = Run {
+            sharding: Sharding::new(shard).with_group(two),
+            batch: 3,
+            passes: 1,
+            steps: 6,
+        };
+        let ran = each(4, |strategy| run.on(strategy));
+        assert!(ran.iter().all(|one| *one == ran[0]), "workers differ");
+        for (found, expected) in ran[0].1.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        }
+        for (found, expected) in ran[0].0.iter().zip(&losses) {
+            assert!((found - expected).abs() < 1e-5, "{found} {expected}");
         }
     }
 }
