@@ -338,7 +338,7 @@ pub enum Error {
         found: Option<Vec<usize>>,
     },
     /// A checkpoint of a sharded model is not of this one.
-    #[error("the checkpoint is of another model or optimizer: {}", Tensors(.0))]
+    #[error("the checkpoint is of another model: {}", Tensors(.0))]
     CheckpointOfAnother(Vec<SavedOtherwise>),
     /// No thread could be started that writes a checkpoint.
     #[error("the thread that writes a checkpoint cannot be started: {kind}")]

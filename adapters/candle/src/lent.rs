@@ -46,7 +46,9 @@ impl Lent for LentTensors {
 }
 
 /// Lets something have all elements of a tensor.
-struct InPlace<'a>(RefCell<&'a mut dyn FnMut(&mut [f32])>);
+struct InPlace<'a>(RefCell<Act<'a>>);
+
+type Act<'a> = &'a mut dyn FnMut(&mut [f32]);
 
 impl InplaceOp1 for InPlace<'_> {
     fn name(&self) -> &'static str {

@@ -201,9 +201,12 @@ impl<O: ElementWise> ShardedModel<O> {
             }
             None => None,
         };
-        let own = written.as_ref().map(|written| written.entry().to_string());
-        // Who has written nothing has nothing to say.
-        let entries = tell_all(group, &own.unwrap_or_default())?;
+        let own = match &written {
+            Some(written) => written.entry().to_string(),
+            // Who has written nothing has nothing to say.
+            None => String::new(),
+        };
+        let entries = tell_all(group, &own)?;
         let finished = chief_tells(group, || {
             let entries = entries.iter().filter(|entry| !entry.is_empty());
             let entries = entries.map(|entry| Ok(entry.parse::<Entry>()?));

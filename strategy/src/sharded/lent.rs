@@ -2,6 +2,7 @@
 //! optimizer.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
@@ -156,7 +157,7 @@ impl<O: ElementWise> ShardedVariables<O> {
         let needed = model
             .sharding
             .passes
-            .map_or(found.max(1), |passes| passes.get());
+            .map_or_else(|| found.max(1), NonZeroU32::get);
         if found != needed {
             return Err(model.wrong_passes(UNIT, found, needed));
         }

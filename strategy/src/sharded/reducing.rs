@@ -29,9 +29,10 @@ impl<O: ElementWise> ShardedModel<O> {
         if group.world() == 1 || !self.units[unit].is_trainable() {
             return self.take_scratch(unit);
         }
-        let onto = match self.units[unit].passes {
-            1 => Onto::Replace,
-            _ => Onto::Add,
+        let onto = if self.units[unit].passes == 1 {
+            Onto::Replace
+        } else {
+            Onto::Add
         };
         self.units[unit].start(group, move |group, held| {
             match (&mut held.gradients, &mut held.scratch) {

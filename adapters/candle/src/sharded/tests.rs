@@ -130,7 +130,9 @@ fn by_candle(max_norm: Option<f32>) -> (Vec<f32>, Vec<f32>) {
         let mut gradients = loss.backward().unwrap();
         let mut square = 0.0;
         for var in &vars {
-            let gradient = gradients.remove(var).unwrap_or(var.zeros_like().unwrap());
+            let gradient = gradients
+                .remove(var)
+                .unwrap_or_else(|| var.zeros_like().unwrap());
             let values = gradient.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             square += values.iter().map(|value| value * value).sum::<f32>();
             gradients.insert(var, gradient);

@@ -33,7 +33,7 @@ fn each<R: Send>(world: u32, program: impl Fn(MultiWorkerMirroredStrategy) -> R 
     })
 }
 
-/// A table of rows and their places, of which one is a view.
+/// A table of rows, and a parameter that has no use.
 struct Table {
     rows: Tensor,
     unused: Tensor,
@@ -103,7 +103,7 @@ fn initial(spec: &VariableSpec, elements: Range<usize>, rows: &mut [f32]) {
 
 fn input(step: usize, worker: usize) -> Tensor {
     let numbers: Vec<u32> = (0..5)
-        .map(|at| ((step * 3 + worker * 5 + at * at) % 7) as u32)
+        .map(|at| u32::try_from((step * 3 + worker * 5 + at * at) % 7).unwrap())
         .collect();
     Tensor::new(numbers, &Device::Cpu).unwrap()
 }
@@ -196,7 +196,7 @@ fn accumulated_passes_are_those_of_one_batch() {
     let of = |passes: u32| {
         let sharding =
             Sharding::new(Shard::Parameters).with_accumulation(NonZeroU32::new(passes).unwrap());
-        let losses = each(2, |strategy| {
+        each(2, |strategy| {
             let optimizer = Sgd::new(0.1);
             let worker = strategy.rank().index();
             let stack = ShardedStack::with_initial(strategy, units(), optimizer, sharding, initial);
@@ -210,8 +210,7 @@ fn accumulated_passes_are_those_of_one_batch() {
             let output = stack.forward(&input(1, worker)).unwrap();
             stack.leave().unwrap();
             loss(&output).unwrap().to_scalar::<f32>().unwrap()
-        });
-        losses
+        })
     };
     for (one, three) in of(1).into_iter().zip(of(3)) {
         assert!((one - three).abs() < 1e-6, "{one} {three}");

@@ -157,36 +157,43 @@ fn every_file_is_a_safetensors_file_of_rows_by_name() {
     assert_eq!(found, expected);
 }
 
+/// A unit with parameters of these shapes.
+fn unit_of(shapes: &[&[usize]]) -> [UnitSpec; 1] {
+    let specs = shapes.iter().enumerate();
+    let spec = |(at, shape): (usize, &&[usize])| VariableSpec::new(format!("w{at}"), shape);
+    [UnitSpec::new(
+        "unit",
+        specs.map(|named| spec(named).unwrap()),
+    )]
+}
+
 #[test]
-fn another_model_and_bytes_that_were_not_saved_are_named() {
+fn a_checkpoint_of_another_model_is_refused_with_all_that_differs() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = ShardedCheckpoints::new(folder.path());
-    let of = |shapes: &[&[usize]]| {
-        let specs = shapes.iter().enumerate();
-        let spec = |(at, shape): (usize, &&[usize])| VariableSpec::new(format!("w{at}"), shape);
-        [UnitSpec::new(
-            "unit",
-            specs.map(|spec_of| spec(spec_of).unwrap()),
-        )]
-    };
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-    let saved_units = of(&[&[4, 2], &[3]]);
+    let saved_units = unit_of(&[&[4, 2], &[3]]);
     let mut saved = model(&mut strategy, Shard::Nothing, &saved_units, Sgd::new(0.1));
     strategy
         .run(|replica| saved.save(replica, &checkpoints))
         .unwrap();
     strategy.run(|replica| saved.finish_save(replica)).unwrap();
-    let other = of(&[&[4, 3], &[3], &[1]]);
+    let other = unit_of(&[&[4, 3], &[3], &[1]]);
     let mut other = model(&mut strategy, Shard::Nothing, &other, Sgd::new(0.1));
     let error = strategy
         .run(|replica| other.load(replica, &checkpoints))
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the checkpoint is of another model or optimizer: w0 [4, 3] is [4, 2] there, w2 [1] is not there"
+        "the checkpoint is of another model: w0 [4, 3] is [4, 2] there, w2 [1] is not there"
     );
     let many: Vec<&[usize]> = vec![&[2]; 12];
-    let mut other = model(&mut strategy, Shard::Nothing, &of(&many), Sgd::new(0.1));
+    let mut other = model(
+        &mut strategy,
+        Shard::Nothing,
+        &unit_of(&many),
+        Sgd::new(0.1),
+    );
     let error = strategy
         .run(|replica| other.load(replica, &checkpoints))
         .unwrap_err();
@@ -201,7 +208,19 @@ fn another_model_and_bytes_that_were_not_saved_are_named() {
         told.contains("w0.momentum_buffer [4, 2] is not there"),
         "{told}"
     );
+}
 
+#[test]
+fn bytes_that_were_not_saved_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = ShardedCheckpoints::new(folder.path());
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let units = unit_of(&[&[4, 2], &[3]]);
+    let mut saved = model(&mut strategy, Shard::Nothing, &units, Sgd::new(0.1));
+    strategy
+        .run(|replica| saved.save(replica, &checkpoints))
+        .unwrap();
+    strategy.run(|replica| saved.finish_save(replica)).unwrap();
     let files = fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().path());
