@@ -1,5 +1,6 @@
 //! The operations of a unit: chunk by chunk, so that what is staged for them stays in a cache, and
-//! small beside the unit.
+//! small beside the unit. Large tensors are reduced and gathered where they are, if workers read each
+//! other's memory.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +26,24 @@ pub(super) struct Staging {
     all: Vec<f32>,
     /// Of this one.
     own: Vec<f32>,
+}
+
+/// Tensors that travel together.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Run {
+    /// One, where it is.
+    Large(usize),
+    /// Some that follow one another, in chunks.
+    Small(Range<usize>),
+}
+
+impl Run {
+    fn tensors(&self) -> Range<usize> {
+        match self {
+            Self::Large(tensor) => *tensor..tensor + 1,
+            Self::Small(tensors) => tensors.clone(),
+        }
+    }
 }
 
 /// What becomes of numbers that are there already.
@@ -61,7 +80,7 @@ impl Exchange {
         group: &mut Group,
         all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(Which::Trainable) {
+        for chunk in self.chunks(0..self.partition.count(Which::Trainable)) {
             let mut staging = self.staging();
             let mean = self.reduce(group, all, &chunk, &mut staging)?;
             let own = chunk[self.mesh.place].clone();
@@ -78,13 +97,27 @@ impl Exchange {
         shard: &mut [f32],
         onto: Onto,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(Which::Trainable) {
-            let mut staging = self.staging();
-            let mean = self.reduce(group, all, &chunk, &mut staging)?;
-            let own = &mut shard[chunk[self.mesh.place].clone()];
-            match onto {
-                Onto::Replace => own.copy_from_slice(mean),
-                Onto::Add => add(own, mean),
+        let (partition, place) = (&self.partition, self.mesh.place);
+        for run in self.runs(Which::Trainable) {
+            if let (Run::Large(tensor), Onto::Replace) = (&run, onto) {
+                let own = partition.in_shard(&partition.part(*tensor, Some(place)), place);
+                let (own, lengths) = (&mut shard[own], partition.lengths(*tensor));
+                let whole = partition.part(*tensor, None);
+                all.part(partition, &whole, |values| {
+                    self.mesh.with(group, |row, _| {
+                        row.reduce_scatter_uneven(values, own, &lengths, ReduceOp::Mean)
+                    })
+                })?;
+                continue;
+            }
+            for chunk in self.chunks(run.tensors()) {
+                let mut staging = self.staging();
+                let mean = self.reduce(group, all, &chunk, &mut staging)?;
+                let own = &mut shard[chunk[place].clone()];
+                match onto {
+                    Onto::Replace => own.copy_from_slice(mean),
+                    Onto::Add => add(own, mean),
+                }
             }
         }
         Ok(())
@@ -95,22 +128,42 @@ impl Exchange {
         &self,
         group: &mut Group,
         all: &mut AllRows<'_>,
-        which: Which,
+        tensors: Range<usize>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(which) {
+        let place = self.mesh.place;
+        for chunk in self.chunks(tensors) {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (gathered, own) = staging.room(&lengths, self.mesh.place);
-            all.read(
-                &self.partition,
-                self.mesh.place,
-                chunk[self.mesh.place].clone(),
-                own,
-            );
+            let (gathered, own) = staging.room(&lengths, place);
+            all.read(&self.partition, place, chunk[place].clone(), own);
             self.mesh.with(group, |row, _| {
                 row.all_gather_uneven(own, gathered, &lengths)
             })?;
             self.write_all(all, &chunk, gathered);
+        }
+        Ok(())
+    }
+
+    /// The same of parameters that were updated, of which `copies` has this worker's rows too.
+    pub(super) fn gather_updated(
+        &self,
+        group: &mut Group,
+        all: &mut AllRows<'_>,
+        copies: &mut Tensors,
+    ) -> Result<(), OperationError> {
+        let partition = &self.partition;
+        for run in self.runs(Which::Trainable) {
+            let Run::Large(tensor) = run else {
+                self.gather_in_place(group, all, run.tensors())?;
+                continue;
+            };
+            let (whole, lengths) = (partition.part(tensor, None), partition.lengths(tensor));
+            copies.rows(partition, tensor, Some(self.mesh.place), |own| {
+                all.part(partition, &whole, |values| {
+                    self.mesh
+                        .with(group, |row, _| row.all_gather_uneven(own, values, &lengths))
+                })
+            })?;
         }
         Ok(())
     }
@@ -122,15 +175,27 @@ impl Exchange {
         shard: &[f32],
         all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(Which::All) {
-            let mut staging = self.staging();
-            let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (gathered, _) = staging.room(&lengths, self.mesh.place);
-            let own = &shard[chunk[self.mesh.place].clone()];
-            self.mesh.with(group, |row, _| {
-                row.all_gather_uneven(own, gathered, &lengths)
-            })?;
-            self.write_all(all, &chunk, gathered);
+        let (partition, place) = (&self.partition, self.mesh.place);
+        for run in self.runs(Which::All) {
+            if let Run::Large(tensor) = run {
+                let own = partition.in_shard(&partition.part(tensor, Some(place)), place);
+                let (own, lengths) = (&shard[own], partition.lengths(tensor));
+                all.part(partition, &partition.part(tensor, None), |values| {
+                    self.mesh
+                        .with(group, |row, _| row.all_gather_uneven(own, values, &lengths))
+                })?;
+                continue;
+            }
+            for chunk in self.chunks(run.tensors()) {
+                let mut staging = self.staging();
+                let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
+                let (gathered, _) = staging.room(&lengths, place);
+                let own = &shard[chunk[place].clone()];
+                self.mesh.with(group, |row, _| {
+                    row.all_gather_uneven(own, gathered, &lengths)
+                })?;
+                self.write_all(all, &chunk, gathered);
+            }
         }
         Ok(())
     }
@@ -153,7 +218,7 @@ impl Exchange {
                 Tensors::Whole(_) | Tensors::Lent(_) => gradients.all_rows(),
             }
             .expect("what is no shard has all rows");
-            for chunk in self.chunks(Which::Trainable) {
+            for chunk in self.chunks(0..self.partition.count(Which::Trainable)) {
                 let (own, mut staging) = (chunk[self.mesh.place].clone(), self.staging());
                 let (_, values) = staging.room(&[own.len()], 0);
                 all.read(&self.partition, self.mesh.place, own.clone(), values);
@@ -213,9 +278,23 @@ impl Exchange {
         Ok(own)
     }
 
-    fn chunks(&self, which: Which) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
+    /// The tensors in order: large ones by themselves, and what is between them.
+    fn runs(&self, which: Which) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for tensor in 0..self.partition.count(which) {
+            let is_large = self.partition.whole(tensor).len() >= ELEMENTS;
+            match runs.last_mut() {
+                _ if is_large && self.mesh.reads_memory() => runs.push(Run::Large(tensor)),
+                Some(Run::Small(tensors)) => tensors.end = tensor + 1,
+                Some(Run::Large(_)) | None => runs.push(Run::Small(tensor..tensor + 1)),
+            }
+        }
+        runs
+    }
+
+    fn chunks(&self, tensors: Range<usize>) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
         let most = (ELEMENTS / self.partition.workers()).max(1);
-        self.partition.chunks(which, most)
+        self.partition.chunks(tensors, most)
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {
@@ -237,6 +316,6 @@ impl Staging {
     }
 }
 
-/// Elements that travel in one operation, those of all workers together: few enough to stay in a
-/// cache from one copy to the next, many enough for the operation to cost little beside them.
-const ELEMENTS: usize = 1 << 20;
+/// Elements that are staged for one operation, those of all workers together: few enough to stay in
+/// a cache from one copy to the next, many enough for the operation to cost little beside them.
+const ELEMENTS: usize = if cfg!(test) { 48 } else { 1 << 20 };

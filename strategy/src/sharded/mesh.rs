@@ -40,8 +40,27 @@ pub(super) struct ShardMesh {
     pub(super) parts: u32,
     /// Its copy of the model.
     pub(super) replica: usize,
+    reach: Reach,
     /// `None` while all workers keep the parts of one model.
     groups: Option<Arc<Mutex<Groups>>>,
+}
+
+/// How those that keep the parts of one model come to each other's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reach {
+    /// All are on one host.
+    Memory,
+    /// Some are on others, and what goes over links is copied for it.
+    Links,
+}
+
+impl Reach {
+    fn within(row: &Group) -> Self {
+        match row.hosts().count() {
+            1 => Self::Memory,
+            _ => Self::Links,
+        }
+    }
 }
 
 /// A worker's row and its column.
@@ -65,6 +84,7 @@ impl ShardMesh {
             place: group.rank().index(),
             parts: group.world(),
             replica: 0,
+            reach: Reach::within(group),
             groups: None,
         }
     }
@@ -96,8 +116,14 @@ impl ShardMesh {
             place: own.place,
             parts,
             replica: own.replica,
+            reach: Reach::within(&row),
             groups: Some(Arc::new(Mutex::new(Groups { row, column }))),
         })
+    }
+
+    /// Whether those that keep the parts of one model read them where they are.
+    pub(super) fn reads_memory(&self) -> bool {
+        self.reach == Reach::Memory
     }
 
     /// Lets `act` have the group of those that keep the parts of one model, and that of those that

@@ -150,21 +150,31 @@ impl Partition {
         })
     }
 
-    /// The positions of each worker's shard that travel together, chunk by chunk: at most `most` of
-    /// one worker.
+    /// Of tensors that follow one another, the positions of each worker's shard that travel
+    /// together, chunk by chunk: at most `most` of one worker.
     pub(super) fn chunks(
         &self,
-        which: Which,
+        tensors: Range<usize>,
         most: usize,
     ) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
-        let lengths = (0..self.workers).map(|worker| self.shard_len(which, worker));
-        let lengths: Vec<usize> = lengths.collect();
+        let positions = |starts: &Vec<usize>| starts[tensors.start]..starts[tensors.end];
+        let all: Vec<Range<usize>> = self.shard_starts.iter().map(positions).collect();
         // The first worker has as many rows as any.
-        let longest = self.shard_len(which, 0);
+        let longest = all.first().map_or(0, Range::len);
         (0..longest).step_by(most).map(move |start| {
-            let of = |len: &usize| start.min(*len)..(start + most).min(*len);
-            lengths.iter().map(of).collect()
+            let of = |own: &Range<usize>| {
+                let from = |distance: usize| (own.start + distance).min(own.end);
+                from(start)..from(start + most)
+            };
+            all.iter().map(of).collect()
         })
+    }
+
+    /// Elements of a tensor that each worker has.
+    pub(super) fn lengths(&self, tensor: usize) -> Vec<usize> {
+        let workers = 0..self.workers;
+        let of = |worker| self.elements(tensor, worker).len();
+        workers.map(of).collect()
     }
 }
 
@@ -193,11 +203,13 @@ mod tests {
         #[test]
         fn every_element_is_in_one_chunk_of_one_worker_and_rows_stay_whole(
             shapes in prop::collection::vec(prop::collection::vec(0_usize..5, 0..4), 0..5),
-            workers in 1_usize..6, most in 1_usize..9,
+            workers in 1_usize..6, most in 1_usize..9, split in 0_usize..5,
         ) {
             let partition = partition(&shapes, workers);
             let mut owners = vec![Vec::new(); partition.len(Which::All)];
-            for chunk in partition.chunks(Which::All, most) {
+            let split = split.min(shapes.len());
+            let runs = [0..split, split..shapes.len()].into_iter();
+            for chunk in runs.flat_map(|tensors| partition.chunks(tensors, most)) {
                 prop_assert_eq!(chunk.len(), workers);
                 for (worker, positions) in chunk.into_iter().enumerate() {
                     prop_assert!(positions.len() <= most);

@@ -139,7 +139,14 @@ impl<O: ElementWise> ShardedModel<O> {
         self.units[unit].start(group, move |group, held| {
             let all = held.parameters.all_rows();
             let mut all = all.expect("what is no shard has all rows");
-            exchange.gather_in_place(group, &mut all, which)
+            match which {
+                Which::All => {
+                    let tensors = 0..exchange.partition.count(which);
+                    exchange.gather_in_place(group, &mut all, tensors)
+                }
+                // `update` has left copies of the rows in the place of their gradients.
+                Which::Trainable => exchange.gather_updated(group, &mut all, &mut held.gradients),
+            }
         })
     }
 }

@@ -121,7 +121,8 @@ impl Held {
         }
     }
 
-    /// Updates the rows of one worker, or of all.
+    /// Updates the rows of one worker, or of all. In the place of their gradients is then a copy of
+    /// them, while it is in a cache.
     pub(super) fn update<O: ElementWise>(
         &mut self,
         partition: &Partition,
@@ -142,12 +143,34 @@ impl Held {
             let mut state: Vec<&mut [f32]> = state.collect();
             parameters.rows(partition, tensor, updated, |values| {
                 gradients.rows(partition, tensor, updated, |gradients| {
-                    optimizer.update(step, values, gradients, &mut state);
+                    update_rows(optimizer, step, Rows { values, gradients }, &mut state);
                 });
             });
         }
     }
 }
+
+/// Rows of a parameter, and their gradients.
+struct Rows<'a> {
+    values: &'a mut [f32],
+    gradients: &'a mut [f32],
+}
+
+/// Updates some elements at a time, and copies them over their gradients.
+fn update_rows<O: ElementWise>(optimizer: &O, step: u64, rows: Rows<'_>, state: &mut [&mut [f32]]) {
+    let Rows { values, gradients } = rows;
+    for start in (0..values.len()).step_by(CACHED) {
+        let some = start..(start + CACHED).min(values.len());
+        let state = state.iter_mut().map(|one| &mut one[some.clone()]);
+        let mut state: Vec<&mut [f32]> = state.collect();
+        let (values, gradients) = (&mut values[some.clone()], &mut gradients[some]);
+        optimizer.update(step, values, gradients, &mut state);
+        gradients.copy_from_slice(values);
+    }
+}
+
+/// Elements that a core's cache has room for, with gradients and moments.
+const CACHED: usize = 8 << 10;
 
 /// In an order that depends on the length alone.
 fn sum_of_squares(values: &[f32]) -> f64 {
