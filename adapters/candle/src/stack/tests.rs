@@ -328,6 +328,30 @@ fn a_stack_loads_what_a_model_of_whole_variables_has_saved() {
 }
 
 #[test]
+fn a_unit_may_give_a_view_of_a_parameter() {
+    let unit = ModuleUnit::new("view", |vars| {
+        let table = vars.get_with_hints((3, 2), "table", candle_nn::Init::Const(0.5))?;
+        Ok(move |_: &Tensor| table.narrow(0, 1, 2)?.broadcast_as((4, 2, 2)))
+    });
+    let units = vec![
+        unit.unwrap(),
+        ModuleUnit::new("scores", |vars| linear_no_bias(2, 1, vars.pp("scores"))).unwrap(),
+    ];
+    let mut stack = ShardedStack::new(units, Sgd::new(1.0), Shard::Parameters, 1).unwrap();
+    let sum = |scores: &Tensor| scores.sum_all();
+    let scores = stack.tensors().unwrap()["scores.weight"]
+        .to_vec2::<f32>()
+        .unwrap();
+    stack.backward_step(&input(0, 0), sum).unwrap();
+    let table = stack.tensors().unwrap()["table"].to_vec2::<f32>().unwrap();
+    let moved = |column: usize| 0.5 - 4.0 * scores[0][column];
+    assert_eq!(
+        table,
+        [[0.5, 0.5], [moved(0), moved(1)], [moved(0), moved(1)]]
+    );
+}
+
+#[test]
 fn mistakes_in_units_are_named() {
     let twice = ModuleUnit::new("block", |vars| {
         vars.get((2, 3), "weight")?;
