@@ -29,6 +29,7 @@ use crate::driver::Driver;
 use crate::flight_recorder::FlightRecorder;
 use crate::medium::Medium;
 use crate::operation::{OperationSpec, Work};
+use crate::schedule::Hosts;
 use crate::session::{ControlPlane, GroupId, Session, SessionContext, outside_async};
 use crate::shm::{Registry, ShmCommunicator};
 use crate::{
@@ -205,6 +206,12 @@ impl Group {
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// Which ranks share a host. Threads of one process do.
+    #[must_use]
+    pub fn hosts(&self) -> Hosts {
+        Hosts::of(self.settled().hosts())
     }
 
     /// Chooses the algorithm of the following operations, in the same way on every rank.

@@ -1,11 +1,12 @@
 //! `Error` of this crate.
 
+mod conversions;
 mod display;
 mod low_communication;
 mod queries;
+mod saved_otherwise;
+mod shard_group;
 mod snapshot_damage;
-
-use std::fmt;
 
 use meshwork_collectives::{ElementType, Rank};
 
@@ -13,6 +14,9 @@ use crate::VariableSpec;
 
 use display::{Found, Known, Listed};
 pub use low_communication::{LowCommunicationError, Part};
+pub use saved_otherwise::SavedOtherwise;
+use saved_otherwise::Tensors;
+pub use shard_group::ShardGroupError;
 pub use snapshot_damage::SnapshotDamage;
 
 /// Errors of a strategy. After `Group` and `VariablesDiffer` the group is over on all workers.
@@ -333,6 +337,9 @@ pub enum Error {
         /// The shape that it has in the checkpoint, if it is there.
         found: Option<Vec<usize>>,
     },
+    /// A checkpoint of a sharded model is not of this one.
+    #[error("the checkpoint is of another model: {}", Tensors(.0))]
+    CheckpointOfAnother(Vec<SavedOtherwise>),
     /// No thread could be started that writes a checkpoint.
     #[error("the thread that writes a checkpoint cannot be started: {kind}")]
     NoWriter {
@@ -379,6 +386,14 @@ pub enum Error {
         /// The unit.
         unit: String,
     },
+    /// Parameters in parts were asked for where a model library computes with whole ones.
+    #[error(
+        "variables that a model library keeps are whole in every worker: shard the optimizer or gradients, or run the model unit by unit to shard its parameters"
+    )]
+    VariablesAreWhole,
+    /// The parts of a model cannot be kept by such groups of workers.
+    #[error(transparent)]
+    ShardGroup(#[from] ShardGroupError),
     /// Two workers shard a model in different ways.
     #[error(
         "the {what} of a sharded model is not the same on {rank} as on rank 0: give every worker the same"
@@ -463,26 +478,6 @@ pub enum Error {
         ranks: Vec<Rank>,
     },
 }
-
-/// The message and its causes, as `main` and `unwrap` print them.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        meshwork_collectives::fmt_with_causes(self, f)
-    }
-}
-
-/// Errors of groups, by what was tried, become one variant.
-macro_rules! from_collectives {
-    ($($error:ident),*) => {$(
-        impl From<meshwork_collectives::$error> for Error {
-            fn from(error: meshwork_collectives::$error) -> Self {
-                Self::Group(error.into())
-            }
-        }
-    )*};
-}
-
-from_collectives!(ConfigError, JoinError, OperationError);
 
 #[cfg(test)]
 mod tests;

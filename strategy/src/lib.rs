@@ -150,7 +150,9 @@ pub use dataset::{Batch, DataEpoch, DistributedDataset};
 pub use device_reducer::DeviceReducer;
 pub use distributed::{PerReplica, Reduce};
 pub use distributed_variable::{Aggregation, DistributedVariable, Synchronization, VariablePolicy};
-pub use error::{Error, LowCommunicationError, Part, SnapshotDamage};
+pub use error::{
+    Error, LowCommunicationError, Part, SavedOtherwise, ShardGroupError, SnapshotDamage,
+};
 pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};
 pub use hash::Fingerprint;

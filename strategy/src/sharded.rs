@@ -48,17 +48,23 @@
 //! the operation: among the workers of one host, and with
 //! [`Communication::Reproducible`](crate::Communication::Reproducible).
 
+mod agreement;
 mod checkpoint;
 mod exchange;
+mod lent;
+mod mesh;
 mod model;
 mod optimizer;
 mod partition;
+mod reducing;
 mod stack;
 mod tensors;
 mod unit;
 mod unit_spec;
 
 pub use checkpoint::ShardedCheckpoints;
+pub use lent::{Lent, ShardedVariables};
+pub use mesh::ShardGroup;
 pub use model::ShardedModel;
 pub use optimizer::{AdamW, ElementWise, Momentum, Sgd};
 pub use stack::{Recompute, Stack, Unit};
@@ -89,9 +95,18 @@ pub enum Shard {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sharding {
     shard: Shard,
-    passes: NonZeroU32,
+    /// Where none is said, units that are run have one, and of variables it is not known before.
+    passes: Option<NonZeroU32>,
     max_norm: Option<f32>,
     prefetch: usize,
+    among: ShardGroup,
+}
+
+/// As [`Sharding::new`].
+impl From<Shard> for Sharding {
+    fn from(shard: Shard) -> Self {
+        Self::new(shard)
+    }
 }
 
 impl Sharding {
@@ -101,9 +116,10 @@ impl Sharding {
     pub fn new(shard: Shard) -> Self {
         Self {
             shard,
-            passes: NonZeroU32::MIN,
+            passes: None,
             max_norm: None,
             prefetch: 1,
+            among: ShardGroup::All,
         }
     }
 
@@ -115,7 +131,7 @@ impl Sharding {
     #[must_use]
     #[doc(alias("gradient_accumulation_steps", "set_requires_gradient_sync", "no_sync"))]
     pub fn with_accumulation(mut self, passes: NonZeroU32) -> Self {
-        self.passes = passes;
+        self.passes = Some(passes);
         self
     }
 
@@ -136,14 +152,32 @@ impl Sharding {
         self
     }
 
+    /// Keeps a whole model in each such group of workers instead of one in all: its parts go
+    /// through the fast links inside of a group, and between groups go gradients, of which each
+    /// worker has a part.
+    ///
+    /// ```
+    /// use meshwork_strategy::sharded::{Shard, ShardGroup, Sharding};
+    ///
+    /// let sharding = Sharding::new(Shard::Parameters).with_group(ShardGroup::Host);
+    /// assert_eq!(sharding.shard(), Shard::Parameters);
+    /// ```
+    #[must_use]
+    #[doc(alias("HSDP", "HYBRID_SHARD", "replicate"))]
+    pub fn with_group(mut self, group: ShardGroup) -> Self {
+        self.among = group;
+        self
+    }
+
     /// What is sharded.
     #[must_use]
     pub fn shard(&self) -> Shard {
         self.shard
     }
 
-    /// Bytes for parameters, gradients and state in the worker that keeps most, with what is
-    /// gathered of units while they are computed, and without activations.
+    /// Bytes for parameters, gradients and state in the worker that keeps most, among so many that
+    /// keep the parts of one model, with what is gathered of units while they are computed, and
+    /// without activations.
     ///
     /// ```
     /// use meshwork_strategy::sharded::{AdamW, Shard, Sharding, UnitSpec};

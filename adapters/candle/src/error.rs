@@ -11,12 +11,36 @@ pub enum Error {
     #[error("candle: {}", FirstLine(.0))]
     Candle(#[from] candle_core::Error),
     /// A variable is not made of `f32`.
-    #[error("variable {name} holds {found:?} values: only F32 variables can be mirrored")]
+    #[error(
+        "variable {name} holds {found:?} values: only F32 variables can be trained on several workers"
+    )]
     ElementType {
         /// The variable.
         name: String,
         /// The element type that it holds.
         found: DType,
+    },
+    /// A variable that was to be used where it is, is not in host memory.
+    #[error(
+        "variable {name} is not in host memory, where sharded training writes it: make the model on Device::Cpu"
+    )]
+    NotInHostMemory {
+        /// The variable.
+        name: String,
+    },
+    /// A unit asks for one parameter in two ways.
+    #[error(
+        "unit {unit} asks for {name} as {first:?} and as {second:?}: give different parameters different names"
+    )]
+    UnitShapes {
+        /// The unit.
+        unit: String,
+        /// The parameter.
+        name: String,
+        /// The shape that it asks for first.
+        first: Vec<usize>,
+        /// The other shape.
+        second: Vec<usize>,
     },
 }
 

@@ -46,27 +46,39 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `distributed` (the wrapped optimizer), `low_communication` (many steps between
-//! exchanges), `vars` (nearly all else), `gradient_hooks` (gradients caught while others are still
-//! computed), `values` and `tensor` (values read out), `error`.
+//! Map of the crate: `distributed` (the wrapped optimizer), `sharded` (one whose state is in parts),
+//! `stack` (models in parts, run by the units of `unit`, begun by `initial`), `low_communication`
+//! (many steps between exchanges), `vars` (nearly all else), `gradient_hooks` (gradients caught
+//! while others are still computed), `values`, `tensor` and `lent` (values read out, and in place),
+//! `error`.
 #![forbid(unsafe_code)]
 
 mod distributed;
 mod error;
 mod gradient_hooks;
+mod initial;
+mod lent;
 mod low_communication;
+mod sharded;
+mod stack;
 mod tensor;
+mod unit;
 mod values;
 mod vars;
 
 pub use distributed::Distributed;
 pub use error::Error;
 pub use low_communication::LowCommunicationVars;
+pub use sharded::Sharded;
+pub use stack::ShardedStack;
+pub use unit::{ModuleTape, ModuleUnit};
 pub use vars::MirroredVars;
 
 /// Chapters of the book, whose programs are compiled and run.
 #[cfg(doctest)]
 mod book {
+    #[doc = include_str!("../../../docs/book/src/a-model-that-does-not-fit.md")]
+    mod a_model_that_does_not_fit {}
     #[doc = include_str!("../../../docs/book/src/candle.md")]
     mod candle {}
 }

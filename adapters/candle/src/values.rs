@@ -56,7 +56,8 @@ impl Values {
     }
 }
 
-fn by_name(model: &VarMap) -> Vec<(String, Var)> {
+/// The variables of a model in the order of their names.
+pub(crate) fn by_name(model: &VarMap) -> Vec<(String, Var)> {
     // A panic inside candle cannot leave a map of handles half changed.
     let vars = model
         .data()

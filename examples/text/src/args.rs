@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
 use meshwork_strategy::CommunicationDtype;
-use text::{Compress, Error, Exchange, Method, Size};
+use meshwork_strategy::sharded::Shard;
+use text::{Batch, Compress, Corpus, Error, Exchange, Method, Size};
 
 /// Trains a character transformer on a folder of text, with several worker processes that share
 /// every batch, and lets it write.
@@ -48,7 +49,7 @@ pub(crate) struct Args {
 
     /// How many such batches a worker adds up for a step
     #[arg(long, value_name = "K", default_value = "1")]
-    pub(crate) accumulate: NonZeroUsize,
+    pub(crate) accumulate: NonZeroU32,
 
     /// Steps of training
     #[arg(long, value_name = "S", default_value = "2000")]
@@ -65,6 +66,14 @@ pub(crate) struct Args {
     /// How workers train together; all but ddp are for slow links
     #[arg(long, value_enum, default_value = "ddp")]
     method: Method,
+
+    /// Keep only a part of this in each worker, and train as ddp does; none is for comparison
+    #[arg(long, value_enum, value_name = "WHAT")]
+    shard: Option<Parts>,
+
+    /// Workers that keep one model together, with --shard [default: all]
+    #[arg(long, value_name = "G")]
+    pub(crate) shard_group: Option<NonZeroU32>,
 
     /// The form in which gradients are sent by ddp; bf16 has half the bytes [default: f32]
     #[arg(long, value_enum, hide_default_value = true)]
@@ -124,6 +133,30 @@ pub(crate) enum Gradients {
     Bf16,
 }
 
+/// What each worker keeps a part of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Parts {
+    /// Nothing
+    None,
+    /// The optimizer's moments
+    Optimizer,
+    /// These, and gradients between batches
+    Gradients,
+    /// These, and parameters: layers are gathered when they are computed
+    Parameters,
+}
+
+impl From<Parts> for Shard {
+    fn from(parts: Parts) -> Self {
+        match parts {
+            Parts::None => Self::Nothing,
+            Parts::Optimizer => Self::Optimizer,
+            Parts::Gradients => Self::Gradients,
+            Parts::Parameters => Self::Parameters,
+        }
+    }
+}
+
 impl From<Gradients> for CommunicationDtype {
     fn from(gradients: Gradients) -> Self {
         match gradients {
@@ -152,7 +185,7 @@ impl Args {
         let unused = |option, given: bool| match given {
             true => Err(Error::Unused {
                 option,
-                method: name(self.method),
+                circumstance: format!("with --method {}", name(self.method)),
             }),
             false => Ok(()),
         };
@@ -174,14 +207,67 @@ impl Args {
         })
     }
 
+    /// What is kept in parts, if that is asked for; an option that it has no use for is refused.
+    pub(crate) fn shard(&self) -> Result<Option<Shard>, Error> {
+        let unused = |option, circumstance: &str| {
+            let circumstance = circumstance.to_owned();
+            Err(Error::Unused {
+                option,
+                circumstance,
+            })
+        };
+        if self.shard.is_some() && self.power_sgd.is_some() {
+            return unused("--power-sgd", "with --shard");
+        }
+        match (self.shard, self.method, self.gradients) {
+            (None, _, _) if self.shard_group.is_some() => {
+                unused("--shard-group", "without --shard")
+            }
+            (None, _, _) => Ok(None),
+            (Some(_), Method::Ddp, Some(_)) => unused("--gradients", "with --shard"),
+            (Some(parts), Method::Ddp, None) => Ok(Some(parts.into())),
+            (Some(_), Method::Local | Method::Diloco | Method::Streaming, _) => {
+                unused("--shard", &format!("with --method {}", name(self.method)))
+            }
+        }
+    }
+
     /// The form of gradients on the wire.
     pub(crate) fn gradients(&self) -> CommunicationDtype {
         self.gradients.unwrap_or(Gradients::F32).into()
     }
 
+    /// The batches of a worker in a step, whose first row is `first`.
+    pub(crate) fn batches(
+        &self,
+        corpus: &Corpus,
+        step: usize,
+        first: usize,
+    ) -> impl Iterator<Item = Batch> {
+        let (seed, batch) = (self.seed, self.batch.get());
+        let starts = (first..)
+            .step_by(batch)
+            .take(self.accumulate.get() as usize);
+        starts.map(move |start| corpus.batch(seed, step, start..start + batch))
+    }
+
+    /// Refuses the loss of a step, from 0, that is no number any more.
+    pub(crate) fn check_loss(&self, step: usize, loss: f32) -> Result<(), Error> {
+        match loss.is_finite() {
+            true => Ok(()),
+            false => Err(Error::LossNotFinite {
+                step: step + 1,
+                loss,
+                rate: self.lr,
+            }),
+        }
+    }
+
     /// Rows of text that one worker computes in a step.
     pub(crate) fn rows(&self) -> usize {
-        self.batch.get().saturating_mul(self.accumulate.get())
+        self.batch
+            .get()
+            .saturating_mul(self.accumulate.get() as usize)
     }
 }
 

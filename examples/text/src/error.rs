@@ -63,16 +63,18 @@ pub enum Error {
         problem: &'static str,
     },
 
-    /// An option that the method does nothing with.
-    #[error(
-        "{option} has no effect with --method {method}; leave it out, or choose another method"
-    )]
+    /// An option that has nothing to do beside the others.
+    #[error("{option} has no effect {circumstance}; leave it out, or choose another method")]
     Unused {
         /// Which one.
         option: &'static str,
-        /// The method.
-        method: String,
+        /// With or without which other one.
+        circumstance: String,
     },
+
+    /// A step was to be made without a batch.
+    #[error("a step has no batch; give it as many as it adds up")]
+    NoBatch,
 
     /// The loss left the finite numbers; the variables are of no use any more.
     #[error("loss is {loss} at step {step} with learning rate {rate}; pass a lower --lr")]

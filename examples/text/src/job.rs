@@ -4,11 +4,11 @@ use std::env;
 
 use meshwork_launcher::{Cores, Elastic, Launch, Outcome, Output};
 use meshwork_strategy::{EnvironmentResolver, JoinMode, MultiWorkerMirroredStrategy};
-use text::{Corpus, Error, Method, one_line};
+use text::{Corpus, Error, Method};
 
 use crate::args::Args;
 use crate::report::Reporter;
-use crate::train;
+use crate::{split, train};
 
 /// Trains as the worker that the environment says this process is; else starts the workers.
 pub(crate) fn run(args: &Args) -> Result<(), Error> {
@@ -17,6 +17,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
     }
     // What would stop every worker is said once, before there are any.
     args.exchange()?;
+    args.shard()?;
     Corpus::read(&args.data, args.size()?.context())?;
     Reporter::check(args)?;
     let program = env::current_exe().map_err(|source| Error::Restart { source })?;
@@ -43,17 +44,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Error> {
 
 fn work(args: &Args) -> Result<(), Error> {
     // First of all, so that the others know soon whether this worker lives.
-    let mut strategy = match (args.exchange()?.method, JoinMode::from_env()?) {
+    let strategy = match (args.exchange()?.method, JoinMode::from_env()?) {
         // Whoever started this process starts workers again that fail.
         (Method::Local | Method::Diloco | Method::Streaming, Some(_)) => {
             MultiWorkerMirroredStrategy::elastic_from_env()
         }
         (Method::Ddp, _) | (_, None) => MultiWorkerMirroredStrategy::from_env(),
     }?;
-    if let Err(error) = train::run(args, &mut strategy) {
-        // So that the others end with this reason; nothing if theirs is known already.
-        strategy.abort(one_line(&error));
-        return Err(error);
+    match args.shard()? {
+        Some(shard) => split::run(args, strategy, shard),
+        None => train::run(args, strategy),
     }
-    Ok(strategy.leave()?)
 }

@@ -28,6 +28,7 @@
 //! | `model`, `initial` | the transformer, the first values of its variables |
 //! | `optimizer` | AdamW, clipping, the learning rate of each step |
 //! | `exchange` | how workers come to one model: in each step, or now and then |
+//! | `split_model` | the transformer with a part of its state in each worker |
 //! | `error` | what can go wrong |
 
 mod corpus;
@@ -36,9 +37,11 @@ mod exchange;
 mod initial;
 mod model;
 mod optimizer;
+mod split_model;
 
 pub use corpus::{Batch, Corpus};
 pub use error::{Error, one_line};
 pub use exchange::{Compress, Exchange, Method, SharedVars, validation_loss};
 pub use model::{Model, Size};
 pub use optimizer::{AdamW, clip, rate};
+pub use split_model::{Split, SplitModel};

@@ -5,12 +5,13 @@
 //! |---|---|
 //! | [`args`] | the command line |
 //! | [`job`] | this process among the workers: one of them, or the one that starts them |
-//! | [`train`] | the loop |
+//! | [`train`], [`split`] | the loop, and the same with a part of the model in each worker |
 //! | [`report`] | progress, and the log for programs |
 
 mod args;
 mod job;
 mod report;
+mod split;
 mod train;
 
 use std::io;

@@ -5,8 +5,10 @@
 //!                    └─────────────────────┘  └──────────────────────────────┘
 //! ```
 
+mod parts;
+
 use candle_core::{D, DType, Device, Tensor};
-use candle_nn::{Init, Linear, VarBuilder, VarMap};
+use candle_nn::{Module, VarBuilder, VarMap};
 use meshwork_candle_ops as ops;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -14,11 +16,12 @@ use rand_chacha::ChaCha8Rng;
 use crate::Error;
 use crate::corpus::{Batch, Corpus};
 use crate::initial::seed_variables;
+pub(crate) use parts::{Embedding, Head, Layer};
 
 /// The sizes of a transformer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Size {
-    layers: usize,
+    pub(crate) layers: usize,
     width: usize,
     heads: usize,
     context: usize,
@@ -68,11 +71,9 @@ impl Size {
 #[derive(Debug)]
 pub struct Model {
     size: Size,
-    characters: Tensor,
-    places: Tensor,
+    embedding: Embedding,
     layers: Vec<Layer>,
-    norm: Norm,
-    scores: Linear,
+    head: Head,
 }
 
 impl Model {
@@ -92,18 +93,14 @@ impl Model {
     /// # Errors
     /// [`Error::Network`]
     pub fn over(vars: &VarBuilder<'_>, size: Size, characters: usize) -> Result<Self, Error> {
-        let layer = |index| Layer::new(&vars.pp(format!("layer{index}")), size);
+        let layer = |index| Layer::new(vars, size, index);
         Ok(Self {
             size,
-            characters: variable(
-                &vars.pp("embedding"),
-                &[characters, size.width],
-                "characters",
-            )?,
-            places: variable(&vars.pp("embedding"), &[size.context, size.width], "places")?,
-            layers: (0..size.layers).map(layer).collect::<Result<_, Error>>()?,
-            norm: Norm::new(&vars.pp("norm"), size.width)?,
-            scores: dense(&vars.pp("scores"), size.width, characters)?,
+            embedding: Embedding::new(vars, size, characters)?,
+            layers: (0..size.layers)
+                .map(layer)
+                .collect::<candle_core::Result<_>>()?,
+            head: Head::new(vars, size, characters)?,
         })
     }
 
@@ -113,8 +110,7 @@ impl Model {
     /// [`Error::Network`]
     pub fn loss(&self, batch: &Batch) -> Result<Tensor, Error> {
         let scores = self.forward(&batch.inputs, batch.context)?;
-        let targets = Tensor::new(batch.targets.as_slice(), &Device::Cpu)?;
-        Ok(ops::cross_entropy(&scores, &targets)?)
+        Ok(loss_of(&scores, batch)?)
     }
 
     /// The loss over the validation text: a sum over each `parts`th row from row `part` on, and how
@@ -167,85 +163,25 @@ impl Model {
 
     /// The scores of each character to follow: a row for each input.
     fn forward(&self, inputs: &[u32], context: usize) -> Result<Tensor, Error> {
-        let numbers = Tensor::new(inputs, &Device::Cpu)?;
-        let shape = (inputs.len() / context.max(1), context, self.size.width);
-        let places = self.places.narrow(0, 0, context)?;
-        let characters = self.characters.index_select(&numbers, 0)?.reshape(shape)?;
-        let mut hidden = characters.broadcast_add(&places)?;
+        let mut hidden = self.embedding.forward(&numbers(inputs, context)?)?;
         for layer in &self.layers {
             hidden = layer.forward(&hidden)?;
         }
-        let hidden = self.norm.forward(&hidden)?;
-        Ok(ops::linear(&self.scores, &hidden.flatten_to(1)?)?)
+        Ok(self.head.forward(&hidden)?)
     }
 }
 
-#[derive(Debug)]
-struct Layer {
-    heads: usize,
-    first: Norm,
-    projection: Linear,
-    output: Linear,
-    second: Norm,
-    up: Linear,
-    down: Linear,
+/// The numbers of characters, a row of them for each row of text.
+pub(crate) fn numbers(inputs: &[u32], context: usize) -> candle_core::Result<Tensor> {
+    let rows = inputs.len() / context.max(1);
+    Tensor::from_slice(inputs, (rows, context), &Device::Cpu)
 }
 
-impl Layer {
-    fn new(vars: &VarBuilder<'_>, size: Size) -> Result<Self, Error> {
-        let width = size.width;
-        Ok(Self {
-            heads: size.heads,
-            first: Norm::new(&vars.pp("norm1"), width)?,
-            projection: dense(&vars.pp("projection"), width, 3 * width)?,
-            output: dense(&vars.pp("output"), width, width)?,
-            second: Norm::new(&vars.pp("norm2"), width)?,
-            up: dense(&vars.pp("up"), width, 4 * width)?,
-            down: dense(&vars.pp("down"), 4 * width, width)?,
-        })
-    }
-
-    fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        let projected = ops::linear(&self.projection, &self.first.forward(x)?)?;
-        let seen = ops::causal_attention(&projected, self.heads)?;
-        let x = (x + ops::linear(&self.output, &seen)?)?;
-        let up = ops::gelu_erf(&ops::linear(&self.up, &self.second.forward(&x)?)?)?;
-        &x + ops::linear(&self.down, &up)?
-    }
+/// The mean loss of scores for the characters of a batch.
+pub(crate) fn loss_of(scores: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
+    let targets = Tensor::new(batch.targets.as_slice(), &Device::Cpu)?;
+    ops::cross_entropy(scores, &targets)
 }
-
-#[derive(Debug)]
-struct Norm {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-impl Norm {
-    fn new(vars: &VarBuilder<'_>, width: usize) -> Result<Self, Error> {
-        Ok(Self {
-            weight: variable(vars, &[width], "weight")?,
-            bias: variable(vars, &[width], "bias")?,
-        })
-    }
-
-    fn forward(&self, x: &Tensor) -> candle_core::Result<Tensor> {
-        ops::layer_norm(x, &self.weight, &self.bias, EPSILON)
-    }
-}
-
-fn dense(vars: &VarBuilder<'_>, inputs: usize, outputs: usize) -> Result<Linear, Error> {
-    let weight = variable(vars, &[outputs, inputs], "weight")?;
-    let bias = variable(vars, &[outputs], "bias")?;
-    Ok(Linear::new(weight, Some(bias)))
-}
-
-/// A variable whose values are set later.
-fn variable(vars: &VarBuilder<'_>, shape: &[usize], name: &str) -> Result<Tensor, Error> {
-    Ok(vars.get_with_hints(shape, name, Init::Const(0.0))?)
-}
-
-/// Keeps a constant row from a division by 0.
-const EPSILON: f32 = 1e-5;
 
 /// Beyond it are no models for one core, and products of sizes stay far from overflow.
 const MOST: usize = 4096;

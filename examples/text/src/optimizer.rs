@@ -187,9 +187,9 @@ pub fn rate(step: usize, steps: usize, highest: f64) -> f64 {
     highest * warm * (0.1 + 0.9 * 0.5 * (1.0 + cosine))
 }
 
-const BETAS: [f32; 2] = [0.9, 0.95];
-const DECAY: f64 = 0.1;
-const EPSILON: f32 = 1e-8;
+pub(crate) const BETAS: [f32; 2] = [0.9, 0.95];
+pub(crate) const DECAY: f64 = 0.1;
+pub(crate) const EPSILON: f32 = 1e-8;
 const WARM_UP: f64 = 50.0;
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use candle_nn::VarMap;
 use meshwork_strategy::MultiWorkerMirroredStrategy;
 use serde_json::{Value, json};
 use text::{Corpus, Error};
@@ -60,10 +59,9 @@ impl<'a> Reporter<'a> {
         args: &'a Args,
         strategy: &MultiWorkerMirroredStrategy,
         corpus: &Corpus,
-        vars: &VarMap,
+        parameters: usize,
     ) -> Result<Self, Error> {
         let (chief, workers) = (strategy.is_chief(), strategy.num_replicas_in_sync());
-        let parameters = vars.all_vars().iter().map(|var| var.elem_count()).sum();
         if chief {
             let [train, validation] = corpus.lens();
             let line = format!(

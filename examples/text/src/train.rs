@@ -5,19 +5,30 @@ use std::time::Instant;
 use candle_core::backprop::GradStore;
 use candle_nn::VarMap;
 use meshwork_strategy::MultiWorkerMirroredStrategy;
-use text::{AdamW, Corpus, Error, Model, SharedVars, clip, rate, validation_loss};
+use text::{AdamW, Batch, Corpus, Error, Model, SharedVars, clip, one_line, rate, validation_loss};
 
 use crate::args::Args;
 use crate::report::{Outcome, Reporter, Step};
 
+/// Trains, and leaves the job, or tells the other workers why not.
+pub(crate) fn run(args: &Args, mut strategy: MultiWorkerMirroredStrategy) -> Result<(), Error> {
+    if let Err(error) = train(args, &mut strategy) {
+        // So that the others end with this reason; nothing if theirs is known already.
+        strategy.abort(one_line(&error));
+        return Err(error);
+    }
+    Ok(strategy.leave()?)
+}
+
 /// Trains, measures, and lets the chief show what the model writes.
-pub(crate) fn run(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
+fn train(args: &Args, strategy: &mut MultiWorkerMirroredStrategy) -> Result<(), Error> {
     let size = args.size()?;
     let corpus = Corpus::read(&args.data, size.context())?;
     let vars = VarMap::new();
     let model = Model::seeded(&vars, size, corpus.characters(), args.seed)?;
     let shared = SharedVars::new(strategy, &vars, &args.exchange()?, args.gradients())?;
-    let mut reporter = Reporter::new(args, strategy, &corpus, &vars)?;
+    let parameters = vars.all_vars().iter().map(|var| var.elem_count()).sum();
+    let mut reporter = Reporter::new(args, strategy, &corpus, parameters)?;
     let mut run = Run {
         args,
         corpus: &corpus,
@@ -82,13 +93,7 @@ impl Run<'_> {
         let first = strategy.rank().index() * args.rows();
         let (mut gradients, loss) = self.gradients(step, first)?;
         let loss = self.shared.reduce(strategy, &mut gradients, loss)?;
-        if !loss.is_finite() {
-            return Err(Error::LossNotFinite {
-                step: step + 1,
-                loss,
-                rate: args.lr,
-            });
-        }
+        args.check_loss(step, loss)?;
         let scale = clip(self.vars, &gradients, MOST_NORM)?;
         let rate = rate(step, args.steps.get(), args.lr);
         self.optimizer.step(&gradients, rate, scale)?;
@@ -98,19 +103,15 @@ impl Run<'_> {
 
     /// The mean gradients and loss of this worker's rows, from `first` on, a batch at a time.
     fn gradients(&self, step: usize, first: usize) -> Result<(GradStore, f32), Error> {
-        let (batch, batches) = (self.args.batch.get(), self.args.accumulate.get());
-        let share = 1.0 / batches as f64;
-        let part = |index: usize| {
-            let first = first + index * batch;
-            let rows = self
-                .corpus
-                .batch(self.args.seed, step, first..first + batch);
-            let loss = (self.model.loss(&rows)? * share)?;
-            Ok::<_, Error>((loss.backward()?, loss.to_scalar::<f32>()?))
+        let share = 1.0 / f64::from(self.args.accumulate.get());
+        let mut batches = self.args.batches(self.corpus, step, first);
+        let mut part = || {
+            let rows = batches.next()?;
+            Some(self.part(&rows, share))
         };
-        let (mut sum, mut loss) = part(0)?;
-        for index in 1..batches {
-            let (more, part) = part(index)?;
+        let (mut sum, mut loss) = part().expect("a step has at least one batch")?;
+        while let Some(more) = part() {
+            let (more, part) = more?;
             for var in self.vars.all_vars() {
                 if let (Some(one), Some(other)) = (sum.get(&var), more.get(&var)) {
                     let both = (one + other)?;
@@ -121,7 +122,13 @@ impl Run<'_> {
         }
         Ok((sum, loss))
     }
+
+    /// Gradients and loss of one batch, each times its share.
+    fn part(&self, rows: &Batch, share: f64) -> Result<(GradStore, f32), Error> {
+        let loss = (self.model.loss(rows)? * share)?;
+        Ok((loss.backward()?, loss.to_scalar::<f32>()?))
+    }
 }
 
 /// The norm that gradients are clipped at.
-const MOST_NORM: f32 = 1.0;
+pub(crate) const MOST_NORM: f32 = 1.0;

@@ -74,6 +74,55 @@ fn workers_and_accumulated_batches_have_the_losses_of_one_worker_with_all_rows()
 }
 
 #[test]
+fn whatever_is_sharded_gives_the_same_losses_to_the_last_digit() {
+    let folder = folder();
+    let losses = |args: &[&str]| {
+        let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        log(&folder.path().join("log.json"))
+    };
+    for (workers, batch, accumulate) in [("1", "4", "1"), ("2", "2", "1"), ("4", "1", "1")] {
+        let common = ["--workers", workers, "--batch", batch];
+        let common = [&common[..], &["--accumulate", accumulate, "--steps", "8"]].concat();
+        let plain = losses(&common);
+        let none = losses(&[&common[..], &["--shard", "none"]].concat());
+        for (one, other) in plain.steps.iter().zip(&none.steps) {
+            assert!((one - other).abs() < 1e-4 * one, "{workers}: {one} {other}");
+        }
+        for shard in ["optimizer", "gradients", "parameters"] {
+            let sharded = losses(&[&common[..], &["--shard", shard]].concat());
+            assert_eq!(none.steps, sharded.steps, "{shard} {workers}");
+            assert_eq!(none.validation, sharded.validation, "{shard} {workers}");
+        }
+        if workers == "4" {
+            let two = ["--shard", "parameters", "--shard-group", "2"];
+            let copies = losses(&[&common[..], &two].concat());
+            for (one, other) in none.steps.iter().zip(&copies.steps) {
+                assert!((one - other).abs() < 1e-4 * one, "{one} {other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sharded_batches_add_up() {
+    let folder = folder();
+    let losses = |args: &[&str]| {
+        let output = run(folder.path(), &[args, &["--json", "log.json"]].concat());
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        log(&folder.path().join("log.json"))
+    };
+    let plain = losses(&["--batch", "6", "--steps", "6"]);
+    for shard in ["none", "gradients", "parameters"] {
+        let args = ["--workers", "2", "--batch", "1", "--accumulate", "3"];
+        let sharded = losses(&[&args[..], &["--steps", "6", "--shard", shard]].concat());
+        for (one, other) in plain.steps.iter().zip(&sharded.steps) {
+            assert!((one - other).abs() < 1e-3 * one, "{shard}: {one} {other}");
+        }
+    }
+}
+
+#[test]
 fn methods_for_slow_links_learn_with_few_bytes() {
     let folder = folder();
     for args in [
@@ -118,20 +167,21 @@ fn methods_for_slow_links_learn_with_few_bytes() {
 #[test]
 fn an_option_that_the_method_has_no_use_for_is_refused_by_name() {
     let folder = folder();
-    for (method, option) in [
-        ("ddp", ["--inner-steps", "5"]),
-        ("ddp", ["--compress", "int8"]),
-        ("ddp", ["--elastic", "1:2"]),
-        ("diloco", ["--gradients", "bf16"]),
-        ("diloco", ["--fragments", "2"]),
-        ("diloco", ["--power-sgd", "2"]),
+    for (with, option) in [
+        (&["--method", "ddp"][..], ["--inner-steps", "5"]),
+        (&["--method", "ddp"], ["--compress", "int8"]),
+        (&["--method", "ddp"], ["--elastic", "1:2"]),
+        (&["--method", "diloco"], ["--gradients", "bf16"]),
+        (&["--method", "diloco"], ["--fragments", "2"]),
+        (&["--method", "diloco"], ["--power-sgd", "2"]),
+        (&["--method", "diloco"], ["--shard", "optimizer"]),
+        (&["--shard"], ["--gradients", "bf16"]),
+        (&["--shard"], ["--power-sgd", "2"]),
     ] {
-        let output = run(
-            folder.path(),
-            &[&["--method", method], &option[..]].concat(),
-        );
+        let shard: &[&str] = if with.len() == 1 { &["none"] } else { &[] };
+        let output = run(folder.path(), &[with, shard, &option[..]].concat());
         let stderr = String::from_utf8(output.stderr).unwrap();
-        let line = format!("{} has no effect with --method {method}", option[0]);
+        let line = format!("{} has no effect with {}", option[0], with.join(" "));
         assert!(stderr.contains(&line), "{stderr}");
         assert_eq!(output.status.code(), Some(1));
     }
@@ -261,6 +311,7 @@ fn every_mistake_is_one_line_and_a_failure() {
         (["--fragments", "0"], "--fragments"),
         (["--elastic", "3:2"], "MIN:MAX, such as 2:4"),
         (["--json", "no/such/folder/log.json"], "--json"),
+        (["--shard-group", "2"], "no effect without --shard"),
         (["--frobnicate", "1"], "--help"),
     ] {
         let output = run(folder.path(), &args);

@@ -12,6 +12,7 @@
 //!
 //! It is the format of `dtensor`'s checkpoints, which can read these too.
 
+use std::iter;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use meshwork_collectives::{Group, Rank};
 use super::model::ShardedModel;
 use super::optimizer::ElementWise;
 use super::partition::Which;
+use crate::error::SavedOtherwise;
 use crate::replica::gather_bytes;
 use crate::{Error, ReplicaContext, VariableSpec};
 
@@ -75,7 +77,8 @@ pub(super) struct Saving {
 /// Whoever drops a model waits until nothing is written any more.
 impl Drop for Saving {
     fn drop(&mut self) {
-        self.join();
+        // Nobody is left to be told how it ends.
+        let _ = self.join();
     }
 }
 
@@ -84,9 +87,16 @@ impl Saving {
         self.writer.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// What the writer has done; `None` if it has panicked.
-    fn join(&mut self) -> Option<Finished> {
-        self.writer.take()?.join().ok()
+    /// What the writer has done, if this worker has one.
+    fn join(&mut self) -> Result<Option<Finished>, Error> {
+        let Some(writer) = self.writer.take() else {
+            return Ok(None);
+        };
+        let step = self.step;
+        let finished = writer.join();
+        finished
+            .map(Some)
+            .map_err(|_| Error::WriterPanicked { step })
     }
 }
 
@@ -139,27 +149,37 @@ impl<O: ElementWise> ShardedModel<O> {
             Ok(series.begin()?.to_string())
         })?;
         let generation: Generation = generation.parse()?;
+        // Of several copies of the model, the first is written.
+        let writer = match self.mesh.replica {
+            0 => Some(self.start_writer(series, generation)?),
+            _ => None,
+        };
+        self.saving = Some(Saving {
+            checkpoints: checkpoints.clone(),
+            generation,
+            step: self.steps,
+            writer,
+        });
+        Ok(())
+    }
+
+    /// Starts to write a copy of this worker's rows.
+    fn start_writer(
+        &mut self,
+        series: Series,
+        generation: Generation,
+    ) -> Result<JoinHandle<Finished>, Error> {
         let draft = self.draft()?;
-        let part = format!(
-            "{:05}-of-{:05}.safetensors",
-            self.rank.index(),
-            group.world()
-        );
+        let (place, parts) = (self.mesh.place, self.mesh.parts);
+        let part = format!("{place:05}-of-{parts:05}.safetensors");
         let writer = thread::Builder::new()
             .name("meshwork-checkpoint".to_owned())
             .spawn(move || {
                 let (bytes, head) = draft.seal();
                 let written = series.write(generation, &part, &bytes, head);
                 (written.map_err(Error::from), bytes)
-            })
-            .map_err(|error| Error::NoWriter { kind: error.kind() })?;
-        self.saving = Some(Saving {
-            checkpoints: checkpoints.clone(),
-            generation,
-            step: self.steps,
-            writer: Some(writer),
-        });
-        Ok(())
+            });
+        writer.map_err(|error| Error::NoWriter { kind: error.kind() })
     }
 
     /// Waits until the save that is under way is whole, if there is one: a job does so before it
@@ -174,13 +194,22 @@ impl<O: ElementWise> ShardedModel<O> {
         let Some(mut saving) = self.saving.take() else {
             return Ok(());
         };
-        let step = saving.step;
-        let (written, bytes) = saving.join().ok_or(Error::WriterPanicked { step })?;
-        self.draft_bytes = bytes;
-        let written = written?;
-        let entries = tell_all(group, &written.entry().to_string())?;
+        let written = match saving.join()? {
+            Some((written, bytes)) => {
+                self.draft_bytes = bytes;
+                Some(written?)
+            }
+            None => None,
+        };
+        let own = match &written {
+            Some(written) => written.entry().to_string(),
+            // Who has written nothing has nothing to say.
+            None => String::new(),
+        };
+        let entries = tell_all(group, &own)?;
         let finished = chief_tells(group, || {
-            let entries = entries.iter().map(|entry| Ok(entry.parse::<Entry>()?));
+            let entries = entries.iter().filter(|entry| !entry.is_empty());
+            let entries = entries.map(|entry| Ok(entry.parse::<Entry>()?));
             let entries = entries.collect::<Result<Vec<_>, Error>>()?;
             let body = self.tensors()?.with_step(saving.step).to_bytes();
             let ShardedCheckpoints { series, keep } = &saving.checkpoints;
@@ -214,7 +243,7 @@ impl<O: ElementWise> ShardedModel<O> {
     /// returns its step; `None` where there is none, and nothing is changed.
     ///
     /// # Errors
-    /// [`Error::NotInCheckpoint`] for one of another model or optimizer, [`Error::Checkpoint`] for
+    /// [`Error::CheckpointOfAnother`] with names and shapes, [`Error::Checkpoint`] for
     /// one that is damaged, [`Error::Group`]. What was loaded before is then unspecified.
     #[track_caller]
     pub fn load(
@@ -241,6 +270,7 @@ impl<O: ElementWise> ShardedModel<O> {
         let step = step.ok_or_else(|| meshwork_checkpoint::Error::TensorForm {
             path: series.index_path(generation),
         })?;
+        compare(&self.tensors()?, saved.index())?;
         let updated = self.updated();
         for index in 0..self.units.len() {
             self.free(index)?;
@@ -250,14 +280,15 @@ impl<O: ElementWise> ShardedModel<O> {
             let states = held.state.iter_mut().zip(O::STATE);
             let states = states.map(|(state, name)| (state, Which::Trainable, Some(*name)));
             let parameters = (&mut held.parameters, Which::All, None);
-            for (tensors, which, state) in std::iter::once(parameters).chain(states) {
-                let all = tensors.rows_mut(&partition, which, updated);
-                for ((tensor, into), spec) in all.into_iter().enumerate().zip(&specs) {
+            for (tensors, which, state) in iter::once(parameters).chain(states) {
+                for (tensor, spec) in specs.iter().enumerate().take(partition.count(which)) {
                     let rows = match updated {
                         Some(worker) => partition.rows(tensor, worker),
                         None => partition.all_rows(tensor),
                     };
-                    read(&saved, &named(spec, state)?, rows, into)?;
+                    let spec = named(spec, state)?;
+                    let read_into = |into: &mut [f32]| read(&saved, &spec, rows, into);
+                    tensors.rows(&partition, tensor, updated, read_into)?;
                 }
             }
             unit.passes = 0;
@@ -269,11 +300,11 @@ impl<O: ElementWise> ShardedModel<O> {
 
     /// A copy of this worker's rows of everything.
     fn draft(&mut self) -> Result<BlockFile, Error> {
-        let worker = self.rank.index();
+        let worker = self.mesh.place;
         let mut blocks = Vec::new();
         for unit in &self.units {
             let states = O::STATE.iter().map(|name| Some(*name));
-            for state in std::iter::once(None).chain(states) {
+            for state in iter::once(None).chain(states) {
                 let specs = match state {
                     None => unit.spec.parameters(),
                     Some(_) => unit.spec.trainable(),
@@ -295,13 +326,11 @@ impl<O: ElementWise> ShardedModel<O> {
         for unit in &mut self.units {
             let partition = unit.partition.clone();
             let held = unit.here()?;
-            let parameters = held
-                .parameters
-                .rows_mut(&partition, Which::All, Some(worker));
-            parameters.into_iter().for_each(&mut put);
-            for state in &mut held.state {
-                let state = state.rows_mut(&partition, Which::Trainable, Some(worker));
-                state.into_iter().for_each(&mut put);
+            let states = held.state.iter_mut().map(|state| (state, Which::Trainable));
+            for (tensors, which) in iter::once((&mut held.parameters, Which::All)).chain(states) {
+                for tensor in 0..partition.count(which) {
+                    tensors.rows(&partition, tensor, Some(worker), &mut put);
+                }
             }
         }
         Ok(draft)
@@ -336,6 +365,23 @@ fn region_of(spec: &VariableSpec, rows: Range<usize>) -> Vec<Range<usize>> {
     region
 }
 
+/// Looks for what the tensors of a model are in a checkpoint.
+fn compare(model: &TensorIndex, saved: &TensorIndex) -> Result<(), Error> {
+    let mut otherwise = Vec::new();
+    for (name, tensor) in model.tensors() {
+        let found = saved.get(name);
+        if found != Some(tensor) {
+            let spec = VariableSpec::new(name, tensor.shape())?;
+            let found = found.map(|found| found.shape().to_vec());
+            otherwise.push(SavedOtherwise::new(spec, found));
+        }
+    }
+    match otherwise.is_empty() {
+        true => Ok(()),
+        false => Err(Error::CheckpointOfAnother(otherwise)),
+    }
+}
+
 /// Reads rows of a tensor.
 fn read(
     saved: &SavedTensors<'_>,
@@ -343,13 +389,6 @@ fn read(
     rows: Range<usize>,
     into: &mut [f32],
 ) -> Result<(), Error> {
-    let found = saved.index().get(spec.name());
-    if found != Some(&TensorInfo::new(Dtype::F32, spec.shape())) {
-        return Err(Error::NotInCheckpoint {
-            spec: Box::new(spec.clone()),
-            found: found.map(|found| found.shape().to_vec()),
-        });
-    }
     // Rows of a scalar that another worker has.
     if into.is_empty() {
         return Ok(());

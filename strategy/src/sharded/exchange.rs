@@ -1,19 +1,21 @@
 //! The operations of a unit: chunk by chunk, so that what is staged for them stays in a cache, and
-//! small beside the unit.
+//! small beside the unit. Large tensors are reduced and gathered where they are, if workers read each
+//! other's memory.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use meshwork_collectives::{Group, OperationError, ReduceOp};
+use meshwork_collectives::{Group, OperationError, Rank, ReduceOp};
 
+use super::mesh::ShardMesh;
 use super::partition::{Partition, Which};
-use super::tensors::{Whole, add, collect_pieces, spread_pieces};
+use super::tensors::{AllRows, Tensors, add};
 
 /// How a unit's numbers go between the workers, and where they are staged for that.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     pub(super) partition: Arc<Partition>,
-    pub(super) worker: usize,
+    pub(super) mesh: ShardMesh,
     pub(super) staging: Arc<Mutex<Staging>>,
 }
 
@@ -24,6 +26,24 @@ pub(super) struct Staging {
     all: Vec<f32>,
     /// Of this one.
     own: Vec<f32>,
+}
+
+/// Tensors that travel together.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Run {
+    /// One, where it is.
+    Large(usize),
+    /// Some that follow one another, in chunks.
+    Small(Range<usize>),
+}
+
+impl Run {
+    fn tensors(&self) -> Range<usize> {
+        match self {
+            Self::Large(tensor) => *tensor..tensor + 1,
+            Self::Small(tensors) => tensors.clone(),
+        }
+    }
 }
 
 /// What becomes of numbers that are there already.
@@ -38,68 +58,112 @@ impl Exchange {
     pub(super) fn all_reduce(
         &self,
         group: &mut Group,
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        let mut parts = whole[..self.partition.len(Which::Trainable)].chunks_mut(ELEMENTS);
-        parts.try_for_each(|part| group.all_reduce(part, ReduceOp::Mean))
+        self.each_part(Which::Trainable, all, |part| {
+            group.all_reduce(part, ReduceOp::Mean)
+        })
     }
 
-    /// Brings the means of this worker's rows of `whole` into those rows.
+    /// Gives every worker the parameters of the first.
+    pub(super) fn broadcast(
+        &self,
+        group: &mut Group,
+        all: &mut AllRows<'_>,
+    ) -> Result<(), OperationError> {
+        self.each_part(Which::All, all, |part| group.broadcast(part, Rank::CHIEF))
+    }
+
+    /// Brings the means of this worker's rows of `all` into those rows.
     pub(super) fn reduce_in_place(
         &self,
         group: &mut Group,
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(Which::Trainable) {
+        for chunk in self.chunks(0..self.partition.count(Which::Trainable)) {
             let mut staging = self.staging();
-            let mean = self.reduce(group, whole, &chunk, &mut staging)?;
-            let pieces = self
-                .partition
-                .pieces(self.worker, chunk[self.worker].clone());
-            spread_pieces(whole, pieces, mean);
+            let mean = self.reduce(group, all, &chunk, &mut staging)?;
+            let own = chunk[self.mesh.place].clone();
+            all.write(&self.partition, self.mesh.place, own, mean);
         }
         Ok(())
     }
 
-    /// Brings the means of this worker's rows of `whole` into `shard`.
+    /// Brings the means of this worker's rows of `all` into `shard`.
     pub(super) fn reduce_scatter(
         &self,
         group: &mut Group,
-        whole: &Whole,
+        all: &mut AllRows<'_>,
         shard: &mut [f32],
         onto: Onto,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(Which::Trainable) {
-            let mut staging = self.staging();
-            let mean = self.reduce(group, whole, &chunk, &mut staging)?;
-            let own = &mut shard[chunk[self.worker].clone()];
-            match onto {
-                Onto::Replace => own.copy_from_slice(mean),
-                Onto::Add => add(own, mean),
+        let (partition, place) = (&self.partition, self.mesh.place);
+        for run in self.runs(Which::Trainable) {
+            if let (Run::Large(tensor), Onto::Replace) = (&run, onto) {
+                let own = partition.in_shard(&partition.part(*tensor, Some(place)), place);
+                let (own, lengths) = (&mut shard[own], partition.lengths(*tensor));
+                let whole = partition.part(*tensor, None);
+                all.part(partition, &whole, |values| {
+                    self.mesh.with(group, |row, _| {
+                        row.reduce_scatter_uneven(values, own, &lengths, ReduceOp::Mean)
+                    })
+                })?;
+                continue;
+            }
+            for chunk in self.chunks(run.tensors()) {
+                let mut staging = self.staging();
+                let mean = self.reduce(group, all, &chunk, &mut staging)?;
+                let own = &mut shard[chunk[place].clone()];
+                match onto {
+                    Onto::Replace => own.copy_from_slice(mean),
+                    Onto::Add => add(own, mean),
+                }
             }
         }
         Ok(())
     }
 
-    /// Brings the rows that each worker has in its `whole` into that of all.
+    /// Brings the rows that each worker has in its `all` into that of all.
     pub(super) fn gather_in_place(
         &self,
         group: &mut Group,
-        whole: &mut Whole,
-        which: Which,
+        all: &mut AllRows<'_>,
+        tensors: Range<usize>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(which) {
+        let place = self.mesh.place;
+        for chunk in self.chunks(tensors) {
             let mut staging = self.staging();
             let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (all, own) = staging.room(&lengths, self.worker);
-            collect_pieces(
-                whole,
-                self.partition
-                    .pieces(self.worker, chunk[self.worker].clone()),
-                own,
-            );
-            group.all_gather_uneven(own, all, &lengths)?;
-            self.spread_all(whole, &chunk, all);
+            let (gathered, own) = staging.room(&lengths, place);
+            all.read(&self.partition, place, chunk[place].clone(), own);
+            self.mesh.with(group, |row, _| {
+                row.all_gather_uneven(own, gathered, &lengths)
+            })?;
+            self.write_all(all, &chunk, gathered);
+        }
+        Ok(())
+    }
+
+    /// The same of parameters that were updated, of which `copies` has this worker's rows too.
+    pub(super) fn gather_updated(
+        &self,
+        group: &mut Group,
+        all: &mut AllRows<'_>,
+        copies: &mut Tensors,
+    ) -> Result<(), OperationError> {
+        let partition = &self.partition;
+        for run in self.runs(Which::Trainable) {
+            let Run::Large(tensor) = run else {
+                self.gather_in_place(group, all, run.tensors())?;
+                continue;
+            };
+            let (whole, lengths) = (partition.part(tensor, None), partition.lengths(tensor));
+            copies.rows(partition, tensor, Some(self.mesh.place), |own| {
+                all.part(partition, &whole, |values| {
+                    self.mesh
+                        .with(group, |row, _| row.all_gather_uneven(own, values, &lengths))
+                })
+            })?;
         }
         Ok(())
     }
@@ -109,27 +173,85 @@ impl Exchange {
         &self,
         group: &mut Group,
         shard: &[f32],
-        whole: &mut Whole,
+        all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(Which::All) {
-            let mut staging = self.staging();
-            let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-            let (all, _) = staging.room(&lengths, self.worker);
-            group.all_gather_uneven(&shard[chunk[self.worker].clone()], all, &lengths)?;
-            self.spread_all(whole, &chunk, all);
+        let (partition, place) = (&self.partition, self.mesh.place);
+        for run in self.runs(Which::All) {
+            if let Run::Large(tensor) = run {
+                let own = partition.in_shard(&partition.part(tensor, Some(place)), place);
+                let (own, lengths) = (&shard[own], partition.lengths(tensor));
+                all.part(partition, &partition.part(tensor, None), |values| {
+                    self.mesh
+                        .with(group, |row, _| row.all_gather_uneven(own, values, &lengths))
+                })?;
+                continue;
+            }
+            for chunk in self.chunks(run.tensors()) {
+                let mut staging = self.staging();
+                let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
+                let (gathered, _) = staging.room(&lengths, place);
+                let own = &shard[chunk[place].clone()];
+                self.mesh.with(group, |row, _| {
+                    row.all_gather_uneven(own, gathered, &lengths)
+                })?;
+                self.write_all(all, &chunk, gathered);
+            }
         }
         Ok(())
     }
 
-    fn spread_all(&self, whole: &mut Whole, chunk: &[Range<usize>], all: &[f32]) {
-        let mut rest = all;
+    /// Replaces what this worker has of gradients by the mean over all that keep the same part.
+    pub(super) fn reduce_across(
+        &self,
+        group: &mut Group,
+        gradients: &mut Tensors,
+    ) -> Result<(), OperationError> {
+        self.mesh.with(group, |_, column| {
+            let Some(column) = column else {
+                return Ok(());
+            };
+            let mut mean = |values: &mut [f32]| column.all_reduce(values, ReduceOp::Mean);
+            let mut all = match gradients {
+                Tensors::Shard { values, .. } => {
+                    return values.chunks_mut(ELEMENTS).try_for_each(mean);
+                }
+                Tensors::Whole(_) | Tensors::Lent(_) => gradients.all_rows(),
+            }
+            .expect("what is no shard has all rows");
+            for chunk in self.chunks(0..self.partition.count(Which::Trainable)) {
+                let (own, mut staging) = (chunk[self.mesh.place].clone(), self.staging());
+                let (_, values) = staging.room(&[own.len()], 0);
+                all.read(&self.partition, self.mesh.place, own.clone(), values);
+                mean(values)?;
+                all.write(&self.partition, self.mesh.place, own, values);
+            }
+            Ok(())
+        })
+    }
+
+    /// Carries an operation out on all elements where they are, some at a time.
+    fn each_part(
+        &self,
+        which: Which,
+        all: &mut AllRows<'_>,
+        mut operation: impl FnMut(&mut [f32]) -> Result<(), OperationError>,
+    ) -> Result<(), OperationError> {
+        let mut parts =
+            |values: &mut [f32]| values.chunks_mut(ELEMENTS).try_for_each(&mut operation);
+        match all {
+            AllRows::Buffer(whole) => parts(&mut whole[..self.partition.len(which)]),
+            AllRows::Lent(_) => (0..self.partition.count(which)).try_for_each(|tensor| {
+                let part = self.partition.part(tensor, None);
+                all.part(&self.partition, &part, &mut parts)
+            }),
+        }
+    }
+
+    fn write_all(&self, all: &mut AllRows<'_>, chunk: &[Range<usize>], gathered: &[f32]) {
+        let mut rest = gathered;
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at(positions.len());
-            spread_pieces(
-                whole,
-                self.partition.pieces(worker, positions.clone()),
-                block,
-            );
+            all.write(&self.partition, worker, positions.clone(), block);
             rest = behind;
         }
     }
@@ -138,29 +260,41 @@ impl Exchange {
     fn reduce<'a>(
         &self,
         group: &mut Group,
-        whole: &Whole,
+        all: &mut AllRows<'_>,
         chunk: &[Range<usize>],
         staging: &'a mut Staging,
     ) -> Result<&'a [f32], OperationError> {
         let lengths: Vec<usize> = chunk.iter().map(Range::len).collect();
-        let (all, own) = staging.room(&lengths, self.worker);
-        let mut rest = &mut all[..];
+        let (staged, own) = staging.room(&lengths, self.mesh.place);
+        let mut rest = &mut staged[..];
         for (worker, positions) in chunk.iter().enumerate() {
             let (block, behind) = rest.split_at_mut(positions.len());
-            collect_pieces(
-                whole,
-                self.partition.pieces(worker, positions.clone()),
-                block,
-            );
+            all.read(&self.partition, worker, positions.clone(), block);
             rest = behind;
         }
-        group.reduce_scatter_uneven(all, own, &lengths, ReduceOp::Mean)?;
+        self.mesh.with(group, |row, _| {
+            row.reduce_scatter_uneven(staged, own, &lengths, ReduceOp::Mean)
+        })?;
         Ok(own)
     }
 
-    fn chunks(&self, which: Which) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
+    /// The tensors in order: large ones by themselves, and what is between them.
+    fn runs(&self, which: Which) -> Vec<Run> {
+        let mut runs = Vec::new();
+        for tensor in 0..self.partition.count(which) {
+            let is_large = self.partition.whole(tensor).len() >= ELEMENTS;
+            match runs.last_mut() {
+                _ if is_large && self.mesh.reads_memory() => runs.push(Run::Large(tensor)),
+                Some(Run::Small(tensors)) => tensors.end = tensor + 1,
+                Some(Run::Large(_)) | None => runs.push(Run::Small(tensor..tensor + 1)),
+            }
+        }
+        runs
+    }
+
+    fn chunks(&self, tensors: Range<usize>) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
         let most = (ELEMENTS / self.partition.workers()).max(1);
-        self.partition.chunks(which, most)
+        self.partition.chunks(tensors, most)
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {
@@ -182,6 +316,6 @@ impl Staging {
     }
 }
 
-/// Elements that travel in one operation, those of all workers together: few enough to stay in a
-/// cache from one copy to the next, many enough for the operation to cost little beside them.
-const ELEMENTS: usize = 1 << 20;
+/// Elements that are staged for one operation, those of all workers together: few enough to stay in
+/// a cache from one copy to the next, many enough for the operation to cost little beside them.
+const ELEMENTS: usize = if cfg!(test) { 48 } else { 1 << 20 };

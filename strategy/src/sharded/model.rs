@@ -1,17 +1,21 @@
 //! `ShardedModel`: made, computed with unit by unit, and updated.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use meshwork_collectives::{Group, Rank};
-use twox_hash::XxHash3_64;
 
+use super::agreement::agree_on;
 use super::checkpoint::Saving;
-use super::exchange::{Exchange, Onto, Staging};
+use super::exchange::{Exchange, Staging};
+use super::lent::Lent;
+use super::mesh::ShardMesh;
 use super::optimizer::ElementWise;
 use super::partition::{Partition, Which};
-use super::tensors::{Gradients, Parameters, Tensors, Whole, make_room};
+use super::reducing::Pass;
+use super::tensors::{AllRows, Gradients, Parameters, Tensors, Whole, add, make_room};
 use super::unit::{Held, ShardedUnit};
 use super::{Shard, Sharding, UnitSpec};
 use crate::statistics::Meter;
@@ -28,12 +32,16 @@ pub struct ShardedModel<O> {
     pub(super) optimizer: O,
     pub(super) rank: Rank,
     workers: u32,
+    pub(super) mesh: ShardMesh,
     pub(super) steps: u64,
     pub(super) units: Vec<ShardedUnit>,
+    /// All tensors that are trained, one unit's after the other's, in the order of their names:
+    /// that in which the norm is added up, whatever the units are.
+    pub(super) by_name: Vec<usize>,
     /// Buffers for whole units that nobody uses.
     pub(super) pool: Vec<Whole>,
     /// Units whose gradients are being reduced out of such a buffer, the first first.
-    reducing: VecDeque<usize>,
+    pub(super) reducing: VecDeque<usize>,
     staging: Arc<Mutex<Staging>>,
     pub(super) saving: Option<Saving>,
     /// Memory for the next save.
@@ -60,6 +68,29 @@ impl<O: ElementWise> ShardedModel<O> {
         optimizer: O,
         mut initial: impl FnMut(&VariableSpec, Range<usize>, &mut [f32]),
     ) -> Result<Self, Error> {
+        let mut model = Self::without_values(strategy, sharding, units, optimizer)?;
+        let (place, group) = (model.mesh.place, strategy.group_mut());
+        for (index, spec) in units.iter().enumerate() {
+            let partition = model.units[index].partition.clone();
+            let held = model.units[index].here()?;
+            for (tensor, parameter) in spec.parameters().iter().enumerate() {
+                let elements = partition.elements(tensor, place);
+                let rows = held.parameters.rows_mut(&partition, tensor, Some(place));
+                initial(parameter, elements, rows);
+            }
+            model.share_rows(group, index, Which::All)?;
+        }
+        Ok(model)
+    }
+
+    /// The same with zeros.
+    #[track_caller]
+    pub(super) fn without_values(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        sharding: Sharding,
+        units: &[UnitSpec],
+        optimizer: O,
+    ) -> Result<Self, Error> {
         if strategy.local_replicas() > 1 {
             let replicas = strategy.local_replicas();
             return Err(Error::SeveralReplicas { replicas });
@@ -69,45 +100,39 @@ impl<O: ElementWise> ShardedModel<O> {
         let meter = strategy.meter.clone();
         let group = strategy.group_mut();
         let (rank, workers) = (group.rank(), group.world());
-        let mut model = Self {
-            // One worker has the whole of everything.
-            sharding: match workers {
-                1 => Sharding {
-                    shard: Shard::Nothing,
-                    ..sharding
-                },
-                _ => sharding,
-            },
+        let mesh = match sharding.shard {
+            Shard::Nothing => ShardMesh::flat(group),
+            Shard::Optimizer | Shard::Gradients | Shard::Parameters => {
+                ShardMesh::new(group, sharding.among)?
+            }
+        };
+        // Who keeps a model alone has the whole of everything.
+        let (shard, mesh) = match mesh.parts {
+            1 => (Shard::Nothing, ShardMesh::flat(group)),
+            _ => (sharding.shard, mesh),
+        };
+        let unit = |spec: &UnitSpec| {
+            let (trainable, parts) = (spec.trainable().len(), mesh.parts as usize);
+            let partition = Partition::new(spec.parameters(), trainable, parts);
+            let held = Held::new(shard, &partition, mesh.place, O::STATE.len());
+            ShardedUnit::new(spec, partition, held)
+        };
+        Ok(Self {
+            sharding: Sharding { shard, ..sharding },
             optimizer,
             rank,
             workers,
             steps: 0,
-            meter,
-            units: Vec::with_capacity(units.len()),
+            units: units.iter().map(unit).collect(),
+            mesh,
+            by_name: by_name(units),
             pool: Vec::new(),
             reducing: VecDeque::new(),
             staging: Arc::default(),
             saving: None,
             draft_bytes: Vec::new(),
-        };
-        for spec in units {
-            let trainable = spec.trainable().len();
-            let partition = Partition::new(spec.parameters(), trainable, workers as usize);
-            let shard = model.sharding.shard;
-            let mut held = Held::new(shard, &partition, rank.index(), O::STATE.len());
-            let own = held
-                .parameters
-                .rows_mut(&partition, Which::All, Some(rank.index()));
-            for (tensor, rows) in own.into_iter().enumerate() {
-                let elements = partition.elements(tensor, rank.index());
-                initial(&spec.parameters()[tensor], elements, rows);
-            }
-            model.units.push(ShardedUnit::new(spec, partition, held));
-        }
-        for unit in 0..model.units.len() {
-            model.share_rows(group, unit, Which::All)?;
-        }
-        Ok(model)
+            meter,
+        })
     }
 
     /// Computes with the parameters of a unit, which are gathered before, and freed behind it: for
@@ -168,15 +193,10 @@ impl<O: ElementWise> ShardedModel<O> {
         compute: impl FnOnce(Parameters<'_>, &mut Gradients<'_>) -> R,
     ) -> Result<R, Error> {
         let group = self.group(replica)?;
-        let needed = self.sharding.passes.get();
+        let needed = self.needed_passes();
         let found = self.units[unit].passes + 1;
         if found > needed {
-            let unit = self.units[unit].spec.name().to_owned();
-            return Err(Error::UnitPasses {
-                unit,
-                found,
-                needed,
-            });
+            return Err(self.wrong_passes(unit, found, needed));
         }
         for before in (unit.saturating_sub(self.sharding.prefetch)..=unit).rev() {
             self.gather(group, before)?;
@@ -184,7 +204,11 @@ impl<O: ElementWise> ShardedModel<O> {
         let computed = self.compute_gradients(unit, compute)?;
         self.free(unit)?;
         self.units[unit].passes = found;
-        self.start_reduce(group, unit)?;
+        if found == needed {
+            self.start_reduce(group, unit, Pass::Last)?;
+        } else if self.sharding.shard >= Shard::Gradients {
+            self.start_reduce(group, unit, Pass::Earlier)?;
+        }
         Ok(computed)
     }
 
@@ -199,18 +223,21 @@ impl<O: ElementWise> ShardedModel<O> {
     /// [`forward`](Self::forward).
     #[track_caller]
     pub fn step(&mut self, replica: &mut ReplicaContext<'_>) -> Result<Option<f64>, Error> {
-        let group = self.group(replica)?;
-        let needed = self.sharding.passes.get();
-        for unit in &self.units {
-            if unit.is_trainable() && unit.passes != needed {
-                let (unit, found) = (unit.spec.name().to_owned(), unit.passes);
-                return Err(Error::UnitPasses {
-                    unit,
-                    found,
-                    needed,
-                });
-            }
+        let needed = self.needed_passes();
+        let wrong = |unit: &ShardedUnit| unit.is_trainable() && unit.passes != needed;
+        if let Some(unit) = self.units.iter().position(wrong) {
+            return Err(self.wrong_passes(unit, self.units[unit].passes, needed));
         }
+        self.update(replica)
+    }
+
+    /// The update of a step, once all gradients are on their way.
+    #[track_caller]
+    pub(super) fn update(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+    ) -> Result<Option<f64>, Error> {
+        let group = self.group(replica)?;
         self.finish_reducing(0)?;
         for unit in 0..self.units.len() {
             self.units[unit].here()?;
@@ -246,9 +273,23 @@ impl<O: ElementWise> ShardedModel<O> {
         &mut self.optimizer
     }
 
+    /// Backward passes of each unit in a step.
+    fn needed_passes(&self) -> u32 {
+        self.sharding.passes.map_or(1, NonZeroU32::get)
+    }
+
+    pub(super) fn wrong_passes(&self, unit: usize, found: u32, needed: u32) -> Error {
+        let unit = self.units[unit].spec.name().to_owned();
+        Error::UnitPasses {
+            unit,
+            found,
+            needed,
+        }
+    }
+
     /// Whose rows this worker updates: its own, or those of all.
     pub(super) fn updated(&self) -> Option<usize> {
-        (self.sharding.shard > Shard::Nothing).then_some(self.rank.index())
+        (self.sharding.shard > Shard::Nothing).then_some(self.mesh.place)
     }
 
     pub(super) fn group<'a>(
@@ -263,10 +304,10 @@ impl<O: ElementWise> ShardedModel<O> {
         }
     }
 
-    fn exchange(&self, unit: usize) -> Exchange {
+    pub(super) fn exchange(&self, unit: usize) -> Exchange {
         Exchange {
             partition: self.units[unit].partition.clone(),
-            worker: self.rank.index(),
+            mesh: self.mesh.clone(),
             staging: self.staging.clone(),
         }
     }
@@ -280,7 +321,7 @@ impl<O: ElementWise> ShardedModel<O> {
         self.units[unit].start(group, move |group, held| {
             if let Tensors::Shard { values, .. } = &held.parameters {
                 make_room(&mut whole, exchange.partition.len(Which::All));
-                exchange.gather(group, values, &mut whole)?;
+                exchange.gather(group, values, &mut AllRows::Buffer(&mut whole))?;
                 held.gathered = Some(whole);
             }
             Ok(())
@@ -316,166 +357,56 @@ impl<O: ElementWise> ShardedModel<O> {
         let parameters = match (&held.parameters, &gathered) {
             (Tensors::Whole(whole), _) | (Tensors::Shard { .. }, Some(whole)) => whole,
             (Tensors::Shard { .. }, None) => unreachable!("they were gathered for this call"),
+            (Tensors::Lent(_), _) => unreachable!("a model library computes with its own"),
         };
         let whole = match (&mut held.gradients, &mut scratch) {
             (_, Some(scratch)) => scratch,
             (Tensors::Whole(whole), None) => whole,
-            (Tensors::Shard { .. }, None) => unreachable!("sharded gradients are made elsewhere"),
+            (Tensors::Shard { .. } | Tensors::Lent(_), None) => {
+                unreachable!("sharded gradients are made elsewhere")
+            }
         };
         let trained = &mut whole[..partition.len(Which::Trainable)];
         let parameters = Parameters::new(parameters, &partition);
         let computed = compute(parameters, &mut Gradients::new(trained, &partition));
         held.gathered = gathered;
-        held.scratch = scratch;
-        if is_whole && !in_place {
-            held.add_scratch();
-            self.pool.extend(held.scratch.take());
+        match (&mut held.gradients, scratch) {
+            (Tensors::Whole(sum), Some(scratch)) => {
+                add(sum, &scratch);
+                self.pool.push(scratch);
+            }
+            (_, scratch) => held.scratch = scratch.map(Tensors::Whole),
         }
         Ok(computed)
     }
 
-    /// Starts to reduce the gradients of a pass, or of all once the last is made.
-    fn start_reduce(&mut self, group: &mut Group, unit: usize) -> Result<(), Error> {
-        let (exchange, shard) = (self.exchange(unit), self.sharding.shard);
-        let passes = self.units[unit].passes;
-        let is_due = shard >= Shard::Gradients || passes == self.sharding.passes.get();
-        if self.workers == 1 || !is_due || !self.units[unit].is_trainable() {
-            self.pool.extend(self.units[unit].here()?.scratch.take());
-            return Ok(());
-        }
-        let onto = if passes == 1 {
-            Onto::Replace
-        } else {
-            Onto::Add
-        };
-        self.units[unit].start(group, move |group, held| {
-            match (&mut held.gradients, &held.scratch) {
-                (Tensors::Whole(whole), _) if shard == Shard::Nothing => {
-                    exchange.all_reduce(group, whole)
-                }
-                (Tensors::Whole(whole), _) => exchange.reduce_in_place(group, whole),
-                (Tensors::Shard { values, .. }, Some(scratch)) => {
-                    exchange.reduce_scatter(group, scratch, values, onto)
-                }
-                (Tensors::Shard { .. }, None) => unreachable!("a pass has left its gradients"),
-            }
-        })?;
-        self.reducing.push_back(unit);
-        Ok(())
-    }
-
-    /// Waits until at most so many units are being reduced, and takes their buffers back.
-    fn finish_reducing(&mut self, most: usize) -> Result<(), Error> {
-        while self.reducing.len() > most {
-            let Some(unit) = self.reducing.pop_front() else {
-                break;
-            };
-            self.pool.extend(self.units[unit].here()?.scratch.take());
-        }
-        Ok(())
-    }
-
-    /// Scales gradients down to a norm, and returns theirs.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a factor below 1 is rounded"
-    )]
-    fn limit_norm(&mut self, group: &mut Group, most: f32) -> Result<f64, Error> {
-        let (rank, updated) = (self.rank.index(), self.updated());
-        let mut squares = 0.0;
-        for unit in &mut self.units {
-            let partition = unit.partition.clone();
-            squares += unit.here()?.squares(&partition, rank);
-        }
-        let mut all = vec![0.0; self.workers as usize];
-        group.all_gather(&[squares], &mut all)?;
-        let norm = all.iter().sum::<f64>().sqrt();
-        if norm > f64::from(most) {
-            let by = f64::from(most) / norm;
-            for unit in &mut self.units {
-                let partition = unit.partition.clone();
-                unit.here()?.scale(&partition, updated, by as f32);
-            }
-        }
-        Ok(norm)
-    }
-
-    /// Starts to give every worker the rows of all, where they are kept whole.
-    pub(super) fn share_rows(
+    /// Takes the parameters of the only unit from a model library, with the chief's values.
+    pub(super) fn lend(
         &mut self,
         group: &mut Group,
-        unit: usize,
-        which: Which,
+        parameters: Box<dyn Lent>,
     ) -> Result<(), Error> {
-        let is_new = which == Which::All;
-        let is_updated_by_all = self.sharding.shard == Shard::Nothing && !is_new;
-        if self.workers == 1 || is_updated_by_all {
-            return Ok(());
+        let exchange = self.exchange(0);
+        let unit = &mut self.units[0];
+        let held = unit.here()?;
+        held.parameters = Tensors::Lent(parameters);
+        if let Tensors::Whole(_) = held.gradients {
+            held.gradients = Tensors::NONE;
         }
-        let exchange = self.exchange(unit);
-        if let Tensors::Whole(_) = self.units[unit].here()?.parameters {
-            self.units[unit].start(group, move |group, held| match &mut held.parameters {
-                Tensors::Whole(whole) => exchange.gather_in_place(group, whole, which),
-                Tensors::Shard { .. } => Ok(()),
-            })?;
-        }
+        unit.start(group, move |group, held| {
+            let all = held.parameters.all_rows();
+            let mut all = all.expect("what is lent is whole");
+            exchange.broadcast(group, &mut all)
+        })?;
+        self.units[0].here()?;
         Ok(())
     }
 }
 
-/// Compares what the workers are given with what the chief is.
-#[track_caller]
-fn agree_on<O: ElementWise>(
-    strategy: &mut MultiWorkerMirroredStrategy,
-    sharding: Sharding,
-    units: &[UnitSpec],
-) -> Result<(), Error> {
-    let specs: Vec<VariableSpec> = units
-        .iter()
-        .flat_map(|unit| unit.parameters().iter().cloned())
-        .collect();
-    let mut names = BTreeSet::new();
-    if let Some(twice) = specs.iter().find(|spec| !names.insert(spec.name())) {
-        let name = twice.name().to_owned();
-        return Err(Error::DuplicateVariable { name });
-    }
-    strategy.scope(|scope| scope.compare(&specs))?;
-    let sizes: Vec<[usize; 2]> = units
-        .iter()
-        .map(|unit| [unit.trainable().len(), unit.parameters().len()])
-        .collect();
-    let mine = [
-        sharding.shard as u64,
-        XxHash3_64::oneshot(bytemuck::cast_slice(&sizes)),
-        sharding.passes.get().into(),
-        sharding
-            .max_norm
-            .map_or(u64::MAX, |norm| norm.to_bits().into()),
-        sharding.prefetch as u64,
-        O::STATE.len() as u64,
-    ];
-    let group = strategy.group_mut();
-    let mut all = vec![[0; 6]; group.world() as usize];
-    group.all_gather(&mine, all.as_flattened_mut())?;
-    for (rank, theirs) in Rank::all(group.world()).zip(&all) {
-        let differs = theirs
-            .iter()
-            .zip(&all[0])
-            .position(|(own, chiefs)| own != chiefs);
-        if let Some(place) = differs {
-            let what = COMPARED[place];
-            return Err(Error::ShardingDiffers { rank, what });
-        }
-    }
-    Ok(())
+/// The tensors that are trained, one unit's after the other's, in the order of their names.
+fn by_name(units: &[UnitSpec]) -> Vec<usize> {
+    let trained = units.iter().flat_map(UnitSpec::trainable);
+    let mut named: Vec<_> = trained.map(VariableSpec::name).enumerate().collect();
+    named.sort_by_key(|(_, name)| *name);
+    named.into_iter().map(|(tensor, _)| tensor).collect()
 }
-
-/// What workers compare before they train together.
-const COMPARED: [&str; 6] = [
-    "kind of shards",
-    "division into units and frozen parameters",
-    "number of backward passes in a step",
-    "largest norm of gradients",
-    "number of units gathered ahead",
-    "optimizer",
-];

@@ -11,9 +11,18 @@ pub(super) struct Partition {
     tensors: Vec<Rows>,
     /// Where each tensor begins in a buffer for all of them, and where the last ends.
     starts: Vec<usize>,
+    /// For each worker, where the rows of each tensor begin in its shard, and where the last end.
+    shard_starts: Vec<Vec<usize>>,
     /// The first ones, which are trained.
     trainable: usize,
     workers: usize,
+}
+
+/// Elements of one tensor.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Part {
+    pub(super) tensor: usize,
+    pub(super) elements: Range<usize>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +48,19 @@ impl Partition {
                 len: spec.len().checked_div(*count).unwrap_or(0),
             },
         };
-        let mut starts = vec![0];
-        starts.extend(specs.iter().scan(0, |end, spec| {
-            *end += spec.len();
-            Some(*end)
-        }));
-        Self {
+        let mut partition = Self {
             tensors: specs.iter().map(rows).collect(),
-            starts,
+            starts: ends(specs.iter().map(VariableSpec::len)),
+            shard_starts: Vec::with_capacity(workers),
             trainable,
             workers,
+        };
+        for worker in 0..workers {
+            let lengths = (0..specs.len()).map(|tensor| partition.elements(tensor, worker).len());
+            let starts = ends(lengths);
+            partition.shard_starts.push(starts);
         }
+        partition
     }
 
     pub(super) fn workers(&self) -> usize {
@@ -91,62 +102,89 @@ impl Partition {
         rows.start * len..rows.end * len
     }
 
-    /// The place of each tensor in a worker's shard.
-    pub(super) fn places(
-        &self,
-        which: Which,
-        worker: usize,
-    ) -> impl Iterator<Item = Range<usize>> + '_ {
-        (0..self.count(which)).scan(0, move |end, tensor| {
-            let start = *end;
-            *end += self.elements(tensor, worker).len();
-            Some(start..*end)
-        })
-    }
-
     pub(super) fn shard_len(&self, which: Which, worker: usize) -> usize {
-        self.places(which, worker)
-            .last()
-            .map_or(0, |place| place.end)
+        self.shard_starts[worker][self.count(which)]
     }
 
-    /// The elements of a tensor that a worker has, in a buffer for all of them.
-    pub(super) fn own(&self, tensor: usize, worker: usize) -> Range<usize> {
-        let (start, elements) = (self.starts[tensor], self.elements(tensor, worker));
-        start + elements.start..start + elements.end
+    /// The elements of a tensor that a worker has, or all where it is nobody's.
+    pub(super) fn part(&self, tensor: usize, worker: Option<usize>) -> Part {
+        let elements = match worker {
+            Some(worker) => self.elements(tensor, worker),
+            None => 0..self.whole(tensor).len(),
+        };
+        Part { tensor, elements }
     }
 
-    /// Where the elements at `positions` of a worker's shard are in a buffer for all tensors.
-    pub(super) fn pieces(
+    /// Where a part is in a buffer for all tensors.
+    pub(super) fn in_whole(&self, part: &Part) -> Range<usize> {
+        let start = self.starts[part.tensor];
+        start + part.elements.start..start + part.elements.end
+    }
+
+    /// Where a part of a worker's rows is in its shard.
+    pub(super) fn in_shard(&self, part: &Part, worker: usize) -> Range<usize> {
+        let first = self.elements(part.tensor, worker).start;
+        let start = self.shard_starts[worker][part.tensor];
+        start + part.elements.start - first..start + part.elements.end - first
+    }
+
+    /// What is at `positions` of a worker's shard.
+    pub(super) fn parts(
         &self,
         worker: usize,
         positions: Range<usize>,
-    ) -> impl Iterator<Item = Range<usize>> + '_ {
-        let places = self.places(Which::All, worker).enumerate();
-        places.filter_map(move |(tensor, place)| {
-            let start = positions.start.max(place.start);
-            let end = positions.end.min(place.end);
-            let first = self.own(tensor, worker).start;
-            (start < end).then(|| first + start - place.start..first + end - place.start)
+    ) -> impl Iterator<Item = Part> + '_ {
+        let starts = &self.shard_starts[worker];
+        let first = starts.partition_point(|start| *start <= positions.start);
+        let tensors = first.saturating_sub(1)..self.tensors.len();
+        let reached = positions.end;
+        let tensors = tensors.take_while(move |tensor| starts[*tensor] < reached);
+        tensors.filter_map(move |tensor| {
+            let start = positions.start.max(starts[tensor]);
+            let end = positions.end.min(starts[tensor + 1]);
+            let first = self.elements(tensor, worker).start;
+            (start < end).then(|| Part {
+                tensor,
+                elements: first + start - starts[tensor]..first + end - starts[tensor],
+            })
         })
     }
 
-    /// The positions of each worker's shard that travel together, chunk by chunk: at most `most` of
-    /// one worker.
+    /// Of tensors that follow one another, the positions of each worker's shard that travel
+    /// together, chunk by chunk: at most `most` of one worker.
     pub(super) fn chunks(
         &self,
-        which: Which,
+        tensors: Range<usize>,
         most: usize,
     ) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
-        let lengths = (0..self.workers).map(|worker| self.shard_len(which, worker));
-        let lengths: Vec<usize> = lengths.collect();
+        let positions = |starts: &Vec<usize>| starts[tensors.start]..starts[tensors.end];
+        let all: Vec<Range<usize>> = self.shard_starts.iter().map(positions).collect();
         // The first worker has as many rows as any.
-        let longest = self.shard_len(which, 0);
+        let longest = all.first().map_or(0, Range::len);
         (0..longest).step_by(most).map(move |start| {
-            let of = |len: &usize| start.min(*len)..(start + most).min(*len);
-            lengths.iter().map(of).collect()
+            let of = |own: &Range<usize>| {
+                let from = |distance: usize| (own.start + distance).min(own.end);
+                from(start)..from(start + most)
+            };
+            all.iter().map(of).collect()
         })
     }
+
+    /// Elements of a tensor that each worker has.
+    pub(super) fn lengths(&self, tensor: usize) -> Vec<usize> {
+        let workers = 0..self.workers;
+        let of = |worker| self.elements(tensor, worker).len();
+        workers.map(of).collect()
+    }
+}
+
+/// Where things of these lengths begin that follow one another, and where the last ends.
+fn ends(lengths: impl Iterator<Item = usize>) -> Vec<usize> {
+    let ends = lengths.scan(0, |end, length| {
+        *end += length;
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
 }
 
 #[cfg(test)]
@@ -165,18 +203,21 @@ mod tests {
         #[test]
         fn every_element_is_in_one_chunk_of_one_worker_and_rows_stay_whole(
             shapes in prop::collection::vec(prop::collection::vec(0_usize..5, 0..4), 0..5),
-            workers in 1_usize..6, most in 1_usize..9,
+            workers in 1_usize..6, most in 1_usize..9, split in 0_usize..5,
         ) {
             let partition = partition(&shapes, workers);
             let mut owners = vec![Vec::new(); partition.len(Which::All)];
-            for chunk in partition.chunks(Which::All, most) {
+            let split = split.min(shapes.len());
+            let runs = [0..split, split..shapes.len()].into_iter();
+            for chunk in runs.flat_map(|tensors| partition.chunks(tensors, most)) {
                 prop_assert_eq!(chunk.len(), workers);
                 for (worker, positions) in chunk.into_iter().enumerate() {
                     prop_assert!(positions.len() <= most);
-                    let pieces: Vec<_> = partition.pieces(worker, positions.clone()).collect();
-                    let held: usize = pieces.iter().map(Range::len).sum();
-                    prop_assert_eq!(held, positions.len());
-                    pieces.into_iter().flatten().for_each(|at| owners[at].push(worker));
+                    let parts: Vec<_> = partition.parts(worker, positions.clone()).collect();
+                    let in_shard = parts.iter().flat_map(|part| partition.in_shard(part, worker));
+                    prop_assert!(in_shard.eq(positions));
+                    let in_whole = parts.iter().flat_map(|part| partition.in_whole(part));
+                    in_whole.for_each(|at| owners[at].push(worker));
                 }
             }
             for (tensor, shape) in shapes.iter().enumerate() {

@@ -2,13 +2,14 @@
 
 use std::ops::{Index, IndexMut, Range};
 
-use super::partition::{Partition, Which};
+use super::lent::{Lent, with_lent};
+use super::partition::{Part, Partition, Which};
 
 /// A buffer for all tensors of a unit, one after the other, and at least as long.
 pub(super) type Whole = Vec<f32>;
 
 /// One kind of numbers of a unit: its parameters, its gradients, or what is remembered of them.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Tensors {
     Whole(Whole),
     /// The rows of one worker, one tensor after the other.
@@ -16,6 +17,15 @@ pub(super) enum Tensors {
         worker: usize,
         values: Vec<f32>,
     },
+    /// Whole, where a model library has them.
+    Lent(Box<dyn Lent>),
+}
+
+/// The rows of all workers, where they are kept.
+#[derive(Debug)]
+pub(super) enum AllRows<'a> {
+    Buffer(&'a mut [f32]),
+    Lent(&'a mut dyn Lent),
 }
 
 /// The parameters of a unit, by their numbers in its [`UnitSpec`](super::UnitSpec), row-major.
@@ -67,6 +77,9 @@ impl IndexMut<usize> for Gradients<'_> {
 }
 
 impl Tensors {
+    /// No tensor at all.
+    pub(super) const NONE: Self = Self::Whole(Vec::new());
+
     /// Zeros for all workers' rows.
     pub(super) fn whole(partition: &Partition, which: Which) -> Self {
         Self::Whole(vec![0.0; partition.len(which)])
@@ -78,39 +91,98 @@ impl Tensors {
         Self::Shard { worker, values }
     }
 
-    /// The rows of each tensor, in order, that a worker has; those of all where it is nobody's. Of
-    /// a shard, they are its owner's.
-    pub(super) fn rows_mut<'a>(
-        &'a mut self,
-        partition: &'a Partition,
-        which: Which,
-        worker: Option<usize>,
-    ) -> Vec<&'a mut [f32]> {
+    /// The rows of all workers; `None` of a shard.
+    pub(super) fn all_rows(&mut self) -> Option<AllRows<'_>> {
         match self {
-            Self::Whole(whole) => {
-                let tensors = 0..partition.count(which);
-                let of = |tensor| match worker {
-                    Some(worker) => partition.own(tensor, worker),
-                    None => partition.whole(tensor),
-                };
-                slices_mut(whole, tensors.map(of))
+            Self::Whole(whole) => Some(AllRows::Buffer(whole)),
+            Self::Lent(lent) => Some(AllRows::Lent(&mut **lent)),
+            Self::Shard { .. } => None,
+        }
+    }
+
+    /// Lets `act` have the rows of a tensor that a worker has; those of all where it is nobody's.
+    /// Of a shard, they are its owner's.
+    pub(super) fn rows<R>(
+        &mut self,
+        partition: &Partition,
+        tensor: usize,
+        worker: Option<usize>,
+        act: impl FnOnce(&mut [f32]) -> R,
+    ) -> R {
+        match self {
+            Self::Whole(_) | Self::Shard { .. } => act(self.rows_mut(partition, tensor, worker)),
+            Self::Lent(lent) => {
+                let rows = partition.part(tensor, worker).elements;
+                with_lent(&mut **lent, tensor, |all| act(&mut all[rows]))
             }
-            Self::Shard { worker, values } => slices_mut(values, partition.places(which, *worker)),
+        }
+    }
+
+    /// The same of what no model library has.
+    pub(super) fn rows_mut(
+        &mut self,
+        partition: &Partition,
+        tensor: usize,
+        worker: Option<usize>,
+    ) -> &mut [f32] {
+        match self {
+            Self::Whole(whole) => &mut whole[partition.in_whole(&partition.part(tensor, worker))],
+            Self::Shard { worker, values } => {
+                let part = partition.part(tensor, Some(*worker));
+                &mut values[partition.in_shard(&part, *worker)]
+            }
+            Self::Lent(_) => unreachable!("a model library keeps no state of our optimizers"),
         }
     }
 }
 
-/// Ranges of a buffer, which follow one another.
-fn slices_mut(values: &mut [f32], ranges: impl Iterator<Item = Range<usize>>) -> Vec<&mut [f32]> {
-    let (mut rest, mut gone) = (values, 0);
-    let mut slices = Vec::new();
-    for range in ranges {
-        let (slice, behind) = rest[range.start - gone..].split_at_mut(range.len());
-        slices.push(slice);
-        rest = behind;
-        gone = range.end;
+impl AllRows<'_> {
+    /// Lets `act` have elements of a tensor.
+    pub(super) fn part<R>(
+        &mut self,
+        partition: &Partition,
+        part: &Part,
+        act: impl FnOnce(&mut [f32]) -> R,
+    ) -> R {
+        match self {
+            Self::Buffer(whole) => act(&mut whole[partition.in_whole(part)]),
+            Self::Lent(lent) => with_lent(*lent, part.tensor, |all| {
+                act(&mut all[part.elements.clone()])
+            }),
+        }
     }
-    slices
+
+    /// Copies what is at `positions` of a worker's shard to one place.
+    pub(super) fn read(
+        &mut self,
+        partition: &Partition,
+        worker: usize,
+        positions: Range<usize>,
+        into: &mut [f32],
+    ) {
+        let mut rest = into;
+        for part in partition.parts(worker, positions) {
+            let (own, behind) = rest.split_at_mut(part.elements.len());
+            self.part(partition, &part, |values| own.copy_from_slice(values));
+            rest = behind;
+        }
+    }
+
+    /// The inverse of [`read`](Self::read).
+    pub(super) fn write(
+        &mut self,
+        partition: &Partition,
+        worker: usize,
+        positions: Range<usize>,
+        from: &[f32],
+    ) {
+        let mut rest = from;
+        for part in partition.parts(worker, positions) {
+            let (own, behind) = rest.split_at(part.elements.len());
+            self.part(partition, &part, |values| values.copy_from_slice(own));
+            rest = behind;
+        }
+    }
 }
 
 /// Makes a buffer long enough. What is in it is unspecified.
@@ -119,34 +191,6 @@ pub(super) fn make_room(whole: &mut Whole, len: usize) {
         // Not both at a time, and no copy of what nobody reads.
         *whole = Vec::new();
         *whole = vec![0.0; len];
-    }
-}
-
-/// Copies ranges of a buffer to one place, one after the other.
-pub(super) fn collect_pieces(
-    whole: &[f32],
-    pieces: impl Iterator<Item = Range<usize>>,
-    into: &mut [f32],
-) {
-    let mut rest = into;
-    for piece in pieces {
-        let (own, behind) = rest.split_at_mut(piece.len());
-        own.copy_from_slice(&whole[piece]);
-        rest = behind;
-    }
-}
-
-/// The inverse of [`collect_pieces`].
-pub(super) fn spread_pieces(
-    whole: &mut [f32],
-    pieces: impl Iterator<Item = Range<usize>>,
-    from: &[f32],
-) {
-    let mut rest = from;
-    for piece in pieces {
-        let (own, behind) = rest.split_at(piece.len());
-        whole[piece].copy_from_slice(own);
-        rest = behind;
     }
 }
 

@@ -6,7 +6,7 @@ use meshwork_collectives::{Group, OperationError, Pending};
 
 use super::optimizer::ElementWise;
 use super::partition::{Partition, Which};
-use super::tensors::{Tensors, Whole, add};
+use super::tensors::{Tensors, Whole};
 use super::{Shard, UnitSpec};
 use crate::Error;
 
@@ -32,7 +32,7 @@ pub(super) struct Held {
     /// The parameters, while they are used.
     pub(super) gathered: Option<Whole>,
     /// The gradients of a pass, until they are reduced or added.
-    pub(super) scratch: Option<Whole>,
+    pub(super) scratch: Option<Tensors>,
 }
 
 impl ShardedUnit {
@@ -93,40 +93,36 @@ impl Held {
         }
     }
 
-    /// The parameters, whole; `None` where they are not gathered.
+    /// The parameters, whole; `None` where they are not gathered, or a model library has them.
     pub(super) fn parameters(&self) -> Option<&Whole> {
         match &self.parameters {
             Tensors::Whole(whole) => Some(whole),
             Tensors::Shard { .. } => self.gathered.as_ref(),
+            Tensors::Lent(_) => None,
         }
     }
 
-    /// Adds the gradients of a further pass to whole ones.
-    pub(super) fn add_scratch(&mut self) {
-        if let (Tensors::Whole(whole), Some(scratch)) = (&mut self.gradients, &self.scratch) {
-            add(whole, scratch);
-        }
-    }
-
-    /// The sum of the squares of a worker's rows of the gradients.
-    pub(super) fn squares(&mut self, partition: &Partition, worker: usize) -> f64 {
-        let rows = self
-            .gradients
-            .rows_mut(partition, Which::Trainable, Some(worker));
-        rows.into_iter().map(|rows| sum_of_squares(rows)).sum()
+    /// For each tensor that is trained, the sum of the squares of a worker's rows of its gradient.
+    pub(super) fn squares(&mut self, partition: &Partition, worker: usize) -> Vec<f64> {
+        let trained = 0..partition.count(Which::Trainable);
+        let mut of = |tensor| {
+            let rows = |rows: &mut [f32]| sum_of_squares(rows);
+            self.gradients.rows(partition, tensor, Some(worker), rows)
+        };
+        trained.map(&mut of).collect()
     }
 
     /// Multiplies the gradients that the update uses by a number.
     pub(super) fn scale(&mut self, partition: &Partition, updated: Option<usize>, by: f32) {
-        for rows in self
-            .gradients
-            .rows_mut(partition, Which::Trainable, updated)
-        {
-            rows.iter_mut().for_each(|gradient| *gradient *= by);
+        for tensor in 0..partition.count(Which::Trainable) {
+            self.gradients.rows(partition, tensor, updated, |rows| {
+                rows.iter_mut().for_each(|gradient| *gradient *= by);
+            });
         }
     }
 
-    /// Updates the rows of one worker, or of all.
+    /// Updates the rows of one worker, or of all. In the place of their gradients is then a copy of
+    /// them, while it is in a cache.
     pub(super) fn update<O: ElementWise>(
         &mut self,
         partition: &Partition,
@@ -134,20 +130,47 @@ impl Held {
         optimizer: &O,
         step: u64,
     ) {
-        let trainable = Which::Trainable;
-        let values = self.parameters.rows_mut(partition, trainable, updated);
-        let gradients = self.gradients.rows_mut(partition, trainable, updated);
-        let mut state: Vec<_> = self
-            .state
-            .iter_mut()
-            .map(|one| one.rows_mut(partition, trainable, updated).into_iter())
-            .collect();
-        for (values, gradients) in values.into_iter().zip(gradients) {
-            let mut state: Vec<&mut [f32]> = state.iter_mut().flat_map(Iterator::next).collect();
-            optimizer.update(step, values, gradients, &mut state);
+        let Self {
+            parameters,
+            gradients,
+            state,
+            ..
+        } = self;
+        for tensor in 0..partition.count(Which::Trainable) {
+            let state = state
+                .iter_mut()
+                .map(|one| one.rows_mut(partition, tensor, updated));
+            let mut state: Vec<&mut [f32]> = state.collect();
+            parameters.rows(partition, tensor, updated, |values| {
+                gradients.rows(partition, tensor, updated, |gradients| {
+                    update_rows(optimizer, step, Rows { values, gradients }, &mut state);
+                });
+            });
         }
     }
 }
+
+/// Rows of a parameter, and their gradients.
+struct Rows<'a> {
+    values: &'a mut [f32],
+    gradients: &'a mut [f32],
+}
+
+/// Updates some elements at a time, and copies them over their gradients.
+fn update_rows<O: ElementWise>(optimizer: &O, step: u64, rows: Rows<'_>, state: &mut [&mut [f32]]) {
+    let Rows { values, gradients } = rows;
+    for start in (0..values.len()).step_by(CACHED) {
+        let some = start..(start + CACHED).min(values.len());
+        let state = state.iter_mut().map(|one| &mut one[some.clone()]);
+        let mut state: Vec<&mut [f32]> = state.collect();
+        let (values, gradients) = (&mut values[some.clone()], &mut gradients[some]);
+        optimizer.update(step, values, gradients, &mut state);
+        gradients.copy_from_slice(values);
+    }
+}
+
+/// Elements that a core's cache has room for, with gradients and moments.
+const CACHED: usize = 8 << 10;
 
 /// In an order that depends on the length alone.
 fn sum_of_squares(values: &[f32]) -> f64 {

@@ -252,6 +252,6 @@ fn variables_of_another_type_are_refused_by_name() {
         .to_string();
     assert_eq!(
         error,
-        "variable half holds F64 values: only F32 variables can be mirrored"
+        "variable half holds F64 values: only F32 variables can be trained on several workers"
     );
 }

@@ -36,20 +36,40 @@ impl Random {
 pub(super) enum Plant {
     Nothing,
     /// The rank needs so many times as long, as it gets no core for the rest of the time.
-    Starved { rank: u32, times: f64 },
+    Starved {
+        rank: u32,
+        times: f64,
+    },
     /// The rank computes, or waits for data, for so many times as long.
-    Late { rank: u32, times: f64, computes: bool },
+    Late {
+        rank: u32,
+        times: f64,
+        computes: bool,
+    },
     /// Operations take so many times as long, as packets of the rank, or of one of its links, are
     /// lost or slow.
-    Link { rank: u32, peer: Option<u32>, times: f64, loss: f64, delay: f64 },
+    Link {
+        rank: u32,
+        peer: Option<u32>,
+        times: f64,
+        loss: f64,
+        delay: f64,
+    },
     /// The rank does nothing any more.
-    Stopped { rank: u32, silence: Silence },
+    Stopped {
+        rank: u32,
+        silence: Silence,
+    },
     /// Two ranks do the same.
     Both([u32; 2], f64),
     /// The rank takes no part in what others do.
-    Apart { rank: u32 },
+    Apart {
+        rank: u32,
+    },
     /// Half of the ranks are far from the other half.
-    Sites { delay: f64 },
+    Sites {
+        delay: f64,
+    },
 }
 
 /// A job, and what is usual in it. Times are in seconds.
@@ -105,7 +125,10 @@ impl Model {
             let came: Vec<f64> = (0..self.world)
                 .map(|rank| now + self.compute * self.times(rank, planted) * self.noise())
                 .collect();
-            let others = came.iter().enumerate().filter(|(rank, _)| !self.is_planted(*rank));
+            let others = came
+                .iter()
+                .enumerate()
+                .filter(|(rank, _)| !self.is_planted(*rank));
             if planted && shows == NEVER {
                 shows = others.map(|(_, came)| *came).fold(0.0, f64::max);
             }
@@ -120,10 +143,19 @@ impl Model {
                 _ => 1.0,
             };
             let ended = last + self.operation * slow * self.noise();
-            steps.push(Step { came, began: now, met: last, ended });
+            steps.push(Step {
+                came,
+                began: now,
+                met: last,
+                ended,
+            });
             now = ended;
         }
-        Story { model: self, steps, shows }
+        Story {
+            model: self,
+            steps,
+            shows,
+        }
     }
 
     fn noise(&mut self) -> f64 {
@@ -133,11 +165,10 @@ impl Model {
 
     fn times(&self, rank: u32, planted: bool) -> f64 {
         match self.plant {
-            Plant::Starved { rank: slow, times } | Plant::Late { rank: slow, times, .. }
-                if planted && slow == rank =>
-            {
-                times
-            }
+            Plant::Starved { rank: slow, times }
+            | Plant::Late {
+                rank: slow, times, ..
+            } if planted && slow == rank => times,
             Plant::Both(slow, times) if planted && slow.contains(&rank) => times,
             Plant::Stopped { rank: slow, .. } if planted && slow == rank => NEVER,
             Plant::Apart { rank: apart } if apart == rank => NEVER,
@@ -173,10 +204,14 @@ impl Story {
             Plant::Stopped { rank, silence } if planted => Some((rank, silence)),
             _ => None,
         };
-        let ranks = (0..self.model.world).filter(|rank| Some(*rank) != silent.map(|silent| silent.0));
+        let ranks =
+            (0..self.model.world).filter(|rank| Some(*rank) != silent.map(|silent| silent.0));
         // Operations, and those of them since the cause was planted.
         let moved = |step: &Step| step.share(at);
-        let planted = self.steps.iter().filter(|step| step.began >= self.model.from);
+        let planted = self
+            .steps
+            .iter()
+            .filter(|step| step.began >= self.model.from);
         let moved = [self.steps.iter().map(moved).sum(), planted.map(moved).sum()];
         let said = ranks.map(|rank| self.snapshot(rank, at, moved)).collect();
         let unanswered = silent.map(|(rank, silence)| Unanswered {
@@ -190,7 +225,10 @@ impl Story {
 
     fn snapshot(&mut self, rank: u32, at: f64, moved: [f64; 2]) -> Snapshot {
         let (mut inside, mut operations, mut current) = (0.0, 0, None);
-        let mut cpu = CpuTimes { used: 0.1, ..CpuTimes::default() };
+        let mut cpu = CpuTimes {
+            used: 0.1,
+            ..CpuTimes::default()
+        };
         for step in self.steps.iter().take_while(|step| step.began <= at) {
             let came = step.came[rank as usize].min(at);
             let left = step.ended.min(at);
@@ -231,9 +269,11 @@ impl Story {
             Plant::Starved { rank: slow, times } if planted && slow == rank => {
                 (time / times, time - time / times)
             }
-            Plant::Late { rank: slow, times, computes: false } if planted && slow == rank => {
-                (time / times, crowded * time / times)
-            }
+            Plant::Late {
+                rank: slow,
+                times,
+                computes: false,
+            } if planted && slow == rank => (time / times, crowded * time / times),
             Plant::Apart { rank: apart } if apart == rank => (0.0, 0.0),
             _ => (time * (1.0 - crowded), time * crowded),
         };
@@ -274,7 +314,13 @@ impl Story {
 
     fn link(&mut self, [from, to]: [u32; 2], [operations, planted]: [f64; 2]) -> Link {
         let (bad, loss, delay) = match self.model.plant {
-            Plant::Link { rank, peer, loss, delay, .. } => {
+            Plant::Link {
+                rank,
+                peer,
+                loss,
+                delay,
+                ..
+            } => {
                 let ends = [from, to];
                 let bad = ends.contains(&rank) && peer.is_none_or(|peer| ends.contains(&peer));
                 (bad && planted > 0.0, loss, delay)

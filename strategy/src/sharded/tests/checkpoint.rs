@@ -157,45 +157,70 @@ fn every_file_is_a_safetensors_file_of_rows_by_name() {
     assert_eq!(found, expected);
 }
 
+/// A unit with parameters of these shapes.
+fn unit_of(shapes: &[&[usize]]) -> [UnitSpec; 1] {
+    let specs = shapes.iter().enumerate();
+    let spec = |(at, shape): (usize, &&[usize])| VariableSpec::new(format!("w{at}"), shape);
+    [UnitSpec::new(
+        "unit",
+        specs.map(|named| spec(named).unwrap()),
+    )]
+}
+
 #[test]
-fn another_model_and_bytes_that_were_not_saved_are_named() {
+fn a_checkpoint_of_another_model_is_refused_with_all_that_differs() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = ShardedCheckpoints::new(folder.path());
-    let of = |shape: &[usize]| {
-        [UnitSpec::new(
-            "unit",
-            [VariableSpec::new("w", shape).unwrap()],
-        )]
-    };
     let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
-    let mut saved = model(&mut strategy, Shard::Nothing, &of(&[4, 2]), Sgd::new(0.1));
+    let saved_units = unit_of(&[&[4, 2], &[3]]);
+    let mut saved = model(&mut strategy, Shard::Nothing, &saved_units, Sgd::new(0.1));
     strategy
         .run(|replica| saved.save(replica, &checkpoints))
         .unwrap();
     strategy.run(|replica| saved.finish_save(replica)).unwrap();
-    let mut other = model(&mut strategy, Shard::Nothing, &of(&[4, 3]), Sgd::new(0.1));
+    let other = unit_of(&[&[4, 3], &[3], &[1]]);
+    let mut other = model(&mut strategy, Shard::Nothing, &other, Sgd::new(0.1));
+    let error = strategy
+        .run(|replica| other.load(replica, &checkpoints))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the checkpoint is of another model: w0 [4, 3] is [4, 2] there, w2 [1] is not there"
+    );
+    let many: Vec<&[usize]> = vec![&[2]; 12];
+    let mut other = model(
+        &mut strategy,
+        Shard::Nothing,
+        &unit_of(&many),
+        Sgd::new(0.1),
+    );
+    let error = strategy
+        .run(|replica| other.load(replica, &checkpoints))
+        .unwrap_err();
+    assert!(error.to_string().ends_with(", and 4 more"), "{error}");
+    let momentum = Momentum::new(0.1, 0.9);
+    let mut other = model(&mut strategy, Shard::Nothing, &saved_units, momentum);
     let error = strategy
         .run(|replica| other.load(replica, &checkpoints))
         .unwrap_err();
     let told = error.to_string();
     assert!(
-        told.contains("w [4, 3]") && told.contains("[4, 2]"),
+        told.contains("w0.momentum_buffer [4, 2] is not there"),
         "{told}"
     );
-    let mut other = model(
-        &mut strategy,
-        Shard::Nothing,
-        &of(&[4, 2]),
-        Momentum::new(0.1, 0.9),
-    );
-    let error = strategy
-        .run(|replica| other.load(replica, &checkpoints))
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("w.momentum_buffer [4, 2]"),
-        "{error}"
-    );
+}
 
+#[test]
+fn bytes_that_were_not_saved_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = ShardedCheckpoints::new(folder.path());
+    let mut strategy = MultiWorkerMirroredStrategy::alone().unwrap();
+    let units = unit_of(&[&[4, 2], &[3]]);
+    let mut saved = model(&mut strategy, Shard::Nothing, &units, Sgd::new(0.1));
+    strategy
+        .run(|replica| saved.save(replica, &checkpoints))
+        .unwrap();
+    strategy.run(|replica| saved.finish_save(replica)).unwrap();
     let files = fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -206,7 +231,7 @@ fn another_model_and_bytes_that_were_not_saved_are_named() {
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, bytes).unwrap();
-    let block = "w@0:4,0:2".to_owned();
+    let block = "w1@0:3".to_owned();
     let error = strategy
         .run(|replica| saved.load(replica, &checkpoints))
         .unwrap_err();

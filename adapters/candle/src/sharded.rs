@@ -1,0 +1,304 @@
+//! `Sharded`: a training loop of candle's on many workers, each of which keeps a part of the
+//! optimizer's state and of the gradients.
+
+use std::collections::HashSet;
+
+use candle_core::{DType, Tensor, Var};
+use candle_nn::VarMap;
+use meshwork_strategy::sharded::{
+    ElementWise, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
+};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaReduceOp, VariableSpec};
+
+use crate::Error;
+use crate::lent::LentTensors;
+use crate::values::by_name;
+
+/// The variables of a candle model and an optimizer whose state is in parts, one in each worker,
+/// as are gradients between backward passes if so chosen: ZeRO-1 and ZeRO-2.
+///
+/// It takes the place of an optimizer of candle's. The model computes with its variables as before;
+/// each worker takes its own part of the data.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use candle_nn::{Module, VarBuilder, VarMap, linear, loss};
+/// use meshwork_candle::{Error, Sharded};
+/// use meshwork_strategy::sharded::{AdamW, Shard};
+///
+/// let vars = VarMap::new();
+/// let model = linear(1, 1, VarBuilder::from_varmap(&vars, DType::F32, &Device::Cpu))?;
+/// let mut training = Sharded::new(&vars, AdamW::new(0.1), Shard::Gradients)?;
+///
+/// let (worker, workers) = (training.worker(), training.workers());
+/// let samples: Vec<f32> = (0..12).skip(worker).step_by(workers).map(|x| x as f32).collect();
+/// let rows = samples.len();
+/// let inputs = Tensor::from_vec(samples, (rows, 1), &Device::Cpu)?;
+/// for _ in 0..100 {
+///     let loss = loss::mse(&model.forward(&inputs)?, &(&inputs * 3.0)?)?;
+///     let mean = training.backward_step(&loss)?;
+///     assert!(mean.is_finite());
+/// }
+/// training.leave()?;
+/// # Ok::<(), Error>(())
+/// ```
+///
+/// The variables, those of candle's names, have the values that they have on the chief from then
+/// on. What each worker keeps beside them is a part of the rows of each: 8/N bytes a parameter for
+/// the moments of AdamW among N workers. candle's backward pass ends with all gradients, 4 bytes a
+/// parameter; with [`Shard::Gradients`] they are dropped when they are reduced, so that passes that
+/// are accumulated take 4/N bytes more instead of 4. To keep parts of the parameters too, run the
+/// model by units: [`ShardedStack`](crate::ShardedStack).
+///
+/// Optimizers are those of [`meshwork_strategy::sharded`], whose update of a number depends on that
+/// number alone. Others do not compile:
+///
+/// ```compile_fail
+/// use candle_nn::{AdamW, Optimizer, ParamsAdamW, VarMap};
+/// use meshwork_candle::Sharded;
+/// use meshwork_strategy::sharded::Shard;
+///
+/// let vars = VarMap::new();
+/// let optimizer = AdamW::new(vars.all_vars(), ParamsAdamW::default())?;
+/// Sharded::new(&vars, optimizer, Shard::Optimizer)?;
+/// # Ok::<(), meshwork_candle::Error>(())
+/// ```
+///
+/// [`Shard::Gradients`]: meshwork_strategy::sharded::Shard::Gradients
+#[derive(Debug)]
+#[doc(alias("ZeroRedundancyOptimizer", "ZeRO", "FSDP"))]
+pub struct Sharded<O> {
+    strategy: MultiWorkerMirroredStrategy,
+    variables: ShardedVariables<O>,
+    /// In the order of their gradients.
+    trained: Vec<(String, Var)>,
+    norm: Option<f64>,
+    /// The losses of passes since the last step.
+    loss: f32,
+}
+
+impl<O: ElementWise> Sharded<O> {
+    /// Trains all variables of a map, on the workers that the environment tells of: see
+    /// [`MultiWorkerMirroredStrategy::from_env`].
+    ///
+    /// # Errors
+    /// Those of [`with_strategy`](Self::with_strategy).
+    pub fn new(vars: &VarMap, optimizer: O, sharding: impl Into<Sharding>) -> Result<Self, Error> {
+        let strategy = MultiWorkerMirroredStrategy::from_env()?;
+        Self::with_strategy(strategy, vars, optimizer, sharding)
+    }
+
+    /// Trains them on the workers of this strategy.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], above all when the workers' variables or settings differ, or one of
+    /// them does not come, and for parameters in parts; [`Error::ElementType`];
+    /// [`Error::NotInHostMemory`]; [`Error::Candle`].
+    pub fn with_strategy(
+        strategy: MultiWorkerMirroredStrategy,
+        vars: &VarMap,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<Self, Error> {
+        Self::with_frozen(strategy, vars, |_| false, optimizer, sharding)
+    }
+
+    /// Trains those whose names are not said to be frozen: these have no gradients and no state,
+    /// keep the values that they have on the chief, and are saved with the others.
+    ///
+    /// # Errors
+    /// As [`with_strategy`](Self::with_strategy).
+    #[doc(alias = "requires_grad")]
+    pub fn with_frozen(
+        mut strategy: MultiWorkerMirroredStrategy,
+        vars: &VarMap,
+        is_frozen: impl Fn(&str) -> bool,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<Self, Error> {
+        let (frozen, trained): (Vec<_>, Vec<_>) = distinct(vars)
+            .into_iter()
+            .partition(|(name, _)| is_frozen(name));
+        let spec = UnitSpec::new("variables", specs(&trained)?).with_frozen(specs(&frozen)?);
+        let all = trained.iter().chain(&frozen);
+        let lent =
+            LentTensors::new(all.map(|(name, var)| (name.as_str(), var.as_tensor().clone())));
+        let lent = lent.inspect_err(|error| strategy.abort(error))?;
+        let sharding = sharding.into();
+        let variables =
+            ShardedVariables::new(&mut strategy, sharding, spec, Box::new(lent), optimizer)?;
+        Ok(Self {
+            strategy,
+            variables,
+            trained,
+            norm: None,
+            loss: 0.0,
+        })
+    }
+
+    /// The backward pass of this worker's `loss`, and a step with the mean of all workers'
+    /// gradients. Returns the mean over all workers of the losses of their passes, added up.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`].
+    #[track_caller]
+    pub fn backward_step(&mut self, loss: &Tensor) -> Result<f32, Error> {
+        self.accumulate(loss)?;
+        let mut mean = [std::mem::take(&mut self.loss)];
+        let variables = &mut self.variables;
+        let norm = self.strategy.run(|replica| {
+            replica.all_reduce(ReplicaReduceOp::Mean, &mut mean)?;
+            variables.step(replica)
+        })?;
+        self.norm = norm.into_first();
+        Ok(mean[0])
+    }
+
+    /// The backward pass of a loss whose gradients are added to those of the next
+    /// [`backward_step`](Self::backward_step). They are added, not averaged.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::Candle`]; they end the training on all workers.
+    #[track_caller]
+    #[doc(alias("no_sync", "gradient accumulation"))]
+    pub fn accumulate(&mut self, loss: &Tensor) -> Result<(), Error> {
+        let passed = self.pass(loss);
+        let (gradients, own) = passed.inspect_err(|error| self.strategy.abort(error))?;
+        self.loss += own;
+        let variables = &mut self.variables;
+        self.strategy
+            .run(|replica| variables.add_gradients(replica, Box::new(gradients)))?;
+        Ok(())
+    }
+
+    /// The norm of all gradients together in the last step, before they were scaled, where
+    /// [`Sharding::with_max_norm`] limits it.
+    #[must_use]
+    pub fn norm(&self) -> Option<f64> {
+        self.norm
+    }
+
+    /// This worker's number, from 0: the chief's.
+    #[must_use]
+    #[doc(alias = "rank")]
+    pub fn worker(&self) -> usize {
+        self.strategy.rank().index()
+    }
+
+    /// How many workers train together.
+    #[must_use]
+    #[doc(alias = "world_size")]
+    pub fn workers(&self) -> usize {
+        self.strategy.num_replicas_in_sync()
+    }
+
+    /// Whether this worker is the one that reports.
+    #[must_use]
+    pub fn is_chief(&self) -> bool {
+        self.strategy.is_chief()
+    }
+
+    /// How many numbers are trained.
+    #[must_use]
+    pub fn parameters(&self) -> usize {
+        self.trained.iter().map(|(_, var)| var.elem_count()).sum()
+    }
+
+    /// How many steps were made.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.variables.steps()
+    }
+
+    /// The optimizer, to be exchanged for one of another learning rate, in the same way on every
+    /// worker.
+    pub fn optimizer_mut(&mut self) -> &mut O {
+        self.variables.optimizer_mut()
+    }
+
+    /// The strategy, such as for metrics of all workers.
+    pub fn strategy_mut(&mut self) -> &mut MultiWorkerMirroredStrategy {
+        &mut self.strategy
+    }
+
+    /// Starts to save variables and state: copies this worker's rows, and returns while they are
+    /// written. It counts once all workers have written, which a later step finds out, or
+    /// [`leave`](Self::leave).
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] for the save before.
+    #[track_caller]
+    pub fn save(&mut self, checkpoints: &ShardedCheckpoints) -> Result<(), Error> {
+        let variables = &mut self.variables;
+        let saved = self
+            .strategy
+            .run(|replica| variables.save(replica, checkpoints));
+        Ok(saved.map(drop)?)
+    }
+
+    /// Loads the last whole checkpoint, which any number of workers has saved, sharded in any way,
+    /// and returns its step; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], above all for a checkpoint of another model.
+    #[track_caller]
+    pub fn load(&mut self, checkpoints: &ShardedCheckpoints) -> Result<Option<u64>, Error> {
+        let variables = &mut self.variables;
+        let step = self
+            .strategy
+            .run(|replica| variables.load(replica, checkpoints))?;
+        Ok(step.into_first())
+    }
+
+    /// Leaves the job: returns when what is being saved is whole, and all workers have finished.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] when a worker was lost, or something cannot be saved.
+    #[track_caller]
+    pub fn leave(self) -> Result<(), Error> {
+        Ok(self.into_strategy()?.leave()?)
+    }
+
+    /// Ends the training, when what is being saved is whole, and gives the strategy back.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], as [`leave`](Self::leave).
+    #[track_caller]
+    pub fn into_strategy(mut self) -> Result<MultiWorkerMirroredStrategy, Error> {
+        let variables = &mut self.variables;
+        self.strategy
+            .run(|replica| variables.finish_save(replica))?;
+        Ok(self.strategy)
+    }
+
+    /// The gradients of a loss, zeros for variables that it does not depend on, and its value.
+    fn pass(&self, loss: &Tensor) -> Result<(LentTensors, f32), Error> {
+        let value = loss.to_dtype(DType::F32)?.to_scalar::<f32>()?;
+        let mut gradients = loss.backward()?;
+        let mut named = Vec::with_capacity(self.trained.len());
+        for (name, var) in &self.trained {
+            let gradient = match gradients.remove(var) {
+                Some(gradient) => gradient,
+                None => var.zeros_like()?,
+            };
+            named.push((name.as_str(), gradient));
+        }
+        Ok((LentTensors::new(named)?, value))
+    }
+}
+
+/// The variables of a map in the order of their names. One that has several is named by the first.
+fn distinct(vars: &VarMap) -> Vec<(String, Var)> {
+    let mut known = HashSet::new();
+    let mut named = by_name(vars);
+    named.retain(|(_, var)| known.insert(var.id()));
+    named
+}
+
+fn specs(named: &[(String, Var)]) -> Result<Vec<VariableSpec>, Error> {
+    let spec = |(name, var): &(String, Var)| Ok(VariableSpec::new(name, var.dims())?);
+    named.iter().map(spec).collect()
+}
+
+#[cfg(test)]
+mod tests;

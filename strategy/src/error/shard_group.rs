@@ -1,0 +1,31 @@
+use std::num::NonZeroU32;
+
+use meshwork_collectives::Rank;
+
+/// Why workers cannot keep the parts of a model in groups.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShardGroupError {
+    /// Workers are left over.
+    #[error(
+        "{workers} workers cannot keep models in groups of {size}: choose a number that divides {workers}"
+    )]
+    NotDivided {
+        /// Workers of a group.
+        size: NonZeroU32,
+        /// Workers that are there.
+        workers: u32,
+    },
+    /// Hosts have different numbers of workers.
+    #[error(
+        "the host of {rank} has {others} workers and that of rank 0 has {workers}, so models cannot be kept host by host: start as many on each, or choose a number of workers"
+    )]
+    HostsDiffer {
+        /// Workers on the first host.
+        workers: usize,
+        /// The first rank of a host that has another number.
+        rank: Rank,
+        /// Its workers.
+        others: usize,
+    },
+}

@@ -1,0 +1,74 @@
+//! Whether all workers are given the same model, and the same way of sharding it.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+use meshwork_collectives::Rank;
+use twox_hash::XxHash3_64;
+
+use super::optimizer::ElementWise;
+use super::{ShardGroup, Sharding, UnitSpec};
+use crate::{Error, MultiWorkerMirroredStrategy, VariableSpec};
+
+/// Compares what the workers are given with what the chief is.
+#[track_caller]
+pub(super) fn agree_on<O: ElementWise>(
+    strategy: &mut MultiWorkerMirroredStrategy,
+    sharding: Sharding,
+    units: &[UnitSpec],
+) -> Result<(), Error> {
+    let specs: Vec<VariableSpec> = units
+        .iter()
+        .flat_map(|unit| unit.parameters().iter().cloned())
+        .collect();
+    let mut names = BTreeSet::new();
+    if let Some(twice) = specs.iter().find(|spec| !names.insert(spec.name())) {
+        let name = twice.name().to_owned();
+        return Err(Error::DuplicateVariable { name });
+    }
+    strategy.scope(|scope| scope.compare(&specs))?;
+    let sizes: Vec<[usize; 2]> = units
+        .iter()
+        .map(|unit| [unit.trainable().len(), unit.parameters().len()])
+        .collect();
+    let mine = [
+        sharding.shard as u64,
+        XxHash3_64::oneshot(bytemuck::cast_slice(&sizes)),
+        sharding.passes.map_or(0, NonZeroU32::get).into(),
+        sharding
+            .max_norm
+            .map_or(u64::MAX, |norm| norm.to_bits().into()),
+        sharding.prefetch as u64,
+        O::STATE.len() as u64,
+        match sharding.among {
+            ShardGroup::All => 0,
+            ShardGroup::Host => u64::MAX,
+            ShardGroup::Workers(size) => size.get().into(),
+        },
+    ];
+    let group = strategy.group_mut();
+    let mut all = vec![[0; 7]; group.world() as usize];
+    group.all_gather(&mine, all.as_flattened_mut())?;
+    for (rank, theirs) in Rank::all(group.world()).zip(&all) {
+        let differs = theirs
+            .iter()
+            .zip(&all[0])
+            .position(|(own, chiefs)| own != chiefs);
+        if let Some(place) = differs {
+            let what = COMPARED[place];
+            return Err(Error::ShardingDiffers { rank, what });
+        }
+    }
+    Ok(())
+}
+
+/// What workers compare before they train together.
+const COMPARED: [&str; 7] = [
+    "kind of shards",
+    "division into units and frozen parameters",
+    "number of backward passes in a step",
+    "largest norm of gradients",
+    "number of units gathered ahead",
+    "optimizer",
+    "group of workers that share a model",
+];
