@@ -65,6 +65,7 @@
 mod backend;
 mod blocks;
 mod checkpoint;
+mod compiled;
 mod config;
 mod context;
 mod dataset;
@@ -76,6 +77,7 @@ mod exchange;
 mod ops;
 mod optimizer;
 mod process;
+mod program;
 mod random;
 mod record;
 mod scalar;
@@ -95,6 +97,7 @@ pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 
 pub use backend::{Backend, BackendBuilder};
 pub use checkpoint::Save;
+pub use compiled::{Compiled, Tensors, Variable, Variables, compile};
 pub use config::Config;
 pub use context::Context;
 pub use dataset::DTensorDataset;
@@ -113,6 +116,7 @@ pub use process::{
     local_devices, num_clients, num_global_devices, num_local_devices, preferred_device_type,
     shutdown_accelerator_system,
 };
+pub use program::Program;
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};
