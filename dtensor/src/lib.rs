@@ -58,6 +58,7 @@
 //! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
 //! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
 //! `record` (ops as data), `tape` (gradients), `optimizer`,
+//! `program` and `compiled` (whole steps),
 //! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
 //! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
