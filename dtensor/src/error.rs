@@ -380,6 +380,17 @@ pub enum Error {
         /// Where the program did it.
         at: &'static std::panic::Location<'static>,
     },
+    /// A function that is compiled looks at elements, or has a function of its own for them.
+    #[error("{op} at {at} cannot be compiled: do it outside the step, or with other ops")]
+    NotTraceable {
+        /// What was done.
+        op: &'static str,
+        /// Where the program did it.
+        at: &'static std::panic::Location<'static>,
+    },
+    /// A compiled function was called with other variables than it was traced with.
+    #[error("variables changed in number or elements during a compiled call: show the same ones")]
+    VariablesChanged,
     /// Two tensors are of different contexts.
     #[error("the tensors belong to different contexts: make both by the same one")]
     OtherContext,

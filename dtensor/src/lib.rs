@@ -58,6 +58,7 @@
 //! devices are where), `backend` (accelerators that hold blocks and compute), `blocks` (here, there
 //! or both), `tensor` (the values), `scalar` (their elements), `ops` (what is done to them),
 //! `record` (ops as data), `tape` (gradients), `optimizer`,
+//! `program` and `compiled` (whole steps),
 //! `random`, `scope` (default meshes), `variable`, `dataset`, `checkpoint`, `transfer_plan` (a plan
 //! as exchanges of blocks: pure) and `exchange` (carried out), `error`.
 #![forbid(unsafe_code)]
@@ -65,6 +66,7 @@
 mod backend;
 mod blocks;
 mod checkpoint;
+mod compiled;
 mod config;
 mod context;
 mod dataset;
@@ -76,6 +78,7 @@ mod exchange;
 mod ops;
 mod optimizer;
 mod process;
+mod program;
 mod random;
 mod record;
 mod scalar;
@@ -95,6 +98,7 @@ pub use meshwork_checkpoint::{Error as CheckpointError, FileDamage};
 
 pub use backend::{Backend, BackendBuilder};
 pub use checkpoint::Save;
+pub use compiled::{Compiled, Tensors, Variable, Variables, compile};
 pub use config::Config;
 pub use context::Context;
 pub use dataset::DTensorDataset;
@@ -113,6 +117,7 @@ pub use process::{
     local_devices, num_clients, num_global_devices, num_local_devices, preferred_device_type,
     shutdown_accelerator_system,
 };
+pub use program::Program;
 pub use scalar::{Float, Number, Scalar};
 pub use scope::{MeshScope, current_default_mesh, full, range, zeros};
 pub use system::{Initialize, System};

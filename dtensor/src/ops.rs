@@ -33,6 +33,8 @@ mod softmax;
 
 pub use apply::Function;
 pub(crate) use gradient::all;
+pub(crate) use kernel::filled;
+pub(crate) use local::computes;
 pub use normalize::BatchNorm;
 pub use reduce::ReduceAxes;
 pub(crate) use slice::strides;

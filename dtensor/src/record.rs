@@ -22,9 +22,9 @@ mod any_tensor;
 mod primitive;
 mod recording;
 
-pub(crate) use any_tensor::{AnyTensor, Tensor, with_float};
+pub(crate) use any_tensor::{AnyTensor, Tensor, with_float, with_scalar};
 pub(crate) use primitive::Primitive;
-pub(crate) use recording::{Node, Recording};
+pub(crate) use recording::{Node, Purpose, Recording};
 
 /// Who records a tensor, and as what. Most tensors are recorded by nobody.
 #[derive(Clone, Default)]
@@ -58,6 +58,22 @@ impl Trace {
         let recording = Arc::downgrade(recording);
         let more = [Entry { recording, value }];
         Self(Some(self.entries().iter().cloned().chain(more).collect()))
+    }
+
+    /// The same but for tapes: what only programs have of it.
+    pub(crate) fn of_programs(&self) -> Self {
+        let is_program = |entry: &&Entry| {
+            let recording = entry.recording.upgrade();
+            recording.is_some_and(|recording| recording.purpose() == Purpose::Program)
+        };
+        let left: Vec<Entry> = self.entries().iter().filter(is_program).cloned().collect();
+        Self((!left.is_empty()).then(|| left.into()))
+    }
+
+    /// Whether a program is traced through the tensor now.
+    pub(crate) fn is_in_program(&self) -> bool {
+        let mut recordings = self.recordings();
+        recordings.any(|recording| recording.purpose() == Purpose::Program)
     }
 
     /// Whether nobody records the tensor, or ever did.
@@ -123,7 +139,13 @@ impl Record {
         number: usize,
         made: DTensor<T>,
     ) -> Result<DTensor<T>, Error> {
-        let begun = self.begun.get_or_init(|| self.begin());
+        if self.begun.get().is_none() {
+            let _ = self.begun.set(self.begin()?);
+        }
+        let begun: &[_] = match self.begun.get() {
+            Some(begun) => begun,
+            None => &[],
+        };
         let mut trace = Trace::default();
         for (recording, node) in begun {
             let (node, result) = (*node, number);
@@ -139,7 +161,7 @@ impl Record {
         Ok(made)
     }
 
-    fn begin(&self) -> Vec<(Arc<Recording>, usize)> {
+    fn begin(&self) -> Result<Vec<(Arc<Recording>, usize)>, Error> {
         let operands = self.operands.borrow();
         let mut begun: Vec<(Arc<Recording>, usize)> = Vec::new();
         for recording in operands
@@ -152,9 +174,15 @@ impl Record {
             {
                 continue;
             }
+            if recording.purpose() == Purpose::Program
+                && let Primitive::Closure(op) = self.primitive
+            {
+                let at = self.at;
+                return Err(Error::NotTraceable { op, at });
+            }
             let node = recording.begin(self.primitive.clone(), self.at, &operands);
             begun.push((recording, node));
         }
-        begun
+        Ok(begun)
     }
 }

@@ -225,4 +225,4 @@ impl Tape {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

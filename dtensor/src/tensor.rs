@@ -114,8 +114,14 @@ impl<T: Scalar> DTensor<T> {
     /// [`Context::pack`]. Those that are on accelerators only are fetched, once.
     ///
     /// # Errors
-    /// [`Error::Element`] where an accelerator fails.
+    /// [`Error::Element`] where an accelerator fails, and [`Error::NotTraceable`] in a function that
+    /// is being compiled.
+    #[track_caller]
     pub fn unpack(&self) -> Result<&[Block<T>], Error> {
+        if self.trace.is_in_program() {
+            let at = std::panic::Location::caller();
+            return Err(Error::NotTraceable { op: "unpack", at });
+        }
         Ok(self.blocks.fetched()?.blocks())
     }
 
@@ -165,7 +171,8 @@ impl<T: Scalar> DTensor<T> {
     /// ```
     #[must_use]
     pub fn stop_gradient(&self) -> Self {
-        self.untraced()
+        let trace = self.trace.of_programs();
+        self.clone().with_trace(trace)
     }
 
     /// The same tensor with its blocks on its devices only, where a backend computes for them
@@ -334,7 +341,7 @@ impl<T: Scalar> DTensor<T> {
     pub fn map<U: Scalar>(&self, function: impl Fn(T) -> U) -> Result<DTensor<U>, Error> {
         let reduced = self.reduce_partial()?;
         let mapped = |block: &Block<T>| block.map(|element| function(*element)).into_shared();
-        let blocks = reduced.unpack()?.iter().map(mapped).collect();
+        let blocks = reduced.untraced().unpack()?.iter().map(mapped).collect();
         let made = DTensor::of(&self.context, reduced.placement.clone(), blocks)?;
         Record::of(Primitive::Closure("map"))
             .with(&reduced)

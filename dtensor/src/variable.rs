@@ -76,6 +76,11 @@ impl<T: Scalar> DVariable<T> {
         self.value.shape()
     }
 
+    /// Replaces the value by another that lies alike.
+    pub(crate) fn hold(&mut self, value: DTensor<T>) {
+        self.value = value;
+    }
+
     /// Replaces the value by another, brought into this layout.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub(super) use product::matmul;
 pub(super) use reduction::{Monoid, arg, fold, fold_wider};
 
 /// An array of these sizes and elements, row-major, of which there are as many.
-pub(super) fn filled<T: Copy>(sizes: &[usize], elements: impl IntoIterator<Item = T>) -> ArrayD<T> {
+pub(crate) fn filled<T: Copy>(sizes: &[usize], elements: impl IntoIterator<Item = T>) -> ArrayD<T> {
     let elements: Vec<T> = elements.into_iter().collect();
     ArrayD::from_shape_vec(sizes, elements).expect("as many elements as the sizes say")
 }

@@ -346,6 +346,11 @@ impl<T: Scalar> Local<T> {
     }
 }
 
+/// Whether a backend computes with the elements of a tensor.
+pub(crate) fn computes<T: Scalar>(tensor: &DTensor<T>) -> bool {
+    Local::of(tensor).computing().is_some()
+}
+
 impl<T: Scalar> Clone for Local<T> {
     fn clone(&self) -> Self {
         Self {

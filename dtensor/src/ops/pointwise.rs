@@ -42,7 +42,9 @@ impl<T: Scalar> DTensor<T> {
         let made = Local::of(&reduced)
             .converted::<U>()?
             .tensor(reduced.placement().clone())?;
-        Record::of(Primitive::Cast).with(&reduced).result(0, made)
+        Record::of(Primitive::Cast(U::TYPE))
+            .with(&reduced)
+            .result(0, made)
     }
 
     /// Zeros in its shape and layout, where its blocks are. Of a partial tensor nothing is reduced.

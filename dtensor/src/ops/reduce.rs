@@ -155,7 +155,7 @@ impl<T: Number> DTensor<T> {
     /// Those of [`sum`](Self::sum).
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Result<DTensor<i64>, Error> {
-        self.arg(axis, Primitive::ArgMin, |a, b| a < b)
+        self.arg(axis, Primitive::ArgMin { axis }, |a, b| a < b)
     }
 
     #[track_caller]

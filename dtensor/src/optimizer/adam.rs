@@ -48,6 +48,13 @@ struct Constants {
     decay: f64,
 }
 
+/// Numbers of steps, means and squares.
+type Remembered<'a, T> = (
+    &'a mut Vec<DVariable<f32>>,
+    &'a mut Vec<DVariable<T>>,
+    &'a mut Vec<DVariable<T>>,
+);
+
 impl<T: Float> AdamW<T> {
     /// With a learning rate, for these variables; the other constants are 0.9 and 0.999 for what is
     /// kept of means and squares, 1e-8 beside the divisor, and a decay of 0.01.
@@ -126,6 +133,10 @@ impl<T: Float> AdamW<T> {
             variable.assign_sub(&change.scale(self.rate)?)?;
         }
         Ok(())
+    }
+
+    pub(crate) fn remembered_mut(&mut self) -> Remembered<'_, T> {
+        (&mut self.steps, &mut self.means, &mut self.squares)
     }
 
     /// What is to be saved, with names that begin with `prefix`: means and squares lie as the

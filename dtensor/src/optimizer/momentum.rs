@@ -60,6 +60,10 @@ impl<T: Float> Momentum<T> {
         Ok(())
     }
 
+    pub(crate) fn velocities_mut(&mut self) -> &mut Vec<DVariable<T>> {
+        &mut self.velocities
+    }
+
     /// What is to be saved, with names that begin with `prefix`; see [`AdamW::state`].
     ///
     /// [`AdamW::state`]: super::AdamW::state

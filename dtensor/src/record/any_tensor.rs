@@ -6,7 +6,7 @@ use std::sync::Arc;
 use meshwork_accel::ElementType;
 use meshwork_layout::ops::TensorLayout;
 
-use super::Trace;
+use super::{Recording, Trace};
 use crate::{DTensor, Error, Scalar, bf16, f16};
 
 /// A tensor of elements of any type.
@@ -19,6 +19,10 @@ pub(crate) trait Tensor: Any + Send + Sync {
     fn trace(&self) -> &Trace;
     /// The same tensor without its elements.
     fn emptied(&self) -> AnyTensor;
+    /// The same tensor, recorded by nobody.
+    fn untraced(&self) -> AnyTensor;
+    /// The same tensor as a value of a recording.
+    fn given(&self, recording: &Arc<Recording>) -> AnyTensor;
     /// The elements as floats of a type; none for a type that is no float.
     fn to_float(&self, element: ElementType) -> Result<Option<AnyTensor>, Error>;
     /// The elements as indices.
@@ -43,6 +47,14 @@ impl<T: Scalar> Tensor for DTensor<T> {
 
     fn emptied(&self) -> AnyTensor {
         Arc::new(self.without_elements())
+    }
+
+    fn untraced(&self) -> AnyTensor {
+        Arc::new(self.untraced())
+    }
+
+    fn given(&self, recording: &Arc<Recording>) -> AnyTensor {
+        Arc::new(recording.give(self))
     }
 
     fn to_float(&self, element: ElementType) -> Result<Option<AnyTensor>, Error> {
@@ -94,3 +106,26 @@ macro_rules! with_float {
 }
 
 pub(crate) use with_float;
+
+/// The same for elements of any type.
+macro_rules! with_scalar {
+    ($tensor:expr, |$typed:ident| $body:expr) => {
+        $crate::record::with_scalar!(
+            $tensor, |$typed| $body,
+            f32 i64 bool f64 i32 $crate::bf16 $crate::f16 u8 u32 u64 i8 i16 u16
+        )
+    };
+    ($tensor:expr, |$typed:ident| $body:expr, $($element:ty)+) => {{
+        let tensor: &dyn $crate::record::Tensor = $tensor;
+        loop {
+            $(
+                if let Some($typed) = tensor.typed::<$element>() {
+                    break Some($body);
+                }
+            )+
+            break None;
+        }
+    }};
+}
+
+pub(crate) use with_scalar;

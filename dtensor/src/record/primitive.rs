@@ -1,10 +1,10 @@
 //! What an op does, as data.
 
-use meshwork_accel::{Pairwise, Pointwise};
+use meshwork_accel::{ElementType, Pairwise, Pointwise};
 use meshwork_layout::ops::{Labels, Op, Reducer};
 
 /// What an op does with its operands: enough to differentiate it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Primitive {
     /// Nothing: a value that is given.
     Given,
@@ -22,9 +22,12 @@ pub(crate) enum Primitive {
         axis: isize,
     },
     /// The index of the smallest element.
-    ArgMin,
+    ArgMin {
+        /// The axis, which goes away.
+        axis: isize,
+    },
     /// Elements of another type.
-    Cast,
+    Cast(ElementType),
     /// A function of the program, of which nothing is known but who took it.
     Closure(&'static str),
 }
@@ -46,8 +49,8 @@ impl Primitive {
             Self::ByNumber(Pairwise::Add | Pairwise::Subtract, _) => "add_scalar",
             Self::ByNumber(Pairwise::Multiply | Pairwise::Divide, _) => "scale",
             Self::LogSoftmax { .. } => "log_softmax",
-            Self::ArgMin => "argmin",
-            Self::Cast => "cast",
+            Self::ArgMin { .. } => "argmin",
+            Self::Cast(_) => "cast",
             Self::Closure(name) => name,
         }
     }
@@ -63,8 +66,8 @@ impl Primitive {
             | Self::Given
             | Self::ByNumber(..)
             | Self::LogSoftmax { .. }
-            | Self::ArgMin
-            | Self::Cast
+            | Self::ArgMin { .. }
+            | Self::Cast(_)
             | Self::Closure(_) => false,
         }
     }
@@ -85,8 +88,8 @@ impl Primitive {
             | Self::Pairwise(Pairwise::Add | Pairwise::Subtract | Pairwise::Multiply)
             | Self::Given
             | Self::ByNumber(..)
-            | Self::ArgMin
-            | Self::Cast
+            | Self::ArgMin { .. }
+            | Self::Cast(_)
             | Self::Closure(_) => false,
         }
     }

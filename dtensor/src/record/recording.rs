@@ -9,7 +9,18 @@ use crate::{DTensor, Scalar};
 /// Ops in order, until it is closed.
 #[derive(Default)]
 pub(crate) struct Recording {
+    purpose: Purpose,
     state: Mutex<State>,
+}
+
+/// What ops are recorded for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Purpose {
+    /// To be differentiated: elements are kept that gradients need.
+    #[default]
+    Gradients,
+    /// To be carried out again with other elements: those of constants are kept.
+    Program,
 }
 
 #[derive(Default)]
@@ -38,6 +49,19 @@ pub(crate) struct Operand {
 }
 
 impl Recording {
+    /// An empty one.
+    pub(crate) fn new(purpose: Purpose) -> Arc<Self> {
+        Arc::new(Self {
+            purpose,
+            state: Mutex::default(),
+        })
+    }
+
+    /// What ops are recorded for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
     /// Whether ops are still recorded.
     pub(crate) fn is_open(&self) -> bool {
         !self.state().is_closed
@@ -56,12 +80,17 @@ impl Recording {
         operands: &[AnyTensor],
     ) -> usize {
         let operands = operands.iter().enumerate();
-        let operands = operands.map(|(number, operand)| Operand {
-            value: operand.trace().value_in(self),
-            tensor: match primitive.needs_operand(number) {
+        let operands = operands.map(|(number, operand)| {
+            let value = operand.trace().value_in(self);
+            let is_kept = match self.purpose {
+                Purpose::Gradients => primitive.needs_operand(number),
+                Purpose::Program => value.is_none(),
+            };
+            let tensor = match is_kept {
                 true => Arc::clone(operand),
                 false => operand.emptied(),
-            },
+            };
+            Operand { value, tensor }
         });
         let node = Node {
             operands: operands.collect(),
@@ -79,7 +108,11 @@ impl Recording {
         let Some(node) = self.node(node) else {
             return;
         };
-        let kept: AnyTensor = match node.primitive.needs_result(number) {
+        let is_kept = match self.purpose {
+            Purpose::Gradients => node.primitive.needs_result(number),
+            Purpose::Program => false,
+        };
+        let kept: AnyTensor = match is_kept {
             true => Arc::new(made.clone()),
             false => Arc::new(made.without_elements()),
         };

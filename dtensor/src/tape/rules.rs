@@ -85,11 +85,13 @@ impl Rule<'_> {
                 let sum = upstream.sum(&ReduceAxes::axes([*axis]).keep_dims())?;
                 only(upstream.sub(&softmax.mul(&sum)?))
             }
-            Primitive::Cast => {
+            Primitive::Cast(_) => {
                 let gradient: AnyTensor = Arc::new(upstream.clone());
                 Ok(vec![gradient.to_float(self.given(0)?.element())?])
             }
-            Primitive::Given | Primitive::ArgMin | Primitive::Closure(_) => Err(self.unknown()),
+            Primitive::Given | Primitive::ArgMin { .. } | Primitive::Closure(_) => {
+                Err(self.unknown())
+            }
         }
     }
 

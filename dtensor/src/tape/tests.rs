@@ -11,18 +11,18 @@ use crate::testing::clients;
 use crate::{Context, ReduceAxes, bf16};
 
 mod network;
-mod random;
+pub(crate) mod random;
 
-fn context() -> Context {
+pub(crate) fn context() -> Context {
     Context::alone(Client::new("localhost", 0, 1).unwrap())
 }
 
-fn mesh() -> Mesh {
+pub(crate) fn mesh() -> Mesh {
     Mesh::new([("x", 2), ("y", 2)]).unwrap()
 }
 
 /// Numbers of which no two are alike, so that there are a largest and a smallest.
-fn numbers(shape: &[usize]) -> ArrayD<f64> {
+pub(crate) fn numbers(shape: &[usize]) -> ArrayD<f64> {
     let count: usize = shape.iter().product();
     let values = (0..count).map(|i| ((i * 7 + 3) % 101) as f64 / 8.0 - 1.9);
     Array::from_iter(values)
@@ -40,7 +40,7 @@ fn value(tensor: &DTensor<f64>) -> f64 {
 }
 
 /// Every layout that names a mesh dimension at most once.
-fn layouts(rank: usize) -> Vec<Layout> {
+pub(crate) fn layouts(rank: usize) -> Vec<Layout> {
     let names = ["unsharded", "x", "y"];
     let all = (0..3_usize.pow(u32::try_from(rank).unwrap())).filter_map(|number| {
         let words =

@@ -20,10 +20,10 @@ use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use meshwork_cluster_resolver::{EnvironmentResolver, WorkerPlacement};
 use meshwork_core::CreateMesh;
-use meshwork_dtensor::{CLIENT_ID, DeviceCounts, Environment, Initialize, JOBS, System};
+use meshwork_dtensor::{CLIENT_ID, DeviceCounts, Environment, Initialize, JOBS, System, compile};
 use meshwork_launcher::{Launch, LaunchError, Outcome, Output};
 
 use model::{Layouts, Method, Model};
@@ -41,12 +41,25 @@ struct Args {
     /// How many places of the text each step looks at.
     #[arg(long, default_value = "32")]
     batch: NonZeroUsize,
+    /// How steps are carried out.
+    #[arg(long, value_enum, default_value = "tape")]
+    engine: Engine,
     /// How weights follow their gradients.
     #[arg(long, value_enum, default_value = "sgd")]
     optimizer: Method,
-    /// Draws which process has which part, and tells what moves between them.
+    /// Draws which process has which part, and tells what moves between them; of a compiled step
+    /// also what it does.
     #[arg(long)]
     explain: bool,
+}
+
+/// How steps are carried out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Engine {
+    /// Op by op.
+    Tape,
+    /// As one program, traced in the first step.
+    Compiled,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -108,11 +121,17 @@ fn train(args: &Args) -> Result<(), Error> {
         explain::print(&layouts, &text, args.batch.get())?;
     }
     let mut model = Model::new(&context, &layouts, &text, args.optimizer)?;
+    let mut compiled = compile(Model::step);
     for step in 0..args.steps {
         let (inputs, labels) = text.batch(step, args.batch.get());
         let inputs = context.copy_to_mesh(inputs, &layouts.inputs)?;
         let labels = context.copy_to_mesh(labels, &layouts.labels)?;
-        let loss = model.step(&inputs, &labels)?;
+        let batch = (inputs, labels);
+        let loss = match args.engine {
+            Engine::Tape => model.step(&batch)?,
+            Engine::Compiled => compiled.call(&mut model, &batch)?,
+        };
+        let loss = loss.to_host()?.sum();
         if is_first {
             writeln!(
                 io::stdout(),
@@ -121,6 +140,9 @@ fn train(args: &Args) -> Result<(), Error> {
                 loss.to_bits()
             )?;
         }
+    }
+    if let Some(program) = compiled.program().filter(|_| args.explain && is_first) {
+        writeln!(io::stdout(), "{program}")?;
     }
     system.shutdown()?;
     Ok(())

@@ -3,7 +3,7 @@
 
 use clap::ValueEnum;
 use meshwork_core::Mesh;
-use meshwork_dtensor::{AdamW, Context, DTensor, DVariable, Error, Sgd, Tape};
+use meshwork_dtensor::{AdamW, Context, DTensor, DVariable, Error, Sgd, Tape, Variable, Variables};
 use meshwork_layout::{Layout, UNSHARDED};
 
 use crate::text::Text;
@@ -31,6 +31,9 @@ enum Optimizer {
     Sgd(Sgd<f32>),
     AdamW(AdamW<f32>),
 }
+
+/// What the network sees, and what it should tell.
+pub(crate) type Batch = (DTensor<f32>, DTensor<i64>);
 
 /// How tensors lie on a mesh of `data` and `model`.
 pub(crate) struct Layouts {
@@ -79,11 +82,7 @@ impl Model {
     }
 
     /// One step of training, and the mean loss before it.
-    pub(crate) fn step(
-        &mut self,
-        inputs: &DTensor<f32>,
-        labels: &DTensor<i64>,
-    ) -> Result<f32, Error> {
+    pub(crate) fn step(&mut self, (inputs, labels): &Batch) -> Result<DTensor<f32>, Error> {
         let tape = Tape::new();
         let first = tape.watch(self.first.value());
         let bias = tape.watch(self.bias.value());
@@ -99,6 +98,16 @@ impl Model {
             Optimizer::Sgd(sgd) => sgd.step(updates)?,
             Optimizer::AdamW(adam) => adam.step(updates)?,
         }
-        Ok(loss.to_host()?.sum())
+        Ok(loss)
+    }
+}
+
+impl Variables for Model {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        (&mut self.first, &mut self.bias, &mut self.second).visit(visit);
+        match &mut self.optimizer {
+            Optimizer::Sgd(sgd) => sgd.visit(visit),
+            Optimizer::AdamW(adam) => adam.visit(visit),
+        }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-fn losses(processes: &str, optimizer: &str) -> Vec<String> {
+fn losses(processes: &str, optimizer: &str, engine: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tensor-parallel"));
     command.args(["--steps=25", "--batch=10", "--processes", processes]);
-    command.args(["--optimizer", optimizer]);
+    command.args(["--optimizer", optimizer, "--engine", engine]);
     let ended = command
         .env_remove("TF_CONFIG")
         .output()
@@ -27,12 +27,20 @@ fn loss(line: &str) -> f32 {
 #[test]
 fn processes_train_to_the_same_bits_as_one_alone_and_the_network_learns() {
     for (optimizer, most) in [("sgd", 0.85), ("adam-w", 0.75)] {
-        let alone = losses("1", optimizer);
+        let alone = losses("1", optimizer, "tape");
         assert_eq!(alone.len(), 25);
         assert!(loss(&alone[24]) < most * loss(&alone[0]), "{alone:?}");
-        for processes in ["2", "4"] {
-            let several = losses(processes, optimizer);
-            assert_eq!(several, alone, "{optimizer}, {processes} processes");
+        for (processes, engine) in [
+            ("2", "tape"),
+            ("4", "tape"),
+            ("1", "compiled"),
+            ("4", "compiled"),
+        ] {
+            let others = losses(processes, optimizer, engine);
+            assert_eq!(
+                others, alone,
+                "{optimizer}, {processes} processes, {engine}"
+            );
         }
     }
 }

@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::*;
 
 /// Sizes that no mesh dimension divides.
-const SIDE: usize = 3;
+pub(crate) const SIDE: usize = 3;
 
 /// One more tensor of 3×3, of those before it, by their numbers.
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Add(usize, usize),
     Sub(usize, usize),
     Mul(usize, usize),
@@ -30,7 +30,7 @@ enum Step {
     Lie(usize, usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let (at, axis) = (0..100_usize, 0..2_usize);
     prop_oneof![
         (at.clone(), at.clone()).prop_map(|(a, b)| Step::Add(a, b)),
@@ -53,6 +53,23 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn all(sizes: [usize; 2]) -> [Option<usize>; 2] {
     sizes.map(Some)
+}
+
+/// The steps one after the other; where layouts of operands do not fit, with whole ones.
+pub(crate) fn all_carried_out(
+    steps: &[Step],
+    mut made: Vec<DTensor<f64>>,
+) -> Result<Vec<DTensor<f64>>, Error> {
+    for step in steps {
+        made.push(match carried_out(step, &made) {
+            Err(Error::Op(OpError::SpecsDiffer { .. })) => {
+                let whole: Result<Vec<_>, _> = made.iter().map(DTensor::replicate).collect();
+                carried_out(step, &whole?)?
+            }
+            made => made?,
+        });
+    }
+    Ok(made)
 }
 
 /// The step with tensors; an error where the layouts of its operands do not fit.
@@ -179,19 +196,8 @@ proptest! {
             let layout = &layouts[layout % layouts.len()];
             tape.watch(&context.copy_to_mesh(array.clone(), layout).unwrap())
         };
-        let mut made = vec![watch(&given[0], first), watch(&given[1], second)];
-        for step in &steps {
-            let result = match carried_out(step, &made) {
-                Ok(result) => result,
-                // Some products are refused: then with whole operands.
-                Err(Error::Op(OpError::SpecsDiffer { .. })) => {
-                    let whole: Result<Vec<_>, _> = made.iter().map(DTensor::replicate).collect();
-                    carried_out(step, &whole.unwrap()).unwrap()
-                }
-                Err(error) => panic!("{step:?}: {error}"),
-            };
-            made.push(result);
-        }
+        let watched = vec![watch(&given[0], first), watch(&given[1], second)];
+        let made = all_carried_out(&steps, watched).unwrap();
         let layout = Layout::replicated(&mesh(), 2);
         let weights = context.copy_to_mesh(weights(), &layout).unwrap();
         let found = tape.gradients_from(made.last().unwrap(), &weights, &[&made[0], &made[1]]);

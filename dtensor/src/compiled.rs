@@ -1,0 +1,224 @@
+//! `compile`: a step as a program, which is traced once for each combination of shapes and layouts
+//! and carried out from then on.
+
+use std::fmt::{self, Debug};
+use std::marker::PhantomData;
+
+use crate::Error;
+use crate::program::{Described, Program, traced};
+use crate::record::{AnyTensor, Purpose, Recording};
+
+mod tensors;
+mod variables;
+
+pub use tensors::Tensors;
+pub use variables::{Variable, Variables};
+
+/// A tensor of any elements, for traits that others can see.
+#[expect(unnameable_types, reason = "nobody else takes it apart")]
+#[derive(Clone)]
+pub struct Erased(AnyTensor);
+
+impl Debug for Erased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Described::of(&self.0))
+    }
+}
+
+/// The tensors of a list.
+fn listed<L: Tensors>(list: &L) -> impl Iterator<Item = AnyTensor> + use<L> {
+    list.list().into_iter().map(|tensor| tensor.0)
+}
+
+/// How many programs a compiled function keeps, unless it is told otherwise.
+const KEPT: usize = 16;
+
+/// A function of variables and tensors, compiled for the arguments that it was called with.
+#[doc(alias = "jit")]
+pub struct Compiled<S, I, O, F> {
+    function: F,
+    /// The one used last is at the end.
+    known: Vec<Specialised<O>>,
+    most: usize,
+    traces: usize,
+    arguments: PhantomData<fn(&mut S, &I)>,
+}
+
+/// A program for arguments of these shapes and layouts.
+struct Specialised<O> {
+    arguments: Vec<Described>,
+    program: Program,
+    /// What the function returned, without elements.
+    outputs: O,
+}
+
+/// Compiles a step: a function that reads variables, assigns to them, and returns tensors.
+///
+/// The first call carries the function out as it stands, and traces it: what it does with its
+/// variables and inputs becomes a [`Program`]. Later calls with the same shapes, layouts and types
+/// carry out that program, in fewer and cheaper steps, and not the function; others trace it anew.
+///
+/// A tensor that is neither a variable nor an input is a constant of the program, random numbers
+/// included. Looking at elements (`to_host`, `unpack`) and functions of your own (`map`) are
+/// refused.
+///
+/// ```
+/// use meshwork_core::{Client, Mesh};
+/// use meshwork_dtensor::{Context, DTensor, DVariable, Error, Sgd, Tape, compile};
+/// use meshwork_layout::Layout;
+///
+/// let context = Context::alone(Client::new("localhost", 0, 1)?);
+/// let rows = Layout::batch_sharded(&Mesh::new([("x", 2)])?, "x", 1)?;
+/// let mut weights = DVariable::new(context.zeros::<f32>(&[3], &rows)?);
+/// let mut step = compile(|weights: &mut DVariable<f32>, target: &DTensor<f32>| {
+///     let tape = Tape::new();
+///     let w = tape.watch(weights.value());
+///     let error = w.sub(target)?;
+///     let loss = error.mul(&error)?.sum_all()?;
+///     let [by_w] = tape.gradient(&loss, [&w])?;
+///     Sgd::new(0.25).step([(weights, &by_w)])?;
+///     Ok::<_, Error>(loss)
+/// });
+/// let target = context.full(&[3], &rows, 2.0)?;
+/// let losses = [0, 1, 2].map(|_| step.call(&mut weights, &target).unwrap());
+/// assert_eq!(losses.map(|loss| loss.to_host().unwrap().sum()), [12.0, 3.0, 0.75]);
+/// assert_eq!(step.traces(), 1);
+/// println!("{}", step.program().unwrap());
+/// # Ok::<(), Error>(())
+/// ```
+pub fn compile<S, I, O, F>(function: F) -> Compiled<S, I, O, F>
+where
+    S: Variables,
+    I: Tensors,
+    O: Tensors,
+    F: FnMut(&mut S, &I) -> Result<O, Error>,
+{
+    Compiled {
+        function,
+        known: Vec::new(),
+        most: KEPT,
+        traces: 0,
+        arguments: PhantomData,
+    }
+}
+
+impl<S, I, O, F> Compiled<S, I, O, F>
+where
+    S: Variables,
+    I: Tensors,
+    O: Tensors,
+    F: FnMut(&mut S, &I) -> Result<O, Error>,
+{
+    /// The same function, of which at most so many programs are kept, one at least: the one that
+    /// was not used for longest goes first.
+    #[must_use]
+    pub fn keep(self, most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            ..self
+        }
+    }
+
+    /// Calls the function. All clients call it, with arguments that lie alike.
+    ///
+    /// # Errors
+    /// Those of the function and of its ops, and [`Error::NotTraceable`]; variables are then as
+    /// they were.
+    #[track_caller]
+    pub fn call(&mut self, variables: &mut S, inputs: &I) -> Result<O, Error> {
+        let given: Vec<AnyTensor> = variables::values(variables)
+            .into_iter()
+            .chain(listed(inputs))
+            .map(|tensor| tensor.untraced())
+            .collect();
+        let arguments: Vec<Described> = given.iter().map(Described::of).collect();
+        let known = self.known.iter().position(|one| one.arguments == arguments);
+        let Some(known) = known else {
+            return self.trace(variables, inputs, arguments);
+        };
+        let specialised = self.known.remove(known);
+        let ran = specialised.program.run(given);
+        let outputs = specialised.outputs.without_elements();
+        self.known.push(specialised);
+        let mut made = ran?.into_iter();
+        variables::replace(variables, &mut made)?;
+        outputs.replaced(&mut made.map(Erased))
+    }
+
+    /// Calls the function as it stands, and keeps what it does.
+    #[track_caller]
+    fn trace(
+        &mut self,
+        variables: &mut S,
+        inputs: &I,
+        arguments: Vec<Described>,
+    ) -> Result<O, Error> {
+        let recording = Recording::new(Purpose::Program);
+        let before = variables::values(variables);
+        let watched: Vec<AnyTensor> = before
+            .iter()
+            .map(|value| value.untraced().given(&recording))
+            .collect();
+        variables::replace(variables, &mut watched.iter().cloned())?;
+        let taken = listed(inputs).map(|tensor| tensor.untraced().given(&recording));
+        let taken: Vec<AnyTensor> = taken.collect();
+        let inputs = inputs.replaced(&mut taken.iter().cloned().map(Erased))?;
+        let specialised = (self.function)(variables, &inputs).and_then(|returned| {
+            let outputs: Vec<AnyTensor> = variables::values(variables)
+                .into_iter()
+                .chain(listed(&returned))
+                .collect();
+            let given: Vec<AnyTensor> = watched.into_iter().chain(taken).collect();
+            Ok((traced(&recording, &given, &outputs)?, returned))
+        });
+        recording.close();
+        let (program, returned) = match specialised {
+            Ok(specialised) => specialised,
+            Err(error) => {
+                variables::replace(variables, &mut before.into_iter())?;
+                return Err(error);
+            }
+        };
+        let plain = variables::values(variables).into_iter();
+        let plain: Vec<AnyTensor> = plain.map(|value| value.untraced()).collect();
+        variables::replace(variables, &mut plain.into_iter())?;
+        let plain = listed(&returned).map(|tensor| Erased(tensor.untraced()));
+        let plain: Vec<Erased> = plain.collect();
+        let returned = returned.replaced(&mut plain.into_iter())?;
+        if self.known.len() == self.most {
+            self.known.remove(0);
+        }
+        self.traces += 1;
+        self.known.push(Specialised {
+            arguments,
+            program,
+            outputs: returned.without_elements(),
+        });
+        Ok(returned)
+    }
+
+    /// The program that was used last; none before the first call.
+    #[must_use]
+    pub fn program(&self) -> Option<&Program> {
+        self.known.last().map(|known| &known.program)
+    }
+
+    /// How often the function has been traced: as often as it was called with other shapes or
+    /// layouts. A number that grows says that shapes change from call to call.
+    #[must_use]
+    pub fn traces(&self) -> usize {
+        self.traces
+    }
+}
+
+impl<S, I, O, F> Debug for Compiled<S, I, O, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled")
+            .field("programs", &self.known.len())
+            .field("traces", &self.traces)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+use std::sync::Arc;
+
+use super::Erased;
+use crate::record::AnyTensor;
+use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
+
+/// What a compiled function reads and assigns to.
+///
+/// A model of several variables shows each of them:
+///
+/// ```
+/// use meshwork_dtensor::{AdamW, DVariable, Variable, Variables};
+///
+/// struct Model {
+///     weights: DVariable<f32>,
+///     bias: DVariable<f32>,
+///     adam: AdamW<f32>,
+/// }
+///
+/// impl Variables for Model {
+///     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+///         (&mut self.weights, &mut self.bias, &mut self.adam).visit(visit);
+///     }
+/// }
+/// ```
+pub trait Variables {
+    /// Shows each variable, in the same order each time.
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable));
+}
+
+/// A variable of any elements.
+pub trait Variable: sealed::Hold {}
+
+mod sealed {
+    use super::Erased;
+
+    #[expect(
+        unnameable_types,
+        reason = "a sealed trait is sealed by having no path"
+    )]
+    pub trait Hold {
+        #[doc(hidden)]
+        fn held(&self) -> Erased;
+
+        /// Takes another value; whether it has the elements of the variable.
+        #[doc(hidden)]
+        fn hold(&mut self, value: &Erased) -> bool;
+    }
+}
+
+impl<T: Scalar> sealed::Hold for DVariable<T> {
+    fn held(&self) -> Erased {
+        Erased(Arc::new(self.value().clone()))
+    }
+
+    fn hold(&mut self, value: &Erased) -> bool {
+        let value = value.0.typed().cloned();
+        value.is_some_and(|value| {
+            self.hold(value);
+            true
+        })
+    }
+}
+
+impl<T: Scalar> Variable for DVariable<T> {}
+
+impl<T: Scalar> Variables for DVariable<T> {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        visit(self);
+    }
+}
+
+impl<V: Variables> Variables for Vec<V> {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        self.iter_mut().for_each(|own| own.visit(visit));
+    }
+}
+
+impl<V: Variables + ?Sized> Variables for &mut V {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        (**self).visit(visit);
+    }
+}
+
+impl<T: Float> Variables for Sgd<T> {
+    fn visit(&mut self, _: &mut dyn FnMut(&mut dyn Variable)) {}
+}
+
+impl<T: Float> Variables for Momentum<T> {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        self.velocities_mut().visit(visit);
+    }
+}
+
+impl<T: Float> Variables for AdamW<T> {
+    fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+        self.remembered_mut().visit(visit);
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident)*);)+) => {$(
+        impl<$($name: Variables),*> Variables for ($($name,)*) {
+            #[allow(non_snake_case, unused_variables, reason = "each is called as its type")]
+            fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
+                let ($($name,)*) = self;
+                $($name.visit(visit);)*
+            }
+        }
+    )+};
+}
+
+tuples! {
+    ();
+    (A);
+    (A B);
+    (A B C);
+    (A B C D);
+    (A B C D E);
+    (A B C D E G);
+}
+
+/// The values of all variables, in their order.
+pub(super) fn values<V: Variables>(variables: &mut V) -> Vec<AnyTensor> {
+    let mut values = Vec::new();
+    variables.visit(&mut |variable| values.push(variable.held().0));
+    values
+}
+
+/// Other values for all variables, from the same place of their order.
+pub(super) fn replace<V: Variables>(
+    variables: &mut V,
+    by: &mut dyn Iterator<Item = AnyTensor>,
+) -> Result<(), Error> {
+    let mut fit = true;
+    variables.visit(&mut |variable| {
+        fit &= by.next().is_some_and(|value| variable.hold(&Erased(value)));
+    });
+    match fit {
+        true => Ok(()),
+        false => Err(Error::VariablesChanged),
+    }
+}
