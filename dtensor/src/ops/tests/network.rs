@@ -335,6 +335,8 @@ fn check_slopes(world: &World, draw: &mut Draw, case: fn(&mut Draw) -> Case) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn windows_are_what_loops_make_of_them(mut draw in draws()) {
         check_one(&World::host(), &mut draw, convolution);
@@ -364,7 +366,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn gradients_of_windows_are_the_slopes(mut draw in draws()) {
