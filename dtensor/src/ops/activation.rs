@@ -14,7 +14,7 @@
 use meshwork_layout::ops::{Activation, Op};
 
 use super::Call;
-use super::local::Local;
+use super::local::computes;
 use crate::{DTensor, Error, Float};
 
 /// √(2/π), twice.
@@ -36,7 +36,7 @@ impl<T: Float> DTensor<T> {
     }
 
     fn activated(&self, by: Activation) -> Result<Self, Error> {
-        if !self.is_composed(by) {
+        if by == Activation::Gelu || !computes(self) {
             return self.map(|x| T::from_f64(value(by, x.to_f64())));
         }
         let s = self.sigmoid_of(by)?;
@@ -55,7 +55,9 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     pub fn activation_gradient(&self, upstream: &Self, by: Activation) -> Result<Self, Error> {
         let reduced = self.reduce_partial()?;
-        if !reduced.is_composed(by) {
+        // What is recorded is made of ops that are known to tapes and programs.
+        let is_recorded = self.trace().is_recorded() || upstream.trace().is_recorded();
+        if by == Activation::Gelu || !(is_recorded || computes(self)) {
             return reduced.zip_with(upstream, |x, slope| {
                 T::from_f64(slope.to_f64() * derivative(by, x.to_f64()))
             });
@@ -112,11 +114,6 @@ impl<T: Float> DTensor<T> {
     #[track_caller]
     pub fn tanh(&self) -> Result<Self, Error> {
         self.activation(Activation::Tanh)
-    }
-
-    /// Whether devices make it of ops that they have.
-    fn is_composed(&self, by: Activation) -> bool {
-        by != Activation::Gelu && Local::of(self).computing().is_some()
     }
 
     /// sigmoid(z).

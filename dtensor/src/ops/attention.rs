@@ -6,9 +6,8 @@ use meshwork_layout::{Layout, PartialReduction, ShardingSpec};
 
 use super::convolution::is_short;
 use super::kernel::AttentionBlocks;
-use super::local::Local;
+use super::local::computes;
 use super::{Call, standard};
-use crate::record::{Primitive, Record};
 use crate::{DTensor, Error, Float, Scalar};
 
 impl<T: Float> DTensor<T> {
@@ -50,7 +49,7 @@ impl<T: Float> DTensor<T> {
         let call = Call::of(&Op::Attention(mask), self.context(), &placements)?;
         let query = call.operand(0, self)?;
         let (key, value) = (call.operand(1, key)?, call.operand(2, value)?);
-        if Local::of(&query).computing().is_some() {
+        if computes(&query) {
             let weights = query.attention_weights(&key, mask)?;
             return call.composed(0, &weights.matmul(&value)?);
         }
@@ -90,7 +89,10 @@ impl<T: Float> DTensor<T> {
         let key = operands[1].relayout(&layouts[1])?;
         let value = whole(operands[2], &layouts[2])?;
         let upstream = whole(self, call.inferred.results()[0].layout())?;
-        let made = if Local::of(&query).computing().is_some() {
+        // What is recorded is made of ops that are known to tapes and programs.
+        let all = [&query, &key, &value, &upstream];
+        let is_recorded = all.iter().any(|tensor| tensor.trace().is_recorded());
+        let made = if is_recorded || computes(&query) {
             upstream.attention_composed([&query, &key, &value], mask)?
         } else {
             upstream.attention_gradients([&query, &key, &value], mask)?
@@ -122,21 +124,17 @@ impl<T: Float> DTensor<T> {
                 blocks.push(standard(made));
             }
         }
-        // They have no gradients of their own.
-        let record = Record::of(Primitive::Closure("attention_gradient"));
-        let record = record.with(self).with(query).with(key).with(value);
         let rows = [
             (query, Rows::Own),
             (key, Rows::Summed),
             (value, Rows::Summed),
         ];
-        let mut made = Vec::new();
-        for (number, ((operand, rows), blocks)) in rows.into_iter().zip(blocks).enumerate() {
+        let both = rows.into_iter().zip(blocks);
+        both.map(|((operand, rows), blocks)| {
             let placement = self.stacked_like(operand, rows)?;
-            let gradient = Self::of(self.context(), placement, blocks)?;
-            made.push(record.result(number, gradient)?);
-        }
-        Ok(made)
+            Self::of(self.context(), placement, blocks)
+        })
+        .collect()
     }
 
     /// A matrix of an operand's sizes for each place of this stack.

@@ -79,6 +79,7 @@ impl<T: Number> DTensor<T> {
         let placements = [self.placement(), indices.placement(), upstream.placement()];
         let call = Call::of(&Op::EmbeddingGradient, self.context(), &placements)?;
         let layout = &call.inferred.operands()[0];
+        call.record.note(self);
         let (indices, upstream) = (call.operand(1, indices)?, call.operand(2, upstream)?);
         self.check_indices(&indices, 0)?;
         let mut starts = Vec::new();

@@ -97,21 +97,21 @@ impl<T: Float> DTensor<T> {
 
 /// Whether there is a gradient of an op here. That of a largest element's has none.
 fn has_gradient(op: &Op) -> bool {
-    match op {
-        Op::PoolGradient(of) => of.pooling == Pooling::Mean,
-        Op::Convolution(_)
-        | Op::ConvolutionInputGradient { .. }
-        | Op::ConvolutionFilterGradient { .. }
-        | Op::Pool(_)
-        | Op::Normalize(_)
-        | Op::Standardize { .. }
-        | Op::Embedding
-        | Op::EmbeddingGradient
-        | Op::Attention(_)
-        | Op::Activation(_)
-        | Op::Rotary { .. } => true,
-        _ => false,
-    }
+    matches!(op, Op::PoolGradient(of) if of.pooling == Pooling::Mean)
+        || matches!(
+            op,
+            Op::Convolution(_)
+                | Op::ConvolutionInputGradient { .. }
+                | Op::ConvolutionFilterGradient { .. }
+                | Op::Pool(_)
+                | Op::Normalize(_)
+                | Op::Standardize { .. }
+                | Op::Embedding
+                | Op::EmbeddingGradient
+                | Op::Attention(_)
+                | Op::Activation(_)
+                | Op::Rotary { .. }
+        )
 }
 
 /// The sizes of the spatial axes of images.

@@ -8,7 +8,6 @@ use super::convolution::is_short;
 use super::kernel::{self, Monoid, Spans, flat};
 use super::local::Local;
 use super::{Call, ReduceAxes, place};
-use crate::record::Primitive;
 use crate::{DTensor, Error, Float};
 
 /// The result of a [batch normalisation](DTensor::batch_norm) with the moments that it used.
@@ -80,6 +79,10 @@ impl<T: Float> DTensor<T> {
             let wide = self.cast::<f32>()?;
             return wide.through_normalize(by, &upstream.cast()?)?.cast();
         }
+        // What is recorded is made of ops that are known to tapes and programs.
+        if self.trace().is_recorded() || upstream.trace().is_recorded() {
+            return self.through_normalize_composed(by, upstream);
+        }
         let run = Axes::of(by, self.rank());
         if let Some(order) = run.order {
             let turned = self.transpose(&order.there)?;
@@ -93,13 +96,33 @@ impl<T: Float> DTensor<T> {
             self.context(),
             &[self.placement()],
         )?;
-        // It has no gradient of its own.
-        let call = call.named(Primitive::Closure("normalize_gradient"));
         let operand = call.operand(0, self)?;
-        call.record.note(upstream);
-        let upstream = upstream.untraced().relayout(operand.layout())?;
+        let upstream = upstream.relayout(operand.layout())?;
         let measured = Measured::of(operand, by, &run, &call)?;
         call.finish(0, measured.gradient(&Local::of(&upstream))?)
+    }
+
+    /// The same gradient by ops that have gradients.
+    #[track_caller]
+    fn through_normalize_composed(
+        &self,
+        by: &Normalization,
+        upstream: &Self,
+    ) -> Result<Self, Error> {
+        let along = ReduceAxes::axes(by.axes.iter().copied()).keep_dims();
+        let (distance, slope) = match by.moments {
+            Moments::MeanAndVariance => {
+                let slope = upstream.sub(&upstream.mean(&along)?)?;
+                (self.sub(&self.mean(&along)?)?, slope)
+            }
+            Moments::MeanSquare => (self.clone(), upstream.clone()),
+        };
+        let square = distance.mul(&distance)?.mean(&along)?;
+        let square = square.add_scalar(T::from_f64(by.epsilon.get()))?;
+        let root_inverted = square.ln()?.scale(T::from_f64(-0.5))?.exp()?;
+        let normal = distance.mul(&root_inverted)?;
+        let share = normal.mul(upstream)?.mean(&along)?;
+        slope.sub(&normal.mul(&share)?)?.mul(&root_inverted)
     }
 
     /// The mean along axes and the variance, the mean of the squares of the distances from it; the

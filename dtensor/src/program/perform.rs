@@ -21,7 +21,9 @@ pub(super) fn is_known(primitive: &Primitive, elements: &[ElementType]) -> bool 
         | Primitive::ByNumber(..)
         | Primitive::LogSoftmax { .. }
         | Primitive::ArgMin { .. }
-        | Primitive::Op(Op::CrossEntropy(Labels::Sparse) | Op::ArgReduce { .. }) => is_float,
+        | Primitive::Op(Op::CrossEntropy(Labels::Sparse) | Op::ArgReduce { .. } | Op::Embedding) => {
+            is_float
+        }
         Primitive::Pairwise(_) => is_float && elements.iter().all(|other| Some(*other) == first),
         Primitive::Op(op) => {
             is_of_any(op) || is_float && elements.iter().all(|other| Some(*other) == first)
@@ -124,6 +126,10 @@ fn moved<T: Scalar>(op: &Op, tensor: &DTensor<T>) -> Results {
 fn of_floats<T: Float>(op: &Op, first: &DTensor<T>, operands: &[AnyTensor]) -> Results {
     match op {
         Op::ArgReduce { axis } => return Ok(one(first.argmax(*axis)?)),
+        Op::Embedding => {
+            let indices = operands.get(1).ok_or(Error::NotKept)?.to_indices()?;
+            return Ok(one(first.embedding(&indices)?));
+        }
         Op::CrossEntropy(Labels::Sparse) => {
             let labels = operands.get(1).ok_or(Error::NotKept)?.to_indices()?;
             let (loss, slope) = first.sparse_cross_entropy(&labels)?;

@@ -1,5 +1,6 @@
 //! Convolutions as products of matrices: each window becomes a row, and the filter has a column for
-//! each output. Of depthwise ones, where a row would be short, channels are worked on side by side.
+//! each output. Of many small groups, where a row would be short, channels are worked on side by
+//! side.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,6 +11,10 @@ use ndarray::{Array2, ArrayD, ArrayView2, ArrayViewD};
 use super::windows::{Run, Sliding};
 use super::{filled, part};
 use crate::Number;
+
+/// The most products of a channel with an output in a group that is worked on side by side with the
+/// others.
+const NARROW: usize = 256;
 
 /// How many elements of windows are laid out at a time.
 const ELEMENTS: usize = 1 << 18;
@@ -64,14 +69,10 @@ impl Convolver {
         if self.is_empty() {
             return filled(sizes, output);
         }
-        if self.is_depthwise() {
+        if self.is_narrow() {
             self.channelwise(|at| {
                 let sums = &mut output[at.output..][..self.outputs];
-                add_products(
-                    sums,
-                    &input[at.input..][..self.channels],
-                    &filter[at.filter..],
-                );
+                add_products(sums, self.shared(&input, &at), &filter[at.filter..]);
             });
             return filled(sizes, output);
         }
@@ -98,16 +99,11 @@ impl Convolver {
         if self.is_empty() {
             return filled(sizes, input);
         }
-        if self.is_depthwise() {
-            let each = self.each_output();
+        if self.is_narrow() {
             self.channelwise(|at| {
-                let sums = &mut input[at.input..][..self.channels];
-                let factors = upstream[at.output..].chunks_exact(each);
-                let factors = factors.zip(filter[at.filter..].chunks_exact(each));
-                for (sum, (slopes, weights)) in sums.iter_mut().zip(factors) {
-                    let pairs = slopes.iter().zip(weights);
-                    *sum = pairs.fold(*sum, |sum, (a, b)| sum.plus(a.times(*b)));
-                }
+                let sums = &mut input[at.input + at.channel..at.input + self.channels];
+                let factors = [&upstream[at.output..], &filter[at.filter..]];
+                add_sums(sums, self.each(), factors, self.each_output());
             });
             return filled(sizes, input);
         }
@@ -138,14 +134,10 @@ impl Convolver {
         if self.is_empty() {
             return filled(sizes, filter);
         }
-        if self.is_depthwise() {
+        if self.is_narrow() {
             self.channelwise(|at| {
                 let sums = &mut filter[at.filter..][..self.outputs];
-                add_products(
-                    sums,
-                    &input[at.input..][..self.channels],
-                    &upstream[at.output..],
-                );
+                add_products(sums, self.shared(&input, &at), &upstream[at.output..]);
             });
             return filled(sizes, filter);
         }
@@ -177,8 +169,9 @@ impl Convolver {
         sizes.contains(&0)
     }
 
-    fn is_depthwise(&self) -> bool {
-        self.groups > 1 && self.channels == self.groups
+    /// Whether groups are too small for products of matrices.
+    fn is_narrow(&self) -> bool {
+        self.groups > 1 && self.each() * self.each_output() <= NARROW
     }
 
     /// How many channels a group has, of which there is one if there are channels.
@@ -260,20 +253,31 @@ impl Convolver {
         });
     }
 
-    /// Where each place of each window of a depthwise convolution begins.
+    /// Where each place of each window begins, for each channel of a group.
     fn channelwise(&self, mut visit: impl FnMut(Starts)) {
         let positions = self.sliding.positions();
         for row in 0..self.batch * positions {
             let first = row / positions * self.sliding.size();
             self.sliding.runs(row % positions, &mut |run| {
                 for step in 0..run.len {
-                    visit(Starts {
-                        input: (first + run.index + step) * self.channels,
-                        filter: (run.tap + step) * self.outputs,
-                        output: row * self.outputs,
-                    });
+                    for channel in 0..self.each() {
+                        visit(Starts {
+                            input: (first + run.index + step) * self.channels,
+                            channel,
+                            filter: ((run.tap + step) * self.each() + channel) * self.outputs,
+                            output: row * self.outputs,
+                        });
+                    }
                 }
             });
+        }
+    }
+
+    /// This channel of each group.
+    fn shared<'a, T>(&self, input: &'a [T], at: &Starts) -> Strided<'a, T> {
+        Strided {
+            elements: &input[at.input + at.channel..at.input + self.channels],
+            step: self.each(),
         }
     }
 
@@ -294,28 +298,51 @@ impl Convolver {
     }
 }
 
-/// The places at which channels begin, in all three blocks.
+/// The places at which channels begin, in all three blocks, and the number of one of a group.
 struct Starts {
     input: usize,
+    channel: usize,
     filter: usize,
     output: usize,
 }
 
+/// Elements this far apart, from the first on.
+struct Strided<'a, T> {
+    elements: &'a [T],
+    step: usize,
+}
+
 /// Adds to each sum the product of its own factor and of that which several share, side by side.
-fn add_products<T: Number>(sums: &mut [T], shared: &[T], own: &[T]) {
-    let each = sums.len() / shared.len();
-    if each == 1 {
-        let factors = shared.iter().zip(own);
-        for (sum, (a, b)) in sums.iter_mut().zip(factors) {
+fn add_products<T: Number>(sums: &mut [T], shared: Strided<'_, T>, own: &[T]) {
+    let Strided { elements, step } = shared;
+    let each = sums.len() / elements.len().div_ceil(step);
+    if (each, step) == (1, 1) {
+        for (sum, (a, b)) in sums.iter_mut().zip(elements.iter().zip(own)) {
             *sum = sum.plus(a.times(*b));
         }
         return;
     }
-    let factors = shared.iter().zip(own.chunks_exact(each));
-    for (sums, (shared, own)) in sums.chunks_exact_mut(each).zip(factors) {
+    let groups = sums.chunks_exact_mut(each).zip(own.chunks_exact(each));
+    for (number, (sums, own)) in groups.enumerate() {
+        let shared = elements[number * step];
         for (sum, own) in sums.iter_mut().zip(own) {
             *sum = sum.plus(shared.times(*own));
         }
+    }
+}
+
+/// Adds the products of so many pairs to each sum, of which each is a step behind the one before.
+fn add_sums<T: Number>(sums: &mut [T], step: usize, [left, right]: [&[T]; 2], each: usize) {
+    if (each, step) == (1, 1) {
+        for (sum, (a, b)) in sums.iter_mut().zip(left.iter().zip(right)) {
+            *sum = sum.plus(a.times(*b));
+        }
+        return;
+    }
+    let factors = left.chunks_exact(each).zip(right.chunks_exact(each));
+    for (sum, (left, right)) in sums.iter_mut().step_by(step).zip(factors) {
+        let pairs = left.iter().zip(right);
+        *sum = pairs.fold(*sum, |sum, (a, b)| sum.plus(a.times(*b)));
     }
 }
 

@@ -5,6 +5,9 @@ use ndarray::ArrayD;
 use super::filled;
 use crate::Scalar;
 
+/// How many sums of a row are made at once.
+const LANES: usize = 4;
+
 /// A block as three axes, of which the middle one goes into each sum.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Spans {
@@ -38,7 +41,19 @@ impl Spans {
         term: impl Fn(At) -> f64,
     ) -> ArrayD<T> {
         let mut sums = vec![0.0; self.outer * self.inner];
-        self.visit(|at| sums[at.sum] += term(at));
+        if self.inner == 1 {
+            for (sum, total) in sums.iter_mut().enumerate() {
+                // Several at once, which do not wait for each other.
+                let mut lanes = [0.0; LANES];
+                for step in 0..self.along {
+                    let element = sum * self.along + step;
+                    lanes[step % LANES] += term(At { element, sum });
+                }
+                *total = lanes.iter().sum();
+            }
+        } else {
+            self.visit(|at| sums[at.sum] += term(at));
+        }
         filled(sizes, sums.into_iter().map(T::from_f64))
     }
 
@@ -48,21 +63,27 @@ impl Spans {
         sizes: &[usize],
         function: impl Fn(At) -> T,
     ) -> ArrayD<T> {
-        let mut made = Vec::with_capacity(self.outer * self.along * self.inner);
-        self.visit(|at| made.push(function(at)));
+        let mut made = vec![T::default(); self.outer * self.along * self.inner];
+        self.visit(|at| made[at.element] = function(at));
         filled(sizes, made)
     }
 
     /// Every element, in order.
     fn visit(&self, mut visit: impl FnMut(At)) {
-        let mut element = 0;
-        for outer in 0..self.outer {
-            for _ in 0..self.along {
-                for inner in 0..self.inner {
-                    let sum = outer * self.inner + inner;
+        if self.inner == 1 {
+            for outer in 0..self.outer {
+                for element in outer * self.along..(outer + 1) * self.along {
+                    let sum = outer;
                     visit(At { element, sum });
-                    element += 1;
                 }
+            }
+            return;
+        }
+        for row in 0..self.outer * self.along {
+            let outer = row / self.along;
+            for inner in 0..self.inner {
+                let (element, sum) = (row * self.inner + inner, outer * self.inner + inner);
+                visit(At { element, sum });
             }
         }
     }

@@ -52,37 +52,44 @@ impl Sliding {
 
     /// Each run of the window with this number that is no padding, in order.
     pub(in crate::ops) fn runs(&self, position: usize, visit: &mut impl FnMut(Run)) {
-        let mut left = position;
-        let mut at = vec![0; self.axes.len()];
-        for (at, axis) in at.iter_mut().zip(&self.axes).rev() {
-            *at = left % axis.count();
-            left /= axis.count();
-        }
-        self.runs_from(&at, (0, 0), visit);
+        let below = self.positions();
+        self.runs_along(0, Part { position, below }, (0, 0), visit);
     }
 
-    /// The same from the axis on that is the first of `at`, below a place and an index of those
-    /// before.
-    fn runs_from(&self, at: &[usize], before: (usize, usize), visit: &mut impl FnMut(Run)) {
-        let number = self.axes.len() - at.len();
-        let Some((&here, rest)) = at.split_first() else {
+    /// The same along the axes from one on, below a place and an index of those before.
+    fn runs_along(
+        &self,
+        number: usize,
+        part: Part,
+        before: (usize, usize),
+        visit: &mut impl FnMut(Run),
+    ) {
+        let Some(axis) = self.axes.get(number) else {
             let (tap, index) = before;
             return visit(Run { tap, index, len: 1 });
         };
-        let axis = &self.axes[number];
-        let (places, first) = &self.inside[number][here];
+        let below = part.below / axis.count();
+        let (places, first) = &self.inside[number][part.position / below];
         let tap = before.0 * axis.window() + places.start;
         let index = before.1 * axis.size() + first;
-        if rest.is_empty() && axis.dilation() == 1 {
+        if number + 1 == self.axes.len() && axis.dilation() == 1 {
             let len = places.len();
             if len > 0 {
                 visit(Run { tap, index, len });
             }
             return;
         }
+        let position = part.position % below;
         for step in 0..places.len() {
-            let below = (tap + step, index + step * axis.dilation());
-            self.runs_from(rest, below, visit);
+            let before = (tap + step, index + step * axis.dilation());
+            self.runs_along(number + 1, Part { position, below }, before, visit);
         }
     }
+}
+
+/// The number of a window along the axes that are left, and how many there are along them.
+#[derive(Clone, Copy)]
+struct Part {
+    position: usize,
+    below: usize,
 }

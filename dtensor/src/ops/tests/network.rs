@@ -335,6 +335,8 @@ fn check_slopes(world: &World, draw: &mut Draw, case: fn(&mut Draw) -> Case) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn windows_are_what_loops_make_of_them(mut draw in draws()) {
         check_one(&World::host(), &mut draw, convolution);
@@ -364,7 +366,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn gradients_of_windows_are_the_slopes(mut draw in draws()) {
@@ -394,7 +396,7 @@ proptest! {
 }
 
 #[test]
-fn more_windows_and_queries_than_are_worked_on_at_a_time_are_what_loops_make_of_them() {
+fn large_windows_groups_and_numbers_of_queries_are_what_loops_make_of_them() {
     let of = Convolution::new(Windows::strides([1]));
     let operands = [distinct(&[1, 3000, 2]), distinct(&[64, 2, 1])];
     let check = |op: &Op, operands: &[ArrayD<f64>]| {
@@ -417,6 +419,25 @@ fn more_windows_and_queries_than_are_worked_on_at_a_time_are_what_loops_make_of_
     let [images, filter] = operands;
     let upstream = distinct(&[1, 2937, 1]);
     let (spatial, window) = (vec![3000], vec![64]);
+    let op = Op::ConvolutionInputGradient {
+        of: of.clone(),
+        spatial,
+    };
+    check(&op, &[upstream.clone(), filter]);
+    check(
+        &Op::ConvolutionFilterGradient { of, window },
+        &[images, upstream],
+    );
+    // Groups that are large enough for products of matrices.
+    let windows = Windows::strides([2]).padded(Padding::Same);
+    let of = Convolution { windows, groups: 2 };
+    let (images, filter) = (distinct(&[2, 3, 34]), distinct(&[2, 17, 36]));
+    let upstream = distinct(&[2, 2, 36]);
+    check(
+        &Op::Convolution(of.clone()),
+        &[images.clone(), filter.clone()],
+    );
+    let (spatial, window) = (vec![3], vec![2]);
     let op = Op::ConvolutionInputGradient {
         of: of.clone(),
         spatial,

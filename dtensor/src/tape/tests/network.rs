@@ -1,11 +1,12 @@
 //! Ops of networks, alone and as a network: gradients are the slopes.
 
 use meshwork_layout::ops::{
-    Activation, AttentionMask, Convolution, Padding, Pool, Pooling, Turn, Windows,
+    Activation, AttentionMask, Convolution, Normalization, Padding, Pool, Pooling, Turn, Windows,
 };
 
 use super::*;
 use crate::ops::all;
+use crate::{DVariable, Sgd, compile};
 
 fn three() -> Windows {
     Windows::strides([1, 1]).padded(Padding::Same)
@@ -64,33 +65,82 @@ fn a_network_is_differentiated_from_end_to_end() {
     });
 }
 
-/// Nothing that a nested tape records of a gradient without one is taken for a constant.
+/// A gradient of a gradient of each, where a nested tape records the first.
 #[test]
-fn second_gradients_that_are_not_known_are_refused_by_name() {
-    let context = context();
-    let matrix = Layout::replicated(&mesh(), 2);
-    let ops: [(&str, Compute<'_>); 3] = [
-        ("normalize_gradient", &|t| {
-            let scale = t[0]
-                .context()
-                .full(&[4], &Layout::replicated(&mesh(), 1), 1.0)?;
-            t[0].rms_norm(&scale, 1e-3)
+fn second_gradients_are_the_slopes_of_the_first_or_refused_by_name() {
+    let ops: [Compute<'_>; 5] = [
+        ("normalize", &|t| {
+            t[0].normalize(&Normalization::new([-1], 1e-2))
         }),
-        ("attention_gradient", &|t| {
-            t[0].attention(&t[0], &t[0], AttentionMask::Full)
+        ("attention", &|t| {
+            let small = t[0].scale(0.1)?;
+            small.attention(&small, &t[0], AttentionMask::Causal)
         }),
-        ("zip_with", &|t| t[0].silu()),
+        ("silu", &|t| t[0].silu()),
+        ("rotary", &|t| t[0].rotary(100.0, Turn::Forward)),
+        ("max pool", &|t| {
+            let images = t[0].reshape(&all(&[1, 3, 4, 1]))?;
+            images.pool(&Pool::new(Pooling::Mean, [2, 2]))
+        }),
     ];
-    for (name, compute) in ops {
-        let (outer, inner) = (Tape::new(), Tape::new());
-        let x = outer.watch(&context.copy_to_mesh(numbers(&[3, 4]), &matrix).unwrap());
-        let x = inner.watch(&x);
-        let target = total(compute, std::slice::from_ref(&x)).unwrap();
-        let [slope] = inner.gradient(&target, [&x]).unwrap();
-        let refused = outer.gradient(&slope, [&x]).unwrap_err();
-        assert!(
-            matches!(refused, Error::NoDerivative { op, .. } if op == name),
-            "{refused}"
-        );
+    for compute in ops {
+        let first = |t: &[DTensor<f64>]| {
+            let inner = Tape::new();
+            let x = inner.watch(&t[0]);
+            let [slope] = inner.gradient(&total(compute, std::slice::from_ref(&x))?, [&x])?;
+            Ok(slope)
+        };
+        check(&[&[3, 4]], &first);
     }
+    let (outer, inner) = (Tape::new(), Tape::new());
+    let matrix = Layout::replicated(&mesh(), 2);
+    let x = outer.watch(&context().copy_to_mesh(numbers(&[3, 4]), &matrix).unwrap());
+    let x = inner.watch(&x);
+    let target = total(&|t| t[0].gelu(), std::slice::from_ref(&x)).unwrap();
+    let [slope] = inner.gradient(&target, [&x]).unwrap();
+    let refused = outer.gradient(&slope, [&x]).unwrap_err();
+    assert!(
+        matches!(refused, Error::NoDerivative { op: "zip_with", .. }),
+        "{refused}"
+    );
+}
+
+/// With its gradients and its update: what each op does is known to programs.
+#[test]
+fn a_transformer_block_is_compiled_whole_and_learns_as_op_by_op() {
+    let context = context();
+    let rows = Layout::from_names(["x", "unsharded"], &mesh()).unwrap();
+    let whole = Layout::replicated(&mesh(), 2);
+    let input = context.copy_to_mesh(numbers(&[4, 4]), &rows).unwrap();
+    let places = Layout::replicated(&mesh(), 1);
+    let places = context
+        .copy_to_mesh(array![1_i64, 0, 4, 1], &places)
+        .unwrap();
+    let step = |weights: &mut DVariable<f64>, input: &DTensor<f64>| {
+        let tape = Tape::new();
+        let w = tape.watch(weights.value());
+        let hidden = input.add(&w.embedding(&places)?)?;
+        let hidden = hidden.normalize(&Normalization::new([-1], 1e-3))?;
+        let seen = hidden.attention(&hidden, &hidden, AttentionMask::Causal)?;
+        let active = seen.activation(Activation::GeluTanh)?;
+        let loss = active.mul(&seen)?.mean_all()?;
+        let [slope] = tape.gradient(&loss, [&w])?;
+        Sgd::new(0.5).step([(weights, &slope)])?;
+        Ok::<_, Error>(loss)
+    };
+    let table = || DVariable::new(context.copy_to_mesh(numbers(&[5, 4]), &whole).unwrap());
+    let (mut by_ops, mut compiled) = (table(), table());
+    let mut program = compile(step);
+    let mut losses = Vec::new();
+    for _ in 0..3 {
+        let expected = value(&step(&mut by_ops, &input).unwrap());
+        let found = value(&program.call(&mut compiled, &input).unwrap());
+        assert!(
+            (found - expected).abs() < 1e-12,
+            "{found} instead of {expected}"
+        );
+        losses.push(found);
+    }
+    assert_eq!(program.traces(), 1);
+    assert!(losses[2] < losses[0], "{losses:?}");
 }

@@ -336,3 +336,20 @@ fn shapes_and_numbers_that_do_not_fit_are_refused() {
         depth,
     );
 }
+
+#[test]
+fn the_book_has_the_rule_of_every_op() {
+    let chapter = include_str!("../../../../docs/book/src/meshes-layouts-plans.md");
+    let names = include_str!("../op.rs").lines().filter_map(|line| {
+        let (_, name) = line.split_once(" => \"")?;
+        name.split_once('"').map(|(name, _)| name)
+    });
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() >= 39, "{names:?}");
+    for name in names {
+        let is_there = chapter
+            .lines()
+            .any(|line| line.starts_with('|') && line.contains(&format!("`{name}`")));
+        assert!(is_there, "{name}");
+    }
+}
