@@ -47,12 +47,13 @@
 //! Where TensorFlow computes wrong values, the layout is the same and the values are right:
 //! every axis that has to be whole is, in [`Inferred::operands`].
 //!
-//! Windows that move along spatial axes, and axes that are rotated, are gathered where they are cut,
-//! and the result is cut as they were; an embedding leaves its table cut, by rows too.
+//! Windows that move along spatial axes, and axes whose pairs are turned, are gathered where they
+//! are cut, and the result is cut as they were; an embedding leaves its table cut, by rows too.
 //!
-//! Map of the module: `op`, `params`, `network` and `windows` (what there is), `equation`, `placement`, `inferred` (the
-//! answer), `gradient`; and behind them `rules` (which axes of each op belong together, by `rule`),
-//! `conflicts` (which mesh dimensions cut them), `engine` (the layouts that follow), `error`.
+//! Map of the module: `op`, `params`, `network` and `windows` (what there is), `equation`,
+//! `placement`, `inferred` (the answer), `gradient`; and behind them `rules` (which axes of each op
+//! belong together, by `rule`), `conflicts` (which mesh dimensions cut them), `engine` (the layouts
+//! that follow), `error`.
 
 mod conflicts;
 mod engine;

@@ -153,9 +153,9 @@ impl<T: Float> DTensor<T> {
     ///
     /// Their layouts are those of [`gradients`], which may differ from those of the operands.
     /// Besides the ops that it knows there are those of networks (convolution, pool, normalize,
-    /// standardize, embedding, attention, activation, rotary), softmax, gather (by the tensor that is
-    /// gathered from), select, concat, slice, pad, bias and broadcast; of split, it is a
-    /// [`concat`](Self::concat).
+    /// standardize, embedding, attention, activation, rotary), and of softmax, gather (by the
+    /// tensor that is gathered from), select, concat, slice, pad, bias and broadcast; of split, it
+    /// is a [`concat`](Self::concat).
     ///
     /// # Errors
     /// [`Error::Op`] for an op without a gradient, or an upstream of another shape than the result;

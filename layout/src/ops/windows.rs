@@ -4,8 +4,8 @@
 //! ```text
 //!   reach    r = (window - 1) * dilation + 1         indices from a window's first to its last
 //!   VALID    count = (size - r) / stride + 1         no padding
-//!   SAME     count = ceil(size / stride)             padding max((count - 1) * stride + r - size, 0),
-//!                                                    the smaller half of it before
+//!   SAME     count = ceil(size / stride)             padding (count - 1) * stride + r - size if
+//!                                                    positive, the smaller half of it before
 //! ```
 
 use std::ops::Range;

@@ -44,7 +44,13 @@ pub(super) fn apply(
         Op::Activation(by) => Some(first.map(|x| activation(*by, x))),
         Op::Rotary { base, turn } => each(&|index| {
             let start = starts[0][index.len() - 2];
-            rotated(first, start, (base.get(), *turn), index)
+            let sign = match turn {
+                Turn::Forward => 1.0,
+                Turn::Back => -1.0,
+            };
+            rotated(first, index, |position, pair| {
+                sign * number(start + position) * base.get().powf(-2.0 * pair)
+            })
         }),
         _ => windows::apply(op, operands, shape),
     }
@@ -97,18 +103,14 @@ fn attention(mask: AttentionMask, operands: &[Tensor], start: usize, index: &[us
         .sum()
 }
 
-fn rotated(operand: &Tensor, start: usize, (base, turn): (f64, Turn), index: &[usize]) -> f64 {
+/// One element; `angle` is that of a position and of a pair, as a part of all.
+fn rotated(operand: &Tensor, index: &[usize], angle: impl Fn(usize, f64) -> f64) -> f64 {
     let (place, [column]) = index.split_at(index.len() - 1) else {
         return f64::NAN;
     };
     let depth = operand.shape()[place.len()];
     let (half, pair) = (depth / 2, column % (depth / 2));
-    let position = number(start + place[place.len() - 1]);
-    let angle = position * base.powf(-2.0 * number(pair) / number(depth));
-    let angle = match turn {
-        Turn::Forward => angle,
-        Turn::Back => -angle,
-    };
+    let angle = angle(place[place.len() - 1], number(pair) / number(depth));
     let at = |column: usize| operand.at(&[place, &[column]].concat());
     if *column < half {
         at(pair) * angle.cos() - at(half + pair) * angle.sin()

@@ -43,8 +43,8 @@ pub(super) fn standardize(
     elementwise(op, shapes)
 }
 
-/// Each part of the rows gives what it has, and zeros for other indices. A mesh dimension that would
-/// cut the indices and the rows cuts the indices: the rows are gathered.
+/// Each part of the rows gives what it has, and zeros for other indices. A mesh dimension that
+/// would cut the indices and the rows cuts the indices: the rows are gathered.
 pub(super) fn embedding(
     op: &'static str,
     [table, indices]: [&[usize]; 2],
