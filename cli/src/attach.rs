@@ -100,10 +100,13 @@ impl Ranks<'_> {
             true => self.through.fetch(&targets, "/ranks.jsonl?hops=2"),
             false => self.client.fetch(&targets, "/ranks.jsonl"),
         };
-        let lines = targets.iter().zip(&answers).flat_map(|(target, answer)| match answer {
-            Ok(lines) => lines.lines().map(Ok).collect(),
-            Err(error) => vec![Err(target.unanswered(error))],
-        });
+        let lines = targets
+            .iter()
+            .zip(&answers)
+            .flat_map(|(target, answer)| match answer {
+                Ok(lines) => lines.lines().map(Ok).collect(),
+                Err(error) => vec![Err(target.unanswered(error))],
+            });
         let at = self.began.elapsed().as_secs_f64();
         Ok(Look::from_lines(at, lines))
     }

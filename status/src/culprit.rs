@@ -169,7 +169,9 @@ fn late(window: &Window, ahead: &Ahead<'_>) -> Option<Culprit> {
             "{shares}; for {:.0} % it was ready to run and had no core",
             100.0 * kept.seconds / rank.seconds
         ),
-        _ if kept.used < 0.5 * lost => format!("{shares}; it mostly waits there, as for data or a disk"),
+        _ if kept.used < 0.5 * lost => {
+            format!("{shares}; it mostly waits there, as for data or a disk")
+        }
         _ => format!("{shares}; it mostly computes there"),
     };
     Some(Culprit {

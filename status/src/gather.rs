@@ -84,7 +84,11 @@ impl Gatherer {
         let lines = self.gather(&Scope::ALL, &state.silent).await;
         let at = self.began.elapsed().as_secs_f64();
         let look = Look::from_lines(at, lines.lines().map(Ok));
-        state.silent = look.unanswered().iter().filter_map(|one| one.rank).collect();
+        state.silent = look
+            .unanswered()
+            .iter()
+            .filter_map(|one| one.rank)
+            .collect();
         let job = state.watch.see(look);
         let mut value = job.json();
         value["asked"] = self.source.report().group.rank.number().into();
@@ -96,7 +100,12 @@ impl Gatherer {
         if scope.hops == 0 {
             // It costs no other rank anything.
             let own = scope.ranks.contains(&self.me());
-            return if own { self.own_line(scope.subject) } else { String::new() }.into();
+            return if own {
+                self.own_line(scope.subject)
+            } else {
+                String::new()
+            }
+            .into();
         }
         let mut state = self.state.lock().await;
         if let Some(text) = state.fresh(Some(&scope)) {
@@ -112,9 +121,7 @@ impl Gatherer {
 
     fn own_line(&self, subject: Subject) -> String {
         match subject {
-            Subject::Status => {
-                json::line(&self.source.report(), process::cpu_times().as_ref())
-            }
+            Subject::Status => json::line(&self.source.report(), process::cpu_times().as_ref()),
             Subject::Operations => operations::line(&self.source.dump()),
         }
     }

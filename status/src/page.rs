@@ -33,7 +33,11 @@ const ASSETS: &[Asset] = &[
     Asset::new("/page/ranks.js", SCRIPT, include_str!("page/ranks.js")),
     Asset::new("/page/links.js", SCRIPT, include_str!("page/links.js")),
     Asset::new("/page/charts.js", SCRIPT, include_str!("page/charts.js")),
-    Asset::new("/page/timeline.js", SCRIPT, include_str!("page/timeline.js")),
+    Asset::new(
+        "/page/timeline.js",
+        SCRIPT,
+        include_str!("page/timeline.js"),
+    ),
 ];
 
 impl Asset {
@@ -58,9 +62,17 @@ mod tests {
     #[test]
     fn a_page_names_no_other_place_and_every_file_that_it_names_is_there() {
         for asset in ASSETS {
-            assert!(!asset.text.contains("//") || !asset.text.contains("http"), "{}", asset.path);
+            assert!(
+                !asset.text.contains("//") || !asset.text.contains("http"),
+                "{}",
+                asset.path
+            );
             for unsafe_way in ["innerHTML", "eval(", "document.write", "style=", "onclick="] {
-                assert!(!asset.text.contains(unsafe_way), "{}: {unsafe_way}", asset.path);
+                assert!(
+                    !asset.text.contains(unsafe_way),
+                    "{}: {unsafe_way}",
+                    asset.path
+                );
             }
             let quoted = asset.text.split('"').skip(1).step_by(2);
             for name in quoted.filter(|name| name.ends_with(".js") || name.ends_with(".css")) {

@@ -41,7 +41,11 @@ pub(crate) fn cpu_times() -> Option<CpuTimes> {
 
 fn read_times() -> Option<CpuTimes> {
     let (mut used, mut queued) = (0.0, 0.0);
-    for thread in fs::read_dir("/proc/self/task").ok()?.flatten().take(THREADS) {
+    for thread in fs::read_dir("/proc/self/task")
+        .ok()?
+        .flatten()
+        .take(THREADS)
+    {
         // A thread that ends meanwhile counts no more.
         if let Ok(text) = fs::read_to_string(thread.path().join("schedstat"))
             && let Some(times) = of_thread(&text)

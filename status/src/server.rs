@@ -32,10 +32,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::access::{self, Denial};
 use crate::error::Error;
 use crate::folder::Note;
-use crate::report::Source;
-use crate::settings::Settings;
 use crate::gather::{Gatherer, Scope, Subject};
 use crate::page::{self, Asset};
+use crate::report::Source;
+use crate::settings::Settings;
 use crate::{json, metrics, process};
 
 /// Connections at the same time.

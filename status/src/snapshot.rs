@@ -233,7 +233,5 @@ pub(crate) fn text_of(value: &Value) -> Option<String> {
 
 /// What is shown in a terminal has no control characters, whoever sent it.
 fn plain(text: &str) -> String {
-    text.chars()
-        .filter(|letter| !letter.is_control())
-        .collect()
+    text.chars().filter(|letter| !letter.is_control()).collect()
 }

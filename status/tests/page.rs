@@ -1,8 +1,7 @@
 //! The page and what it is fed by, with many ranks and with few.
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "a test that cannot set the scene has failed, and tells what it has measured"
+    reason = "a test that cannot set the scene has failed"
 )]
 
 #[path = "page/simulated.rs"]
@@ -47,7 +46,7 @@ fn answering(job: &Value) -> usize {
 #[test]
 fn one_rank_tells_of_all_by_way_of_some_and_of_those_whose_speaker_is_gone() {
     const WORLD: usize = 100;
-    let mut ranks = Ranks::start(WORLD as u32);
+    let mut ranks = Ranks::start(100);
     let all = job(&ranks, |job| answering(job) == WORLD);
     assert_eq!((&all["world"], &all["asked"]), (&100.into(), &0.into()));
     for (place, rank) in all["ranks"].as_array().unwrap().iter().enumerate() {

@@ -197,7 +197,13 @@ fn the_page_is_given_to_who_reaches_loopback_and_may_do_nothing_but_ask_its_rank
         let (_, from) = rule.split_once(' ').unwrap();
         assert!(["'none'", "'self'"].contains(&from), "{rule}");
     }
-    for path in ["/", "/page/main.js", "/job.json", "/ranks.jsonl", "/operations.jsonl"] {
+    for path in [
+        "/",
+        "/page/main.js",
+        "/job.json",
+        "/ranks.jsonl",
+        "/operations.jsonl",
+    ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n");
         assert_status(&exchange(address, &request), 421);
         body(&get(address, path));
@@ -334,10 +340,7 @@ fn ranks_that_cannot_be_asked_are_told_apart() {
     let client = Client::new(None, Duration::from_secs(1)).unwrap();
     let answers = client.fetch(&targets, "/healthz");
     assert!(answers[0].is_ok(), "{answers:?}");
-    assert!(matches!(
-        answers[1],
-        Err(FetchError::Silent { .. })
-    ));
+    assert!(matches!(answers[1], Err(FetchError::Silent { .. })));
     assert!(matches!(
         answers[2],
         Err(FetchError::Unreached {

@@ -145,7 +145,12 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         // What is already gone need not be ended.
-        let _ = exchange(self.port, "DELETE", &format!("/session/{}", self.session), "");
+        let _ = exchange(
+            self.port,
+            "DELETE",
+            &format!("/session/{}", self.session),
+            "",
+        );
         let _ = self.driver.kill();
         let _ = self.driver.wait();
         let _ = fs::remove_dir_all(&self.profile);

@@ -24,7 +24,9 @@ pub(super) fn show(mut look: impl FnMut() -> Result<Job, TopError>) -> Result<()
         let mut place = TableState::default().with_selected(0);
         let mut silent = None;
         loop {
-            let remarks = silent.clone().map_or_else(|| remarks(&job), |first| vec![first]);
+            let remarks = silent
+                .clone()
+                .map_or_else(|| remarks(&job), |first| vec![first]);
             terminal.draw(|frame| draw(frame, &job, &remarks, &mut place))?;
             if asked_to_end(&mut terminal, &mut place)? {
                 return Ok(());
@@ -95,8 +97,8 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use meshwork_status::{Call, Look, Silence, Snapshot, Unanswered, Watch};
     use super::*;
+    use meshwork_status::{Call, Look, Silence, Snapshot, Unanswered, Watch};
 
     #[test]
     fn a_terminal_shows_who_waits_where_and_who_is_silent() {

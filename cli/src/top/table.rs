@@ -55,14 +55,12 @@ pub(super) fn remarks(job: &Job) -> Vec<String> {
 /// The cells of every rank.
 pub(super) fn rows(job: &Job) -> Vec<[String; 7]> {
     let ranks = (0_u32..).zip(job.states());
-    let row = |(number, state): (u32, State)| {
-        match job.rank(number) {
-            Some(rank) => cells(rank, state),
-            None => {
-                let mut cells = [const { String::new() }; 7];
-                (cells[0], cells[1]) = (number.to_string(), state.name().to_owned());
-                cells
-            }
+    let row = |(number, state): (u32, State)| match job.rank(number) {
+        Some(rank) => cells(rank, state),
+        None => {
+            let mut cells = [const { String::new() }; 7];
+            (cells[0], cells[1]) = (number.to_string(), state.name().to_owned());
+            cells
         }
     };
     ranks.map(row).collect()

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use meshwork_status::{Client, Snapshot, Target, targets};
 use meshwork_strategy::{
-    Change, Cursor, Error, MultiWorkerMirroredStrategy, Progress, ReplicaReduceOp, Snapshot as State,
-    Training,
+    Change, Cursor, Error, MultiWorkerMirroredStrategy, Progress, ReplicaReduceOp,
+    Snapshot as State, Training,
 };
 use rustix::process::Pid;
 

@@ -180,7 +180,12 @@ impl View {
 
     /// Who is in this view and was not in the last; whoever was lost may be back at its address.
     fn arrivals(&self, last: &Self, gone: Option<&str>) -> Vec<Arrival> {
-        let before: HashSet<_> = last.recorder.members().iter().map(Member::address).collect();
+        let before: HashSet<_> = last
+            .recorder
+            .members()
+            .iter()
+            .map(Member::address)
+            .collect();
         let is_new = |address: &str| !before.contains(address) || gone == Some(address);
         let addresses = self.recorder.members().iter().map(Member::address);
         let new = addresses.filter(|address| is_new(address));

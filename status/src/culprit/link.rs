@@ -44,7 +44,9 @@ pub(super) fn culprit(window: &Window) -> Option<Culprit> {
     let used: Vec<Sending> = window.ranks.iter().flat_map(sendings).collect();
     let usual = Usual::of(&used);
     let bad: Vec<_> = used.iter().filter(|one| one.is_bad(usual)).collect();
-    let worst = bad.iter().max_by(|one, other| one.loss().total_cmp(&other.loss()))?;
+    let worst = bad
+        .iter()
+        .max_by(|one, other| one.loss().total_cmp(&other.loss()))?;
     let pairs: BTreeSet<_> = bad.iter().map(|one| one.pair()).collect();
     let all: BTreeSet<_> = used.iter().map(Sending::pair).collect();
     let (rank, peer) = match pairs.len() {
@@ -108,7 +110,10 @@ fn is_starved(window: &Window, ends: &[u32]) -> Option<bool> {
 
 /// Its links that have carried enough to judge them.
 fn sendings(rank: &Progress) -> impl Iterator<Item = Sending> {
-    let used = rank.links.iter().filter(|link| link.packets_sent >= PACKETS);
+    let used = rank
+        .links
+        .iter()
+        .filter(|link| link.packets_sent >= PACKETS);
     used.map(|link| Sending {
         from: rank.rank,
         link: *link,
@@ -150,7 +155,10 @@ fn evidence(bad: &[&Sending], usual: Usual) -> String {
             let trips = bad.iter().map(|one| one.link.round_trip);
             let longest = trips.fold(0.0, f64::max);
             let others = usual.round_trip.map_or(0.0, |usual| 1e3 * usual);
-            format!("a round trip takes {:.1} ms, others {others:.1} ms", 1e3 * longest)
+            format!(
+                "a round trip takes {:.1} ms, others {others:.1} ms",
+                1e3 * longest
+            )
         }
     }
 }

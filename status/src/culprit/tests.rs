@@ -83,7 +83,11 @@ fn planted(kind: u64, model: &Model, random: &mut Random) -> Plant {
         }
         _ => Plant::Stopped {
             rank,
-            silence: if random.one_in(2) { Silence::Stopped } else { Silence::Gone },
+            silence: if random.one_in(2) {
+                Silence::Stopped
+            } else {
+                Silence::Gone
+            },
         },
     }
 }
@@ -119,7 +123,10 @@ fn a_planted_cause_is_named_within_two_seconds_and_never_another() {
             let (plant, world) = (model.plant, model.world);
             let (shows, names) = named(model);
             for (at, culprit) in &names {
-                assert!(is_right(plant, world, culprit), "at {at:.1} {culprit}: {told}");
+                assert!(
+                    is_right(plant, world, culprit),
+                    "at {at:.1} {culprit}: {told}"
+                );
                 assert!(*at >= shows, "at {at:.1}, before {shows:.1}: {told}");
             }
             let first = names.first().map(|(at, _)| at - shows);
@@ -174,8 +181,15 @@ fn a_rank_that_only_does_not_answer_is_named_after_longer_than_a_busy_one_takes(
         let from = model.from;
         let (_, names) = named(model);
         let (at, culprit) = &names[0];
-        assert_eq!((culprit.rank, culprit.cause), (1, Cause::Stopped), "seed {seed}");
-        assert!(*at >= from + SILENT && *at <= from + 2.0 * SILENT, "seed {seed}: {at}");
+        assert_eq!(
+            (culprit.rank, culprit.cause),
+            (1, Cause::Stopped),
+            "seed {seed}"
+        );
+        assert!(
+            *at >= from + SILENT && *at <= from + 2.0 * SILENT,
+            "seed {seed}: {at}"
+        );
     }
 }
 

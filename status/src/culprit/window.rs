@@ -52,7 +52,9 @@ impl Window {
             return None;
         }
         let pairs = first.ranks().iter().zip(last.ranks());
-        let ranks: Option<Vec<_>> = pairs.map(|pair| Progress::between(pair.0, pair.1)).collect();
+        let ranks: Option<Vec<_>> = pairs
+            .map(|pair| Progress::between(pair.0, pair.1))
+            .collect();
         let awaited = last.awaited();
         Some(Self {
             ranks: ranks?,

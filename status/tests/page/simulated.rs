@@ -26,7 +26,7 @@ impl Source for Simulated {
         group.address = self.members[self.rank as usize].clone();
         group.world = u32::try_from(self.members.len()).unwrap();
         (group.age, group.in_operations) = (age, age.mul_f64(0.75));
-        group.traffic[0].operations = (20.0 * age.as_secs_f64()) as u64;
+        group.traffic[0].operations = 20 * age.as_secs();
         let samples = Number {
             name: "training_samples_per_second",
             help: "Samples",
@@ -162,7 +162,7 @@ fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) {
         (Some(from), Some(to)) if path.starts_with("/ranks") => from..to,
         _ => 0..0,
     };
-    let age = began.elapsed().as_secs_f64();
+    let age = began.elapsed();
     let said = ranks.map(|rank| format!("{}\n", of(rank, line, members, age)));
     let body: String = said.collect();
     let answer = format!(
@@ -174,16 +174,22 @@ fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) {
 }
 
 /// A rank like the others, with links to those at powers of two.
-fn of(rank: u32, line: &Value, members: &[String], age: f64) -> Value {
+fn of(rank: u32, line: &Value, members: &[String], age: Duration) -> Value {
     let world = u32::try_from(members.len()).unwrap();
     let mut value = line.clone();
     value["rank"] = rank.into();
     value["address"] = members[rank as usize].clone().into();
-    value["age_seconds"] = age.into();
-    value["in_operations_seconds"] = (age * 0.75).into();
-    let links = (0..10).flat_map(|bit| [(rank + (1 << bit)) % world, (rank + world - (1 << bit)) % world]);
+    let seconds = age.as_secs_f64();
+    value["age_seconds"] = seconds.into();
+    value["in_operations_seconds"] = (seconds * 0.75).into();
+    let links = (0..10).flat_map(|bit| {
+        [
+            (rank + (1 << bit)) % world,
+            (rank + world - (1 << bit)) % world,
+        ]
+    });
     let links = links.map(|to| {
-        let packets = (1000.0 * age) as u64;
+        let packets = 1000 * age.as_secs();
         json!({
             "rank": to,
             "round_trip_seconds": 0.0001 + f64::from(to) * 1e-6,

@@ -36,20 +36,40 @@ impl Random {
 pub(super) enum Plant {
     Nothing,
     /// The rank needs so many times as long, as it gets no core for the rest of the time.
-    Starved { rank: u32, times: f64 },
+    Starved {
+        rank: u32,
+        times: f64,
+    },
     /// The rank computes, or waits for data, for so many times as long.
-    Late { rank: u32, times: f64, computes: bool },
+    Late {
+        rank: u32,
+        times: f64,
+        computes: bool,
+    },
     /// Operations take so many times as long, as packets of the rank, or of one of its links, are
     /// lost or slow.
-    Link { rank: u32, peer: Option<u32>, times: f64, loss: f64, delay: f64 },
+    Link {
+        rank: u32,
+        peer: Option<u32>,
+        times: f64,
+        loss: f64,
+        delay: f64,
+    },
     /// The rank does nothing any more.
-    Stopped { rank: u32, silence: Silence },
+    Stopped {
+        rank: u32,
+        silence: Silence,
+    },
     /// Two ranks do the same.
     Both([u32; 2], f64),
     /// The rank takes no part in what others do.
-    Apart { rank: u32 },
+    Apart {
+        rank: u32,
+    },
     /// Half of the ranks are far from the other half.
-    Sites { delay: f64 },
+    Sites {
+        delay: f64,
+    },
 }
 
 /// A job, and what is usual in it. Times are in seconds.
@@ -103,27 +123,40 @@ impl Model {
         while now < until {
             let planted = now >= self.from;
             let came: Vec<f64> = (0..self.world)
-                .map(|rank| now + self.compute * self.times(rank, planted) * self.noise())
+                .map(|rank| {
+                    let times = if planted {
+                        self.times(rank)
+                    } else {
+                        self.always(rank)
+                    };
+                    now + self.compute * times * self.noise()
+                })
                 .collect();
-            let others = came.iter().enumerate().filter(|(rank, _)| !self.is_planted(*rank));
+            let of = |rank: &u32| came[*rank as usize];
+            let others = (0..self.world).filter(|rank| !self.is_planted(*rank));
             if planted && shows == NEVER {
-                shows = others.map(|(_, came)| *came).fold(0.0, f64::max);
+                shows = others.map(|rank| of(&rank)).fold(0.0, f64::max);
             }
-            let last = came
-                .iter()
-                .enumerate()
-                .filter(|(rank, _)| self.plant != Plant::Apart { rank: *rank as u32 })
-                .map(|(_, came)| *came)
-                .fold(0.0, f64::max);
+            let part = (0..self.world).filter(|rank| self.plant != Plant::Apart { rank: *rank });
+            let last = part.map(|rank| of(&rank)).fold(0.0, f64::max);
             let slow = match self.plant {
                 Plant::Link { times, .. } if planted => times,
                 _ => 1.0,
             };
             let ended = last + self.operation * slow * self.noise();
-            steps.push(Step { came, began: now, met: last, ended });
+            steps.push(Step {
+                came,
+                began: now,
+                met: last,
+                ended,
+            });
             now = ended;
         }
-        Story { model: self, steps, shows }
+        Story {
+            model: self,
+            steps,
+            shows,
+        }
     }
 
     fn noise(&mut self) -> f64 {
@@ -131,22 +164,28 @@ impl Model {
         self.random.between(1.0, 1.0 + jitter)
     }
 
-    fn times(&self, rank: u32, planted: bool) -> f64 {
+    /// How many times as long a rank takes.
+    fn times(&self, rank: u32) -> f64 {
         match self.plant {
-            Plant::Starved { rank: slow, times } | Plant::Late { rank: slow, times, .. }
-                if planted && slow == rank =>
-            {
-                times
-            }
-            Plant::Both(slow, times) if planted && slow.contains(&rank) => times,
-            Plant::Stopped { rank: slow, .. } if planted && slow == rank => NEVER,
+            Plant::Starved { rank: slow, times }
+            | Plant::Late {
+                rank: slow, times, ..
+            } if slow == rank => times,
+            Plant::Both(slow, times) if slow.contains(&rank) => times,
+            Plant::Stopped { rank: slow, .. } if slow == rank => NEVER,
+            _ => self.always(rank),
+        }
+    }
+
+    /// The same before anything is planted.
+    fn always(&self, rank: u32) -> f64 {
+        match self.plant {
             Plant::Apart { rank: apart } if apart == rank => NEVER,
             _ => 1.0,
         }
     }
 
-    fn is_planted(&self, rank: usize) -> bool {
-        let rank = u32::try_from(rank).unwrap();
+    fn is_planted(&self, rank: u32) -> bool {
         match self.plant {
             Plant::Starved { rank: slow, .. }
             | Plant::Late { rank: slow, .. }
@@ -173,10 +212,14 @@ impl Story {
             Plant::Stopped { rank, silence } if planted => Some((rank, silence)),
             _ => None,
         };
-        let ranks = (0..self.model.world).filter(|rank| Some(*rank) != silent.map(|silent| silent.0));
+        let ranks =
+            (0..self.model.world).filter(|rank| Some(*rank) != silent.map(|silent| silent.0));
         // Operations, and those of them since the cause was planted.
         let moved = |step: &Step| step.share(at);
-        let planted = self.steps.iter().filter(|step| step.began >= self.model.from);
+        let planted = self
+            .steps
+            .iter()
+            .filter(|step| step.began >= self.model.from);
         let moved = [self.steps.iter().map(moved).sum(), planted.map(moved).sum()];
         let said = ranks.map(|rank| self.snapshot(rank, at, moved)).collect();
         let unanswered = silent.map(|(rank, silence)| Unanswered {
@@ -190,7 +233,10 @@ impl Story {
 
     fn snapshot(&mut self, rank: u32, at: f64, moved: [f64; 2]) -> Snapshot {
         let (mut inside, mut operations, mut current) = (0.0, 0, None);
-        let mut cpu = CpuTimes { used: 0.1, ..CpuTimes::default() };
+        let mut cpu = CpuTimes {
+            used: 0.1,
+            ..CpuTimes::default()
+        };
         for step in self.steps.iter().take_while(|step| step.began <= at) {
             let came = step.came[rank as usize].min(at);
             let left = step.ended.min(at);
@@ -231,9 +277,11 @@ impl Story {
             Plant::Starved { rank: slow, times } if planted && slow == rank => {
                 (time / times, time - time / times)
             }
-            Plant::Late { rank: slow, times, computes: false } if planted && slow == rank => {
-                (time / times, crowded * time / times)
-            }
+            Plant::Late {
+                rank: slow,
+                times,
+                computes: false,
+            } if planted && slow == rank => (time / times, crowded * time / times),
             Plant::Apart { rank: apart } if apart == rank => (0.0, 0.0),
             _ => (time * (1.0 - crowded), time * crowded),
         };
@@ -274,7 +322,13 @@ impl Story {
 
     fn link(&mut self, [from, to]: [u32; 2], [operations, planted]: [f64; 2]) -> Link {
         let (bad, loss, delay) = match self.model.plant {
-            Plant::Link { rank, peer, loss, delay, .. } => {
+            Plant::Link {
+                rank,
+                peer,
+                loss,
+                delay,
+                ..
+            } => {
                 let ends = [from, to];
                 let bad = ends.contains(&rank) && peer.is_none_or(|peer| ends.contains(&peer));
                 (bad && planted > 0.0, loss, delay)
@@ -292,9 +346,18 @@ impl Story {
         Link {
             to,
             round_trip: round_trip + if bad { delay } else { 0.0 },
-            packets_sent: (packets * operations) as u64,
-            packets_lost: (usual + more) as u64,
+            packets_sent: whole(packets * operations),
+            packets_lost: whole(usual + more),
             ..Link::default()
         }
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no model has so many packets, and none has fewer than none"
+)]
+fn whole(packets: f64) -> u64 {
+    packets as u64
 }
