@@ -62,7 +62,11 @@ impl Target {
         let silence = match error {
             FetchError::Unreached { kind, .. } if refused(*kind) => Silence::Gone,
             FetchError::Silent { .. } if self.is_stopped() => Silence::Stopped,
-            _ => Silence::Unknown,
+            FetchError::Unreached { .. }
+            | FetchError::Silent { .. }
+            | FetchError::Refused { .. }
+            | FetchError::NoHttp { .. }
+            | FetchError::Unfinished { .. } => Silence::Unknown,
         };
         Unanswered {
             rank: None,

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Up to 32 other ranks are asked at once, and more by way of 32 of them, which put the lines of
-//! theirs together unread. Only while somebody looks, one gathering at a time, and what was gathered
-//! a moment ago is said again.
+//! theirs together unread. Only while somebody looks, one gathering at a time, and what was
+//! gathered a moment ago is said again.
 
 mod scope;
 
@@ -177,9 +177,9 @@ impl Gatherer {
         let asks = asked.iter().map(|(part, target)| Ask {
             target: target.clone(),
             path: scope.path_of(part),
-            patience: match part.ranks.len() {
-                1 => PATIENCE,
-                _ => PART_PATIENCE,
+            patience: match part.ranks.len() > 1 {
+                true => PART_PATIENCE,
+                false => PATIENCE,
             },
             until: Some(until),
         });
