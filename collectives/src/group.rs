@@ -131,6 +131,7 @@ impl Group {
     /// The first epoch, which has failed where not all members could meet.
     fn meet(config: &GroupConfig) -> Result<(Self, Result<(), OperationError>), Error> {
         outside_async()?;
+        let _span = tracing::info_span!("join", members = config.members().len()).entered();
         let members: Arc<[Member]> = Rank::all(config::world(config.members().len())?)
             .zip(config.members())
             .map(|(rank, address)| Member::new(rank, address))

@@ -195,6 +195,15 @@ impl Session {
         contract.algorithm =
             self.medium
                 .algorithm(&contract, spec.digest, &work, self.communication);
+        // Without a subscriber it costs a look at a number.
+        let _span = tracing::debug_span!(
+            "operation",
+            kind = ?contract.kind,
+            element = ?contract.element,
+            count = contract.count,
+            caller = %spec.caller,
+        )
+        .entered();
         let request = Request {
             contract,
             digest: spec.digest,

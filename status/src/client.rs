@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -62,7 +62,11 @@ impl Target {
         let silence = match error {
             FetchError::Unreached { kind, .. } if refused(*kind) => Silence::Gone,
             FetchError::Silent { .. } if self.is_stopped() => Silence::Stopped,
-            _ => Silence::Unknown,
+            FetchError::Unreached { .. }
+            | FetchError::Silent { .. }
+            | FetchError::Refused { .. }
+            | FetchError::NoHttp { .. }
+            | FetchError::Unfinished { .. } => Silence::Unknown,
         };
         Unanswered {
             rank: None,
@@ -108,6 +112,7 @@ impl Client {
             target: target.clone(),
             path: path.to_owned(),
             patience: self.patience,
+            until: None,
         });
         self.runtime
             .block_on(ask_all(self.token.as_ref(), asks.collect()))
@@ -121,6 +126,8 @@ pub(crate) struct Ask {
     pub(crate) path: String,
     /// How long it may take.
     pub(crate) patience: Duration,
+    /// When nobody waits for it any more.
+    pub(crate) until: Option<Instant>,
 }
 
 /// The answers in the order of what is asked, as many at the same time as is allowed.
@@ -160,6 +167,8 @@ impl Ask {
         }
         let request = request.body(Empty::<Bytes>::new());
         async move {
+            let left = self.until.map(|until| until.duration_since(Instant::now()));
+            let patience = left.map_or(patience, |left| patience.min(left));
             let answer = async {
                 let request = request.map_err(|_| no_http(&address))?;
                 exchange(&address, request).await

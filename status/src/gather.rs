@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Up to 32 other ranks are asked at once, and more by way of 32 of them, which put the lines of
-//! theirs together unread. Only while somebody looks, one gathering at a time, and what was gathered
-//! a moment ago is said again.
+//! theirs together unread. Only while somebody looks, one gathering at a time, and what was
+//! gathered a moment ago is said again.
 
 mod scope;
 
@@ -33,6 +33,8 @@ pub(crate) use scope::{Part, Scope, Subject};
 const PATIENCE: Duration = Duration::from_millis(700);
 /// How long one may take that asks others.
 const PART_PATIENCE: Duration = Duration::from_millis(1600);
+/// How long all of it may take, so that whoever looks has an answer in the time of a request.
+const ALL: Duration = Duration::from_secs(3);
 /// How long what was gathered is said again.
 const FRESH: Duration = Duration::from_millis(450);
 /// Answers that are kept.
@@ -136,9 +138,10 @@ impl Gatherer {
             members: &members,
             me,
         };
+        let until = Instant::now() + ALL;
         let parts = scope.parts(me, members.len(), silent);
         let mut left = Vec::new();
-        for (part, said) in self.ask(scope, parts, &directory).await {
+        for (part, said) in self.ask(scope, parts, &directory, until).await {
             match said {
                 Ok(text) => lines.push_str(&text),
                 Err(one) => {
@@ -147,7 +150,7 @@ impl Gatherer {
                 }
             }
         }
-        for (part, said) in self.ask(scope, left, &directory).await {
+        for (part, said) in self.ask(scope, left, &directory, until).await {
             match said {
                 Ok(text) => lines.push_str(&text),
                 Err(one) => lines += &unanswered(part.speaker, &one),
@@ -162,6 +165,7 @@ impl Gatherer {
         scope: &Scope,
         parts: Vec<Part>,
         directory: &Directory<'_>,
+        until: Instant,
     ) -> Vec<(Part, Result<String, Unanswered>)> {
         let (mut answers, mut asked) = (Vec::new(), Vec::new());
         for part in parts {
@@ -173,10 +177,11 @@ impl Gatherer {
         let asks = asked.iter().map(|(part, target)| Ask {
             target: target.clone(),
             path: scope.path_of(part),
-            patience: match part.ranks.len() {
-                1 => PATIENCE,
-                _ => PART_PATIENCE,
+            patience: match part.ranks.len() > 1 {
+                true => PART_PATIENCE,
+                false => PATIENCE,
             },
+            until: Some(until),
         });
         let said = ask_all(self.settings.token.as_ref(), asks.collect()).await;
         for ((part, target), said) in asked.into_iter().zip(said) {

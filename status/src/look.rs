@@ -26,7 +26,7 @@ pub struct Unanswered {
 }
 
 /// What it means that a rank says nothing.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Silence {
     /// Its process is no more.
@@ -34,7 +34,6 @@ pub enum Silence {
     /// Its process is stopped.
     Stopped,
     /// It may be stopped, cut off, or too busy.
-    #[default]
     Unknown,
 }
 
@@ -149,8 +148,10 @@ impl Look {
         let mut all = self.unanswered.iter().map(|one| one.silence);
         // Where it is not known who did what, only what all did.
         let first = named.map(|one| one.silence).or_else(|| all.next());
-        let same = named.is_some() || all.all(|silence| Some(silence) == first);
-        Some(first.filter(|_| same).unwrap_or_default())
+        match first {
+            Some(first) if named.is_some() || all.all(|other| other == first) => Some(first),
+            Some(_) | None => Some(Silence::Unknown),
+        }
     }
 
     /// Whom the rank that has waited longest waits for in the end, and how long it has.

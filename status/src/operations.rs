@@ -71,7 +71,8 @@ mod tests {
         for operation in last {
             assert!(operation[0].as_u64() <= operation[1].as_u64());
         }
-        let call = value["calls"][last[5][2].as_u64().unwrap() as usize].as_str();
+        let place = usize::try_from(last[5][2].as_u64().unwrap()).unwrap();
+        let call = value["calls"][place].as_str();
         assert!(call.unwrap().starts_with("barrier"), "{value}");
         assert_eq!(super::line("{}"), "");
         assert_eq!(super::line("no dump"), "");

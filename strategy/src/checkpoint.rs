@@ -179,6 +179,7 @@ impl MultiWorkerMirroredStrategy {
         checkpoints: &Checkpoints,
         snapshot: &Snapshot,
     ) -> Result<(), Error> {
+        let _span = tracing::info_span!("checkpoint", step = snapshot.step()).entered();
         if self.is_chief() {
             let saved = checkpoints.save(snapshot);
             self.abort_on_error(saved)?;

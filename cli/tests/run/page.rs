@@ -1,5 +1,5 @@
-//! The page of a job that runs, in Chromium: what it shows of a slow rank, of one that is killed, and
-//! of the one that takes its place.
+//! The page of a job that runs, in Chromium: what it shows of a slow rank, of one that is killed,
+//! and of the one that takes its place.
 
 use meshwork_testing::{Browser, Need};
 use rustix::process::{Signal, kill_process};

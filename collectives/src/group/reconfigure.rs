@@ -111,6 +111,7 @@ impl Group {
     /// another rank of the new epoch is lost meanwhile: then it can be called again.
     pub fn shrink(&mut self) -> Result<(), OperationError> {
         outside_async()?;
+        let _span = tracing::info_span!("reconfigure", change = "shrink").entered();
         let mut session = self.settled();
         session.is_joined()?;
         let end = session.ended();
@@ -143,6 +144,7 @@ impl Group {
         if newcomers.is_empty() {
             return Ok(());
         }
+        let _span = tracing::info_span!("reconfigure", change = "grow").entered();
         let mut session = self.settled();
         // A rank that is lost here is missed when they agree.
         let end = session.leave().err();
@@ -178,6 +180,7 @@ impl Group {
     /// [`Timeouts::join`](crate::Timeouts::join); those of [`connect`](Self::connect).
     pub fn rejoin(config: &GroupConfig) -> Result<Self, Error> {
         outside_async()?;
+        let _span = tracing::info_span!("join", again = true).entered();
         let driver = Arc::new(Driver::with_background_thread().map_err(no_thread)?);
         let met = driver.block_on(async {
             let node = Node::open(config).await?;

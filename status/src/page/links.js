@@ -40,20 +40,23 @@ function rates(job) {
   return found;
 }
 
-function value(link) {
-  if (choice.value === "trip") return link.trip;
-  if (choice.value === "bytes") return link.bytes;
-  return link.packets > 0 ? link.lost / link.packets : 0;
-}
+const MEASURES = {
+  trip: (link) => link.trip,
+  bytes: (link) => link.bytes,
+  lost: (link) => (link.packets > 0 ? link.lost / link.packets : 0),
+};
 
-// Round trips differ by powers of ten, and so do bytes.
-function scale() {
-  const values = [...links.values()].map(value).filter((number) => number > 0);
+// From a number to a part of the colours: round trips differ by powers of ten, and so do bytes.
+function scale(numbers) {
   if (choice.value === "lost") return (number) => (number <= 0 ? 0 : 0.25 + 0.75 * Math.min(1, number / 0.05));
-  const [least, most] = [Math.min(...values), Math.max(...values)].map((number) => Math.log(number));
+  let [least, most] = [Infinity, 0];
+  for (const number of numbers) {
+    if (number > 0) least = Math.min(least, number);
+    most = Math.max(most, number);
+  }
   // Twice as long is no colour's difference: only ten times is all of them.
-  const span = Math.max(most - least, Math.log(10));
-  return (number) => (number <= 0 ? 0 : (Math.log(number) - least) / span);
+  const span = Math.max(Math.log(most / least), Math.log(10));
+  return (number) => (number <= 0 ? 0 : Math.log(number / least) / span);
 }
 
 function draw() {
@@ -70,13 +73,18 @@ function draw() {
   }
   // A cell that is too small to be seen is shown with its neighbours, by the worst of them.
   const together = Math.max(1, Math.ceil(SMALLEST / size));
-  const image = cells(Math.ceil(world / together), Math.ceil(world / together));
-  const part = scale();
-  const rising = [...links.values()].sort((one, other) => value(one) - value(other));
-  for (const link of rising) {
-    const [column, line] = [link.to, link.from].map((rank) => Math.floor(rank / together));
-    image.set(column, line, shade(colours.heat, part(value(link))));
+  const across = Math.ceil(world / together);
+  const worst = new Float64Array(across * across).fill(-1);
+  const measure = MEASURES[choice.value];
+  for (const link of links.values()) {
+    const place = Math.floor(link.from / together) * across + Math.floor(link.to / together);
+    worst[place] = Math.max(worst[place], measure(link));
   }
+  const image = cells(across, across);
+  const part = scale(worst);
+  worst.forEach((number, place) => {
+    if (number >= 0) image.set(place % across, Math.floor(place / across), shade(colours.heat, part(number)));
+  });
   context.fillStyle = colours.empty;
   context.fillRect(left, 0, side, side);
   image.draw(context, left, 0, side, side);
@@ -120,7 +128,8 @@ function detail() {
 
 function table() {
   if (!byId("links-table-box").open) return;
-  const worst = [...links.values()].sort((one, other) => value(other) - value(one)).slice(0, 50);
+  const measure = MEASURES[choice.value];
+  const worst = [...links.values()].sort((one, other) => measure(other) - measure(one)).slice(0, 50);
   tabulate(
     byId("links-table"),
     [["from", true], ["to", true], ["round trip", true], ["lost", true], ["bytes in a second", true]],

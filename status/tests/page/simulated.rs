@@ -1,10 +1,15 @@
 //! Ranks that only say that they are ranks, each with a server of its own.
 
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use meshwork_collectives::{Group, Rank, ReduceOp, Statistics};
-use meshwork_status::{Number, NumberKind, Report, Server, Settings, Source};
+use meshwork_status::{Client, Number, NumberKind, Report, Server, Settings, Source, Target};
+use serde_json::{Value, json};
 
 /// One of a job that makes twenty operations in a second and waits most of its time.
 struct Simulated {
@@ -21,7 +26,7 @@ impl Source for Simulated {
         group.address = self.members[self.rank as usize].clone();
         group.world = u32::try_from(self.members.len()).unwrap();
         (group.age, group.in_operations) = (age, age.mul_f64(0.75));
-        group.traffic[0].operations = (20.0 * age.as_secs_f64()) as u64;
+        group.traffic[0].operations = 20 * age.as_secs();
         let samples = Number {
             name: "training_samples_per_second",
             help: "Samples",
@@ -66,10 +71,7 @@ impl Ranks {
             .unwrap();
         let like = group.statistics();
         let folder = tempfile::tempdir().unwrap();
-        let members: Vec<_> = (0..world)
-            .map(|rank| format!("node{}:{}", rank / 8, 4000 + rank % 8))
-            .collect();
-        let (members, began) = (Arc::new(members), Instant::now());
+        let (members, began) = (Arc::new(members(world)), Instant::now());
         let settings = Settings::new(([127, 0, 0, 1], 0).into()).unwrap();
         let settings = settings.with_folder(folder.path());
         let server = |rank| {
@@ -90,4 +92,113 @@ impl Ranks {
     pub(crate) fn address(&self, rank: usize) -> String {
         self.servers[rank].as_ref().unwrap().address().to_string()
     }
+}
+
+/// A rank of a thousand, and one listener that speaks for all the others.
+pub(crate) struct Crowd {
+    pub(crate) first: Server,
+    _folder: tempfile::TempDir,
+}
+
+impl Crowd {
+    pub(crate) fn start(world: u32) -> Self {
+        let mut group = Group::local(1).unwrap().remove(0);
+        group
+            .all_reduce(&mut [1.0_f32; 256], ReduceOp::Sum)
+            .unwrap();
+        let (members, began) = (Arc::new(members(world)), Instant::now());
+        let source = |rank| Simulated {
+            like: group.statistics(),
+            rank,
+            members: members.clone(),
+            began,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings::new(([127, 0, 0, 1], 0).into()).unwrap();
+        let other = Server::start(&settings, Arc::new(source(1))).unwrap();
+        let line = Client::new(None, Duration::from_secs(60)).unwrap();
+        let line = line.fetch(&[Target::new(other.address().to_string())], "/ranks.jsonl");
+        let line: Value = serde_json::from_str(line[0].as_ref().unwrap()).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        for member in &members[1..] {
+            let name = format!("status-{}.json", member.replace(':', "_"));
+            let note = json!({ "status": address.to_string(), "member": member });
+            fs::write(folder.path().join(name), note.to_string()).unwrap();
+        }
+        let like = members.clone();
+        // It ends with the process.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                speak(stream.unwrap(), &line, &like, began);
+            }
+        });
+        let settings = settings.with_folder(folder.path());
+        let first = Server::start(&settings, Arc::new(source(0))).unwrap();
+        Self {
+            first,
+            _folder: folder,
+        }
+    }
+}
+
+fn members(world: u32) -> Vec<String> {
+    let name = |rank| format!("node{}:{}", rank / 8, 4000 + rank % 8);
+    (0..world).map(name).collect()
+}
+
+/// Answers for the ranks that are asked for, or for the operations of one.
+fn speak(stream: TcpStream, line: &Value, members: &[String], began: Instant) {
+    let mut head = String::new();
+    let mut reader = BufReader::new(&stream);
+    reader.read_line(&mut head).unwrap();
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    let number = |name: &str| {
+        let query = path.split_once('?')?.1;
+        let value = query.split('&').find_map(|part| part.strip_prefix(name))?;
+        value.parse::<u32>().ok()
+    };
+    let ranks = match (number("from="), number("to=")) {
+        (Some(from), Some(to)) if path.starts_with("/ranks") => from..to,
+        _ => 0..0,
+    };
+    let age = began.elapsed();
+    let said = ranks.map(|rank| format!("{}\n", of(rank, line, members, age)));
+    let body: String = said.collect();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    // Whoever has lost patience is gone.
+    let _ = (&stream).write_all(answer.as_bytes());
+}
+
+/// A rank like the others, with links to those at powers of two.
+fn of(rank: u32, line: &Value, members: &[String], age: Duration) -> Value {
+    let world = u32::try_from(members.len()).unwrap();
+    let mut value = line.clone();
+    value["rank"] = rank.into();
+    value["address"] = members[rank as usize].clone().into();
+    let seconds = age.as_secs_f64();
+    value["age_seconds"] = seconds.into();
+    value["in_operations_seconds"] = (seconds * 0.75).into();
+    let links = (0..10).flat_map(|bit| {
+        [
+            (rank + (1 << bit)) % world,
+            (rank + world - (1 << bit)) % world,
+        ]
+    });
+    let links = links.map(|to| {
+        let packets = 1000 * age.as_secs();
+        json!({
+            "rank": to,
+            "round_trip_seconds": 0.0001 + f64::from(to) * 1e-6,
+            "bytes_sent": 1200 * packets,
+            "bytes_received": 1200 * packets,
+            "packets_sent": packets,
+            "packets_lost": 0,
+        })
+    });
+    value["peers"] = links.collect();
+    value
 }

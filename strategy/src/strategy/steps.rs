@@ -25,6 +25,7 @@ impl MultiWorkerMirroredStrategy {
             let replicas = self.local_replicas;
             return self.abort_on_error(Err(Error::SeveralReplicas { replicas }.into()));
         }
+        let _span = tracing::debug_span!("step").entered();
         let position = self.position(0);
         let (group, communication_stats) = (&mut self.group, &mut self.communication_stats);
         let result = step(&mut ReplicaContext::alone(
@@ -89,6 +90,7 @@ impl MultiWorkerMirroredStrategy {
         if found != needed {
             return self.abort_on_error(Err(Error::ReplicaCount { found, needed }.into()));
         }
+        let _span = tracing::debug_span!("step").entered();
         let places: Vec<ReplicaPosition> = (0..needed).map(|local| self.position(local)).collect();
         let results = match (states.as_mut_slice(), &places[..]) {
             ([only], [position]) => {

@@ -123,21 +123,22 @@ impl Model {
         while now < until {
             let planted = now >= self.from;
             let came: Vec<f64> = (0..self.world)
-                .map(|rank| now + self.compute * self.times(rank, planted) * self.noise())
+                .map(|rank| {
+                    let times = if planted {
+                        self.times(rank)
+                    } else {
+                        self.always(rank)
+                    };
+                    now + self.compute * times * self.noise()
+                })
                 .collect();
-            let others = came
-                .iter()
-                .enumerate()
-                .filter(|(rank, _)| !self.is_planted(*rank));
+            let of = |rank: &u32| came[*rank as usize];
+            let others = (0..self.world).filter(|rank| !self.is_planted(*rank));
             if planted && shows == NEVER {
-                shows = others.map(|(_, came)| *came).fold(0.0, f64::max);
+                shows = others.map(|rank| of(&rank)).fold(0.0, f64::max);
             }
-            let last = came
-                .iter()
-                .enumerate()
-                .filter(|(rank, _)| self.plant != Plant::Apart { rank: *rank as u32 })
-                .map(|(_, came)| *came)
-                .fold(0.0, f64::max);
+            let part = (0..self.world).filter(|rank| self.plant != Plant::Apart { rank: *rank });
+            let last = part.map(|rank| of(&rank)).fold(0.0, f64::max);
             let slow = match self.plant {
                 Plant::Link { times, .. } if planted => times,
                 _ => 1.0,
@@ -163,21 +164,28 @@ impl Model {
         self.random.between(1.0, 1.0 + jitter)
     }
 
-    fn times(&self, rank: u32, planted: bool) -> f64 {
+    /// How many times as long a rank takes.
+    fn times(&self, rank: u32) -> f64 {
         match self.plant {
             Plant::Starved { rank: slow, times }
             | Plant::Late {
                 rank: slow, times, ..
-            } if planted && slow == rank => times,
-            Plant::Both(slow, times) if planted && slow.contains(&rank) => times,
-            Plant::Stopped { rank: slow, .. } if planted && slow == rank => NEVER,
+            } if slow == rank => times,
+            Plant::Both(slow, times) if slow.contains(&rank) => times,
+            Plant::Stopped { rank: slow, .. } if slow == rank => NEVER,
+            _ => self.always(rank),
+        }
+    }
+
+    /// The same before anything is planted.
+    fn always(&self, rank: u32) -> f64 {
+        match self.plant {
             Plant::Apart { rank: apart } if apart == rank => NEVER,
             _ => 1.0,
         }
     }
 
-    fn is_planted(&self, rank: usize) -> bool {
-        let rank = u32::try_from(rank).unwrap();
+    fn is_planted(&self, rank: u32) -> bool {
         match self.plant {
             Plant::Starved { rank: slow, .. }
             | Plant::Late { rank: slow, .. }
@@ -338,9 +346,18 @@ impl Story {
         Link {
             to,
             round_trip: round_trip + if bad { delay } else { 0.0 },
-            packets_sent: (packets * operations) as u64,
-            packets_lost: (usual + more) as u64,
+            packets_sent: whole(packets * operations),
+            packets_lost: whole(usual + more),
             ..Link::default()
         }
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no model has so many packets, and none has fewer than none"
+)]
+fn whole(packets: f64) -> u64 {
+    packets as u64
 }
