@@ -8,12 +8,20 @@ links between them, by `wan.c`. As root:
 A method takes so many steps. One row each: the loss on the text for validation, steps a second, the
 part of the time in which the chief waited for others, and megabytes sent by a site. Between rows is
 the mean loss of the last 20 steps, every 30 s.
+
+Where the machine is too busy for four trainings, `--sleep MS` takes sleep for the steps of a model of
+as many parameters, in which there is no loss; `ddp` then averages parameters after each step, which
+sends as much as summing gradients:
+
+    cargo build --release -p meshwork-integration-tests --bin diloco
+    benches/peers/slow_links.py --sleep 100 ddp:20 diloco:150 streaming:150
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import secrets
 import subprocess
 import tempfile
@@ -30,6 +38,8 @@ def main():
     parser.add_argument("--inner-steps", default="30")
     parser.add_argument("--compress", default="none")
     parser.add_argument("--lr", default="0.002")
+    parser.add_argument("--sleep", type=int, metavar="MS", help="of a step, in place of a training")
+    parser.add_argument("--delay", default="3", help="steps of streaming, with --sleep")
     parser.add_argument("--text", default=ROOT / "target/release/text")
     parser.add_argument("methods", nargs="+", metavar="METHOD:STEPS")
     args = parser.parse_args()
@@ -53,34 +63,50 @@ def main():
 
 def train(args, method, steps, spaces, folder):
     log = folder / f"{method}.json"
-    options = ["--method", method, "--steps", steps, "--lr", args.lr, "--sample", "0"]
+    program = [args.text, "--method", method, "--steps", steps, "--lr", args.lr, "--sample", "0"]
     if method != "ddp":
-        options += ["--inner-steps", args.inner_steps, "--compress", args.compress]
+        program += ["--inner-steps", args.inner_steps, "--compress", args.compress]
+    if args.sleep is not None:
+        program = sleeping(args, method, steps)
     addresses = [f"10.77.0.{number}:47011" for number in range(1, len(spaces) + 1)]
     shared = {"MESHWORK_JOB_SECRET": secrets.token_hex(32)}
-    shared |= {"RAYON_NUM_THREADS": "1", "CANDLE_NUM_THREADS": "1"}
+    # Sites on one machine would share memory.
+    shared |= {"MESHWORK_TRANSPORT": "quic", "RAYON_NUM_THREADS": "1", "CANDLE_NUM_THREADS": "1"}
     before = [sent(space) for space in spaces]
     workers = []
     for number, space in enumerate(spaces):
         task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": number}}
         environment = os.environ | shared | {"TF_CONFIG": json.dumps(task)}
-        command = ["ip", "netns", "exec", space, args.text, *options]
-        command += ["--json", log] if number == 0 else []
-        quiet = None if number == 0 else subprocess.DEVNULL
-        workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=quiet))
-    for worker in workers:
-        assert worker.wait() == 0, f"{method}: a worker failed"
+        command = ["ip", "netns", "exec", space, *program]
+        command += ["--json", log] if number == 0 and args.sleep is None else []
+        first = None if number == 0 else subprocess.DEVNULL
+        workers.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=first))
+    said = [worker.communicate()[0].decode() for worker in workers]
+    assert all(worker.returncode == 0 for worker in workers), f"{method}: a worker failed"
+    megabytes = f"{(sent(spaces[0]) - before[0]) / 1e6:.1f}"
+    if args.sleep is not None:
+        wall, waited = map(float, re.search(r"took ([0-9.]+) s, waited ([0-9.]+)", said[0]).groups())
+        row = [method, steps, "", f"{wall:.1f}", f"{int(steps) / wall:.2f}", f"{waited / wall:.3f}", megabytes]
+        print(",".join(row), flush=True)
+        return
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     last = lines.pop()
     wall, waited = last["wall_s"], last["waited_s"]
-    megabytes = (sent(spaces[0]) - before[0]) / 1e6
     share = "" if waited is None else f"{waited / wall:.3f}"
     row = [method, steps, f"{last['validation_loss']:.4f}", f"{wall:.1f}"]
-    print(",".join([*row, f"{len(lines) / wall:.2f}", share, f"{megabytes:.1f}"]), flush=True)
+    print(",".join([*row, f"{len(lines) / wall:.2f}", share, megabytes]), flush=True)
     for seconds in range(30, int(wall) + 1, 30):
         until = [line["loss"] for line in lines if line["wall_s"] <= seconds][-20:]
         if until:
             print(f"# {method}: mean loss {sum(until) / len(until):.3f} after {seconds} s", flush=True)
+
+
+def sleeping(args, method, steps):
+    program = [ROOT / "target/release/diloco", "--parameters", "649781", "--steps", steps]
+    program += ["--pause", str(args.sleep * 1000)]
+    program += ["--inner-steps", "1" if method == "ddp" else args.inner_steps]
+    program += ["--fragments", "4", "--delay", args.delay] if method == "streaming" else []
+    return program + (["--compress"] if args.compress == "int8" and method != "ddp" else [])
 
 
 def sent(space):

@@ -87,9 +87,9 @@ impl Exchange {
 #[derive(Debug)]
 pub enum SharedVars {
     /// All workers have the same values after each step.
-    EachStep(MirroredVars),
+    EachStep(Box<MirroredVars>),
     /// They have the same after each exchange.
-    NowAndThen(LowCommunicationVars),
+    NowAndThen(Box<LowCommunicationVars>),
 }
 
 impl SharedVars {
@@ -108,14 +108,15 @@ impl SharedVars {
             // One number is summed with the gradients: the loss.
             Method::Ddp => {
                 let mirrored = MirroredVars::with_extra(strategy, vars, 1)?;
-                Self::EachStep(match exchange.power_sgd {
+                Self::EachStep(Box::new(match exchange.power_sgd {
                     Some(rank) => mirrored.with_power_sgd(rank),
                     None => mirrored.with_communication_dtype(gradients),
-                })
+                }))
             }
-            Method::Local | Method::Diloco | Method::Streaming => Self::NowAndThen(
-                LowCommunicationVars::new(strategy, vars, exchange.settings())?,
-            ),
+            Method::Local | Method::Diloco | Method::Streaming => {
+                let vars = LowCommunicationVars::new(strategy, vars, exchange.settings())?;
+                Self::NowAndThen(Box::new(vars))
+            }
         })
     }
 

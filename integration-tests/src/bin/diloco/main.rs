@@ -48,12 +48,13 @@ struct Args {
     /// Microseconds that an inner step takes
     #[arg(long, default_value_t = 500)]
     pause: u64,
+    /// Parameters of the model, in tensors of very different sizes
+    #[arg(long, default_value_t = 8100)]
+    parameters: usize,
     /// Have another model when started for the second time
     #[arg(long)]
     odd_once: bool,
 }
-
-const LENGTHS: [usize; 4] = [3000, 10, 5000, 90];
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -100,7 +101,8 @@ fn settings(args: &Args) -> LowCommunication {
 fn lengths(args: &Args) -> Result<[usize; 4], Error> {
     let is_second = JoinMode::from_env()? == Some(JoinMode::Late)
         && std::env::var("MESHWORK_RESTARTS").is_ok_and(|restarts| restarts == "1");
-    let mut lengths = LENGTHS;
+    let all = args.parameters;
+    let mut lengths = [all / 4, all / 8, all / 2, all / 8 + all % 8];
     if args.odd_once && is_second {
         lengths.reverse();
     }
@@ -116,6 +118,7 @@ fn train(args: &Args) -> Result<(), Error> {
     own.copy_from_slice(outer.agreed());
     // Of this process: none of them may be lost while it lives.
     let (begun, mut made, mut told) = (outer.steps(), 0, 0);
+    let began = Instant::now();
     while outer.steps() < args.steps {
         inner_step(&mut own, &strategy, args.pause);
         made += 1;
@@ -133,6 +136,8 @@ fn train(args: &Args) -> Result<(), Error> {
             );
         }
     }
+    let (took, waited) = (began.elapsed().as_secs_f64(), outer.waited().as_secs_f64());
+    say!("took {took:.2} s, waited {waited:.2} s for others");
     outer.finish(&mut strategy, &mut own)?;
     let far = own.iter().map(|one| (one - 3.0).abs()).fold(0.0, f32::max);
     let hash = Fingerprint::of(&own).value();
