@@ -23,8 +23,8 @@ use crate::walk::{Path, Place, walk};
 /// are gradients between backward passes if so chosen: ZeRO-1 and ZeRO-2.
 ///
 /// It takes the place of an optimizer of burn's. burn computes with whole parameters; a step takes
-/// their memory and gives it back. Floats that are not trained have rank 0's values at first and are
-/// each worker's own from then on, such as running means.
+/// their memory and gives it back. Floats that are not trained have rank 0's values at first and
+/// are each worker's own from then on, such as running means.
 ///
 /// ```
 /// use burn_core::{self as burn, module::{Module, Param}, tensor::{Device, Tensor}};
@@ -104,8 +104,8 @@ impl<O: ElementWise> ShardedParams<O> {
         Ok((sharded, module))
     }
 
-    /// Adds the gradients of a backward pass to those of the passes before since the last step. They
-    /// are added, not averaged; a parameter without a gradient counts as zero.
+    /// Adds the gradients of a backward pass to those of the passes before since the last step.
+    /// They are added, not averaged; a parameter without a gradient counts as zero.
     ///
     /// # Errors
     /// [`Error::Strategy`], [`Error::NotMirrored`], [`Error::ElementType`], [`Error::Read`].
@@ -335,8 +335,8 @@ impl ModuleMapper for TakeOut {
 struct GiveBack {
     order: BTreeMap<ParamId, usize>,
     given: Vec<Option<TensorData>>,
-    /// The tensors of those that are in several places: one for all, so that its gradient is that of
-    /// all its uses.
+    /// The tensors of those that are in several places: one for all, so that its gradient is that
+    /// of all its uses.
     tied: BTreeMap<usize, Box<dyn Any>>,
     places: Vec<usize>,
 }
