@@ -38,6 +38,16 @@ pub enum Error {
         /// Parameters that are trained.
         mirrored: usize,
     },
+    /// A module lacks a parameter that it had when its training was sharded.
+    #[error(
+        "parameter number {number} of {parameters} is not in the module any more: shard its training again after it was changed"
+    )]
+    ParameterGone {
+        /// Its number, from 0, those that are trained first.
+        number: usize,
+        /// Parameters that the module had.
+        parameters: usize,
+    },
     /// burn cannot convert the state of an optimizer.
     #[error("burn cannot convert the state of an optimizer")]
     OptimizerState(#[from] RecordError),

@@ -32,9 +32,11 @@
 //! Programs that train by burn's own learner need one argument more: `Distributed`, with the
 //! feature `train`.
 //!
-//! Map of the crate: `params` (the entry), `learner` (burn's learner), `walk` (through modules),
-//! `visits` (what is done with each parameter there), `tensor` (numbers out of burn), `optimizer`
-//! (its state in checkpoints), `error`.
+//! [`ShardedParams`] takes the place of an optimizer, and keeps a part of its state in each worker.
+//!
+//! Map of the crate: `params` (the entry), `sharded` (an optimizer in parts), `learner` (burn's
+//! learner), `walk` (through modules), `visits` (what is done with each parameter there), `tensor`
+//! (numbers out of burn), `optimizer` (its state in checkpoints), `error`.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -42,6 +44,7 @@ mod error;
 mod learner;
 mod optimizer;
 mod params;
+mod sharded;
 mod tensor;
 mod visits;
 mod walk;
@@ -51,6 +54,7 @@ pub use error::Error;
 pub use learner::{Distributed, Field, Fields, GatherOutput};
 pub use optimizer::{restore_optimizer, save_optimizer};
 pub use params::MirroredParams;
+pub use sharded::ShardedParams;
 
 /// Chapters of the book, whose programs are compiled and run.
 #[cfg(doctest)]

@@ -382,13 +382,15 @@ impl MirroredParams {
     }
 }
 
-fn survey<M: Module>(module: &M, path: &mut Path) -> Result<Vec<Found>, Error> {
+/// All parameters as a module has them.
+pub(crate) fn survey<M: Module>(module: &M, path: &mut Path) -> Result<Vec<Found>, Error> {
     let mut survey = Survey::default();
     walk(module, path, &mut survey)?;
     Ok(survey.found)
 }
 
-fn places_of(found: &[Found]) -> BTreeMap<ParamId, Place> {
+/// Where each of them is.
+pub(crate) fn places_of(found: &[Found]) -> BTreeMap<ParamId, Place> {
     let mut trained = 0..;
     let place = |(index, found): (usize, &Found)| {
         let trained = if found.is_trained {

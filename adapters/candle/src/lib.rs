@@ -46,11 +46,11 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Map of the crate: `distributed` (the wrapped optimizer), `sharded` (one whose state is in parts),
-//! `stack` (models in parts, run by the units of `unit`, begun by `initial`), `low_communication`
-//! (many steps between exchanges), `vars` (nearly all else), `gradient_hooks` (gradients caught
-//! while others are still computed), `values`, `tensor` and `lent` (values read out, and in place),
-//! `error`.
+//! Map of the crate: `distributed` (the wrapped optimizer), `sharded` (one whose state is in
+//! parts), `stack` (models in parts, run by the units of `unit`, begun by `initial`),
+//! `low_communication` (many steps between exchanges), `vars` (nearly all else), `gradient_hooks`
+//! (gradients caught while others are still computed), `values`, `tensor` and `lent` (values read
+//! out, and in place), `error`.
 #![forbid(unsafe_code)]
 
 mod distributed;

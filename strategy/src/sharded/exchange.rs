@@ -1,6 +1,6 @@
 //! The operations of a unit: chunk by chunk, so that what is staged for them stays in a cache, and
-//! small beside the unit. Large tensors are reduced and gathered where they are, if workers read each
-//! other's memory.
+//! small beside the unit. Large tensors are reduced and gathered where they are, if workers read
+//! each other's memory.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

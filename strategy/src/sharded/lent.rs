@@ -56,7 +56,9 @@ pub(super) fn with_lent<R>(
 /// let unit = UnitSpec::new("line", [VariableSpec::new("line.slope", &[1])?]);
 /// let sharding = Sharding::new(Shard::Optimizer);
 /// let lent = Box::new(slope.clone());
-/// let mut variables = ShardedVariables::new(&mut strategy, sharding, unit, lent, AdamW::new(0.1))?;
+/// let optimizer = AdamW::new(0.1);
+/// let mut variables =
+///     ShardedVariables::new(&mut strategy, sharding, unit, lent, optimizer)?;
 /// for _ in 0..200 {
 ///     let gradient = 2.0 * (slope.0[0].lock().unwrap()[0] - 3.0);
 ///     strategy.run(|replica| {

@@ -56,9 +56,10 @@ enum Reach {
 
 impl Reach {
     fn within(row: &Group) -> Self {
-        match row.hosts().count() {
-            1 => Self::Memory,
-            _ => Self::Links,
+        if row.hosts().count() == 1 {
+            Self::Memory
+        } else {
+            Self::Links
         }
     }
 }

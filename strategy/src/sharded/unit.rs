@@ -121,8 +121,8 @@ impl Held {
         }
     }
 
-    /// Updates the rows of one worker, or of all. In the place of their gradients is then a copy of
-    /// them, while it is in a cache.
+    /// Updates the rows of one worker, or of all. Where others are to be given them, a copy is then
+    /// in the place of their gradients, made while they are in a cache.
     pub(super) fn update<O: ElementWise>(
         &mut self,
         partition: &Partition,
@@ -136,6 +136,10 @@ impl Held {
             state,
             ..
         } = self;
+        let then = match (updated, &*parameters) {
+            (Some(_), Tensors::Whole(_) | Tensors::Lent(_)) => Then::Copy,
+            (None, _) | (Some(_), Tensors::Shard { .. }) => Then::Leave,
+        };
         for tensor in 0..partition.count(Which::Trainable) {
             let state = state
                 .iter_mut()
@@ -143,7 +147,12 @@ impl Held {
             let mut state: Vec<&mut [f32]> = state.collect();
             parameters.rows(partition, tensor, updated, |values| {
                 gradients.rows(partition, tensor, updated, |gradients| {
-                    update_rows(optimizer, step, Rows { values, gradients }, &mut state);
+                    let rows = Rows {
+                        values,
+                        gradients,
+                        then,
+                    };
+                    update_rows(optimizer, step, rows, &mut state);
                 });
             });
         }
@@ -154,18 +163,34 @@ impl Held {
 struct Rows<'a> {
     values: &'a mut [f32],
     gradients: &'a mut [f32],
+    then: Then,
 }
 
-/// Updates some elements at a time, and copies them over their gradients.
+/// What becomes of gradients that were used.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// Copies of what was updated by them.
+    Copy,
+    Leave,
+}
+
+/// Updates some elements at a time.
 fn update_rows<O: ElementWise>(optimizer: &O, step: u64, rows: Rows<'_>, state: &mut [&mut [f32]]) {
-    let Rows { values, gradients } = rows;
+    let Rows {
+        values,
+        gradients,
+        then,
+    } = rows;
     for start in (0..values.len()).step_by(CACHED) {
         let some = start..(start + CACHED).min(values.len());
         let state = state.iter_mut().map(|one| &mut one[some.clone()]);
         let mut state: Vec<&mut [f32]> = state.collect();
         let (values, gradients) = (&mut values[some.clone()], &mut gradients[some]);
         optimizer.update(step, values, gradients, &mut state);
-        gradients.copy_from_slice(values);
+        match then {
+            Then::Copy => gradients.copy_from_slice(values),
+            Then::Leave => {}
+        }
     }
 }
 

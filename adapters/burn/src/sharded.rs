@@ -1,0 +1,370 @@
+//! `ShardedParams`: burn modules trained with a part of the optimizer's state, and of gradients, in
+//! each worker.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use burn_core::module::{Module, ModuleMapper, Param, ParamId};
+use burn_core::tensor::{DType, Tensor, TensorData};
+use burn_optim::GradientsParams;
+use meshwork_strategy::sharded::{
+    ElementWise, Lent, ShardedCheckpoints, ShardedVariables, Sharding, UnitSpec,
+};
+use meshwork_strategy::{MultiWorkerMirroredStrategy, ReplicaContext, VariableSpec};
+
+use crate::Error;
+use crate::params::{places_of, survey};
+use crate::tensor::into_data;
+use crate::visits::{Slot, Take};
+use crate::walk::{Path, Place, walk};
+
+/// The parameters of a burn module and an optimizer whose state is in parts, one in each worker, as
+/// are gradients between backward passes if so chosen: ZeRO-1 and ZeRO-2.
+///
+/// It takes the place of an optimizer of burn's. burn computes with whole parameters; a step takes
+/// their memory and gives it back. Floats that are not trained have rank 0's values at first and
+/// are each worker's own from then on, such as running means.
+///
+/// ```
+/// use burn_core::{self as burn, module::{Module, Param}, tensor::{Device, Tensor}};
+/// use burn_optim::GradientsParams;
+/// use meshwork_burn::{Error, ShardedParams};
+/// use meshwork_strategy::MultiWorkerMirroredStrategy;
+/// use meshwork_strategy::sharded::{AdamW, Shard};
+/// # #[derive(Module, Debug)]
+/// # struct Model { weight: Param<Tensor<1>> }
+///
+/// let mut strategy = MultiWorkerMirroredStrategy::from_env().map_err(Error::from)?;
+/// let model = Model { weight: Param::from_data([5.0], &Device::flex().autodiff()) };
+/// let optimizer = AdamW::new(0.1);
+/// let (mut sharded, mut model) =
+///     ShardedParams::new(&mut strategy, model, optimizer, Shard::Optimizer)?;
+/// for _ in 0..200 {
+///     let loss = model.weight.val().square().sum(); // of this worker's part of the batch
+///     let gradients = GradientsParams::from_grads(loss.backward(), &model);
+///     let stepped = strategy.run(|replica| {
+///         sharded.add_gradients(replica, &model, gradients)?;
+///         sharded.step(replica, model)
+///     });
+///     model = stepped?.into_first();
+/// }
+/// assert!(model.weight.val().into_scalar::<f32>().abs() < 0.1);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+#[doc(alias("ZeroRedundancyOptimizer", "ZeRO"))]
+pub struct ShardedParams<O> {
+    variables: ShardedVariables<O>,
+    /// The parameters, while a module has given them up.
+    values: Values,
+    places: BTreeMap<ParamId, Place>,
+    trained: Vec<VariableSpec>,
+    norm: Option<f64>,
+    path: Path,
+}
+
+impl<O: ElementWise> ShardedParams<O> {
+    /// Shards the training of `module`, whose parameters then have the values that they have on
+    /// rank 0.
+    ///
+    /// # Errors
+    /// [`Error::ElementType`]; [`Error::Read`]; [`Error::Strategy`], above all when the workers'
+    /// modules or settings differ, and for parameters in parts.
+    pub fn new<M: Module>(
+        strategy: &mut MultiWorkerMirroredStrategy,
+        module: M,
+        optimizer: O,
+        sharding: impl Into<Sharding>,
+    ) -> Result<(Self, M), Error> {
+        let mut path = Path::default();
+        let found = survey(&module, &mut path)?;
+        let places = places_of(&found);
+        let of = |is_trained: bool| {
+            let those = found
+                .iter()
+                .filter(move |found| found.is_trained == is_trained);
+            those.map(|found| found.spec.clone())
+        };
+        let trained: Vec<VariableSpec> = of(true).collect();
+        let spec = UnitSpec::new("parameters", trained.clone()).with_frozen(of(false));
+        let values = Values::default();
+        let taken = values.take_from(module, &places)?;
+        let (lent, sharding) = (Box::new(values.clone()), sharding.into());
+        let variables = ShardedVariables::new(strategy, sharding, spec, lent, optimizer)?;
+        let sharded = Self {
+            variables,
+            values,
+            places,
+            trained,
+            norm: None,
+            path,
+        };
+        let module = sharded.values.give_to(taken, &sharded.places);
+        Ok((sharded, module))
+    }
+
+    /// Adds the gradients of a backward pass to those of the passes before since the last step.
+    /// They are added, not averaged; a parameter without a gradient counts as zero.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], [`Error::NotMirrored`], [`Error::ElementType`], [`Error::Read`].
+    #[track_caller]
+    #[doc(alias = "GradientsAccumulator")]
+    pub fn add_gradients<M: Module>(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        module: &M,
+        mut gradients: GradientsParams,
+    ) -> Result<(), Error> {
+        let mut slots: Vec<Slot> = self.trained.iter().map(|_| Slot::Waiting).collect();
+        let mut take = Take {
+            places: &self.places,
+            gradients: &mut gradients,
+            slots: &mut slots,
+        };
+        walk(module, &mut self.path, &mut take)?;
+        let data = slots.into_iter().zip(&self.trained);
+        let data = data.map(|(slot, spec)| match slot {
+            Slot::Taken(Some(data)) | Slot::Handed(Some(data)) => data,
+            Slot::Taken(None) | Slot::Handed(None) | Slot::Waiting => {
+                TensorData::zeros::<f32, _>(spec.shape().to_vec())
+            }
+        });
+        let gradients = Values::new(data.collect());
+        Ok(self.variables.add_gradients(replica, Box::new(gradients))?)
+    }
+
+    /// The module after a step with the mean of all workers' gradients.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] where there were no gradients, or a worker is lost; [`Error::Read`].
+    #[track_caller]
+    pub fn step<M: Module>(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        module: M,
+    ) -> Result<M, Error> {
+        let taken = self.values.take_from(module, &self.places)?;
+        self.norm = self.variables.step(replica)?;
+        Ok(self.values.give_to(taken, &self.places))
+    }
+
+    /// The norm of all gradients together in the last step, before they were scaled, where
+    /// [`Sharding::with_max_norm`] limits it.
+    #[must_use]
+    pub fn norm(&self) -> Option<f64> {
+        self.norm
+    }
+
+    /// How many steps were made.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.variables.steps()
+    }
+
+    /// The optimizer, to be exchanged for one of another learning rate, in the same way on every
+    /// worker.
+    pub fn optimizer_mut(&mut self) -> &mut O {
+        self.variables.optimizer_mut()
+    }
+
+    /// Starts to save parameters and state: copies this worker's rows, and returns while they are
+    /// written. It counts once all workers have written, which a later step finds out, or
+    /// [`finish_save`](Self::finish_save).
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] for the save before; [`Error::Read`].
+    #[track_caller]
+    pub fn save<M: Module>(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        module: M,
+        checkpoints: &ShardedCheckpoints,
+    ) -> Result<M, Error> {
+        let taken = self.values.take_from(module, &self.places)?;
+        self.variables.save(replica, checkpoints)?;
+        Ok(self.values.give_to(taken, &self.places))
+    }
+
+    /// Waits until the save that is under way is whole, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`] for what cannot be written.
+    #[track_caller]
+    pub fn finish_save(&mut self, replica: &mut ReplicaContext<'_>) -> Result<(), Error> {
+        Ok(self.variables.finish_save(replica)?)
+    }
+
+    /// The module with the parameters of the last whole checkpoint, which any number of workers has
+    /// saved, sharded in any way, and its step; as it was where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Strategy`], above all for a checkpoint of another model; [`Error::Read`].
+    #[track_caller]
+    pub fn load<M: Module>(
+        &mut self,
+        replica: &mut ReplicaContext<'_>,
+        module: M,
+        checkpoints: &ShardedCheckpoints,
+    ) -> Result<(Option<u64>, M), Error> {
+        let taken = self.values.take_from(module, &self.places)?;
+        let step = self.variables.load(replica, checkpoints)?;
+        Ok((step, self.values.give_to(taken, &self.places)))
+    }
+}
+
+/// Numbers of parameters, those that are trained first, in the memory that burn had them in.
+#[derive(Clone, Debug, Default)]
+struct Values(Arc<Mutex<Vec<TensorData>>>);
+
+/// A module that has given its values up, and in how many places each belongs.
+struct Emptied<M> {
+    module: M,
+    places: Vec<usize>,
+}
+
+impl Values {
+    fn new(data: Vec<TensorData>) -> Self {
+        Self(Arc::new(Mutex::new(data)))
+    }
+
+    fn data(&self) -> MutexGuard<'_, Vec<TensorData>> {
+        // What panicked with them has ended the training.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the values out of a module, and leaves one without.
+    fn take_from<M: Module>(
+        &self,
+        module: M,
+        places: &BTreeMap<ParamId, Place>,
+    ) -> Result<Emptied<M>, Error> {
+        let mut out = TakeOut {
+            order: order_of(places),
+            taken: places.values().map(|_| None).collect(),
+            places: vec![0; places.len()],
+            ended: Ok(()),
+        };
+        let module = module.map(&mut out);
+        out.ended?;
+        let missing = out.places.iter().position(|count| *count == 0);
+        if let Some(number) = missing {
+            let parameters = places.len();
+            return Err(Error::ParameterGone { number, parameters });
+        }
+        *self.data() = out.taken.into_iter().flatten().collect();
+        Ok(Emptied {
+            module,
+            places: out.places,
+        })
+    }
+
+    /// Gives the values back to the module that was left.
+    fn give_to<M: Module>(&self, emptied: Emptied<M>, places: &BTreeMap<ParamId, Place>) -> M {
+        let given = std::mem::take(&mut *self.data());
+        emptied.module.map(&mut GiveBack {
+            order: order_of(places),
+            given: given.into_iter().map(Some).collect(),
+            tied: BTreeMap::new(),
+            places: emptied.places,
+        })
+    }
+}
+
+impl Lent for Values {
+    fn with(&mut self, tensor: usize, act: &mut dyn FnMut(&mut [f32])) {
+        let mut data = self.data();
+        let values = data[tensor].as_mut_slice();
+        act(values.expect("values of f32 were taken from burn"));
+    }
+}
+
+/// The number of each parameter, those that are trained first.
+fn order_of(places: &BTreeMap<ParamId, Place>) -> BTreeMap<ParamId, usize> {
+    let trained = places.values().filter(|place| place.trained.is_some());
+    let trained = trained.count();
+    let mut frozen: Vec<_> = places
+        .iter()
+        .filter(|(_, place)| place.trained.is_none())
+        .collect();
+    frozen.sort_by_key(|(_, place)| place.index);
+    let frozen = frozen.into_iter().map(|(id, _)| *id).zip(trained..);
+    let trained = places
+        .iter()
+        .filter_map(|(id, place)| Some((*id, place.trained?)));
+    trained.chain(frozen).collect()
+}
+
+/// Takes the values of each parameter.
+struct TakeOut {
+    order: BTreeMap<ParamId, usize>,
+    taken: Vec<Option<TensorData>>,
+    /// In how many places each was found.
+    places: Vec<usize>,
+    ended: Result<(), Error>,
+}
+
+impl ModuleMapper for TakeOut {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(number) = self.order.get(&param.id).copied() else {
+            return param;
+        };
+        self.places[number] += 1;
+        param.map(|tensor| {
+            let (device, is_trained) = (tensor.device(), tensor.is_require_grad());
+            // A parameter in two places has given its values in the first.
+            if self.taken[number].is_none() && self.ended.is_ok() {
+                let name = || format!("number {number}");
+                match into_data(tensor.without_autodiff(), name) {
+                    Ok(data) => self.taken[number] = Some(data),
+                    Err(error) => self.ended = Err(error),
+                }
+            }
+            let nothing = TensorData::zeros::<f32, _>([0; D]);
+            let nothing = Tensor::from_data(nothing, (&device, DType::F32));
+            match is_trained {
+                true => nothing.require_grad(),
+                false => nothing,
+            }
+        })
+    }
+}
+
+/// Gives each parameter its values.
+struct GiveBack {
+    order: BTreeMap<ParamId, usize>,
+    given: Vec<Option<TensorData>>,
+    /// The tensors of those that are in several places: one for all, so that its gradient is that
+    /// of all its uses.
+    tied: BTreeMap<usize, Box<dyn Any>>,
+    places: Vec<usize>,
+}
+
+impl ModuleMapper for GiveBack {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(number) = self.order.get(&param.id).copied() else {
+            return param;
+        };
+        let tied = self.tied.get(&number);
+        if let Some(tensor) = tied.and_then(|tensor| tensor.downcast_ref::<Tensor<D>>()) {
+            return param.map(|_| tensor.clone());
+        }
+        let data = self.given[number].take();
+        let data = data.expect("a parameter in several places has one tensor for them");
+        param.map(|emptied| {
+            let values = Tensor::<D>::from_data(data, (&emptied.device(), DType::F32));
+            let values = match emptied.is_require_grad() {
+                true => values.require_grad(),
+                false => values,
+            };
+            if self.places[number] > 1 {
+                self.tied.insert(number, Box::new(values.clone()));
+            }
+            values
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
