@@ -76,6 +76,11 @@ impl Trace {
         recordings.any(|recording| recording.purpose() == Purpose::Program)
     }
 
+    /// Whether somebody records the tensor now.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recordings().next().is_some()
+    }
+
     /// Whether nobody records the tensor, or ever did.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_none()
