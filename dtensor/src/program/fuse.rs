@@ -235,7 +235,7 @@ impl Units {
 mod tests {
     use super::*;
 
-    /// Of five steps each may wait for any before it, and any two be joined, in any of these orders.
+    /// Of five steps each may wait for any before it; any two are joined, in both orders.
     #[test]
     fn whatever_is_joined_each_step_comes_behind_those_that_it_waits_for() {
         let pairs: Vec<(usize, usize)> = (0..5)
