@@ -119,7 +119,9 @@ where
         }
     }
 
-    /// Calls the function. All clients call it, with arguments that lie alike.
+    /// Calls the function. All clients call it, with arguments that lie alike. With tensors that a
+    /// tape watches, and in another compiled function, it is carried out as it stands, so that its
+    /// ops are recorded there.
     ///
     /// # Errors
     /// Those of the function and of its ops, and [`Error::NotTraceable`]; variables are then as
@@ -129,8 +131,10 @@ where
         let given: Vec<AnyTensor> = variables::values(variables)
             .into_iter()
             .chain(listed(inputs))
-            .map(|tensor| tensor.untraced())
             .collect();
+        if given.iter().any(|tensor| tensor.trace().is_recorded()) {
+            return (self.function)(variables, inputs);
+        }
         let arguments: Vec<Described> = given.iter().map(Described::of).collect();
         let known = self.known.iter().position(|one| one.arguments == arguments);
         let Some(known) = known else {

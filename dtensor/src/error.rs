@@ -388,8 +388,10 @@ pub enum Error {
         /// Where the program did it.
         at: &'static std::panic::Location<'static>,
     },
-    /// A compiled function was called with other variables than it was traced with.
-    #[error("variables changed in number or elements during a compiled call: show the same ones")]
+    /// `visit` showed other variables than at the beginning of the call.
+    #[error(
+        "the variables shown are not those that the compiled call began with: show the same ones"
+    )]
     VariablesChanged,
     /// Two tensors are of different contexts.
     #[error("the tensors belong to different contexts: make both by the same one")]

@@ -1,5 +1,5 @@
-//! `Program`: what a function did with its tensors, as a list of steps. Each value is made once, and
-//! has a shape, a layout and a type of elements, but no elements.
+//! `Program`: what a function did with its tensors, as a list of steps. Each value is made once,
+//! and has a shape, a layout and a type of elements, but no elements.
 //!
 //! ```text
 //!   recording ──trace──► steps ──dead, repeats──► ──relayouts──► ──fuse──► steps ──run──► tensors
@@ -181,6 +181,3 @@ impl fmt::Debug for Program {
         Display::fmt(self, f)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -53,11 +53,13 @@ impl Trace {
         own.next().map(|entry| entry.value)
     }
 
-    /// The same, and a value of one more recording.
+    /// The same, and a value of one more recording. Those that are gone are left out.
     pub(crate) fn and(&self, recording: &Arc<Recording>, value: Value) -> Self {
         let recording = Arc::downgrade(recording);
         let more = [Entry { recording, value }];
-        Self(Some(self.entries().iter().cloned().chain(more).collect()))
+        let entries = self.entries().iter();
+        let known = entries.filter(|entry| entry.recording.strong_count() > 0);
+        Self(Some(known.cloned().chain(more).collect()))
     }
 
     /// The same but for tapes: what only programs have of it.
@@ -74,6 +76,11 @@ impl Trace {
     pub(crate) fn is_in_program(&self) -> bool {
         let mut recordings = self.recordings();
         recordings.any(|recording| recording.purpose() == Purpose::Program)
+    }
+
+    /// Whether somebody records the tensor now.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recordings().next().is_some()
     }
 
     /// Whether nobody records the tensor, or ever did.

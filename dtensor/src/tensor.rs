@@ -114,8 +114,8 @@ impl<T: Scalar> DTensor<T> {
     /// [`Context::pack`]. Those that are on accelerators only are fetched, once.
     ///
     /// # Errors
-    /// [`Error::Element`] where an accelerator fails, and [`Error::NotTraceable`] in a function that
-    /// is being compiled.
+    /// [`Error::Element`] where an accelerator fails, and [`Error::NotTraceable`] in a compiled
+    /// function.
     #[track_caller]
     pub fn unpack(&self) -> Result<&[Block<T>], Error> {
         if self.trace.is_in_program() {

@@ -15,12 +15,9 @@ use crate::{AdamW, Context, DTensor, DVariable, ReduceAxes, Sgd, Tape};
 type Pair = (DTensor<f64>, DTensor<f64>);
 
 /// The last tensor, and the gradients of its sum by the first two.
-fn with_gradients(
-    steps: &[Step],
-    (a, b): &Pair,
-) -> Result<(DTensor<f64>, Vec<DTensor<f64>>), Error> {
+fn with_gradients(steps: &[Step], pair: &Pair) -> Result<(DTensor<f64>, Vec<DTensor<f64>>), Error> {
     let tape = Tape::new();
-    let (a, b) = (tape.watch(a), tape.watch(b));
+    let (a, b) = (tape.watch(&pair.0), tape.watch(&pair.1));
     let made = all_carried_out(steps, vec![a.clone(), b.clone()])?;
     let last = made[made.len() - 1].add(&a)?.add(&b)?;
     let gradients = tape.gradient(&last.sum_all()?, [&a, &b])?;
@@ -102,7 +99,8 @@ impl Model {
         }
     }
 
-    fn step(&mut self, (inputs, labels): &Batch) -> Result<DTensor<f32>, Error> {
+    fn step(&mut self, batch: &Batch) -> Result<DTensor<f32>, Error> {
+        let (inputs, labels) = batch;
         let tape = Tape::new();
         let first = tape.watch(self.first.value());
         let bias = tape.watch(self.bias.value());
@@ -238,6 +236,25 @@ fn a_tensor_is_brought_into_a_layout_once_and_what_is_not_needed_is_not_done() {
         told.contains("relayouts asked for") && told.contains("tests.rs"),
         "{told}"
     );
+}
+
+#[test]
+fn in_a_tape_and_in_another_compiled_function_it_is_carried_out_as_it_stands() {
+    let layout = layouts(1).remove(1);
+    let x = context().full(&[3], &layout, 3.0_f64).unwrap();
+    let mut square = compile(|(): &mut (), x: &DTensor<f64>| x.mul(x));
+    square.call(&mut (), &x).unwrap();
+    let tape = Tape::new();
+    let watched = tape.watch(&x);
+    let made = square.call(&mut (), &watched).unwrap();
+    let [slope] = tape.gradient(&made, [&watched]).unwrap();
+    assert_eq!(slope.to_host().unwrap()[0], 6.0);
+    let mut outer = compile(|(): &mut (), x: &DTensor<f64>| square.call(&mut (), x)?.mul(x));
+    for value in [2.0, 3.0] {
+        let x = x.untraced().scale(value / 3.0).unwrap();
+        let cube = outer.call(&mut (), &x).unwrap().to_host().unwrap();
+        assert!((cube[0] - value * value * value).abs() < 1e-12);
+    }
 }
 
 #[test]

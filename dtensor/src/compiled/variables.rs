@@ -1,3 +1,5 @@
+//! `Variables`: which variables a model has, for those who read and assign to all of them.
+
 use std::sync::Arc;
 
 use super::Erased;

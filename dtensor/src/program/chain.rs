@@ -55,8 +55,8 @@ pub(super) enum Source {
     Link(usize),
 }
 
-/// How many elements go through the links at once: some of them in 32 bits fill half of a first
-/// cache of 32 KiB.
+/// How many elements go through the links at once: of 32 bits, the values between links take 4 KiB
+/// each.
 const PART: usize = 1024;
 
 impl Chain {

@@ -72,7 +72,14 @@ impl Program {
         }
         let op = match primitive {
             Primitive::Op(op) => op.clone(),
-            _ => Op::Elementwise,
+            Primitive::Pointwise(_) | Primitive::Pairwise(_) | Primitive::ByNumber(..) => {
+                Op::Elementwise
+            }
+            Primitive::Given
+            | Primitive::LogSoftmax { .. }
+            | Primitive::ArgMin { .. }
+            | Primitive::Cast(_)
+            | Primitive::Closure(_) => return false,
         };
         let placements = step.operands.iter();
         let placements = placements.map(|operand| self.values[*operand].placement.clone());
@@ -199,7 +206,7 @@ impl Units {
         between(one, other) || between(other, one)
     }
 
-    /// The steps of each unit, units in an order in which each comes behind those that it waits for.
+    /// The steps of each unit, units in an order in which each comes behind what it waits for.
     fn in_order(&self) -> Vec<Vec<usize>> {
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (step, unit) in self.of.iter().enumerate() {
@@ -221,5 +228,55 @@ impl Units {
             order.extend(members.remove(&unit));
         }
         order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of five steps each may wait for any before it; any two are joined, in both orders.
+    #[test]
+    fn whatever_is_joined_each_step_comes_behind_those_that_it_waits_for() {
+        let pairs: Vec<(usize, usize)> = (0..5)
+            .flat_map(|later| (0..later).map(move |earlier| (later, earlier)))
+            .collect();
+        for edges in 0_usize..1 << pairs.len() {
+            let mut makers = vec![BTreeSet::new(); 5];
+            let drawn = pairs.iter().enumerate();
+            for (_, (later, earlier)) in drawn.filter(|(bit, _)| edges >> bit & 1 == 1) {
+                makers[*later].insert(*earlier);
+            }
+            let mut forward = Units::of(makers.clone());
+            pairs.iter().for_each(|(a, b)| forward.join(*a, *b));
+            let mut backward = Units::of(makers.clone());
+            pairs.iter().rev().for_each(|(a, b)| backward.join(*b, *a));
+            for units in [forward, backward] {
+                let order = units.in_order().concat();
+                assert_eq!(
+                    order.iter().copied().collect::<BTreeSet<_>>(),
+                    (0..5).collect()
+                );
+                for (place, step) in order.iter().enumerate() {
+                    let before: BTreeSet<usize> = order[..place].iter().copied().collect();
+                    assert!(makers[*step].is_subset(&before), "{makers:?} {order:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_those_around_a_third_are_not() {
+        let chain = |makers: [&[usize]; 3]| {
+            let makers = makers.map(|makers| makers.iter().copied().collect());
+            Units::of(makers.to_vec())
+        };
+        let mut straight = chain([&[], &[0], &[1]]);
+        straight.join(1, 0);
+        straight.join(2, 1);
+        assert_eq!(straight.in_order(), [[0, 1, 2]]);
+        let mut around = chain([&[], &[0], &[0, 1]]);
+        around.join(2, 0);
+        assert_eq!(around.in_order().len(), 3);
     }
 }

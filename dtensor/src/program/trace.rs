@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::relayouts::Relayouts;
 use super::{Described, Program, Step, Task, perform};
 use crate::Error;
-use crate::record::{AnyTensor, Primitive, Recording, Value};
+use crate::record::{AnyTensor, Node, Primitive, Recording, Value};
 
 /// The program of what was recorded, from these inputs to these outputs.
 pub(crate) fn traced(
@@ -32,7 +32,9 @@ pub(crate) fn traced(
         tracer.program.inputs.push(number);
     }
     for node in 0..recording.len() {
-        tracer.step(node)?;
+        if let Some(recorded) = recording.node(node) {
+            tracer.step(node, &recorded)?;
+        }
     }
     for output in outputs {
         let number = tracer.number(output.trace().value_in(recording), output);
@@ -58,10 +60,7 @@ impl Tracer<'_> {
         number
     }
 
-    fn step(&mut self, number: usize) -> Result<(), Error> {
-        let Some(node) = self.recording.node(number) else {
-            return Ok(());
-        };
+    fn step(&mut self, number: usize, node: &Node) -> Result<(), Error> {
         if node.primitive == Primitive::Given {
             return Ok(());
         }

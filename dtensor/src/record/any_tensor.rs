@@ -68,11 +68,17 @@ impl<T: Scalar> Tensor for DTensor<T> {
     }
 
     fn to_indices(&self) -> Result<DTensor<i64>, Error> {
-        self.cast()
+        match self.as_any().downcast_ref::<DTensor<i64>>() {
+            Some(same) => Ok(same.clone()),
+            None => self.cast(),
+        }
     }
 
     fn to_truths(&self) -> Result<DTensor<bool>, Error> {
-        self.cast()
+        match self.as_any().downcast_ref::<DTensor<bool>>() {
+            Some(same) => Ok(same.clone()),
+            None => self.cast(),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {

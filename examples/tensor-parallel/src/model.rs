@@ -82,7 +82,8 @@ impl Model {
     }
 
     /// One step of training, and the mean loss before it.
-    pub(crate) fn step(&mut self, (inputs, labels): &Batch) -> Result<DTensor<f32>, Error> {
+    pub(crate) fn step(&mut self, batch: &Batch) -> Result<DTensor<f32>, Error> {
+        let (inputs, labels) = batch;
         let tape = Tape::new();
         let first = tape.watch(self.first.value());
         let bias = tape.watch(self.bias.value());
