@@ -19,11 +19,13 @@ mod admission;
 mod announce;
 mod batches;
 mod control;
+mod directory;
 mod endpoint;
 mod handshake_limiter;
 mod heads;
 mod membership_driver;
 mod node;
+mod program;
 mod reconfiguration;
 mod refusals;
 mod streams;
@@ -51,6 +53,7 @@ use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{WaitEdge, WaitId};
+use crate::wire::Newcomer;
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
 pub(crate) use admission::Admission;
 
@@ -154,18 +157,9 @@ impl Remote {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// Who wants to be let in, by member id: the incarnation, or 0. Only for member ids that nobody
-    /// has.
-    pub(crate) fn joiners(&self) -> Vec<u64> {
-        let mut incarnations = vec![0; self.node.config.members().len()];
-        for newcomer in self.admission.joiners() {
-            if let Some(incarnation) = incarnations.get_mut(newcomer.member_id as usize)
-                && !self.view.member_ids.contains(&newcomer.member_id)
-            {
-                *incarnation = newcomer.incarnation;
-            }
-        }
-        incarnations
+    /// Who wants to be let in, and may be.
+    pub(crate) fn joiners(&self) -> Vec<Newcomer> {
+        self.admission.joiners()
     }
 }
 
@@ -309,7 +303,10 @@ impl Node {
             hosts: Vec::new(),
             admission: admission.clone(),
         };
-        let links = match joined.await {
+        let watching = admission.watch_newcomers();
+        let joined = joined.await;
+        drop(watching);
+        let links = match joined {
             Ok(()) => {
                 remote.local_members = admission.local_members();
                 remote.hosts = admission.hosts();

@@ -466,11 +466,11 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
         incarnation: 71,
     };
     // Asked for by one member only.
-    world.members[2].own.newcomers.push(again);
+    world.members[2].own.newcomers.push(Newcomer::at(again, "a:1"));
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(5));
     let (_, decision) = world.decided(0..3);
-    assert_eq!(decision.newcomers, [again]);
+    assert_eq!(decision.newcomers, [Newcomer::at(again, "a:1")]);
     assert_eq!(
         decision
             .members()

@@ -167,7 +167,7 @@ impl Listener {
                 let member_id = by.number();
                 let process = MemberProcess {
                     member_id,
-                    ..join_request.newcomer
+                    ..join_request.newcomer.process
                 };
                 self.asked(agreement::Event::Reached(process));
             }
@@ -182,6 +182,7 @@ impl Listener {
             | Message::Hello(_)
             | Message::Welcome(_)
             | Message::Refusal(_)
+            | Message::Directory(_)
             | Message::Lane(_) => self.happens(membership::Event::Disconnected(by)),
         }
     }

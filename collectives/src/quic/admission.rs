@@ -6,6 +6,7 @@ mod dial;
 mod evidence;
 mod join_requests;
 mod lanes;
+mod newcomers;
 mod on_demand;
 mod peers;
 mod probes;

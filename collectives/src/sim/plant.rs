@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::ProblemKind;
+use super::{ProblemKind, Scenario};
 use super::process::{Parcel, Posted};
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::wire::{AgreementMessage, Decision, MemberProcess, Message};
@@ -46,11 +46,13 @@ pub enum Plant {
     LostHeartbeats,
     /// An abort names the neighbour of the culprit.
     WrongCulprit,
+    /// Those who were there before count only themselves when they decide who follows.
+    UncountedNewcomers,
 }
 
 impl Plant {
     /// Every mistake with its name on a command line.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("none", Self::Nothing),
         ("corrupted-bytes", Self::CorruptedBytes),
         ("forgotten-rollback", Self::ForgottenRollback),
@@ -67,6 +69,7 @@ impl Plant {
         ("truncated-messages", Self::TruncatedMessages),
         ("lost-heartbeats", Self::LostHeartbeats),
         ("wrong-culprit", Self::WrongCulprit),
+        ("uncounted-newcomers", Self::UncountedNewcomers),
     ];
 
     /// The kind of problem that it leads to, on some seeds among others.
@@ -76,9 +79,10 @@ impl Plant {
             Self::Nothing => return None,
             Self::CorruptedBytes | Self::ForgottenRollback => ProblemKind::WrongValue,
             Self::EarlyReturn => ProblemKind::TooEarly,
-            Self::SilenceAsProof | Self::ForgottenVotes | Self::Impostors => {
-                ProblemKind::TwoDecisions
-            }
+            Self::SilenceAsProof
+            | Self::ForgottenVotes
+            | Self::Impostors
+            | Self::UncountedNewcomers => ProblemKind::TwoDecisions,
             Self::InflatedStanding => ProblemKind::NotCompleted,
             Self::LostVotes | Self::FalseExclusion => ProblemKind::MajorityStopped,
             Self::UnheardRank => ProblemKind::NotFinished,
@@ -86,6 +90,33 @@ impl Plant {
             Self::TruncatedMessages => ProblemKind::Garbled,
             Self::LostHeartbeats | Self::WrongCulprit => ProblemKind::WrongBlame,
         })
+    }
+
+    /// The scenario in which it is found soonest.
+    #[must_use]
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::UncountedNewcomers => Scenario::Growth,
+            _ => Scenario::Mixed,
+        }
+    }
+
+    /// Those whom a member of an epoch counts when it ends, of its members and by what began it.
+    pub(super) fn voters(
+        self,
+        me: MemberProcess,
+        members: &[MemberId],
+        begun_by: Option<&Decision>,
+    ) -> Vec<MemberId> {
+        match begun_by {
+            Some(decision)
+                if self == Self::UncountedNewcomers && decision.survivors.contains(&me) =>
+            {
+                let survivors = decision.survivors.iter();
+                survivors.map(|survivor| survivor.member_id).collect()
+            }
+            _ => members.to_vec(),
+        }
     }
 
     /// A message as it gets on the wire, if it does.

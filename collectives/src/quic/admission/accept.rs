@@ -96,6 +96,7 @@ async fn receive(
         | Message::OpenStreams(_)
         | Message::PingRequest(_)
         | Message::Ack(_)
+        | Message::Directory(_)
         | Message::WaitProbe(_) => return Ok(()),
     };
     if let Err(refusal) = answer(admission, &connection, &hello) {
@@ -144,7 +145,7 @@ async fn prove(
 
 /// Says why, to the caller and to the membership. Whoever speaks another version understands at
 /// least the version that stands at the head of every message.
-async fn refuse(
+pub(super) async fn refuse(
     admission: &Admission,
     connection: Connection,
     mut send: SendStream,

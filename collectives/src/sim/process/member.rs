@@ -1,6 +1,6 @@
 //! A process in an epoch: it joins, works, and notices who is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,10 +13,13 @@ use crate::schedule::Collective;
 use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
 use crate::sim::oracle::Place;
 use crate::sim::program::{
-    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, census, contribution,
-    join_requested,
+    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, after_census, contribution,
+    list_of, words_of,
 };
-use crate::wire::{MemberProcess, MemberRecord, Message};
+use crate::wire::{
+    MemberProcess, MemberRecord, Message, Newcomer, NewcomerOffer, decode_newcomers,
+    encode_newcomers,
+};
 use crate::{LossCause, Member, OperationError, Rank};
 
 pub(super) struct Epoch {
@@ -30,6 +33,12 @@ pub(super) struct Epoch {
     /// Which process was let in for each member id, this one among them.
     pub(super) admitted: BTreeMap<MemberId, MemberProcess>,
     again: Option<Time>,
+    /// Those that came in with this epoch, until everybody is in.
+    newcomers: BTreeSet<MemberProcess>,
+    /// What this rank brought to the last census.
+    waiting: Vec<u8>,
+    /// What that came to, if newcomers are to be let in.
+    settles: Option<NewcomerOffer>,
     /// Everybody is in; here until an operation takes it.
     means: Option<Means>,
     task: Option<(Step, Task)>,
@@ -76,11 +85,15 @@ impl Epoch {
         let since = since
             .take_while(|step| matches!(step, Step::Work(_)))
             .count();
-        match self.history.last() {
-            None => Step::Resume,
-            Some(_) if position >= works => Step::Leave,
-            Some(_) if since as u64 >= BETWEEN_CENSUSES => Step::Census,
-            Some(_) => Step::Work(position),
+        match (self.history.last(), self.settles) {
+            (None, _) => Step::Resume,
+            (Some(_), Some(NewcomerOffer { bytes, root })) => {
+                let words = bytes.div_ceil(8);
+                Step::Admit { root, words }
+            }
+            (Some(_), None) if position >= works => Step::Leave,
+            (Some(_), None) if since as u64 >= BETWEEN_CENSUSES => Step::Census,
+            (Some(_), None) => Step::Work(position),
         }
     }
 }
@@ -92,6 +105,7 @@ impl Process {
         number: u64,
         member_ids: Vec<MemberId>,
         known: BTreeMap<MemberId, u64>,
+        newcomers: BTreeSet<MemberProcess>,
         around: &mut Surroundings,
     ) {
         around.oracle.note(around.now, self.me, || {
@@ -121,6 +135,9 @@ impl Process {
             known,
             admitted: BTreeMap::from([(self.me.member_id, self.me)]),
             again: Some(around.now),
+            newcomers,
+            waiting: Vec::new(),
+            settles: None,
             means: None,
             task: None,
             thinks: None,
@@ -131,6 +148,9 @@ impl Process {
         }));
         if alone {
             self.act(vec![Action::Ready(vec![own])], around);
+        }
+        for ended in self.ended.clone() {
+            self.member_died(ended, around);
         }
     }
 
@@ -173,14 +193,15 @@ impl Process {
                 Step::Resume => vec![self.position.cast_signed()],
                 Step::Leave => Vec::new(),
                 Step::Census => {
-                    let join_requests = self.join_requests.iter();
-                    let join_requests =
-                        join_requests.map(|(&member_id, &incarnation)| MemberProcess {
-                            member_id,
-                            incarnation,
-                        });
-                    census(join_requests, around.job.member_ids)
+                    let joiners = joiners(&self.join_requests, &epoch.member_ids);
+                    epoch.waiting = encode_newcomers(&joiners);
+                    let offer = NewcomerOffer::of(&epoch.waiting, epoch.rank);
+                    vec![offer.word().cast_signed()]
                 }
+                Step::Admit { root, words } => match root == epoch.rank {
+                    true => words_of(&epoch.waiting),
+                    false => vec![0; words],
+                },
                 Step::Work(number) => match plan.collective {
                     Collective::Broadcast { root } if root != epoch.rank => vec![0; plan.count],
                     _ => contribution(self.me, number, plan.count),
@@ -254,9 +275,15 @@ impl Process {
             }
             Step::Work(_) => self.position += 1,
             Step::Census => {
-                let newcomers = join_requested(buffer, &epoch.member_ids);
-                if !newcomers.is_empty() {
-                    self.change(newcomers, None, around);
+                let admits = after_census(buffer).is_some();
+                let offer = NewcomerOffer::read(buffer[0].cast_unsigned());
+                epoch.settles = offer.filter(|_| admits);
+            }
+            Step::Admit { .. } => {
+                let bytes = epoch.settles.map_or(0, |offer| offer.bytes);
+                match decode_newcomers(&list_of(buffer, bytes)) {
+                    Ok(newcomers) => self.change(newcomers, None, around),
+                    Err(_) => around.oracle.garbled(self.me.member_id),
                 }
             }
             Step::Leave => {
@@ -298,10 +325,16 @@ impl Process {
     }
 
     pub(super) fn member_died(&mut self, of: MemberProcess, around: &mut Surroundings) {
-        if let Stage::Member(epoch) = &self.stage
-            && let Some(rank) = epoch.rank_of_process(of)
-        {
+        let Stage::Member(epoch) = &self.stage else {
+            return;
+        };
+        if let Some(rank) = epoch.rank_of_process(of) {
             self.member_event(Event::Died(rank), around);
+        } else if let Some(rank) = epoch.rank_of(of.member_id)
+            && epoch.newcomers.contains(&of)
+        {
+            // Nobody has met it yet, and nobody will.
+            self.member_event(Event::Reported(rank), around);
         }
     }
 
@@ -363,6 +396,7 @@ impl Process {
                 }
                 Action::Ready(records) => {
                     epoch.means = Some(means(self.me, epoch, &records, around));
+                    epoch.newcomers.clear();
                     epoch.thinks = Some(around.now);
                     around.oracle.met(self.me, epoch.number);
                 }
@@ -391,6 +425,21 @@ impl Process {
             }
         }
     }
+}
+
+/// Who has asked to join and is no member.
+fn joiners(join_requests: &BTreeMap<MemberId, u64>, members: &[MemberId]) -> Vec<Newcomer> {
+    let new = join_requests
+        .iter()
+        .filter(|(member_id, _)| !members.contains(member_id));
+    let newcomer = |(&member_id, &incarnation): (&MemberId, &u64)| {
+        let process = MemberProcess {
+            member_id,
+            incarnation,
+        };
+        Newcomer::at(process, format!("member {member_id}"))
+    };
+    new.map(newcomer).collect()
 }
 
 /// Polls until nothing in the task itself asks for more.
