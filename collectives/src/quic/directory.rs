@@ -32,9 +32,10 @@ impl Directory {
         self.most
     }
 
-    /// Whether the group, when somebody last told of it, had all the members that it may have.
-    pub(super) fn is_full(&self) -> bool {
-        self.told >= self.most as usize
+    /// Whether the group, when somebody last told of it, had all the members that it may have, and
+    /// none in the place of this one.
+    pub(super) fn is_full_without(&self, member_id: MemberId) -> bool {
+        self.told >= self.most as usize && !self.addresses.contains_key(&member_id)
     }
 
     pub(super) fn address(&self, member_id: MemberId) -> Option<String> {
@@ -101,10 +102,12 @@ mod tests {
     #[test]
     fn addresses_are_those_of_the_latest_epoch_and_of_whom_it_admitted() {
         let mut directory = Directory::new(8);
-        assert!(directory.address(1).is_none() && !directory.is_full());
+        assert!(directory.address(1).is_none() && !directory.is_full_without(7));
         directory.learn(&told(3, &[(1, "b:1"), (4, "b:4")]));
         directory.learn(&told(3, &[(0, "b:0")]));
-        assert!(directory.is_full() && directory.most() == 3);
+        assert!(directory.is_full_without(7) && directory.most() == 3);
+        // That place is the asker's own, once whoever has it is gone.
+        assert!(!directory.is_full_without(4));
         // What is late says less.
         directory.learn(&told(2, &[(1, "a:1")]));
         assert_eq!(directory.address(1), Some("b:1".to_owned()));

@@ -127,13 +127,12 @@ impl Node {
 
     /// Where the members of an epoch are.
     pub(super) fn directory_of(&self, epoch: u64, member_ids: &[MemberId]) -> wire::Directory {
-        let entries = member_ids
-            .iter()
-            .filter_map(|member_id| Some((*member_id, self.address(*member_id)?)));
+        let most = self.directory().most();
+        let entry = |member_id: &MemberId| Some((*member_id, self.address(*member_id)?));
         wire::Directory {
             epoch,
-            most: self.directory().most(),
-            entries: entries.collect(),
+            most,
+            entries: member_ids.iter().filter_map(entry).collect(),
         }
     }
 

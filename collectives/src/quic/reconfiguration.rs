@@ -131,7 +131,7 @@ impl Node {
                 let waited = self.config.timeouts().join();
                 let directory = self.directory();
                 let most = directory.most();
-                OperationError::Join(match directory.is_full() {
+                OperationError::Join(match directory.is_full_without(self.me.member_id) {
                     true => JoinError::Full { most, waited },
                     false => JoinError::NotAdmitted { waited },
                 })

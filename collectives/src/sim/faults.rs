@@ -129,7 +129,7 @@ impl Faults {
     /// One more process comes, on the host of another or on its own; at times it is killed on its
     /// way in.
     fn arrive(&mut self, dice: &mut Dice) {
-        let (at, member_id) = (dice.between(50 * MILLISECOND, 3 * SECOND), self.places());
+        let (at, member_id) = (dice.between(50 * MILLISECOND, 1500 * MILLISECOND), self.places());
         let near = self.member_id(dice);
         let host = match dice.happens(500) {
             true => self.hosts[near as usize],
@@ -233,6 +233,8 @@ impl Faults {
             Scenario::Rumour,
         ];
         let kind = match scenario {
+            // What matters most for a list that has grown is who counts it, and how.
+            Scenario::Growth if dice.happens(400) => Scenario::Partition,
             Scenario::Mixed | Scenario::TwoMemberPolicy | Scenario::Growth => {
                 any[usize::try_from(dice.between(0, any.len() as u64)).unwrap_or_default()]
             }

@@ -77,9 +77,14 @@ impl Admission {
 
     /// Whoever was there before a newcomer has ended, if this still waits for it.
     async fn takes_the_place(&self, join_request: &JoinRequest) {
-        let Some(rank) = self.rank_at(join_request.newcomer.process.member_id) else {
+        let process = join_request.newcomer.process;
+        let Some(rank) = self.rank_at(process.member_id) else {
             return;
         };
+        if self.incarnations().get(&process.member_id) == Some(&process.incarnation) {
+            // It asked before it came in, and is heard only now.
+            return;
+        }
         // Later members may have been started again themselves.
         if join_request.restarts > 0 && self.epoch == 1 {
             lock(&self.ended).insert(rank);
