@@ -44,6 +44,8 @@ use tokio::task::AbortHandle;
 pub use announce::announce_loss;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use heads::decode_any as decode_heads;
+#[cfg(test)]
+pub(crate) use node::host_digest;
 pub(crate) use node::{Node, View};
 pub(crate) use reconfiguration::Evidence;
 

@@ -18,6 +18,8 @@ mod diagnosis;
 mod elastic;
 #[path = "processes/equivalence.rs"]
 mod equivalence;
+#[path = "processes/growth.rs"]
+mod growth;
 #[path = "processes/relay.rs"]
 mod relay;
 #[path = "processes/replicas.rs"]

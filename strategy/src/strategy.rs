@@ -48,7 +48,8 @@ pub struct MultiWorkerMirroredStrategy {
     communication_stats: CommunicationStats,
     local_replicas: usize,
     options: CommunicationOptions,
-    /// The members of the cluster and this process's task; `None` without a cluster.
+    /// The members of the cluster and this process's task; `None` without a cluster, and of a worker
+    /// that no cluster lists.
     cluster: Option<(WorkerPlacement, Task)>,
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
@@ -82,7 +83,7 @@ impl MultiWorkerMirroredStrategy {
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
         let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
-        Self::with(Group::connect(&config)?, options, cluster)
+        Self::with(Group::connect(&config)?, options, Some(cluster))
     }
 
     /// The strategy for the cluster that `resolver` describes. Blocks until all workers have met.
@@ -101,7 +102,7 @@ impl MultiWorkerMirroredStrategy {
             return Ok(alone);
         };
         let config = config(&cluster.0, secret)?.with_timeouts(options.timeouts());
-        Self::with(Group::connect(&config)?, options, cluster)
+        Self::with(Group::connect(&config)?, options, Some(cluster))
     }
 
     /// A strategy with this process as its only worker, and one replica.
@@ -146,12 +147,12 @@ impl MultiWorkerMirroredStrategy {
     fn with(
         mut group: Group,
         options: CommunicationOptions,
-        cluster: (WorkerPlacement, Task),
+        cluster: Option<(WorkerPlacement, Task)>,
     ) -> Result<Self, Error> {
         group.set_communication(options.implementation());
         let mut strategy = Self::from_group(group)?;
         strategy.options = options;
-        strategy.cluster = Some(cluster);
+        strategy.cluster = cluster;
         Ok(strategy)
     }
 
@@ -430,12 +431,17 @@ impl MultiWorkerMirroredStrategy {
 
 /// The placement and task of this process; `None` where it is the only worker.
 fn place_in(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, Task)>, Error> {
+    let cluster = cluster_of(resolver)?;
+    Ok(cluster.filter(|(placement, _)| placement.world() > 1))
+}
+
+/// The placement and task of this process; `None` where there is no cluster.
+fn cluster_of(resolver: &dyn ClusterResolver) -> Result<Option<(WorkerPlacement, Task)>, Error> {
     let cluster = resolver.snapshot()?;
-    if cluster.spec()?.is_empty() {
-        return Ok(None);
+    match cluster.spec()?.is_empty() {
+        true => Ok(None),
+        false => Ok(Some((cluster.placement()?, cluster.task()?))),
     }
-    let placement = cluster.placement()?;
-    Ok((placement.world() > 1).then_some((placement, cluster.task()?)))
 }
 
 /// The dimension of replicas only where there are several.

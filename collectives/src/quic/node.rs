@@ -201,7 +201,7 @@ impl View {
 }
 
 /// Names of hosts are compared, never shown: 128 bits are as good. Zeros where there is none.
-pub(super) fn host_digest(host: &str) -> [u8; 16] {
+pub(crate) fn host_digest(host: &str) -> [u8; 16] {
     let mut digest = [0; 16];
     if !host.is_empty() {
         let whole = digest::digest(&digest::SHA256, host.as_bytes());

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::identity::{Identity, Role};
-use crate::wire::{MESSAGE_HEAD_BYTES, Message, VERSION};
+use crate::quic::host_digest;
+use crate::wire::{
+    JoinRequest, MESSAGE_HEAD_BYTES, MemberProcess, Message, MessageHead, Newcomer, VERSION,
+};
 
 /// A job that begins with two members.
 struct Job {
@@ -264,4 +267,100 @@ fn seeds_that_are_no_addresses_are_named() {
     let config = GroupConfig::newcomer(["not an address"], secret).unwrap();
     let refused = Group::rejoin(&config).unwrap_err().to_string();
     assert!(refused.contains("none of the seeds not an address"), "{refused}");
+}
+
+/// Asks to be let in as a newcomer that never joins, and is this process of the system; returns once
+/// the group has decided that it comes in.
+async fn asks_and_never_joins(job: &Job, process_id: u32) {
+    let process = MemberProcess {
+        member_id: 7777,
+        incarnation: 1,
+    };
+    let newcomer = Newcomer {
+        process_id,
+        host: host_digest(&crate::host::host()),
+        ..Newcomer::at(process, free_addresses(1).remove(0))
+    };
+    let request = Message::JoinRequest(JoinRequest {
+        epoch: 0,
+        newcomer,
+        program: [0; 16],
+        restarts: 0,
+    });
+    let role = Role::Rank(Rank::new(process.member_id));
+    let identity = Identity::new(&job.secret, role).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let endpoint = quinn::Endpoint::client(any).unwrap();
+    let name = identity.server_name(Role::Member).unwrap();
+    loop {
+        let client = quinn::ClientConfig::new(identity.client());
+        let seed = job.members[0].parse().unwrap();
+        let connecting = endpoint.connect_with(client, seed, &name.to_str());
+        // Between two epochs nobody answers.
+        let Ok(connection) = connecting.unwrap().await else {
+            continue;
+        };
+        let Ok((mut send, mut receive)) = connection.open_bi().await else {
+            continue;
+        };
+        let _ = send.write_all(&request.encode()).await;
+        if let Ok(answer) = receive.read_to_end(1 << 20).await
+            && spoken_in(&answer)
+        {
+            return;
+        }
+    }
+}
+
+/// Whether a decision is among these messages.
+fn spoken_in(mut bytes: &[u8]) -> bool {
+    while let Some((head, rest)) = bytes.split_first_chunk() {
+        let head = MessageHead::decode(head).unwrap();
+        let (body, rest) = rest.split_at(head.length());
+        if let Message::Spoken(_) = Message::decode(head, body).unwrap() {
+            return true;
+        }
+        bytes = rest;
+    }
+    false
+}
+
+#[test]
+fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
+    let job = Job::new(Over::Quic, 2);
+    let mut dying = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let process_id = dying.id();
+    thread::scope(|scope| {
+        let founders = Rank::all(2).map(|rank| {
+            let job = &job;
+            scope.spawn(move || {
+                let mut group = job.founder(rank, 3);
+                let lost = loop {
+                    if let Err(error) = group.grow() {
+                        break error;
+                    }
+                };
+                let known = Instant::now();
+                assert!(lost.is_loss(), "{lost}");
+                group.shrink().unwrap();
+                assert_eq!((group.world(), group.epoch().number()), (2, 3));
+                reduces(&mut group);
+                group.leave().unwrap();
+                known
+            })
+        });
+        let founders: Vec<_> = founders.collect();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(asks_and_never_joins(&job, process_id));
+        dying.kill().unwrap();
+        let died = Instant::now();
+        dying.wait().unwrap();
+        for founder in founders {
+            let took = founder.join().unwrap().saturating_duration_since(died);
+            assert!(took < PATIENCE / 2, "{took:?}");
+        }
+    });
 }
