@@ -107,6 +107,13 @@ pub(crate) struct Run {
     )]
     pub(crate) restarts: u32,
 
+    /// Let the workers join a job that runs, at these addresses of some of its workers
+    ///
+    /// With the secret of that job in MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE. The job has
+    /// to have room: MESHWORK_WORKERS=2:5 in its environment lets it begin with 2 and grow to 5.
+    #[arg(long, value_name = "HOST:PORT,...", conflicts_with = "host_port_base")]
+    pub(crate) join: Option<String>,
+
     /// UDP port of the first worker; the others get the ones after it [default: free ports]
     #[arg(long, value_name = "PORT")]
     pub(crate) host_port_base: Option<u16>,

@@ -141,6 +141,7 @@ pub struct Launch {
     ranks_shown: Option<usize>,
     cores: Cores,
     elastic: Option<Elastic>,
+    seeds: Option<String>,
 }
 
 impl Launch {
@@ -162,6 +163,7 @@ impl Launch {
             ranks_shown: None,
             cores: Cores::Shared,
             elastic: None,
+            seeds: None,
         }
     }
 
@@ -245,6 +247,15 @@ impl Launch {
         Ok(self)
     }
 
+    /// Lets the workers ask to be let into a job that runs elsewhere, at these addresses of some of
+    /// its workers, with commas between them: they get `MESHWORK_SEEDS` instead of `TF_CONFIG`, and
+    /// the secret of the launcher's environment, which has to be the job's.
+    #[must_use]
+    pub fn joining(mut self, seeds: impl Into<String>) -> Self {
+        self.seeds = Some(seeds.into());
+        self
+    }
+
     /// Starts the workers, waits until the last has ended, and says how it went.
     ///
     /// Blocks the calling thread; see the [crate](self) for what happens meanwhile.
@@ -255,8 +266,14 @@ impl Launch {
     /// [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
         limits::check(self.workers)?;
-        let secret = Handed::on_or_new()?;
-        let ports = ports::reserve(self.workers, self.port_base)?;
+        let (secret, ports) = match self.seeds {
+            // A job that runs has a secret, and its newcomers choose their ports.
+            Some(_) => (Handed::on()?, ports::reserve(0, None)?),
+            None => {
+                let ports = ports::reserve(self.workers, self.port_base)?;
+                (Handed::on_or_new()?, ports)
+            }
+        };
         let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
 
         // From here to the moment a worker binds it, anybody can take one of the ports.
@@ -282,9 +299,16 @@ impl Launch {
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .env("TF_CONFIG", environment::tf_config(addresses, rank))
             .env(GroupConfig::LAUNCHER_ENV, process::id().to_string())
             .stdin(Stdio::null());
+        match &self.seeds {
+            Some(seeds) => command
+                .env(GroupConfig::SEEDS_ENV, seeds)
+                .env_remove("TF_CONFIG"),
+            None => command
+                .env("TF_CONFIG", environment::tf_config(addresses, rank))
+                .env_remove(GroupConfig::SEEDS_ENV),
+        };
         secret.tell(&mut command);
         let (stdout, stderr) = match (self.output, rank) {
             (Output::ChiefInherits, Rank::CHIEF) => (Stdio::inherit(), Stdio::inherit()),
@@ -310,6 +334,7 @@ impl Debug for Launch {
             .field("ranks_shown", &self.ranks_shown)
             .field("cores", &self.cores)
             .field("elastic", &self.elastic)
+            .field("seeds", &self.seeds)
             .finish()
     }
 }
@@ -356,6 +381,17 @@ mod tests {
             value("MESHWORK_LAUNCHER_PID").unwrap(),
             process::id().to_string()
         );
+    }
+
+    #[test]
+    fn workers_that_join_a_job_are_told_of_seeds_and_of_no_cluster() {
+        let secret = Handed::on_or_new().unwrap();
+        let launch = Launch::new("true").joining("a:1,b:2");
+        let command = launch.command(Rank::CHIEF, &[], &secret);
+        let value = |name: &str| command.get_envs().find(|(found, _)| *found == name);
+        let told = value(GroupConfig::SEEDS_ENV).and_then(|(_, seeds)| seeds);
+        assert_eq!(told, Some(OsStr::new("a:1,b:2")));
+        assert_eq!(value("TF_CONFIG"), Some((OsStr::new("TF_CONFIG"), None)));
     }
 
     #[test]

@@ -225,7 +225,10 @@ fn a_training_grows_from_two_workers_to_five_and_shrinks_to_two_with_each_sample
         all_read_until(&mut all, &mut story, 5);
         // One that was there from the beginning goes too.
         for (gone, left) in [(1, 4), (3, 3), (2, 2)] {
-            all.remove(gone).worker.kill();
+            let mut gone = all.remove(gone).worker;
+            gone.kill();
+            // What it has done counts as far as the others know of it.
+            gone.end().lines.iter().for_each(|line| story.hear(line));
             all_read_until(&mut all, &mut story, left);
         }
         let ends: Vec<_> = all.into_iter().map(|trainee| trainee.worker.end()).collect();
