@@ -25,14 +25,15 @@
 //! ballot; two that propose at once wait for different times before they try again. Who cannot
 //! reach a majority gives up at the limit.
 //!
-//! The list may grow: newcomers are part of the decision, and vote from the next epoch on. Nothing of
-//! the argument changes by it. What is decided about epoch e + 1 is decided by voters of epoch e
+//! The list may grow: newcomers are part of the decision, and vote from the next epoch on. Nothing
+//! of the argument changes by it. What is decided about epoch e + 1 is decided by voters of epoch e
 //! alone, of whom everybody who votes there has the same list, for it is the value of the decision
 //! before. A majority is one of that list, however long the next is; so there is one decision for
 //! each epoch by induction, whoever joins. What a newcomer says before it is in an epoch counts for
 //! nothing: it does not vote ([`PreviousEpoch::nowhere`]), and learns only decisions that admit
-//! itself. There are never more newcomers than survivors, so those who know what has been are a half
-//! with rank 0 at the least, and newcomers alone decide nothing in the epoch that they come into.
+//! itself. There are never more newcomers than survivors, so those who know what has been are a
+//! half with rank 0 at the least, and newcomers alone decide nothing in the epoch that they come
+//! into.
 //!
 //! Not everybody calls everybody: whoever has no lower rank left calls all, and all others call a
 //! [few](calls::CALLED_FIRST) of the lowest, and twice as many after each

@@ -17,7 +17,7 @@ pub use network::{Congestion, Network};
 use place::Place;
 
 /// The most members a group can have: a decision about the next epoch names all in one message.
-pub(crate) const WORLD_LIMIT: u32 = 1024;
+pub(crate) const WORLD_LIMIT: u32 = 4096;
 
 /// What a process needs to know to join its group.
 ///
@@ -193,8 +193,8 @@ impl GroupConfig {
     /// the carrier in [`DataTransport::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`],
     /// the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], how often it has started
     /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many members there may be
-    /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], and of
-    /// a newcomer where others reach it in [`GroupConfig::ADDRESS_ENV`].
+    /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], and
+    /// of a newcomer where others reach it in [`GroupConfig::ADDRESS_ENV`].
     ///
     /// # Errors
     /// [`ConfigError::Setting`], [`ConfigError::TransportName`],

@@ -112,7 +112,7 @@ impl Remote {
         PreviousEpoch {
             epoch: self.view.number,
             members: self.view.member_ids.clone(),
-            incarnations: self.admission.incarnations(),
+            incarnations: Arc::new(self.admission.incarnations()),
         }
     }
 
@@ -280,7 +280,7 @@ impl Node {
             ended,
         };
         if alone {
-            outbox.begin(vec![own]);
+            outbox.begin([own].into());
         }
         tokio::spawn(membership_driver::drive(membership, inbox, outbox));
         let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));

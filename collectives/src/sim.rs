@@ -10,8 +10,9 @@
 //! What a seed decides, it decides once: where ranks are, how fast and lossy their links are, how
 //! wrong their clocks run, what the program does, and what goes wrong when. The same seed gives the
 //! same story to the nanosecond. Every process runs the program of a job that goes on: works one
-//! after the other, between them a look at who has asked to join, listed or not; after a loss the survivors agree
-//! on the next epoch and go on with the first work that not all of them have completed.
+//! after the other, between them a look at who has asked to join, listed or not; after a loss the
+//! survivors agree on the next epoch and go on with the first work that not all of them have
+//! completed.
 //!
 //! On each seed it is checked that
 //! - every operation gives what follows from the contributions of exactly the members of its epoch,

@@ -48,8 +48,8 @@ pub struct MultiWorkerMirroredStrategy {
     communication_stats: CommunicationStats,
     local_replicas: usize,
     options: CommunicationOptions,
-    /// The members of the cluster and this process's task; `None` without a cluster, and of a worker
-    /// that no cluster lists.
+    /// The members of the cluster and this process's task; `None` without a cluster, and of a
+    /// worker that no cluster lists.
     cluster: Option<(WorkerPlacement, Task)>,
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
@@ -459,7 +459,7 @@ fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig,
 }
 
 /// The most ranks that a group can have.
-const MOST_REPLICAS: usize = 1024;
+const MOST_REPLICAS: usize = 4096;
 
 #[cfg(test)]
 mod tests;

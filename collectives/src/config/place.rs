@@ -4,7 +4,7 @@ use std::env;
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::{GroupConfig, WORLD_LIMIT};
+use super::{GroupConfig, WORLD_LIMIT, world_of};
 use crate::{ConfigError, JobSecret, Rank};
 
 /// Member ids of newcomers that no list names begin here, far above all places in lists.
@@ -118,16 +118,17 @@ impl GroupConfig {
         )
     }
 
-    /// The group begins with the first `least` of the listed members, and may grow to `most`; in the
-    /// same way on every rank. Without it there are as many as are listed, at first and at most.
+    /// The group begins with the first `least` of the listed members, and may grow to `most`; in
+    /// the same way on every rank. Without it there are as many as are listed, at first and at
+    /// most.
     ///
-    /// Those who are listed behind the founders come in later, like newcomers that are not listed at
-    /// all. Why it is always the first: any two of five could be two times two.
+    /// Those who are listed behind the founders come in later, like newcomers that are not listed
+    /// at all. Why it is always the first: any two of five could be two times two.
     ///
     /// # Errors
     /// [`ConfigError::Workers`] where there cannot be so few or so many.
     pub fn with_workers(mut self, least: u32, most: u32) -> Result<Self, ConfigError> {
-        let listed = u32::try_from(self.place.members.len()).unwrap_or(WORLD_LIMIT);
+        let listed = world_of(self.place.members.len());
         if least == 0 || least > listed || most < least || most > WORLD_LIMIT {
             return Err(ConfigError::Workers {
                 least,
@@ -162,9 +163,9 @@ impl GroupConfig {
         self
     }
 
-    /// A word for the program that this process runs, in the same way on every rank. Without it that
-    /// is the executable file itself, byte by byte: who runs another is not let into a group that
-    /// runs. For one program that has several builds, or is only a part of what it executes.
+    /// A word for the program that this process runs, in the same way on every rank. Without it
+    /// that is the executable file itself, byte by byte: who runs another is not let into a group
+    /// that runs. For one program that has several builds, or is only a part of what it executes.
     #[must_use]
     pub fn with_program(mut self, program: impl Into<String>) -> Self {
         self.program = Some(program.into());

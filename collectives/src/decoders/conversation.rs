@@ -112,9 +112,11 @@ impl Listener {
         let previous_epoch = PreviousEpoch {
             epoch: EPOCH,
             members: (0..WORLD).collect(),
-            incarnations: (0..WORLD)
-                .map(|member_id| (member_id, ME.incarnation))
-                .collect(),
+            incarnations: Arc::new(
+                (0..WORLD)
+                    .map(|member_id| (member_id, ME.incarnation))
+                    .collect(),
+            ),
         };
         let standing = MemberState::default();
         let mut listener = Self {

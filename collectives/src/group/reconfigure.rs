@@ -95,14 +95,10 @@ impl Group {
     /// ```no_run
     /// use meshwork_collectives::{OperationError, Group, ReduceOp};
     ///
-    /// fn step(group: &mut Group, gradients: &mut [f32]) -> Result<(), OperationError> {
-    ///     let mine = gradients.to_vec();
-    ///     while let Err(OperationError::RankLost { .. }) = group.all_reduce(gradients, ReduceOp::Sum) {
-    ///         group.shrink()?;
-    ///         gradients.copy_from_slice(&mine);
-    ///     }
-    ///     Ok(())
-    /// }
+    /// fn step(group: &mut Group, gradients: &mut [f32]) -> Result<(), OperationError> { let mine =
+    /// gradients.to_vec(); while let Err(OperationError::RankLost { .. }) =
+    /// group.all_reduce(gradients, ReduceOp::Sum) { group.shrink()?;
+    /// gradients.copy_from_slice(&mine); } Ok(()) }
     /// ```
     ///
     /// # Errors
@@ -125,8 +121,8 @@ impl Group {
     /// All ranks call it, like any operation. If somebody waits, a new epoch begins, in which the
     /// ranks of this one keep their order and come first; otherwise nothing changes. Newcomers know
     /// nothing of what was before: rank 0 never is one, so a [`broadcast`](Self::broadcast) from it
-    /// gives them what they need. No more are let in at once than there are ranks, so that newcomers
-    /// alone are no majority; the next call lets in the others.
+    /// gives them what they need. No more are let in at once than there are ranks, so that
+    /// newcomers alone are no majority; the next call lets in the others.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce) and [`shrink`](Self::shrink).

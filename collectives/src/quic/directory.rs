@@ -1,3 +1,5 @@
+//! Where members are that no list names, and how many there may be.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agreement::MemberId;

@@ -79,7 +79,9 @@ pub(super) async fn listen(
     let address = match own {
         "" => {
             let address = socket.local_addr();
-            address.map_err(|error| system("looking at a socket", &error))?.to_string()
+            address
+                .map_err(|error| system("looking at a socket", &error))?
+                .to_string()
         }
         own => own.to_owned(),
     };

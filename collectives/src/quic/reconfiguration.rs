@@ -195,8 +195,8 @@ impl ReconfigurationDriver {
     }
 
     /// Notes where those are that a decision admits. False for a newcomer that does not know where
-    /// all others are, as where a decision comes before the answer that tells: it asks on, and hears
-    /// both.
+    /// all others are, as where a decision comes before the answer that tells: it asks on, and
+    /// hears both.
     fn can_follow(&self, event: &Event) -> bool {
         let (Event::Decided(decision)
         | Event::Said {

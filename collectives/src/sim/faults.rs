@@ -129,7 +129,10 @@ impl Faults {
     /// One more process comes, on the host of another or on its own; at times it is killed on its
     /// way in.
     fn arrive(&mut self, dice: &mut Dice) {
-        let (at, member_id) = (dice.between(50 * MILLISECOND, 1500 * MILLISECOND), self.places());
+        let (at, member_id) = (
+            dice.between(50 * MILLISECOND, 1500 * MILLISECOND),
+            self.places(),
+        );
         let near = self.member_id(dice);
         let host = match dice.happens(500) {
             true => self.hosts[near as usize],
@@ -147,7 +150,8 @@ impl Faults {
         self.clocks.push(clock(dice));
         let links = links(&self.hosts, dice);
         let new = |way: &(MemberId, MemberId)| way.0 == member_id || way.1 == member_id;
-        self.links.extend(links.into_iter().filter(|(way, _)| new(way)));
+        self.links
+            .extend(links.into_iter().filter(|(way, _)| new(way)));
         self.arrivals.push(Arrival { at, member_id });
         if dice.happens(300) {
             let ends = at + dice.between(10 * MILLISECOND, 1500 * MILLISECOND);
@@ -270,10 +274,7 @@ impl Faults {
                     about,
                 });
             }
-            Scenario::Calm
-            | Scenario::Mixed
-            | Scenario::TwoMemberPolicy
-            | Scenario::Growth => {}
+            Scenario::Calm | Scenario::Mixed | Scenario::TwoMemberPolicy | Scenario::Growth => {}
         }
     }
 

@@ -235,8 +235,8 @@ impl Oracle {
             return self.parted(by, epoch);
         };
         let works = self.job.works;
-        let steps = (1..=decision.completed)
-            .map(|sequence| previous_epoch.step_at(sequence, works));
+        let steps =
+            (1..=decision.completed).map(|sequence| previous_epoch.step_at(sequence, works));
         let done = steps.filter(|step| matches!(step, Step::Work(_))).count();
         let record = Record {
             members: decision.members().collect(),

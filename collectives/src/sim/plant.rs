@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::{ProblemKind, Scenario};
 use super::process::{Parcel, Posted};
+use super::{ProblemKind, Scenario};
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::wire::{AgreementMessage, Decision, MemberProcess, Message};
 
@@ -46,8 +46,8 @@ pub enum Plant {
     LostHeartbeats,
     /// An abort names the neighbour of the culprit.
     WrongCulprit,
-    /// Those who were there before count only themselves when they decide who follows.
-    UncountedNewcomers,
+    /// The last of those who were there before goes on without those who are let in.
+    UnadmittedNewcomers,
 }
 
 impl Plant {
@@ -69,7 +69,7 @@ impl Plant {
         ("truncated-messages", Self::TruncatedMessages),
         ("lost-heartbeats", Self::LostHeartbeats),
         ("wrong-culprit", Self::WrongCulprit),
-        ("uncounted-newcomers", Self::UncountedNewcomers),
+        ("unadmitted-newcomers", Self::UnadmittedNewcomers),
     ];
 
     /// The kind of problem that it leads to, on some seeds among others.
@@ -82,7 +82,7 @@ impl Plant {
             Self::SilenceAsProof
             | Self::ForgottenVotes
             | Self::Impostors
-            | Self::UncountedNewcomers => ProblemKind::TwoDecisions,
+            | Self::UnadmittedNewcomers => ProblemKind::TwoDecisions,
             Self::InflatedStanding => ProblemKind::NotCompleted,
             Self::LostVotes | Self::FalseExclusion => ProblemKind::MajorityStopped,
             Self::UnheardRank => ProblemKind::NotFinished,
@@ -96,26 +96,8 @@ impl Plant {
     #[must_use]
     pub fn scenario(self) -> Scenario {
         match self {
-            Self::UncountedNewcomers => Scenario::Growth,
+            Self::UnadmittedNewcomers => Scenario::Growth,
             _ => Scenario::Mixed,
-        }
-    }
-
-    /// Those whom a member of an epoch counts when it ends, of its members and by what began it.
-    pub(super) fn voters(
-        self,
-        me: MemberProcess,
-        members: &[MemberId],
-        begun_by: Option<&Decision>,
-    ) -> Vec<MemberId> {
-        match begun_by {
-            Some(decision)
-                if self == Self::UncountedNewcomers && decision.survivors.contains(&me) =>
-            {
-                let survivors = decision.survivors.iter();
-                survivors.map(|survivor| survivor.member_id).collect()
-            }
-            _ => members.to_vec(),
         }
     }
 
@@ -170,6 +152,9 @@ impl Plant {
             && let Some(same) = survivors.find(|survivor| survivor.member_id == me.member_id)
         {
             *same = me;
+        }
+        if self == Self::UnadmittedNewcomers && decision.survivors.last() == Some(&me) {
+            decision.newcomers.clear();
         }
     }
 

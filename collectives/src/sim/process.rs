@@ -13,10 +13,10 @@ use super::program::Job;
 use super::{Plant, dice::Dice};
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::membership::{self, Event, MembershipTimeouts};
-use crate::wire::{AgreementMessage, Decision, MemberProcess, Message, Spoken};
+use crate::wire::{AgreementMessage, Decision, MemberProcess, Message, Newcomer, Spoken};
 use crate::{LossCause, Member, OperationError};
 use change::{Changing, Waiting};
-use member::Epoch;
+use member::{Entered, Epoch};
 
 /// How patient simulated groups are: less than by default, as a job may choose.
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
@@ -159,13 +159,13 @@ impl Process {
     pub(super) fn founder(me: MemberProcess, clock: Clock, around: &mut Surroundings) -> Self {
         let mut process = Self::new(me, clock);
         let member_ids = (0..).take(around.job.member_ids).collect();
-        process.enter(
-            1,
+        let entered = Entered {
+            number: 1,
             member_ids,
-            [(me.member_id, me.incarnation)].into(),
-            BTreeSet::new(),
-            around,
-        );
+            known: [(me.member_id, me.incarnation)].into(),
+            newcomers: BTreeSet::new(),
+        };
+        process.enter(entered, around);
         process
     }
 
@@ -361,4 +361,19 @@ impl Process {
 enum Greeting {
     First,
     Answer,
+}
+
+/// Who has asked to join and is no member.
+fn joiners(join_requests: &BTreeMap<MemberId, u64>, members: &[MemberId]) -> Vec<Newcomer> {
+    let new = join_requests
+        .iter()
+        .filter(|(member_id, _)| !members.contains(member_id));
+    let newcomer = |(&member_id, &incarnation): (&MemberId, &u64)| {
+        let process = MemberProcess {
+            member_id,
+            incarnation,
+        };
+        Newcomer::at(process, format!("member {member_id}"))
+    };
+    new.map(newcomer).collect()
 }

@@ -198,8 +198,8 @@ impl World {
         let (founders, _) = self.processes.split_at(self.faults.ranks as usize);
         let founders = founders.iter().flatten();
         let is_done = |process: &Process| process.end() == Some(&End::Finished);
-        let whole = founders.filter(|founder| is_done(founder)).count()
-            == self.faults.ranks as usize;
+        let whole =
+            founders.filter(|founder| is_done(founder)).count() == self.faults.ranks as usize;
         self.around.oracle.finished = finished as u64;
         if let Some(epoch) = stopped {
             self.around.oracle.found(Problem::MajorityStopped { epoch });

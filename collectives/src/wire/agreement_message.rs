@@ -94,9 +94,7 @@ impl AgreementMessage {
                 accepted: None,
                 ..
             } => standing.newcomers.iter().all(Newcomer::makes_sense),
-            Self::Prepare(_)
-            | Self::Accept { .. }
-            | Self::Overtaken { .. } => true,
+            Self::Prepare(_) | Self::Accept { .. } | Self::Overtaken { .. } => true,
         }
     }
 }

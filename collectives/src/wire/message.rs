@@ -20,9 +20,10 @@ pub(crate) const TEXT_LIMIT: usize = 900;
 /// Bytes a message body may have.
 const BODY_LIMIT: u32 = 32 << 10;
 
-/// Bytes of a word on the next epoch: all members that a group can have, and twice as many newcomers
-/// as one step admits, as a promise tells of those that are to be and those that were accepted.
-const SPOKEN_LIMIT: u32 = 64 << 10;
+/// Bytes of a word on the next epoch: all members that a group can have, and twice as many
+/// newcomers as one step admits, as a promise tells of those that are to be and those that were
+/// accepted.
+const SPOKEN_LIMIT: u32 = 128 << 10;
 
 /// Ranks that a message names as absent at most; nobody reads more.
 pub(crate) const ABSENT_LIMIT: usize = 1000;
@@ -165,9 +166,10 @@ impl MessageHead {
         begins_well(bytes)?;
         let length = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
         let kind = bytes[5];
-        let limit = match kind {
-            SPOKEN => SPOKEN_LIMIT,
-            _ => BODY_LIMIT,
+        let limit = if kind == SPOKEN {
+            SPOKEN_LIMIT
+        } else {
+            BODY_LIMIT
         };
         if length > limit {
             return Err(WireError::Length {

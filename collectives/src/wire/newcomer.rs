@@ -1,4 +1,5 @@
-//! Who asks to be let in, and where everybody is: what a process tells that the start list does not.
+//! Who asks to be let in, and where everybody is: what a process tells that the start list does
+//! not.
 
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 

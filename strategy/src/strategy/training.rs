@@ -26,8 +26,8 @@ pub(super) struct Elastic {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum JoinMode {
     /// With all the others, when the job begins; most are enough where one is lost before all have
-    /// met, or does not come within [`Timeouts::join`]. Of a job that begins with fewer workers than
-    /// are listed, the others come in later all the same.
+    /// met, or does not come within [`Timeouts::join`]. Of a job that begins with fewer workers
+    /// than are listed, the others come in later all the same.
     Founding,
     /// In the place of one that was lost, while the others train.
     Late,
@@ -40,9 +40,9 @@ impl MultiWorkerMirroredStrategy {
     /// `MESHWORK_RESTARTS` says how often this process was started before, as `meshwork run
     /// --elastic` sets it: from 1 on it waits to be let in by those who train.
     ///
-    /// A job may grow: with `MESHWORK_WORKERS=2:5` the first two workers of the cluster begin it, and
-    /// there may come to be five; those listed behind them come in later, and so does any process
-    /// that has the addresses of some workers in `MESHWORK_SEEDS` instead of a cluster.
+    /// A job may grow: with `MESHWORK_WORKERS=2:5` the first two workers of the cluster begin it,
+    /// and there may come to be five; those listed behind them come in later, and so does any
+    /// process that has the addresses of some workers in `MESHWORK_SEEDS` instead of a cluster.
     ///
     /// # Errors
     /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no

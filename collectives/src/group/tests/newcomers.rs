@@ -88,7 +88,12 @@ fn newcomers_that_nobody_listed_come_in_and_take_part() {
         each(groups, |mut group| {
             // Two, and two at the most with them, and one.
             assert!(group.epoch().number() >= 3 && group.epoch().survivors() >= 3);
-            assert!(group.members().iter().all(|member| member.address().contains(':')));
+            assert!(
+                group
+                    .members()
+                    .iter()
+                    .all(|member| member.address().contains(':'))
+            );
             reduces(&mut group);
             group.leave().unwrap();
         });
@@ -266,11 +271,14 @@ fn seeds_that_are_no_addresses_are_named() {
     let secret = JobSecret::generate().unwrap();
     let config = GroupConfig::newcomer(["not an address"], secret).unwrap();
     let refused = Group::rejoin(&config).unwrap_err().to_string();
-    assert!(refused.contains("none of the seeds not an address"), "{refused}");
+    assert!(
+        refused.contains("none of the seeds not an address"),
+        "{refused}"
+    );
 }
 
-/// Asks to be let in as a newcomer that never joins, and is this process of the system; returns once
-/// the group has decided that it comes in.
+/// Asks to be let in as a newcomer that never joins, and is this process of the system; returns
+/// once the group has decided that it comes in.
 async fn asks_and_never_joins(job: &Job, process_id: u32) {
     let process = MemberProcess {
         member_id: 7777,

@@ -20,8 +20,8 @@ use crate::{Rank, host};
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Admission {
-    /// Watches those that came in with this epoch; as long as what is returned lives, which is until
-    /// all have met.
+    /// Watches those that came in with this epoch; as long as what is returned lives, which is
+    /// until all have met.
     pub(in crate::quic) fn watch_newcomers(self: &Arc<Self>) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let newcomers = self.decision.iter().flat_map(|decision| {

@@ -12,7 +12,7 @@ use crate::quic::handshake_limiter::HandshakePermit;
 use crate::wire::{Message, Spoken};
 
 /// Members that may be heard at a time; a group can have as many.
-const CALLERS: usize = 1024;
+const CALLERS: usize = 4096;
 
 impl Reconfiguration {
     /// Hears all who call.

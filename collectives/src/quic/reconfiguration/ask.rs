@@ -145,8 +145,8 @@ impl Reconfiguration {
         }
     }
 
-    /// Members that are asked in a round: those that were given first, and in each round some others
-    /// that are known.
+    /// Members that are asked in a round: those that were given first, and in each round some
+    /// others that are known.
     async fn some_seeds(&self, round: usize) -> Vec<Seed> {
         let Ok(own) = self.node.endpoint.local_addr() else {
             return Vec::new();
@@ -155,8 +155,16 @@ impl Reconfiguration {
         let mut names: Vec<(Role, String)> =
             given.map(|seed| (Role::Member, seed.clone())).collect();
         let known = self.known_members();
-        let first = if known.is_empty() { 0 } else { round * ASKED % known.len() };
-        let some = known.iter().cycle().skip(first).take(known.len().min(ASKED));
+        let first = if known.is_empty() {
+            0
+        } else {
+            round * ASKED % known.len()
+        };
+        let some = known
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(known.len().min(ASKED));
         names.extend(some.filter_map(|member_id| {
             let address = self.node.address(*member_id)?;
             Some((self.node.role(*member_id), address))
@@ -169,8 +177,16 @@ impl Reconfiguration {
             };
             let reached = found.filter(|address| address.is_ipv4() == own.is_ipv4());
             let reached: Vec<_> = reached.collect();
-            let from = if reached.is_empty() { 0 } else { round * ASKED % reached.len() };
-            let others = reached.iter().cycle().skip(from).take(reached.len().min(ASKED));
+            let from = if reached.is_empty() {
+                0
+            } else {
+                round * ASKED % reached.len()
+            };
+            let others = reached
+                .iter()
+                .cycle()
+                .skip(from)
+                .take(reached.len().min(ASKED));
             for &address in others.filter(|address| **address != own) {
                 if seeds.iter().all(|seed| seed.address != address) {
                     seeds.push(Seed { role, address });
@@ -183,8 +199,7 @@ impl Reconfiguration {
 
     /// All whose addresses are known, but this process.
     fn known_members(&self) -> Vec<MemberId> {
-        let mut known: Vec<MemberId> =
-            (0..).take(self.node.config.listed().len()).collect();
+        let mut known: Vec<MemberId> = (0..).take(self.node.config.listed().len()).collect();
         known.extend(self.node.directory().members());
         known.sort_unstable();
         known.dedup();

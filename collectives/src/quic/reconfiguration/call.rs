@@ -119,7 +119,11 @@ impl Reconfiguration {
         connection: &Connection,
     ) -> Result<Option<Stream>, NoMessage> {
         let mut line = connection.open_bi().await?;
-        control::write(&mut line.0, &Message::JoinRequest(self.join_request.clone())).await?;
+        control::write(
+            &mut line.0,
+            &Message::JoinRequest(self.join_request.clone()),
+        )
+        .await?;
         match control::read(&mut line.1).await? {
             Message::JoinRequest(join_request)
                 if join_request.newcomer.process.member_id == member_id =>

@@ -1,8 +1,10 @@
 //! A process between epochs, or before its first.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::member::Entered;
 use super::{AGAIN, End, Greeting, PACE, Parcel, Process, Stage, Surroundings, WAITING};
 use crate::OperationError;
 use crate::agreement::{
@@ -48,12 +50,10 @@ impl Process {
             return;
         };
         around.oracle.left(self.me, epoch.number);
-        let begun_by = self.decisions.get(&epoch.number.saturating_sub(1));
-        let members = around.plant.voters(self.me, &epoch.member_ids, begun_by);
         let previous_epoch = PreviousEpoch {
             epoch: epoch.number,
-            members: members.into(),
-            incarnations: epoch.known.clone(),
+            members: epoch.member_ids.clone().into(),
+            incarnations: Arc::new(epoch.known.clone()),
         };
         let completed = epoch.history.len() as u64;
         let own = MemberState {
@@ -302,13 +302,13 @@ impl Process {
         let member_ids = members.iter().map(|one| one.member_id).collect();
         let newcomers = decision.newcomers.iter().map(|newcomer| newcomer.process);
         let newcomers = newcomers.filter(|newcomer| *newcomer != self.me);
-        self.enter(
-            decision.epoch,
+        let entered = Entered {
+            number: decision.epoch,
             member_ids,
-            known.collect(),
-            newcomers.collect(),
-            around,
-        );
+            known: known.collect(),
+            newcomers: newcomers.collect(),
+        };
+        self.enter(entered, around);
     }
 }
 

@@ -17,8 +17,7 @@ use crate::sim::program::{
     list_of, words_of,
 };
 use crate::wire::{
-    MemberProcess, MemberRecord, Message, Newcomer, NewcomerOffer, decode_newcomers,
-    encode_newcomers,
+    MemberProcess, MemberRecord, Message, NewcomerOffer, decode_newcomers, encode_newcomers,
 };
 use crate::{LossCause, Member, OperationError, Rank};
 
@@ -51,6 +50,15 @@ pub(super) struct Epoch {
     /// Works behind the program when the epoch began.
     pub(super) base: u64,
     leaving: bool,
+}
+
+/// An epoch as a process comes to know of it.
+pub(super) struct Entered {
+    pub(super) number: u64,
+    pub(super) member_ids: Vec<MemberId>,
+    pub(super) known: BTreeMap<MemberId, u64>,
+    /// Those that came in with it, but this process.
+    pub(super) newcomers: BTreeSet<MemberProcess>,
 }
 
 impl Epoch {
@@ -100,14 +108,13 @@ impl Epoch {
 
 impl Process {
     /// Begins to join an epoch.
-    pub(super) fn enter(
-        &mut self,
-        number: u64,
-        member_ids: Vec<MemberId>,
-        known: BTreeMap<MemberId, u64>,
-        newcomers: BTreeSet<MemberProcess>,
-        around: &mut Surroundings,
-    ) {
+    pub(super) fn enter(&mut self, entered: Entered, around: &mut Surroundings) {
+        let Entered {
+            number,
+            member_ids,
+            known,
+            newcomers,
+        } = entered;
         around.oracle.note(around.now, self.me, || {
             format!("enters epoch {number} of members {member_ids:?}")
         });
@@ -147,7 +154,7 @@ impl Process {
             leaving: false,
         }));
         if alone {
-            self.act(vec![Action::Ready(vec![own])], around);
+            self.act(vec![Action::Ready([own].into())], around);
         }
         for ended in self.ended.clone() {
             self.member_died(ended, around);
@@ -193,7 +200,7 @@ impl Process {
                 Step::Resume => vec![self.position.cast_signed()],
                 Step::Leave => Vec::new(),
                 Step::Census => {
-                    let joiners = joiners(&self.join_requests, &epoch.member_ids);
+                    let joiners = super::joiners(&self.join_requests, &epoch.member_ids);
                     epoch.waiting = encode_newcomers(&joiners);
                     let offer = NewcomerOffer::of(&epoch.waiting, epoch.rank);
                     vec![offer.word().cast_signed()]
@@ -425,21 +432,6 @@ impl Process {
             }
         }
     }
-}
-
-/// Who has asked to join and is no member.
-fn joiners(join_requests: &BTreeMap<MemberId, u64>, members: &[MemberId]) -> Vec<Newcomer> {
-    let new = join_requests
-        .iter()
-        .filter(|(member_id, _)| !members.contains(member_id));
-    let newcomer = |(&member_id, &incarnation): (&MemberId, &u64)| {
-        let process = MemberProcess {
-            member_id,
-            incarnation,
-        };
-        Newcomer::at(process, format!("member {member_id}"))
-    };
-    new.map(newcomer).collect()
 }
 
 /// Polls until nothing in the task itself asks for more.

@@ -194,7 +194,7 @@ fn there_are_replicas_and_not_too_many() {
         let refused = MultiWorkerMirroredStrategy::mirrored(replicas).map(drop);
         let expected = Error::LocalReplicas {
             replicas,
-            most: 1024,
+            most: 4096,
         };
         assert_eq!(refused, Err(expected));
     }
