@@ -16,7 +16,8 @@ use crate::{Certificates, ConfigError, DataTransport, JobSecret, Rank, TwoMember
 pub use network::{Congestion, Network};
 use place::Place;
 
-/// The most members a group can have: a decision about the next epoch names all in one message.
+/// The most members a group can have: a decision about the next epoch names all in one message, of
+/// 16 bytes a member, which its proposer sends to all.
 pub(crate) const WORLD_LIMIT: u32 = 4096;
 
 /// What a process needs to know to join its group.
