@@ -118,6 +118,10 @@ fn launch(wanted: &Run) -> Result<Launch, LaunchError> {
         Some(file) => launch.ssh_config(file),
         None => launch,
     };
+    let launch = match &wanted.join {
+        Some(seeds) => launch.joining(seeds),
+        None => launch,
+    };
     Ok(match wanted.host_port_base {
         Some(base) => launch.port_base(base),
         None => launch,

@@ -25,6 +25,16 @@
 //! ballot; two that propose at once wait for different times before they try again. Who cannot
 //! reach a majority gives up at the limit.
 //!
+//! The list may grow: newcomers are part of the decision, and vote from the next epoch on. Nothing
+//! of the argument changes by it. What is decided about epoch e + 1 is decided by voters of epoch e
+//! alone, of whom everybody who votes there has the same list, for it is the value of the decision
+//! before. A majority is one of that list, however long the next is; so there is one decision for
+//! each epoch by induction, whoever joins. What a newcomer says before it is in an epoch counts for
+//! nothing: it does not vote ([`PreviousEpoch::nowhere`]), and learns only decisions that admit
+//! itself. There are never more newcomers than survivors, so those who know what has been are a
+//! half with rank 0 at the least, and newcomers alone decide nothing in the epoch that they come
+//! into.
+//!
 //! Not everybody calls everybody: whoever has no lower rank left calls all, and all others call a
 //! [few](calls::CALLED_FIRST) of the lowest, and twice as many after each
 //! [retry](AgreementTimeouts) without a decision. So the calls and messages of n members are a
@@ -38,7 +48,7 @@ mod quorum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState};
+use crate::wire::{AgreementMessage, Ballot, Decision, MemberProcess, MemberState, Newcomer};
 
 use calls::Calls;
 pub(crate) use event::{Action, AgreementTimeouts, Event, PreviousEpoch, Proof};
@@ -380,17 +390,21 @@ impl Agreement {
             .iter()
             .filter_map(|member_id| promises.get(member_id));
         let standings = || promises.values().map(|(_, standing)| standing);
-        let newcomers: BTreeMap<MemberId, MemberProcess> = standings()
+        let survivors: Vec<_> = survivors.map(|(process, _)| *process).collect();
+        let newcomers: BTreeMap<MemberId, &Newcomer> = standings()
             .chain([&self.own])
             .flat_map(|standing| &standing.newcomers)
-            .filter(|newcomer| !promises.contains_key(&newcomer.member_id))
-            .map(|newcomer| (newcomer.member_id, *newcomer))
+            .map(|newcomer| (newcomer.process.member_id, newcomer))
+            .filter(|(member_id, _)| !promises.contains_key(member_id))
             .collect();
+        // No more than survivors: newcomers know nothing of what was before, and are to be no
+        // majority of the epoch that they come into.
+        let newcomers = newcomers.into_values().take(survivors.len());
         let completed = standings().map(|standing| standing.completed);
         Decision {
             epoch: self.previous_epoch.epoch + 1,
-            survivors: survivors.map(|(process, _)| *process).collect(),
-            newcomers: newcomers.into_values().collect(),
+            newcomers: newcomers.cloned().collect(),
+            survivors,
             completed: completed.min().unwrap_or_default(),
         }
     }
@@ -455,7 +469,7 @@ impl Agreement {
     fn learn(&mut self, decision: Decision, out: &mut Vec<Action>) {
         let next = decision.epoch == self.previous_epoch.epoch + 1;
         let survives = next && self.votes() && decision.survivors.contains(&self.me);
-        let admitted = decision.newcomers.contains(&self.me);
+        let admitted = decision.admits(self.me);
         let concerns = match self.votes() {
             true => decision.epoch > self.previous_epoch.epoch,
             false => admitted,
@@ -464,7 +478,8 @@ impl Agreement {
             return;
         }
         self.outcome = Outcome::Decided(decision.clone());
-        let newcomers = decision.newcomers.iter().map(|newcomer| newcomer.member_id);
+        let newcomers = decision.newcomers.iter();
+        let newcomers = newcomers.map(|newcomer| newcomer.process.member_id);
         let told: BTreeSet<MemberId> = self.reached.iter().copied().chain(newcomers).collect();
         let message = AgreementMessage::Decided(decision.clone());
         let others = told

@@ -4,6 +4,7 @@
 //! Nothing here opens a socket; how the network is used is in `config/network.rs`.
 
 mod network;
+mod place;
 
 use std::env;
 use std::net::SocketAddr;
@@ -13,9 +14,11 @@ use std::time::Duration;
 use crate::{Certificates, ConfigError, DataTransport, JobSecret, Rank, TwoMemberPolicy};
 
 pub use network::{Congestion, Network};
+use place::Place;
 
-/// The most members a group can have: a decision about the next epoch names all in one message.
-pub(crate) const WORLD_LIMIT: u32 = 1024;
+/// The most members a group can have: a decision about the next epoch names all in one message, of
+/// 16 bytes a member, which its proposer sends to all.
+pub(crate) const WORLD_LIMIT: u32 = 4096;
 
 /// What a process needs to know to join its group.
 ///
@@ -29,8 +32,7 @@ pub(crate) const WORLD_LIMIT: u32 = 1024;
 /// ```
 #[derive(Clone, Debug)]
 pub struct GroupConfig {
-    members: Vec<String>,
-    rank: Rank,
+    place: Place,
     secret: JobSecret,
     timeouts: Timeouts,
     bind: Option<SocketAddr>,
@@ -42,6 +44,7 @@ pub struct GroupConfig {
     certificates: Option<Certificates>,
     pair: TwoMemberPolicy,
     restarts: u64,
+    program: Option<String>,
 }
 
 /// How bytes get from one rank to another.
@@ -95,12 +98,14 @@ impl GroupConfig {
         let members: Vec<String> = members.into_iter().map(Into::into).collect();
         let world = world(members.len())?;
         inside(rank, world)?;
-        let timeouts = Timeouts::default();
-        Ok(Self {
-            members,
-            rank,
+        Ok(Self::at(Place::listed(members, rank, world), secret))
+    }
+
+    fn at(place: Place, secret: JobSecret) -> Self {
+        Self {
+            place,
             secret,
-            timeouts,
+            timeouts: Timeouts::default(),
             bind: None,
             launcher: None,
             transport: Transport::Auto,
@@ -110,7 +115,8 @@ impl GroupConfig {
             certificates: None,
             pair: TwoMemberPolicy::default(),
             restarts: 0,
-        })
+            program: None,
+        }
     }
 
     /// Changes how long to wait for what.
@@ -186,13 +192,15 @@ impl GroupConfig {
 
     /// Takes over what the environment sets: the [`Timeouts`], the transport in [`Transport::ENV`],
     /// the carrier in [`DataTransport::ENV`], the folder for dumps in [`GroupConfig::DUMP_ENV`],
-    /// the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], and how often it has started
-    /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`].
+    /// the launcher's process id in [`GroupConfig::LAUNCHER_ENV`], how often it has started
+    /// predecessors of this process in [`GroupConfig::RESTARTS_ENV`], how many members there may be
+    /// in [`GroupConfig::WORKERS_ENV`], what program this is in [`GroupConfig::PROGRAM_ENV`], and
+    /// of a newcomer where others reach it in [`GroupConfig::ADDRESS_ENV`].
     ///
     /// # Errors
     /// [`ConfigError::Setting`], [`ConfigError::TransportName`],
-    /// [`ConfigError::DataTransportName`], [`ConfigError::Launcher`], [`ConfigError::Restarts`] for
-    /// a variable that cannot be read.
+    /// [`ConfigError::DataTransportName`], [`ConfigError::Launcher`], [`ConfigError::Restarts`],
+    /// [`ConfigError::WorkersFormat`], [`ConfigError::Workers`] for a variable that cannot be read.
     pub fn with_environment(self) -> Result<Self, ConfigError> {
         let mut configured = self.with_timeouts(Timeouts::from_env()?);
         if let Some(name) = env::var_os(Transport::ENV) {
@@ -207,6 +215,10 @@ impl GroupConfig {
         }
         if let Some(value) = env::var_os(Self::RESTARTS_ENV) {
             configured = configured.with_restarts(&value.to_string_lossy())?;
+        }
+        let mut configured = configured.with_place_from_env()?;
+        if let Some(word) = env::var_os(Self::PROGRAM_ENV) {
+            configured = configured.with_program(word.to_string_lossy());
         }
         let Some(value) = env::var_os(Self::LAUNCHER_ENV) else {
             return Ok(configured);
@@ -226,28 +238,12 @@ impl GroupConfig {
         Ok(self)
     }
 
-    /// This process's rank.
-    #[must_use]
-    pub fn rank(&self) -> Rank {
-        self.rank
-    }
-
-    /// The addresses of all ranks, in order.
-    #[must_use]
-    pub fn members(&self) -> &[String] {
-        &self.members
-    }
-
     pub(crate) fn secret(&self) -> &JobSecret {
         &self.secret
     }
 
     pub(crate) fn timeouts(&self) -> Timeouts {
         self.timeouts
-    }
-
-    pub(crate) fn own_address(&self) -> &str {
-        &self.members[self.rank.index()]
     }
 
     pub(crate) fn bind(&self) -> Option<SocketAddr> {
@@ -276,6 +272,11 @@ impl GroupConfig {
 
     pub(crate) fn pair(&self) -> TwoMemberPolicy {
         self.pair
+    }
+
+    /// A word for the program that this process runs, if it has been given one.
+    pub(crate) fn program(&self) -> Option<&str> {
+        self.program.as_deref()
     }
 
     /// How often a launcher has started predecessors of this process; 0 where it says nothing.

@@ -80,7 +80,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Joins the group of `config`: blocks until every member is known to be there.
+    /// Joins the group of `config`: blocks until every member that begins it is known to be there.
     ///
     /// Each is then connected with at most 2⌈log₂ n⌉ others; further connections are made when an
     /// operation needs them. Connections are mutually authenticated and encrypted by TLS 1.3 over
@@ -131,12 +131,17 @@ impl Group {
     /// The first epoch, which has failed where not all members could meet.
     fn meet(config: &GroupConfig) -> Result<(Self, Result<(), OperationError>), Error> {
         outside_async()?;
+        if !config.is_founder() {
+            let (rank, founders) = (config.rank(), config.members().len());
+            return Err(JoinError::NotAFounder { rank, founders }.into());
+        }
         let _span = tracing::info_span!("join", members = config.members().len()).entered();
         let members: Arc<[Member]> = Rank::all(config::world(config.members().len())?)
             .zip(config.members())
             .map(|(rank, address)| Member::new(rank, address))
             .collect();
-        if members.len() == 1 {
+        // Whoever may be joined has to listen, alone or not.
+        if members.len() == 1 && config.most() == 1 {
             let alone = Self::local(1)?.pop();
             return Ok((alone.expect("a group of one rank has one"), Ok(())));
         }

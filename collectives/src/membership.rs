@@ -100,7 +100,7 @@ pub(crate) enum Action {
     /// Tell people whom this rank waits for.
     Say(Awaited),
     /// Everybody is there, and this is what is known of each rank.
-    Ready(Vec<MemberRecord>),
+    Ready(Arc<[MemberRecord]>),
     /// The group is over because of this; follows after the sends that tell the others.
     Fail(OperationError),
     /// The group is over because everybody has finished.
@@ -167,6 +167,37 @@ impl Membership {
         timeouts: MembershipTimeouts,
         now: Instant,
     ) -> Self {
+        let roster = Roster::new(me, own, members.len());
+        Self::with_roster(me, roster, members, timeouts, now)
+    }
+
+    /// Of a rank that knows all others and is connected with its neighbours.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn begun(
+        me: Rank,
+        records: Arc<[MemberRecord]>,
+        members: Arc<[Member]>,
+        timeouts: MembershipTimeouts,
+        now: Instant,
+    ) -> Self {
+        let roster = Roster::complete_from(me, records);
+        let mut membership = Self::with_roster(me, roster, members, timeouts, now);
+        let neighbours = overlay::neighbours(me, membership.world()).into_iter();
+        membership.peers = neighbours
+            .map(|rank| (rank, Peer::Here(Life::new(now))))
+            .collect();
+        membership.phase = Phase::Running;
+        membership.choose_whom_to_look_after();
+        membership
+    }
+
+    fn with_roster(
+        me: Rank,
+        roster: Roster,
+        members: Arc<[Member]>,
+        timeouts: MembershipTimeouts,
+        now: Instant,
+    ) -> Self {
         // Alone, there is nobody to wait for.
         let phase = match members.len() == 1 {
             true => Phase::Running,
@@ -174,7 +205,7 @@ impl Membership {
         };
         Self {
             me,
-            roster: Roster::new(me, own, members.len()),
+            roster,
             absent: BTreeSet::new(),
             members,
             timeouts,

@@ -19,11 +19,13 @@ mod admission;
 mod announce;
 mod batches;
 mod control;
+mod directory;
 mod endpoint;
 mod handshake_limiter;
 mod heads;
 mod membership_driver;
 mod node;
+mod program;
 mod reconfiguration;
 mod refusals;
 mod rendezvous;
@@ -43,6 +45,8 @@ use tokio::task::AbortHandle;
 pub use announce::announce_loss;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use heads::decode_any as decode_heads;
+#[cfg(test)]
+pub(crate) use node::host_digest;
 pub(crate) use node::{Node, View};
 pub(crate) use reconfiguration::Evidence;
 pub use rendezvous::Rendezvous;
@@ -53,6 +57,7 @@ use crate::flight_recorder::FlightRecorder;
 use crate::links::Links;
 use crate::membership::{Event, Membership, MembershipTimeouts};
 use crate::wait_for_graph::{WaitEdge, WaitId};
+use crate::wire::Newcomer;
 use crate::{DataTransport, Member, OperationError, Rank, SystemError, Timeouts, Transport, host};
 pub(crate) use admission::Admission;
 
@@ -109,7 +114,7 @@ impl Remote {
         PreviousEpoch {
             epoch: self.view.number,
             members: self.view.member_ids.clone(),
-            incarnations: self.admission.incarnations(),
+            incarnations: Arc::new(self.admission.incarnations()),
         }
     }
 
@@ -156,18 +161,9 @@ impl Remote {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 
-    /// Who wants to be let in, by member id: the incarnation, or 0. Only for member ids that nobody
-    /// has.
-    pub(crate) fn joiners(&self) -> Vec<u64> {
-        let mut incarnations = vec![0; self.node.config.members().len()];
-        for newcomer in self.admission.joiners() {
-            if let Some(incarnation) = incarnations.get_mut(newcomer.member_id as usize)
-                && !self.view.member_ids.contains(&newcomer.member_id)
-            {
-                *incarnation = newcomer.incarnation;
-            }
-        }
-        incarnations
+    /// Who wants to be let in, and may be.
+    pub(crate) fn joiners(&self) -> Vec<Newcomer> {
+        self.admission.joiners()
     }
 }
 
@@ -286,7 +282,7 @@ impl Node {
             ended,
         };
         if alone {
-            outbox.begin(vec![own]);
+            outbox.begin([own].into());
         }
         tokio::spawn(membership_driver::drive(membership, inbox, outbox));
         let accepting = tokio::spawn(admission::accept(admission.clone(), self.clone()));
@@ -311,7 +307,10 @@ impl Node {
             hosts: Vec::new(),
             admission: admission.clone(),
         };
-        let links = match joined.await {
+        let watching = admission.watch_newcomers();
+        let joined = joined.await;
+        drop(watching);
+        let links = match joined {
             Ok(()) => {
                 remote.local_members = admission.local_members();
                 remote.hosts = admission.hosts();

@@ -10,8 +10,9 @@
 //! What a seed decides, it decides once: where ranks are, how fast and lossy their links are, how
 //! wrong their clocks run, what the program does, and what goes wrong when. The same seed gives the
 //! same story to the nanosecond. Every process runs the program of a job that goes on: works one
-//! after the other, between them a look at who has asked to join; after a loss the survivors agree
-//! on the next epoch and go on with the first work that not all of them have completed.
+//! after the other, between them a look at who has asked to join, listed or not; after a loss the
+//! survivors agree on the next epoch and go on with the first work that not all of them have
+//! completed.
 //!
 //! On each seed it is checked that
 //! - every operation gives what follows from the contributions of exactly the members of its epoch,
@@ -89,11 +90,14 @@ pub enum Scenario {
     Rumour,
     /// Anything, between two ranks.
     TwoMemberPolicy,
+    /// Processes that are on no list come in, and some of them are killed while they do; and
+    /// anything.
+    Growth,
 }
 
 impl Scenario {
     /// Every scenario with its name on a command line.
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("mixed", Self::Mixed),
         ("calm", Self::Calm),
         ("crash", Self::Crash),
@@ -104,6 +108,7 @@ impl Scenario {
         ("amnesia", Self::Amnesia),
         ("rumour", Self::Rumour),
         ("pair", Self::TwoMemberPolicy),
+        ("growth", Self::Growth),
     ];
 }
 

@@ -9,6 +9,7 @@ mod agreement_message;
 mod call;
 mod frame;
 mod message;
+mod newcomer;
 mod records;
 mod registration;
 mod routed;
@@ -23,6 +24,9 @@ pub(crate) use message::{
     ABSENT_LIMIT, Abort, Hello, JoinRequest, Lane, MESSAGE_HEAD_BYTES, Message, MessageHead, Ping,
     Spoken, truncate,
 };
+pub(crate) use newcomer::{
+    Directory, NEWCOMERS, Newcomer, NewcomerOffer, decode_newcomers, encode_newcomers,
+};
 pub(crate) use records::{MemberRecord, RecordBatch};
 pub(crate) use registration::{AddressBatch, Registration};
 pub(crate) use routed::Routed;
@@ -31,7 +35,7 @@ pub(crate) use routed::Routed;
 const MAGIC: [u8; 4] = *b"MSHW";
 
 /// Raised when a change would make two versions misunderstand each other.
-pub(crate) const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 5;
 
 fn begins_well(head: &[u8]) -> Result<(), WireError> {
     let found = [head[0], head[1], head[2], head[3]];

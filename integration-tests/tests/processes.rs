@@ -20,6 +20,8 @@ mod diloco;
 mod elastic;
 #[path = "processes/equivalence.rs"]
 mod equivalence;
+#[path = "processes/growth.rs"]
+mod growth;
 #[path = "processes/relay.rs"]
 mod relay;
 #[path = "processes/replicas.rs"]

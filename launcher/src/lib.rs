@@ -161,6 +161,7 @@ pub struct Launch {
     elastic: Option<Elastic>,
     hosts: Option<Hosts>,
     ssh_config: Option<PathBuf>,
+    seeds: Option<String>,
 }
 
 impl Launch {
@@ -184,6 +185,7 @@ impl Launch {
             elastic: None,
             hosts: None,
             ssh_config: None,
+            seeds: None,
         }
     }
 
@@ -281,6 +283,16 @@ impl Launch {
         self
     }
 
+    /// Lets the workers ask to be let into a job that runs elsewhere, at these addresses of some of
+    /// its workers, with commas between them: they get `MESHWORK_SEEDS` instead of `TF_CONFIG`, and
+    /// the secret of the launcher's environment, which has to be the job's. They are processes of
+    /// this machine, whatever [`hosts`](Self::hosts) says.
+    #[must_use]
+    pub fn joining(mut self, seeds: impl Into<String>) -> Self {
+        self.seeds = Some(seeds.into());
+        self
+    }
+
     /// Starts the workers, waits until the last has ended, and says how it went.
     ///
     /// Blocks the calling thread; see the [crate](self) for what happens meanwhile.
@@ -290,18 +302,29 @@ impl Launch {
     /// had already been started have then been killed. A worker that fails is no error but an
     /// [`Outcome`].
     pub fn run(&self) -> Result<Outcome, LaunchError> {
-        let secret = Handed::on_or_new()?;
+        let secret = match self.seeds {
+            // A job that runs has a secret.
+            Some(_) => Handed::on()?,
+            None => Handed::on_or_new()?,
+        };
+        let hosts = self.hosts.as_ref().filter(|_| self.seeds.is_none());
         // From here to the moment a worker binds it, anybody can take one of the ports.
-        let addresses = match &self.hosts {
+        let addresses = match hosts {
             None => {
                 limits::check(self.workers)?;
-                ports::reserve(self.workers, self.port_base)?.release()
+                // Newcomers of a job that runs choose their ports.
+                let founders = if self.seeds.is_some() {
+                    0
+                } else {
+                    self.workers
+                };
+                ports::reserve(founders, self.port_base)?.release()
             }
             Some(hosts) => self.elsewhere(hosts)?,
         };
         let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
         let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
-            let how = match &self.hosts {
+            let how = match hosts {
                 None => Start::Local(self.command(rank, restarts, &addresses, &secret)),
                 Some(hosts) => {
                     let host = hosts.place(self.workers)?[rank.index()];
@@ -378,9 +401,16 @@ impl Launch {
         command
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .env("TF_CONFIG", environment::tf_config(addresses, rank))
             .env(GroupConfig::LAUNCHER_ENV, process::id().to_string())
             .stdin(Stdio::null());
+        match &self.seeds {
+            Some(seeds) => command
+                .env(GroupConfig::SEEDS_ENV, seeds)
+                .env_remove("TF_CONFIG"),
+            None => command
+                .env("TF_CONFIG", environment::tf_config(addresses, rank))
+                .env_remove(GroupConfig::SEEDS_ENV),
+        };
         secret.tell(&mut command);
         match self.elastic {
             Some(_) => command.env(GroupConfig::RESTARTS_ENV, restarts.to_string()),
@@ -416,6 +446,7 @@ impl Debug for Launch {
             .field("elastic", &self.elastic)
             .field("hosts", &self.hosts)
             .field("ssh_config", &self.ssh_config)
+            .field("seeds", &self.seeds)
             .finish()
     }
 }
@@ -458,6 +489,17 @@ mod tests {
             value("MESHWORK_LAUNCHER_PID").unwrap(),
             process::id().to_string()
         );
+    }
+
+    #[test]
+    fn workers_that_join_a_job_are_told_of_seeds_and_of_no_cluster() {
+        let secret = Handed::on_or_new().unwrap();
+        let launch = Launch::new("true").joining("a:1,b:2");
+        let command = launch.command(Rank::CHIEF, &[], &secret);
+        let value = |name: &str| command.get_envs().find(|(found, _)| *found == name);
+        let told = value(GroupConfig::SEEDS_ENV).and_then(|(_, seeds)| seeds);
+        assert_eq!(told, Some(OsStr::new("a:1,b:2")));
+        assert_eq!(value("TF_CONFIG"), Some((OsStr::new("TF_CONFIG"), None)));
     }
 
     #[test]

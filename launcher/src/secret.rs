@@ -29,6 +29,15 @@ impl Handed {
         Self::of(secret.map_err(|source| LaunchError::Secret { source })?)
     }
 
+    /// The secret of this process's environment, which has to have one.
+    ///
+    /// # Errors
+    /// Those of [`on_or_new`](Self::on_or_new).
+    pub(crate) fn on() -> Result<Self, LaunchError> {
+        let secret = JobSecret::from_env();
+        Self::of(secret.map_err(|source| LaunchError::Secret { source })?)
+    }
+
     fn of(secret: JobSecret) -> Result<Self, LaunchError> {
         #[cfg(target_os = "linux")]
         let file =

@@ -50,7 +50,8 @@ pub struct MultiWorkerMirroredStrategy {
     communication_stats: CommunicationStats,
     local_replicas: usize,
     options: CommunicationOptions,
-    /// The members of the cluster and this process's task; `None` without a cluster.
+    /// The members of the cluster and this process's task; `None` without a cluster, and of a
+    /// worker that no cluster lists.
     cluster: Option<(WorkerPlacement, Task)>,
     /// Only where workers may be lost and others come in.
     elastic: Option<Elastic>,
@@ -86,7 +87,7 @@ impl MultiWorkerMirroredStrategy {
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
         let options = CommunicationOptions::new().with_timeouts(timeouts);
-        Self::with(Group::connect(&config)?, options, cluster)
+        Self::with(Group::connect(&config)?, options, Some(cluster))
     }
 
     /// The strategy for the cluster that `resolver` describes. Blocks until all workers have met.
@@ -106,7 +107,7 @@ impl MultiWorkerMirroredStrategy {
             return Ok(alone);
         };
         let config = config(&cluster.0, secret)?.with_timeouts(options.timeouts());
-        Self::with(Group::connect(&config)?, options, cluster)
+        Self::with(Group::connect(&config)?, options, Some(cluster))
     }
 
     /// A strategy with this process as its only worker, and one replica.
@@ -151,12 +152,12 @@ impl MultiWorkerMirroredStrategy {
     fn with(
         mut group: Group,
         options: CommunicationOptions,
-        cluster: (WorkerPlacement, Task),
+        cluster: Option<(WorkerPlacement, Task)>,
     ) -> Result<Self, Error> {
         group.set_communication(options.implementation());
         let mut strategy = Self::from_group(group)?;
         strategy.options = options;
-        strategy.cluster = Some(cluster);
+        strategy.cluster = cluster;
         Ok(strategy)
     }
 
@@ -445,16 +446,25 @@ fn place_in(
     secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
     limit: Duration,
 ) -> Result<Option<(WorkerPlacement, Task)>, Error> {
+    let cluster = cluster_of(resolver, secret, limit)?;
+    Ok(cluster.filter(|(placement, _)| placement.world() > 1))
+}
+
+/// The same; `None` where there is no cluster.
+fn cluster_of(
+    resolver: &dyn ClusterResolver,
+    secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
+    limit: Duration,
+) -> Result<Option<(WorkerPlacement, Task)>, Error> {
     let cluster = resolver.snapshot()?;
     let cluster = match cluster.rendezvous() {
         Some(_) => rendezvous(cluster, &secret()?, limit)?,
         None => cluster,
     };
-    if cluster.spec()?.is_empty() {
-        return Ok(None);
+    match cluster.spec()?.is_empty() {
+        true => Ok(None),
+        false => Ok(Some((cluster.placement()?, cluster.task()?))),
     }
-    let placement = cluster.placement()?;
-    Ok((placement.world() > 1).then_some((placement, cluster.task()?)))
 }
 
 /// The dimension of replicas only where there are several.
@@ -472,7 +482,7 @@ fn config(placement: &WorkerPlacement, secret: JobSecret) -> Result<GroupConfig,
 }
 
 /// The most ranks that a group can have.
-const MOST_REPLICAS: usize = 1024;
+const MOST_REPLICAS: usize = 4096;
 
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ pub(crate) struct PreviousEpoch {
     /// The member ids of its members in the order of their ranks.
     pub(crate) members: Arc<[MemberId]>,
     /// Who voted there for this process: the incarnations with those member ids that it has met.
-    pub(crate) incarnations: BTreeMap<MemberId, u64>,
+    pub(crate) incarnations: Arc<BTreeMap<MemberId, u64>>,
 }
 
 impl PreviousEpoch {
@@ -35,7 +35,7 @@ impl PreviousEpoch {
         Self {
             epoch: 0,
             members: Arc::new([]),
-            incarnations: BTreeMap::new(),
+            incarnations: Arc::default(),
         }
     }
 
@@ -46,8 +46,14 @@ impl PreviousEpoch {
             member_id,
             incarnation,
         } = process;
-        self.members.contains(&member_id)
-            && *self.incarnations.entry(member_id).or_insert(incarnation) == incarnation
+        if let Some(known) = self.incarnations.get(&member_id) {
+            return *known == incarnation && self.members.contains(&member_id);
+        }
+        let is_member = self.members.contains(&member_id);
+        if is_member {
+            Arc::make_mut(&mut self.incarnations).insert(member_id, incarnation);
+        }
+        is_member
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 
 use proptest::prelude::*;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -60,14 +61,14 @@ fn previous_epoch(world: u32) -> PreviousEpoch {
     PreviousEpoch {
         epoch: 1,
         members: (0..world).collect(),
-        incarnations: incarnations.collect(),
+        incarnations: Arc::new(incarnations.collect()),
     }
 }
 
 /// One whose members have not met anybody before it was over.
 fn unmet(world: u32) -> PreviousEpoch {
     PreviousEpoch {
-        incarnations: BTreeMap::new(),
+        incarnations: Arc::default(),
         ..previous_epoch(world)
     }
 }
@@ -466,11 +467,14 @@ fn newcomers_are_admitted_behind_the_survivors_and_only_in_their_own_incarnation
         incarnation: 71,
     };
     // Asked for by one member only.
-    world.members[2].own.newcomers.push(again);
+    world.members[2]
+        .own
+        .newcomers
+        .push(Newcomer::at(again, "a:1"));
     world.meet(Proof::Unreached);
     world.run(Duration::from_secs(5));
     let (_, decision) = world.decided(0..3);
-    assert_eq!(decision.newcomers, [again]);
+    assert_eq!(decision.newcomers, [Newcomer::at(again, "a:1")]);
     assert_eq!(
         decision
             .members()

@@ -112,9 +112,11 @@ impl Listener {
         let previous_epoch = PreviousEpoch {
             epoch: EPOCH,
             members: (0..WORLD).collect(),
-            incarnations: (0..WORLD)
-                .map(|member_id| (member_id, ME.incarnation))
-                .collect(),
+            incarnations: Arc::new(
+                (0..WORLD)
+                    .map(|member_id| (member_id, ME.incarnation))
+                    .collect(),
+            ),
         };
         let standing = MemberState::default();
         let mut listener = Self {
@@ -167,7 +169,7 @@ impl Listener {
                 let member_id = by.number();
                 let process = MemberProcess {
                     member_id,
-                    ..join_request.newcomer
+                    ..join_request.newcomer.process
                 };
                 self.asked(agreement::Event::Reached(process));
             }
@@ -184,6 +186,7 @@ impl Listener {
             | Message::Hello(_)
             | Message::Welcome(_)
             | Message::Refusal(_)
+            | Message::Directory(_)
             | Message::Lane(_) => self.happens(membership::Event::Disconnected(by)),
         }
     }

@@ -27,6 +27,31 @@ pub enum ConfigError {
         /// Ranks in the group.
         world: u32,
     },
+    /// A group cannot begin with so few members, or grow to so many.
+    #[error(
+        "a group that begins with {least} of {listed} listed members and grows to {most} is not possible: it begins with 1 to {listed}, and grows from there to {limit} at the most"
+    )]
+    Workers {
+        /// Members that it should begin with.
+        least: u32,
+        /// The most that it should come to have.
+        most: u32,
+        /// Members that are listed.
+        listed: u32,
+        /// The most there can be.
+        limit: u32,
+    },
+    /// How many members a group begins with, taken from the environment, is no range.
+    #[error("MESHWORK_WORKERS is {value:?}: it takes MIN:MAX, such as 2:5")]
+    WorkersFormat {
+        /// Its value.
+        value: String,
+    },
+    /// A newcomer was told of no member that it could ask.
+    #[error(
+        "a newcomer has nobody to ask: name the address of at least one member, in MESHWORK_SEEDS or by GroupConfig::newcomer"
+    )]
+    NoSeeds,
     /// No job secret was handed over.
     #[error(
         "no job secret: set MESHWORK_JOB_SECRET or MESHWORK_JOB_SECRET_FILE to the same 64 hexadecimal digits in every process of the job ('meshwork secret' makes new ones, 'meshwork run' hands them over)"

@@ -109,6 +109,58 @@ pub enum JoinError {
         /// Why.
         reason: Refusal,
     },
+    /// None of the seeds has an address that this machine can reach.
+    #[error("none of the seeds {seeds} is an address that this machine can reach: {kind}")]
+    NoSeed {
+        /// What was given, with commas between them.
+        seeds: String,
+        /// What the system said of the last.
+        kind: io::ErrorKind,
+    },
+    /// A member that this newcomer asked does not let it in, and nobody else does.
+    #[error("the member at {seed} does not let this process in: {reason}")]
+    Denied {
+        /// Where it is.
+        seed: SocketAddr,
+        /// Why.
+        reason: Refusal,
+    },
+    /// The process that this newcomer asked belongs to another job, or has another secret.
+    #[error(
+        "the process at {seed} belongs to another job: this process and it hold different job secrets; give every process of the job the same MESHWORK_JOB_SECRET"
+    )]
+    SeedOfOtherJob {
+        /// Where it is.
+        seed: SocketAddr,
+    },
+    /// A certificate is not valid at this time: this process's or that of the member that it asked.
+    #[error(
+        "the process at {seed} and this one do not believe each other: a certificate has expired or is not valid yet; set both clocks right, or renew the certificate"
+    )]
+    SeedExpired {
+        /// Where it is.
+        seed: SocketAddr,
+    },
+    /// The group has no room for this newcomer.
+    #[error(
+        "the group had the {most} members that it may have for {waited:.1?}: begin it with a larger maximum in MESHWORK_WORKERS, or wait until it has lost one"
+    )]
+    Full {
+        /// The most members that it may have.
+        most: u32,
+        /// How long this process waited.
+        waited: Duration,
+    },
+    /// This process does not begin the group, but comes in later.
+    #[error(
+        "{rank} is not one of the {founders} that begin the group: it comes in later, by Group::rejoin"
+    )]
+    NotAFounder {
+        /// This process.
+        rank: Rank,
+        /// How many begin the group.
+        founders: usize,
+    },
     /// No group let this process in.
     #[error(
         "no group let this process in within {waited:.1?}: its ranks have to call grow meanwhile"
@@ -169,6 +221,7 @@ impl JoinError {
                 | Self::TcpUnreached { .. }
                 | Self::NotJoined { .. }
                 | Self::NotAdmitted { .. }
+                | Self::Full { .. }
                 | Self::System(_)
         )
     }

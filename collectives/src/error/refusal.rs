@@ -36,6 +36,8 @@ pub enum Refusal {
         /// What the refused one was started with.
         found: DataTransport,
     },
+    /// A newcomer runs another program than the group.
+    Program,
     /// Another process of that rank is already in, or has been.
     RankTaken,
     /// The certificate is for another rank than the one it speaks for.
@@ -71,6 +73,9 @@ impl Display for Refusal {
             Self::DataTransport { expected, found } => write!(
                 f,
                 "it was started with the carrier {expected} and this process with {found}; give all the same"
+            ),
+            Self::Program => f.write_str(
+                "it runs another program than this process; start the program of the job, or set MESHWORK_PROGRAM to the same word in all processes where one program has several builds",
             ),
             Self::RankTaken => f.write_str(
                 "another process of this rank has joined already; give each process its own task index, and let one that is started again rejoin",

@@ -12,7 +12,7 @@ use crate::medium::Medium;
 use crate::quic::{Evidence, Met, Node, Remote};
 use crate::session::{ControlPlane, GroupId, Session, SessionContext, State, outside_async};
 use crate::shm::ShmCommunicator;
-use crate::wire::{MemberProcess, MemberState};
+use crate::wire::{MemberState, Newcomer, NewcomerOffer, decode_newcomers, encode_newcomers};
 use crate::{Error, GroupConfig, OperationError, config};
 
 /// A membership of a group that does not change: the ranks between two changes.
@@ -120,27 +120,21 @@ impl Group {
         self.become_next(change)
     }
 
-    /// Lets in the processes that wait in [`rejoin`](Self::rejoin), if there are any.
+    /// Lets in the processes that wait in [`rejoin`](Self::rejoin), if there are any and the group
+    /// has room.
     ///
     /// All ranks call it, like any operation. If somebody waits, a new epoch begins, in which the
     /// ranks of this one keep their order and come first; otherwise nothing changes. Newcomers know
     /// nothing of what was before: rank 0 never is one, so a [`broadcast`](Self::broadcast) from it
-    /// gives them what they need.
+    /// gives them what they need. No more are let in at once than there are ranks, so that
+    /// newcomers alone are no majority; the next call lets in the others.
     ///
     /// # Errors
     /// Those of [`all_reduce`](Self::all_reduce) and [`shrink`](Self::shrink).
     #[track_caller]
     pub fn grow(&mut self) -> Result<(), OperationError> {
-        let mut pending_joiners = self.settled().pending_joiners()?;
-        self.all_reduce(&mut pending_joiners, ReduceOp::Max)?;
-        let newcomers: Vec<_> = (0..)
-            .zip(pending_joiners)
-            .filter(|(_, incarnation)| *incarnation > 0)
-            .map(|(member_id, incarnation)| MemberProcess {
-                member_id,
-                incarnation,
-            })
-            .collect();
+        let waiting = encode_newcomers(&self.settled().pending_joiners()?);
+        let newcomers = self.settle_newcomers(waiting)?;
         if newcomers.is_empty() {
             return Ok(());
         }
@@ -159,25 +153,40 @@ impl Group {
     /// Waits for the operations that were started before, but for one of them that asks.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        let session = self.settled();
-        match session.is_joined() {
-            Ok(remote) => {
-                let joiners = remote.joiners().into_iter();
-                joiners.filter(|incarnation| *incarnation > 0).count()
-            }
-            Err(_) => 0,
-        }
+        let waiting = self.settled().pending_joiners();
+        waiting.map_or(0, |joiners| joiners.len())
     }
 
-    /// Joins a group that is running, in the place of a process that was lost: blocks until its
-    /// ranks let this process in by [`grow`](Self::grow).
+    /// The newcomers whom the rank knows that knows most of them: all ranks take its list.
+    #[track_caller]
+    fn settle_newcomers(&mut self, waiting: Vec<u8>) -> Result<Vec<Newcomer>, OperationError> {
+        let mut longest = [NewcomerOffer::of(&waiting, self.rank).word()];
+        self.all_reduce(&mut longest, ReduceOp::Max)?;
+        let Some(NewcomerOffer { bytes, root }) = NewcomerOffer::read(longest[0]) else {
+            return Ok(Vec::new());
+        };
+        let mut list = waiting;
+        list.resize(bytes, 0);
+        self.broadcast(&mut list, root)?;
+        decode_newcomers(&list).map_err(|error| {
+            let error = OperationError::Protocol { peer: root, error };
+            self.settled().end(error)
+        })
+    }
+
+    /// Joins a group that is running: blocks until its ranks let this process in by
+    /// [`grow`](Self::grow).
     ///
-    /// The configuration is that of the process whose place it takes, whose rank in the member list
-    /// nobody else has at the moment; its rank in the group is another.
+    /// It comes in the place of a process that was lost, with the configuration of that one, whose
+    /// place in the member list nobody else has at the moment; or as one that no list names, by
+    /// [`GroupConfig::newcomer`]. Its rank in the group is another than its place.
     ///
     /// # Errors
-    /// [`JoinError::NotAdmitted`](crate::JoinError::NotAdmitted) after
-    /// [`Timeouts::join`](crate::Timeouts::join); those of [`connect`](Self::connect).
+    /// [`JoinError::NotAdmitted`](crate::JoinError::NotAdmitted) and
+    /// [`JoinError::Full`](crate::JoinError::Full) after [`Timeouts::join`](crate::Timeouts::join);
+    /// [`JoinError::Denied`](crate::JoinError::Denied) and
+    /// [`JoinError::SeedOfOtherJob`](crate::JoinError::SeedOfOtherJob) when all who answer refuse
+    /// this process; those of [`connect`](Self::connect).
     pub fn rejoin(config: &GroupConfig) -> Result<Self, Error> {
         outside_async()?;
         let _span = tracing::info_span!("join", again = true).entered();
@@ -271,7 +280,7 @@ impl Session {
         }
     }
 
-    fn pending_joiners(&self) -> Result<Vec<u64>, OperationError> {
+    fn pending_joiners(&self) -> Result<Vec<Newcomer>, OperationError> {
         Ok(self.is_joined()?.joiners())
     }
 
@@ -284,7 +293,7 @@ impl Session {
     /// Agrees on the next epoch and meets its members.
     fn next(
         &mut self,
-        newcomers: Vec<MemberProcess>,
+        newcomers: Vec<Newcomer>,
         end: Option<&OperationError>,
     ) -> Result<NextEpoch, OperationError> {
         let completed = self.completed;

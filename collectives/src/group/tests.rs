@@ -11,6 +11,7 @@ mod firewall;
 mod growth;
 mod middle;
 mod network;
+mod newcomers;
 mod operations;
 mod reproducible;
 mod sessions;

@@ -17,6 +17,9 @@ use crate::{ConfigError, JobSecret, Rank};
 pub(crate) enum Role {
     /// A member of the group.
     Rank(Rank),
+    /// Any member: what a newcomer demands of whom it knows only the address. Every member's
+    /// certificate is for this too, and none for it alone.
+    Member,
     /// The process that started the members: it may report a loss and nothing else.
     Launcher,
 }
@@ -98,11 +101,7 @@ impl Authority {
         let key = Key::generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = name(&format!("{} of meshwork job {}", called(role), self.job));
-        params.subject_alt_names = vec![SanType::DnsName(
-            host(&self.job, role)
-                .try_into()
-                .map_err(refused("naming the certificate"))?,
-        )];
+        params.subject_alt_names = self.names(role)?;
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
@@ -120,6 +119,20 @@ impl Authority {
             .map_err(refused("signing the certificate"))?;
         Ok((certificate.der().clone(), key.to_der()))
     }
+
+    /// What a certificate of `role` is valid for.
+    fn names(&self, role: Role) -> Result<Vec<SanType>, ConfigError> {
+        let roles = match role {
+            Role::Rank(_) => vec![role, Role::Member],
+            Role::Member | Role::Launcher => vec![role],
+        };
+        let name = |role| {
+            let name = host(&self.job, role).try_into();
+            name.map(SanType::DnsName)
+                .map_err(refused("naming the certificate"))
+        };
+        roles.into_iter().map(name).collect()
+    }
 }
 
 /// The name that a certificate of `role` in this job is valid for.
@@ -133,6 +146,7 @@ pub(super) fn server_name(job: &str, role: Role) -> Result<ServerName<'static>, 
 pub(super) fn host(job: &str, role: Role) -> String {
     match role {
         Role::Rank(rank) => format!("rank-{}.{job}.meshwork.invalid", rank.number()),
+        Role::Member => format!("member.{job}.meshwork.invalid"),
         Role::Launcher => format!("launcher.{job}.meshwork.invalid"),
     }
 }
@@ -140,6 +154,7 @@ pub(super) fn host(job: &str, role: Role) -> String {
 fn called(role: Role) -> String {
     match role {
         Role::Rank(rank) => rank.to_string(),
+        Role::Member => "member".to_owned(),
         Role::Launcher => "launcher".to_owned(),
     }
 }

@@ -75,6 +75,13 @@ impl Certificates {
         certificate::host(job, Role::Rank(rank))
     }
 
+    /// The DNS name that the certificates of all ranks are for besides, where newcomers that know
+    /// members only by their addresses are to ask them.
+    #[must_use]
+    pub fn member_name(job: &str) -> String {
+        certificate::host(job, Role::Member)
+    }
+
     pub(super) fn job(&self) -> &str {
         &self.job
     }

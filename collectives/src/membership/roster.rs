@@ -11,6 +11,8 @@
 //! (A dissemination barrier as in Hensgen, Finkel and Manber, 1988, that carries the blocks of
 //! Bruck et al., 1997.)
 
+use std::sync::Arc;
+
 use crate::Rank;
 use crate::overlay::ahead;
 use crate::wire::{MemberRecord, RecordBatch};
@@ -19,11 +21,35 @@ use crate::wire::{MemberRecord, RecordBatch};
 #[derive(Debug)]
 pub(super) struct Roster {
     me: Rank,
-    records: Vec<Option<MemberRecord>>,
+    records: Records,
     /// How many ranks, this one first and then backwards, are known without a gap.
     known: usize,
     /// Rounds whose records this rank has told.
     told: u32,
+}
+
+/// What is known of each rank.
+#[derive(Debug)]
+enum Records {
+    Some(Vec<Option<MemberRecord>>),
+    /// Shared with whoever needs it while the group runs: there is one of each process.
+    All(Arc<[MemberRecord]>),
+}
+
+impl Records {
+    fn of(&self, place: usize) -> Option<MemberRecord> {
+        match self {
+            Self::Some(records) => records[place],
+            Self::All(records) => Some(records[place]),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Some(records) => records.len(),
+            Self::All(records) => records.len(),
+        }
+    }
 }
 
 impl Roster {
@@ -32,20 +58,34 @@ impl Roster {
         records[me.index()] = Some(own);
         Self {
             me,
-            records,
+            records: Records::Some(records),
             known: 1,
             told: 0,
+        }
+    }
+
+    /// Of a group that has begun.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn complete_from(me: Rank, records: Arc<[MemberRecord]>) -> Self {
+        Self {
+            me,
+            known: records.len(),
+            told: u32::BITS,
+            records: Records::All(records),
         }
     }
 
     /// Takes in what another rank knows. What is known already stays as it is.
     pub(super) fn hear(&mut self, batch: &RecordBatch) {
         let world = self.records.len();
+        let Records::Some(records) = &mut self.records else {
+            return;
+        };
         for (offset, record) in batch.records.iter().enumerate().take(world) {
             let place = (batch.first as usize % world + offset) % world;
-            self.records[place].get_or_insert(*record);
+            records[place].get_or_insert(*record);
         }
-        while self.known < world && self.records[self.behind(self.known)].is_some() {
+        while self.known < world && self.records.of(self.behind(self.known)).is_some() {
             self.known += 1;
         }
     }
@@ -65,39 +105,45 @@ impl Roster {
         self.told += 1;
         let first = self.behind(length - 1);
         let places = (0..length).map(|offset| (first + offset) % world);
-        let records = places.filter_map(|place| self.records[place]).collect();
+        let records = places.filter_map(|place| self.records.of(place)).collect();
         let first = number(first);
         Some((to, RecordBatch { first, records }))
     }
 
     /// The records of all ranks, in order, once all are known and told on.
-    pub(super) fn complete(&self) -> Option<Vec<MemberRecord>> {
+    pub(super) fn complete(&mut self) -> Option<Arc<[MemberRecord]>> {
         let world = self.records.len();
         let all_told = 1_usize
             .checked_shl(self.told)
             .is_none_or(|distance| distance >= world);
-        (all_told && self.known == world)
-            .then(|| self.records.iter().copied().collect())
-            .flatten()
+        if !all_told || self.known != world {
+            return None;
+        }
+        let all: Arc<[MemberRecord]> = match &self.records {
+            Records::Some(records) => records.iter().copied().collect::<Option<_>>()?,
+            Records::All(records) => records.clone(),
+        };
+        self.records = Records::All(all.clone());
+        Some(all)
     }
 
     /// Whether a rank runs on the host of this one, as far as is known.
     pub(super) fn shares_host(&self, rank: Rank) -> bool {
-        let host = |rank: Rank| self.records[rank.index()].map(|record| record.host);
+        let host = |rank: Rank| self.records.of(rank.index()).map(|record| record.host);
         host(rank).is_some_and(|there| there != [0; 16] && host(self.me) == Some(there))
     }
 
     /// The process of a rank, as far as is known.
     pub(super) fn process(&self, rank: Rank) -> Option<u32> {
-        self.records[rank.index()].map(|record| record.process)
+        self.records.of(rank.index()).map(|record| record.process)
     }
 
     /// Ranks of which nothing is known.
     pub(super) fn unknown(&self) -> impl Iterator<Item = Rank> {
-        let records = self.records.iter().enumerate();
-        records
-            .filter(|(_, record)| record.is_none())
-            .map(|(place, _)| Rank::at(place))
+        let places = 0..self.records.len();
+        places
+            .filter(|place| self.records.of(*place).is_none())
+            .map(Rank::at)
     }
 
     /// The place so many ranks behind this one; less than the world.
@@ -154,11 +200,14 @@ mod tests {
             let mut rosters = rosters(world);
             let sent = settle(&mut rosters, |_, _| true);
             let all: Vec<_> = (0..world as usize).map(record).collect();
-            assert!(
-                rosters
-                    .iter()
-                    .all(|roster| roster.complete().as_ref() == Some(&all))
-            );
+            for roster in &mut rosters {
+                assert_eq!(roster.complete().as_deref(), Some(&all[..]));
+                // What comes again changes nothing.
+                let first = 0;
+                let records = vec![record(9); all.len()];
+                roster.hear(&RecordBatch { first, records });
+                assert_eq!(roster.complete().as_deref(), Some(&all[..]));
+            }
             let rounds = world.next_power_of_two().ilog2();
             assert!(sent.iter().all(|count| *count == rounds), "{world}");
         }
@@ -170,7 +219,7 @@ mod tests {
             let absent = Rank::new(world / 2);
             let mut rosters = rosters(world);
             settle(&mut rosters, |me, to| me != absent && to != absent);
-            for roster in rosters.iter().filter(|roster| roster.me != absent) {
+            for roster in rosters.iter_mut().filter(|roster| roster.me != absent) {
                 assert_eq!(roster.complete(), None);
                 assert!(roster.unknown().any(|rank| rank == absent));
             }
@@ -184,7 +233,7 @@ mod tests {
             first: u32::MAX,
             records: vec![record(9); 1000],
         });
-        assert_eq!(roster.records[1], Some(record(1)));
+        assert_eq!(roster.records.of(1), Some(record(1)));
         assert_eq!(roster.records.len(), 3);
     }
 }

@@ -221,7 +221,7 @@ impl World {
                 let ranks = Rank::all(u32::try_from(self.ranks.len()).unwrap());
                 let hosts = self.hosts;
                 let expected: Vec<_> = ranks.map(|rank| record(rank, hosts)).collect();
-                assert_eq!(records, expected);
+                assert_eq!(records[..], expected);
                 self.begun[rank] = true;
             }
             Action::Fail(error) => {

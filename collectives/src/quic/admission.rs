@@ -6,6 +6,7 @@ mod dial;
 mod evidence;
 mod join_requests;
 mod lanes;
+mod newcomers;
 mod on_demand;
 mod peers;
 mod probes;
@@ -68,7 +69,7 @@ pub(crate) struct Admission {
     /// Tells that somebody has been admitted.
     admissions: Notify,
     /// What is known of every rank, once the group begins.
-    roster: OnceLock<Vec<MemberRecord>>,
+    roster: OnceLock<Arc<[MemberRecord]>>,
     /// Streams, by the rank at the other end, the group's number and the lane.
     arrivals: Arrivals<(Rank, u64, u8)>,
     /// Ranks that are being dialled or were, and streams of which groups are opened to whom.
@@ -147,9 +148,9 @@ impl Admission {
 
     /// Takes in what is known of every rank. Returns one that has been met as another process than
     /// others know: of the two, one has ended.
-    pub(super) fn settle(&self, records: Vec<MemberRecord>) -> Option<Rank> {
+    pub(super) fn settle(&self, records: Arc<[MemberRecord]>) -> Option<Rank> {
         let mut incarnations = lock(&self.incarnations);
-        let known = self.member_ids.iter().zip(&records);
+        let known = self.member_ids.iter().zip(records.iter());
         let changed = known.map(|(member_id, record)| {
             *incarnations.entry(*member_id).or_insert(record.incarnation) != record.incarnation
         });

@@ -77,6 +77,7 @@ pub(super) async fn listen(from: Rank, mut stream: RecvStream, admission: Arc<Ad
                 | Message::Refusal(_)
                 | Message::Lane(_)
                 | Message::Spoken(_)
+                | Message::Directory(_)
                 | Message::JoinRequest(_)
                 | Message::Register(_)
                 | Message::Addresses(_),

@@ -47,6 +47,8 @@ pub(super) struct Listening {
     pub(super) refusals: Refusals,
     /// Over TCP, where that carries the bytes of operations.
     pub(super) listener: Option<TcpListener>,
+    /// Where others reach it.
+    pub(super) address: String,
 }
 
 /// Listens where this rank should: at the override, or at its own address in the member list; over
@@ -56,21 +58,32 @@ pub(super) async fn listen(
     identity: &Identity,
 ) -> Result<Listening, JoinError> {
     let rank = config.rank();
-    let own = config.own_address();
-    let candidates = match config.bind() {
-        Some(address) => vec![address],
-        None => tokio::net::lookup_host(own)
-            .await
-            .map_err(|error| JoinError::Bind {
+    let (own, candidates) = match (config.own_address(), config.bind()) {
+        (Some(own), Some(address)) => (own, vec![address]),
+        (Some(own), None) => {
+            let failed = |error: io::Error| JoinError::Bind {
                 rank,
                 address: own.to_owned(),
                 kind: error.kind(),
-            })?
-            .collect(),
+            };
+            let found = tokio::net::lookup_host(own).await.map_err(failed)?;
+            (own, found.collect())
+        }
+        (None, Some(address)) => ("", vec![address]),
+        (None, None) => ("", vec![towards(config.seeds()).await?]),
     };
     let (socket, listener) = match config.network().data_transport() {
         DataTransport::Quic => (bind_any(rank, own, &candidates)?, None),
         DataTransport::Tls => bind_both(rank, own, &candidates)?,
+    };
+    let address = match own {
+        "" => {
+            let address = socket.local_addr();
+            address
+                .map_err(|error| system("looking at a socket", &error))?
+                .to_string()
+        }
+        own => own.to_owned(),
     };
     let server = server(identity, config.network());
     let refusals = Refusals::of(&socket);
@@ -79,7 +92,37 @@ pub(super) async fn listen(
         endpoint,
         refusals,
         listener,
+        address,
     })
+}
+
+/// The address of this machine from which the first seed is reached that is an address at all, and
+/// any port.
+async fn towards(seeds: &[String]) -> Result<SocketAddr, JoinError> {
+    let mut last = io::ErrorKind::NotFound;
+    for seed in seeds {
+        match from_here_to(seed).await {
+            Ok(address) => return Ok(address),
+            Err(error) => last = error.kind(),
+        }
+    }
+    Err(JoinError::NoSeed {
+        seeds: seeds.join(","),
+        kind: last,
+    })
+}
+
+async fn from_here_to(seed: &str) -> io::Result<SocketAddr> {
+    let mut found = tokio::net::lookup_host(seed).await?;
+    let seed = found.next().ok_or(io::ErrorKind::NotFound)?;
+    let any = match seed {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    // Nothing is sent: the kernel only chooses the way.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(seed)?;
+    Ok((socket.local_addr()?.ip(), 0).into())
 }
 
 /// How connections that others begin are answered.

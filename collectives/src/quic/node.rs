@@ -1,12 +1,13 @@
 //! What a process keeps through all epochs, and what it knows of the present one.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn::Endpoint;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
+use tokio::sync::OnceCell;
 
 use super::endpoint::{self, Listening};
 use super::handshake_limiter::HandshakeLimiter;
@@ -14,8 +15,11 @@ use super::refusals::Refusals;
 use crate::agreement::MemberId;
 use crate::config::{self, GroupConfig};
 use crate::identity::{Identity, Role};
-use crate::wire::{Decision, MemberProcess, MemberRecord};
+use crate::wire::{self, Decision, MemberProcess, MemberRecord, Newcomer};
 use crate::{ConfigError, JoinError, Member, Rank, host, open_files};
+
+use super::directory::Directory;
+use super::program;
 
 /// What a process keeps through all epochs of its job: its address, its member id and its identity.
 pub(crate) struct Node {
@@ -28,6 +32,10 @@ pub(crate) struct Node {
     pub(super) listener: Option<Arc<TcpListener>>,
     pub(super) me: MemberProcess,
     pub(super) host: String,
+    /// Where this process is for others.
+    address: String,
+    directory: Mutex<Directory>,
+    program: OnceCell<[u8; 16]>,
 }
 
 /// A membership that does not change.
@@ -46,7 +54,8 @@ pub(crate) struct View {
 impl Node {
     /// Listens at this process's address.
     pub(crate) async fn open(config: &GroupConfig) -> Result<Arc<Self>, JoinError> {
-        open_files::reserve(config::world_of(config.members().len()), config.network())?;
+        let begun = config::world_of(config.members().len());
+        open_files::reserve(begun.max(config.most()), config.network())?;
         let role = Role::Rank(config.rank());
         let identity = Arc::new(match config.certificates() {
             Some(certificates) => Identity::from_files(certificates, role)?,
@@ -61,8 +70,12 @@ impl Node {
             endpoint,
             refusals,
             listener,
+            address,
         } = endpoint::listen(config, &identity).await?;
         Ok(Arc::new(Self {
+            address,
+            directory: Mutex::new(Directory::new(config.most())),
+            program: OnceCell::new(),
             endpoint,
             refusals,
             handshake_limiter: Arc::default(),
@@ -92,9 +105,53 @@ impl Node {
         Role::Rank(Rank::new(member_id))
     }
 
-    pub(super) fn address(&self, member_id: MemberId) -> Option<&str> {
-        let address = self.config.members().get(member_id as usize);
-        address.map(String::as_str)
+    /// Where a member is: as the decision said that admitted it, or as it is listed.
+    pub(super) fn address(&self, member_id: MemberId) -> Option<String> {
+        let told = self.directory().address(member_id);
+        told.or_else(|| self.config.listed().get(member_id as usize).cloned())
+    }
+
+    /// What is known of where members are, besides the list.
+    pub(super) fn directory(&self) -> MutexGuard<'_, Directory> {
+        // Nothing that holds the lock can panic half-way through a change.
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is known where all are that a decision names.
+    pub(super) fn knows_all(&self, decision: &Decision) -> bool {
+        let mut survivors = decision.survivors.iter();
+        survivors.all(|survivor| self.address(survivor.member_id).is_some())
+    }
+
+    /// Where the members of an epoch are.
+    pub(super) fn directory_of(&self, epoch: u64, member_ids: &[MemberId]) -> wire::Directory {
+        let most = self.directory().most();
+        let entry = |member_id: &MemberId| Some((*member_id, self.address(*member_id)?));
+        wire::Directory {
+            epoch,
+            most,
+            entries: member_ids.iter().filter_map(entry).collect(),
+        }
+    }
+
+    /// What this process tells when it asks to be let in.
+    pub(super) fn newcomer(&self) -> Newcomer {
+        let MemberRecord { process, host, .. } = self.record();
+        Newcomer {
+            process: self.me,
+            address: self.address.clone(),
+            process_id: process,
+            host,
+            port_is_telling: false,
+        }
+    }
+
+    /// What program this process runs; zeros where it cannot be told.
+    pub(super) async fn program(&self) -> [u8; 16] {
+        let digest = || program::digest(self.config.program());
+        *self.program.get_or_init(digest).await
     }
 
     /// Where dumps of an epoch go: each has ranks of its own.
@@ -109,6 +166,7 @@ impl Node {
     /// The epoch that a decision begins; `None` if this process has no place in it, or somebody has
     /// one whom the job does not know.
     pub(super) fn view(&self, decision: Decision) -> Option<View> {
+        self.directory().follow(&decision);
         let place = decision.members().position(|member| member == self.me)?;
         let member = |(rank, process): (u32, MemberProcess)| {
             let address = self.address(process.member_id)?;
@@ -143,7 +201,7 @@ impl View {
 }
 
 /// Names of hosts are compared, never shown: 128 bits are as good. Zeros where there is none.
-fn host_digest(host: &str) -> [u8; 16] {
+pub(crate) fn host_digest(host: &str) -> [u8; 16] {
     let mut digest = [0; 16];
     if !host.is_empty() {
         let whole = digest::digest(&digest::SHA256, host.as_bytes());

@@ -11,6 +11,7 @@
 //! still at work and does not know yet, is alive as long as its process takes calls.
 
 mod accept;
+mod ask;
 mod call;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,13 @@ struct Reconfiguration {
     events: mpsc::Sender<Event>,
 }
 
+impl Reconfiguration {
+    /// Whether this process was in no epoch, and asks to be let in.
+    fn asks(&self) -> bool {
+        self.join_request.epoch == 0
+    }
+}
+
 /// What is known of the members of the last epoch.
 #[derive(Default)]
 pub(crate) struct Evidence {
@@ -61,11 +69,7 @@ impl Node {
         let (events, inbox) = mpsc::channel(EVENTS);
         let reconfiguration = Arc::new(Reconfiguration {
             node: self.clone(),
-            join_request: JoinRequest {
-                epoch: previous_epoch.epoch,
-                newcomer: self.me,
-                restarts: self.config.restarts(),
-            },
+            join_request: self.join_request(previous_epoch.epoch).await,
             events,
         });
         let rules = AgreementRules {
@@ -84,17 +88,32 @@ impl Node {
         driver
             .tasks
             .spawn(driver.reconfiguration.clone().receive_all());
-        if previous_epoch.epoch == 0 {
-            // A process that is nowhere asks all; members call whom the agreement says.
-            for member_id in (0..).take(self.config.members().len()) {
-                driver.line(member_id);
+        let reconfiguration = driver.reconfiguration.clone();
+        let outcome = tokio::select! {
+            outcome = driver.run(evidence.lost) => outcome,
+            // Members call whom the agreement says.
+            hopeless = reconfiguration.clone().ask(), if reconfiguration.asks() => {
+                return Err(hopeless.into());
             }
-        }
-        let outcome = driver.run(evidence.lost).await;
+        };
         let decision = outcome.map_err(|end| self.explain(end, &previous_epoch))?;
         self.view(decision).ok_or(OperationError::Excluded {
             epoch: previous_epoch.epoch,
         })
+    }
+
+    /// What it says first, as one that was in this epoch last.
+    async fn join_request(&self, epoch: u64) -> JoinRequest {
+        JoinRequest {
+            epoch,
+            newcomer: self.newcomer(),
+            program: match epoch {
+                0 => self.program().await,
+                // Members know each other.
+                _ => [0; 16],
+            },
+            restarts: self.config.restarts(),
+        }
     }
 
     fn timeouts(&self) -> AgreementTimeouts {
@@ -108,9 +127,15 @@ impl Node {
 
     fn explain(&self, end: Action, previous_epoch: &PreviousEpoch) -> OperationError {
         match (end, previous_epoch.epoch) {
-            (Action::NoMajority(_), 0) => OperationError::Join(JoinError::NotAdmitted {
-                waited: self.config.timeouts().join(),
-            }),
+            (Action::NoMajority(_), 0) => {
+                let waited = self.config.timeouts().join();
+                let directory = self.directory();
+                let most = directory.most();
+                OperationError::Join(match directory.is_full_without(self.me.member_id) {
+                    true => JoinError::Full { most, waited },
+                    false => JoinError::NotAdmitted { waited },
+                })
+            }
             (Action::NoMajority(present), epoch) => OperationError::NoMajority {
                 epoch,
                 present: present.len(),
@@ -163,8 +188,30 @@ impl ReconfigurationDriver {
                 Some(event) = self.inbox.recv() => event,
                 () = tokio::time::sleep_until(wake.into()) => Event::Tick,
             };
-            self.agreement.handle(Instant::now(), event, &mut out);
+            if self.can_follow(&event) {
+                self.agreement.handle(Instant::now(), event, &mut out);
+            }
         }
+    }
+
+    /// Notes where those are that a decision admits. False for a newcomer that does not know where
+    /// all others are, as where a decision comes before the answer that tells: it asks on, and
+    /// hears both.
+    fn can_follow(&self, event: &Event) -> bool {
+        let (Event::Decided(decision)
+        | Event::Said {
+            message: AgreementMessage::Decided(decision),
+            ..
+        }) = event
+        else {
+            return true;
+        };
+        let (node, asks) = (&self.reconfiguration.node, self.reconfiguration.asks());
+        if asks && !node.knows_all(decision) {
+            return false;
+        }
+        node.directory().hear(decision);
+        true
     }
 
     fn say(&mut self, member_id: MemberId, message: AgreementMessage) {
@@ -176,7 +223,7 @@ impl ReconfigurationDriver {
 
     /// Begins to call a member id, unless that is being done.
     fn line(&mut self, member_id: MemberId) {
-        if member_id != self.reconfiguration.join_request.newcomer.member_id
+        if member_id != self.reconfiguration.node.me.member_id
             && !self.senders.contains_key(&member_id)
         {
             let (messages, said) = mpsc::channel(MESSAGES);

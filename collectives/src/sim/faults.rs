@@ -12,6 +12,7 @@ use crate::wire::MemberProcess;
 /// Everything that is decided before a job begins.
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
+    /// Those that the job begins with.
     pub(super) ranks: u32,
     /// Which of two ranks may go on alone.
     pub(super) pair: TwoMemberPolicy,
@@ -22,6 +23,8 @@ pub(super) struct Faults {
     pub(super) crashes: Vec<Crash>,
     pub(super) pauses: Vec<Pause>,
     pub(super) rumours: Vec<Rumour>,
+    /// Processes that are on no list.
+    pub(super) arrivals: Vec<Arrival>,
     /// Offset and millionths of haste of each member id's clock.
     pub(super) clocks: Vec<(Time, u64)>,
     pub(super) works: u64,
@@ -43,6 +46,13 @@ pub(super) enum Comeback {
     Newcomer,
     /// It does what the first one did: it knows nothing of what has been.
     Founder,
+}
+
+/// A process starts that nobody has listed, and asks to be let in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) at: Time,
+    pub(super) member_id: MemberId,
 }
 
 /// A process stands still.
@@ -84,6 +94,7 @@ impl Faults {
             crashes: Vec::new(),
             pauses: Vec::new(),
             rumours: Vec::new(),
+            arrivals: Vec::new(),
             clocks: (0..ranks).map(|_| clock(&mut dice)).collect(),
             works: dice.between(6, 16),
             hosts,
@@ -91,13 +102,63 @@ impl Faults {
         let count = match scenario {
             Scenario::Calm => 0,
             Scenario::Mixed => dice.between(0, 5),
+            Scenario::Growth => dice.between(0, 3),
             _ => dice.between(1, 4),
         };
         for _ in 0..count {
             faults.add(scenario, &mut dice);
         }
+        let arrivals = match scenario {
+            Scenario::Growth => dice.between(1, 4),
+            Scenario::Mixed if dice.happens(300) => dice.between(1, 3),
+            _ => 0,
+        };
+        for _ in 0..arrivals {
+            faults.arrive(&mut dice);
+        }
         faults.crashes.sort_by_key(|crash| crash.at);
         faults
+    }
+
+    /// All processes that there are at any time.
+    pub(super) fn places(&self) -> u32 {
+        let arrivals = u32::try_from(self.arrivals.len()).expect("a few");
+        self.ranks + arrivals
+    }
+
+    /// One more process comes, on the host of another or on its own; at times it is killed on its
+    /// way in.
+    fn arrive(&mut self, dice: &mut Dice) {
+        let (at, member_id) = (
+            dice.between(50 * MILLISECOND, 1500 * MILLISECOND),
+            self.places(),
+        );
+        let near = self.member_id(dice);
+        let host = match dice.happens(500) {
+            true => self.hosts[near as usize],
+            false => u64::from(member_id) + 100,
+        };
+        for cut in &mut self.cuts {
+            let other = self.hosts.iter().position(|other| *other == host);
+            let side = match other {
+                Some(other) => cut.side >> other & 1,
+                None => dice.between(0, 2),
+            };
+            cut.side |= side << member_id;
+        }
+        self.hosts.push(host);
+        self.clocks.push(clock(dice));
+        let links = links(&self.hosts, dice);
+        let new = |way: &(MemberId, MemberId)| way.0 == member_id || way.1 == member_id;
+        self.links
+            .extend(links.into_iter().filter(|(way, _)| new(way)));
+        self.arrivals.push(Arrival { at, member_id });
+        if dice.happens(300) {
+            let ends = at + dice.between(10 * MILLISECOND, 1500 * MILLISECOND);
+            let again = ends + dice.between(10 * MILLISECOND, 2 * SECOND);
+            let again = dice.happens(300).then_some((again, Comeback::Newcomer));
+            self.crash(ends, member_id, again);
+        }
     }
 
     /// Whether nothing goes wrong.
@@ -127,6 +188,7 @@ impl Faults {
         lines.extend(self.crashes.iter().map(|crash| format!("{crash:?}")));
         lines.extend(self.pauses.iter().map(|pause| format!("{pause:?}")));
         lines.extend(self.rumours.iter().map(|rumour| format!("{rumour:?}")));
+        lines.extend(self.arrivals.iter().map(|arrival| format!("{arrival:?}")));
     }
 
     /// Whether two member ids could hear each other all this time, and neither stood still.
@@ -142,7 +204,7 @@ impl Faults {
     /// Member ids that nobody ever has a reason to take for lost.
     pub(super) fn innocent(&self) -> BTreeSet<MemberId> {
         let cut = |member_id| {
-            let parted = |cut: &Cut| (0..self.ranks).any(|other| cut.parts(member_id, other));
+            let parted = |cut: &Cut| (0..self.places()).any(|other| cut.parts(member_id, other));
             self.cuts.iter().any(parted)
         };
         let suspicious = |member_id: &MemberId| {
@@ -157,7 +219,7 @@ impl Faults {
                     .any(|pause| pause.member_id == *member_id)
                 || self.rumours.iter().any(|rumour| rumour.about == *member_id)
         };
-        (0..self.ranks)
+        (0..self.places())
             .filter(|member_id| !suspicious(member_id))
             .collect()
     }
@@ -175,7 +237,9 @@ impl Faults {
             Scenario::Rumour,
         ];
         let kind = match scenario {
-            Scenario::Mixed | Scenario::TwoMemberPolicy => {
+            // What matters most for a list that has grown is who counts it, and how.
+            Scenario::Growth if dice.happens(400) => Scenario::Partition,
+            Scenario::Mixed | Scenario::TwoMemberPolicy | Scenario::Growth => {
                 any[usize::try_from(dice.between(0, any.len() as u64)).unwrap_or_default()]
             }
             one => one,
@@ -210,7 +274,7 @@ impl Faults {
                     about,
                 });
             }
-            Scenario::Calm | Scenario::Mixed | Scenario::TwoMemberPolicy => {}
+            Scenario::Calm | Scenario::Mixed | Scenario::TwoMemberPolicy | Scenario::Growth => {}
         }
     }
 

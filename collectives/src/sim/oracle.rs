@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Problem;
 use super::net::{MILLISECOND, SECOND, Time};
-use super::program::{Job, Plan, Step, result, step_at};
+use super::program::{Job, Plan, Step, after_census, result, step_at};
 use crate::agreement::{MemberId, TwoMemberPolicy};
 use crate::schedule::Collective;
 use crate::wire::{Decision, MemberProcess};
@@ -40,6 +40,18 @@ struct Record {
     left: BTreeSet<MemberProcess>,
     /// What each member brought to each operation.
     begun: BTreeMap<u64, BTreeMap<MemberProcess, Vec<i64>>>,
+    /// The operation that settles whom the epoch lets in, which is its last.
+    admit: Option<(u64, Step)>,
+}
+
+impl Record {
+    /// Which operation has this number.
+    fn step_at(&self, sequence: u64, works: u64) -> Step {
+        match self.admit {
+            Some((number, step)) if number == sequence => step,
+            _ => step_at(self.start, sequence, works),
+        }
+    }
 }
 
 impl Oracle {
@@ -145,7 +157,7 @@ impl Oracle {
         let Some(record) = self.epochs.get(&epoch) else {
             return self.found(wrong);
         };
-        let expected = step_at(record.start, sequence, self.job.works);
+        let expected = record.step_at(sequence, self.job.works);
         if step != expected {
             return self.found(wrong);
         }
@@ -172,9 +184,20 @@ impl Oracle {
             Step::Leave => Vec::new(),
             Step::Work(number) => result(&plan, &record.members, number),
             Step::Census => largest(begun.into_iter().flat_map(BTreeMap::values), plan.count),
+            Step::Admit { root, .. } => {
+                let root = record.members.get(root.index());
+                let told = root.and_then(|root| begun?.get(root));
+                told.cloned().unwrap_or_default()
+            }
         };
         if buffer != right {
-            self.found(wrong);
+            return self.found(wrong);
+        }
+        if step == Step::Census
+            && let Some(step) = after_census(buffer)
+            && let Some(record) = self.epochs.get_mut(&epoch)
+        {
+            record.admit = Some((sequence + 1, step));
         }
     }
 
@@ -201,11 +224,19 @@ impl Oracle {
             let mut survivors = decision.survivors.iter();
             survivors.all(|survivor| previous_epoch.members.contains(survivor))
         };
-        let Some(previous_epoch) = self.epochs.get(&(epoch - 1)).filter(voted) else {
+        // Newcomers are others than those who vote, and no more of them.
+        let new = |previous_epoch: &&Record| {
+            let mut newcomers = decision.newcomers.iter();
+            decision.newcomers.len() <= decision.survivors.len()
+                && newcomers.all(|newcomer| !previous_epoch.members.contains(&newcomer.process))
+        };
+        let previous_epoch = self.epochs.get(&(epoch - 1)).filter(voted).filter(new);
+        let Some(previous_epoch) = previous_epoch else {
             return self.parted(by, epoch);
         };
-        let steps = (1..=decision.completed)
-            .map(|sequence| step_at(previous_epoch.start, sequence, self.job.works));
+        let works = self.job.works;
+        let steps =
+            (1..=decision.completed).map(|sequence| previous_epoch.step_at(sequence, works));
         let done = steps.filter(|step| matches!(step, Step::Work(_))).count();
         let record = Record {
             members: decision.members().collect(),

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::ProblemKind;
 use super::process::{Parcel, Posted};
+use super::{ProblemKind, Scenario};
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::wire::{AgreementMessage, Decision, MemberProcess, Message};
 
@@ -46,11 +46,13 @@ pub enum Plant {
     LostHeartbeats,
     /// An abort names the neighbour of the culprit.
     WrongCulprit,
+    /// The last of those who were there before goes on without those who are let in.
+    UnadmittedNewcomers,
 }
 
 impl Plant {
     /// Every mistake with its name on a command line.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("none", Self::Nothing),
         ("corrupted-bytes", Self::CorruptedBytes),
         ("forgotten-rollback", Self::ForgottenRollback),
@@ -67,6 +69,7 @@ impl Plant {
         ("truncated-messages", Self::TruncatedMessages),
         ("lost-heartbeats", Self::LostHeartbeats),
         ("wrong-culprit", Self::WrongCulprit),
+        ("unadmitted-newcomers", Self::UnadmittedNewcomers),
     ];
 
     /// The kind of problem that it leads to, on some seeds among others.
@@ -76,9 +79,10 @@ impl Plant {
             Self::Nothing => return None,
             Self::CorruptedBytes | Self::ForgottenRollback => ProblemKind::WrongValue,
             Self::EarlyReturn => ProblemKind::TooEarly,
-            Self::SilenceAsProof | Self::ForgottenVotes | Self::Impostors => {
-                ProblemKind::TwoDecisions
-            }
+            Self::SilenceAsProof
+            | Self::ForgottenVotes
+            | Self::Impostors
+            | Self::UnadmittedNewcomers => ProblemKind::TwoDecisions,
             Self::InflatedStanding => ProblemKind::NotCompleted,
             Self::LostVotes | Self::FalseExclusion => ProblemKind::MajorityStopped,
             Self::UnheardRank => ProblemKind::NotFinished,
@@ -86,6 +90,15 @@ impl Plant {
             Self::TruncatedMessages => ProblemKind::Garbled,
             Self::LostHeartbeats | Self::WrongCulprit => ProblemKind::WrongBlame,
         })
+    }
+
+    /// The scenario in which it is found soonest.
+    #[must_use]
+    pub fn scenario(self) -> Scenario {
+        match self {
+            Self::UnadmittedNewcomers => Scenario::Growth,
+            _ => Scenario::Mixed,
+        }
     }
 
     /// A message as it gets on the wire, if it does.
@@ -139,6 +152,9 @@ impl Plant {
             && let Some(same) = survivors.find(|survivor| survivor.member_id == me.member_id)
         {
             *same = me;
+        }
+        if self == Self::UnadmittedNewcomers && decision.survivors.last() == Some(&me) {
+            decision.newcomers.clear();
         }
     }
 

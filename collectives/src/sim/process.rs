@@ -13,10 +13,10 @@ use super::program::Job;
 use super::{Plant, dice::Dice};
 use crate::agreement::{AgreementTimeouts, MemberId};
 use crate::membership::{self, Event, MembershipTimeouts};
-use crate::wire::{Decision, MemberProcess, Message};
+use crate::wire::{AgreementMessage, Decision, MemberProcess, Message, Newcomer, Spoken};
 use crate::{LossCause, Member, OperationError};
 use change::{Changing, Waiting};
-use member::Epoch;
+use member::{Entered, Epoch};
 
 /// How patient simulated groups are: less than by default, as a job may choose.
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
@@ -45,6 +45,8 @@ pub(super) enum Parcel {
     Join { epoch: u64 },
     /// So is this one.
     Joined { epoch: u64 },
+    /// In answer to one that wants to be let in: these are the members.
+    Directory { members: Vec<MemberId> },
     /// A message of the product, as it stands on the wire.
     Message { epoch: u64, bytes: Vec<u8> },
 }
@@ -157,12 +159,13 @@ impl Process {
     pub(super) fn founder(me: MemberProcess, clock: Clock, around: &mut Surroundings) -> Self {
         let mut process = Self::new(me, clock);
         let member_ids = (0..).take(around.job.member_ids).collect();
-        process.enter(
-            1,
+        let entered = Entered {
+            number: 1,
             member_ids,
-            [(me.member_id, me.incarnation)].into(),
-            around,
-        );
+            known: [(me.member_id, me.incarnation)].into(),
+            newcomers: BTreeSet::new(),
+        };
+        process.enter(entered, around);
         process
     }
 
@@ -283,6 +286,7 @@ impl Process {
             Parcel::Hello { epoch } => self.greeted(from, epoch, Greeting::First, around),
             Parcel::Welcome { epoch: 0 } => self.nobody_there(from.member_id, around),
             Parcel::Welcome { epoch } => self.greeted(from, epoch, Greeting::Answer, around),
+            Parcel::Directory { members } => self.told_of(&members),
             Parcel::Join { epoch } => self.joined_by(from, epoch, Greeting::First, around),
             Parcel::Joined { epoch } => self.joined_by(from, epoch, Greeting::Answer, around),
             Parcel::Message { epoch, bytes } => {
@@ -298,9 +302,27 @@ impl Process {
 
     /// Somebody asks to be let in.
     fn join_requested(&mut self, from: MemberProcess, around: &mut Surroundings) {
-        if matches!(self.stage, Stage::Member(_)) {
-            self.join_requests.insert(from.member_id, from.incarnation);
-            self.supplanted(from.member_id, around);
+        let Stage::Member(epoch) = &self.stage else {
+            return;
+        };
+        let (members, number) = (epoch.member_ids.clone(), epoch.number);
+        self.send(from.member_id, Parcel::Directory { members }, around);
+        let decision = self.decisions.get(&(number - 1));
+        if let Some(missed) = decision.filter(|decision| decision.admits(from)) {
+            let message = AgreementMessage::Decided(missed.clone());
+            let spoken = Message::Spoken(Spoken { epoch: 0, message });
+            return self.tell(from.member_id, 0, spoken, around);
+        }
+        self.join_requests.insert(from.member_id, from.incarnation);
+        self.supplanted(from.member_id, around);
+    }
+
+    /// A newcomer hears whom else it may ask.
+    fn told_of(&mut self, members: &[MemberId]) {
+        let me = self.me.member_id;
+        if let Stage::Waiting(waiting) = &mut self.stage {
+            let others = members.iter().filter(|member_id| **member_id != me);
+            waiting.seeds.extend(others);
         }
     }
 
@@ -339,4 +361,19 @@ impl Process {
 enum Greeting {
     First,
     Answer,
+}
+
+/// Who has asked to join and is no member.
+fn joiners(join_requests: &BTreeMap<MemberId, u64>, members: &[MemberId]) -> Vec<Newcomer> {
+    let new = join_requests
+        .iter()
+        .filter(|(member_id, _)| !members.contains(member_id));
+    let newcomer = |(&member_id, &incarnation): (&MemberId, &u64)| {
+        let process = MemberProcess {
+            member_id,
+            incarnation,
+        };
+        Newcomer::at(process, format!("member {member_id}"))
+    };
+    new.map(newcomer).collect()
 }

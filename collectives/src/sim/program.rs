@@ -1,5 +1,6 @@
 //! What every rank of a simulated job does, and which values must come out.
 
+use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -14,18 +15,33 @@ use crate::failure::Unexplained;
 use crate::links::{CallGraph, LinkOperation, Links, Scratch, WaitState};
 use crate::operation::Request;
 use crate::schedule::{Algorithm, Collective, Hosts, Schedule};
-use crate::wire::MemberProcess;
+use crate::wire::{MemberProcess, NewcomerOffer};
 use crate::{OperationError, Rank};
 
 /// What all processes of a job know before it begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) seed: u64,
+    /// Those that the job begins with.
     pub(super) member_ids: usize,
     /// How many works the program has.
     pub(super) works: u64,
     /// Which of two ranks may go on alone.
     pub(super) pair: TwoMemberPolicy,
+}
+
+impl Job {
+    /// Whom a newcomer asks first: all others that are listed, or two of them if it is not.
+    pub(super) fn seeds_of(&self, member_id: MemberId) -> BTreeSet<MemberId> {
+        let listed: Vec<MemberId> = (0..).take(self.member_ids).collect();
+        if listed.contains(&member_id) {
+            let others = listed.into_iter().filter(|other| *other != member_id);
+            return others.collect();
+        }
+        let first = below(hash(&[self.seed, member_id.into()]), listed.len());
+        let pair = [first, (first + 1) % listed.len()];
+        pair.map(|place| listed[place]).into()
+    }
 }
 
 /// The next operation of a program.
@@ -35,8 +51,10 @@ pub(super) enum Step {
     Resume,
     /// Work of the program, with its number.
     Work(u64),
-    /// Every rank tells who has asked it to be let in.
+    /// The ranks find out who of them knows of most newcomers.
     Census,
+    /// That one tells the others.
+    Admit { root: Rank, words: usize },
     /// All have finished.
     Leave,
 }
@@ -76,8 +94,11 @@ impl Plan {
                 Collective::AllReduce,
                 Algorithm::Tree,
                 Some(ReduceOp::Max),
-                job.member_ids,
+                1,
             ),
+            Step::Admit { root, words } => {
+                Self::new(Collective::Broadcast { root }, Algorithm::Tree, None, words)
+            }
             Step::Leave => Self::new(Collective::Barrier, Algorithm::Tree, None, 0),
             Step::Work(number) => {
                 let dice = hash(&[job.seed, number]);
@@ -251,30 +272,26 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     .await
 }
 
-/// The incarnations that have asked to join, by member id, or 0: as a buffer.
-pub(super) fn census(
-    join_requests: impl Iterator<Item = MemberProcess>,
-    member_ids: usize,
-) -> Vec<i64> {
-    let mut buffer = vec![0; member_ids];
-    for MemberProcess {
-        member_id,
-        incarnation,
-    } in join_requests
-    {
-        buffer[member_id as usize] = incarnation.cast_signed();
-    }
-    buffer
+/// A list of newcomers, as the product writes it, in a buffer.
+pub(super) fn words_of(list: &[u8]) -> Vec<i64> {
+    let words = list.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        i64::from_le_bytes(word)
+    });
+    words.collect()
 }
 
-/// Inverse of [`census`], leaving out member ids that are taken.
-pub(super) fn join_requested(buffer: &[i64], taken: &[MemberId]) -> Vec<MemberProcess> {
-    let entries = (0..).zip(buffer);
-    let new =
-        entries.filter(|(member_id, incarnation)| **incarnation > 0 && !taken.contains(member_id));
-    new.map(|(member_id, incarnation)| MemberProcess {
-        member_id,
-        incarnation: incarnation.cast_unsigned(),
-    })
-    .collect()
+/// Inverse of [`words_of`], for so many bytes.
+pub(super) fn list_of(words: &[i64], bytes: usize) -> Vec<u8> {
+    let all = words.iter().flat_map(|word| word.to_le_bytes());
+    all.take(bytes).collect()
+}
+
+/// The operation that follows a census with this result, if one does.
+pub(super) fn after_census(buffer: &[i64]) -> Option<Step> {
+    let offer = buffer.first().map(|word| word.cast_unsigned());
+    let NewcomerOffer { bytes, root } = NewcomerOffer::read(offer?)?;
+    let words = bytes.div_ceil(8);
+    Some(Step::Admit { root, words })
 }

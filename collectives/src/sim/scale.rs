@@ -17,8 +17,8 @@ use crate::agreement::{
 };
 use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::schedule::{Algorithm, Schedule};
-use crate::wire::{MemberProcess, MemberRecord, MemberState, Message, RecordBatch, Spoken};
-use crate::{Member, OperationError, Rank, overlay};
+use crate::wire::{MemberProcess, MemberRecord, MemberState, Message, Spoken};
+use crate::{Member, OperationError, Rank, links, overlay};
 
 /// How long a message takes, and a half of a handshake.
 const LATENCY: Duration = Duration::from_micros(100);
@@ -41,6 +41,16 @@ pub struct Cost {
     pub most_messages: u64,
     /// Bytes of all messages, as they are encoded.
     pub bytes: u64,
+}
+
+impl Cost {
+    /// The rounds of a start: how many messages the last rank waited for, one after the other, behind
+    /// its handshakes.
+    #[must_use]
+    pub fn rounds(&self) -> u32 {
+        let latencies = self.took.as_micros() / LATENCY.as_micros();
+        u32::try_from(latencies.saturating_sub(2)).expect("a start takes seconds")
+    }
 }
 
 /// The peers of a rank, and the rounds, of an all-reduce.
@@ -90,11 +100,23 @@ pub fn start(ranks: u32) -> Cost {
     world.net.cost()
 }
 
+/// Bytes that a rank keeps of each member that it is not connected with, by the sizes of what they
+/// are kept in: its address, of so many bytes, what it has told of itself, its member id and
+/// incarnation, and its empty place among the links of the group.
+#[must_use]
+pub fn member_bytes(address: usize) -> usize {
+    // A tree's leaf holds 11 entries and is two thirds full.
+    let incarnation = 3 * (size_of::<MemberId>() + size_of::<u64>()) / 2;
+    let links = size_of::<Option<links::Outgoing>>() + size_of::<Option<links::Incoming>>();
+    // The list that a process was given, and the members of the epoch.
+    let addresses = size_of::<String>() + size_of::<Member>() + 2 * address;
+    addresses + size_of::<MemberRecord>() + size_of::<MemberId>() + incarnation + links
+}
+
 /// A death in a group that runs: from the broken connections until all ranks have named it.
 #[must_use]
 pub fn death(ranks: u32) -> Cost {
-    let mut world = Memberships::new(ranks);
-    world.begin();
+    let mut world = Memberships::begun(ranks);
     let victim = Rank::new(ranks / 3);
     world.lost = Some(victim);
     for other in overlay::neighbours(victim, ranks) {
@@ -103,6 +125,17 @@ pub fn death(ranks: u32) -> Cost {
     }
     world.run();
     assert_eq!(world.named, ranks - 1, "all that are left name {victim}");
+    world.net.cost()
+}
+
+/// A rack of `rack` ranks is cut off from all others, without a word: until all of either side have
+/// named somebody of the other. Signs of life are counted too.
+#[must_use]
+pub fn cut(ranks: u32, rack: u32) -> Cost {
+    let mut world = Memberships::begun(ranks);
+    world.rack = Some(rack.clamp(1, ranks / 2));
+    world.run_with_clocks();
+    assert_eq!(world.named, ranks, "all ranks name somebody beyond the cut");
     world.net.cost()
 }
 
@@ -213,39 +246,83 @@ struct Memberships {
     /// Who has ended, and how many have named it.
     lost: Option<Rank>,
     named: u32,
+    /// So many of the lowest ranks are cut off from the others.
+    rack: Option<u32>,
+    /// When each rank wants to look at the clock next.
+    clocks: Vec<Option<Instant>>,
 }
 
 impl Memberships {
     fn new(ranks: u32) -> Self {
+        Self::of(ranks, |rank, members, now| {
+            Membership::new(rank, record(rank), members, TIMEOUTS, now)
+        })
+    }
+
+    /// Every rank knows all others, without a message.
+    fn begun(ranks: u32) -> Self {
+        let records: Arc<[_]> = Rank::all(ranks).map(record).collect();
+        Self::of(ranks, |rank, members, now| {
+            Membership::begun(rank, records.clone(), members, TIMEOUTS, now)
+        })
+    }
+
+    fn of(ranks: u32, new: impl Fn(Rank, Arc<[Member]>, Instant) -> Membership) -> Self {
         let net = Net::new(ranks);
         let member = |rank| Member::new(rank, "a simulated rank");
         let members: Arc<[Member]> = Rank::all(ranks).map(member).collect();
-        let new = |rank| Membership::new(rank, record(rank), members.clone(), TIMEOUTS, net.now);
         Self {
-            ranks: Rank::all(ranks).map(new).collect(),
+            ranks: Rank::all(ranks)
+                .map(|rank| new(rank, members.clone(), net.now))
+                .collect(),
+            clocks: vec![None; ranks as usize],
             net,
             begun: 0,
             lost: None,
             named: 0,
+            rack: None,
         }
     }
 
-    /// Lets every rank know all others, without a message.
-    fn begin(&mut self) {
-        let world = u32::try_from(self.ranks.len()).expect("counted as u32");
-        let records: Vec<_> = Rank::all(world).map(record).collect();
-        let mut out = Vec::new();
-        for (rank, membership) in Rank::all(world).zip(&mut self.ranks) {
-            for other in overlay::neighbours(rank, world) {
-                membership.handle(self.net.now, membership::Event::Joined(other), &mut out);
-            }
-            let batch = RecordBatch {
-                first: 0,
-                records: records.clone(),
-            };
-            membership.handle(self.net.now, membership::Event::Records(batch), &mut out);
-            out.clear();
+    /// As [`run`](Self::run), with every rank looking at the clock when it wants to, until all have
+    /// named somebody.
+    fn run_with_clocks(&mut self) {
+        for rank in 0..self.ranks.len() {
+            self.happens(rank, membership::Event::Tick);
+            self.set_clock(rank);
         }
+        let ranks = u32::try_from(self.ranks.len()).expect("counted as u32");
+        while self.named < ranks
+            && let Some((rank, event)) = self.net.next()
+        {
+            let is_clock = matches!(event, membership::Event::Tick);
+            if is_clock && self.clocks[rank].is_none_or(|at| at > self.net.now) {
+                // It was set anew meanwhile.
+                continue;
+            }
+            self.happens(rank, event);
+            self.set_clock(rank);
+        }
+    }
+
+    fn set_clock(&mut self, rank: usize) {
+        let wake = self.ranks[rank].wake().map(|at| at.max(self.net.now));
+        let clock = &mut self.clocks[rank];
+        if clock.is_some_and(|at| at > self.net.now) && *clock <= wake {
+            return;
+        }
+        *clock = wake;
+        if let Some(at) = wake {
+            let delay = at - self.net.now + Duration::from_micros(1);
+            self.clocks[rank] = Some(self.net.now + delay);
+            self.net.post(delay, rank, membership::Event::Tick);
+        }
+    }
+
+    /// Whether nothing gets from one rank to another.
+    fn is_cut(&self, one: Rank, other: Rank) -> bool {
+        let inside = |rank: Rank| self.rack.is_some_and(|rack| rank.number() < rack);
+        inside(one) != inside(other)
     }
 
     fn run(&mut self) {
@@ -291,10 +368,22 @@ impl Memberships {
                         abort: abort.clone(),
                     },
                     // Signs of life go on besides, and are counted apart.
-                    Message::Heartbeat => return,
-                    other => unreachable!("nobody leaves or misses anybody: {other:?}"),
+                    Message::Heartbeat if self.rack.is_none() => return,
+                    Message::Heartbeat => Event::Heard(me),
+                    Message::PingRequest(ping) => Event::Asked {
+                        by: me,
+                        ping: *ping,
+                    },
+                    Message::Ack(ping) => Event::Vouched {
+                        by: me,
+                        ping: *ping,
+                    },
+                    other => unreachable!("nobody leaves: {other:?}"),
                 };
-                self.net.send(me.index(), to.index(), &message, event);
+                match self.is_cut(me, to) {
+                    true => self.net.messages[me.index()] += 1,
+                    false => self.net.send(me.index(), to.index(), &message, event),
+                }
             }
             // What the kernel would tell is known, and nobody reads along.
             Action::Examine(_) | Action::Say(_) => {}
@@ -303,7 +392,9 @@ impl Memberships {
                 self.net.told = self.net.now;
             }
             Action::Fail(OperationError::RankLost { peer, .. }) => {
-                self.named += u32::from(Some(peer.rank()) == self.lost);
+                let named = peer.rank();
+                // Of a rack it may be anybody beyond the cut, as the first to notice tells it.
+                self.named += u32::from(self.rack.is_some() || Some(named) == self.lost);
                 self.net.told = self.net.now;
             }
             Action::Fail(_) | Action::Over => unreachable!("one rank is lost, and nobody leaves"),
@@ -336,7 +427,7 @@ impl Agreements {
         let previous_epoch = PreviousEpoch {
             epoch: 1,
             members: (0..ranks).collect(),
-            incarnations: (0..ranks).map(|member_id| (member_id, 1)).collect(),
+            incarnations: Arc::new((0..ranks).map(|member_id| (member_id, 1)).collect()),
         };
         let rules = AgreementRules {
             pair: TwoMemberPolicy::Proven,
@@ -451,6 +542,23 @@ mod tests {
             assert!(cost.took <= membership::GRACE + (1 + doublings) * LATENCY);
             assert!(cost.most_messages <= 2 * u64::from(doublings));
         }
+    }
+
+    #[test]
+    fn a_rack_that_is_cut_off_is_named_by_all_and_names_others_after_the_patience() {
+        for (ranks, rack) in [(16, 4), (64, 2), (100, 10)] {
+            let cost = cut(ranks, rack);
+            assert!(cost.took >= TIMEOUTS.silence, "{cost:?}");
+            assert!(cost.took <= 2 * TIMEOUTS.silence + SLACK, "{cost:?}");
+        }
+    }
+
+    /// For beats, and for words to go round.
+    const SLACK: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn what_a_member_costs_that_is_no_neighbour_is_bounded() {
+        assert!(member_bytes("10.0.0.1:4000".len()) <= 200);
     }
 
     #[test]

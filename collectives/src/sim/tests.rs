@@ -42,6 +42,21 @@ fn groups_shrink_grow_again_and_finish() {
 }
 
 #[test]
+fn groups_grow_past_their_list_and_all_who_came_finish() {
+    let setting = Setting {
+        ranks: Some(2),
+        scenario: Scenario::Growth,
+        plant: Plant::Nothing,
+    };
+    let played = check(setting, 100..140);
+    let grown = |played: &&Played| played.epochs() >= 2 && played.finished() >= 3;
+    let count = played.iter().filter(grown).count();
+    assert!(count >= 20, "{count} of 40 groups were larger at the end");
+    let doubled = |played: &&Played| played.epochs() >= 3 && played.finished() == 5;
+    assert!(played.iter().any(|played| doubled(&played)));
+}
+
+#[test]
 fn whoever_is_stopped_until_it_is_lost_is_left_out_and_the_others_finish() {
     let setting = Setting {
         ranks: Some(4),
@@ -93,6 +108,7 @@ fn a_seed_gives_the_same_story_every_time() {
 fn finds(plant: Plant, kind: ProblemKind) -> Option<u64> {
     let setting = Setting {
         plant,
+        scenario: plant.scenario(),
         ..Setting::default()
     };
     let is_found = |seed: &u64| {

@@ -33,6 +33,7 @@ pub(super) struct World {
     queue: Queue,
     /// When the last parcel from one member id to another arrives: streams keep their order.
     latest: BTreeMap<(MemberId, MemberId), Time>,
+    /// Processes that are still to start.
     restarts: usize,
 }
 
@@ -55,6 +56,7 @@ enum Happening {
     Arrive(Posted),
     Crash(MemberId),
     Restart(MemberId, Comeback),
+    Arrival(MemberId),
     Pause(MemberId, Time),
     Rumour {
         to: MemberId,
@@ -81,7 +83,7 @@ impl Happening {
             | Self::Sees { by: member_id, .. } => Some(*member_id),
             Self::Arrive(posted) => Some(posted.to),
             Self::Rumour { to, .. } => Some(*to),
-            Self::Crash(_) | Self::Restart(..) | Self::Pause(..) => None,
+            Self::Crash(_) | Self::Restart(..) | Self::Arrival(_) | Self::Pause(..) => None,
         }
     }
 }
@@ -116,7 +118,7 @@ impl World {
             dice: dice.split(2),
             now: 0,
         };
-        let member_ids = faults.ranks as usize;
+        let member_ids = faults.places() as usize;
         Self {
             // Where clocks begin changes nothing: only differences are looked at.
             base: Instant::now(),
@@ -193,7 +195,11 @@ impl World {
         let oracle = &self.around.oracle;
         let left_out = |of| ends(End::LeftOut).any(|process| process.me == of);
         let stopped = oracle.lives_on(left_out).filter(|_| finished == 0);
-        let whole = finished == self.processes.len();
+        let (founders, _) = self.processes.split_at(self.faults.ranks as usize);
+        let founders = founders.iter().flatten();
+        let is_done = |process: &Process| process.end() == Some(&End::Finished);
+        let whole =
+            founders.filter(|founder| is_done(founder)).count() == self.faults.ranks as usize;
         self.around.oracle.finished = finished as u64;
         if let Some(epoch) = stopped {
             self.around.oracle.found(Problem::MajorityStopped { epoch });
@@ -234,6 +240,10 @@ impl World {
                 self.restarts += 1;
                 self.happens_at(at, Happening::Restart(crash.member_id, comeback));
             }
+        }
+        for arrival in self.faults.arrivals.clone() {
+            self.restarts += 1;
+            self.happens_at(arrival.at, Happening::Arrival(arrival.member_id));
         }
         for pause in self.faults.pauses.clone() {
             self.happens_at(pause.from, Happening::Pause(pause.member_id, pause.until));
@@ -297,7 +307,21 @@ impl World {
             }
             Happening::Crash(member_id) => self.crash(member_id),
             Happening::Restart(member_id, comeback) => self.restart(member_id, comeback),
+            Happening::Arrival(member_id) => self.arrive(member_id),
         }
+    }
+
+    fn arrive(&mut self, member_id: MemberId) {
+        self.restarts -= 1;
+        let me = MemberProcess {
+            member_id,
+            incarnation: 1,
+        };
+        let told = || "comes, and is on no list".to_owned();
+        self.around.oracle.note(self.around.now, me, told);
+        let process = Process::newcomer(me, self.clock(member_id), &mut self.around);
+        self.processes[member_id as usize] = Some(process);
+        self.happens_at(self.around.now, Happening::Stir(member_id));
     }
 
     /// Whether the timer is the last one that was set, and its member id does not stand still; if

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
+use super::Newcomer;
+
 /// A try to reach a decision; higher ones overrule lower ones.
 #[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub(crate) struct Ballot {
@@ -38,8 +40,8 @@ pub(crate) struct MemberProcess {
 pub(crate) struct MemberState {
     /// Operations that it has completed in that epoch.
     pub(crate) completed: u64,
-    /// Who asks it to be admitted.
-    pub(crate) newcomers: Vec<MemberProcess>,
+    /// Who is to be admitted, as all members of that epoch have settled before it ended.
+    pub(crate) newcomers: Vec<Newcomer>,
 }
 
 /// The next epoch.
@@ -49,7 +51,7 @@ pub(crate) struct Decision {
     /// Those who go on, in the order of their ranks.
     pub(crate) survivors: Vec<MemberProcess>,
     /// Those who are admitted; their ranks follow.
-    pub(crate) newcomers: Vec<MemberProcess>,
+    pub(crate) newcomers: Vec<Newcomer>,
     /// Operations of the last epoch that all survivors have completed.
     pub(crate) completed: u64,
 }
@@ -57,13 +59,23 @@ pub(crate) struct Decision {
 impl Decision {
     /// The next epoch's members, in the order of their ranks.
     pub(crate) fn members(&self) -> impl Iterator<Item = MemberProcess> + '_ {
-        self.survivors.iter().chain(&self.newcomers).copied()
+        let newcomers = self.newcomers.iter().map(|newcomer| newcomer.process);
+        self.survivors.iter().copied().chain(newcomers)
     }
 
-    /// Whether it can be: nobody has two places, and an epoch may follow.
+    /// Whether it admits this process.
+    pub(crate) fn admits(&self, process: MemberProcess) -> bool {
+        let mut newcomers = self.newcomers.iter();
+        newcomers.any(|newcomer| newcomer.process == process)
+    }
+
+    /// Whether it can be: nobody has two places, newcomers can be reached, and an epoch may follow.
     fn makes_sense(&self) -> bool {
         let mut places = BTreeSet::new();
-        self.epoch < u64::MAX && self.members().all(|member| places.insert(member.member_id))
+        let mut newcomers = self.newcomers.iter();
+        self.epoch < u64::MAX
+            && self.members().all(|member| places.insert(member.member_id))
+            && newcomers.all(Newcomer::makes_sense)
     }
 }
 
@@ -77,10 +89,12 @@ impl AgreementMessage {
                 accepted: Some((_, decision)),
                 ..
             } => decision.makes_sense(),
-            Self::Prepare(_)
-            | Self::Promise { accepted: None, .. }
-            | Self::Accept { .. }
-            | Self::Overtaken { .. } => true,
+            Self::Promise {
+                standing,
+                accepted: None,
+                ..
+            } => standing.newcomers.iter().all(Newcomer::makes_sense),
+            Self::Prepare(_) | Self::Accept { .. } | Self::Overtaken { .. } => true,
         }
     }
 }

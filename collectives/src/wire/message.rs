@@ -2,8 +2,9 @@
 
 use rkyv::{Archive, Deserialize, Serialize, rancor};
 
-use super::agreement_message::{AgreementMessage, MemberProcess};
+use super::agreement_message::AgreementMessage;
 use super::call::{WaitProbe, WireCall};
+use super::newcomer::{Directory, Newcomer};
 use super::records::RecordBatch;
 use super::registration::{AddressBatch, Registration};
 use super::routed::Routed;
@@ -17,9 +18,13 @@ pub(crate) const MESSAGE_HEAD_BYTES: usize = 12;
 /// because it travels as the reason of a closed connection.
 pub(crate) const TEXT_LIMIT: usize = 900;
 
-/// Bytes a message body may have: the member ids of all members that a group can have, twice, and
-/// room for the numbers.
+/// Bytes a message body may have.
 const BODY_LIMIT: u32 = 32 << 10;
+
+/// Bytes of a word on the next epoch: all members that a group can have, and twice as many
+/// newcomers as one step admits, as a promise tells of those that are to be and those that were
+/// accepted.
+const SPOKEN_LIMIT: u32 = 128 << 10;
 
 /// Ranks that a message names as absent at most; nobody reads more.
 pub(crate) const ABSENT_LIMIT: usize = 1000;
@@ -63,6 +68,8 @@ pub(crate) enum Message {
     Register(Registration),
     /// The answer: this is where all do.
     Addresses(AddressBatch),
+    /// In answer to a newcomer: this is where the members are. Its request stands.
+    Directory(Directory),
 }
 
 /// Who a process is.
@@ -110,14 +117,19 @@ pub(crate) struct Ping {
 }
 
 /// Who wants to be in the next epoch.
-#[derive(Archive, Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Archive, Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct JoinRequest {
     /// The one that it was in last; 0 if in none.
     pub(crate) epoch: u64,
-    pub(crate) newcomer: MemberProcess,
+    pub(crate) newcomer: Newcomer,
+    /// Of the program that it runs, which is that of all members.
+    pub(crate) program: [u8; 16],
     /// How often its launcher has seen a process with its member id end, and started another.
     pub(crate) restarts: u64,
 }
+
+/// The code of [`Message::Spoken`].
+pub(super) const SPOKEN: u8 = 8;
 
 /// The code of [`Message::Routed`].
 pub(super) const ROUTED: u8 = 13;
@@ -158,16 +170,19 @@ impl MessageHead {
     pub(crate) fn decode(bytes: &[u8; MESSAGE_HEAD_BYTES]) -> Result<Self, WireError> {
         begins_well(bytes)?;
         let length = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-        if length > BODY_LIMIT {
+        let kind = bytes[5];
+        let limit = if kind == SPOKEN {
+            SPOKEN_LIMIT
+        } else {
+            BODY_LIMIT
+        };
+        if length > limit {
             return Err(WireError::Length {
                 found: u64::from(length),
-                limit: u64::from(BODY_LIMIT),
+                limit: u64::from(limit),
             });
         }
-        Ok(Self {
-            kind: bytes[5],
-            length,
-        })
+        Ok(Self { kind, length })
     }
 
     /// The code of the message's type.
@@ -199,6 +214,7 @@ impl Message {
             Self::PingRequest(ping) | Self::Ack(ping) => rkyv::to_bytes(ping),
             Self::Register(registration) => rkyv::to_bytes(registration),
             Self::Addresses(batch) => rkyv::to_bytes(batch),
+            Self::Directory(directory) => rkyv::to_bytes(directory),
             Self::Heartbeat | Self::Goodbye => Ok(rkyv::util::AlignedVec::new()),
         };
         let body = body.expect("serialising plain numbers and short texts into memory cannot fail");
@@ -222,16 +238,17 @@ impl Message {
             (5, _) => rkyv::from_bytes(body).map(Self::Abort).map_err(malformed),
             (6, []) => Ok(Self::Goodbye),
             (7, _) => rkyv::from_bytes(body).map(Self::Lane).map_err(malformed),
-            (8, _) => match rkyv::from_bytes::<Spoken, _>(body).map_err(malformed)? {
+            (SPOKEN, _) => match rkyv::from_bytes::<Spoken, _>(body).map_err(malformed)? {
                 spoken if spoken.message.makes_sense() => Ok(Self::Spoken(spoken)),
                 _ => Err(WireError::Body { kind: head.kind }),
             },
             (9, _) => rkyv::from_bytes(body)
                 .map(|probe| Self::WaitProbe(Box::new(probe)))
                 .map_err(malformed),
-            (10, _) => rkyv::from_bytes(body)
-                .map(Self::JoinRequest)
-                .map_err(malformed),
+            (10, _) => match rkyv::from_bytes::<JoinRequest, _>(body).map_err(malformed)? {
+                request if request.newcomer.makes_sense() => Ok(Self::JoinRequest(request)),
+                _ => Err(WireError::Body { kind: head.kind }),
+            },
             (11, _) => rkyv::from_bytes(body).map(Self::Records).map_err(malformed),
             (12, _) => rkyv::from_bytes(body).map(Self::Absent).map_err(malformed),
             (ROUTED, _) => rkyv::from_bytes(body).map(Self::Routed).map_err(malformed),
@@ -248,6 +265,10 @@ impl Message {
             (18, _) => rkyv::from_bytes(body)
                 .map(Self::Addresses)
                 .map_err(malformed),
+            (19, _) => match rkyv::from_bytes::<Directory, _>(body).map_err(malformed)? {
+                directory if directory.makes_sense() => Ok(Self::Directory(directory)),
+                _ => Err(WireError::Body { kind: head.kind }),
+            },
             (4 | 6, _) => Err(WireError::Body { kind: head.kind }),
             (kind, _) => Err(WireError::Code {
                 field: "message type",
@@ -265,7 +286,7 @@ impl Message {
             Self::Abort(_) => 5,
             Self::Goodbye => 6,
             Self::Lane(_) => 7,
-            Self::Spoken(_) => 8,
+            Self::Spoken(_) => SPOKEN,
             Self::WaitProbe(_) => 9,
             Self::JoinRequest(_) => 10,
             Self::Records(_) => 11,
@@ -276,6 +297,7 @@ impl Message {
             Self::Ack(_) => 16,
             Self::Register(_) => 17,
             Self::Addresses(_) => 18,
+            Self::Directory(_) => 19,
         }
     }
 }
@@ -283,8 +305,8 @@ impl Message {
 impl From<crate::Refusal> for Refusal {
     fn from(reason: crate::Refusal) -> Self {
         use crate::Refusal::{
-            Connections, DataTransport, Members, RankTaken, RankUnexpected, RankUnproved, Version,
-            World,
+            Connections, DataTransport, Members, Program, RankTaken, RankUnexpected, RankUnproved,
+            Version, World,
         };
         let (code, expected, found) = match reason {
             World { expected, found } => (1, expected, found),
@@ -295,6 +317,7 @@ impl From<crate::Refusal> for Refusal {
             Connections { expected, found } => (6, expected, found),
             DataTransport { expected, found } => (7, expected.code().into(), found.code().into()),
             Version { expected, found } => (8, expected.into(), found.into()),
+            Program => (9, 0, 0),
         };
         Self {
             code,
@@ -327,6 +350,7 @@ impl From<Refusal> for crate::Refusal {
                 [Ok(expected), Ok(found)] => Self::Version { expected, found },
                 _ => Self::RankUnexpected { claimed: found },
             },
+            9 => Self::Program,
             _ => Self::RankUnexpected { claimed: found },
         }
     }
@@ -349,7 +373,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        Ballot, Decision, MemberProcess, MemberState, WaitReport, WireMessageCounts,
+        Ballot, Decision, MemberProcess, MemberState, NEWCOMERS, WaitReport, WireMessageCounts,
     };
     use super::*;
     use crate::Rank;
@@ -440,11 +464,14 @@ mod tests {
             spoken(3),
             Message::JoinRequest(JoinRequest {
                 epoch: 4,
-                newcomer: MemberProcess {
-                    member_id: 3,
-                    incarnation: 17,
-                },
+                newcomer: newcomer(3),
+                program: [9; 16],
                 restarts: 1,
+            }),
+            Message::Directory(Directory {
+                epoch: u64::MAX,
+                most: 5,
+                entries: (0..).take(Directory::LIMIT).map(entry).collect(),
             }),
             Message::Records(sample(RecordBatch::LIMIT)),
             Message::Absent(vec![3; ABSENT_LIMIT]),
@@ -480,20 +507,31 @@ mod tests {
         vec![Message::Abort(abort), Message::Abort(disagreement)]
     }
 
-    /// The longest word there is, with so many members.
-    fn spoken(members: u32) -> Message {
-        let newcomer = |member_id| MemberProcess {
+    /// As long as one can be.
+    fn newcomer(member_id: u32) -> Newcomer {
+        let process = MemberProcess {
             member_id,
             incarnation: u64::MAX,
         };
+        Newcomer::at(process, "n".repeat(259))
+    }
+
+    fn entry(member_id: u32) -> (u32, String) {
+        (member_id, newcomer(member_id).address)
+    }
+
+    /// The longest word there is, with so many members besides newcomers.
+    fn spoken(members: u32) -> Message {
         let ballot = Ballot {
             round: 7,
             proposer: 1,
         };
         let decision = Decision {
             epoch: 2,
-            survivors: Vec::new(),
-            newcomers: (0..members).map(newcomer).collect(),
+            survivors: (0..members)
+                .map(|member_id| newcomer(member_id).process)
+                .collect(),
+            newcomers: (members..).take(NEWCOMERS).map(newcomer).collect(),
             completed: 17,
         };
         let standing = MemberState {
@@ -512,14 +550,22 @@ mod tests {
     #[test]
     fn a_word_about_the_largest_group_fits() {
         let bytes = spoken(crate::config::WORLD_LIMIT).encode();
-        assert!(bytes.len() <= MESSAGE_HEAD_BYTES + BODY_LIMIT as usize);
+        assert!(
+            bytes.len() <= MESSAGE_HEAD_BYTES + SPOKEN_LIMIT as usize,
+            "{} bytes",
+            bytes.len()
+        );
     }
 
     #[test]
     fn encode_and_decode_are_inverse() {
         for message in samples() {
             let bytes = message.encode();
-            assert!(bytes.len() <= MESSAGE_HEAD_BYTES + BODY_LIMIT as usize);
+            let limit = match message {
+                Message::Spoken(_) => SPOKEN_LIMIT,
+                _ => BODY_LIMIT,
+            };
+            assert!(bytes.len() <= MESSAGE_HEAD_BYTES + limit as usize);
             if matches!(message, Message::Abort(_)) {
                 assert!(bytes.len() < PACKET, "{} bytes", bytes.len());
             }
@@ -529,10 +575,6 @@ mod tests {
 
     #[test]
     fn a_decision_that_cannot_be_is_no_message() {
-        let newcomer = |member_id| MemberProcess {
-            member_id,
-            incarnation: 1,
-        };
         let decided = |epoch, member_ids: &[u32]| {
             let decision = Decision {
                 epoch,
@@ -544,7 +586,7 @@ mod tests {
             decode(&Message::Spoken(Spoken { epoch: 1, message }).encode())
         };
         assert!(decided(2, &[0, 1]).is_ok());
-        let malformed = Err(WireError::Body { kind: 8 });
+        let malformed = Err(WireError::Body { kind: SPOKEN });
         assert_eq!(decided(2, &[0, 1, 0]), malformed);
         assert_eq!(decided(u64::MAX, &[0, 1]), malformed);
     }
@@ -557,8 +599,8 @@ mod tests {
     #[test]
     fn every_reason_of_a_refusal_is_understood() {
         use crate::Refusal::{
-            Connections, DataTransport, Members, RankTaken, RankUnexpected, RankUnproved, Version,
-            World,
+            Connections, DataTransport, Members, Program, RankTaken, RankUnexpected, RankUnproved,
+            Version, World,
         };
         let world = World {
             expected: 4,
@@ -567,6 +609,7 @@ mod tests {
         for reason in [
             world,
             Members,
+            Program,
             RankTaken,
             RankUnproved { claimed: 7 },
             RankUnexpected { claimed: 7 },
@@ -625,7 +668,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_decoder_panic(
-            kind in 0_u8..18,
+            kind in 0_u8..19,
             body in prop::collection::vec(any::<u8>(), 0..200),
         ) {
             let head = MessageHead { kind, length: 0 };

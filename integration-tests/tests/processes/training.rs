@@ -39,7 +39,7 @@ struct Seen {
 
 /// What all workers together have said of their steps.
 #[derive(Debug, Default)]
-struct Story {
+pub(crate) struct Story {
     /// By step and membership, the epoch of the data and the samples of each worker that tried.
     tried: BTreeMap<(u64, u64), (u64, Vec<usize>)>,
     made: BTreeSet<(u64, u64)>,
@@ -101,14 +101,10 @@ impl Job {
                 let rank = u32::try_from(number(2)).unwrap();
                 self.workers[seat].place = (rank, usize::try_from(number(4)).unwrap(), number(1));
             }
-            "tries" => self.story.tries((number(1), number(5)), number(3), said),
-            "made" => {
-                self.workers[seat].made = number(1);
-                self.story.made.insert((number(1), number(3)));
-            }
-            "goes" => self.story.interruptions.push(u128::from(number(2))),
+            "made" => self.workers[seat].made = number(1),
             _ => {}
         }
+        self.story.hear(said);
     }
 
     /// All are in one membership of full size, and have made a step there.
@@ -181,6 +177,21 @@ impl Job {
 }
 
 impl Story {
+    /// Takes in a line of a worker, if it is about a step.
+    pub(crate) fn hear(&mut self, said: &str) {
+        let words: Vec<&str> = said
+            .split([' ', ':'])
+            .filter(|word| !word.is_empty())
+            .collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        match words.first() {
+            Some(&"tries") => self.tries((number(1), number(5)), number(3), said),
+            Some(&"made") => drop(self.made.insert((number(1), number(3)))),
+            Some(&"goes") => self.interruptions.push(u128::from(number(2))),
+            _ => {}
+        }
+    }
+
     fn tries(&mut self, place: (u64, u64), epoch: u64, said: &str) {
         let (_, list) = said.split_once('[').unwrap();
         let numbers = list.trim_end_matches(']').split(", ");
@@ -197,7 +208,7 @@ impl Story {
     /// A step counts in the last membership in which it was made: whoever made it before has been
     /// lost with what it had. The samples of those that count are each sample once in each epoch.
     #[track_caller]
-    fn check(&self, epochs: u64) {
+    pub(crate) fn check(&self, epochs: u64) {
         let last: BTreeMap<u64, u64> = self.made.iter().copied().collect();
         let steps: Vec<u64> = last.keys().copied().collect();
         assert_eq!(steps, (1..=epochs * STEPS_PER_EPOCH).collect::<Vec<_>>());
@@ -217,7 +228,7 @@ impl Story {
     }
 }
 
-fn trainer(epochs: u64) -> Command {
+pub(crate) fn trainer(epochs: u64) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trainer"));
     command
         .arg(format!("--epochs={epochs}"))
@@ -230,7 +241,7 @@ fn trainer(epochs: u64) -> Command {
 
 /// The accuracy that all workers have reached with equal copies.
 #[track_caller]
-fn result(ended: &Ended) -> f64 {
+pub(crate) fn result(ended: &Ended) -> f64 {
     let said = ended.lines.iter().filter_map(|line| {
         let (_, said) = line.split_once("trained ")?;
         Some(said.to_owned())
@@ -242,7 +253,7 @@ fn result(ended: &Ended) -> f64 {
 }
 
 /// The accuracy of one worker that nobody kills.
-fn undisturbed(epochs: u64) -> f64 {
+pub(crate) fn undisturbed(epochs: u64) -> f64 {
     result(&Worker::start(trainer(epochs)).end())
 }
 

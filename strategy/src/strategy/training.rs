@@ -11,7 +11,7 @@ use meshwork_collectives::{
 };
 
 use super::elastic::poll_interval::PollInterval;
-use super::{MultiWorkerMirroredStrategy, config, place_in};
+use super::{MultiWorkerMirroredStrategy, cluster_of, config, place_in};
 use crate::{CommunicationOptions, Error, Training};
 use session::Session;
 
@@ -26,7 +26,8 @@ pub(super) struct Elastic {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum JoinMode {
     /// With all the others, when the job begins; most are enough where one is lost before all have
-    /// met, or does not come within [`Timeouts::join`].
+    /// met, or does not come within [`Timeouts::join`]. Of a job that begins with fewer workers
+    /// than are listed, the others come in later all the same.
     Founding,
     /// In the place of one that was lost, while the others train.
     Late,
@@ -39,6 +40,10 @@ impl MultiWorkerMirroredStrategy {
     /// `MESHWORK_RESTARTS` says how often this process was started before, as `meshwork run
     /// --elastic` sets it: from 1 on it waits to be let in by those who train.
     ///
+    /// A job may grow: with `MESHWORK_WORKERS=2:5` the first two workers of the cluster begin it,
+    /// and there may come to be five; those listed behind them come in later, and so does any
+    /// process that has the addresses of some workers in `MESHWORK_SEEDS` instead of a cluster.
+    ///
     /// # Errors
     /// Those of [`from_env`](Self::from_env), and [`Error::Group`] when MESHWORK_RESTARTS is no
     /// number or no worker admits this process within [`Timeouts::join`].
@@ -50,15 +55,22 @@ impl MultiWorkerMirroredStrategy {
     }
 
     fn elastic_from_cluster_env() -> Result<Self, Error> {
+        let options = CommunicationOptions::new().with_timeouts(Timeouts::from_env()?);
+        if let Some(seeds) = GroupConfig::seeds_from_env() {
+            let config = GroupConfig::newcomer(seeds, JobSecret::from_env()?)?;
+            let group = Group::rejoin(&config.with_environment()?)?;
+            return Ok(Self::with(group, options, None)?.made_elastic());
+        }
         let entry = JoinMode::from_env()?.unwrap_or(JoinMode::Founding);
-        let timeouts = Timeouts::from_env()?;
-        let resolver = EnvironmentResolver::from_env();
-        let Some(cluster) = place_in(&resolver, JobSecret::from_env, timeouts.join())? else {
+        let may_grow = env::var_os(GroupConfig::WORKERS_ENV).is_some();
+        let limit = options.timeouts().join();
+        let cluster = cluster_of(&EnvironmentResolver::from_env(), JobSecret::from_env, limit)?;
+        let Some(cluster) = cluster.filter(|(placement, _)| may_grow || placement.world() > 1)
+        else {
             return Ok(Self::alone()?.made_elastic());
         };
         let config = config(&cluster.0, JobSecret::from_env()?)?.with_environment()?;
-        let options = CommunicationOptions::new().with_timeouts(timeouts);
-        Ok(Self::with(entry.join(&config)?, options, cluster)?.made_elastic())
+        Ok(Self::with(entry.join(&config)?, options, Some(cluster))?.made_elastic())
     }
 
     /// As [`new`](Self::new), for a job that continues when workers are lost and admits new ones:
@@ -80,7 +92,7 @@ impl MultiWorkerMirroredStrategy {
         let config = config(&cluster.0, secret)?
             .with_timeouts(options.timeouts())
             .with_pair(options.pair());
-        Ok(Self::with(entry.join(&config)?, options, cluster)?.made_elastic())
+        Ok(Self::with(entry.join(&config)?, options, Some(cluster))?.made_elastic())
     }
 
     /// Makes the steps of `training` until there are none left.
@@ -136,8 +148,8 @@ impl Elastic {
 impl JoinMode {
     fn join(self, config: &GroupConfig) -> Result<Group, collectives::Error> {
         match self {
-            Self::Founding => Group::connect_majority(config),
-            Self::Late => Group::rejoin(config),
+            Self::Founding if config.is_founder() => Group::connect_majority(config),
+            Self::Founding | Self::Late => Group::rejoin(config),
         }
     }
 

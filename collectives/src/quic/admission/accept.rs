@@ -16,7 +16,7 @@ use crate::quic::handshake_limiter::HandshakePermit;
 use crate::quic::heads::DataHead;
 use crate::quic::node::Node;
 use crate::quic::streams::{self, Stream};
-use crate::wire::{Hello, Message, WireError};
+use crate::wire::{Abort, Hello, Message, WireError};
 use crate::{Rank, Refusal, UnauthenticatedCause, UnauthenticatedPeer};
 
 /// How long a caller may take from its first packet until it is a member.
@@ -73,10 +73,7 @@ async fn receive(
             return Ok(());
         }
         Message::Abort(abort) if admission.identity.is(&connection, Role::Launcher) => {
-            // It knows places in the member list, and not who is in which epoch.
-            if let Some(rank) = admission.rank_at(abort.culprit) {
-                let _ = admission.events.send(Event::Reported(rank)).await;
-            }
+            reported(admission, &abort).await;
             return Ok(());
         }
         Message::JoinRequest(join_request) => {
@@ -98,6 +95,7 @@ async fn receive(
         | Message::Ack(_)
         | Message::Register(_)
         | Message::Addresses(_)
+        | Message::Directory(_)
         | Message::WaitProbe(_) => return Ok(()),
     };
     if let Err(refusal) = answer(admission, &connection, &hello) {
@@ -119,6 +117,14 @@ async fn receive(
     };
     admission.admit(Rank::new(admitted.hello.rank), admitted);
     Ok(())
+}
+
+/// The launcher tells the end of a member: it knows places in the member list, and not who is in
+/// which epoch.
+async fn reported(admission: &Admission, abort: &Abort) {
+    if let Some(rank) = admission.rank_at(abort.culprit) {
+        let _ = admission.events.send(Event::Reported(rank)).await;
+    }
 }
 
 /// A caller that has a certificate of this job, and the first that it says.
@@ -146,7 +152,7 @@ async fn prove(
 
 /// Says why, to the caller and to the membership. Whoever speaks another version understands at
 /// least the version that stands at the head of every message.
-async fn refuse(
+pub(super) async fn refuse(
     admission: &Admission,
     connection: Connection,
     mut send: SendStream,

@@ -111,7 +111,7 @@ impl Admission {
 }
 
 /// Whether the host of this address says that nobody listens there.
-async fn refuses(address: SocketAddr) -> bool {
+pub(super) async fn refuses(address: SocketAddr) -> bool {
     let answer = timeout(REFUSAL, call(address)).await;
     answer.is_ok_and(|called| called.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused))
 }

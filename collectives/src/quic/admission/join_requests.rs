@@ -1,88 +1,111 @@
 //! Who wants to be let into a group that runs, or has missed how the last one ended.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use quinn::{Connection, SendStream};
 
-use super::{Admission, lock};
-use crate::Rank;
+use super::accept::refuse;
+use super::{Admission, evidence, lock};
 use crate::agreement::MemberId;
-use crate::config::WORLD_LIMIT;
 use crate::identity::Role;
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
-use crate::wire::{AgreementMessage, JoinRequest, MemberProcess, Message, Spoken};
+use crate::quic::program;
+use crate::wire::{AgreementMessage, Decision, JoinRequest, Message, NEWCOMERS, Newcomer, Spoken};
+use crate::{Rank, Refusal};
 
 /// Who has not asked to join for so long has gone away.
 const RECENT: Duration = Duration::from_secs(3);
+/// Newcomers that are remembered: those that one step admits, and as many for each of the next.
+const MOST: usize = 4 * NEWCOMERS;
 
-/// Newcomers by member id, so there are never more of them than member ids, and when they last
-/// asked to join.
+/// Newcomers by member id, and when they last asked to join.
 #[derive(Default)]
-pub(super) struct JoinRequests(Mutex<BTreeMap<MemberId, (u64, Instant)>>);
+pub(super) struct JoinRequests(Mutex<BTreeMap<MemberId, (Newcomer, Instant)>>);
 
 impl Admission {
-    /// Notes who asks to be let in, and tells those who have missed a decision.
+    /// Notes who asks to be let in and tells it where all are, and tells those that have missed a
+    /// decision.
     pub(super) async fn join_requested(
         &self,
         join_request: JoinRequest,
         connection: Connection,
         mut send: SendStream,
     ) -> Result<(), NoMessage> {
-        let JoinRequest {
-            epoch,
-            newcomer,
-            restarts,
-        } = join_request;
-        if !self
-            .identity
-            .is(&connection, Role::Rank(Rank::new(newcomer.member_id)))
-        {
+        let process = join_request.newcomer.process;
+        let role = Role::Rank(Rank::new(process.member_id));
+        if !self.identity.is(&connection, role) {
             return Ok(());
         }
+        let epoch = join_request.epoch;
         let missed = self.decision.as_ref().filter(|decision| match epoch {
-            0 => decision.newcomers.contains(&newcomer),
+            0 => decision.admits(process),
             _ => epoch < self.epoch,
         });
+        if epoch == 0 {
+            let own = self.node.program().await;
+            if !program::may_be_equal(own, join_request.program) {
+                return refuse(self, connection, send, Refusal::Program).await;
+            }
+            self.tell_where_all_are(&mut send).await?;
+        }
         match missed {
-            Some(decision) => {
-                let message = AgreementMessage::Decided(decision.clone());
-                let spoken = Message::Spoken(Spoken { epoch, message });
-                control::write(&mut send, &spoken).await?;
-                // The other closes when it has read it.
-                connection.closed().await;
-            }
-            None if epoch == 0 => {
-                self.note(newcomer);
-                if let Some(rank) = self.rank_at(newcomer.member_id) {
-                    // Later members may have been started again themselves.
-                    if restarts > 0 && self.epoch == 1 {
-                        lock(&self.ended).insert(rank);
-                    }
-                    self.miss(rank).await;
-                }
-            }
-            None => {}
+            Some(decision) => tell_decision(&mut send, epoch, decision).await?,
+            None if epoch == 0 => self.takes_the_place(&join_request).await,
+            None => return Ok(()),
+        }
+        let _ = send.finish();
+        if epoch == 0 && missed.is_none() {
+            self.note(join_request.newcomer, connection.remote_address())
+                .await;
+        }
+        // The other closes when it has read it.
+        connection.closed().await;
+        Ok(())
+    }
+
+    async fn tell_where_all_are(&self, send: &mut SendStream) -> Result<(), NoMessage> {
+        let directory = self.node.directory_of(self.epoch, &self.member_ids);
+        for message in directory.messages() {
+            control::write(send, &message).await?;
         }
         Ok(())
     }
 
-    fn note(
-        &self,
-        MemberProcess {
-            member_id,
-            incarnation,
-        }: MemberProcess,
-    ) {
+    /// Whoever was there before a newcomer has ended, if this still waits for it.
+    async fn takes_the_place(&self, join_request: &JoinRequest) {
+        let process = join_request.newcomer.process;
+        let Some(rank) = self.rank_at(process.member_id) else {
+            return;
+        };
+        if self.incarnations().get(&process.member_id) == Some(&process.incarnation) {
+            // It asked before it came in, and is heard only now.
+            return;
+        }
+        // Later members may have been started again themselves.
+        if join_request.restarts > 0 && self.epoch == 1 {
+            lock(&self.ended).insert(rank);
+        }
+        self.miss(rank).await;
+    }
+
+    async fn note(&self, newcomer: Newcomer, from: SocketAddr) {
+        let newcomer = Newcomer {
+            port_is_telling: !evidence::refuses(from).await,
+            ..newcomer
+        };
         let mut join_requests = self
             .join_requests
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if member_id < WORLD_LIMIT {
-            join_requests.insert(member_id, (incarnation, Instant::now()));
+        join_requests.retain(|_, (_, at)| at.elapsed() < RECENT);
+        let member_id = newcomer.process.member_id;
+        if join_requests.len() < MOST || join_requests.contains_key(&member_id) {
+            join_requests.insert(member_id, (newcomer, Instant::now()));
         }
     }
 
@@ -95,20 +118,31 @@ impl Admission {
         }
     }
 
-    /// Who has asked to join a short while ago.
-    pub(in crate::quic) fn joiners(&self) -> Vec<MemberProcess> {
+    /// Who has asked to join a short while ago and is no member: as many as one step admits, and as
+    /// the group has room for.
+    pub(in crate::quic) fn joiners(&self) -> Vec<Newcomer> {
+        let room = (self.node.directory().most() as usize).saturating_sub(self.member_ids.len());
         let join_requests = self
             .join_requests
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let recent = join_requests
-            .iter()
-            .filter(|(_, (_, at))| at.elapsed() < RECENT);
-        let newcomer = |(&member_id, &(incarnation, _))| MemberProcess {
-            member_id,
-            incarnation,
-        };
-        recent.map(newcomer).collect()
+            .values()
+            .filter(|(newcomer, at)| {
+                let is_member = self.member_ids.contains(&newcomer.process.member_id);
+                at.elapsed() < RECENT && !is_member
+            })
+            .map(|(newcomer, _)| newcomer.clone());
+        recent.take(room.min(NEWCOMERS)).collect()
     }
+}
+
+async fn tell_decision(
+    send: &mut SendStream,
+    epoch: u64,
+    decision: &Decision,
+) -> Result<(), NoMessage> {
+    let message = AgreementMessage::Decided(decision.clone());
+    control::write(send, &Message::Spoken(Spoken { epoch, message })).await
 }

@@ -12,7 +12,7 @@ use crate::quic::handshake_limiter::HandshakePermit;
 use crate::wire::{Message, Spoken};
 
 /// Members that may be heard at a time; a group can have as many.
-const CALLERS: usize = 1024;
+const CALLERS: usize = 4096;
 
 impl Reconfiguration {
     /// Hears all who call.
@@ -50,11 +50,11 @@ impl Reconfiguration {
         let Message::JoinRequest(join_request) = message else {
             return Ok(());
         };
-        let member_id = join_request.newcomer.member_id;
+        let process = join_request.newcomer.process;
         let proved = self
             .node
             .identity
-            .is(&connection, self.node.role(member_id));
+            .is(&connection, self.node.role(process.member_id));
         // A newcomer listens to whoever has been in an epoch; members listen to those of their own.
         let belongs = match self.join_request.epoch {
             0 => join_request.epoch > 0,
@@ -68,11 +68,11 @@ impl Reconfiguration {
         let Ok(_line) = senders.try_acquire() else {
             return Ok(());
         };
-        control::write(&mut send, &Message::JoinRequest(self.join_request)).await?;
+        control::write(&mut send, &Message::JoinRequest(self.join_request.clone())).await?;
         while let Message::Spoken(Spoken { epoch, message }) = control::read(&mut receive).await? {
             if epoch == join_request.epoch {
                 let said = Event::Said {
-                    by: join_request.newcomer,
+                    by: process,
                     message,
                 };
                 if self.events.send(said).await.is_err() {

@@ -1,5 +1,6 @@
 //! Calling another member of the epoch that is over, until it answers or its end is certain.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Reconfiguration;
 use crate::agreement::{Event, MemberId, Proof};
+use crate::identity::Role;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::streams::Stream;
 use crate::quic::{TURNED_AWAY, endpoint, resolve};
@@ -98,12 +100,13 @@ impl Reconfiguration {
     async fn dial(&self, member_id: MemberId) -> Option<Connecting> {
         let endpoint = &self.node.endpoint;
         let own = endpoint.local_addr().ok()?;
-        let address = resolve(self.node.address(member_id)?, own).await.ok()??;
-        let name = self
-            .node
-            .identity
-            .server_name(self.node.role(member_id))
-            .ok()?;
+        let address = resolve(&self.node.address(member_id)?, own).await.ok()??;
+        self.dial_at(address, self.node.role(member_id))
+    }
+
+    pub(super) fn dial_at(&self, address: SocketAddr, role: Role) -> Option<Connecting> {
+        let endpoint = &self.node.endpoint;
+        let name = self.node.identity.server_name(role).ok()?;
         let client = endpoint::client(&self.node.identity, self.node.config.network());
         endpoint.connect_with(client, address, &name.to_str()).ok()
     }
@@ -116,13 +119,19 @@ impl Reconfiguration {
         connection: &Connection,
     ) -> Result<Option<Stream>, NoMessage> {
         let mut line = connection.open_bi().await?;
-        control::write(&mut line.0, &Message::JoinRequest(self.join_request)).await?;
+        control::write(
+            &mut line.0,
+            &Message::JoinRequest(self.join_request.clone()),
+        )
+        .await?;
         match control::read(&mut line.1).await? {
-            Message::JoinRequest(join_request) if join_request.newcomer.member_id == member_id => {
+            Message::JoinRequest(join_request)
+                if join_request.newcomer.process.member_id == member_id =>
+            {
                 let event = match join_request.epoch {
                     // Whoever was there before is gone.
                     0 => Event::Lost(member_id, Proof::Unreached),
-                    _ => Event::Reached(join_request.newcomer),
+                    _ => Event::Reached(join_request.newcomer.process),
                 };
                 let _ = self.events.send(event).await;
                 Ok(Some(line))

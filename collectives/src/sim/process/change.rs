@@ -1,8 +1,10 @@
 //! A process between epochs, or before its first.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::member::Entered;
 use super::{AGAIN, End, Greeting, PACE, Parcel, Process, Stage, Surroundings, WAITING};
 use crate::OperationError;
 use crate::agreement::{
@@ -11,7 +13,9 @@ use crate::agreement::{
 use crate::sim::Plant;
 use crate::sim::net::Time;
 use crate::sim::program::Step;
-use crate::wire::{AgreementMessage, Decision, MemberProcess, MemberState, Message, Spoken};
+use crate::wire::{
+    AgreementMessage, Decision, MemberProcess, MemberState, Message, Newcomer, Spoken,
+};
 
 pub(super) struct Changing {
     pub(super) agreement: Agreement,
@@ -28,6 +32,8 @@ pub(super) struct Changing {
 
 pub(super) struct Waiting {
     agreement: Agreement,
+    /// Whom it asks: all who are listed, or some and those that they tell of.
+    pub(super) seeds: BTreeSet<MemberId>,
     until: Time,
     pub(super) again: Time,
 }
@@ -36,7 +42,7 @@ impl Process {
     /// Ends the epoch that this process is in, and asks the others which one follows.
     pub(super) fn change(
         &mut self,
-        newcomers: Vec<MemberProcess>,
+        newcomers: Vec<Newcomer>,
         end: Option<&OperationError>,
         around: &mut Surroundings,
     ) {
@@ -47,7 +53,7 @@ impl Process {
         let previous_epoch = PreviousEpoch {
             epoch: epoch.number,
             members: epoch.member_ids.clone().into(),
-            incarnations: epoch.known.clone(),
+            incarnations: Arc::new(epoch.known.clone()),
         };
         let completed = epoch.history.len() as u64;
         let own = MemberState {
@@ -105,6 +111,7 @@ impl Process {
             ),
             until: around.now + WAITING,
             again: around.now,
+            seeds: around.job.seeds_of(self.me.member_id),
         }));
     }
 
@@ -130,10 +137,7 @@ impl Process {
         }
         if waiting.again <= around.now {
             waiting.again = around.now + AGAIN;
-            for member_id in (0..)
-                .take(around.job.member_ids)
-                .filter(|member_id| *member_id != self.me.member_id)
-            {
+            for member_id in waiting.seeds.clone() {
                 self.send(member_id, Parcel::Hello { epoch: 0 }, around);
             }
         }
@@ -290,13 +294,21 @@ impl Process {
             if around.plant != Plant::ForgottenRollback {
                 self.position = change.position_after(agreed);
             }
-            self.decisions.insert(previous_epoch, decision.clone());
         }
+        self.decisions.insert(decision.epoch - 1, decision.clone());
         self.join_requests.clear();
         let members: Vec<_> = decision.members().collect();
         let known = members.iter().map(|one| (one.member_id, one.incarnation));
         let member_ids = members.iter().map(|one| one.member_id).collect();
-        self.enter(decision.epoch, member_ids, known.collect(), around);
+        let newcomers = decision.newcomers.iter().map(|newcomer| newcomer.process);
+        let newcomers = newcomers.filter(|newcomer| *newcomer != self.me);
+        let entered = Entered {
+            number: decision.epoch,
+            member_ids,
+            known: known.collect(),
+            newcomers: newcomers.collect(),
+        };
+        self.enter(entered, around);
     }
 }
 

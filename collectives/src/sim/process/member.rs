@@ -1,6 +1,6 @@
 //! A process in an epoch: it joins, works, and notices who is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,10 +13,12 @@ use crate::schedule::Collective;
 use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
 use crate::sim::oracle::Place;
 use crate::sim::program::{
-    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, census, contribution,
-    join_requested,
+    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, after_census, contribution,
+    list_of, words_of,
 };
-use crate::wire::{MemberProcess, MemberRecord, Message};
+use crate::wire::{
+    MemberProcess, MemberRecord, Message, NewcomerOffer, decode_newcomers, encode_newcomers,
+};
 use crate::{LossCause, Member, OperationError, Rank};
 
 pub(super) struct Epoch {
@@ -30,6 +32,12 @@ pub(super) struct Epoch {
     /// Which process was let in for each member id, this one among them.
     pub(super) admitted: BTreeMap<MemberId, MemberProcess>,
     again: Option<Time>,
+    /// Those that came in with this epoch, until everybody is in.
+    newcomers: BTreeSet<MemberProcess>,
+    /// What this rank brought to the last census.
+    waiting: Vec<u8>,
+    /// What that came to, if newcomers are to be let in.
+    settles: Option<NewcomerOffer>,
     /// Everybody is in; here until an operation takes it.
     means: Option<Means>,
     task: Option<(Step, Task)>,
@@ -42,6 +50,15 @@ pub(super) struct Epoch {
     /// Works behind the program when the epoch began.
     pub(super) base: u64,
     leaving: bool,
+}
+
+/// An epoch as a process comes to know of it.
+pub(super) struct Entered {
+    pub(super) number: u64,
+    pub(super) member_ids: Vec<MemberId>,
+    pub(super) known: BTreeMap<MemberId, u64>,
+    /// Those that came in with it, but this process.
+    pub(super) newcomers: BTreeSet<MemberProcess>,
 }
 
 impl Epoch {
@@ -76,24 +93,28 @@ impl Epoch {
         let since = since
             .take_while(|step| matches!(step, Step::Work(_)))
             .count();
-        match self.history.last() {
-            None => Step::Resume,
-            Some(_) if position >= works => Step::Leave,
-            Some(_) if since as u64 >= BETWEEN_CENSUSES => Step::Census,
-            Some(_) => Step::Work(position),
+        match (self.history.last(), self.settles) {
+            (None, _) => Step::Resume,
+            (Some(_), Some(NewcomerOffer { bytes, root })) => {
+                let words = bytes.div_ceil(8);
+                Step::Admit { root, words }
+            }
+            (Some(_), None) if position >= works => Step::Leave,
+            (Some(_), None) if since as u64 >= BETWEEN_CENSUSES => Step::Census,
+            (Some(_), None) => Step::Work(position),
         }
     }
 }
 
 impl Process {
     /// Begins to join an epoch.
-    pub(super) fn enter(
-        &mut self,
-        number: u64,
-        member_ids: Vec<MemberId>,
-        known: BTreeMap<MemberId, u64>,
-        around: &mut Surroundings,
-    ) {
+    pub(super) fn enter(&mut self, entered: Entered, around: &mut Surroundings) {
+        let Entered {
+            number,
+            member_ids,
+            known,
+            newcomers,
+        } = entered;
         around.oracle.note(around.now, self.me, || {
             format!("enters epoch {number} of members {member_ids:?}")
         });
@@ -121,6 +142,9 @@ impl Process {
             known,
             admitted: BTreeMap::from([(self.me.member_id, self.me)]),
             again: Some(around.now),
+            newcomers,
+            waiting: Vec::new(),
+            settles: None,
             means: None,
             task: None,
             thinks: None,
@@ -130,7 +154,10 @@ impl Process {
             leaving: false,
         }));
         if alone {
-            self.act(vec![Action::Ready(vec![own])], around);
+            self.act(vec![Action::Ready([own].into())], around);
+        }
+        for ended in self.ended.clone() {
+            self.member_died(ended, around);
         }
     }
 
@@ -173,14 +200,15 @@ impl Process {
                 Step::Resume => vec![self.position.cast_signed()],
                 Step::Leave => Vec::new(),
                 Step::Census => {
-                    let join_requests = self.join_requests.iter();
-                    let join_requests =
-                        join_requests.map(|(&member_id, &incarnation)| MemberProcess {
-                            member_id,
-                            incarnation,
-                        });
-                    census(join_requests, around.job.member_ids)
+                    let joiners = super::joiners(&self.join_requests, &epoch.member_ids);
+                    epoch.waiting = encode_newcomers(&joiners);
+                    let offer = NewcomerOffer::of(&epoch.waiting, epoch.rank);
+                    vec![offer.word().cast_signed()]
                 }
+                Step::Admit { root, words } => match root == epoch.rank {
+                    true => words_of(&epoch.waiting),
+                    false => vec![0; words],
+                },
                 Step::Work(number) => match plan.collective {
                     Collective::Broadcast { root } if root != epoch.rank => vec![0; plan.count],
                     _ => contribution(self.me, number, plan.count),
@@ -254,9 +282,15 @@ impl Process {
             }
             Step::Work(_) => self.position += 1,
             Step::Census => {
-                let newcomers = join_requested(buffer, &epoch.member_ids);
-                if !newcomers.is_empty() {
-                    self.change(newcomers, None, around);
+                let admits = after_census(buffer).is_some();
+                let offer = NewcomerOffer::read(buffer[0].cast_unsigned());
+                epoch.settles = offer.filter(|_| admits);
+            }
+            Step::Admit { .. } => {
+                let bytes = epoch.settles.map_or(0, |offer| offer.bytes);
+                match decode_newcomers(&list_of(buffer, bytes)) {
+                    Ok(newcomers) => self.change(newcomers, None, around),
+                    Err(_) => around.oracle.garbled(self.me.member_id),
                 }
             }
             Step::Leave => {
@@ -298,10 +332,16 @@ impl Process {
     }
 
     pub(super) fn member_died(&mut self, of: MemberProcess, around: &mut Surroundings) {
-        if let Stage::Member(epoch) = &self.stage
-            && let Some(rank) = epoch.rank_of_process(of)
-        {
+        let Stage::Member(epoch) = &self.stage else {
+            return;
+        };
+        if let Some(rank) = epoch.rank_of_process(of) {
             self.member_event(Event::Died(rank), around);
+        } else if let Some(rank) = epoch.rank_of(of.member_id)
+            && epoch.newcomers.contains(&of)
+        {
+            // Nobody has met it yet, and nobody will.
+            self.member_event(Event::Reported(rank), around);
         }
     }
 
@@ -363,6 +403,7 @@ impl Process {
                 }
                 Action::Ready(records) => {
                     epoch.means = Some(means(self.me, epoch, &records, around));
+                    epoch.newcomers.clear();
                     epoch.thinks = Some(around.now);
                     around.oracle.met(self.me, epoch.number);
                 }

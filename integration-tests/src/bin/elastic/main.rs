@@ -22,11 +22,14 @@ use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp}
 #[derive(Debug, Parser)]
 struct Args {
     /// Addresses of all members.
-    #[arg(long, value_delimiter = ',', required = true)]
+    #[arg(long, value_delimiter = ',', required_unless_present = "seeds")]
     members: Vec<String>,
     /// The place of this process among them.
-    #[arg(long)]
-    rank: u32,
+    #[arg(long, required_unless_present = "seeds")]
+    rank: Option<u32>,
+    /// Addresses of some members, for a process that is on no list.
+    #[arg(long, value_delimiter = ',', conflicts_with_all = ["members", "rank"])]
+    seeds: Vec<String>,
     /// Ask to be let into a group that runs.
     #[arg(long)]
     rejoin: bool,
@@ -54,10 +57,13 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Error> {
-    let rank = Rank::new(args.rank);
-    let config = GroupConfig::new(args.members.clone(), rank, JobSecret::from_env()?)?;
+    let secret = JobSecret::from_env()?;
+    let config = match args.rank {
+        Some(rank) => GroupConfig::new(args.members.clone(), Rank::new(rank), secret)?,
+        None => GroupConfig::newcomer(args.seeds.clone(), secret)?,
+    };
     let config = config.with_environment()?;
-    let group = match (args.rejoin, args.majority) {
+    let group = match (args.rejoin || args.rank.is_none(), args.majority) {
         (true, _) => Group::rejoin(&config),
         (false, true) => Group::connect_majority(&config),
         (false, false) => Group::connect(&config),

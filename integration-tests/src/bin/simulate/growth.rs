@@ -7,19 +7,27 @@ use std::time::Instant;
 use meshwork_collectives::Algorithm;
 use meshwork_collectives::sim::fabric::signs_of_life;
 use meshwork_collectives::sim::scale::{
-    Cost, Rounds, all_reduce, connections, death, reconfiguration, start,
+    Cost, Rounds, all_reduce, connections, cut, death, member_bytes, reconfiguration, start,
 };
 
 /// The groups that are looked at if none are given.
 const WORLDS: [u32; 3] = [1000, 10_000, 100_000];
 /// Smaller ones, by which growth is judged too.
 const SMALL: [u32; 4] = [64, 128, 256, 512];
-/// The largest start and the largest death that are played: every rank knows of every other.
+/// The largest start that is played: every rank hears of every other.
 const LARGEST_START: u32 = 10_000;
+/// The largest death that is played.
+const LARGEST_DEATH: u32 = 100_000;
+/// The largest group that is played of which a rack is cut off: all send signs of life meanwhile.
+const LARGEST_CUT: u32 = 10_000;
+/// The part of the ranks that are in one rack.
+const RACK: u32 = 32;
+/// Bytes of an address of IPv4 with its port, at the most.
+const ADDRESS: usize = 21;
 /// Members that one message of a start tells of.
 const RECORDS_OF_A_MESSAGE: f64 = 900.0;
 /// The largest reconfiguration that is played: its decision names all that are left.
-const LARGEST_CHANGE: u32 = 1000;
+const LARGEST_CHANGE: u32 = 4096;
 
 /// What was counted in a group of so many ranks.
 struct Counted {
@@ -28,6 +36,7 @@ struct Counted {
     heartbeats: usize,
     start: Option<Cost>,
     death: Option<Cost>,
+    cut: Option<Cost>,
     reconfiguration: Option<Cost>,
     tree: Rounds,
     halving: Rounds,
@@ -40,6 +49,8 @@ enum Growth {
     /// A message a round, and one for each so many members that it tells of.
     LogarithmInMessages,
     Linear,
+    /// The same for any number.
+    Constant,
 }
 
 struct Column {
@@ -55,9 +66,15 @@ struct Fit {
     b: f64,
 }
 
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 18] = [
     logarithmic("connections", |of| Some(of.connections as f64)),
     logarithmic("heartbeats", |of| Some(of.heartbeats as f64)),
+    Column {
+        name: "member_bytes",
+        growth: Growth::Constant,
+        figure: |_| Some(member_bytes(ADDRESS) as f64),
+    },
+    logarithmic("start_rounds", |of| Some(f64::from(of.start?.rounds()))),
     logarithmic("start_ms", |of| of.start.map(|cost| millis(&cost))),
     Column {
         name: "start_messages",
@@ -69,6 +86,8 @@ const COLUMNS: [Column; 14] = [
     }),
     logarithmic("death_ms", |of| of.death.map(|cost| millis(&cost))),
     logarithmic("death_messages", |of| of.death.map(|cost| mean(&cost, of))),
+    logarithmic("rack_cut_ms", |of| of.cut.map(|cost| millis(&cost))),
+    logarithmic("rack_cut_messages", |of| of.cut.map(|cost| mean(&cost, of))),
     logarithmic("reconfiguration_ms", |of| {
         of.reconfiguration.map(|cost| millis(&cost))
     }),
@@ -107,6 +126,7 @@ pub(crate) fn report(worlds: &[u32]) -> ExitCode {
             Growth::Logarithm => "log2(ranks)",
             Growth::LogarithmInMessages => "(log2(ranks) + ranks/900)",
             Growth::Linear => "ranks",
+            Growth::Constant => "0",
         };
         let Fit { a, b, .. } = fit;
         say!(
@@ -144,7 +164,8 @@ fn count(ranks: u32) -> Counted {
         connections: connections(ranks),
         heartbeats: signs_of_life(ranks, Instant::now()),
         start: (ranks <= LARGEST_START).then(|| start(ranks)),
-        death: (ranks <= LARGEST_START).then(|| death(ranks)),
+        death: (ranks <= LARGEST_DEATH).then(|| death(ranks)),
+        cut: (ranks <= LARGEST_CUT).then(|| cut(ranks, ranks / RACK)),
         reconfiguration: (ranks <= LARGEST_CHANGE).then(|| reconfiguration(ranks, ranks / 100)),
         tree: all_reduce(Algorithm::Tree, ranks),
         halving: all_reduce(Algorithm::Halving, ranks),
@@ -180,7 +201,12 @@ fn fit(column: &Column, all: &[Counted]) -> Fit {
         xx += at * at;
         xy += at * figure;
     }
-    let a = (n * xy - x * y) / (n * xx - x * x);
+    let a = match growth {
+        Growth::Constant => 0.0,
+        Growth::Logarithm | Growth::LogarithmInMessages | Growth::Linear => {
+            (n * xy - x * y) / (n * xx - x * x)
+        }
+    };
     let b = (y - a * x) / n;
     Fit { growth, a, b }
 }
@@ -207,6 +233,7 @@ impl Growth {
                 f64::from(ranks).log2() + f64::from(ranks) / RECORDS_OF_A_MESSAGE
             }
             Self::Linear => f64::from(ranks),
+            Self::Constant => 0.0,
         }
     }
 }

@@ -190,11 +190,11 @@ fn rows_go_to_logical_devices_evenly_and_a_value_to_one() {
 
 #[test]
 fn there_are_replicas_and_not_too_many() {
-    for replicas in [0, 1025] {
+    for replicas in [0, 4097] {
         let refused = MultiWorkerMirroredStrategy::mirrored(replicas).map(drop);
         let expected = Error::LocalReplicas {
             replicas,
-            most: 1024,
+            most: 4096,
         };
         assert_eq!(refused, Err(expected));
     }

@@ -1,0 +1,374 @@
+//! Processes that nobody has listed come into a group that runs, and those who may not do not.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::identity::{Identity, Role};
+use crate::quic::host_digest;
+use crate::wire::{
+    JoinRequest, MESSAGE_HEAD_BYTES, MemberProcess, Message, MessageHead, Newcomer, VERSION,
+};
+
+/// A job that begins with two members.
+struct Job {
+    members: Vec<String>,
+    secret: JobSecret,
+    over: Over,
+}
+
+impl Job {
+    fn new(over: Over, founders: u32) -> Self {
+        Self {
+            members: free_addresses(founders),
+            secret: JobSecret::generate().unwrap(),
+            over,
+        }
+    }
+
+    fn configured(&self, config: GroupConfig) -> GroupConfig {
+        match self.over {
+            Over::Local | Over::Memory => config,
+            Over::Hosts => config.with_host("a"),
+            Over::Quic => config.with_transport(Transport::Quic),
+            Over::Tls => over_tls(config, Network::default()),
+        }
+    }
+
+    fn founder(&self, rank: Rank, most: u32) -> Group {
+        let config = config(&self.members, rank, &self.secret);
+        let founders = u32::try_from(self.members.len()).unwrap();
+        let config = config.with_workers(founders, most).unwrap();
+        Group::connect(&self.configured(config)).unwrap()
+    }
+
+    /// One that knows the address of one member only.
+    fn newcomer(&self, secret: &JobSecret) -> GroupConfig {
+        let seeds = self.members.iter().rev().take(1);
+        let timeouts = Timeouts::default().with_join(PATIENCE);
+        let config = GroupConfig::newcomer(seeds, secret.clone()).unwrap();
+        self.configured(config.with_timeouts(timeouts))
+    }
+
+    /// Runs founders and newcomers until there are `world` of them.
+    fn grows(&self, newcomers: u32, most: u32) -> Vec<Group> {
+        let founders = u32::try_from(self.members.len()).unwrap();
+        let world = founders + newcomers;
+        each(0..world, |number| {
+            let mut group = match number < founders {
+                true => self.founder(Rank::new(number), most),
+                false => Group::rejoin(&self.newcomer(&self.secret)).unwrap(),
+            };
+            while group.world() < world {
+                group.grow().unwrap();
+            }
+            group
+        })
+    }
+}
+
+/// Every rank contributes its own number, and all are counted.
+#[track_caller]
+fn reduces(group: &mut Group) {
+    let world = group.world();
+    let mut sum = [u64::from(group.rank().number())];
+    group.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    assert_eq!(sum[0], u64::from(world * (world - 1) / 2));
+}
+
+#[test]
+fn newcomers_that_nobody_listed_come_in_and_take_part() {
+    for over in [Over::Memory, Over::Hosts, Over::Quic, Over::Tls] {
+        let job = Job::new(over, 2);
+        let groups = job.grows(3, 5);
+        let mut ranks: Vec<u32> = groups.iter().map(|group| group.rank().number()).collect();
+        // Founders keep their places.
+        assert_eq!(ranks[..2], [0, 1]);
+        ranks.sort_unstable();
+        assert_eq!(ranks, [0, 1, 2, 3, 4]);
+        each(groups, |mut group| {
+            // Two, and two at the most with them, and one.
+            assert!(group.epoch().number() >= 3 && group.epoch().survivors() >= 3);
+            assert!(
+                group
+                    .members()
+                    .iter()
+                    .all(|member| member.address().contains(':'))
+            );
+            reduces(&mut group);
+            group.leave().unwrap();
+        });
+    }
+}
+
+#[test]
+fn one_that_is_alone_is_joined_by_others() {
+    let job = Job::new(Over::Memory, 1);
+    each(job.grows(2, 3), |mut group| {
+        reduces(&mut group);
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn those_listed_behind_the_founders_come_later_in_their_own_name() {
+    let (members, secret) = (free_addresses(3), JobSecret::generate().unwrap());
+    each(Rank::all(3), |rank| {
+        let config = config(&members, rank, &secret).with_workers(2, 3).unwrap();
+        let mut group = match config.is_founder() {
+            true => Group::connect(&config).unwrap(),
+            false => {
+                let refused = Group::connect(&config).err();
+                let founders = 2;
+                let expected = Error::Join(JoinError::NotAFounder { rank, founders });
+                assert_eq!(refused, Some(expected));
+                Group::rejoin(&config).unwrap()
+            }
+        };
+        while group.world() < 3 {
+            group.grow().unwrap();
+        }
+        let last = &group.members()[2];
+        assert_eq!(last.address(), members[2]);
+        reduces(&mut group);
+        group.leave().unwrap();
+    });
+}
+
+#[test]
+fn a_member_that_came_in_later_is_gone_without_and_others_come_in_its_stead() {
+    let job = Job::new(Over::Quic, 2);
+    let mut groups = job.grows(2, 4);
+    groups.sort_by_key(Group::rank);
+    // It came in last, and ends without a word.
+    drop(groups.pop());
+    let mut groups = each(groups, |mut group| {
+        assert!(group.barrier().unwrap_err().is_loss());
+        group.shrink().unwrap();
+        group
+    });
+    thread::scope(|scope| {
+        let late = scope.spawn(|| Group::rejoin(&job.newcomer(&job.secret)).unwrap());
+        groups = each(std::mem::take(&mut groups), |mut group| {
+            while group.world() < 4 {
+                group.grow().unwrap();
+            }
+            group
+        });
+        groups.push(late.join().unwrap());
+    });
+    each(groups, |mut group| {
+        reduces(&mut group);
+        group.leave().unwrap();
+    });
+}
+
+/// Runs `attempt` beside a group of two that has room and looks for newcomers all the time; none
+/// comes in.
+fn beside(most: u32, attempt: impl FnOnce(&Job) + Send) {
+    let job = Job::new(Over::Quic, 2);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for rank in Rank::all(2) {
+            let (job, over) = (&job, &over);
+            scope.spawn(move || {
+                let mut group = job.founder(rank, most);
+                let mut ends = [0_u8];
+                while ends == [0] {
+                    group.grow().unwrap();
+                    ends = [u8::from(over.load(Ordering::SeqCst))];
+                    group.broadcast(&mut ends, Rank::CHIEF).unwrap();
+                }
+                assert_eq!((group.world(), group.epoch().number()), (2, 1));
+                group.leave().unwrap();
+            });
+        }
+        // Even if the attempt comes to something else than it should.
+        let _end = Ends(&over);
+        attempt(&job);
+    });
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_newcomer_of_another_job_is_refused_at_once_and_disturbs_nobody() {
+    beside(5, |job| {
+        let config = job.newcomer(&JobSecret::generate().unwrap());
+        let refused = Group::rejoin(&config).unwrap_err();
+        let seed = job.members[1].parse().unwrap();
+        assert_eq!(refused, Error::Join(JoinError::SeedOfOtherJob { seed }));
+    });
+}
+
+#[test]
+fn a_newcomer_that_runs_another_program_is_refused_at_once_and_disturbs_nobody() {
+    beside(5, |job| {
+        let config = job.newcomer(&job.secret).with_program("another");
+        let refused = Group::rejoin(&config).unwrap_err();
+        let seed = job.members[1].parse().unwrap();
+        let reason = Refusal::Program;
+        assert_eq!(refused, Error::Join(JoinError::Denied { seed, reason }));
+    });
+}
+
+#[test]
+fn a_group_that_has_all_its_members_lets_nobody_in_and_says_so() {
+    beside(2, |job| {
+        let timeouts = Timeouts::default().with_join(Duration::from_secs(1));
+        let config = job.newcomer(&job.secret).with_timeouts(timeouts);
+        let refused = Group::rejoin(&config).unwrap_err();
+        let waited = Duration::from_secs(1);
+        let expected = Error::Join(JoinError::Full { most: 2, waited });
+        assert_eq!(refused, expected);
+    });
+}
+
+/// Answers whoever asks as a member of another release would.
+async fn answer_as(endpoint: quinn::Endpoint, version: u8) {
+    while let Some(incoming) = endpoint.accept().await {
+        let connection = incoming.await.unwrap();
+        let (mut send, mut receive) = connection.accept_bi().await.unwrap();
+        let mut head = [0; MESSAGE_HEAD_BYTES];
+        receive.read_exact(&mut head).await.unwrap();
+        let refusal = Message::Refusal(Refusal::Members.into());
+        let mut bytes = refusal.encode();
+        bytes[4] = version;
+        send.write_all(&bytes).await.unwrap();
+        connection.closed().await;
+    }
+}
+
+#[test]
+fn a_newcomer_of_another_release_is_told_both_versions() {
+    let (address, secret) = (free_addresses(1).remove(0), JobSecret::generate().unwrap());
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    let identity = Identity::new(&secret, Role::Rank(Rank::CHIEF)).unwrap();
+    let server = quinn::ServerConfig::with_crypto(identity.server());
+    let endpoint = {
+        let _runtime = runtime.enter();
+        quinn::Endpoint::server(server, address.parse().unwrap()).unwrap()
+    };
+    runtime.spawn(answer_as(endpoint, VERSION + 1));
+    let config = GroupConfig::newcomer([address.clone()], secret).unwrap();
+    let refused = Group::rejoin(&config).unwrap_err();
+    let reason = Refusal::Version {
+        expected: VERSION + 1,
+        found: VERSION,
+    };
+    let seed = address.parse().unwrap();
+    assert_eq!(refused, Error::Join(JoinError::Denied { seed, reason }));
+}
+
+#[test]
+fn seeds_that_are_no_addresses_are_named() {
+    let secret = JobSecret::generate().unwrap();
+    let config = GroupConfig::newcomer(["not an address"], secret).unwrap();
+    let refused = Group::rejoin(&config).unwrap_err().to_string();
+    assert!(
+        refused.contains("none of the seeds not an address"),
+        "{refused}"
+    );
+}
+
+/// Asks to be let in as a newcomer that never joins, and is this process of the system; returns
+/// once the group has decided that it comes in.
+async fn asks_and_never_joins(job: &Job, process_id: u32) {
+    let process = MemberProcess {
+        member_id: 7777,
+        incarnation: 1,
+    };
+    let newcomer = Newcomer {
+        process_id,
+        host: host_digest(&crate::host::host()),
+        ..Newcomer::at(process, free_addresses(1).remove(0))
+    };
+    let request = Message::JoinRequest(JoinRequest {
+        epoch: 0,
+        newcomer,
+        program: [0; 16],
+        restarts: 0,
+    });
+    let role = Role::Rank(Rank::new(process.member_id));
+    let identity = Identity::new(&job.secret, role).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let endpoint = quinn::Endpoint::client(any).unwrap();
+    let name = identity.server_name(Role::Member).unwrap();
+    loop {
+        let client = quinn::ClientConfig::new(identity.client());
+        let seed = job.members[0].parse().unwrap();
+        let connecting = endpoint.connect_with(client, seed, &name.to_str());
+        // Between two epochs nobody answers.
+        let Ok(connection) = connecting.unwrap().await else {
+            continue;
+        };
+        let Ok((mut send, mut receive)) = connection.open_bi().await else {
+            continue;
+        };
+        let _ = send.write_all(&request.encode()).await;
+        if let Ok(answer) = receive.read_to_end(1 << 20).await
+            && spoken_in(&answer)
+        {
+            return;
+        }
+    }
+}
+
+/// Whether a decision is among these messages.
+fn spoken_in(mut bytes: &[u8]) -> bool {
+    while let Some((head, rest)) = bytes.split_first_chunk() {
+        let head = MessageHead::decode(head).unwrap();
+        let (body, rest) = rest.split_at(head.length());
+        if let Message::Spoken(_) = Message::decode(head, body).unwrap() {
+            return true;
+        }
+        bytes = rest;
+    }
+    false
+}
+
+#[test]
+fn a_newcomer_that_dies_while_it_joins_costs_the_others_no_time_to_join() {
+    let job = Job::new(Over::Quic, 2);
+    let mut dying = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let process_id = dying.id();
+    thread::scope(|scope| {
+        let founders = Rank::all(2).map(|rank| {
+            let job = &job;
+            scope.spawn(move || {
+                let mut group = job.founder(rank, 3);
+                let lost = loop {
+                    if let Err(error) = group.grow() {
+                        break error;
+                    }
+                };
+                let known = Instant::now();
+                assert!(lost.is_loss(), "{lost}");
+                group.shrink().unwrap();
+                assert_eq!((group.world(), group.epoch().number()), (2, 3));
+                reduces(&mut group);
+                group.leave().unwrap();
+                known
+            })
+        });
+        let founders: Vec<_> = founders.collect();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(asks_and_never_joins(&job, process_id));
+        dying.kill().unwrap();
+        let died = Instant::now();
+        dying.wait().unwrap();
+        for founder in founders {
+            let took = founder.join().unwrap().saturating_duration_since(died);
+            assert!(took < PATIENCE / 2, "{took:?}");
+        }
+    });
+}

@@ -1,0 +1,68 @@
+//! Newcomers that end before they have met anybody: nobody is connected with them yet, so nobody
+//! would hear of it before the time to join is over.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::evidence::refuses;
+use super::{Admission, lock};
+use crate::membership::Event;
+use crate::quic::node::host_digest;
+use crate::quic::resolve;
+use crate::wire::Newcomer;
+use crate::{Rank, host};
+
+/// How often the port of a newcomer on another host is tried.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl Admission {
+    /// Watches those that came in with this epoch; as long as what is returned lives, which is
+    /// until all have met.
+    pub(in crate::quic) fn watch_newcomers(self: &Arc<Self>) -> JoinSet<()> {
+        let mut watching = JoinSet::new();
+        let newcomers = self.decision.iter().flat_map(|decision| {
+            let first = decision.survivors.len();
+            (first..).map(Rank::at).zip(&decision.newcomers)
+        });
+        for (rank, newcomer) in newcomers.filter(|(rank, _)| *rank != self.me) {
+            watching.spawn(self.clone().watch_newcomer(rank, newcomer.clone()));
+        }
+        watching
+    }
+
+    async fn watch_newcomer(self: Arc<Self>, rank: Rank, newcomer: Newcomer) {
+        let own = host_digest(&self.node.host);
+        if newcomer.host == own && own != [0; 16] {
+            if host::process_ended(newcomer.process_id).await.is_err() {
+                // The kernel cannot tell: the time to join is left.
+                return;
+            }
+            lock(&self.ended).insert(rank);
+        } else if !newcomer.port_is_telling || !self.closes(&newcomer.address).await {
+            return;
+        }
+        let _ = self.events.send(Event::Reported(rank)).await;
+    }
+
+    /// Returns when nobody listens at an address any more; false if there is none.
+    async fn closes(&self, address: &str) -> bool {
+        let Ok(own) = self.node.endpoint.local_addr() else {
+            return false;
+        };
+        let Ok(Some(address)) = resolve(address, own).await else {
+            return false;
+        };
+        while !is_closed(address).await {
+            sleep(AGAIN).await;
+        }
+        true
+    }
+}
+
+async fn is_closed(address: SocketAddr) -> bool {
+    refuses(address).await && refuses(address).await
+}

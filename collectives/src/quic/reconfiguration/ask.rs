@@ -1,0 +1,209 @@
+//! Asking to be let in: a newcomer asks some members, again and again, until all have decided.
+//!
+//! ```text
+//!   newcomer ── join request ──────────────────────────> any member
+//!            <── directory: where all members are ─────  or: refused, and why
+//!            <── decided, if that has been missed ─────
+//! ```
+//!
+//! One member that hears it is enough: the members tell each other when they grow. Whoever is asked
+//! may die, so others are too, and those that the answers name.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::Connection;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Reconfiguration;
+use crate::JoinError;
+use crate::agreement::{Event, MemberId};
+use crate::identity::{Distrust, Role, distrust};
+use crate::quic::TURNED_AWAY;
+use crate::quic::control::{self, NoMessage};
+use crate::wire::{AgreementMessage, Message, Spoken, WireError};
+
+/// How long one member may take to answer.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// The pause before all are asked again; it doubles each time.
+const PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause: far below what members remember a request for.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// Members that are asked at a time: one may be gone without anybody knowing.
+const ASKED: usize = 8;
+
+/// A member that may be asked.
+#[derive(Clone, Copy, Debug)]
+struct Seed {
+    /// Who it has to be; any member where nobody said so.
+    role: Role,
+    address: SocketAddr,
+}
+
+/// What came of asking.
+#[derive(Debug)]
+enum Answer {
+    /// This process waits to be let in, or is.
+    Noted,
+    /// It never will be by this one.
+    Denied(JoinError),
+    /// Nobody listens there, or who does is busy, or waits itself.
+    Nobody,
+}
+
+impl Reconfiguration {
+    /// Asks until this is dropped, or returns why there is no hope: all who answered have refused.
+    pub(super) async fn ask(self: Arc<Self>) -> JoinError {
+        let mut pause = PAUSE;
+        for round in 0_usize.. {
+            let mut answers = JoinSet::new();
+            for seed in self.some_seeds(round).await {
+                let own = self.clone();
+                answers.spawn(async move { own.ask_one(seed).await });
+            }
+            let answers = answers.join_all().await;
+            let noted = answers.iter().any(|answer| matches!(answer, Answer::Noted));
+            let denied = answers.into_iter().find_map(|answer| match answer {
+                Answer::Denied(error) => Some(error),
+                Answer::Noted | Answer::Nobody => None,
+            });
+            if let Some(error) = denied.filter(|_| !noted) {
+                return error;
+            }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+        }
+        unreachable!("rounds are counted beyond any time")
+    }
+
+    async fn ask_one(&self, seed: Seed) -> Answer {
+        match timeout(ATTEMPT, self.request(seed)).await {
+            Ok(answer) => answer,
+            Err(_) => Answer::Nobody,
+        }
+    }
+
+    async fn request(&self, seed: Seed) -> Answer {
+        let Some(connecting) = self.dial_at(seed.address, seed.role) else {
+            return Answer::Nobody;
+        };
+        let seed = seed.address;
+        let connection = match connecting.await {
+            Ok(connection) => connection,
+            Err(error) => {
+                return match distrust(&error) {
+                    Some(Distrust::OtherJob) => Answer::Denied(JoinError::SeedOfOtherJob { seed }),
+                    Some(Distrust::Expired) => Answer::Denied(JoinError::SeedExpired { seed }),
+                    None => Answer::Nobody,
+                };
+            }
+        };
+        let answer = self.hear_answer(&connection, seed).await;
+        connection.close(TURNED_AWAY, b"");
+        answer
+    }
+
+    /// Says what this process is, and hears the other out.
+    async fn hear_answer(&self, connection: &Connection, seed: SocketAddr) -> Answer {
+        let Ok(mut line) = connection.open_bi().await else {
+            return Answer::Nobody;
+        };
+        let request = Message::JoinRequest(self.join_request.clone());
+        if control::write(&mut line.0, &request).await.is_err() {
+            return Answer::Nobody;
+        }
+        let mut answer = Answer::Nobody;
+        loop {
+            match control::read(&mut line.1).await {
+                Ok(Message::Directory(part)) => {
+                    self.node.directory().learn(&part);
+                    answer = Answer::Noted;
+                }
+                Ok(Message::Spoken(Spoken {
+                    message: AgreementMessage::Decided(decision),
+                    ..
+                })) => {
+                    let _ = self.events.send(Event::Decided(decision)).await;
+                    return Answer::Noted;
+                }
+                Ok(Message::Refusal(refusal)) => {
+                    let reason = refusal.into();
+                    return Answer::Denied(JoinError::Denied { seed, reason });
+                }
+                // Another version understands at least the version.
+                Err(NoMessage::Malformed(WireError::Version { found, expected })) => {
+                    let reason = crate::Refusal::Version {
+                        expected: found,
+                        found: expected,
+                    };
+                    return Answer::Denied(JoinError::Denied { seed, reason });
+                }
+                Ok(_) | Err(NoMessage::Ended | NoMessage::Malformed(_)) => return answer,
+            }
+        }
+    }
+
+    /// Members that are asked in a round: those that were given first, and in each round some
+    /// others that are known.
+    async fn some_seeds(&self, round: usize) -> Vec<Seed> {
+        let Ok(own) = self.node.endpoint.local_addr() else {
+            return Vec::new();
+        };
+        let given = self.node.config.seeds().iter();
+        let mut names: Vec<(Role, String)> =
+            given.map(|seed| (Role::Member, seed.clone())).collect();
+        let known = self.known_members();
+        let first = if known.is_empty() {
+            0
+        } else {
+            round * ASKED % known.len()
+        };
+        let some = known
+            .iter()
+            .cycle()
+            .skip(first)
+            .take(known.len().min(ASKED));
+        names.extend(some.filter_map(|member_id| {
+            let address = self.node.address(*member_id)?;
+            Some((self.node.role(*member_id), address))
+        }));
+        let mut seeds: Vec<Seed> = Vec::new();
+        for (role, name) in names {
+            // One that cannot be resolved yet, as while a cluster starts, is tried again.
+            let Ok(found) = tokio::net::lookup_host(&name).await else {
+                continue;
+            };
+            let reached = found.filter(|address| address.is_ipv4() == own.is_ipv4());
+            let reached: Vec<_> = reached.collect();
+            let from = if reached.is_empty() {
+                0
+            } else {
+                round * ASKED % reached.len()
+            };
+            let others = reached
+                .iter()
+                .cycle()
+                .skip(from)
+                .take(reached.len().min(ASKED));
+            for &address in others.filter(|address| **address != own) {
+                if seeds.iter().all(|seed| seed.address != address) {
+                    seeds.push(Seed { role, address });
+                }
+            }
+        }
+        seeds.truncate(2 * ASKED);
+        seeds
+    }
+
+    /// All whose addresses are known, but this process.
+    fn known_members(&self) -> Vec<MemberId> {
+        let mut known: Vec<MemberId> = (0..).take(self.node.config.listed().len()).collect();
+        known.extend(self.node.directory().members());
+        known.sort_unstable();
+        known.dedup();
+        known.retain(|member_id| *member_id != self.node.me.member_id);
+        known
+    }
+}

@@ -1,0 +1,259 @@
+//! Real processes that nobody has listed come into a job that runs, and go again.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use meshwork_collectives::{GroupConfig, JobSecret, Transport};
+use meshwork_testing::Need;
+
+use crate::training::{Story, result, trainer, undisturbed};
+use crate::worker::{Worker, free_addresses, over, tf_config};
+
+/// A job of the elastic test program that begins with some members and may come to have more.
+struct Job {
+    members: Vec<String>,
+    secret: JobSecret,
+    transport: &'static str,
+    most: usize,
+}
+
+impl Job {
+    fn new(founders: usize, most: usize, transport: &'static str) -> Self {
+        Self {
+            members: free_addresses(founders),
+            secret: JobSecret::generate().unwrap(),
+            transport,
+            most,
+        }
+    }
+
+    fn configure(&self, command: &mut Command, until_epoch: u64) {
+        over(command, self.transport)
+            .arg(format!("--until-epoch={until_epoch}"))
+            .env(
+                GroupConfig::WORKERS_ENV,
+                format!("{}:{}", self.members.len(), self.most),
+            )
+            .env(JobSecret::ENV, self.secret.to_hex().as_str())
+            .env("RUST_BACKTRACE", "1");
+    }
+
+    fn founders(&self, until_epoch: u64) -> Vec<Worker> {
+        let start = |rank| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
+            command
+                .arg(format!("--members={}", self.members.join(",")))
+                .arg(format!("--rank={rank}"));
+            self.configure(&mut command, until_epoch);
+            Worker::start(command)
+        };
+        let mut all: Vec<Worker> = (0..self.members.len()).map(start).collect();
+        all.iter_mut()
+            .for_each(|worker| drop(worker.reaches("works")));
+        all
+    }
+
+    fn newcomer(&self, program: &Path, until_epoch: u64) -> Command {
+        let mut command = Command::new(program);
+        command.arg(format!("--seeds={}", self.members[0]));
+        self.configure(&mut command, until_epoch);
+        command
+    }
+}
+
+/// The elastic test program.
+fn elastic() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_elastic"))
+}
+
+#[track_caller]
+fn all_leave(workers: Vec<Worker>) {
+    for worker in workers {
+        let ended = worker.end();
+        let lost = ended.lines.iter().any(|line| line.contains("lost"));
+        assert!(ended.status.success() && !lost, "{ended:?}");
+    }
+}
+
+#[test]
+fn newcomers_come_into_a_job_one_by_one_and_two_at_once_over_every_transport() {
+    for transport in ["auto", "quic", "tls"] {
+        let job = Job::new(2, 5, transport);
+        // 2, 3, then 5 at once or one after the other: the fourth epoch, or the third.
+        let mut workers = job.founders(3);
+        let mut third = Worker::start(job.newcomer(elastic(), 3));
+        third.reaches("epoch 2: rank 2 of 3");
+        workers.push(third);
+        for _ in 0..2 {
+            workers.push(Worker::start(job.newcomer(elastic(), 3)));
+        }
+        for worker in &mut workers {
+            worker.reaches("of 5, step");
+        }
+        all_leave(workers);
+    }
+}
+
+#[test]
+fn a_newcomer_with_another_secret_ends_with_one_line_and_the_job_goes_on() {
+    let job = Job::new(2, 5, "quic");
+    let mut workers = job.founders(2);
+    let mut stranger = job.newcomer(elastic(), 2);
+    stranger.env(
+        JobSecret::ENV,
+        JobSecret::generate().unwrap().to_hex().as_str(),
+    );
+    let ended = Worker::start(stranger).end();
+    ended.failed_naming(&[&job.members[0], "belongs to another job"]);
+    workers.push(Worker::start(job.newcomer(elastic(), 2)));
+    all_leave(workers);
+}
+
+/// The same program but for one byte that nobody executes.
+#[test]
+fn a_newcomer_with_another_program_ends_with_one_line_and_the_job_goes_on() {
+    let job = Job::new(2, 5, "quic");
+    let mut workers = job.founders(2);
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("elastic");
+    fs::copy(elastic(), &other).unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(&other).unwrap();
+    io::Write::write_all(&mut file, b"1").unwrap();
+    drop(file);
+    let ended = Worker::start(job.newcomer(&other, 2)).end();
+    ended.failed_naming(&[&job.members[0], "another program"]);
+    workers.push(Worker::start(job.newcomer(elastic(), 2)));
+    all_leave(workers);
+}
+
+/// A name that stands for three addresses, as that of a headless service does: nobody listens at
+/// two of them.
+#[test]
+fn a_newcomer_finds_the_job_by_a_name_that_stands_for_several_addresses() {
+    let job = Job::new(2, 3, "quic");
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = folder.path().join("hosts");
+    let addresses = ["127.0.0.3", "127.0.0.2", "127.0.0.1"];
+    let lines = addresses.map(|address| format!("{address} trainers.test\n"));
+    fs::write(&hosts, lines.concat()).unwrap();
+    let mount = "mount --bind \"$0\" /etc/hosts";
+    let within = |script: &str| {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
+            .arg(&hosts);
+        command
+    };
+    let possible = within(mount).output();
+    let possible = possible.map_err(|error| error.to_string());
+    let possible = possible.and_then(|tried| match tried.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&tried.stderr).into_owned()),
+    });
+    if Need::Namespaces.or_skip(possible).is_none() {
+        return;
+    }
+    let mut workers = job.founders(2);
+    let (_, port) = job.members[0].rsplit_once(':').unwrap();
+    let mut newcomer = within(&format!("{mount} && exec \"$@\""));
+    newcomer
+        .arg(elastic())
+        .arg(format!("--seeds=trainers.test:{port}"));
+    // The kernel chooses the address of a newcomer by the first seed, where nobody listens.
+    newcomer.env(GroupConfig::ADDRESS_ENV, &free_addresses(1)[0]);
+    job.configure(&mut newcomer, 2);
+    workers.push(Worker::start(newcomer));
+    all_leave(workers);
+}
+
+/// A worker of a training, whose lines are all heard.
+struct Trainee {
+    worker: Worker,
+    workers: usize,
+}
+
+impl Trainee {
+    fn start(command: Command) -> Self {
+        let worker = Worker::start(command);
+        Self { worker, workers: 0 }
+    }
+
+    #[track_caller]
+    fn read_until(&mut self, story: &mut Story, workers: usize) {
+        while self.workers != workers {
+            let line = self.worker.reaches("");
+            story.hear(&line);
+            if let Some((_, count)) = line
+                .strip_prefix("membership ")
+                .and_then(|line| line.split_once(" of "))
+            {
+                self.workers = count.parse().unwrap();
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn all_read_until(all: &mut [Trainee], story: &mut Story, workers: usize) {
+    all.iter_mut()
+        .for_each(|trainee| trainee.read_until(story, workers));
+}
+
+#[test]
+fn a_training_grows_from_two_workers_to_five_and_shrinks_to_two_with_each_sample_once_an_epoch() {
+    const EPOCHS: u64 = 500;
+    for transport in ["auto", "quic"] {
+        let (addresses, secret) = (free_addresses(2), JobSecret::generate().unwrap());
+        let command = || {
+            let mut command = trainer(EPOCHS);
+            command
+                .arg("--pause=1000")
+                .env(Transport::ENV, transport)
+                .env(GroupConfig::WORKERS_ENV, "2:5")
+                .env(JobSecret::ENV, secret.to_hex().as_str());
+            command
+        };
+        let founder = |index| {
+            let mut command = command();
+            command.env("TF_CONFIG", tf_config(&addresses, index));
+            Trainee::start(command)
+        };
+        let newcomer = || {
+            let mut command = command();
+            command.env(GroupConfig::SEEDS_ENV, addresses.join(","));
+            Trainee::start(command)
+        };
+        let mut story = Story::default();
+        let mut all = vec![founder(0), founder(1)];
+        all_read_until(&mut all, &mut story, 2);
+        all.push(newcomer());
+        all_read_until(&mut all, &mut story, 3);
+        all.extend([newcomer(), newcomer()]);
+        all_read_until(&mut all, &mut story, 5);
+        // One that was there from the beginning goes too.
+        for (gone, left) in [(1, 4), (3, 3), (2, 2)] {
+            let mut gone = all.remove(gone).worker;
+            gone.kill();
+            // What it has done counts as far as the others know of it.
+            gone.end().lines.iter().for_each(|line| story.hear(line));
+            all_read_until(&mut all, &mut story, left);
+        }
+        let ends: Vec<_> = all
+            .into_iter()
+            .map(|trainee| trainee.worker.end())
+            .collect();
+        for ended in &ends {
+            assert!(ended.status.success(), "{}", ended.stderr);
+            ended.lines.iter().for_each(|line| story.hear(line));
+        }
+        let (accuracy, expected) = (result(&ends[0]), undisturbed(EPOCHS));
+        assert_eq!(accuracy.to_bits(), result(&ends[1]).to_bits());
+        assert!(
+            (accuracy - expected).abs() <= 0.01,
+            "{accuracy}, {expected}"
+        );
+        story.check(EPOCHS);
+    }
+}
