@@ -316,6 +316,16 @@ fn shapes_and_numbers_that_do_not_fit_are_refused() {
     let mut pool = Pool::new(Pooling::Mean, [0]);
     pool.windows = Windows::strides([1]);
     refuses(&Op::Pool(pool), &[&[2, 8, 4]], zero);
+    let half = usize::MAX / 2 + 1;
+    let mut pool = Pool::new(Pooling::Max, [half, half]);
+    pool.windows = Windows::strides([1, 1]).padded(Padding::Same);
+    let large = |op: &str| format!("the result of {op} has more elements than can be counted");
+    refuses(&Op::Pool(pool), &[&[1, 1, 1, 1]], &large("pool"));
+    refuses(
+        &op(2),
+        &[&[2, 8, half], &[3, half / 2, half]],
+        &large("convolution"),
+    );
     let epsilon = "normalize has the epsilon 0: it must be positive and finite";
     refuses(
         &Op::Normalize(Normalization::new([0], 0.0)),
