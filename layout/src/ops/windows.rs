@@ -228,7 +228,9 @@ impl WindowAxis {
         let first = padded.div_ceil(self.dilation).min(self.window);
         let end = (self.size + self.before).saturating_sub(start);
         let end = end.div_ceil(self.dilation).min(self.window).max(first);
-        let index = (start + first * self.dilation).saturating_sub(self.before);
+        // Of an empty range there is no index.
+        let index = start.saturating_add(first.saturating_mul(self.dilation));
+        let index = index.saturating_sub(self.before);
         (first..end, index)
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn convolution(
 ) -> Result<Rule, OpError> {
     let sizes = Sizes::of(op, [input, filter], of)?;
     let mut rule = Rule::new(op);
-    let factors = sizes.factors(&mut rule, [Kind::Apart, SUM, Kind::Apart]);
+    let factors = sizes.factors(&mut rule, [Kind::Apart, SUM, Kind::Apart])?;
     rule.operand(factors.image(factors.channels, &factors.spatial));
     rule.operand(factors.filter(of));
     rule.result(
@@ -66,7 +66,7 @@ pub(super) fn input_gradient(
     let sizes = Sizes::of(op, [&input, filter], of)?;
     check_shape(op, 0, upstream, &sizes.output)?;
     let mut rule = Rule::new(op);
-    let factors = sizes.factors(&mut rule, [Kind::Apart, Kind::Apart, SUM]);
+    let factors = sizes.factors(&mut rule, [Kind::Apart, Kind::Apart, SUM])?;
     rule.operand(factors.image(factors.outputs, &factors.spatial));
     rule.operand(factors.filter(of));
     let axes = factors.image(factors.channels, &factors.spatial);
@@ -88,7 +88,7 @@ pub(super) fn filter_gradient(
     let sizes = Sizes::of(op, [input, &filter], of)?;
     check_shape(op, 1, upstream, &sizes.output)?;
     let mut rule = Rule::new(op);
-    let factors = sizes.factors(&mut rule, [SUM, Kind::Apart, Kind::Apart]);
+    let factors = sizes.factors(&mut rule, [SUM, Kind::Apart, Kind::Apart])?;
     rule.operand(factors.image(factors.channels, &[]));
     rule.operand(factors.image(factors.outputs, &[]));
     rule.result(filter.iter().copied(), factors.filter(of));
@@ -135,6 +135,11 @@ fn pool_axes(rule: &mut Rule, spatial: usize) -> Vec<Axis> {
 fn pooled(op: &'static str, input: &[usize], of: &Pool) -> Result<Vec<usize>, OpError> {
     check_rank(op, 0, input, of.windows.axes() + 2)?;
     check_entries(op, &of.window, of.windows.axes())?;
+    let mut window = of.window.iter();
+    let places = window.try_fold(1_usize, |places, size| places.checked_mul(*size));
+    if places.is_none() {
+        return Err(OpError::TooLarge { op });
+    }
     let last = input.len() - 1;
     let mut output = vec![input[0]];
     for (axis, along) in of
@@ -180,7 +185,11 @@ impl<'a> Sizes<'a> {
     }
 
     /// Factors of these kinds for the batch, the channels and the outputs.
-    fn factors(&self, rule: &mut Rule, [batch, channels, outputs]: [Kind; 3]) -> Factors {
+    fn factors(
+        &self,
+        rule: &mut Rule,
+        [batch, channels, outputs]: [Kind; 3],
+    ) -> Result<Factors, OpError> {
         let rank = |kind: Kind, otherwise| if kind == SUM { 0 } else { otherwise };
         // Of the gradient by the filter, what is summed is the batch, which comes first even so.
         let batch = rule.ranked_factor(batch, Disagreement::First, 4);
@@ -193,24 +202,28 @@ impl<'a> Sizes<'a> {
             let results = rule.ranked_factor(outputs, Disagreement::First, rank(outputs, 3));
             (along(inputs), along(results))
         } else {
-            self.grouped(rule)
+            self.grouped(rule)?
         };
-        Factors {
+        Ok(Factors {
             batch,
             spatial,
             channels,
             outputs,
-        }
+        })
     }
 
     /// One factor for channels and outputs, whose indices are pairs of them within a group.
-    fn grouped(&self, rule: &mut Rule) -> (Axis, Axis) {
+    fn grouped(&self, rule: &mut Rule) -> Result<(Axis, Axis), OpError> {
         let inputs = self.filter[self.filter.len() - 2];
         let results = self.filter[self.filter.len() - 1] / self.groups;
+        let pairs = self.input[self.input.len() - 1].checked_mul(results);
+        if pairs.is_none() {
+            return Err(OpError::TooLarge { op: rule.op });
+        }
         let factor = rule.ranked_factor(Kind::Apart, Disagreement::First, 2);
         let grain = inputs * results;
         rule.units.push((self.groups, Place { factor, grain }));
-        (coarsely(factor, results), coarsely(factor, inputs))
+        Ok((coarsely(factor, results), coarsely(factor, inputs)))
     }
 }
 

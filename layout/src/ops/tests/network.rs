@@ -308,6 +308,10 @@ fn shapes_and_numbers_that_do_not_fit_are_refused() {
     let sizes = "convolution_input_gradient takes axis 1 of operand 0, of size 5, together with an \
                  axis of size 6: their sizes must be equal";
     refuses(&gradient, &[&[2, 5, 4], &[3, 4, 4]], sizes);
+}
+
+#[test]
+fn windows_and_parameters_that_make_no_sense_are_refused() {
     let mut pool = Pool::new(Pooling::Max, [2]);
     pool.windows = pool.windows.padded(Padding::Explicit(vec![(2, 0)]));
     let padding = "window 0 of pool along axis 1 lies on padding only: pad by less than a window";
@@ -316,6 +320,18 @@ fn shapes_and_numbers_that_do_not_fit_are_refused() {
     let mut pool = Pool::new(Pooling::Mean, [0]);
     pool.windows = Windows::strides([1]);
     refuses(&Op::Pool(pool), &[&[2, 8, 4]], zero);
+    let half = usize::MAX / 2 + 1;
+    let mut pool = Pool::new(Pooling::Max, [half, half]);
+    pool.windows = Windows::strides([1, 1]).padded(Padding::Same);
+    let large = |op: &str| format!("the result of {op} has more elements than can be counted");
+    refuses(&Op::Pool(pool), &[&[1, 1, 1, 1]], &large("pool"));
+    let (windows, groups) = (Windows::strides([1]), 2);
+    let op = Op::Convolution(Convolution { windows, groups });
+    refuses(
+        &op,
+        &[&[2, 8, half], &[3, half / 2, half]],
+        &large("convolution"),
+    );
     let epsilon = "normalize has the epsilon 0: it must be positive and finite";
     refuses(
         &Op::Normalize(Normalization::new([0], 0.0)),
