@@ -235,3 +235,85 @@ pub(crate) fn text_of(value: &Value) -> Option<String> {
 fn plain(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use meshwork_collectives::{Group, ReduceOp};
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::Watch;
+    use crate::look::Look;
+    use crate::report::Source;
+
+    /// Every place in a value, as JSON pointers have it.
+    fn places(value: &Value, at: &str, all: &mut Vec<String>) {
+        all.push(at.to_owned());
+        match value {
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    places(value, &format!("{at}/{name}"), all);
+                }
+            }
+            Value::Array(items) => {
+                for (place, value) in items.iter().enumerate() {
+                    places(value, &format!("{at}/{place}"), all);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn said() -> Value {
+        let mut group = Group::local(1).unwrap().remove(0);
+        group.all_reduce(&mut [1.0_f32; 8], ReduceOp::Sum).unwrap();
+        let times = CpuTimes::default();
+        let line = crate::json::line(&group.observer().report(), Some(&times));
+        let mut value: Value = serde_json::from_str(&line).unwrap();
+        value["peers"] = json!([{
+            "rank": 0, "round_trip_seconds": 0.1, "bytes_sent": 1, "bytes_received": 1,
+            "packets_sent": 100, "packets_lost": 1,
+        }]);
+        value["current"] = json!({ "what": "a", "site": "b", "seconds": 1.0, "awaited": 0 });
+        value["departures"] =
+            json!([{ "view": 1, "address": "c", "reason": "d", "ago_seconds": 1.0 }]);
+        value
+    }
+
+    #[test]
+    fn what_is_told_is_read() {
+        let found = Snapshot::from_value(&said()).unwrap();
+        assert_eq!((found.rank, found.world, found.operations), (0, 1, 1));
+        assert_eq!((found.links.len(), found.changes.len()), (1, 1));
+        assert_eq!(found.cpu, Some(CpuTimes::default()));
+    }
+
+    #[test]
+    fn whatever_is_said_instead_is_read_or_passed_over() {
+        let (value, mut all) = (said(), Vec::new());
+        places(&value, "", &mut all);
+        assert!(all.len() > 40, "{all:?}");
+        let instead = [
+            Value::Null,
+            json!(-1),
+            json!(u64::MAX),
+            json!(1e308),
+            json!("\u{1b}[2J"),
+            json!([]),
+            json!({}),
+        ];
+        for place in &all {
+            for other in &instead {
+                let mut changed = value.clone();
+                *changed.pointer_mut(place).unwrap() = other.clone();
+                let line = changed.to_string();
+                let mut watch = Watch::default();
+                for at in [0.0, 1.0] {
+                    let look = Look::from_lines(at, [Ok(&*line), Ok(&*line)]);
+                    let told = watch.see(look).json().to_string();
+                    assert!(!told.contains("\\u001b"), "{place}: {told}");
+                }
+            }
+        }
+    }
+}

@@ -63,7 +63,7 @@ fn an_unknown_name_fails_also_where_nothing_is_missing() {
     assert!(!ended.status.success());
     check_fails(
         "slrum",
-        "no test needs `slrum`: write `all`, or some of cublas,",
+        "no test needs `slrum`: write `all`, or some of chromium,",
     );
 }
 

@@ -12,6 +12,9 @@ use crate::attach::{Attach, Ranks};
 /// Between the two looks by which a rank is named that makes others wait.
 const APART: Duration = Duration::from_secs(1);
 
+/// Looks after the first, as long as nobody is named.
+const LOOKS: u32 = 3;
+
 /// What the ranks say, and why others said nothing.
 pub(super) struct Live {
     pub(super) found: Diagnosis,
@@ -22,10 +25,14 @@ pub(super) struct Live {
 pub(super) fn look(attach: &Attach) -> Result<Live, DoctorError> {
     let mut ranks = attach.ranks()?;
     let mut watch = Watch::default();
-    watch.see(ranks.look()?);
-    thread::sleep(APART);
+    let mut job = watch.see(ranks.look()?);
+    for _ in 0..LOOKS {
+        if job.culprit().is_none() {
+            thread::sleep(APART);
+            job = watch.see(ranks.look()?);
+        }
+    }
     let (dumps, unanswered) = dumps_of(&ranks)?;
-    let job = watch.see(ranks.look()?);
     if let (true, Some(first)) = (dumps.is_empty(), unanswered.first()) {
         let first = first.clone();
         return Err(DoctorError::NoAnswer { first });

@@ -18,7 +18,7 @@ use rustix::process::Pid;
 use crate::harness::{Running, meshwork};
 
 /// Far longer than anything here takes, so that only a hang meets it.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(300);
 /// Tells this program that it is a worker, and where it is told what to do.
 const WORKER: &str = "MESHWORK_TEST_TRAINER";
 

@@ -2,7 +2,7 @@
 
 import * as charts from "./charts.js";
 import { follow, Refused, setToken } from "./feed.js";
-import { byId, clock, count, brief, describe, element, few, NOTHING, percent, seconds, tabulate, write } from "./format.js";
+import { brief, byId, bytes, clock, count, describe, element, few, NOTHING, percent, seconds, tabulate, write } from "./format.js";
 import * as links from "./links.js";
 import * as ranks from "./ranks.js";
 import * as timeline from "./timeline.js";
@@ -122,7 +122,7 @@ function showHosts(job) {
       cells: [
         host, few(own.map((rank) => rank.rank)),
         percent(middle(own.map((rank) => rank.recent_waiting_share))),
-        `${brief(own.reduce((sum, rank) => sum + (rank.resident_bytes ?? 0), 0) / 1e9)} GB`,
+        bytes(own.reduce((sum, rank) => sum + (rank.resident_bytes ?? 0), 0)),
       ],
     })),
   );
