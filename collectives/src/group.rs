@@ -215,6 +215,12 @@ impl Group {
     }
 
     /// Which ranks share a host. Threads of one process do.
+    ///
+    /// ```
+    /// let group = meshwork_collectives::Group::local(2)?.remove(1);
+    /// assert!(group.hosts().share(0, 1));
+    /// # Ok::<(), meshwork_collectives::Error>(())
+    /// ```
     #[must_use]
     pub fn hosts(&self) -> Hosts {
         Hosts::of(self.settled().hosts())
