@@ -84,6 +84,9 @@ impl Variables for Model {
 
 type Batch = (DTensor<f32>, DTensor<i64>);
 
+/// A step, however it is carried out.
+type Taken<'a> = dyn FnMut(&mut Model, &Batch) -> Result<DTensor<f32>, Error> + 'a;
+
 impl Model {
     fn new(context: &Context, layouts: [&Layout; 3]) -> Self {
         let normal = |seed, shape: &[usize], layout| {
@@ -168,16 +171,15 @@ fn compiled_training_has_the_bits_of_training_op_by_op_on_one_client_and_on_four
 
 #[test]
 fn on_a_backend_of_devices_a_program_is_its_ops_one_by_one_with_the_same_bits() {
-    let trained_there =
-        |step: &mut dyn FnMut(&mut Model, &Batch) -> Result<DTensor<f32>, Error>| {
-            let four = std::num::NonZeroUsize::new(4).unwrap();
-            let cpus = Arc::new(CpuAccelerator::with_logical_devices(four));
-            let client = Client::new("localhost", 0, 1).unwrap();
-            let context = Context::alone(client.with_devices("TPU", 4).unwrap());
-            let backend = Backend::of(&cpus).arithmetic().arrangement();
-            context.compute_on(DeviceType::Tpu, backend).unwrap();
-            trained(&context, CreateMesh::new().device_type("TPU"), step)
-        };
+    let trained_there = |step: &mut Taken<'_>| {
+        let four = std::num::NonZeroUsize::new(4).unwrap();
+        let cpus = Arc::new(CpuAccelerator::with_logical_devices(four));
+        let client = Client::new("localhost", 0, 1).unwrap();
+        let context = Context::alone(client.with_devices("TPU", 4).unwrap());
+        let backend = Backend::of(&cpus).arithmetic().arrangement();
+        context.compute_on(DeviceType::Tpu, backend).unwrap();
+        trained(&context, CreateMesh::new().device_type("TPU"), step)
+    };
     let expected = trained_there(&mut Model::step);
     let mut compiled = compile(Model::step);
     let found = trained_there(&mut |model, batch| compiled.call(model, batch));
