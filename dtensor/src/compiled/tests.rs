@@ -1,7 +1,10 @@
 //! Compiled functions against the same functions carried out op by op: random compositions with
 //! their gradients, and training, of one client and of several; what is refused, and what is kept.
 
-use meshwork_core::CreateMesh;
+use std::sync::Arc;
+
+use meshwork_accel_cpu::CpuAccelerator;
+use meshwork_core::{Client, CreateMesh};
 use meshwork_layout::Layout;
 use ndarray::{ArrayD, array};
 use proptest::prelude::*;
@@ -10,7 +13,7 @@ use super::*;
 use crate::tape::tests::random::{SIDE, Step, all_carried_out, step};
 use crate::tape::tests::{context, layouts, mesh, numbers};
 use crate::testing::clients;
-use crate::{AdamW, Context, DTensor, DVariable, ReduceAxes, Sgd, Tape};
+use crate::{AdamW, Backend, Context, DTensor, DVariable, DeviceType, ReduceAxes, Sgd, Tape};
 
 type Pair = (DTensor<f64>, DTensor<f64>);
 
@@ -81,6 +84,9 @@ impl Variables for Model {
 
 type Batch = (DTensor<f32>, DTensor<i64>);
 
+/// A step, however it is carried out.
+type Taken<'a> = dyn FnMut(&mut Model, &Batch) -> Result<DTensor<f32>, Error> + 'a;
+
 impl Model {
     fn new(context: &Context, layouts: [&Layout; 3]) -> Self {
         let normal = |seed, shape: &[usize], layout| {
@@ -118,9 +124,10 @@ impl Model {
 /// The bits of the losses of some steps, and of the weights after them.
 fn trained(
     context: &Context,
+    mesh: CreateMesh,
     mut step: impl FnMut(&mut Model, &Batch) -> Result<DTensor<f32>, Error>,
 ) -> Vec<u32> {
-    let mesh = CreateMesh::new().dims([("data", 2), ("model", 2)]);
+    let mesh = mesh.dims([("data", 2), ("model", 2)]);
     let mesh = context.create_distributed_mesh(mesh).unwrap();
     let layout = |names: &[&str]| Layout::from_names(names.iter().copied(), &mesh).unwrap();
     let columns = layout(&["unsharded", "model"]);
@@ -143,19 +150,40 @@ fn trained(
 
 #[test]
 fn compiled_training_has_the_bits_of_training_op_by_op_on_one_client_and_on_four() {
-    let expected = clients(1, 4, |context| trained(context, Model::step)).remove(0);
+    let expected = clients(1, 4, |context| {
+        trained(context, CreateMesh::new(), Model::step)
+    });
+    let expected = &expected[0];
     for (count, devices) in [(1, 4), (4, 1)] {
         let all = clients(count, devices, |context| {
             let mut step = compile(Model::step);
-            let bits = trained(context, |model, batch| step.call(model, batch));
+            let mesh = CreateMesh::new();
+            let bits = trained(context, mesh, |model, batch| step.call(model, batch));
             assert_eq!(step.traces(), 1);
             let program = step.program().unwrap();
             assert!(program.len() * 2 < program.recorded(), "{program}");
             bits
         });
         all.iter()
-            .for_each(|bits| assert_eq!(*bits, expected, "{count} clients"));
+            .for_each(|bits| assert_eq!(bits, expected, "{count} clients"));
     }
+}
+
+#[test]
+fn on_a_backend_of_devices_a_program_is_its_ops_one_by_one_with_the_same_bits() {
+    let trained_there = |step: &mut Taken<'_>| {
+        let four = std::num::NonZeroUsize::new(4).unwrap();
+        let cpus = Arc::new(CpuAccelerator::with_logical_devices(four));
+        let client = Client::new("localhost", 0, 1).unwrap();
+        let context = Context::alone(client.with_devices("TPU", 4).unwrap());
+        let backend = Backend::of(&cpus).arithmetic().arrangement();
+        context.compute_on(DeviceType::Tpu, backend).unwrap();
+        trained(&context, CreateMesh::new().device_type("TPU"), step)
+    };
+    let expected = trained_there(&mut Model::step);
+    let mut compiled = compile(Model::step);
+    let found = trained_there(&mut |model, batch| compiled.call(model, batch));
+    assert_eq!((found, compiled.traces()), (expected, 1));
 }
 
 #[test]
