@@ -6,8 +6,8 @@
 //! connection breaks, and what is said. Nothing is scaled up: each figure is counted from the
 //! messages of all ranks.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod net;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,7 @@ use crate::membership::{self, Membership, MembershipTimeouts};
 use crate::schedule::{Algorithm, Schedule};
 use crate::wire::{MemberProcess, MemberRecord, MemberState, Message, Spoken};
 use crate::{Member, OperationError, Rank, links, overlay};
-
-/// How long a message takes, and a half of a handshake.
-const LATENCY: Duration = Duration::from_micros(100);
+use net::{LATENCY, Net};
 
 const TIMEOUTS: MembershipTimeouts = MembershipTimeouts {
     join: Duration::from_secs(30),
@@ -44,8 +42,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The rounds of a start: how many messages the last rank waited for, one after the other, behind
-    /// its handshakes.
+    /// The rounds of a start: how many messages the last rank waited for, one after the other,
+    /// behind its handshakes.
     #[must_use]
     pub fn rounds(&self) -> u32 {
         let latencies = self.took.as_micros() / LATENCY.as_micros();
@@ -152,90 +150,6 @@ pub fn reconfiguration(ranks: u32, ended: u32) -> Cost {
         "all that are left decide"
     );
     world.net.cost()
-}
-
-/// An event to come, in the order of time, then of posting.
-#[derive(Eq, Ord, PartialEq, PartialOrd)]
-struct Posted {
-    at: Instant,
-    number: u64,
-    to: usize,
-    /// Where the event itself is.
-    place: usize,
-}
-
-/// What is on its way, and what was.
-struct Net<E> {
-    now: Instant,
-    began: Instant,
-    queue: BinaryHeap<Reverse<Posted>>,
-    events: Vec<Option<E>>,
-    free: Vec<usize>,
-    posted: u64,
-    /// Of each rank.
-    messages: Vec<u64>,
-    bytes: u64,
-    /// When the last rank was told.
-    told: Instant,
-}
-
-impl<E> Net<E> {
-    fn new(ranks: u32) -> Self {
-        let began = Instant::now();
-        Self {
-            now: began,
-            began,
-            queue: BinaryHeap::new(),
-            events: Vec::new(),
-            free: Vec::new(),
-            posted: 0,
-            messages: vec![0; ranks as usize],
-            bytes: 0,
-            told: began,
-        }
-    }
-
-    /// Something happens to a rank after a while; things at one time in the order of posting.
-    fn post(&mut self, delay: Duration, to: usize, event: E) {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                self.events.push(None);
-                self.events.len() - 1
-            }
-        };
-        self.events[place] = Some(event);
-        self.posted += 1;
-        self.queue.push(Reverse(Posted {
-            at: self.now + delay,
-            number: self.posted,
-            to,
-            place,
-        }));
-    }
-
-    fn send(&mut self, from: usize, to: usize, message: &Message, event: E) {
-        self.messages[from] += 1;
-        self.bytes += message.encode().len() as u64;
-        self.post(LATENCY, to, event);
-    }
-
-    fn next(&mut self) -> Option<(usize, E)> {
-        let Reverse(Posted { at, to, place, .. }) = self.queue.pop()?;
-        self.now = at;
-        self.free.push(place);
-        let event = self.events[place].take().expect("each is posted once");
-        Some((to, event))
-    }
-
-    fn cost(&self) -> Cost {
-        Cost {
-            took: self.told - self.began,
-            messages: self.messages.iter().sum(),
-            most_messages: self.messages.iter().copied().max().unwrap_or_default(),
-            bytes: self.bytes,
-        }
-    }
 }
 
 /// The memberships of all ranks.

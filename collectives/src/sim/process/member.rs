@@ -13,8 +13,7 @@ use crate::schedule::Collective;
 use crate::sim::net::{MILLISECOND, Reader, Time, Writer};
 use crate::sim::oracle::Place;
 use crate::sim::program::{
-    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, after_census, contribution,
-    list_of, words_of,
+    BETWEEN_CENSUSES, Begin, Finished, Means, Plan, Step, Task, contribution, list_of, words_of,
 };
 use crate::wire::{
     MemberProcess, MemberRecord, Message, NewcomerOffer, decode_newcomers, encode_newcomers,
@@ -282,9 +281,7 @@ impl Process {
             }
             Step::Work(_) => self.position += 1,
             Step::Census => {
-                let admits = after_census(buffer).is_some();
-                let offer = NewcomerOffer::read(buffer[0].cast_unsigned());
-                epoch.settles = offer.filter(|_| admits);
+                epoch.settles = NewcomerOffer::read(buffer[0].cast_unsigned());
             }
             Step::Admit { .. } => {
                 let bytes = epoch.settles.map_or(0, |offer| offer.bytes);
