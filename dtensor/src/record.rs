@@ -95,11 +95,6 @@ impl Trace {
         }
     }
 
-    /// Whether anybody records it now.
-    pub(crate) fn is_recorded(&self) -> bool {
-        self.recordings().next().is_some()
-    }
-
     /// The recordings that are still there and still record.
     fn recordings(&self) -> impl Iterator<Item = Arc<Recording>> + '_ {
         let entries = self.entries().iter();

@@ -495,7 +495,7 @@ mod tests {
     fn workers_that_join_a_job_are_told_of_seeds_and_of_no_cluster() {
         let secret = Handed::on_or_new().unwrap();
         let launch = Launch::new("true").joining("a:1,b:2");
-        let command = launch.command(Rank::CHIEF, &[], &secret);
+        let command = launch.command(Rank::CHIEF, 0, &[], &secret);
         let value = |name: &str| command.get_envs().find(|(found, _)| *found == name);
         let told = value(GroupConfig::SEEDS_ENV).and_then(|(_, seeds)| seeds);
         assert_eq!(told, Some(OsStr::new("a:1,b:2")));

@@ -58,7 +58,7 @@ async fn receive(
     permit: HandshakePermit,
 ) -> Result<(), NoMessage> {
     let proving = timeout(permit.patience(), prove(admission, incoming));
-    let (connection, (mut send, receive), said) = proving.await.map_err(|_| NoMessage::Ended)??;
+    let (connection, (send, receive), said) = proving.await.map_err(|_| NoMessage::Ended)??;
     let said = match said {
         Err(NoMessage::Malformed(WireError::Version { found, expected })) => {
             let refusal = Refusal::Version { expected, found };
@@ -104,11 +104,21 @@ async fn receive(
         }
         return refuse(admission, connection, send, refusal).await;
     }
+    welcome(admission, connection, hello, (send, receive), permit).await
+}
+
+/// Greets a member and takes in its streams.
+async fn welcome(
+    admission: &Arc<Admission>,
+    connection: Connection,
+    hello: Hello,
+    mut control: Stream,
+    permit: HandshakePermit,
+) -> Result<(), NoMessage> {
     let tcp_binding = admission.greet(Rank::new(hello.rank), &connection);
-    control::write(&mut send, &Message::Welcome(admission.hello.clone())).await?;
+    control::write(&mut control.0, &Message::Welcome(admission.hello.clone())).await?;
     // It has proved itself; what it still has to open must not keep others out.
     drop(permit);
-    let control = (send, receive);
     let admitted = match tcp_binding {
         None => follow(admission, connection, hello, control).await?,
         Some(tcp_binding) => {
