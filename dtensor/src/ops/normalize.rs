@@ -10,6 +10,8 @@ use super::local::Local;
 use super::{Call, ReduceAxes, place};
 use crate::{DTensor, Error, Float};
 
+mod composed;
+
 /// The result of a [batch normalisation](DTensor::batch_norm) with the moments that it used.
 #[derive(Clone, Debug)]
 pub struct BatchNorm<T: Float> {
@@ -100,29 +102,6 @@ impl<T: Float> DTensor<T> {
         let upstream = upstream.relayout(operand.layout())?;
         let measured = Measured::of(operand, by, &run, &call)?;
         call.finish(0, measured.gradient(&Local::of(&upstream))?)
-    }
-
-    /// The same gradient by ops that have gradients.
-    #[track_caller]
-    fn through_normalize_composed(
-        &self,
-        by: &Normalization,
-        upstream: &Self,
-    ) -> Result<Self, Error> {
-        let along = ReduceAxes::axes(by.axes.iter().copied()).keep_dims();
-        let (distance, slope) = match by.moments {
-            Moments::MeanAndVariance => {
-                let slope = upstream.sub(&upstream.mean(&along)?)?;
-                (self.sub(&self.mean(&along)?)?, slope)
-            }
-            Moments::MeanSquare => (self.clone(), upstream.clone()),
-        };
-        let square = distance.mul(&distance)?.mean(&along)?;
-        let square = square.add_scalar(T::from_f64(by.epsilon.get()))?;
-        let root_inverted = square.ln()?.scale(T::from_f64(-0.5))?.exp()?;
-        let normal = distance.mul(&root_inverted)?;
-        let share = normal.mul(upstream)?.mean(&along)?;
-        slope.sub(&normal.mul(&share)?)?.mul(&root_inverted)
     }
 
     /// The mean along axes and the variance, the mean of the squares of the distances from it; the
