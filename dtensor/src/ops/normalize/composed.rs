@@ -6,8 +6,8 @@ use crate::ops::ReduceAxes;
 use crate::{DTensor, Error, Float};
 
 impl<T: Float> DTensor<T> {
-    /// The gradient of a normalisation of this tensor, by ops that have gradients; `upstream` is that
-    /// by its result.
+    /// The gradient of a normalisation of this tensor, by ops that have gradients; `upstream` is
+    /// that by its result.
     #[track_caller]
     pub(super) fn through_normalize_composed(
         &self,
