@@ -197,7 +197,7 @@ mod tests {
             refused,
             "MESHWORK_REQUIRE=gpu,slrum: no test needs `slrum`: write `all`, or some of chromium, \
              cublas, cuda-wheels, google, gpu, ipv6, kubernetes, mpirun, namespaces, openssl, \
-             pjrt, slurm, strace, torchrun with commas"
+             pjrt, slurm, ssh, strace, torchrun with commas"
         );
     }
 
