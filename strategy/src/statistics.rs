@@ -145,6 +145,7 @@ impl StrategyObserver {
         Self { group, meter }
     }
 
+    #[cfg(feature = "status")]
     pub(crate) fn group(&self) -> &Observer {
         &self.group
     }
