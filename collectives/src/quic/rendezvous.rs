@@ -78,10 +78,11 @@ impl Rendezvous {
 
     /// Waits until all have come; the addresses of all, `host:port` in order of rank.
     ///
-    /// # Errors [`JoinError::NotJoined`] with the ranks that have not come in time, which rank 0
-    /// tells to all who have; [`JoinError::Refused`] for a process that does not belong to the
-    /// others, [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`]
-    /// and [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].
+    /// # Errors
+    /// [`JoinError::NotJoined`] with the ranks that have not come in time, which rank 0 tells to
+    /// all who have; [`JoinError::Refused`] for a process that does not belong to the others,
+    /// [`JoinError::OtherJob`], [`JoinError::Expired`]; for rank 0 [`JoinError::PortTaken`] and
+    /// [`JoinError::Bind`]; [`JoinError::System`], [`JoinError::Config`].
     pub fn meet(&self, secret: &JobSecret) -> Result<Vec<String>, JoinError> {
         let identity = Identity::new(secret, Role::Rank(self.rank))?;
         // On a thread of its own, so that it may be called from anywhere.
