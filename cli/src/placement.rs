@@ -7,13 +7,7 @@ use meshwork_strategy::{Error, rendezvous};
 /// The place of this process as the environment tells, after a rendezvous if it takes one.
 pub(crate) fn placement() -> Result<WorkerPlacement, Error> {
     let cluster = EnvironmentResolver::from_env().snapshot()?;
-    let cluster = match cluster.rendezvous() {
-        Some(_) => rendezvous(
-            cluster,
-            &JobSecret::from_env()?,
-            Timeouts::from_env()?.join(),
-        )?,
-        None => cluster,
-    };
+    let limit = Timeouts::from_env()?.join();
+    let cluster = rendezvous(cluster, JobSecret::from_env, limit)?;
     Ok(cluster.placement()?)
 }

@@ -85,6 +85,11 @@ pub enum LaunchError {
     /// Workers on other hosts cannot have cores of their own.
     #[error("workers on other hosts cannot be pinned to cores: leave out the cores or the hosts")]
     RemoteCores,
+    /// Workers that join a job that runs cannot be started on other hosts.
+    #[error(
+        "workers that join a running job are started on this machine: leave out the hosts or the addresses to join"
+    )]
+    RemoteNewcomers,
     /// This process has no current folder, so there is none to start workers in on other hosts.
     #[error("the current folder, which workers on other hosts start in too, cannot be read")]
     Folder {

@@ -127,6 +127,7 @@ pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, Worker
 pub use output::Output;
 pub use task_limit::TaskLimit;
 
+use hosts::Host;
 use remote::RemoteWorker;
 use secret::Handed;
 use supervisor::Supervisor;
@@ -285,8 +286,8 @@ impl Launch {
 
     /// Lets the workers ask to be let into a job that runs elsewhere, at these addresses of some of
     /// its workers, with commas between them: they get `MESHWORK_SEEDS` instead of `TF_CONFIG`, and
-    /// the secret of the launcher's environment, which has to be the job's. They are processes of
-    /// this machine, whatever [`hosts`](Self::hosts) says.
+    /// the secret of the launcher's environment, which has to be the job's. They are started on this
+    /// machine: a run with [`hosts`](Self::hosts) is refused.
     #[must_use]
     pub fn joining(mut self, seeds: impl Into<String>) -> Self {
         self.seeds = Some(seeds.into());
@@ -307,9 +308,9 @@ impl Launch {
             Some(_) => Handed::on()?,
             None => Handed::on_or_new()?,
         };
-        let hosts = self.hosts.as_ref().filter(|_| self.seeds.is_none());
+        let placed = self.placed()?;
         // From here to the moment a worker binds it, anybody can take one of the ports.
-        let addresses = match hosts {
+        let addresses = match &placed {
             None => {
                 limits::check(self.workers)?;
                 // Newcomers of a job that runs choose their ports.
@@ -320,14 +321,14 @@ impl Launch {
                 };
                 ports::reserve(founders, self.port_base)?.release()
             }
-            Some(hosts) => self.elsewhere(hosts)?,
+            Some(placed) => self.elsewhere(placed)?,
         };
         let mut supervisor = Supervisor::new(self.workers, self.grace, self.elastic)?;
         let start = |supervisor: &mut Supervisor, rank: Rank, restarts: u32| {
-            let how = match hosts {
+            let how = match &placed {
                 None => Start::Local(self.command(rank, restarts, &addresses, &secret)),
-                Some(hosts) => {
-                    let host = hosts.place(self.workers)?[rank.index()];
+                Some(placed) => {
+                    let host = placed[rank.index()];
                     let worker = self.remote(rank, restarts, &addresses, &secret)?;
                     let orders = worker.orders()?;
                     let mut ssh = remote::ssh(host, self.ssh_config.as_deref(), orders.len());
@@ -345,13 +346,24 @@ impl Launch {
         supervisor.supervise(addresses.clone(), secret, self.ranks_shown, start)
     }
 
-    /// The addresses of workers on other hosts, in order of rank.
-    fn elsewhere(&self, hosts: &Hosts) -> Result<Vec<String>, LaunchError> {
+    /// The host of each worker in order of rank, where they are on other hosts.
+    fn placed(&self) -> Result<Option<Vec<&Host>>, LaunchError> {
+        let Some(hosts) = &self.hosts else {
+            return Ok(None);
+        };
+        if self.seeds.is_some() {
+            return Err(LaunchError::RemoteNewcomers);
+        }
         if self.cores != Cores::Shared {
             return Err(LaunchError::RemoteCores);
         }
+        hosts.place(self.workers).map(Some)
+    }
+
+    /// The addresses of workers on other hosts, in order of rank.
+    fn elsewhere(&self, placed: &[&Host]) -> Result<Vec<String>, LaunchError> {
         let ports = ports::elsewhere(self.workers, self.port_base)?;
-        let addresses = hosts.place(self.workers)?.into_iter().zip(ports);
+        let addresses = placed.iter().zip(ports);
         Ok(addresses
             .map(|(host, port)| format!("{}:{port}", host.in_address()))
             .collect())
@@ -500,6 +512,15 @@ mod tests {
         let told = value(GroupConfig::SEEDS_ENV).and_then(|(_, seeds)| seeds);
         assert_eq!(told, Some(OsStr::new("a:1,b:2")));
         assert_eq!(value("TF_CONFIG"), Some((OsStr::new("TF_CONFIG"), None)));
+    }
+
+    #[test]
+    fn newcomers_and_cores_on_other_hosts_are_refused() {
+        let launch = Launch::new("true").hosts("a".parse().unwrap());
+        let joining = launch.clone().joining("b:1").placed().unwrap_err();
+        assert!(matches!(joining, LaunchError::RemoteNewcomers), "{joining}");
+        let pinned = launch.cores(Cores::Split).placed().unwrap_err();
+        assert!(matches!(pinned, LaunchError::RemoteCores), "{pinned}");
     }
 
     #[test]

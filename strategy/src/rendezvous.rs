@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use meshwork_cluster_resolver::Cluster;
-use meshwork_collectives::{self as collectives, JobSecret, Rank, Rendezvous};
+use meshwork_collectives::{self as collectives, ConfigError, JobSecret, Rank, Rendezvous};
 
 use crate::Error;
 
 /// The cluster after its processes have met, where they have to: launchers such as torchrun tell
-/// all of them one address only. Any other cluster is returned as it is, at once.
+/// all of them one address only. Any other cluster is returned as it is, at once, and its secret is
+/// not asked for.
 ///
 /// All processes of the job call it. Strategies do by themselves.
 ///
@@ -21,20 +22,24 @@ use crate::Error;
 ///     ("TF_CONFIG", r#"{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}"#),
 /// ]);
 /// let cluster = EnvironmentResolver::from_variables(variables).snapshot()?;
-/// let cluster = rendezvous(cluster, &JobSecret::generate()?, Duration::from_secs(30))?;
+/// let cluster = rendezvous(cluster, JobSecret::from_env, Duration::from_secs(30))?;
 /// assert_eq!(cluster.placement()?.addresses(), ["a:1"]);
 /// # Ok::<(), meshwork_strategy::Error>(())
 /// ```
 ///
 /// # Errors
 /// [`Error::Group`] as [`Rendezvous::meet`] has them, with who has not come within `limit`.
-pub fn rendezvous(cluster: Cluster, secret: &JobSecret, limit: Duration) -> Result<Cluster, Error> {
+pub fn rendezvous(
+    cluster: Cluster,
+    secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
+    limit: Duration,
+) -> Result<Cluster, Error> {
     let Some(endpoint) = cluster.rendezvous() else {
         return Ok(cluster);
     };
     let rank = Rank::new(endpoint.rank());
     let rendezvous = Rendezvous::new(endpoint.address(), rank, endpoint.world(), endpoint.port());
     let rendezvous = rendezvous.map_err(collectives::Error::from)?;
-    let met = rendezvous.with_limit(limit).meet(secret);
+    let met = rendezvous.with_limit(limit).meet(&secret()?);
     Ok(cluster.with_addresses(met.map_err(collectives::Error::from)?)?)
 }

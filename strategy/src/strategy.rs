@@ -456,11 +456,7 @@ fn cluster_of(
     secret: impl FnOnce() -> Result<JobSecret, ConfigError>,
     limit: Duration,
 ) -> Result<Option<(WorkerPlacement, Task)>, Error> {
-    let cluster = resolver.snapshot()?;
-    let cluster = match cluster.rendezvous() {
-        Some(_) => rendezvous(cluster, &secret()?, limit)?,
-        None => cluster,
-    };
+    let cluster = rendezvous(resolver.snapshot()?, secret, limit)?;
     match cluster.spec()?.is_empty() {
         true => Ok(None),
         false => Ok(Some((cluster.placement()?, cluster.task()?))),
