@@ -13,7 +13,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::{Authority, Certificates, Credentials, Role, certificate};
-use crate::{ConfigError, JobSecret};
+use crate::{ConfigError, JobSecret, JoinError, Member, UnauthenticatedCause};
 
 /// This process's certificate, and how it recognises others: mutual TLS 1.3 under one CA.
 pub(crate) struct Identity {
@@ -193,6 +193,24 @@ pub(crate) enum Distrust {
     OtherJob,
     /// A certificate is not valid at this time.
     Expired,
+}
+
+impl Distrust {
+    /// The same of a caller that was not let in.
+    pub(crate) fn cause(self) -> UnauthenticatedCause {
+        match self {
+            Self::OtherJob => UnauthenticatedCause::OtherJob,
+            Self::Expired => UnauthenticatedCause::Expired,
+        }
+    }
+
+    /// The same of a member that was called.
+    pub(crate) fn error(self, peer: Member) -> JoinError {
+        match self {
+            Self::OtherJob => JoinError::OtherJob { peer },
+            Self::Expired => JoinError::Expired { peer },
+        }
+    }
 }
 
 /// Why a handshake failed, if one side did not believe the other. Either side may be the one that

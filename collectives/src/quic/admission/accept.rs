@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{Admission, MemberConnection, TcpBinding};
-use crate::identity::{Distrust, Role, distrust};
+use crate::identity::{Role, distrust};
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::HandshakePermit;
@@ -146,12 +146,9 @@ async fn prove(
     let connection = match incoming.await {
         Ok(connection) => connection,
         Err(error) => {
-            let cause = match distrust(&error) {
-                Some(Distrust::OtherJob) => UnauthenticatedCause::OtherJob,
-                Some(Distrust::Expired) => UnauthenticatedCause::Expired,
-                None => return Err(NoMessage::Ended),
-            };
-            report(admission, address, cause).await;
+            if let Some(distrust) = distrust(&error) {
+                report(admission, address, distrust.cause()).await;
+            }
             return Err(NoMessage::Ended);
         }
     };

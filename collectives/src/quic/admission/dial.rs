@@ -8,7 +8,7 @@ use quinn::{Connection, Endpoint};
 use tokio::time::{sleep, timeout};
 
 use super::{Admission, MemberConnection, TcpBinding, lock};
-use crate::identity::{Distrust, distrust};
+use crate::identity::distrust;
 use crate::membership::Event;
 use crate::quic::control::{self, NoMessage};
 use crate::quic::heads::DataHead;
@@ -269,12 +269,7 @@ async fn connect(
         )
         .map_err(|_| Attempt::Failed)?;
     connecting.await.map_err(|error| match distrust(&error) {
-        Some(Distrust::OtherJob) => {
-            Attempt::Hopeless(JoinError::OtherJob { peer: peer.clone() }.into())
-        }
-        Some(Distrust::Expired) => {
-            Attempt::Hopeless(JoinError::Expired { peer: peer.clone() }.into())
-        }
+        Some(distrust) => Attempt::Hopeless(distrust.error(peer.clone()).into()),
         None => Attempt::Failed,
     })
 }

@@ -28,13 +28,11 @@ use zeroize::Zeroizing;
 
 use super::Admission;
 use super::accept::report;
-use crate::identity::{Distrust, TCP_ALPN, distrust_over_tcp};
+use crate::identity::{TCP_ALPN, distrust_over_tcp};
 use crate::quic::heads::BulkHead;
 use crate::quic::streams::{Arrivals, Data, unfinished};
 use crate::tls::{self, Failed};
-use crate::{
-    DataTransport, JoinError, LossCause, Member, OperationError, Rank, UnauthenticatedCause,
-};
+use crate::{DataTransport, JoinError, LossCause, Member, OperationError, Rank};
 
 /// Callers over TCP that may be half done at a time; the kernel keeps the others until there is
 /// room.
@@ -224,12 +222,9 @@ impl Admission {
 
     async fn report_distrust(&self, failed: &Failed, address: SocketAddr) {
         let Failed::Tls(error) = failed else { return };
-        let cause = match distrust_over_tcp(error) {
-            Some(Distrust::OtherJob) => UnauthenticatedCause::OtherJob,
-            Some(Distrust::Expired) => UnauthenticatedCause::Expired,
-            None => return,
-        };
-        report(self, address, cause).await;
+        if let Some(distrust) = distrust_over_tcp(error) {
+            report(self, address, distrust.cause()).await;
+        }
     }
 
     /// What a rank's connections have to prove: of the one that is in, or else that was greeted

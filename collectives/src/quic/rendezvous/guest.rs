@@ -6,7 +6,7 @@ use quinn::Endpoint;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{Rendezvous, everywhere, look_up};
-use crate::identity::{Distrust, Identity, Role, distrust};
+use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
 use crate::quic::{TURNED_AWAY, endpoint};
 use crate::wire::{Message, Registration, WireError};
@@ -82,12 +82,8 @@ async fn reach(
     let connecting = endpoint.connect_with(client, address, &name.to_str());
     let connecting = connecting.map_err(|_| Attempt::Failed)?;
     let connection = connecting.await.map_err(|error| {
-        let peer = rendezvous.host();
-        match distrust(&error) {
-            Some(Distrust::OtherJob) => Attempt::Hopeless(JoinError::OtherJob { peer }),
-            Some(Distrust::Expired) => Attempt::Hopeless(JoinError::Expired { peer }),
-            None => Attempt::Failed,
-        }
+        let distrust = distrust(&error).map(|distrust| distrust.error(rendezvous.host()));
+        distrust.map_or(Attempt::Failed, Attempt::Hopeless)
     })?;
     Ok((endpoint, connection))
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::registrations::Registrations;
 use super::{Rendezvous, everywhere, look_up};
-use crate::identity::{Distrust, Identity, Role, distrust};
+use crate::identity::{Identity, Role, distrust};
 use crate::quic::control::{self, NoMessage};
 use crate::quic::handshake_limiter::{HandshakeLimiter, HandshakePermit};
 use crate::quic::{TURNED_AWAY, endpoint};
@@ -190,12 +190,9 @@ async fn hear(incoming: Incoming, permit: HandshakePermit) -> Call {
         let connection = match incoming.await {
             Ok(connection) => connection,
             Err(error) => {
-                let cause = match distrust(&error) {
-                    Some(Distrust::OtherJob) => UnauthenticatedCause::OtherJob,
-                    Some(Distrust::Expired) => UnauthenticatedCause::Expired,
-                    None => return Err(NoMessage::Ended),
-                };
-                return Ok(Call::Refused(UnauthenticatedPeer::new(from, cause)));
+                let distrust = distrust(&error).ok_or(NoMessage::Ended)?;
+                let peer = UnauthenticatedPeer::new(from, distrust.cause());
+                return Ok::<_, NoMessage>(Call::Refused(peer));
             }
         };
         let (answer, mut receive) = connection.accept_bi().await?;
