@@ -286,8 +286,8 @@ impl Launch {
 
     /// Lets the workers ask to be let into a job that runs elsewhere, at these addresses of some of
     /// its workers, with commas between them: they get `MESHWORK_SEEDS` instead of `TF_CONFIG`, and
-    /// the secret of the launcher's environment, which has to be the job's. They are started on this
-    /// machine: a run with [`hosts`](Self::hosts) is refused.
+    /// the secret of the launcher's environment, which has to be the job's. They are started on
+    /// this machine: a run with [`hosts`](Self::hosts) is refused.
     #[must_use]
     pub fn joining(mut self, seeds: impl Into<String>) -> Self {
         self.seeds = Some(seeds.into());
