@@ -29,9 +29,9 @@ impl Job {
         }
     }
 
-    fn configure(&self, command: &mut Command, until_epoch: u64) {
+    fn configure(&self, command: &mut Command, until_world: u32) {
         over(command, self.transport)
-            .arg(format!("--until-epoch={until_epoch}"))
+            .arg(format!("--until-world={until_world}"))
             .env(
                 GroupConfig::WORKERS_ENV,
                 format!("{}:{}", self.members.len(), self.most),
@@ -40,13 +40,13 @@ impl Job {
             .env("RUST_BACKTRACE", "1");
     }
 
-    fn founders(&self, until_epoch: u64) -> Vec<Worker> {
+    fn founders(&self, until_world: u32) -> Vec<Worker> {
         let start = |rank| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_elastic"));
             command
                 .arg(format!("--members={}", self.members.join(",")))
                 .arg(format!("--rank={rank}"));
-            self.configure(&mut command, until_epoch);
+            self.configure(&mut command, until_world);
             Worker::start(command)
         };
         let mut all: Vec<Worker> = (0..self.members.len()).map(start).collect();
@@ -55,10 +55,10 @@ impl Job {
         all
     }
 
-    fn newcomer(&self, program: &Path, until_epoch: u64) -> Command {
+    fn newcomer(&self, program: &Path, until_world: u32) -> Command {
         let mut command = Command::new(program);
         command.arg(format!("--seeds={}", self.members[0]));
-        self.configure(&mut command, until_epoch);
+        self.configure(&mut command, until_world);
         command
     }
 }
@@ -81,13 +81,13 @@ fn all_leave(workers: Vec<Worker>) {
 fn newcomers_come_into_a_job_one_by_one_and_two_at_once_over_every_transport() {
     for transport in ["auto", "quic", "tls"] {
         let job = Job::new(2, 5, transport);
-        // 2, 3, then 5 at once or one after the other: the fourth epoch, or the third.
-        let mut workers = job.founders(3);
-        let mut third = Worker::start(job.newcomer(elastic(), 3));
+        // 2, 3, then 5 at once or one after the other, as the moment they knock has it.
+        let mut workers = job.founders(5);
+        let mut third = Worker::start(job.newcomer(elastic(), 5));
         third.reaches("epoch 2: rank 2 of 3");
         workers.push(third);
         for _ in 0..2 {
-            workers.push(Worker::start(job.newcomer(elastic(), 3)));
+            workers.push(Worker::start(job.newcomer(elastic(), 5)));
         }
         for worker in &mut workers {
             worker.reaches("of 5, step");
@@ -99,15 +99,15 @@ fn newcomers_come_into_a_job_one_by_one_and_two_at_once_over_every_transport() {
 #[test]
 fn a_newcomer_with_another_secret_ends_with_one_line_and_the_job_goes_on() {
     let job = Job::new(2, 5, "quic");
-    let mut workers = job.founders(2);
-    let mut stranger = job.newcomer(elastic(), 2);
+    let mut workers = job.founders(3);
+    let mut stranger = job.newcomer(elastic(), 3);
     stranger.env(
         JobSecret::ENV,
         JobSecret::generate().unwrap().to_hex().as_str(),
     );
     let ended = Worker::start(stranger).end();
     ended.failed_naming(&[&job.members[0], "belongs to another job"]);
-    workers.push(Worker::start(job.newcomer(elastic(), 2)));
+    workers.push(Worker::start(job.newcomer(elastic(), 3)));
     all_leave(workers);
 }
 
@@ -115,16 +115,16 @@ fn a_newcomer_with_another_secret_ends_with_one_line_and_the_job_goes_on() {
 #[test]
 fn a_newcomer_with_another_program_ends_with_one_line_and_the_job_goes_on() {
     let job = Job::new(2, 5, "quic");
-    let mut workers = job.founders(2);
+    let mut workers = job.founders(3);
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("elastic");
     fs::copy(elastic(), &other).unwrap();
     let mut file = fs::OpenOptions::new().append(true).open(&other).unwrap();
     io::Write::write_all(&mut file, b"1").unwrap();
     drop(file);
-    let ended = Worker::start(job.newcomer(&other, 2)).end();
+    let ended = Worker::start(job.newcomer(&other, 3)).end();
     ended.failed_naming(&[&job.members[0], "another program"]);
-    workers.push(Worker::start(job.newcomer(elastic(), 2)));
+    workers.push(Worker::start(job.newcomer(elastic(), 3)));
     all_leave(workers);
 }
 
@@ -155,7 +155,7 @@ fn a_newcomer_finds_the_job_by_a_name_that_stands_for_several_addresses() {
     if Need::Namespaces.or_skip(possible).is_none() {
         return;
     }
-    let mut workers = job.founders(2);
+    let mut workers = job.founders(3);
     let (_, port) = job.members[0].rsplit_once(':').unwrap();
     let mut newcomer = within(&format!("{mount} && exec \"$@\""));
     newcomer
@@ -163,7 +163,7 @@ fn a_newcomer_finds_the_job_by_a_name_that_stands_for_several_addresses() {
         .arg(format!("--seeds=trainers.test:{port}"));
     // The kernel chooses the address of a newcomer by the first seed, where nobody listens.
     newcomer.env(GroupConfig::ADDRESS_ENV, &free_addresses(1)[0]);
-    job.configure(&mut newcomer, 2);
+    job.configure(&mut newcomer, 3);
     workers.push(Worker::start(newcomer));
     all_leave(workers);
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use meshwork_collectives::{Error, Group, GroupConfig, JobSecret, Rank, ReduceOp};
 
-/// Reduces numbers until its group has come to a certain epoch, and some steps further.
+/// Reduces numbers until its group has come to a certain epoch and size, and some steps further.
 #[derive(Debug, Parser)]
 struct Args {
     /// Addresses of all members.
@@ -37,8 +37,11 @@ struct Args {
     #[arg(long, conflicts_with = "rejoin")]
     majority: bool,
     /// The epoch to end in.
-    #[arg(long)]
+    #[arg(long, default_value_t = 1)]
     until_epoch: u64,
+    /// Members that the group must have to end.
+    #[arg(long, default_value_t = 1)]
+    until_world: u32,
 }
 
 /// Operations after which the group looks who waits outside.
@@ -74,7 +77,7 @@ fn run(args: &Args) -> Result<(), Error> {
         failed: None,
     };
     program.enters()?;
-    while program.group.epoch().number() < args.until_epoch || program.operations_here() < LAST {
+    while !program.is_done(args) {
         if let Err(error) = program.next() {
             program.recover(error)?;
         }
@@ -92,6 +95,13 @@ struct Program {
 }
 
 impl Program {
+    /// The same on all ranks: what it looks at is.
+    fn is_done(&self, args: &Args) -> bool {
+        self.group.epoch().number() >= args.until_epoch
+            && self.group.world() >= args.until_world
+            && self.operations_here() >= LAST
+    }
+
     fn operations_here(&self) -> u64 {
         self.group.completed()
     }
