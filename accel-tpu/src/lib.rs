@@ -9,7 +9,7 @@
 //!                      │ devices that are there
 //!   Plugin ────────────┤
 //!   (libtpu.so, …)     │ devices that need not be
-//!   StableHLO text ──> Topology ─> Program: memory, strategies of collectives, bytes to load later
+//!   StableHLO text ──> Topology ─> PjrtProgram: memory, collectives, bytes to load later
 //! ```
 //!
 //! ```no_run
@@ -63,7 +63,7 @@ pub use stablehlo::CollectiveProgram;
 pub use status::Status;
 pub use survey::open;
 pub use sys::{
-    Buffer, DeviceMemory, Event, Executable, Execution, Live, PjrtClient, Plugin, PluginVersion,
-    Program, ProgramMemory, Topology,
+    Buffer, DeviceMemory, Event, Executable, Execution, Live, PjrtClient, PjrtProgram, Plugin,
+    PluginVersion, ProgramMemory, Topology,
 };
-pub use value::{Attributes, Value};
+pub use value::{AttributeValue, Attributes};

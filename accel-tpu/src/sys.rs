@@ -38,5 +38,5 @@ pub use client::{DeviceMemory, PjrtClient};
 pub use event::Event;
 pub use executable::{Executable, Execution};
 pub use handle::Live;
-pub use program::{Program, ProgramMemory};
+pub use program::{PjrtProgram, ProgramMemory};
 pub use topology::Topology;

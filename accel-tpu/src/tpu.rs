@@ -18,7 +18,7 @@ mod slice;
 
 use meshwork_core::tpu::TpuCore;
 
-use crate::{DeviceInfo, Error, Plugin, Topology, Value};
+use crate::{AttributeValue, DeviceInfo, Error, Plugin, Topology};
 
 pub use crate::environment::{ENVIRONMENT, is_environment_set};
 pub use name::TopologyName;
@@ -32,7 +32,7 @@ pub use slice::Slice;
 pub fn topology(
     plugin: &Plugin,
     name: &TopologyName,
-    options: &[(&str, Value)],
+    options: &[(&str, AttributeValue)],
 ) -> Result<Topology, Error> {
     Topology::new(plugin, &name.to_string(), options)
 }
@@ -48,7 +48,7 @@ pub fn core_of(device: &DeviceInfo) -> Result<TpuCore, Error> {
     };
     let place = |number: i64| usize::try_from(number).ok();
     let attributes = device.attributes();
-    let coords = attributes.get("coords").and_then(Value::as_ints);
+    let coords = attributes.get("coords").and_then(AttributeValue::as_ints);
     let coords: Option<Vec<usize>> =
         coords.and_then(|coords| coords.iter().copied().map(place).collect());
     let Some([x, y, z]) = coords.as_deref() else {
@@ -56,7 +56,7 @@ pub fn core_of(device: &DeviceInfo) -> Result<TpuCore, Error> {
     };
     let core = attributes
         .get("core_on_chip")
-        .and_then(Value::as_int)
+        .and_then(AttributeValue::as_int)
         .and_then(place);
     let core = core.ok_or_else(missing("core_on_chip"))?;
     Ok(TpuCore::new([*x, *y, *z, core]))

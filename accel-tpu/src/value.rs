@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 /// Attributes of plugins, devices and topologies, by name.
-pub type Attributes = BTreeMap<String, Value>;
+pub type Attributes = BTreeMap<String, AttributeValue>;
 
 /// A named value, as options to a plugin and attributes from it have them.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Value {
+pub enum AttributeValue {
     /// Text.
     Text(String),
     /// A number.
@@ -20,7 +20,7 @@ pub enum Value {
     Bool(bool),
 }
 
-impl Value {
+impl AttributeValue {
     /// The number, if it is one.
     #[must_use]
     pub const fn as_int(&self) -> Option<i64> {
@@ -40,7 +40,7 @@ impl Value {
     }
 }
 
-impl Display for Value {
+impl Display for AttributeValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use meshwork_accel::ElementType;
 use meshwork_accel_tpu::{
-    CompileOptions, Error, Live, PjrtClient, Plugin, Status, Topology, Value, tpu,
+    AttributeValue, CompileOptions, Error, Live, PjrtClient, Plugin, Status, Topology, tpu,
 };
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,7 +22,11 @@ const DOUBLE: &str = "func.func @main(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
 }";
 
 fn client(plugin: &Plugin, devices: i64) -> PjrtClient {
-    PjrtClient::new(plugin, &[("cpu_device_count", Value::Int(devices))]).unwrap()
+    PjrtClient::new(
+        plugin,
+        &[("cpu_device_count", AttributeValue::Int(devices))],
+    )
+    .unwrap()
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn what_cannot_be_run_is_refused_by_name() {
             ..
         })
     ));
-    let unknown = PjrtClient::new(&plugin, &[("a\0b", Value::Bool(true))]);
+    let unknown = PjrtClient::new(&plugin, &[("a\0b", AttributeValue::Bool(true))]);
     assert!(matches!(unknown, Err(Error::ZeroByte { .. })));
 }
 

@@ -233,7 +233,7 @@ fn names_and_options_that_libtpu_refuses_are_its_errors() {
             let unknown = topology(
                 plugin,
                 &name,
-                &[("no_such_option", meshwork_accel_tpu::Value::Int(1))],
+                &[("no_such_option", meshwork_accel_tpu::AttributeValue::Int(1))],
             );
             assert!(matches!(
                 unknown,
@@ -245,7 +245,7 @@ fn names_and_options_that_libtpu_refuses_are_its_errors() {
             let two = topology(
                 plugin,
                 &name,
-                &[("num_slices", meshwork_accel_tpu::Value::Int(2))],
+                &[("num_slices", meshwork_accel_tpu::AttributeValue::Int(2))],
             )
             .unwrap();
             assert_eq!(two.devices().len(), 16);

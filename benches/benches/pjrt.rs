@@ -13,7 +13,7 @@ use meshwork_accel::{
     ProductShape, ReduceOp,
 };
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_accel_tpu::{Error, PjrtAccelerator, PjrtClient, Platform, Plugin, Value};
+use meshwork_accel_tpu::{AttributeValue, Error, PjrtAccelerator, PjrtClient, Platform, Plugin};
 
 const DEVICES: usize = 8;
 
@@ -55,7 +55,7 @@ fn main() {
 /// The plugin that is found, with as many devices as are wanted.
 fn plugin() -> Result<PjrtAccelerator, Error> {
     let plugin = Plugin::load(Platform::Cpu.find()?)?;
-    let devices = Value::Int(DEVICES as i64);
+    let devices = AttributeValue::Int(DEVICES as i64);
     let client = PjrtClient::new(&plugin, &[("cpu_device_count", devices)])?;
     Ok(PjrtAccelerator::new(client))
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use meshwork_launcher::Hosts;
+use meshwork_launcher::HostList;
 
 use crate::bench::Bench;
 use crate::checkpoint::Checkpoint;
@@ -116,7 +116,7 @@ pub(crate) struct Run {
     /// the same name as the current one. Workers get the job secret, TF_CONFIG and variables that
     /// begin with MESHWORK_.
     #[arg(long, value_name = "LIST", conflicts_with = "pin")]
-    pub(crate) hosts: Option<Hosts>,
+    pub(crate) hosts: Option<HostList>,
 
     /// The configuration of ssh to use instead of the user's
     #[arg(long, value_name = "FILE", requires = "hosts")]
@@ -189,7 +189,7 @@ impl Run {
     /// How many workers are started.
     pub(crate) fn workers(&self) -> usize {
         let most = self.elastic.map(|range| range.most);
-        let listed = self.hosts.as_ref().map(Hosts::workers);
+        let listed = self.hosts.as_ref().map(HostList::workers);
         let workers = self.workers.or(most).or(listed);
         workers.expect("clap requires one of the three")
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use meshwork_status::{Client, FetchError, Look, Target, Token, targets};
+use meshwork_status::{FetchError, Look, StatusClient, Target, Token, targets};
 
 /// The job.
 #[derive(Args, Debug)]
@@ -47,9 +47,9 @@ pub(crate) type Answer = Result<String, FetchError>;
 /// The ranks of a job, which can be asked.
 pub(crate) struct Ranks<'a> {
     attach: &'a Attach,
-    client: Client,
+    client: StatusClient,
     /// One that asks the others.
-    through: Client,
+    through: StatusClient,
     began: Instant,
 }
 
@@ -57,7 +57,8 @@ impl Attach {
     pub(crate) fn ranks(&self) -> Result<Ranks<'_>, AttachError> {
         let token = self.token_file.as_deref().map(Token::from_file);
         let token = token.transpose()?;
-        let client = |patience| Client::new(token.clone(), patience).map_err(AttachError::Network);
+        let client =
+            |patience| StatusClient::new(token.clone(), patience).map_err(AttachError::Network);
         Ok(Ranks {
             attach: self,
             client: client(PATIENCE)?,

@@ -1,6 +1,6 @@
 //! Plans as JSON.
 
-use meshwork_layout::{DimPart, MeshPlacement, Plan, Step};
+use meshwork_layout::{DimPart, MeshPlacement, Plan, PlanStep};
 use serde_json::{Value, json};
 
 /// The whole plan: sizes in bytes, times in seconds.
@@ -19,7 +19,7 @@ pub(crate) fn to_json(plan: &Plan) -> Value {
     })
 }
 
-fn step(step: &Step) -> Value {
+fn step(step: &PlanStep) -> Value {
     json!({
         "collective": step.kind().to_string(),
         "over": parts(step.over()),

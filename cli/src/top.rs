@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use meshwork_status::{Job, Watch};
+use meshwork_status::{Job, JobWatch};
 
 use crate::attach::{Attach, AttachError, Ranks};
 
@@ -50,7 +50,7 @@ const APART: Duration = Duration::from_secs(1);
 /// Looks, and shows.
 pub(crate) fn run(wanted: &Top) -> Result<(), TopError> {
     let mut ranks = wanted.attach.ranks()?;
-    let mut watch = Watch::default();
+    let mut watch = JobWatch::default();
     if !wanted.once {
         return screen::show(|| look(&mut ranks, &mut watch));
     }
@@ -66,7 +66,7 @@ pub(crate) fn run(wanted: &Top) -> Result<(), TopError> {
     Ok(output.flush()?)
 }
 
-fn look(ranks: &mut Ranks<'_>, watch: &mut Watch) -> Result<Job, TopError> {
+fn look(ranks: &mut Ranks<'_>, watch: &mut JobWatch) -> Result<Job, TopError> {
     let look = ranks.look()?;
     match (look.ranks().is_empty(), look.unanswered().first()) {
         (true, Some(first)) => Err(TopError::Silent {

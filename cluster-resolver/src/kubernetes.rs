@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cluster::{Cluster, MasterRule};
 use crate::error::Error;
 use crate::explanation::{Explanation, Origin, Question};
-use crate::resolver::{ClusterResolver, Signal, Stop};
+use crate::resolver::{ClusterResolver, Stop, WatchSignal};
 use crate::service::call;
 use crate::service::retry::RetryPolicy;
 use crate::spec::{ClusterSpec, Tasks};
@@ -249,7 +249,7 @@ impl ClusterResolver for KubernetesResolver {
         known: &ClusterSpec,
         time: Duration,
         stop: &Stop,
-    ) -> Result<Signal, Error> {
+    ) -> Result<WatchSignal, Error> {
         self.watch_pods(known, time, stop)
     }
 }

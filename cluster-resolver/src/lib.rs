@@ -142,7 +142,7 @@ pub use kubernetes::{KubernetesAccess, KubernetesResolver};
 pub use launcher::{Launcher, LauncherResolver};
 pub use multi_worker::WorkerPlacement;
 pub use proto::{DeviceFilters, ServerDef};
-pub use resolver::{ClusterResolver, Overridden, Signal, Stop, Update, Watch};
+pub use resolver::{ClusterResolver, Overridden, Stop, Update, Watch, WatchSignal};
 pub use sagemaker::SageMakerResolver;
 #[cfg(feature = "service")]
 pub use service::retry::RetryPolicy;

@@ -12,7 +12,7 @@ mod overridden;
 mod watch;
 
 pub use overridden::Overridden;
-pub use watch::{Signal, Stop, Update, Watch};
+pub use watch::{Stop, Update, Watch, WatchSignal};
 
 use overridden::Override;
 
@@ -123,7 +123,7 @@ pub trait ClusterResolver: Debug + Send + Sync {
         known: &ClusterSpec,
         time: Duration,
         stop: &Stop,
-    ) -> Result<Signal, Error> {
+    ) -> Result<WatchSignal, Error> {
         let _ = known;
         Ok(stop.wait(time))
     }
@@ -203,7 +203,7 @@ impl<R: ClusterResolver + ?Sized> ClusterResolver for Box<R> {
         known: &ClusterSpec,
         time: Duration,
         stop: &Stop,
-    ) -> Result<Signal, Error> {
+    ) -> Result<WatchSignal, Error> {
         (**self).wait_for_change(known, time, stop)
     }
 }

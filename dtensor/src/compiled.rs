@@ -12,7 +12,7 @@ mod tensors;
 mod variables;
 
 pub use tensors::Tensors;
-pub use variables::{Variable, Variables};
+pub use variables::{Variable, VariableSet};
 
 /// A tensor of any elements, for traits that others can see.
 #[expect(unnameable_types, reason = "nobody else takes it apart")]
@@ -88,7 +88,7 @@ struct Specialised<O> {
 /// ```
 pub fn compile<S, I, O, F>(function: F) -> Compiled<S, I, O, F>
 where
-    S: Variables,
+    S: VariableSet,
     I: Tensors,
     O: Tensors,
     F: FnMut(&mut S, &I) -> Result<O, Error>,
@@ -104,7 +104,7 @@ where
 
 impl<S, I, O, F> Compiled<S, I, O, F>
 where
-    S: Variables,
+    S: VariableSet,
     I: Tensors,
     O: Tensors,
     F: FnMut(&mut S, &I) -> Result<O, Error>,

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use meshwork_core::MeshRank;
 use meshwork_layout::{
-    DimPart, MeshPlacement, PartialReduction, Plan, Ranges, Shape, Step, StepKind,
+    DimPart, MeshPlacement, PartialReduction, Plan, PlanStep, Ranges, Shape, StepKind,
 };
 
 use crate::Error;
@@ -102,7 +102,7 @@ fn named(layout: &meshwork_layout::Layout) -> String {
 
 struct Builder<'a> {
     plan: &'a Plan,
-    step: &'a Step,
+    step: &'a PlanStep,
     device_placement: &'a DevicePlacement,
     own: usize,
     clients: usize,

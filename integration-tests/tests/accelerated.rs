@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use meshwork_accel::{Arrange, Elementwise, Fold, LiveBuffers, Matmul};
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_accel_tpu::{PjrtAccelerator, Plugin, Value};
+use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, Plugin};
 use meshwork_collectives::Group;
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DTensor, DeviceType, Float, bf16};
@@ -38,7 +38,7 @@ use meshwork_layout::Layout;
 use ndarray::{ArrayD, IxDyn};
 
 fn pjrt(plugin: &Plugin, devices: i64) -> Arc<PjrtAccelerator> {
-    let devices = [("cpu_device_count", Value::Int(devices))];
+    let devices = [("cpu_device_count", AttributeValue::Int(devices))];
     let client = meshwork_accel_tpu::PjrtClient::new(plugin, &devices).unwrap();
     Arc::new(PjrtAccelerator::new(client))
 }

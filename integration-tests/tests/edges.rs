@@ -27,6 +27,8 @@ mod source;
 mod tidy;
 #[path = "edges/tree.rs"]
 mod tree;
+#[path = "edges/twins.rs"]
+mod twins;
 #[path = "edges/unused.rs"]
 mod unused;
 #[path = "edges/workspace.rs"]
@@ -37,6 +39,7 @@ use std::collections::BTreeMap;
 use layers::{Layer, MayUse};
 use modules::Cycle;
 use source::Source;
+use twins::Shared;
 use workspace::Workspace;
 
 /// Every member of the workspace, by folder, and the folders it may depend on.
@@ -88,6 +91,18 @@ const LAYERS: &[Layer] = &[
     Layer::new("examples/text", MayUse::All),
     Layer::new("integration-tests", MayUse::All),
     Layer::new("benches", MayUse::AllAnd("examples/text")),
+];
+
+/// Names of types that several crates have.
+const SHARED: &[Shared] = &[
+    Shared {
+        name: "Error",
+        why: "each crate has one, as `std::io` and `std::fmt` do",
+    },
+    Shared {
+        name: "Distributed",
+        why: "a program has one of the adapters",
+    },
 ];
 
 /// Where code neither waits, nor asks the time, nor sees the outside: all files that begin so.
@@ -561,6 +576,11 @@ fn nothing_is_left_to_do_and_no_test_is_ignored() {
 fn identifiers_and_files_have_the_words_of_the_glossary() {
     let words = include_str!("edges/words.md");
     report(language::old_words(&sources(), &language::forbidden(words)));
+}
+
+#[test]
+fn no_two_crates_have_types_of_one_name() {
+    report(twins::twins(&sources(), SHARED));
 }
 
 #[test]

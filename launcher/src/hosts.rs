@@ -14,15 +14,15 @@ use crate::LaunchError;
 /// an address of IPv6 is in brackets. Without numbers the workers of a run are shared out evenly.
 ///
 /// ```
-/// use meshwork_launcher::Hosts;
+/// use meshwork_launcher::HostList;
 ///
-/// let hosts: Hosts = "a:2,me@[2001:db8::7]:1".parse()?;
+/// let hosts: HostList = "a:2,me@[2001:db8::7]:1".parse()?;
 /// assert_eq!(hosts.to_string(), "a:2,me@[2001:db8::7]:1");
 /// assert_eq!(hosts.workers(), 3);
 /// # Ok::<(), meshwork_launcher::LaunchError>(())
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Hosts {
+pub struct HostList {
     hosts: Vec<Host>,
     /// In the order of the hosts, where the list has them.
     workers: Option<Vec<NonZeroUsize>>,
@@ -35,7 +35,7 @@ pub(crate) struct Host {
     name: String,
 }
 
-impl Hosts {
+impl HostList {
     /// How many workers they have by their numbers, or one each.
     #[must_use]
     pub fn workers(&self) -> usize {
@@ -74,7 +74,7 @@ impl Hosts {
     }
 }
 
-impl FromStr for Hosts {
+impl FromStr for HostList {
     type Err = LaunchError;
 
     fn from_str(list: &str) -> Result<Self, LaunchError> {
@@ -107,7 +107,7 @@ impl FromStr for Hosts {
     }
 }
 
-impl Display for Hosts {
+impl Display for HostList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, host) in self.hosts.iter().enumerate() {
             if place > 0 {
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     fn placed(list: &str, workers: usize) -> Result<String, LaunchError> {
-        let hosts: Hosts = list.parse()?;
+        let hosts: HostList = list.parse()?;
         let places = hosts.place(workers)?;
         let names: Vec<_> = places.iter().map(|host| host.destination()).collect();
         Ok(names.join(" "))
@@ -245,7 +245,7 @@ mod tests {
             "::1",
         ];
         for list in wrong {
-            let refused = list.parse::<Hosts>().unwrap_err();
+            let refused = list.parse::<HostList>().unwrap_err();
             assert!(
                 matches!(refused, LaunchError::Host { .. }),
                 "{list}: {refused}"

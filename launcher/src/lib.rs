@@ -122,7 +122,7 @@ use meshwork_collectives::{GroupConfig, JobSecret, Rank};
 pub use cores::Cores;
 pub use elastic::Elastic;
 pub use error::LaunchError;
-pub use hosts::Hosts;
+pub use hosts::HostList;
 pub use outcome::{Failure, Interruption, Loss, Outcome, Shortage, Signal, WorkerEnd};
 pub use output::Output;
 pub use task_limit::TaskLimit;
@@ -160,7 +160,7 @@ pub struct Launch {
     ranks_shown: Option<usize>,
     cores: Cores,
     elastic: Option<Elastic>,
-    hosts: Option<Hosts>,
+    hosts: Option<HostList>,
     ssh_config: Option<PathBuf>,
     seeds: Option<String>,
 }
@@ -272,7 +272,7 @@ impl Launch {
 
     /// Starts the workers on these hosts, by `ssh`, instead of this machine.
     #[must_use]
-    pub fn hosts(mut self, hosts: Hosts) -> Self {
+    pub fn hosts(mut self, hosts: HostList) -> Self {
         self.hosts = Some(hosts);
         self
     }

@@ -138,7 +138,7 @@ mod tests {
     /// A worker by the script of this file, without a network in between.
     fn start(worker: &RemoteWorker<'_>) -> Child {
         let orders = worker.orders().unwrap();
-        let host = "a".parse::<crate::Hosts>().unwrap();
+        let host = "a".parse::<crate::HostList>().unwrap();
         let ssh = ssh(host.place(1).unwrap()[0], None, orders.len());
         let remote = ssh.get_args().last().unwrap();
         let mut shell = Command::new("sh")

@@ -72,6 +72,8 @@ pub use layout::{Layout, LayoutType, Ranges, Shape};
 pub use partial_reduction::PartialReduction;
 pub use pattern::{LayoutPattern, MATCH, SpecPattern};
 #[cfg(any(test, feature = "testing"))]
-pub use plan::{Broken, Value};
-pub use plan::{DimPart, Explanation, Link, Links, MeshPlacement, Plan, Relayout, Step, StepKind};
+pub use plan::{Broken, Term};
+pub use plan::{
+    DimPart, Link, Links, MeshPlacement, Plan, PlanExplanation, PlanStep, Relayout, StepKind,
+};
 pub use spec::{ShardingSpec, UNSHARDED};

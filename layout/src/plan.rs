@@ -36,11 +36,11 @@ use state::members;
 use target::Target;
 
 #[cfg(any(test, feature = "testing"))]
-pub use apply::{Broken, Value};
-pub use explain::Explanation;
+pub use apply::{Broken, Term};
+pub use explain::PlanExplanation;
 pub use links::{Link, Links};
 pub use mesh_placement::{DimPart, MeshPlacement};
-pub use step::{Step, StepKind};
+pub use step::{PlanStep, StepKind};
 
 /// A relayout to be planned: a tensor in one layout that is to be brought into another.
 ///
@@ -196,7 +196,7 @@ impl<'a> Relayout<'a> {
         }
     }
 
-    fn to_step(&self, problem: &Problem, found: &Found) -> Step {
+    fn to_step(&self, problem: &Problem, found: &Found) -> PlanStep {
         let (from, to) = (&found.from, &found.to);
         let placed = |place: &Place| {
             let reductions = [self.from.reduction(), self.to.reduction()];
@@ -206,7 +206,7 @@ impl<'a> Relayout<'a> {
             };
             MeshPlacement::of(problem.frame(place.frame), &place.state, reduction)
         };
-        Step {
+        PlanStep {
             kind: found.kind,
             over: DimPart::joined(problem.frame(from.frame), members(found.over)),
             before: placed(from),
@@ -227,7 +227,7 @@ pub struct Plan {
     target_mesh: Mesh,
     numbering: Numbering,
     tensor: Tensor,
-    steps: Vec<Step>,
+    steps: Vec<PlanStep>,
     initial_bytes: u64,
     time: Duration,
     is_proven_cheapest: bool,
@@ -260,14 +260,14 @@ impl Plan {
 
     /// The steps, first to last; none where every device already holds its block.
     #[must_use]
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[PlanStep] {
         &self.steps
     }
 
     /// The bytes that each device receives in all steps.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.steps.iter().map(Step::bytes).sum()
+        self.steps.iter().map(PlanStep::bytes).sum()
     }
 
     /// How many steps communicate.
@@ -280,7 +280,7 @@ impl Plan {
     /// The peak memory of a device, in bytes.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
-        let peaks = self.steps.iter().map(Step::peak_bytes);
+        let peaks = self.steps.iter().map(PlanStep::peak_bytes);
         peaks.fold(self.initial_bytes, u64::max)
     }
 
@@ -325,8 +325,8 @@ impl Plan {
 
     /// The plan in words, one line per step.
     #[must_use]
-    pub fn explain(&self) -> Explanation<'_> {
-        Explanation::of(self)
+    pub fn explain(&self) -> PlanExplanation<'_> {
+        PlanExplanation::of(self)
     }
 }
 

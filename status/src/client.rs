@@ -85,13 +85,13 @@ impl Target {
 
 /// Asks ranks how they fare.
 #[derive(Debug)]
-pub struct Client {
+pub struct StatusClient {
     runtime: Runtime,
     token: Option<Token>,
     patience: Duration,
 }
 
-impl Client {
+impl StatusClient {
     /// One that presents this token, and waits so long for each rank.
     ///
     /// # Errors

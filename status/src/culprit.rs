@@ -28,7 +28,7 @@ pub struct Culprit {
     /// Which.
     pub rank: u32,
     /// The kind of cause.
-    pub cause: Cause,
+    pub cause: CulpritCause,
     /// The rank at the other end, where it is one link only.
     pub peer: Option<u32>,
     /// What tells it, as a sentence.
@@ -38,7 +38,7 @@ pub struct Culprit {
 /// Why a rank makes others wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum CulpritCause {
     /// Its process is stopped, gone, or cut off.
     Stopped,
     /// It is ready to run and gets no core: others on its host, a limit, or the machine below.
@@ -101,7 +101,7 @@ fn stopped(looks: &[Look], last: &Look) -> Option<Culprit> {
     };
     Some(Culprit {
         rank,
-        cause: Cause::Stopped,
+        cause: CulpritCause::Stopped,
         peer: None,
         evidence,
     })
@@ -157,15 +157,15 @@ fn late(window: &Window, ahead: &Ahead<'_>) -> Option<Culprit> {
     let usual = window.usual_kept_share(&[rank.rank])?;
     let explained = kept.seconds / lost;
     let cause = match explained {
-        EXPLAINS.. if share >= usual + STARVED => Cause::Starved,
-        ..IS_NO_CAUSE => Cause::Late,
+        EXPLAINS.. if share >= usual + STARVED => CulpritCause::Starved,
+        ..IS_NO_CAUSE => CulpritCause::Late,
         _ => return None,
     };
     let (own, others) = (100.0 * rank.before, 100.0 * ahead.middle);
     let shares =
         format!("it spends {own:.0} % of its time before its operations, others {others:.0} %");
     let evidence = match cause {
-        Cause::Starved => format!(
+        CulpritCause::Starved => format!(
             "{shares}; for {:.0} % it was ready to run and had no core",
             100.0 * kept.seconds / rank.seconds
         ),
@@ -182,7 +182,7 @@ fn late(window: &Window, ahead: &Ahead<'_>) -> Option<Culprit> {
     })
 }
 
-impl Cause {
+impl CulpritCause {
     /// Its name, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -199,13 +199,13 @@ impl Display for Culprit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rank, evidence) = (self.rank, &self.evidence);
         match (self.cause, self.peer) {
-            (Cause::Stopped, _) => write!(f, "rank {rank} is stopped: {evidence}"),
-            (Cause::Starved, _) => write!(f, "rank {rank} lacks a core: {evidence}"),
-            (Cause::Late, _) => write!(f, "rank {rank} comes late: {evidence}"),
-            (Cause::Link, Some(peer)) => {
+            (CulpritCause::Stopped, _) => write!(f, "rank {rank} is stopped: {evidence}"),
+            (CulpritCause::Starved, _) => write!(f, "rank {rank} lacks a core: {evidence}"),
+            (CulpritCause::Late, _) => write!(f, "rank {rank} comes late: {evidence}"),
+            (CulpritCause::Link, Some(peer)) => {
                 write!(f, "the link of ranks {rank} and {peer} is bad: {evidence}")
             }
-            (Cause::Link, None) => write!(f, "the links of rank {rank} are bad: {evidence}"),
+            (CulpritCause::Link, None) => write!(f, "the links of rank {rank} are bad: {evidence}"),
         }
     }
 }

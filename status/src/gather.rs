@@ -21,9 +21,9 @@ use tokio::sync::Mutex;
 
 use crate::client::{Ask, ask_all};
 use crate::directory::Directory;
-use crate::job::Watch;
+use crate::job::JobWatch;
 use crate::look::{Look, Silence, Unanswered};
-use crate::report::Source;
+use crate::report::StatusSource;
 use crate::settings::Settings;
 use crate::{json, operations, process};
 
@@ -43,7 +43,7 @@ const KEPT: usize = 4;
 /// Puts together what ranks say.
 pub(crate) struct Gatherer {
     settings: Settings,
-    source: Arc<dyn Source>,
+    source: Arc<dyn StatusSource>,
     began: Instant,
     state: Mutex<State>,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Gatherer {
 /// What is known from gatherings before.
 #[derive(Default)]
 struct State {
-    watch: Watch,
+    watch: JobWatch,
     /// Ranks that have not answered last: they speak for no part.
     silent: HashSet<u32>,
     kept: Vec<Kept>,
@@ -66,7 +66,7 @@ struct Kept {
 }
 
 impl Gatherer {
-    pub(crate) fn new(settings: Settings, source: Arc<dyn Source>) -> Self {
+    pub(crate) fn new(settings: Settings, source: Arc<dyn StatusSource>) -> Self {
         Self {
             settings,
             source,

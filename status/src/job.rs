@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::culprit::{Culprit, culprit};
 use crate::look::{Look, Unanswered};
-use crate::snapshot::{Change, Link, Snapshot};
+use crate::snapshot::{MemberChange, PeerLink, RankStatus};
 
 /// Looks at a job again and again.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct JobWatch {
     looks: Vec<Look>,
 }
 
@@ -52,7 +52,7 @@ const KEPT: f64 = 6.0;
 /// Which part of the time makes a difference between two ranks.
 const DIFFERENCE: f64 = 0.01;
 
-impl Watch {
+impl JobWatch {
     /// What a look and those before it show. They come in the order of their times.
     pub fn see(&mut self, look: Look) -> Job {
         let before = self.looks.last().cloned();
@@ -72,13 +72,13 @@ impl Watch {
 impl Job {
     /// The ranks that have answered, in order.
     #[must_use]
-    pub fn ranks(&self) -> &[Snapshot] {
+    pub fn ranks(&self) -> &[RankStatus] {
         self.look.ranks()
     }
 
     /// What one rank has said.
     #[must_use]
-    pub fn rank(&self, number: u32) -> Option<&Snapshot> {
+    pub fn rank(&self, number: u32) -> Option<&RankStatus> {
         self.look.rank(number)
     }
 
@@ -105,7 +105,7 @@ impl Job {
     pub fn states(&self) -> Vec<State> {
         let ranks = 0..self.world();
         ranks
-            .map(|number| self.rank(number).map_or(State::Silent, Snapshot::state))
+            .map(|number| self.rank(number).map_or(State::Silent, RankStatus::state))
             .collect()
     }
 
@@ -141,11 +141,11 @@ impl Job {
 
     /// Who left and came, as far as any rank remembers, in order.
     #[must_use]
-    pub fn changes(&self) -> Vec<&Change> {
-        let mut changes: Vec<&Change> = Vec::new();
+    pub fn changes(&self) -> Vec<&MemberChange> {
+        let mut changes: Vec<&MemberChange> = Vec::new();
         for change in self.ranks().iter().flat_map(|rank| &rank.changes) {
-            let same = |known: &&Change| {
-                let of = |change: &Change| (change.view, change.reason.is_some());
+            let same = |known: &&MemberChange| {
+                let of = |change: &MemberChange| (change.view, change.reason.is_some());
                 of(known) == of(change) && (known.address == change.address)
             };
             if !changes.iter().any(same) {
@@ -157,7 +157,7 @@ impl Job {
     }
 
     /// The share of its time that a rank has spent in operations since the look before.
-    fn recent_share(&self, rank: &Snapshot) -> f64 {
+    fn recent_share(&self, rank: &RankStatus) -> f64 {
         let before = self.before.as_ref().and_then(|look| look.rank(rank.rank));
         let before = before.filter(|before| before.address == rank.address);
         let passed = before.map(|before| {
@@ -217,7 +217,7 @@ impl Job {
         culprit.into()
     }
 
-    fn rank_json(&self, rank: &Snapshot, state: State) -> Value {
+    fn rank_json(&self, rank: &RankStatus, state: State) -> Value {
         let current = rank.current.as_ref().map(|call| {
             json!({
                 "what": call.what,
@@ -248,7 +248,7 @@ impl Job {
 }
 
 /// In few bytes, as there are many: from, to, microseconds of a round trip, bytes, packets, lost.
-fn link_json(from: u32, link: &Link) -> Value {
+fn link_json(from: u32, link: &PeerLink) -> Value {
     let micros = (1e6 * link.round_trip).round();
     json!([
         from,
@@ -260,7 +260,7 @@ fn link_json(from: u32, link: &Link) -> Value {
     ])
 }
 
-fn change_json(change: &Change) -> Value {
+fn change_json(change: &MemberChange) -> Value {
     json!({
         "view": change.view,
         "address": change.address,
@@ -269,7 +269,7 @@ fn change_json(change: &Change) -> Value {
     })
 }
 
-impl Snapshot {
+impl RankStatus {
     fn state(&self) -> State {
         match (&self.failure, self.wait()) {
             (Some(_), _) => State::Failed,
@@ -295,33 +295,33 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::Call;
+    use crate::snapshot::RankCall;
 
-    fn rank(number: u32, in_operations: f64) -> Snapshot {
-        Snapshot {
+    fn rank(number: u32, in_operations: f64) -> RankStatus {
+        RankStatus {
             rank: number,
             world: 4,
             view: 1,
             age: 100.0,
             in_operations,
-            ..Snapshot::default()
+            ..RankStatus::default()
         }
     }
 
-    fn waits(number: u32, awaited: u32, seconds: f64) -> Snapshot {
-        let current = Some(Call {
+    fn waits(number: u32, awaited: u32, seconds: f64) -> RankStatus {
+        let current = Some(RankCall {
             seconds,
             awaited: Some(awaited),
-            ..Call::default()
+            ..RankCall::default()
         });
-        Snapshot {
+        RankStatus {
             current,
             ..rank(number, 50.0)
         }
     }
 
-    fn job(ranks: Vec<Snapshot>) -> Job {
-        Watch::default().see(Look::new(0.0, ranks, Vec::new()))
+    fn job(ranks: Vec<RankStatus>) -> Job {
+        JobWatch::default().see(Look::new(0.0, ranks, Vec::new()))
     }
 
     #[test]
@@ -359,11 +359,11 @@ mod tests {
 
     #[test]
     fn ranks_of_an_older_view_are_passed_over() {
-        let old = Snapshot {
+        let old = RankStatus {
             view: 1,
             ..rank(1, 1.0)
         };
-        let new = |number| Snapshot {
+        let new = |number| RankStatus {
             view: 2,
             world: 2,
             ..rank(number, 1.0)
@@ -375,14 +375,14 @@ mod tests {
 
     #[test]
     fn shares_are_those_since_the_look_before_and_changes_are_told_once() {
-        let change = |reason: Option<&str>| Change {
+        let change = |reason: Option<&str>| MemberChange {
             view: 2,
             address: Some("b:1".to_owned()),
             reason: reason.map(str::to_owned),
             ago: 3.0,
         };
         let look = |at: f64| {
-            let ranks = (0..4).map(|number| Snapshot {
+            let ranks = (0..4).map(|number| RankStatus {
                 age: 100.0 + at,
                 waiting_share: 0.9,
                 changes: vec![change(Some("it died")), change(None)],
@@ -390,7 +390,7 @@ mod tests {
             });
             Look::new(at, ranks.collect(), Vec::new())
         };
-        let mut watch = Watch::default();
+        let mut watch = JobWatch::default();
         let share = |job: &Job| job.json()["ranks"][3]["recent_waiting_share"].clone();
         assert_eq!(share(&watch.see(look(0.0))), 0.9);
         let job = watch.see(look(2.0));

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::snapshot::{Call, Snapshot, number_of, text_of};
+use crate::snapshot::{RankCall, RankStatus, number_of, text_of};
 
 /// One look at a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
     at: f64,
-    ranks: Vec<Snapshot>,
+    ranks: Vec<RankStatus>,
     unanswered: Vec<Unanswered>,
 }
 
@@ -56,7 +56,7 @@ impl Look {
     /// What was said at a moment, in seconds on the clock of whoever looks. Ranks that speak of an
     /// earlier view than others are passed over.
     #[must_use]
-    pub fn new(at: f64, said: Vec<Snapshot>, unanswered: Vec<Unanswered>) -> Self {
+    pub fn new(at: f64, said: Vec<RankStatus>, unanswered: Vec<Unanswered>) -> Self {
         let view = said.iter().map(|rank| rank.view).max();
         let mut present = BTreeMap::new();
         for rank in said {
@@ -93,7 +93,7 @@ impl Look {
 
     /// The ranks of the latest view that have answered, in order.
     #[must_use]
-    pub fn ranks(&self) -> &[Snapshot] {
+    pub fn ranks(&self) -> &[RankStatus] {
         &self.ranks
     }
 
@@ -118,7 +118,7 @@ impl Look {
 
     /// What one rank has said.
     #[must_use]
-    pub fn rank(&self, number: u32) -> Option<&Snapshot> {
+    pub fn rank(&self, number: u32) -> Option<&RankStatus> {
         let place = self.ranks.binary_search_by_key(&number, |rank| rank.rank);
         Some(&self.ranks[place.ok()?])
     }
@@ -156,12 +156,12 @@ impl Look {
 
     /// Whom the rank that has waited longest waits for in the end, and how long it has.
     pub(crate) fn awaited(&self) -> Option<(u32, f64)> {
-        let waits = self.ranks.iter().filter_map(Snapshot::wait);
+        let waits = self.ranks.iter().filter_map(RankStatus::wait);
         let longest = waits.max_by(|one, other| one.seconds.total_cmp(&other.seconds))?;
         let mut rank = longest.awaited?;
         // As many hops as ranks are enough; in a circle all wait.
         for _ in 0..self.ranks.len() {
-            match self.rank(rank).and_then(Snapshot::wait) {
+            match self.rank(rank).and_then(RankStatus::wait) {
                 Some(next) => rank = next.awaited?,
                 None => break,
             }
@@ -171,7 +171,7 @@ impl Look {
 }
 
 /// What one rank says, or why it says nothing.
-fn read(line: &str) -> Result<Snapshot, Unanswered> {
+fn read(line: &str) -> Result<RankStatus, Unanswered> {
     let unknown = |rank| Unanswered {
         rank,
         why: "a rank of another release, or no rank".to_owned(),
@@ -189,13 +189,13 @@ fn read(line: &str) -> Result<Snapshot, Unanswered> {
                 Some(_) | None => Silence::Unknown,
             },
         }),
-        (_, None) | (None, _) => Snapshot::from_value(&value).ok_or_else(|| unknown(rank)),
+        (_, None) | (None, _) => RankStatus::from_value(&value).ok_or_else(|| unknown(rank)),
     }
 }
 
-impl Snapshot {
+impl RankStatus {
     /// The operation that it is in, if it waits there for another.
-    pub(crate) fn wait(&self) -> Option<&Call> {
+    pub(crate) fn wait(&self) -> Option<&RankCall> {
         let call = self.current.as_ref();
         call.filter(|call| call.seconds >= WAIT && call.awaited.is_some())
     }

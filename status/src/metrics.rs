@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::report::{NumberKind, Report};
+use crate::report::{MetricKind, Report};
 
 /// The type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -34,7 +34,7 @@ struct Family {
     name: &'static str,
     help: &'static str,
     unit: Option<Unit>,
-    kind: NumberKind,
+    kind: MetricKind,
 }
 
 /// One value, and what tells it from others of its metric.
@@ -170,15 +170,15 @@ fn peer_metrics(encoder: &mut DescriptorEncoder<'_>, peers: &[Peer]) -> fmt::Res
 }
 
 fn counter(name: &'static str, help: &'static str) -> Family {
-    Family::new(name, help, NumberKind::Counter)
+    Family::new(name, help, MetricKind::Counter)
 }
 
 fn gauge(name: &'static str, help: &'static str) -> Family {
-    Family::new(name, help, NumberKind::Gauge)
+    Family::new(name, help, MetricKind::Gauge)
 }
 
 impl Family {
-    fn new(name: &'static str, help: &'static str, kind: NumberKind) -> Self {
+    fn new(name: &'static str, help: &'static str, kind: MetricKind) -> Self {
         Self {
             name,
             help,
@@ -203,8 +203,8 @@ impl Family {
             return Ok(());
         }
         let kind = match self.kind {
-            NumberKind::Counter => MetricType::Counter,
-            NumberKind::Gauge => MetricType::Gauge,
+            MetricKind::Counter => MetricType::Counter,
+            MetricKind::Gauge => MetricType::Gauge,
         };
         let mut family =
             encoder.encode_descriptor(self.name, self.help, self.unit.as_ref(), kind)?;
@@ -212,8 +212,8 @@ impl Family {
             let labels = Vec::from_iter(label);
             let encoder = family.encode_family(&labels)?;
             match self.kind {
-                NumberKind::Counter => ConstCounter::new(value).encode(encoder)?,
-                NumberKind::Gauge => ConstGauge::new(value).encode(encoder)?,
+                MetricKind::Counter => ConstCounter::new(value).encode(encoder)?,
+                MetricKind::Gauge => ConstGauge::new(value).encode(encoder)?,
             }
         }
         Ok(())

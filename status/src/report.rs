@@ -3,7 +3,7 @@
 use meshwork_collectives::{Observer, Statistics};
 
 /// Where the numbers come from: asked for each answer, on the server's thread.
-pub trait Source: Send + Sync {
+pub trait StatusSource: Send + Sync {
     /// How the rank fares at this moment.
     fn report(&self) -> Report;
 
@@ -20,25 +20,25 @@ pub struct Report {
     /// What its group says.
     pub group: Statistics,
     /// What the program adds.
-    pub numbers: Vec<Number>,
+    pub numbers: Vec<Metric>,
 }
 
 /// A number that a program adds to those of its group.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Number {
+pub struct Metric {
     /// Its name, as in `training_steps`: with its unit, and without `meshwork_` and `_total`.
     pub name: &'static str,
     /// What it is, in a few words without a full stop.
     pub help: &'static str,
     /// How it changes.
-    pub kind: NumberKind,
+    pub kind: MetricKind,
     /// Its value.
     pub value: f64,
 }
 
 /// How a number changes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum NumberKind {
+pub enum MetricKind {
     /// It only grows.
     Counter,
     /// It goes up and down.
@@ -46,7 +46,7 @@ pub enum NumberKind {
 }
 
 /// A group alone, without a program's numbers.
-impl Source for Observer {
+impl StatusSource for Observer {
     fn report(&self) -> Report {
         Report {
             group: self.statistics(),

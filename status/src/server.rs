@@ -34,7 +34,7 @@ use crate::error::Error;
 use crate::folder::Note;
 use crate::gather::{Gatherer, Scope, Subject};
 use crate::page::{self, Asset};
-use crate::report::Source;
+use crate::report::StatusSource;
 use crate::settings::Settings;
 use crate::{json, metrics, process};
 
@@ -60,7 +60,7 @@ pub struct Server {
 
 struct Service {
     settings: Settings,
-    source: Arc<dyn Source>,
+    source: Arc<dyn StatusSource>,
     gatherer: Gatherer,
 }
 
@@ -69,7 +69,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Listen`], [`Error::Port`], [`Error::File`], [`Error::Thread`].
-    pub fn start(settings: &Settings, source: Arc<dyn Source>) -> Result<Self, Error> {
+    pub fn start(settings: &Settings, source: Arc<dyn StatusSource>) -> Result<Self, Error> {
         let group = source.report().group;
         let address = settings.address_of(group.local_rank)?;
         let failing = |error: io::Error| Error::Listen {

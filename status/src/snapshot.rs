@@ -8,7 +8,7 @@ use crate::process::CpuTimes;
 
 /// How one rank fares. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Snapshot {
+pub struct RankStatus {
     /// Its rank.
     pub rank: u32,
     /// Its address, as the others know it.
@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// The share of its time that this is.
     pub waiting_share: f64,
     /// The operation that it is in.
-    pub current: Option<Call>,
+    pub current: Option<RankCall>,
     /// Operations so far, by all transports.
     pub operations: u64,
     /// Bytes of their buffers.
@@ -34,20 +34,20 @@ pub struct Snapshot {
     /// The fastest transport's.
     pub gigabytes_per_second: Option<f64>,
     /// Its connections.
-    pub links: Vec<Link>,
+    pub links: Vec<PeerLink>,
     /// What the program adds, by names.
     pub numbers: BTreeMap<String, f64>,
     /// How much of the processor it has had.
     pub cpu: Option<CpuTimes>,
     /// Who left and came, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<MemberChange>,
     /// Why its group is over.
     pub failure: Option<String>,
 }
 
 /// An operation that a rank is in.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Call {
+pub struct RankCall {
     /// What was called.
     pub what: String,
     /// The `file:line` of the caller.
@@ -60,7 +60,7 @@ pub struct Call {
 
 /// The connections with another rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Link {
+pub struct PeerLink {
     /// The other rank.
     pub to: u32,
     /// For a packet and its confirmation, in seconds.
@@ -77,7 +77,7 @@ pub struct Link {
 
 /// A rank that left or came.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct MemberChange {
     /// The view that ended by it, or began with it.
     pub view: u64,
     /// Its address.
@@ -88,7 +88,7 @@ pub struct Change {
     pub ago: f64,
 }
 
-impl Snapshot {
+impl RankStatus {
     /// `None` for anything that no rank says.
     #[must_use]
     pub fn from_json(text: &str) -> Option<Self> {
@@ -118,12 +118,12 @@ impl Snapshot {
             waiting_share: value["waiting_share"].as_f64()?,
             current: match &value["current"] {
                 Value::Null => None,
-                call => Some(Call::from_value(call)?),
+                call => Some(RankCall::from_value(call)?),
             },
             operations: sum("operations")?,
             bytes: sum("bytes")?,
             gigabytes_per_second: speeds.max_by(f64::total_cmp),
-            links: all(&value["peers"], Link::from_value)?,
+            links: all(&value["peers"], PeerLink::from_value)?,
             numbers: numbers(&value["numbers"])?,
             cpu: cpu_times(&value["cpu"]),
             changes: changes(value)?,
@@ -160,7 +160,7 @@ impl Snapshot {
     }
 }
 
-impl Call {
+impl RankCall {
     fn from_value(value: &Value) -> Option<Self> {
         Some(Self {
             what: text_of(&value["what"])?,
@@ -171,7 +171,7 @@ impl Call {
     }
 }
 
-impl Link {
+impl PeerLink {
     fn from_value(value: &Value) -> Option<Self> {
         Some(Self {
             to: number_of(&value["rank"])?,
@@ -184,7 +184,7 @@ impl Link {
     }
 }
 
-impl Change {
+impl MemberChange {
     fn from_value(value: &Value) -> Option<Self> {
         Some(Self {
             view: value["view"].as_u64()?,
@@ -196,9 +196,9 @@ impl Change {
 }
 
 /// Departures and arrivals in the order of their times.
-fn changes(value: &Value) -> Option<Vec<Change>> {
-    let mut changes = all(&value["departures"], Change::from_value)?;
-    changes.extend(all(&value["arrivals"], Change::from_value)?);
+fn changes(value: &Value) -> Option<Vec<MemberChange>> {
+    let mut changes = all(&value["departures"], MemberChange::from_value)?;
+    changes.extend(all(&value["arrivals"], MemberChange::from_value)?);
     changes.sort_by(|one, other| other.ago.total_cmp(&one.ago));
     Some(changes)
 }
@@ -242,9 +242,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::Watch;
+    use crate::job::JobWatch;
     use crate::look::Look;
-    use crate::report::Source;
+    use crate::report::StatusSource;
 
     /// Every place in a value, as JSON pointers have it.
     fn places(value: &Value, at: &str, all: &mut Vec<String>) {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_is_told_is_read() {
-        let found = Snapshot::from_value(&said()).unwrap();
+        let found = RankStatus::from_value(&said()).unwrap();
         assert_eq!((found.rank, found.world, found.operations), (0, 1, 1));
         assert_eq!((found.links.len(), found.changes.len()), (1, 1));
         assert_eq!(found.cpu, Some(CpuTimes::default()));
@@ -307,7 +307,7 @@ mod tests {
                 let mut changed = value.clone();
                 *changed.pointer_mut(place).unwrap() = other.clone();
                 let line = changed.to_string();
-                let mut watch = Watch::default();
+                let mut watch = JobWatch::default();
                 for at in [0.0, 1.0] {
                     let look = Look::from_lines(at, [Ok(&*line), Ok(&*line)]);
                     let told = watch.see(look).json().to_string();

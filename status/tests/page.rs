@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::Group;
-use meshwork_status::{Client, Look, Server, Settings, Target, Token};
+use meshwork_status::{Look, Server, Settings, StatusClient, Target, Token};
 use meshwork_testing::{Browser, Need};
 use serde_json::Value;
 use simulated::{Crowd, Ranks};
@@ -20,7 +20,7 @@ use simulated::{Crowd, Ranks};
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn ask(address: &str, path: &str) -> String {
-    let client = Client::new(None, DEADLINE).unwrap();
+    let client = StatusClient::new(None, DEADLINE).unwrap();
     let answer = client.fetch(&[Target::new(address)], path).remove(0);
     answer.unwrap()
 }

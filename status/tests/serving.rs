@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use meshwork_collectives::{Group, Observer, ReduceOp};
 use meshwork_status::{
-    Client, FetchError, Number, NumberKind, Report, Server, Settings, Source, Target, Token,
+    FetchError, Metric, MetricKind, Report, Server, Settings, StatusClient, StatusSource, Target,
+    Token,
 };
 use serde_json::Value;
 
@@ -27,7 +28,7 @@ fn loopback() -> SocketAddr {
 }
 
 /// A rank alone that has reduced 1 KiB, and its server.
-fn serving(source: impl FnOnce(Observer) -> Arc<dyn Source>) -> (Group, Server) {
+fn serving(source: impl FnOnce(Observer) -> Arc<dyn StatusSource>) -> (Group, Server) {
     let mut group = Group::local(1).unwrap().remove(0);
     group
         .all_reduce(&mut [1.0_f32; 256], ReduceOp::Sum)
@@ -82,9 +83,9 @@ fn body(answer: &str) -> &str {
 /// A group with two numbers of a program.
 struct Program(Observer);
 
-impl Source for Program {
+impl StatusSource for Program {
     fn report(&self) -> Report {
-        let number = |name, kind, value| Number {
+        let number = |name, kind, value| Metric {
             name,
             help: "A number of the program",
             kind,
@@ -93,8 +94,8 @@ impl Source for Program {
         Report {
             group: self.0.statistics(),
             numbers: vec![
-                number("training_steps", NumberKind::Counter, 7.0),
-                number("training_loss", NumberKind::Gauge, -0.5),
+                number("training_steps", MetricKind::Counter, 7.0),
+                number("training_loss", MetricKind::Gauge, -0.5),
             ],
         }
     }
@@ -104,7 +105,7 @@ impl Source for Program {
     }
 
     fn members(&self) -> Vec<String> {
-        Source::members(&self.0)
+        StatusSource::members(&self.0)
     }
 }
 
@@ -251,7 +252,7 @@ fn whoever_has_the_token_may_ask_and_nobody_else() {
     assert_status(&ask("0123456789abcdef"), 200);
     let target = [Target::new(address.to_string())];
     let fetched = |token| {
-        Client::new(token, DEADLINE)
+        StatusClient::new(token, DEADLINE)
             .unwrap()
             .fetch(&target, "/healthz")
     };
@@ -310,7 +311,7 @@ fn many_requests_are_answered_one_after_the_other_while_the_group_works() {
     let began = Instant::now();
     let answers = thread::scope(|scope| {
         let asking = scope.spawn(|| {
-            let client = Client::new(None, DEADLINE).unwrap();
+            let client = StatusClient::new(None, DEADLINE).unwrap();
             let pages = client.fetch(&targets[..100], "/job.json");
             assert!(pages.iter().all(Result::is_ok));
             client.fetch(&targets, "/metrics")
@@ -337,7 +338,7 @@ fn ranks_that_cannot_be_asked_are_told_apart() {
         .unwrap();
     let addresses = [server.address(), silent.local_addr().unwrap(), gone];
     let targets = addresses.map(|address| Target::new(address.to_string()));
-    let client = Client::new(None, Duration::from_secs(1)).unwrap();
+    let client = StatusClient::new(None, Duration::from_secs(1)).unwrap();
     let answers = client.fetch(&targets, "/healthz");
     assert!(answers[0].is_ok(), "{answers:?}");
     assert!(matches!(answers[1], Err(FetchError::Silent { .. })));

@@ -6,7 +6,7 @@ mod prefetch;
 mod replica_shards;
 mod source;
 
-pub use context::{InputContext, Shard};
+pub use context::{InputContext, InputShard};
 pub use distributed::{DistributedBatches, StepShards};
 pub use prefetch::Prefetch;
 pub use replica_shards::{ReplicaShards, replica_batch_sizes};

@@ -157,8 +157,8 @@ pub use flat_gradients::FlatGradients;
 pub use gradients::{CommunicationDtype, GradientBuckets};
 pub use hash::Fingerprint;
 pub use input::{
-    AutoShard, DistributedBatches, Input, InputContext, Prefetch, ReplicaShards, Shard, StepShards,
-    replica_batch_sizes,
+    AutoShard, DistributedBatches, Input, InputContext, InputShard, Prefetch, ReplicaShards,
+    StepShards, replica_batch_sizes,
 };
 pub use options::CommunicationOptions;
 pub use rendezvous::rendezvous;
@@ -166,7 +166,7 @@ pub use replica::cross::CrossReplica;
 pub use replica::{IndexedSlices, ReplicaContext, ReplicaReduceOp};
 pub use rows::Rows;
 pub use snapshot::Snapshot;
-pub use statistics::{Statistics, StrategyObserver};
+pub use statistics::{StrategyObserver, StrategyStatistics};
 pub use strategy::{Change, JoinMode, MultiWorkerMirroredStrategy, Progress, Training};
 pub use sum::SumOrder;
 pub use value::Value;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use meshwork_collectives::{Observer, Statistics as GroupStatistics};
+use meshwork_collectives::{Observer, Statistics};
 
 /// How a training fares on this worker.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Statistics {
+pub struct StrategyStatistics {
     /// How the group fares.
-    pub group: GroupStatistics,
+    pub group: Statistics,
     /// Steps so far: those of [`train`](crate::MultiWorkerMirroredStrategy::train) since the
     /// training began, or else the runs of step functions that this worker has completed.
     pub steps: u64,
@@ -152,13 +152,13 @@ impl StrategyObserver {
 
     /// The numbers at this moment.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> StrategyStatistics {
         let (meter, rate) = (&self.meter, self.meter.rate());
         let now = meter.now();
         let since = |micros: u64| Duration::from_micros(now.saturating_sub(micros));
         let batch = meter.global_batch.load(Ordering::Relaxed);
         let saved = meter.saved.load(Ordering::Relaxed).checked_sub(1);
-        Statistics {
+        StrategyStatistics {
             group: self.group.statistics(),
             steps: meter.steps.load(Ordering::Relaxed),
             steps_per_second: rate.per_second,

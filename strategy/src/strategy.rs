@@ -28,8 +28,8 @@ use crate::statistics::Meter;
 use crate::sum::SumOrder;
 use crate::variable::Scope;
 use crate::{
-    CommunicationOptions, CommunicationStats, DistributedDataset, Error, Fingerprint, Statistics,
-    StrategyObserver, hash,
+    CommunicationOptions, CommunicationStats, DistributedDataset, Error, Fingerprint,
+    StrategyObserver, StrategyStatistics, hash,
 };
 
 pub use elastic::{Change, Progress, Training};
@@ -368,7 +368,7 @@ impl MultiWorkerMirroredStrategy {
 
     /// How the training fares on this worker at this moment.
     #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> StrategyStatistics {
         self.observer().statistics()
     }
 

@@ -16,7 +16,7 @@ use super::executable::Executable;
 use super::handle::Handle;
 use super::pjrt::*;
 use super::read;
-use crate::{CompileOptions, DeviceInfo, Error, Value};
+use crate::{AttributeValue, CompileOptions, DeviceInfo, Error};
 
 /// A plugin together with the devices that it drives; clones are the same one.
 ///
@@ -71,7 +71,7 @@ impl PjrtClient {
     /// # Errors
     /// [`Error::Plugin`] when there are no devices or an option is unknown, [`Error::ZeroByte`],
     /// [`Error::NotSupported`].
-    pub fn new(plugin: &Plugin, options: &[(&str, Value)]) -> Result<Self, Error> {
+    pub fn new(plugin: &Plugin, options: &[(&str, AttributeValue)]) -> Result<Self, Error> {
         let values = read::options(options.iter().map(|(name, value)| (*name, value)))?;
         let mut args = PJRT_Client_Create_Args {
             create_options: values.as_ptr(),
@@ -155,8 +155,8 @@ impl PjrtClient {
         unsafe { Executable::take(self, "PJRT_Client_Compile", args.executable) }
     }
 
-    /// Loads what [`Program::serialize`](crate::Program::serialize) gave; the inverse of it, for
-    /// the same plugin.
+    /// Loads what [`PjrtProgram::serialize`](crate::PjrtProgram::serialize) gave; the inverse of it,
+    /// for the same plugin.
     ///
     /// # Errors
     /// [`Error::Plugin`] when it is of another plugin or another version.

@@ -12,7 +12,7 @@ use super::client::PjrtClient;
 use super::event::Event;
 use super::handle::Handle;
 use super::pjrt::*;
-use super::program::Program;
+use super::program::PjrtProgram;
 use super::read;
 use crate::Error;
 
@@ -21,7 +21,7 @@ use crate::Error;
 pub struct Executable {
     handle: Handle<PJRT_LoadedExecutable>,
     client: PjrtClient,
-    program: Program,
+    program: PjrtProgram,
     outputs: usize,
     devices: Vec<usize>,
 }
@@ -71,7 +71,7 @@ impl Executable {
         unsafe { client.plugin().call(&mut args) }?;
         let function = "PJRT_LoadedExecutable_GetExecutable";
         // SAFETY: the program is new, and ours to destroy.
-        let program = unsafe { Program::take(client.plugin(), function, args.executable) }?;
+        let program = unsafe { PjrtProgram::take(client.plugin(), function, args.executable) }?;
         Ok(Self {
             outputs: program.outputs()?,
             devices: devices_of(client, &handle)?,
@@ -83,7 +83,7 @@ impl Executable {
 
     /// The metadata of the program.
     #[must_use]
-    pub const fn program(&self) -> &Program {
+    pub const fn program(&self) -> &PjrtProgram {
         &self.program
     }
 

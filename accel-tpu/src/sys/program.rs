@@ -14,7 +14,7 @@ use crate::{Attributes, Error};
 
 /// A compiled program.
 #[derive(Debug)]
-pub struct Program(Handle<PJRT_Executable>);
+pub struct PjrtProgram(Handle<PJRT_Executable>);
 
 /// The memory that a program takes on each of its devices, in bytes, as its compiler reckons.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -34,7 +34,7 @@ pub struct ProgramMemory {
     pub peak: i64,
 }
 
-impl Program {
+impl PjrtProgram {
     /// # Safety
     /// As for [`Handle::take`].
     pub(super) unsafe fn take(

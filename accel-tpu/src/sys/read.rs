@@ -7,7 +7,7 @@
 use std::slice;
 
 use super::pjrt::*;
-use crate::{Attributes, Error, Value};
+use crate::{AttributeValue, Attributes, Error};
 
 /// The `len` values at `start`; none where nothing is pointed to.
 ///
@@ -62,34 +62,34 @@ pub(super) unsafe fn attributes(start: *const PJRT_NamedValue, len: usize) -> At
     non_upper_case_globals,
     reason = "constants have the names of the header"
 )]
-unsafe fn one(value: &PJRT_NamedValue) -> Option<Value> {
+unsafe fn one(value: &PJRT_NamedValue) -> Option<AttributeValue> {
     let of = &value.__bindgen_anon_1;
     Some(match value.type_ {
         PJRT_NamedValue_kString => {
             // SAFETY: the type says which of the union it is.
             let start = unsafe { of.string_value };
             // SAFETY: the caller says so.
-            Value::Text(unsafe { text(start, value.value_size) })
+            AttributeValue::Text(unsafe { text(start, value.value_size) })
         }
         // SAFETY: the type says which of the union it is.
-        PJRT_NamedValue_kInt64 => Value::Int(unsafe { of.int64_value }),
+        PJRT_NamedValue_kInt64 => AttributeValue::Int(unsafe { of.int64_value }),
         PJRT_NamedValue_kInt64List => {
             // SAFETY: the type says which of the union it is.
             let start = unsafe { of.int64_array_value };
             // SAFETY: the caller says so.
-            Value::Ints(unsafe { list(start, value.value_size) }.to_vec())
+            AttributeValue::Ints(unsafe { list(start, value.value_size) }.to_vec())
         }
         // SAFETY: the type says which of the union it is.
-        PJRT_NamedValue_kFloat => Value::Float(unsafe { of.float_value }),
+        PJRT_NamedValue_kFloat => AttributeValue::Float(unsafe { of.float_value }),
         // SAFETY: the type says which of the union it is.
-        PJRT_NamedValue_kBool => Value::Bool(unsafe { of.bool_value }),
+        PJRT_NamedValue_kBool => AttributeValue::Bool(unsafe { of.bool_value }),
         _ => return None,
     })
 }
 
 /// Options as a plugin reads them; they point into the names and values that they were made of.
 pub(super) fn options<'a>(
-    values: impl IntoIterator<Item = (&'a str, &'a Value)>,
+    values: impl IntoIterator<Item = (&'a str, &'a AttributeValue)>,
 ) -> Result<Vec<PJRT_NamedValue>, Error> {
     values
         .into_iter()
@@ -97,42 +97,42 @@ pub(super) fn options<'a>(
         .collect()
 }
 
-fn option(name: &str, value: &Value) -> Result<PJRT_NamedValue, Error> {
+fn option(name: &str, value: &AttributeValue) -> Result<PJRT_NamedValue, Error> {
     // Sizes are given, and yet some plugins read up to a zero: a name with one would end early.
     if name.contains('\0') {
         let name = name.to_owned();
         return Err(Error::ZeroByte { name });
     }
     let (type_, union, value_size) = match value {
-        Value::Text(text) => (
+        AttributeValue::Text(text) => (
             PJRT_NamedValue_kString,
             PJRT_NamedValue__bindgen_ty_1 {
                 string_value: text.as_ptr().cast(),
             },
             text.len(),
         ),
-        Value::Int(number) => (
+        AttributeValue::Int(number) => (
             PJRT_NamedValue_kInt64,
             PJRT_NamedValue__bindgen_ty_1 {
                 int64_value: *number,
             },
             1,
         ),
-        Value::Ints(numbers) => (
+        AttributeValue::Ints(numbers) => (
             PJRT_NamedValue_kInt64List,
             PJRT_NamedValue__bindgen_ty_1 {
                 int64_array_value: numbers.as_ptr(),
             },
             numbers.len(),
         ),
-        Value::Float(number) => (
+        AttributeValue::Float(number) => (
             PJRT_NamedValue_kFloat,
             PJRT_NamedValue__bindgen_ty_1 {
                 float_value: *number,
             },
             1,
         ),
-        Value::Bool(truth) => (
+        AttributeValue::Bool(truth) => (
             PJRT_NamedValue_kBool,
             PJRT_NamedValue__bindgen_ty_1 { bool_value: *truth },
             1,
@@ -163,7 +163,10 @@ mod tests {
 
     #[test]
     fn values_that_are_longer_than_ours_are_all_read() {
-        let numbers = [("first", Value::Int(7)), ("second", Value::Int(8))];
+        let numbers = [
+            ("first", AttributeValue::Int(7)),
+            ("second", AttributeValue::Int(8)),
+        ];
         let named = numbers.iter().map(|(name, value)| (*name, value));
         let longer = |value: PJRT_NamedValue| Longer {
             value: PJRT_NamedValue {
@@ -186,7 +189,7 @@ mod tests {
 
     #[test]
     fn values_that_do_not_say_how_long_they_are_are_as_long_as_the_first_release_had_them() {
-        let value = Value::Bool(true);
+        let value = AttributeValue::Bool(true);
         let mut values = options([("only", &value)]).unwrap();
         values[0].struct_size = 0;
         // SAFETY: there are as many values.

@@ -11,9 +11,9 @@ use super::args::Args;
 use super::client::{PjrtClient, mlir};
 use super::handle::Handle;
 use super::pjrt::*;
-use super::program::Program;
+use super::program::PjrtProgram;
 use super::read;
-use crate::{Attributes, CompileOptions, DeviceInfo, Error, Value};
+use crate::{AttributeValue, Attributes, CompileOptions, DeviceInfo, Error};
 
 /// Devices that programs can be compiled for, whether they are there or not.
 #[derive(Debug)]
@@ -46,7 +46,11 @@ impl Topology {
     /// # Errors
     /// [`Error::Plugin`] when the name or an option is unknown, or the plugin has no topologies;
     /// [`Error::ZeroByte`].
-    pub fn new(plugin: &Plugin, name: &str, options: &[(&str, Value)]) -> Result<Self, Error> {
+    pub fn new(
+        plugin: &Plugin,
+        name: &str,
+        options: &[(&str, AttributeValue)],
+    ) -> Result<Self, Error> {
         let values = read::options(options.iter().map(|(name, value)| (*name, value)))?;
         let mut args = PJRT_TopologyDescription_Create_Args {
             topology_name: name.as_ptr().cast(),
@@ -139,7 +143,7 @@ impl Topology {
     ///
     /// # Errors
     /// [`Error::Plugin`] with what is wrong with the program.
-    pub fn compile(&self, program: &[u8], options: &CompileOptions) -> Result<Program, Error> {
+    pub fn compile(&self, program: &[u8], options: &CompileOptions) -> Result<PjrtProgram, Error> {
         let mut program = program.to_vec();
         let program = mlir(&mut program);
         let options = options.encode();
@@ -154,7 +158,7 @@ impl Topology {
         // SAFETY: the topology is alive; program and options live until the call ends.
         unsafe { self.plugin().call(&mut args) }?;
         // SAFETY: the program is new.
-        unsafe { Program::take(self.plugin(), "PJRT_Compile", args.executable) }
+        unsafe { PjrtProgram::take(self.plugin(), "PJRT_Compile", args.executable) }
     }
 
     fn of(raw: RawTopology, owner: Owner) -> Result<Self, Error> {

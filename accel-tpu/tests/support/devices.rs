@@ -1,11 +1,11 @@
 //! An accelerator over the CPU, and what its buffers hold.
 
 use meshwork_accel::{Accelerator, DeviceBuffer, DeviceId, Element};
-use meshwork_accel_tpu::{PjrtAccelerator, PjrtBuffer, PjrtClient, Plugin, Value};
+use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator, PjrtBuffer, PjrtClient, Plugin};
 
 /// So many devices of the CPU.
 pub(crate) fn accelerator(plugin: &Plugin, devices: i64) -> PjrtAccelerator {
-    let devices = [("cpu_device_count", Value::Int(devices))];
+    let devices = [("cpu_device_count", AttributeValue::Int(devices))];
     PjrtAccelerator::new(PjrtClient::new(plugin, &devices).unwrap())
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use meshwork_collectives::diagnosis::{Diagnosis, Dump, diagnose_live};
-use meshwork_status::{Job, Watch};
+use meshwork_status::{Job, JobWatch};
 
 use super::{DoctorError, dumps};
 use crate::attach::{Attach, Ranks};
@@ -24,7 +24,7 @@ pub(super) struct Live {
 
 pub(super) fn look(attach: &Attach) -> Result<Live, DoctorError> {
     let mut ranks = attach.ranks()?;
-    let mut watch = Watch::default();
+    let mut watch = JobWatch::default();
     let mut job = watch.see(ranks.look()?);
     for _ in 0..LOOKS {
         if job.culprit().is_none() {

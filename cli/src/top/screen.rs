@@ -98,26 +98,26 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::*;
-    use meshwork_status::{Call, Look, Silence, Snapshot, Unanswered, Watch};
+    use meshwork_status::{JobWatch, Look, RankCall, RankStatus, Silence, Unanswered};
 
     #[test]
     fn a_terminal_shows_who_waits_where_and_who_is_silent() {
-        let waiting = Snapshot {
+        let waiting = RankStatus {
             world: 2,
-            current: Some(Call {
+            current: Some(RankCall {
                 what: "barrier".to_owned(),
                 site: "train.rs:7".to_owned(),
                 seconds: 3.0,
                 awaited: Some(1),
             }),
-            ..Snapshot::default()
+            ..RankStatus::default()
         };
         let unanswered = vec![Unanswered {
             rank: None,
             why: "b:1 has not answered".to_owned(),
             silence: Silence::Stopped,
         }];
-        let job = Watch::default().see(Look::new(0.0, vec![waiting], unanswered));
+        let job = JobWatch::default().see(Look::new(0.0, vec![waiting], unanswered));
         let mut terminal = Terminal::new(TestBackend::new(100, 8)).unwrap();
         let mut place = TableState::default();
         terminal

@@ -1,6 +1,6 @@
 //! A job as text.
 
-use meshwork_status::{Job, Snapshot, State};
+use meshwork_status::{Job, RankStatus, State};
 
 /// The columns, by name and width; the last takes what is left.
 pub(super) const COLUMNS: [(&str, u16); 7] = [
@@ -66,7 +66,7 @@ pub(super) fn rows(job: &Job) -> Vec<[String; 7]> {
     ranks.map(row).collect()
 }
 
-fn cells(rank: &Snapshot, state: State) -> [String; 7] {
+fn cells(rank: &RankStatus, state: State) -> [String; 7] {
     let or_nothing = |text: Option<String>| text.unwrap_or_default();
     let call = rank.current.as_ref().map(|call| {
         let awaited = call.awaited.map(|awaited| format!(" for rank {awaited}"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use meshwork_accel_tpu::tpu::TopologyName;
 use meshwork_accel_tpu::{
-    DeviceInfo, Instruction, OptimizedProgram, ProgramMemory, Value as Attribute,
+    AttributeValue, DeviceInfo, Instruction, OptimizedProgram, ProgramMemory,
 };
 use meshwork_core::tpu::TpuCore;
 use serde_json::{Value, json};
@@ -150,7 +150,7 @@ fn limit(device: &DeviceInfo) -> Option<i64> {
     device
         .attributes()
         .get("device_memory_bytes_limit")
-        .and_then(Attribute::as_int)
+        .and_then(AttributeValue::as_int)
 }
 
 fn size(bytes: i64) -> String {

@@ -8,10 +8,10 @@ use std::process;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwork_status::{Client, Snapshot, Target, targets};
+use meshwork_status::{RankStatus, StatusClient, Target, targets};
 use meshwork_strategy::{
-    Change, Cursor, Error, MultiWorkerMirroredStrategy, Progress, ReplicaReduceOp,
-    Snapshot as State, Training,
+    Change, Cursor, Error, MultiWorkerMirroredStrategy, Progress, ReplicaReduceOp, Snapshot,
+    Training,
 };
 use rustix::process::Pid;
 
@@ -87,11 +87,11 @@ impl Training for Steps {
         self.done
     }
 
-    fn snapshot(&mut self) -> Result<State, Error> {
-        Ok(State::new(self.done, Cursor::start()))
+    fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        Ok(Snapshot::new(self.done, Cursor::start()))
     }
 
-    fn restore(&mut self, snapshot: &State) -> Result<(), Error> {
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
         self.done = snapshot.step();
         Ok(())
     }
@@ -142,22 +142,22 @@ impl Job {
     }
 
     /// What the ranks say that answer, in their order, and where each is asked.
-    pub(crate) fn ranks(&self) -> Vec<(Target, Snapshot)> {
+    pub(crate) fn ranks(&self) -> Vec<(Target, RankStatus)> {
         let Ok(targets) = targets(self.folder()) else {
             return Vec::new();
         };
-        let client = Client::new(None, Duration::from_secs(1)).unwrap();
+        let client = StatusClient::new(None, Duration::from_secs(1)).unwrap();
         let answers = client.fetch(&targets, "/ranks.jsonl");
         let said = targets.into_iter().zip(answers);
         let mut said: Vec<_> = said
-            .filter_map(|(target, answer)| Some((target, Snapshot::from_json(&answer.ok()?)?)))
+            .filter_map(|(target, answer)| Some((target, RankStatus::from_json(&answer.ok()?)?)))
             .collect();
         said.sort_by_key(|(_, rank)| rank.rank);
         said
     }
 
     #[track_caller]
-    pub(crate) fn until(&self, what: &str, wished: impl Fn(&[(Target, Snapshot)]) -> bool) {
+    pub(crate) fn until(&self, what: &str, wished: impl Fn(&[(Target, RankStatus)]) -> bool) {
         let began = Instant::now();
         loop {
             let ranks = self.ranks();

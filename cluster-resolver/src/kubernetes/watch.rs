@@ -15,7 +15,7 @@ use super::ask::Server;
 use super::pods::{self, Pod};
 use crate::error::{Error, ServiceError};
 use crate::explanation::Explanation;
-use crate::resolver::{Signal, Stop};
+use crate::resolver::{Stop, WatchSignal};
 use crate::service::answer::Answer;
 use crate::service::call;
 use crate::spec::ClusterSpec;
@@ -27,7 +27,7 @@ impl KubernetesResolver {
         previous: &ClusterSpec,
         time: Duration,
         stop: &Stop,
-    ) -> Result<Signal, Error> {
+    ) -> Result<WatchSignal, Error> {
         let end = Instant::now().checked_add(time);
         let session = self.begin(&mut Explanation::default())?;
         Ok(call::run(async {
@@ -44,17 +44,17 @@ impl KubernetesResolver {
             }
             // What changed since the last look would not be told of any more.
             if self.spec_of(jobs).as_ref() != Ok(previous) {
-                return Ok(Signal::Changed);
+                return Ok(WatchSignal::Changed);
             }
             let ended = pin!(until(end, stop));
             // Nobody tells of jobs that choose no pods.
             if watches.is_empty() {
                 ended.await;
-                return Ok(Signal::Quiet);
+                return Ok(WatchSignal::Quiet);
             }
             match select(select_all(watches), ended).await {
-                Either::Left(((changed, ..), _)) => changed.map(|()| Signal::Changed),
-                Either::Right(_) => Ok(Signal::Quiet),
+                Either::Left(((changed, ..), _)) => changed.map(|()| WatchSignal::Changed),
+                Either::Right(_) => Ok(WatchSignal::Quiet),
             }
         })?)
     }

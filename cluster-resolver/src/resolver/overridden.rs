@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ClusterResolver, Signal, Stop};
+use super::{ClusterResolver, Stop, WatchSignal};
 use crate::cluster::{Cluster, MasterRule};
 use crate::error::Error;
 use crate::explanation::{Origin, Question};
@@ -45,7 +45,7 @@ impl<R: ClusterResolver> ClusterResolver for Overridden<R> {
         known: &ClusterSpec,
         time: Duration,
         stop: &Stop,
-    ) -> Result<Signal, Error> {
+    ) -> Result<WatchSignal, Error> {
         self.resolver.wait_for_change(known, time, stop)
     }
 }

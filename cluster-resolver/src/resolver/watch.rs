@@ -54,7 +54,7 @@ pub struct Update {
 
 /// Why [`ClusterResolver::wait_for_change`] returned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Signal {
+pub enum WatchSignal {
     /// The cluster may have changed: look now.
     Changed,
     /// The time is over, or the watch was stopped.
@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
             (Some(known), Pace::Alert) => self.resolver.wait_for_change(known, time, &self.stop)?,
             _ => self.stop.wait(time),
         };
-        if signal == Signal::Changed {
+        if signal == WatchSignal::Changed {
             self.due = None;
         }
         Ok(())
@@ -195,15 +195,15 @@ impl Stop {
     }
 
     /// Waits until [`stop`](Self::stop) is called, or this time is over; always
-    /// [`Signal::Quiet`].
-    pub fn wait(&self, time: Duration) -> Signal {
+    /// [`WatchSignal::Quiet`].
+    pub fn wait(&self, time: Duration) -> WatchSignal {
         let waiting = |stopped: &mut bool| !*stopped;
         let waited = self
             .shared
             .told
             .wait_timeout_while(self.stopped(), time, waiting);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        Signal::Quiet
+        WatchSignal::Quiet
     }
 
     /// A flag is whole whatever happened to the thread that held it.

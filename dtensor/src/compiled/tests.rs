@@ -70,7 +70,7 @@ struct Model {
     adam: AdamW<f32>,
 }
 
-impl Variables for Model {
+impl VariableSet for Model {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         let Self {
             first,

@@ -11,7 +11,7 @@ use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
 /// A model of several variables shows each of them:
 ///
 /// ```
-/// use meshwork_dtensor::{AdamW, DVariable, Variable, Variables};
+/// use meshwork_dtensor::{AdamW, DVariable, Variable, VariableSet};
 ///
 /// struct Model {
 ///     weights: DVariable<f32>,
@@ -25,7 +25,7 @@ use crate::{AdamW, DVariable, Error, Float, Momentum, Scalar, Sgd};
 ///     }
 /// }
 /// ```
-pub trait Variables {
+pub trait VariableSet {
     /// Shows each variable, in the same order each time.
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable));
 }
@@ -66,35 +66,35 @@ impl<T: Scalar> sealed::Hold for DVariable<T> {
 
 impl<T: Scalar> Variable for DVariable<T> {}
 
-impl<T: Scalar> Variables for DVariable<T> {
+impl<T: Scalar> VariableSet for DVariable<T> {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         visit(self);
     }
 }
 
-impl<V: Variables> Variables for Vec<V> {
+impl<V: VariableSet> VariableSet for Vec<V> {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.iter_mut().for_each(|own| own.visit(visit));
     }
 }
 
-impl<V: Variables + ?Sized> Variables for &mut V {
+impl<V: VariableSet + ?Sized> VariableSet for &mut V {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         (**self).visit(visit);
     }
 }
 
-impl<T: Float> Variables for Sgd<T> {
+impl<T: Float> VariableSet for Sgd<T> {
     fn visit(&mut self, _: &mut dyn FnMut(&mut dyn Variable)) {}
 }
 
-impl<T: Float> Variables for Momentum<T> {
+impl<T: Float> VariableSet for Momentum<T> {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.velocities_mut().visit(visit);
     }
 }
 
-impl<T: Float> Variables for AdamW<T> {
+impl<T: Float> VariableSet for AdamW<T> {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         self.remembered_mut().visit(visit);
     }
@@ -102,7 +102,7 @@ impl<T: Float> Variables for AdamW<T> {
 
 macro_rules! tuples {
     ($(($($name:ident)*);)+) => {$(
-        impl<$($name: Variables),*> Variables for ($($name,)*) {
+        impl<$($name: VariableSet),*> VariableSet for ($($name,)*) {
             #[allow(non_snake_case, unused_variables, reason = "each is called as its type")]
             fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
                 let ($($name,)*) = self;
@@ -123,14 +123,14 @@ tuples! {
 }
 
 /// The values of all variables, in their order.
-pub(super) fn values<V: Variables>(variables: &mut V) -> Vec<AnyTensor> {
+pub(super) fn values<V: VariableSet>(variables: &mut V) -> Vec<AnyTensor> {
     let mut values = Vec::new();
     variables.visit(&mut |variable| values.push(variable.held().0));
     values
 }
 
 /// Other values for all variables, from the same place of their order.
-pub(super) fn replace<V: Variables>(
+pub(super) fn replace<V: VariableSet>(
     variables: &mut V,
     by: &mut dyn Iterator<Item = AnyTensor>,
 ) -> Result<(), Error> {

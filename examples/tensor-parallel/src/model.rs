@@ -3,7 +3,9 @@
 
 use clap::ValueEnum;
 use meshwork_core::Mesh;
-use meshwork_dtensor::{AdamW, Context, DTensor, DVariable, Error, Sgd, Tape, Variable, Variables};
+use meshwork_dtensor::{
+    AdamW, Context, DTensor, DVariable, Error, Sgd, Tape, Variable, VariableSet,
+};
 use meshwork_layout::{Layout, UNSHARDED};
 
 use crate::text::Text;
@@ -103,7 +105,7 @@ impl Model {
     }
 }
 
-impl Variables for Model {
+impl VariableSet for Model {
     fn visit(&mut self, visit: &mut dyn FnMut(&mut dyn Variable)) {
         (&mut self.first, &mut self.bias, &mut self.second).visit(visit);
         match &mut self.optimizer {

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use meshwork_accel_cpu::CpuAccelerator;
-use meshwork_accel_tpu::{PjrtAccelerator, Value as PluginValue};
+use meshwork_accel_tpu::{AttributeValue, PjrtAccelerator};
 use meshwork_core::{Client, CreateMesh, Mesh};
 use meshwork_dtensor::{Backend, Context, DeviceType};
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn eight_pjrt_devices_hold_what_is_recorded() {
     let Some(plugin) = plugins::cpu() else {
         return;
     };
-    let count = [("cpu_device_count", PluginValue::Int(DEVICES as i64))];
+    let count = [("cpu_device_count", AttributeValue::Int(DEVICES as i64))];
     let client = meshwork_accel_tpu::PjrtClient::new(&plugin, &count).expect("eight devices");
     let accelerator = Arc::new(PjrtAccelerator::new(client));
     let offer = Backend::of(&accelerator).arithmetic();

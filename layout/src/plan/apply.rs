@@ -17,7 +17,7 @@ use execution::{Block, Execution};
 use grid::{End, Grid};
 
 pub use broken::Broken;
-pub use value::Value;
+pub use value::Term;
 
 impl Plan {
     /// Carries the plan out on one shard for each rank of the source's mesh, row-major, and returns
@@ -27,7 +27,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Broken`]; for shards that fit the layout there is none, unless the planner is wrong.
-    pub fn apply<T: Value>(&self, shards: &[Vec<T>]) -> Result<Vec<Vec<T>>, Broken> {
+    pub fn apply<T: Term>(&self, shards: &[Vec<T>]) -> Result<Vec<Vec<T>>, Broken> {
         let cells = self.shape().iter().map(|&size| (0..=size).collect());
         self.carry_out(&Grid::with_bounds(cells.collect()), shards)
     }
@@ -60,7 +60,7 @@ impl Plan {
         check(&grid, self, &ended, wanted)
     }
 
-    fn carry_out<T: Value>(&self, grid: &Grid, shards: &[Vec<T>]) -> Result<Vec<Vec<T>>, Broken> {
+    fn carry_out<T: Term>(&self, grid: &Grid, shards: &[Vec<T>]) -> Result<Vec<Vec<T>>, Broken> {
         let ranks = self.from().mesh().size();
         if shards.len() != ranks {
             return Err(Broken::ShardCount {
@@ -91,7 +91,7 @@ impl Plan {
 
     /// The shards of the target's ranks, which may be numbered otherwise than where the last step
     /// left them.
-    fn ended<T: Value>(&self, grid: &Grid, held: Vec<Block<T>>) -> Result<Vec<Vec<T>>, Broken> {
+    fn ended<T: Term>(&self, grid: &Grid, held: Vec<Block<T>>) -> Result<Vec<Vec<T>>, Broken> {
         let target = End::new(self.to());
         let last = self
             .steps()

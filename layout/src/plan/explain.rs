@@ -4,19 +4,19 @@
 use std::fmt::{self, Display};
 use std::iter::successors;
 
-use super::{DimPart, Plan, Step, StepKind};
+use super::{DimPart, Plan, PlanStep, StepKind};
 
 /// A [`Plan`] in words; see [`Plan::explain`].
 #[derive(Clone, Copy, Debug)]
-pub struct Explanation<'a>(&'a Plan);
+pub struct PlanExplanation<'a>(&'a Plan);
 
-impl<'a> Explanation<'a> {
+impl<'a> PlanExplanation<'a> {
     pub(super) fn of(plan: &'a Plan) -> Self {
         Self(plan)
     }
 }
 
-impl Display for Explanation<'_> {
+impl Display for PlanExplanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plan = self.0;
         write!(
@@ -57,7 +57,7 @@ impl Display for Explanation<'_> {
 }
 
 /// A step in a sentence.
-struct StepSentence<'a>(&'a Step);
+struct StepSentence<'a>(&'a PlanStep);
 
 impl Display for StepSentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

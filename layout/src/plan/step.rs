@@ -62,7 +62,7 @@ impl Display for StepKind {
 
 /// One step of a [`Plan`](crate::Plan).
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Step {
+pub struct PlanStep {
     pub(super) kind: StepKind,
     pub(super) over: Vec<DimPart>,
     pub(super) before: MeshPlacement,
@@ -72,7 +72,7 @@ pub struct Step {
     pub(super) time: Duration,
 }
 
-impl Step {
+impl PlanStep {
     /// The collective.
     #[must_use]
     pub fn kind(&self) -> StepKind {

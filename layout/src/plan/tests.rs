@@ -39,7 +39,7 @@ fn with_devices<'a>(
 }
 
 fn kinds(plan: &Plan) -> Vec<StepKind> {
-    plan.steps().iter().map(Step::kind).collect()
+    plan.steps().iter().map(PlanStep::kind).collect()
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::window::{Progress, Window, median};
-use super::{Cause, Culprit, STARVED};
-use crate::snapshot::Link;
+use super::{Culprit, CulpritCause, STARVED};
+use crate::snapshot::PeerLink;
 
 /// The least share of its time that the middle rank is in operations where links can be at fault.
 const IN_OPERATIONS: f64 = 0.4;
@@ -25,7 +25,7 @@ const MOST: f64 = 0.6;
 #[derive(Clone, Copy, Debug)]
 struct Sending {
     from: u32,
-    link: Link,
+    link: PeerLink,
 }
 
 /// What is usual in a window.
@@ -60,7 +60,7 @@ pub(super) fn culprit(window: &Window) -> Option<Culprit> {
     }
     Some(Culprit {
         rank,
-        cause: Cause::Link,
+        cause: CulpritCause::Link,
         peer,
         evidence: evidence(&bad, usual),
     })

@@ -94,9 +94,9 @@ fn planted(kind: u64, model: &Model, random: &mut Random) -> Plant {
 
 fn is_right(plant: Plant, world: u32, found: &Culprit) -> bool {
     match plant {
-        Plant::Starved { rank, .. } => (found.rank, found.cause) == (rank, Cause::Starved),
-        Plant::Late { rank, .. } => (found.rank, found.cause) == (rank, Cause::Late),
-        Plant::Stopped { rank, .. } => (found.rank, found.cause) == (rank, Cause::Stopped),
+        Plant::Starved { rank, .. } => (found.rank, found.cause) == (rank, CulpritCause::Starved),
+        Plant::Late { rank, .. } => (found.rank, found.cause) == (rank, CulpritCause::Late),
+        Plant::Stopped { rank, .. } => (found.rank, found.cause) == (rank, CulpritCause::Stopped),
         Plant::Link { rank, peer, .. } => {
             let ends = [Some(rank), peer];
             let named = [Some(found.rank), found.peer];
@@ -106,7 +106,7 @@ fn is_right(plant: Plant, world: u32, found: &Culprit) -> bool {
                 true => named.iter().all(|end| ends.contains(end)),
                 false => named.contains(&Some(rank)) && (found.peer.is_some() == one),
             };
-            found.cause == Cause::Link && same
+            found.cause == CulpritCause::Link && same
         }
         Plant::Nothing | Plant::Both(..) | Plant::Apart { .. } | Plant::Sites { .. } => false,
     }
@@ -163,7 +163,10 @@ fn nobody_is_named_who_is_as_the_others_are() {
             for (_, culprit) in named(model).1 {
                 // Of two that are slow one may come last by far.
                 let one = matches!(plant, Plant::Both(slow, _) if slow.contains(&culprit.rank));
-                assert!(one && culprit.cause == Cause::Late, "{culprit}: {told}");
+                assert!(
+                    one && culprit.cause == CulpritCause::Late,
+                    "{culprit}: {told}"
+                );
             }
         }
     }
@@ -183,7 +186,7 @@ fn a_rank_that_only_does_not_answer_is_named_after_longer_than_a_busy_one_takes(
         let (at, culprit) = &names[0];
         assert_eq!(
             (culprit.rank, culprit.cause),
-            (1, Cause::Stopped),
+            (1, CulpritCause::Stopped),
             "seed {seed}"
         );
         assert!(
@@ -201,7 +204,7 @@ fn one_look_names_nobody_but_who_is_stopped() {
     (model.plant, model.from) = (Plant::Stopped { rank: 1, silence }, 2.0);
     let mut story = model.play(8.0);
     let after = [story.look(6.0)];
-    assert_eq!(culprit(&after).unwrap().cause, Cause::Stopped);
+    assert_eq!(culprit(&after).unwrap().cause, CulpritCause::Stopped);
     assert_eq!(culprit(&[story.look(1.5)]), None);
     assert_eq!(culprit(&[]), None);
 }

@@ -2,7 +2,7 @@
 
 use crate::look::Look;
 use crate::process::CpuTimes;
-use crate::snapshot::{Link, Snapshot};
+use crate::snapshot::{PeerLink, RankStatus};
 
 /// The least time between the two looks, in seconds.
 const SPAN: f64 = 0.9;
@@ -29,7 +29,7 @@ pub(super) struct Progress {
     pub(super) operations: u64,
     pub(super) kept: Option<Kept>,
     /// What its links have carried; round trips are those of the end.
-    pub(super) links: Vec<Link>,
+    pub(super) links: Vec<PeerLink>,
 }
 
 /// How a process was kept from cores.
@@ -76,7 +76,7 @@ impl Window {
 }
 
 impl Progress {
-    fn between(from: &Snapshot, to: &Snapshot) -> Option<Self> {
+    fn between(from: &RankStatus, to: &RankStatus) -> Option<Self> {
         let seconds = to.age - from.age;
         if from.address != to.address || seconds < LIVED {
             return None;
@@ -122,10 +122,10 @@ impl Kept {
 }
 
 /// What a link has carried since a snapshot of its rank.
-fn carried(from: &Snapshot, link: &Link) -> Link {
+fn carried(from: &RankStatus, link: &PeerLink) -> PeerLink {
     let before = from.links.iter().find(|before| before.to == link.to);
     let Some(before) = before else { return *link };
-    Link {
+    PeerLink {
         bytes_sent: link.bytes_sent.saturating_sub(before.bytes_sent),
         bytes_received: link.bytes_received.saturating_sub(before.bytes_received),
         packets_sent: link.packets_sent.saturating_sub(before.packets_sent),

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use meshwork_collectives::{Group, Rank, ReduceOp, Statistics};
-use meshwork_status::{Client, Number, NumberKind, Report, Server, Settings, Source, Target};
+use meshwork_status::{
+    Metric, MetricKind, Report, Server, Settings, StatusClient, StatusSource, Target,
+};
 use serde_json::{Value, json};
 
 /// One of a job that makes twenty operations in a second and waits most of its time.
@@ -19,7 +21,7 @@ struct Simulated {
     began: Instant,
 }
 
-impl Source for Simulated {
+impl StatusSource for Simulated {
     fn report(&self) -> Report {
         let (mut group, age) = (self.like.clone(), self.began.elapsed());
         group.rank = Rank::new(self.rank);
@@ -27,10 +29,10 @@ impl Source for Simulated {
         group.world = u32::try_from(self.members.len()).unwrap();
         (group.age, group.in_operations) = (age, age.mul_f64(0.75));
         group.traffic[0].operations = 20 * age.as_secs();
-        let samples = Number {
+        let samples = Metric {
             name: "training_samples_per_second",
             help: "Samples",
-            kind: NumberKind::Gauge,
+            kind: MetricKind::Gauge,
             value: 1234.0,
         };
         Report {
@@ -116,7 +118,7 @@ impl Crowd {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings::new(([127, 0, 0, 1], 0).into()).unwrap();
         let other = Server::start(&settings, Arc::new(source(1))).unwrap();
-        let line = Client::new(None, Duration::from_secs(60)).unwrap();
+        let line = StatusClient::new(None, Duration::from_secs(60)).unwrap();
         let line = line.fetch(&[Target::new(other.address().to_string())], "/ranks.jsonl");
         let line: Value = serde_json::from_str(line[0].as_ref().unwrap()).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();

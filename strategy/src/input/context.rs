@@ -1,4 +1,4 @@
-//! `InputContext` and `Shard`: the number of an input pipeline among those of all workers, batch
+//! `InputContext` and `InputShard`: the number of an input pipeline among those of all workers, batch
 //! sizes per replica, and shards of a list.
 
 use std::fmt::{self, Display};
@@ -98,8 +98,8 @@ impl InputContext {
 
     /// This input's share of whatever is split among all of them.
     #[must_use]
-    pub fn shard(&self) -> Shard {
-        Shard {
+    pub fn shard(&self) -> InputShard {
+        InputShard {
             index: self.pipeline,
             count: self.pipelines,
         }
@@ -123,12 +123,12 @@ impl Display for InputContext {
 /// One of several shares: of `count` things handed out in turn, number `index` and each `count`th
 /// after it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Shard {
+pub struct InputShard {
     index: usize,
     count: usize,
 }
 
-impl Shard {
+impl InputShard {
     /// Everything, for one.
     pub const WHOLE: Self = Self { index: 0, count: 1 };
 

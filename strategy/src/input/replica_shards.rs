@@ -75,7 +75,7 @@ impl<B: Rows + Send + 'static> ReplicaShards<B> {
     }
 
     /// Only the shards of one share.
-    pub(super) fn shard(self, shard: super::Shard) -> Self {
+    pub(super) fn shard(self, shard: super::InputShard) -> Self {
         Self(Box::new(shard.of(self.0)))
     }
 }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{InputContext, ReplicaShards, Shard, replica_batch_sizes};
+use super::{InputContext, InputShard, ReplicaShards, replica_batch_sizes};
 use crate::{Error, Rows};
 
 /// How the input is split among the workers.
@@ -12,7 +12,7 @@ use crate::{Error, Rows};
 #[doc(alias = "AutoShardPolicy")]
 pub enum AutoShard {
     /// By file, where the input has at least as many files as there are workers, as its maker
-    /// wishes, where it takes a [`Shard`], and by data otherwise.
+    /// wishes, where it takes a [`InputShard`], and by data otherwise.
     #[default]
     Auto,
     /// Every worker reads everything, cut at places of its own. For data that differ from worker
@@ -60,7 +60,7 @@ enum Source<B> {
         files: Vec<PathBuf>,
         open: OpenFiles<B>,
     },
-    Sharded(Open<Shard, B>),
+    Sharded(Open<InputShard, B>),
 }
 
 impl<B: Rows + Send + 'static> Input<B> {
@@ -96,7 +96,7 @@ impl<B: Rows + Send + 'static> Input<B> {
     }
 
     /// The batches that `open` gives for a share of the data and an epoch.
-    pub fn sharded<I>(open: impl Fn(Shard, u64) -> I + Send + Sync + 'static) -> Self
+    pub fn sharded<I>(open: impl Fn(InputShard, u64) -> I + Send + Sync + 'static) -> Self
     where
         I: IntoIterator<Item = B, IntoIter: Send + 'static>,
     {
@@ -195,7 +195,7 @@ impl<B: Rows + Send + 'static> Input<B> {
         }
     }
 
-    fn open(&self, policy: ResolvedPolicy, shard: Shard, epoch: u64) -> Batches<B> {
+    fn open(&self, policy: ResolvedPolicy, shard: InputShard, epoch: u64) -> Batches<B> {
         match (&self.source, policy) {
             (Source::Memory(open), _) => open(epoch),
             (Source::Files { files, open }, ResolvedPolicy::File) => {
@@ -204,7 +204,7 @@ impl<B: Rows + Send + 'static> Input<B> {
             }
             (Source::Files { files, open }, _) => open(files, epoch),
             (Source::Sharded(open), ResolvedPolicy::Hint) => open(shard, epoch),
-            (Source::Sharded(open), _) => open(Shard::WHOLE, epoch),
+            (Source::Sharded(open), _) => open(InputShard::WHOLE, epoch),
         }
     }
 }

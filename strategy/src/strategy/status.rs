@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use meshwork_status::{Number, NumberKind, Report, Server, Settings, Source};
+use meshwork_status::{Metric, MetricKind, Report, Server, Settings, StatusSource};
 
 use super::MultiWorkerMirroredStrategy;
-use crate::{Error, Statistics, StrategyObserver};
+use crate::{Error, StrategyObserver, StrategyStatistics};
 
 impl MultiWorkerMirroredStrategy {
     /// Serves this worker's status from now on until the strategy is dropped. Returns where.
@@ -34,7 +34,7 @@ impl MultiWorkerMirroredStrategy {
     }
 }
 
-impl Source for StrategyObserver {
+impl StatusSource for StrategyObserver {
     fn report(&self) -> Report {
         let statistics = self.statistics();
         Report {
@@ -48,24 +48,24 @@ impl Source for StrategyObserver {
     }
 
     fn members(&self) -> Vec<String> {
-        Source::members(self.group())
+        StatusSource::members(self.group())
     }
 }
 
 /// Those that are known.
-fn numbers(statistics: &Statistics) -> Vec<Number> {
+fn numbers(statistics: &StrategyStatistics) -> Vec<Metric> {
     let gauge = |name, help, value: Option<f64>| {
-        Some(Number {
+        Some(Metric {
             name,
             help,
-            kind: NumberKind::Gauge,
+            kind: MetricKind::Gauge,
             value: value?,
         })
     };
-    let steps = Number {
+    let steps = Metric {
         name: "training_steps",
         help: "Steps of the training so far",
-        kind: NumberKind::Counter,
+        kind: MetricKind::Counter,
         value: statistics.steps as f64,
     };
     let others = [

@@ -13,14 +13,14 @@ type Look = Result<&'static [&'static str], Error>;
 #[derive(Debug, Default)]
 struct Script {
     looks: Mutex<VecDeque<Look>>,
-    waits: Mutex<VecDeque<Result<Signal, Error>>>,
+    waits: Mutex<VecDeque<Result<WatchSignal, Error>>>,
     waited: Mutex<Vec<usize>>,
 }
 
 impl Script {
     fn new(
         looks: impl IntoIterator<Item = Look>,
-        waits: impl IntoIterator<Item = Result<Signal, Error>>,
+        waits: impl IntoIterator<Item = Result<WatchSignal, Error>>,
     ) -> Self {
         Self {
             looks: Mutex::new(looks.into_iter().collect()),
@@ -42,11 +42,11 @@ impl ClusterResolver for Script {
         known: &ClusterSpec,
         _: Duration,
         stop: &Stop,
-    ) -> Result<Signal, Error> {
+    ) -> Result<WatchSignal, Error> {
         self.waited.lock().unwrap().push(known.num_tasks("worker")?);
         self.waits.lock().unwrap().pop_front().unwrap_or_else(|| {
             stop.stop();
-            Ok(Signal::Quiet)
+            Ok(WatchSignal::Quiet)
         })
     }
 }
@@ -70,7 +70,7 @@ fn sizes(update: &Result<Update, Error>) -> (usize, [usize; 3]) {
 #[test]
 fn only_changes_are_yielded_and_the_stop_ends_the_watch() {
     let looks: [&[&str]; 4] = [&["a:1"], &["a:1"], &["a:1", "b:1"], &["c:1"]];
-    let script = Script::new(looks.map(Ok), [const { Ok(Signal::Changed) }; 3]);
+    let script = Script::new(looks.map(Ok), [const { Ok(WatchSignal::Changed) }; 3]);
     let updates: Vec<_> = script.watch(HOUR).collect();
     let yielded: Vec<_> = updates.iter().map(sizes).collect();
     assert_eq!(yielded, [(1, [1, 0, 0]), (2, [1, 0, 0]), (1, [0, 1, 1])]);
@@ -121,7 +121,7 @@ fn a_stop_from_another_thread_ends_the_wait() {
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| stop.wait(HOUR));
         stop.stop();
-        assert_eq!(waiting.join().unwrap(), Signal::Quiet);
+        assert_eq!(waiting.join().unwrap(), WatchSignal::Quiet);
     });
     let script = Script::new([], []);
     assert_eq!(script.watch(HOUR).until(&stop).count(), 0);

@@ -1,6 +1,6 @@
 //! Steps over batches, on one worker and on several.
 
-use meshwork_strategy::{AutoShard, Cursor, Error, Input, MultiWorkerMirroredStrategy, Shard};
+use meshwork_strategy::{AutoShard, Cursor, Error, Input, InputShard, MultiWorkerMirroredStrategy};
 use serde_json::{Value, json};
 
 use super::shard::policy;
@@ -43,7 +43,7 @@ pub(super) fn of_worker(
             Some(distributed(strategy, chunks(0..own, 2)))
         }
         ["from_function", "user_shard"] => {
-            let shard: Shard = strategy.input_context().shard();
+            let shard: InputShard = strategy.input_context().shard();
             let own: Vec<usize> = shard.of(0..12).collect();
             Some(distributed(strategy, chunks(own, 2)))
         }

@@ -125,7 +125,7 @@ fn memory(input: &Value) -> Option<Input<Vec<Value>>> {
         }
         Some("range -> shard(HINT) -> batch") => {
             let all = numbers(0..number(input, "n"));
-            let open = move |shard: meshwork_strategy::Shard, _| {
+            let open = move |shard: meshwork_strategy::InputShard, _| {
                 let own: Vec<Value> = shard.of(all.iter().cloned()).collect();
                 batches(&own, batch)
             };

@@ -7,8 +7,8 @@ use meshwork_core::MeshRank;
 
 use super::broken::Broken;
 use super::grid::{Grid, shard};
-use super::value::Value;
-use crate::plan::{DimPart, MeshPlacement, Plan, Step, StepKind};
+use super::value::Term;
+use crate::plan::{DimPart, MeshPlacement, Plan, PlanStep, StepKind};
 
 /// The block of a rank: a range of cells for each tensor dimension, and a value for each cell,
 /// row-major.
@@ -18,7 +18,7 @@ pub(super) struct Block<T> {
     pub(super) values: Vec<T>,
 }
 
-impl<T: Value> Block<T> {
+impl<T: Term> Block<T> {
     fn at(&self, cell: &[usize]) -> Option<T> {
         let mut place = 0;
         for (range, at) in self.cells.iter().zip(cell) {
@@ -36,12 +36,12 @@ pub(super) struct Execution<'a> {
     plan: &'a Plan,
     grid: &'a Grid,
     number: usize,
-    step: &'a Step,
+    step: &'a PlanStep,
 }
 
 impl<'a> Execution<'a> {
     /// The step of this number, from 0.
-    pub(super) fn of(plan: &'a Plan, grid: &'a Grid, number: usize, step: &'a Step) -> Self {
+    pub(super) fn of(plan: &'a Plan, grid: &'a Grid, number: usize, step: &'a PlanStep) -> Self {
         Self {
             plan,
             grid,
@@ -50,7 +50,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    pub(super) fn run<T: Value>(&self, held: &[Block<T>]) -> Result<Vec<Block<T>>, Broken> {
+    pub(super) fn run<T: Term>(&self, held: &[Block<T>]) -> Result<Vec<Block<T>>, Broken> {
         let after = self.step.after();
         let donors = self.permutation()?;
         let new = after.mesh().ranks().map(|rank| {
@@ -71,7 +71,7 @@ impl<'a> Execution<'a> {
 
     /// The value of a cell that a rank holds after the step, and how many values it received for
     /// it.
-    fn value<T: Value>(
+    fn value<T: Term>(
         &self,
         rank: MeshRank,
         cell: &[usize],

@@ -1,7 +1,7 @@
 use crate::PartialReduction;
 
 /// A value on which a plan can be executed: one that can be reduced.
-pub trait Value: Copy {
+pub trait Term: Copy {
     /// Reduces two terms to one.
     #[must_use]
     fn reduce(self, other: Self, reduction: PartialReduction) -> Self;
@@ -12,7 +12,7 @@ pub trait Value: Copy {
 }
 
 /// Sums and products wrap around.
-impl Value for i64 {
+impl Term for i64 {
     fn reduce(self, other: Self, reduction: PartialReduction) -> Self {
         match reduction {
             PartialReduction::Sum => self.wrapping_add(other),
@@ -32,7 +32,7 @@ impl Value for i64 {
     }
 }
 
-impl Value for f64 {
+impl Term for f64 {
     fn reduce(self, other: Self, reduction: PartialReduction) -> Self {
         match reduction {
             PartialReduction::Sum => self + other,

@@ -3,7 +3,7 @@
 
 use crate::look::{Look, Silence, Unanswered};
 use crate::process::CpuTimes;
-use crate::snapshot::{Call, Link, Snapshot};
+use crate::snapshot::{PeerLink, RankCall, RankStatus};
 
 /// Numbers by a seed, the same everywhere (splitmix64).
 #[derive(Clone, Debug)]
@@ -231,7 +231,7 @@ impl Story {
         Look::new(answered, said, unanswered.into_iter().collect())
     }
 
-    fn snapshot(&mut self, rank: u32, at: f64, moved: [f64; 2]) -> Snapshot {
+    fn snapshot(&mut self, rank: u32, at: f64, moved: [f64; 2]) -> RankStatus {
         let (mut inside, mut operations, mut current) = (0.0, 0, None);
         let mut cpu = CpuTimes {
             used: 0.1,
@@ -253,7 +253,7 @@ impl Story {
                 false => current = Some(self.call(step, rank, at)),
             }
         }
-        Snapshot {
+        RankStatus {
             rank,
             address: format!("node:{rank}"),
             world: self.model.world,
@@ -265,7 +265,7 @@ impl Story {
             operations,
             links: self.links(rank, moved),
             cpu: Some(cpu),
-            ..Snapshot::default()
+            ..RankStatus::default()
         }
     }
 
@@ -290,7 +290,7 @@ impl Story {
     }
 
     /// As in a ring: each waits for the one before it, until the one that has not come.
-    fn call(&self, step: &Step, rank: u32, at: f64) -> Call {
+    fn call(&self, step: &Step, rank: u32, at: f64) -> RankCall {
         let seconds = at - step.came[rank as usize];
         let world = self.model.world;
         let before = |rank: u32| (rank + world - 1) % world;
@@ -298,7 +298,7 @@ impl Story {
             Plant::Apart { rank: apart } if apart == before(rank) => before(apart),
             _ => before(rank),
         };
-        Call {
+        RankCall {
             what: "all_reduce".to_owned(),
             site: "train.rs:7".to_owned(),
             seconds,
@@ -306,7 +306,7 @@ impl Story {
         }
     }
 
-    fn links(&mut self, rank: u32, moved: [f64; 2]) -> Vec<Link> {
+    fn links(&mut self, rank: u32, moved: [f64; 2]) -> Vec<PeerLink> {
         let world = self.model.world;
         let hops = (0..).map(|bit| 1_u32 << bit).take_while(|hop| *hop < world);
         let mut peers: Vec<u32> = hops
@@ -320,7 +320,7 @@ impl Story {
             .collect()
     }
 
-    fn link(&mut self, [from, to]: [u32; 2], [operations, planted]: [f64; 2]) -> Link {
+    fn link(&mut self, [from, to]: [u32; 2], [operations, planted]: [f64; 2]) -> PeerLink {
         let (bad, loss, delay) = match self.model.plant {
             Plant::Link {
                 rank,
@@ -343,12 +343,12 @@ impl Story {
         let usual = packets * operations * self.model.loss;
         let more = if bad { packets * planted * loss } else { 0.0 };
         let round_trip = self.model.round_trip * self.model.random.between(0.8, 1.4);
-        Link {
+        PeerLink {
             to,
             round_trip: round_trip + if bad { delay } else { 0.0 },
             packets_sent: whole(packets * operations),
             packets_lost: whole(usual + more),
-            ..Link::default()
+            ..PeerLink::default()
         }
     }
 }
