@@ -152,27 +152,9 @@ impl<A: Atomic> ShmCommunicator<A> {
         waiter: &Waiter<'_>,
         work: Work<'_, T>,
     ) -> Result<(), Failure> {
-        let done = match work {
-            Work::Barrier | Work::Agree => self.rendezvous(request, waiter),
-            Work::Reduce {
-                buffer,
-                reduction,
-                root,
-            } => {
-                let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
-                self.reduce(
-                    request,
-                    waiter,
-                    buffer,
-                    &ReducePlan::new(reduction, receiver),
-                )
-            }
-            Work::Exchange(transfer) => self.exchange(request, waiter, transfer),
-            Work::Broadcast { buffer, root } => {
-                self.broadcast(request, waiter, buffer, root.index())
-            }
-            Work::Send { input, to } => self.send(request, waiter, input, to.index()),
-            Work::Receive { output, from } => self.receive(request, waiter, output, from.index()),
+        let done = match T::bytes_mut(&mut []) {
+            Some(_) => self.carry_out(request, waiter, work),
+            None => self.carry_out_on_bytes(request, waiter, work),
         };
         self.wake_sleepers();
         if done.is_err() {
@@ -180,6 +162,33 @@ impl<A: Atomic> ShmCommunicator<A> {
             self.close();
         }
         done
+    }
+
+    /// The same with elements that are what any bytes are.
+    pub(super) fn carry_out<T: Element>(
+        &mut self,
+        request: &Request,
+        waiter: &Waiter<'_>,
+        work: Work<'_, T>,
+    ) -> Result<(), Failure> {
+        match work {
+            Work::Barrier | Work::Agree => self.rendezvous(request, waiter),
+            Work::Reduce {
+                buffer,
+                reduction,
+                root,
+            } => {
+                let receiver = root.map_or(Receiver::All, |root| Receiver::One(root.index()));
+                let plan = ReducePlan::new(reduction, receiver);
+                self.reduce(request, waiter, buffer, &plan)
+            }
+            Work::Exchange(transfer) => self.exchange(request, waiter, transfer),
+            Work::Broadcast { buffer, root } => {
+                self.broadcast(request, waiter, buffer, root.index())
+            }
+            Work::Send { input, to } => self.send(request, waiter, input, to.index()),
+            Work::Receive { output, from } => self.receive(request, waiter, output, from.index()),
+        }
     }
 
     /// As if so many operations had been made, none of them a direct one; on all ranks, before the

@@ -19,6 +19,8 @@ mod closing;
 mod communicator;
 #[cfg(target_os = "linux")]
 mod lies;
+#[cfg(target_os = "linux")]
+mod truth;
 
 /// A number with the system's wait and wake. A sleep that may end by itself does so at once.
 ///
