@@ -2,6 +2,8 @@
 
 mod blocks;
 
+use std::ops::Range;
+
 use meshwork_accel::{Element, ReduceOp, Reduction};
 
 use super::Group;
@@ -146,6 +148,30 @@ impl Group {
         let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
         let spec = spec.with_lengths(lengths);
         self.fold_blocks(spec, input, output, &blocks)
+    }
+
+    /// Like [`reduce_scatter_uneven`](Self::reduce_scatter_uneven), with the place of each rank's
+    /// block in the input, which may have other elements too: as where some rows of a matrix are
+    /// reduced at a time, without a copy of them.
+    ///
+    /// # Shapes
+    /// `blocks` is the same on every rank; each is within `input`, and this rank's as long as
+    /// `output`.
+    ///
+    /// # Errors
+    /// Those of [`reduce_scatter`](Self::reduce_scatter).
+    #[track_caller]
+    pub fn reduce_scatter_at<T: Element>(
+        &mut self,
+        input: &[T],
+        blocks: &[Range<usize>],
+        output: &mut [T],
+        op: ReduceOp,
+    ) -> Result<(), OperationError> {
+        let input = self.up_to_last("reduce_scatter_at", input, blocks)?;
+        let places: Vec<usize> = blocks.iter().flat_map(|at| [at.start, at.end]).collect();
+        let spec = OperationSpec::new(Kind::ReduceScatter, input.len()).with_op(op);
+        self.fold_blocks(spec.with_lengths(&places), input, output, blocks)
     }
 
     /// Gives every rank the inputs of all, one after the other in the order of the ranks.

@@ -80,11 +80,48 @@ impl Exchange {
         group: &mut Group,
         all: &mut AllRows<'_>,
     ) -> Result<(), OperationError> {
-        for chunk in self.chunks(0..self.partition.count(Which::Trainable)) {
-            let mut staging = self.staging();
-            let mean = self.reduce(group, all, &chunk, &mut staging)?;
-            let own = chunk[self.mesh.place].clone();
-            all.write(&self.partition, self.mesh.place, own, mean);
+        for run in self.runs(Which::Trainable) {
+            let Run::Small(tensors) = run else {
+                self.reduce_large_in_place(group, all, run.tensors().start)?;
+                continue;
+            };
+            for chunk in self.chunks(tensors) {
+                let mut staging = self.staging();
+                let mean = self.reduce(group, all, &chunk, &mut staging)?;
+                let own = chunk[self.mesh.place].clone();
+                all.write(&self.partition, self.mesh.place, own, mean);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same of one tensor, of which nothing is staged but the means.
+    fn reduce_large_in_place(
+        &self,
+        group: &mut Group,
+        all: &mut AllRows<'_>,
+        tensor: usize,
+    ) -> Result<(), OperationError> {
+        let (partition, place) = (&self.partition, self.mesh.place);
+        let workers = 0..partition.workers();
+        let rows = workers.map(|worker| partition.elements(tensor, worker));
+        let rows: Vec<Range<usize>> = rows.collect();
+        let longest = rows.iter().map(Range::len).max().unwrap_or(0);
+        let mut staging = self.staging();
+        for begin in (0..longest).step_by(self.most()) {
+            let part = |rows: &Range<usize>| {
+                let start = (rows.start + begin).min(rows.end);
+                start..(start + self.most()).min(rows.end)
+            };
+            let blocks: Vec<Range<usize>> = rows.iter().map(part).collect();
+            let own = blocks[place].clone();
+            let (_, mean) = staging.room(&[own.len()], 0);
+            all.part(partition, &partition.part(tensor, None), |values| {
+                let reduced = self.mesh.with(group, |row, _| {
+                    row.reduce_scatter_at(values, &blocks, mean, ReduceOp::Mean)
+                });
+                reduced.map(|()| values[own].copy_from_slice(mean))
+            })?;
         }
         Ok(())
     }
@@ -293,8 +330,12 @@ impl Exchange {
     }
 
     fn chunks(&self, tensors: Range<usize>) -> impl Iterator<Item = Vec<Range<usize>>> + use<> {
-        let most = (ELEMENTS / self.partition.workers()).max(1);
-        self.partition.chunks(tensors, most)
+        self.partition.chunks(tensors, self.most())
+    }
+
+    /// Elements of one worker that are staged at a time.
+    fn most(&self) -> usize {
+        (ELEMENTS / self.partition.workers()).max(1)
     }
 
     fn staging(&self) -> MutexGuard<'_, Staging> {

@@ -169,6 +169,37 @@ impl Group {
             .collect()
     }
 
+    /// The input up to where the last of these blocks ends, of which there is one for each rank.
+    pub(super) fn up_to_last<'a, T>(
+        &self,
+        operation: &'static str,
+        input: &'a [T],
+        blocks: &[Range<usize>],
+    ) -> Result<&'a [T], OperationError> {
+        length(
+            operation,
+            "list of blocks",
+            blocks.len(),
+            self.world() as usize,
+        )?;
+        for block in blocks {
+            length(
+                operation,
+                "block",
+                block.len(),
+                block.end.abs_diff(block.start),
+            )?;
+        }
+        let end = end_of(blocks);
+        let until = input.get(..end);
+        until.ok_or(OperationError::Length {
+            operation,
+            buffer: "input",
+            found: input.len(),
+            expected: end,
+        })
+    }
+
     /// A block of its own length for each rank.
     pub(super) fn uneven(
         &self,
@@ -190,7 +221,7 @@ impl Group {
 }
 
 pub(super) fn end_of(blocks: &[Range<usize>]) -> usize {
-    blocks.last().map_or(0, |last| last.end)
+    blocks.iter().map(|block| block.end).max().unwrap_or(0)
 }
 
 pub(in crate::group) fn length(

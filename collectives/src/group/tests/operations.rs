@@ -1,6 +1,7 @@
 //! Every operation against what it should give, worked out from all inputs at once.
 
 use super::*;
+use std::ops::Range;
 
 /// The input of a rank: values that differ by rank, element and operation.
 fn input(rank: usize, len: usize, salt: usize) -> Vec<i64> {
@@ -18,7 +19,7 @@ fn sum_of_all(world: usize, len: usize, salt: usize) -> Vec<i64> {
     sum
 }
 
-fn blocks(lengths: &[usize]) -> Vec<std::ops::Range<usize>> {
+fn blocks(lengths: &[usize]) -> Vec<Range<usize>> {
     let mut end = 0;
     let range = |len: &usize| {
         end += len;
@@ -179,7 +180,27 @@ impl Trial<'_> {
             &output,
             &sum[blocks[me].clone()],
         );
+        self.blocks_with_gaps(&lengths);
         self.uneven_exchange(len);
+    }
+
+    /// The blocks of higher ranks come first, and there are elements between them.
+    fn blocks_with_gaps(&mut self, lengths: &[usize]) {
+        let (me, total) = (self.me, lengths.iter().sum::<usize>() + 7 * lengths.len());
+        let mut end = total;
+        let place = |len: &usize| {
+            end -= len + 7;
+            end + 3..end + 3 + len
+        };
+        let blocks: Vec<Range<usize>> = lengths.iter().map(place).collect();
+        let mut output = vec![-1; lengths[me]];
+        let given = input(me, total, 13);
+        self.group
+            .reduce_scatter_at(&given, &blocks, &mut output, ReduceOp::Sum)
+            .unwrap();
+        let sum = sum_of_all(self.world, total, 13);
+        let expected = &sum[blocks[me].clone()];
+        self.check("reduce_scatter_at", total, &output, expected);
     }
 
     /// Rank a sends rank b (a + 2·b) mod 3 times `len` elements.
