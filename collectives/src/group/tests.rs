@@ -7,7 +7,7 @@ mod deadlocks;
 mod elements;
 mod epochs;
 mod firewall;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod growth;
 mod middle;
 mod network;
@@ -16,7 +16,7 @@ mod operations;
 mod reproducible;
 mod sessions;
 mod statistics;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod unauthenticated_peers;
 
 use std::collections::BTreeSet;

@@ -14,10 +14,10 @@ use loom::thread;
 
 use super::flag::{Atomic, Flag};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod closing;
 mod communicator;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 mod lies;
 
 /// A number with the system's wait and wake. A sleep that may end by itself does so at once.

@@ -333,7 +333,7 @@ fn long_truth_values_are_looked_at_before_they_are_taken() {
 }
 
 /// Mappings of this process with so many bytes, of memory that has no name in a file system.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 fn mappings_of(bytes: usize) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let ours = maps
@@ -347,7 +347,7 @@ fn mappings_of(bytes: usize) -> usize {
     long.count()
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(meshwork_portable)))]
 #[test]
 fn registered_memory_that_was_freed_is_not_kept_mapped_by_others() {
     // A length that nothing else in this process has.
