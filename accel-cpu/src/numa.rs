@@ -51,7 +51,7 @@ impl Cores {
         Self(cores.filter(|core| set.is_set(*core)).collect())
     }
 
-    #[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+    #[cfg(any(not(target_os = "linux"), meshwork_portable))]
     pub(crate) fn allowed() -> Self {
         Self::counted()
     }
@@ -102,7 +102,7 @@ impl Cores {
         let _ = sched_setaffinity(None, &set);
     }
 
-    #[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+    #[cfg(any(not(target_os = "linux"), meshwork_portable))]
     pub(crate) fn bind_this_thread(&self) {}
 }
 

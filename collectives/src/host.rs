@@ -4,13 +4,13 @@ use std::io;
 
 #[cfg(all(target_os = "linux", not(meshwork_portable)))]
 pub(crate) use linux::{cores, has_ended, host, process_ended, process_state};
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 pub(crate) use other::{cores, has_ended, host, process_ended, process_state};
 
 /// What a process does, as far as its kernel tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[cfg_attr(
-    not(all(target_os = "linux", not(meshwork_portable))),
+    any(not(target_os = "linux"), meshwork_portable),
     expect(dead_code, reason = "only Linux tells")
 )]
 pub(crate) enum ProcessState {
@@ -148,7 +148,7 @@ mod linux {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod other {
     use super::{ProcessState, io};
 

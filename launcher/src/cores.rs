@@ -51,7 +51,7 @@ pub(crate) fn within<T>(cores: Cores, rank: usize, workers: usize, start: impl F
     started
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 pub(crate) fn within<T>(_: Cores, _: usize, _: usize, start: impl FnOnce() -> T) -> T {
     start()
 }

@@ -62,7 +62,7 @@ impl Handed {
     }
 
     /// Says in a worker's environment what the secret is.
-    #[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+    #[cfg(any(not(target_os = "linux"), meshwork_portable))]
     pub(crate) fn tell(&self, command: &mut Command) {
         command.env(JobSecret::ENV, &*self.secret.to_hex());
     }

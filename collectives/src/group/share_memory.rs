@@ -252,7 +252,7 @@ fn own_cores() -> [u64; CORE_WORDS] {
     words
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 fn own_cores() -> [u64; CORE_WORDS] {
     [0; CORE_WORDS]
 }

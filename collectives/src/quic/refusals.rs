@@ -34,7 +34,7 @@ impl Refused {
     }
 
     #[cfg_attr(
-        not(all(target_os = "linux", not(meshwork_portable))),
+        any(not(target_os = "linux"), meshwork_portable),
         expect(dead_code, reason = "only Linux hands refused packets on")
     )]
     fn note(&self, now: Instant) {
@@ -156,7 +156,7 @@ mod errors {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod errors {
     use super::{Arc, BTreeMap, Mutex, Refused, SocketAddr, UdpSocket, Weak, io};
 

@@ -148,7 +148,7 @@ mod system {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod system {
     use super::{AtomicU32, Duration};
 

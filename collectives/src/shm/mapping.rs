@@ -239,7 +239,7 @@ mod linux {
     }
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 mod other {
     use super::{Mapping, Population, SegmentName, Span, io};
 

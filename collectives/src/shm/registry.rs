@@ -293,7 +293,7 @@ fn copy_from_process(process: u32, address: usize, mut into: &mut [u8]) -> io::R
     Ok(())
 }
 
-#[cfg(not(all(target_os = "linux", not(meshwork_portable))))]
+#[cfg(any(not(target_os = "linux"), meshwork_portable))]
 fn copy_from_process(_: u32, _: usize, _: &mut [u8]) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
