@@ -34,6 +34,9 @@ use crate::{
     Refusal, Timeouts, Transport, UnauthenticatedCause,
 };
 
+/// Whether processes of one host share memory here; elsewhere they use QUIC.
+const SHARES_MEMORY: bool = cfg!(all(target_os = "linux", not(meshwork_portable)));
+
 /// Long enough for any test to pass, short enough to see one hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
