@@ -38,7 +38,7 @@ impl Handed {
         Self::of(secret.map_err(|source| LaunchError::Secret { source })?)
     }
 
-    fn of(secret: JobSecret) -> Result<Self, LaunchError> {
+    pub(crate) fn of(secret: JobSecret) -> Result<Self, LaunchError> {
         #[cfg(all(target_os = "linux", not(meshwork_portable)))]
         let file =
             memory::File::holding(&secret).map_err(|source| LaunchError::SecretFile { source })?;

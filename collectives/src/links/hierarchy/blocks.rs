@@ -234,8 +234,7 @@ impl Hierarchy {
             .collect();
         // Over links nobody else would take it in.
         let of_host = self.local_rank() + turn * self.shares;
-        let is_for_another =
-            self.local_rank() < self.shares && of_host < self.local.world as usize;
+        let is_for_another = self.local_rank() < self.shares && of_host < self.local.world as usize;
         let outgoing_blocks = match is_for_another {
             true => SendBlocks::whole(folded, std::slice::from_ref(&whole)).only_for(of_host),
             false => SendBlocks::nothing(1),
